@@ -1,0 +1,48 @@
+"""karat measures retrieval quality. The public names; importing costs little and does nothing."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# name -> the module that holds it; loaded at first use, so that ``import karat`` is cheap.
+_HOMES = {
+    "Corpus": "karat.tables",
+    "Gold": "karat.tables",
+    "InputError": "karat.errors",
+    "KaratError": "karat.errors",
+    "MissingInputError": "karat.errors",
+    "Queries": "karat.tables",
+    "Run": "karat.tables",
+    "UsageError": "karat.errors",
+}
+
+__all__ = [
+    "Corpus",
+    "Gold",
+    "InputError",
+    "KaratError",
+    "MissingInputError",
+    "Queries",
+    "Run",
+    "UsageError",
+    "__version__",
+]
+
+if TYPE_CHECKING:
+    from karat.errors import InputError, KaratError, MissingInputError, UsageError
+    from karat.tables import Corpus, Gold, Queries, Run
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'karat' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

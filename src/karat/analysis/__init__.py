@@ -1,0 +1,1 @@
+"""What follows from per-query values: segments and ceilings."""

@@ -1,0 +1,241 @@
+"""What a column must be: the names it goes by, ids as text, numbers that are finite.
+
+The checks behind the door of ``karat.tables``; each refuses with file, line and what
+is expected. Knows columns, not tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+
+from karat.errors import InputError, UsageError
+
+Duplicates = Literal["agree", "last", "refuse"]
+
+# What other tools call our columns; the first spelling that is present wins.
+QUERY_NAMES = ("query_id", "qid", "q_id", "topic", "query-id", "_id", "id")
+ITEM_NAMES = (
+    "item_id",
+    "chunk_id",
+    "memory_id",
+    "scene_id",
+    "docno",
+    "doc_no",
+    "corpus-id",
+    "docid",
+    "doc_id",
+    "_id",
+    "id",
+)
+GRADE_NAMES = ("grade", "relevance", "label", "rel", "score")
+TEXT_NAMES = ("text", "query", "question", "content", "contents", "lesson")
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a table came from: its name in reports and the digest of its bytes."""
+
+    name: str
+    path: Path | None = None
+    sha256: str | None = None
+    stamp: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Note the file's size and time now, so that a later digest is of what was read."""
+        stat = path.stat()
+        return cls(path.name, path=path, stamp=(stat.st_size, stat.st_mtime_ns))
+
+    def digest(self) -> str | None:
+        """SHA-256 of the bytes, or None for data that never was a file."""
+        if self.sha256 is not None or self.path is None or not self.path.is_file():
+            return self.sha256
+        with self.path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            stat = os.fstat(file.fileno())
+        if self.stamp is not None and self.stamp != (stat.st_size, stat.st_mtime_ns):
+            raise InputError("the file changed while it was being read; run again", where=self.name)
+        return digest
+
+
+IN_MEMORY = Source("in memory")
+
+
+def doc_of(item: pl.Expr) -> pl.Expr:
+    """The document of an item: the part of its id before the last ``#``, else the id."""
+    return item.str.replace(r"#[^#]*$", "")
+
+
+def to_polars(frame: Any, source: Source = IN_MEMORY) -> pl.DataFrame:
+    """A Polars, pandas or Arrow table as a Polars frame."""
+    if isinstance(frame, pl.DataFrame):
+        return frame
+    if isinstance(frame, pl.LazyFrame):
+        return frame.collect()
+    module = type(frame).__module__.partition(".")[0]
+    if module == "pandas":
+        names = frame.columns
+        return pl.DataFrame({str(name): _pandas_column(frame, name) for name in names})
+    if module == "pyarrow" or hasattr(frame, "__arrow_c_stream__"):
+        table = pl.from_arrow(frame)
+        if isinstance(table, pl.DataFrame):
+            return table
+    raise UsageError(
+        f"{source.name}: cannot read a {type(frame).__name__}; give a Polars, pandas or Arrow table"
+    )
+
+
+def first_of(
+    table: pl.DataFrame,
+    names: Sequence[str],
+    what: str,
+    source: Source,
+    *,
+    beside: str | None = None,
+) -> str:
+    """The first of ``names`` that is a column (and is not the one already taken)."""
+    for name in names:
+        if name in table.columns and name != beside:
+            return name
+    raise InputError(
+        f"no column for the {what} among {', '.join(table.columns) or 'none at all'}; "
+        f"expected one of {', '.join(names)}",
+        where=source.name,
+    )
+
+
+def _pandas_column(frame: Any, name: object) -> pl.Series:
+    """One pandas column; goes through Python where it holds objects, so Arrow is not needed."""
+    column = frame[name]
+    if str(column.dtype) in {"object", "str", "string"}:
+        values = [None if value is None or value != value else value for value in column.tolist()]
+        return pl.Series(str(name), values, strict=False)
+    return pl.Series(str(name), column.to_numpy())
+
+
+def text_series(name: str, values: list[Any]) -> pl.Series:
+    """Ids as a text column; integers are spelled, anything else is refused later."""
+    try:
+        return pl.Series(name, values, dtype=pl.String)
+    except (TypeError, pl.exceptions.PolarsError):
+        return pl.Series(name, [str(value) for value in values], dtype=pl.String)
+
+
+def frame_of_rows(rows: Sequence[Mapping[str, Any]], must: Sequence[str]) -> pl.DataFrame:
+    """A frame of all keys of all rows, in order of first appearance."""
+    names = dict.fromkeys(chain(must, *rows))
+    return pl.DataFrame({name: [row.get(name) for row in rows] for name in names}, strict=False)
+
+
+def _place(row: int, lines: pl.Series | None) -> int:
+    return row + 1 if lines is None else int(lines[row])
+
+
+def ids_as_text(
+    table: pl.DataFrame, names: Sequence[str], source: Source, lines: pl.Series | None = None
+) -> pl.DataFrame:
+    for name in names:
+        kind = table.schema[name]
+        if kind.is_float():
+            raise InputError(
+                f"{name} holds decimal numbers; ids must be text or whole numbers",
+                where=source.name,
+            )
+        if kind != pl.String:
+            table = table.with_columns(pl.col(name).cast(pl.String))
+        bad = (table[name].is_null() | (table[name] == "")).arg_true()
+        if len(bad):
+            raise InputError(
+                f"{name} is empty; every row needs one",
+                where=source.name,
+                line=_place(bad[0], lines),
+            )
+    return table
+
+
+def finite(
+    table: pl.DataFrame, name: str, need: str, source: Source, lines: pl.Series | None
+) -> pl.DataFrame:
+    raw = table[name]
+    values = raw if raw.dtype == pl.Float64 else raw.cast(pl.Float64, strict=False)
+    if not _all_finite(values):
+        bad = (values.is_null() | ~values.is_finite()).arg_true()
+        raise InputError(
+            f"{name} is {raw[bad[0]]!r}; {need}", where=source.name, line=_place(bad[0], lines)
+        )
+    return table if raw is values else table.with_columns(values)
+
+
+def _all_finite(values: pl.Series) -> bool:
+    return not values.null_count() and bool(values.is_finite().all())
+
+
+def whole(table: pl.DataFrame, name: str, source: Source, lines: pl.Series | None) -> pl.DataFrame:
+    raw = table[name]
+    if raw.dtype == pl.Int64 and not raw.null_count():
+        return table
+    values = raw.cast(pl.Int64, strict=False)
+    bad = values.is_null().arg_true()
+    if len(bad):
+        raise InputError(
+            f"{name} is {raw[bad[0]]!r}; a whole number is expected",
+            where=source.name,
+            line=_place(bad[0], lines),
+        )
+    return table.with_columns(values)
+
+
+def one_judgment_each(
+    table: pl.DataFrame, duplicates: Duplicates, lines: pl.Series | None, source: Source
+) -> pl.DataFrame:
+    """Each (query, item) once; spans of one document differ by where they start and end."""
+    pair = [name for name in ("query_id", "item_id", "start", "end") if name in table.columns]
+    repeated = table.select(pl.struct(pair).is_duplicated()).to_series()
+    if not repeated.any():
+        return table
+    table = table.with_columns(_line=_line_numbers(table.height, lines))
+    twins = table.filter(repeated).sort(*pair, "_line")
+    if duplicates != "last":
+        differs = pl.col("grade") != pl.col("grade").first().over(pair)
+        wrong = (
+            twins.filter(differs)
+            if duplicates == "agree"
+            else twins.filter(pl.int_range(pl.len()).over(pair) > 0)
+        )
+        if wrong.height:
+            raise _twice(wrong.row(0, named=True), twins, pair, duplicates, source)
+    keep: Literal["first", "last"] = "last" if duplicates == "last" else "first"
+    return table.unique(pair, keep=keep, maintain_order=True).drop("_line")
+
+
+def _line_numbers(height: int, lines: pl.Series | None) -> pl.Series:
+    return pl.int_range(1, height + 1, eager=True) if lines is None else lines.cast(pl.Int64)
+
+
+def _twice(
+    late: Mapping[str, Any],
+    twins: pl.DataFrame,
+    pair: Sequence[str],
+    duplicates: Duplicates,
+    source: Source,
+) -> InputError:
+    same = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(late[name])) for name in pair)
+    early = twins.filter(same).row(0, named=True)
+    what = (
+        f"query {late['query_id']!r}, item {late['item_id']!r} is judged "
+        f"{_grade(late['grade'])} here and {_grade(early['grade'])} in line {early['_line']}"
+    )
+    todo = "keep one of the two" if duplicates == "agree" else "every judgment may occur once"
+    return InputError(f"{what}; {todo}", where=source.name, line=late["_line"])
+
+
+def _grade(value: float) -> str:
+    return f"{value:g}"

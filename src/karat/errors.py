@@ -1,0 +1,79 @@
+"""The tree of errors; each message says what is wrong, where, and what to do.
+
+::
+
+    KaratError                  everything that karat raises on purpose
+    ├── UsageError              a name, option or combination that does not exist
+    ├── InputError              a file or table that cannot be used; carries file and line
+    ├── MissingInputError       a measure needs texts, versions or entities that were not given
+    └── MissingExtraError       an optional dependency is not installed
+
+The command line turns each of them into one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class KaratError(Exception):
+    """Base of every error that karat raises on purpose."""
+
+
+class UsageError(KaratError):
+    """A name, option or combination that does not exist."""
+
+
+class InputError(KaratError):
+    """A file or table that cannot be used, with the place and what was expected.
+
+    >>> print(InputError("score is 'nan'; a run needs finite scores", where="run.trec", line=1842))
+    run.trec:1842: score is 'nan'; a run needs finite scores
+    """
+
+    def __init__(self, what: str, *, where: str | None = None, line: int | None = None) -> None:
+        place = "" if where is None else f"{where}: " if line is None else f"{where}:{line}: "
+        super().__init__(place + what)
+        self.what = what
+        self.where = where
+        self.line = line
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Errors cross process borders, keyword arguments included."""
+        return _rebuild_input_error, (type(self), self.what, self.where, self.line)
+
+
+def _rebuild_input_error(
+    kind: type[InputError], what: str, where: str | None, line: int | None
+) -> InputError:
+    return kind(what, where=where, line=line)
+
+
+class MissingInputError(KaratError):
+    """A measure needs an input that was not given."""
+
+
+class MissingExtraError(KaratError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"{package} is not installed; run: pip install 'karat[{extra}]'")
+        self.package = package
+        self.extra = extra
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.package, self.extra)
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, inside: str | None = None) -> UsageError:
+    """An unknown name, answered with the nearest known one.
+
+    >>> print(unknown("measure", "ndgc", ["nDCG", "RR"], inside="ndgc@10"))
+    unknown measure 'ndgc' in 'ndgc@10'; did you mean nDCG?
+    """
+    folded = {candidate.casefold(): candidate for candidate in known}
+    near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
+    place = "" if inside is None or inside == name else f" in {inside!r}"
+    hint = f"did you mean {folded[near[0]]}?" if near else f"known: {', '.join(folded.values())}"
+    return UsageError(f"unknown {kind} {name!r}{place}; {hint}")

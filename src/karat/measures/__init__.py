@@ -1,0 +1,1 @@
+"""Measures: what a number means, from a ranked list and its gold to one value a query."""

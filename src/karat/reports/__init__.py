@@ -1,0 +1,1 @@
+"""One plain document, and the forms it is written in."""
