@@ -16,7 +16,14 @@ _HOMES = {
     "MissingInputError": "karat.errors",
     "Queries": "karat.tables",
     "Run": "karat.tables",
+    "Scores": "karat.measures.scores",
     "UsageError": "karat.errors",
+    "evaluate": "karat.measures.scores",
+    "parse_measure": "karat.measures.names",
+    "read_corpus": "karat.formats",
+    "read_gold": "karat.formats",
+    "read_queries": "karat.formats",
+    "read_run": "karat.formats",
 }
 
 __all__ = [
@@ -27,12 +34,22 @@ __all__ = [
     "MissingInputError",
     "Queries",
     "Run",
+    "Scores",
     "UsageError",
     "__version__",
+    "evaluate",
+    "parse_measure",
+    "read_corpus",
+    "read_gold",
+    "read_queries",
+    "read_run",
 ]
 
 if TYPE_CHECKING:
     from karat.errors import InputError, KaratError, MissingInputError, UsageError
+    from karat.formats import read_corpus, read_gold, read_queries, read_run
+    from karat.measures.names import parse_measure
+    from karat.measures.scores import Scores, evaluate
     from karat.tables import Corpus, Gold, Queries, Run
 
 

@@ -1,0 +1,243 @@
+"""What is decided once and printed in every report: order, ties, gaps, and the profiles.
+
+A profile is a named reading of the field: conventions and the measures it reports by
+default. ``--set KEY=VALUE`` changes one convention of the profile in force.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from karat.columns import Duplicates
+from karat.errors import UsageError, unknown
+
+# "grade > 0" as a threshold: the smallest grade that a float can hold.
+ANY_GRADE = 5e-324
+
+
+@dataclass(frozen=True, slots=True)
+class Conventions:
+    """The decisions under which numbers are computed.
+
+    ``order=None`` takes each run by what ranks it at its source: TREC files, dicts and
+    tables by score, run logs by rank. ``k`` is what the letter k in ``R@k`` means where
+    a query does not bring its own.
+    """
+
+    profile: str = "karat"
+    order: Literal["score", "rank"] | None = None
+    ties: Literal["id-asc", "id-desc", "given"] = "id-asc"
+    missing: Literal["zero", "skip"] = "zero"
+    empty_gold: Literal["apart", "zero"] = "apart"
+    level: Literal["item", "doc", "span"] = "item"
+    rel: float = 1.0
+    depth: int | None = None
+    cover: float = 0.5
+    k: int = 10
+    versions: tuple[str, ...] = ()
+    # The rest belongs to a profile and cannot be set by itself.
+    score_type: Literal["float64", "float32"] = "float64"
+    whole_grades: bool = False
+    recall_point: Literal["trunc", "round"] = "trunc"
+    duplicates: Duplicates = "agree"
+
+    def document(self) -> dict[str, Any]:
+        """The conventions as they stand in a report."""
+        values = {name: getattr(self, name) for name in _SHOWN}
+        return {**values, "versions": list(self.versions)} if self.versions else values
+
+
+_SHOWN = (
+    "profile",
+    "order",
+    "ties",
+    "missing",
+    "empty_gold",
+    "level",
+    "rel",
+    "depth",
+    "cover",
+    "k",
+)
+SETTABLE = (*_SHOWN[1:], "versions")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A named reading: its conventions and the measures it reports by default."""
+
+    name: str
+    about: str
+    conventions: Conventions
+    measures: tuple[str, ...]
+
+
+_TREC_MEASURES = (
+    "NumRet",
+    "NumRel",
+    "NumRelRet",
+    "AP",
+    "GMAP",
+    "Rprec",
+    "Bpref",
+    "RR",
+    *(f"IPrec@{x / 10:.1f}" for x in range(11)),
+    *(f"P@{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)),
+)
+_TREC = Conventions(
+    profile="trec",
+    order="score",
+    ties="id-desc",
+    missing="skip",
+    empty_gold="zero",
+    score_type="float32",
+    whole_grades=True,
+    duplicates="last",
+)
+
+PROFILES: Mapping[str, Profile] = {
+    profile.name: profile
+    for profile in (
+        Profile(
+            "karat",
+            "karat's own reading: nothing forgiven, nothing hidden",
+            Conventions(),
+            ("nDCG@10", "RR@10", "R@1", "R@3", "R@5", "R@10", "P@5", "AP@100"),
+        ),
+        Profile("trec", "trec_eval 9, as pytrec_eval has it", _TREC, _TREC_MEASURES),
+        Profile(
+            "trec10",
+            "trec_eval 10",
+            replace(
+                _TREC,
+                profile="trec10",
+                score_type="float64",
+                recall_point="round",
+                duplicates="refuse",
+            ),
+            _TREC_MEASURES,
+        ),
+        Profile(
+            "story",
+            "a story tool's RQ: ties in story order, unlabelled queries skipped",
+            Conventions(profile="story", order="score", ties="given", k=5),
+            ("RR", "R@k"),
+        ),
+        Profile(
+            "rag",
+            "a RAG course's lesson: logged ranks, exponential gains, no-answer items apart",
+            Conventions(profile="rag", order="rank", k=5),
+            (
+                *(f"Hit@{k}" for k in (1, 3, 5, 10, 20)),
+                *(f"R@{k}" for k in (1, 3, 5, 10, 20)),
+                "WR@5",
+                "RR",
+                "nDCG(gain='exp')@5",
+                "AP@10",
+                "P@5",
+                "DistinctDocs@5",
+                "Redundancy@5",
+                "Novelty@5",
+                "Fresh@5",
+                "AUC@20",
+                "latency.retrieve.p50",
+                "latency.retrieve.p90",
+                "latency.rerank.p50",
+                "latency.rerank.p90",
+            ),
+        ),
+        Profile(
+            "memory",
+            'a memory system\'s targets: its "Recall@K" is Hit@K, linear gains',
+            Conventions(profile="memory", order="score"),
+            (
+                *(f"Hit@{k}" for k in (1, 3, 5, 10)),
+                "RR",
+                "nDCG@10",
+                "P@5",
+                "Sim@10",
+                "FPR@1",
+                "Coverage@10",
+                "latency.total.p50",
+                "latency.total.p95",
+                "latency.total.p99",
+            ),
+        ),
+        Profile(
+            "ab",
+            "an A/B harness: relevant is any grade above 0, unlabelled queries count 0",
+            Conventions(profile="ab", order="score", empty_gold="zero", rel=ANY_GRADE, k=10),
+            ("R@k", "RR@k", "nDCG(gain='exp')@k"),
+        ),
+        Profile(
+            "minimal",
+            "a minimal eval loop: the order returned, questions outside the KB are no misses",
+            Conventions(profile="minimal", order="rank", k=5),
+            ("Hit@k", "R@k", "P@k", "RR@k"),
+        ),
+    )
+}
+
+
+def conventions_of(profile: str, settings: Mapping[str, Any] | None = None) -> Conventions:
+    """The conventions of a profile with some of them changed.
+
+    >>> conventions_of("trec", {"missing": "zero"}).missing
+    'zero'
+    >>> conventions_of("karat", {"tie": "given"})
+    Traceback (most recent call last):
+    karat.errors.UsageError: unknown setting 'tie'; did you mean ties?
+    """
+    if profile not in PROFILES:
+        raise unknown("profile", profile, PROFILES)
+    values = {key: _value(key, value) for key, value in (settings or {}).items()}
+    return replace(PROFILES[profile].conventions, **values)
+
+
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "order": ("score", "rank"),
+    "ties": ("id-asc", "id-desc", "given"),
+    "missing": ("zero", "skip"),
+    "empty_gold": ("apart", "zero"),
+    "level": ("item", "doc", "span"),
+}
+
+
+def _value(key: str, value: Any) -> Any:
+    if key not in SETTABLE:
+        raise unknown("setting", key, SETTABLE)
+    if key in _CHOICES:
+        if value not in _CHOICES[key]:
+            known = ", ".join(_CHOICES[key])
+            raise UsageError(f"{key} is {value!r}; it can be {known}")
+        return value
+    if key == "versions":
+        return tuple(value.split("<")) if isinstance(value, str) else tuple(value)
+    return _number(key, value)
+
+
+def _number(key: str, value: Any) -> float | int:
+    whole = key in {"depth", "k"}
+    kind = "a whole number above 0" if whole else "a number above 0"
+    try:
+        number = int(value) if whole else float(value)
+    except (TypeError, ValueError):
+        raise UsageError(f"{key} is {value!r}; it must be {kind}") from None
+    if not 0 < number < float("inf"):
+        raise UsageError(f"{key} is {value!r}; it must be {kind}")
+    if key == "cover" and number > 1:
+        raise UsageError(f"cover is {value!r}; it is a share, above 0 and at most 1")
+    return number
+
+
+def setting_names() -> list[str]:
+    """What ``--set`` takes, with the values of each where they are few."""
+    fields = {field.name for field in dataclasses.fields(Conventions)}
+    return [
+        f"{name}={'|'.join(_CHOICES[name])}" if name in _CHOICES else name
+        for name in SETTABLE
+        if name in fields
+    ]

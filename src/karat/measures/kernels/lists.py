@@ -1,0 +1,232 @@
+"""Measures that look at every returned item: diversity, freshness, similarity, coverage."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import polars as pl
+
+from karat.errors import MissingInputError, UsageError
+from karat.measures.numbers import Evidence, Values, share_of_keys
+from karat.measures.ranked import Cut, Ints, Ranked, add_up, ratio
+from karat.measures.registry import measure
+
+Of = Literal["relevant", "all"]
+
+
+@measure("DistinctDocs", cutoff="must", needs=("list", "docs"), gold="any", ceiling="k")
+def distinct_docs(r: Ranked, k: Cut) -> Values:
+    """How many different documents are in the top k."""
+    listing, mask = r.listed(k)
+    docs = listing.column("doc_id", "DistinctDocs", "a doc_id for each item")
+    pairs = pl.DataFrame({"query": listing.query, "doc": docs}).filter(mask).unique()
+    return np.bincount(pairs["query"].to_numpy(), minlength=r.n).astype(np.float64)
+
+
+@measure(
+    "Redundancy", better="lower", cutoff="must", needs=("list", "docs"), gold="any", ceiling=0.0
+)
+def redundancy(r: Ranked, k: Cut) -> Values:
+    """1 - distinct documents / k: how much of the top k repeats a document."""
+    return np.where(r.returned > 0, 1.0 - ratio(distinct_docs(r, k), r.limit(k)), np.nan)
+
+
+@measure("Novelty", cutoff="must", needs=("list", "texts"), gold="any", ceiling=1.0)
+def novelty(r: Ranked, k: Cut, *, overlap: float = 0.5) -> Values:
+    """The share of the top k whose words overlap with every higher-ranked text below a limit.
+
+    Overlap is the Jaccard index of word sets (casefolded); the first item is always new.
+    """
+    if not 0 < overlap <= 1:
+        raise UsageError(f"overlap is {overlap:g}; it is a share above 0 and at most 1")
+    listing, mask = r.listed(k)
+    texts = listing.column("text", "Novelty", "the items' texts: give --corpus").to_list()
+    new, shown = np.zeros(r.n), np.zeros(r.n)
+    above: list[frozenset[str]] = []
+    query = -1
+    for place in np.flatnonzero(mask).tolist():
+        if listing.query[place] != query:
+            query, above = int(listing.query[place]), []
+        words = _words(texts[place] or "")
+        new[query] += all(_jaccard(words, other) < overlap for other in above)
+        shown[query] += 1
+        above.append(words)
+    return np.where(shown > 0, ratio(new, shown), np.nan)
+
+
+@lru_cache(maxsize=10_000)
+def _words(text: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", text.casefold()))
+
+
+def _jaccard(one: frozenset[str], other: frozenset[str]) -> float:
+    union = len(one | other)
+    return len(one & other) / union if union else 1.0
+
+
+def _ages(r: Ranked, k: Cut, versions: tuple[str, ...]) -> tuple[Ints, Values]:
+    """For each listed item with an as_of: its query, and 1 in time, 0 newer, NaN unknown."""
+    listing, mask = r.listed(k)
+    remedy = "each item's version: in the run, or through --corpus"
+    column = listing.column("version", "Fresh", remedy).cast(pl.String).to_list()
+    if not any(r.target.as_of):
+        raise MissingInputError(
+            "Fresh needs an as_of for each query: give --queries with that column"
+        )
+    places = [p for p in np.flatnonzero(mask).tolist() if r.target.as_of[listing.query[p]]]
+    ages = [_in_time(column[p], r.target.as_of[listing.query[p]], versions) for p in places]
+    return listing.query[places], np.array(ages, dtype=np.float64)
+
+
+def _unknown_versions(r: Ranked, k: Cut, *, versions: tuple[str, ...] = ()) -> Evidence:
+    query, ages = _ages(r, k, versions)
+    unknown = np.isnan(ages)
+    return Evidence(query[unknown], np.full(unknown.sum(), -1), np.ones(unknown.sum()))
+
+
+@measure(
+    "Fresh",
+    cutoff="must",
+    needs=("list", "versions"),
+    gold="any",
+    ceiling=1.0,
+    evidence=_unknown_versions,
+    aliases=("freshness",),
+)
+def freshness(r: Ranked, k: Cut, *, versions: tuple[str, ...] = ()) -> Values:
+    """The share of the top k whose version is not newer than the query's as_of.
+
+    ISO dates and times; an as_of date covers its whole day. Other versions need a declared
+    order (``--set versions='v1<v2<v3'``); unknown ones are left out and counted.
+    """
+    query, ages = _ages(r, k, versions)
+    known = ~np.isnan(ages)
+    shown = np.bincount(query[known], minlength=r.n).astype(np.float64)
+    fresh = add_up(query[known], ages[known], r.n)
+    return np.where(shown > 0, ratio(fresh, shown), np.nan)
+
+
+@lru_cache(maxsize=100_000)
+def _in_time(version: str | None, as_of: str, versions: tuple[str, ...]) -> float:
+    if version is None:
+        return float("nan")
+    if version in versions and as_of in versions:
+        return float(versions.index(version) <= versions.index(as_of))
+    made, asked = _moment(version), _moment(as_of)
+    if made is None or asked is None:
+        return float("nan")
+    if len(as_of.strip()) <= 10:
+        return float(made.date() <= asked.date())
+    if (made.tzinfo is None) != (asked.tzinfo is None):
+        made, asked = made.replace(tzinfo=None), asked.replace(tzinfo=None)
+    return float(made <= asked)
+
+
+def _moment(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+
+
+@measure("Sim", cutoff="must", better="none", needs=("list",), gold="any", ceiling=None)
+def similarity(r: Ranked, k: Cut, *, of: Of = "relevant", rel: float = 1) -> Values:
+    """The mean similarity of the relevant items in the top k, or of ``all`` of them."""
+    if of not in ("relevant", "all"):
+        raise UsageError(f"Sim(of={of!r}) is not known; of can be 'relevant' or 'all'")
+    listing, mask = r.listed(k)
+    remedy = (
+        "each hit's similarity: log it with the run, or declare the score a cosine"
+        ' ("score_kind": "cosine")'
+    )
+    values = listing.column("similarity", "Sim", remedy).to_numpy()
+    mask = mask & ~np.isnan(values)
+    if of == "relevant":
+        mask &= listing.frame["grade"].to_numpy() >= rel
+    shown = np.bincount(listing.query[mask], minlength=r.n).astype(np.float64)
+    total = add_up(listing.query[mask], values[mask], r.n)
+    return np.where(shown > 0, ratio(total, shown), np.nan)
+
+
+def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence:
+    if of == "corpus":
+        listing, mask = r.listed(k)
+        remedy = "all items that there are: give --corpus"
+        rows = listing.column("corpus_row", "Coverage(of='corpus')", remedy).to_numpy()
+        keep = mask & (rows >= 0)
+        whole = int(listing.frame["corpus_size"][0]) if listing.frame.height else None
+        return Evidence(listing.query[keep], rows[keep], np.ones(keep.sum()), whole)
+    found = np.zeros(len(r.target.query))
+    mask = r.top_found(k) & r.found.relevant(rel)
+    if r.found.row is not None:
+        found[r.found.row[mask]] = 1.0
+    gold = r.target.grade >= rel
+    return Evidence(r.target.query[gold], r.target.unit[gold], found[gold])
+
+
+@measure(
+    "Coverage",
+    cutoff="must",
+    needs=(),
+    number=share_of_keys,
+    evidence=_covered,
+)
+def coverage(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Values:
+    """The share of gold items that are returned for a query whose gold they are.
+
+    ``of='corpus'``: the share of all items that are returned for any query. One number
+    for the set; a query's own value is the number of items it covers.
+    """
+    if of not in ("gold", "corpus"):
+        raise UsageError(f"Coverage(of={of!r}) is not known; of can be 'gold' or 'corpus'")
+    if of == "corpus":
+        return np.minimum(r.returned, r.limit(k)).astype(np.float64)
+    return r.found.count(r.top_found(k) & r.found.relevant(rel))
+
+
+def _gold_scores(r: Ranked, k: Cut, *, threshold: float | None, keep: float) -> Evidence:
+    """The scores of the gold that answerable queries got within the cut-off."""
+    listing, mask = r.listed(k)
+    scores = listing.column("score", "FalseEvidence", "scores; this run has ranks only").to_numpy()
+    right = mask & (listing.frame["grade"].to_numpy() >= 1) & ~r.target.no_answer[listing.query]
+    return Evidence(listing.query[right], np.full(right.sum(), -1), scores[right])
+
+
+def _against_threshold(
+    values: Values, evidence: Evidence, *, threshold: float | None, keep: float
+) -> Values:
+    if threshold is None:
+        if not len(evidence.value):
+            return np.full(len(values), np.nan)
+        threshold = float(np.quantile(evidence.value, 1 - keep, method="lower"))
+    return np.where(np.isnan(values), np.nan, (values >= threshold).astype(np.float64))
+
+
+@measure(
+    "FalseEvidence",
+    better="lower",
+    needs=("list",),
+    gold="none",
+    ceiling=0.0,
+    evidence=_gold_scores,
+    settle=_against_threshold,
+)
+def false_evidence(
+    r: Ranked, k: Cut, *, threshold: float | None = None, keep: float = 0.95
+) -> Values:
+    """For a no-answer query: 1 if anything in the top k scores at least the threshold.
+
+    ``keep`` chooses the threshold that keeps this share of the gold which answerable queries
+    got, the only form that compares across systems. Answerable queries have no value.
+    """
+    if not 0 < keep <= 1:
+        raise UsageError(f"keep is {keep:g}; it is a share above 0 and at most 1")
+    listing, mask = r.listed(k)
+    scores = listing.column("score", "FalseEvidence", "scores; this run has ranks only").to_numpy()
+    best = np.full(r.n, -np.inf)
+    np.maximum.at(best, listing.query[mask], scores[mask])
+    return np.where(r.target.no_answer, best, np.nan)

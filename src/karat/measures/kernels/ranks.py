@@ -1,0 +1,254 @@
+"""Measures of the ranks at which gold is found: hits, recall, precision, gains, cascades."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from karat.errors import InputError, UsageError
+from karat.measures.numbers import Values, geometric_mean
+from karat.measures.ranked import Cut, Entries, Mask, Ranked, add_up, ratio, table_of
+from karat.measures.registry import MEASURES, measure
+
+Gain = Literal["linear", "exp"] | Mapping[float, float]
+
+
+@measure("Hit", cutoff="must", aliases=("hit_rate", "success", "hits_at_least_one"))
+def hit(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """1 if any of the top k is relevant, else 0 (also known as Success@k)."""
+    return np.minimum(r.found.count(r.top_found(k) & r.found.relevant(rel)), 1.0)
+
+
+@measure("R", cutoff="must", aliases=("recall",))
+def recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """The share of the gold that is in the top k: |L_k ∩ G| / |G|.
+
+    A fraction; the reading of recall as "found at least one" is ``Hit@k``.
+    """
+    return ratio(r.found.count(r.top_found(k) & r.found.relevant(rel)), r.target.relevant(rel))
+
+
+@measure("WR", cutoff="must", gold="graded", aliases=("wrecall", "weighted_recall"))
+def weighted_recall(r: Ranked, k: Cut) -> Values:
+    """The share of the gold's grades that is in the top k; never above 1."""
+    found = r.found.sum(r.top_found(k), r.found.gain)
+    ideal = r.target.ideal
+    return ratio(found, ideal.sum(ideal.grade > 0, ideal.grade))
+
+
+@measure("P", cutoff="must", aliases=("precision",))
+def precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """The share of the top k that is relevant: |L_k ∩ G| / k; short lists are not forgiven.
+
+    With document-level gold every correct chunk counts.
+    """
+    if r.is_ideal and r.target.shared:
+        return (r.target.relevant(rel) > 0).astype(np.float64)
+    return ratio(r.hits.count(r.top(k) & (r.hits.grade >= rel)), r.limit(k))
+
+
+@measure("F", cutoff="must", aliases=("f1",))
+def f_measure(r: Ranked, k: Cut, *, beta: float = 1, rel: float = 1) -> Values:
+    """The weighted harmonic mean of P@k and R@k; ``beta`` above 1 favours recall."""
+    p, q = precision(r, k, rel=rel), recall(r, k, rel=rel)
+    return ratio((1 + beta * beta) * p * q, beta * beta * p + q)
+
+
+@measure("RR", aliases=("mrr", "recip_rank"))
+def reciprocal_rank(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """1 / rank of the first relevant item within the cut-off, else 0; its mean is MRR."""
+    mask = r.top(k) & r.hits.relevant(rel)
+    query, rank = r.hits.query[mask], r.hits.rank[mask]
+    values = np.zeros(r.n)
+    # Backwards, so that the first relevant item of a query is the last to be written.
+    values[query[::-1]] = 1.0 / rank[::-1]
+    return values
+
+
+@measure("AP", aliases=("map", "average_precision"))
+def average_precision(
+    r: Ranked, k: Cut, *, norm: Literal["gold", "k"] = "gold", rel: float = 1
+) -> Values:
+    """The sum of P@i at each relevant rank i, over |G|; its mean is MAP.
+
+    ``norm='k'`` divides by min(k, |G|) instead, which forgives what cannot fit.
+    """
+    mask = r.top(k) & r.hits.relevant(rel)
+    precisions = r.hits.so_far(mask) / r.hits.rank
+    gold = r.target.relevant(rel)
+    if norm == "k":
+        gold = np.minimum(gold, r.ideal_limit(k))
+    return ratio(r.hits.sum(mask, precisions), gold)
+
+
+@measure("GMAP", cutoff="none", number=geometric_mean, aliases=("gm_map",))
+def geometric_map(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """The geometric mean of AP over queries, each at least 1e-5; one number for the set."""
+    return average_precision(r, k, rel=rel)
+
+
+def gains(entries: Entries, gain: Gain) -> Values:
+    """What each entry's grade is worth."""
+    if gain == "linear":
+        return entries.gain
+    grades, where = np.unique(entries.gain, return_inverse=True)
+    if gain == "exp":
+        worth = [2.0**grade - 1.0 for grade in grades.tolist()]
+    elif isinstance(gain, Mapping):
+        worth = [gain.get(grade, grade) if grade > 0 else 0.0 for grade in grades.tolist()]
+    else:
+        raise UsageError(f"gain is {gain!r}; it can be 'linear', 'exp' or a map of grades")
+    return np.array(worth, dtype=np.float64)[where]
+
+
+def best_first(entries: Entries, gain: Gain) -> tuple[Entries, Values]:
+    """The ideal order for these gains: a map may value a lower grade more."""
+    worth = gains(entries, gain)
+    if not isinstance(gain, Mapping):
+        return entries, worth
+    order = np.lexsort((-worth, entries.query))
+    return Entries(entries.n, entries.query, entries.rank, entries.grade[order]), worth[order]
+
+
+@measure("DCG", gold="graded")
+def dcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
+    """The sum of gain / log2(rank + 1) over the top k."""
+    if r.is_ideal:
+        return _ideal_dcg(r, k, gain)
+    return r.hits.sum(r.top(k), gains(r.hits, gain) / r.hits.discount)
+
+
+def _ideal_dcg(r: Ranked, k: Cut, gain: Gain) -> Values:
+    entries, worth = best_first(r.target.ideal, gain)
+    return entries.sum(entries.rank <= r.ideal_limit(k)[entries.query], worth / entries.discount)
+
+
+@measure("nDCG", gold="graded", aliases=("ndcg_cut",))
+def ndcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
+    """DCG over that of the ideal list, which comes from all gold, cut at k.
+
+    ``gain`` is ``linear`` (the grade), ``exp`` (2^grade - 1) or a map such as {1: 1, 2: 5}.
+    """
+    return ratio(dcg(r, k, gain=gain), _ideal_dcg(r, k, gain))
+
+
+@measure("CG", gold="graded")
+def cumulated_gain(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
+    """The sum of the gains in the top k."""
+    if r.is_ideal:
+        entries, worth = best_first(r.target.ideal, gain)
+        return entries.sum(entries.rank <= r.ideal_limit(k)[entries.query], worth)
+    return r.hits.sum(r.top(k), gains(r.hits, gain))
+
+
+@measure("ERR", gold="graded")
+def expected_reciprocal_rank(r: Ranked, k: Cut, *, max: float = 4) -> Values:
+    """The expected reciprocal rank at which a user who may be satisfied at each item stops.
+
+    An item of grade g satisfies with probability (2^g - 1) / 2^max; a grade above ``max``
+    is refused.
+    """
+    if r.target.grade.max(initial=0.0) > max:
+        top = r.target.grade.max()
+        raise InputError(f"ERR(max={max:g}) meets grade {top:g}; set max to the highest grade")
+    mask = r.top(k) & (r.hits.gain > 0)
+    entries = Entries(r.n, r.hits.query[mask], r.hits.rank[mask], r.hits.gain[mask])
+    stop = gains(entries, "exp") / 2.0**max
+    worth = stop * _still_there(entries, stop) / entries.rank
+    return add_up(entries.query, worth, r.n)
+
+
+def _still_there(entries: Entries, stop: Values) -> Values:
+    """The probability that a user passes all entries above each one."""
+    passing = np.ones(len(stop))
+    ordinal = entries.so_far(np.ones(len(stop), dtype=bool))
+    # One step a depth, all queries at once: products run in rank order within a query.
+    for step in range(2, int(ordinal.max(initial=0)) + 1):
+        (here,) = np.nonzero(ordinal == step)
+        passing[here] = passing[here - 1] * (1.0 - stop[here - 1])
+    return passing
+
+
+@measure("RBP", aliases=("rank_biased_precision",))
+def rank_biased_precision(
+    r: Ranked,
+    k: Cut,
+    *,
+    p: float = 0.8,
+    gain: Literal["binary", "linear"] = "binary",
+    max: float = 4,
+    rel: float = 1,
+) -> Values:
+    """(1 - p) Σ p^(rank - 1) over the relevant items of the top k.
+
+    ``gain='linear'`` weighs each item by its grade over ``max``; a grade above it is refused.
+    """
+    _check_persistence(p)
+    weight = table_of(p, int(r.hits.rank.max(initial=0)))[r.hits.rank]
+    if gain == "linear":
+        if r.target.grade.max(initial=0.0) > max:
+            raise InputError(f"RBP(max={max:g}) meets a higher grade; set max to the highest grade")
+        return (1 - p) * r.hits.sum(r.top(k), weight * (r.hits.gain / max))
+    if gain != "binary":
+        raise UsageError(f"gain is {gain!r}; RBP takes 'binary' or 'linear'")
+    return (1 - p) * r.hits.sum(r.top(k) & r.hits.relevant(rel), weight)
+
+
+@measure("RBPres", better="lower", gold="any", ceiling=0.0)
+def rbp_residual(r: Ranked, k: Cut, *, p: float = 0.8) -> Values:
+    """The weight of the ranks that nobody judged: how much RBP could still grow."""
+    _check_persistence(p)
+    mask = r.top(k) & (r.hits.grade >= 0)
+    weight = table_of(p, int(r.hits.rank.max(initial=0)))[r.hits.rank]
+    return 1.0 - (1 - p) * r.hits.sum(mask, weight)
+
+
+def _check_persistence(p: float) -> None:
+    if not 0 < p < 1:
+        raise UsageError(f"p is {p:g}; the persistence of RBP lies between 0 and 1")
+
+
+@measure("FPR", cutoff="must", better="lower", ceiling=0.0)
+def false_positive_rate(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """1 if the first item is not relevant or nothing came back: 1 - Hit@1."""
+    if k != 1:
+        raise UsageError("FPR is defined at 1 only: FPR@1; for a deeper look use Hit@k or P@k")
+    return 1.0 - hit(r, k, rel=rel)
+
+
+@measure("AUC", cutoff="must")
+def area(r: Ranked, k: Cut, *, of: str = "R", rel: float = 1) -> Values:
+    """The area under a measure over k: trapezoids over {1, 3, 5, 10, 20} up to K, over K - 1."""
+    if not isinstance(k, int) or k < 2:
+        raise UsageError(f"AUC needs a whole cut-off of at least 2, such as AUC@20; not {k!r}")
+    if of not in MEASURES or MEASURES[of].cutoff not in {"must", "may"} or of == "AUC":
+        raise UsageError(f"AUC(of={of!r}) is not a measure with a cut-off; try AUC(of='R')@20")
+    definition = MEASURES[of]
+    parameters = {"rel": rel} if "rel" in definition.parameters else {}
+    nodes = sorted({node for node in (1, 3, 5, 10, 20) if node <= k} | {k})
+    heights = [definition.function(r, node, **parameters) for node in nodes]
+    total = np.zeros(r.n)
+    for low, high, left, right in zip(nodes, nodes[1:], heights, heights[1:], strict=False):
+        total = total + (high - low) * (left + right) / 2
+    return total / (k - 1)
+
+
+def judged(r: Ranked, k: Cut) -> tuple[Mask, Values]:
+    """Which hits in the top k somebody judged, and how many items were returned there."""
+    return r.top(k) & (r.hits.grade >= 0), np.minimum(r.returned, r.limit(k)).astype(np.float64)
+
+
+@measure("Judged", gold="any", ceiling=1.0)
+def judged_share(r: Ranked, k: Cut) -> Values:
+    """The share of the items returned in the top k that anyone judged."""
+    mask, returned = judged(r, k)
+    return np.where(returned > 0, ratio(r.hits.count(mask), returned), np.nan)
+
+
+@measure("Hole", better="lower", gold="any", ceiling=0.0, aliases=("unj",))
+def unjudged_share(r: Ranked, k: Cut) -> Values:
+    """The share of the items returned in the top k that no one judged."""
+    mask, returned = judged(r, k)
+    return np.where(returned > 0, ratio(returned - r.hits.count(mask), returned), np.nan)

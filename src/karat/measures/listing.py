@@ -1,0 +1,120 @@
+"""What some measures want besides judged hits: the items themselves, and the calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from karat.measures.prepare import Prepared, entity_sets
+from karat.measures.ranked import UNLIMITED, Entries, Ints, Listing, is_budget
+from karat.measures.units import doc_of_hits
+from karat.tables import Run
+
+if TYPE_CHECKING:
+    from karat.measures.names import Measure
+    from karat.measures.numbers import Values
+    from karat.measures.rank import Lists
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the measures at hand will look at, and how deep."""
+
+    needs: frozenset[str] = frozenset()
+    depth: int = 0
+
+    @classmethod
+    def by(cls, measures: Iterable[Measure]) -> Wanted:
+        """What these measures want."""
+        needs: set[str] = set()
+        depth = 0
+        for measure in measures:
+            wants: set[str] = set(measure.definition.needs)
+            if is_budget(measure.k):
+                wants |= {"list", "tokens"}
+            if measure.arguments.get("of") == "corpus":
+                wants |= {"list", "corpus"}
+            if wants:
+                depth = max(depth, measure.k if isinstance(measure.k, int) else UNLIMITED)
+            needs |= wants
+        return cls(frozenset(needs), depth)
+
+
+def list_hits(
+    lists: Lists, rows: Ints, run: Run, gold: Prepared, hits: Entries, wanted: Wanted
+) -> dict[str, Any]:
+    """The listing, the calls and the linked entities, as far as they are wanted."""
+    parts: dict[str, Any] = {}
+    if "list" in wanted.needs:
+        grade = np.full(len(lists.query), np.nan)
+        grade[rows] = (
+            hits.grade if hits.repeat is None else np.where(hits.repeat, np.nan, hits.grade)
+        )
+        keep = lists.rank <= wanted.depth
+        frame = lists.hits.with_columns(grade=pl.Series(grade)).filter(keep)
+        frame = _with_attributes(frame, run, gold, wanted.needs)
+        parts["listing"] = Listing(lists.query[keep], lists.rank[keep], frame, wanted.depth)
+    if run.calls is not None:
+        parts["calls"] = _call_columns(run.calls, lists.codes, gold)
+        if "entities" in run.calls.columns:
+            parts["predicted"] = _predicted(run.calls, lists.codes, gold)
+    return parts
+
+
+def _with_attributes(
+    frame: pl.DataFrame, run: Run, gold: Prepared, needs: frozenset[str]
+) -> pl.DataFrame:
+    if "docs" in needs:
+        frame = frame.with_columns(doc_of_hits(frame, gold).alias("doc_id"))
+    if "similarity" not in frame.columns and run.meta.get("score_kind") == "cosine":
+        frame = frame.with_columns(similarity=pl.col("score"))
+    if gold.corpus is None:
+        return frame
+    corpus = gold.corpus.with_row_index("corpus_row").with_columns(
+        pl.col("corpus_row").cast(pl.Int64)
+    )
+    wanted = ["corpus_row"]
+    wanted += [name for name in ("text", "tokens") if name in corpus.columns]
+    wanted += ["version"] if "version" in corpus.columns and "version" not in frame.columns else []
+    kept = [name for name in frame.columns if name not in wanted]
+    known = corpus.select("item_id", *wanted)
+    frame = frame.select(kept).join(known, on="item_id", how="left", maintain_order="left")
+    words = pl.col("text").fill_null("").str.count_matches(r"\S+").cast(pl.Int64)
+    counted = pl.coalesce(pl.col("tokens").cast(pl.Int64), words) if "tokens" in wanted else words
+    return frame.with_columns(
+        pl.col("corpus_row").fill_null(-1), tokens=counted, corpus_size=pl.lit(corpus.height)
+    )
+
+
+def _call_columns(calls: pl.DataFrame, codes: Ints, gold: Prepared) -> dict[str, Values]:
+    """Latencies and costs of each query; ``latency.total`` is the sum of stages unless logged."""
+    known = {
+        name: _aligned(calls, name, codes, gold)
+        for name in calls.columns
+        if name.startswith(("latency.", "cost."))
+    }
+    stages = [values for name, values in known.items() if name.startswith("latency.")]
+    if stages and "latency.total" not in known:
+        known["latency.total"] = np.sum(stages, axis=0)
+    return known
+
+
+def _aligned(calls: pl.DataFrame, name: str, codes: Ints, gold: Prepared) -> Values:
+    values = np.full(len(gold.query_ids), np.nan)
+    of_call = gold.code_of(calls["query_id"])
+    logged = calls[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+    values[of_call[of_call >= 0]] = logged[of_call >= 0]
+    return values[codes]
+
+
+def _predicted(
+    calls: pl.DataFrame, codes: Ints, gold: Prepared
+) -> tuple[tuple[str, ...] | None, ...]:
+    linked = dict(
+        zip(gold.code_of(calls["query_id"]).tolist(), entity_sets(calls["entities"]), strict=True)
+    )
+    return tuple(linked.get(code) for code in codes.tolist())

@@ -1,0 +1,236 @@
+"""The measure language: ``Name(param=value)@k`` read into a value and printed again."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from karat.errors import UsageError, unknown
+from karat.measures import kernels
+from karat.measures.kernels.calls import check_path
+from karat.measures.ranked import Cut
+from karat.measures.registry import MEASURES, Definition
+
+_SHAPE = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?:\((?P<params>.*)\))?\s*(?:@\s*(?P<k>\S+))?")
+_PATH = re.compile(r"(?P<family>latency|cost)\.(?P<path>[\w.-]+)", re.IGNORECASE)
+# trec_eval's own spelling: P_5, ndcg_cut_10, iprec_at_recall_0.10, also with a dot (map_cut.10)
+_TREC = re.compile(r"(?P<name>[A-Za-z][A-Za-z_]*?)(?:_cut)?[_.](?P<k>\d+(?:\.\d+)?)")
+# what ir_measures calls our parameters
+_PARAMETER_ALIASES = {"dcg": "gain", "cutoff": "k", "judged_only": "judged_only"}
+_VALUE_ALIASES = {"exp-log2": "exp", "log2": "linear"}
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """A measure with its parameters and cut-off; its string is its name everywhere.
+
+    >>> str(parse_measure("ndcg@10")), str(parse_measure("P(rel=1)@5")), str(parse_measure("mrr"))
+    ('nDCG@10', 'P@5', 'RR')
+    """
+
+    name: str
+    k: Cut = None
+    params: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def definition(self) -> Definition:
+        """What is registered under the name."""
+        return MEASURES[self.name]
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The parameters that differ from their defaults."""
+        return {key: dict(value) if _is_map(value) else value for key, value in self.params}
+
+    def __str__(self) -> str:
+        if self.definition.cutoff == "path":
+            return f"{self.name}.{self.arguments['path']}"
+        inside = ", ".join(f"{key}={_show(value)}" for key, value in self.params)
+        cut = "" if self.k is None else f"@{_show_cut(self.k)}"
+        return f"{self.name}({inside}){cut}" if inside else f"{self.name}{cut}"
+
+
+def parse_measure(text: str | Measure) -> Measure:
+    """Read one measure, in karat's spelling or that of trec_eval, ir_measures or ranx.
+
+    >>> parse_measure("nDCG(gain='exp')@10")
+    Measure(name='nDCG', k=10, params=(('gain', 'exp'),))
+    >>> parse_measure("ndgc@10")
+    Traceback (most recent call last):
+    karat.errors.UsageError: unknown measure 'ndgc' in 'ndgc@10'; did you mean nDCG?
+    """
+    if isinstance(text, Measure):
+        return text
+    text = text.strip()
+    if path := _PATH.fullmatch(text):
+        family = path["family"].lower()
+        check_path(family, path["path"])
+        return Measure(family, None, (("path", path["path"]),))
+    match = _SHAPE.fullmatch(text)
+    if match is None or match["name"].casefold() not in _spellings():
+        trec = _TREC.fullmatch(text)
+        if trec is not None and trec["name"].casefold() in _spellings():
+            return _made(trec["name"], {}, trec["k"], text)
+    if match is None:
+        raise UsageError(
+            f"cannot read the measure {text!r}; write Name(param=value)@k, as in nDCG@10"
+        )
+    return _made(match["name"], _read_params(match["params"], text), match["k"], text)
+
+
+def parse_measures(texts: str | Sequence[str | Measure]) -> list[Measure]:
+    """Read several measures: ``"nDCG@10, R@{1,3,5}"`` or a list of such; each is kept once.
+
+    >>> [str(m) for m in parse_measures("nDCG@10, R@{1,3}")]
+    ['nDCG@10', 'R@1', 'R@3']
+    """
+    if isinstance(texts, str):
+        texts = [texts]
+    found: dict[Measure, None] = {}
+    for text in texts:
+        if isinstance(text, Measure):
+            found[text] = None
+            continue
+        for part in _split(text):
+            head, brace, cuts = part.partition("@{")
+            names = [f"{head}@{cut.strip()}" for cut in cuts.rstrip("} ").split(",")]
+            found.update({parse_measure(name): None for name in (names if brace else [part])})
+    if not found:
+        raise UsageError("no measure named; give at least one, such as nDCG@10")
+    return list(found)
+
+
+@cache
+def _spellings() -> Mapping[str, str]:
+    """Every accepted spelling, casefolded, with its canonical name."""
+    names = {name.casefold(): name for name in MEASURES}
+    for name, definition in MEASURES.items():
+        names |= {alias.casefold(): name for alias in definition.aliases}
+    return names
+
+
+def _made(name: str, params: dict[str, Any], k: str | None, text: str) -> Measure:
+    if name.casefold() not in _spellings():
+        raise unknown("measure", name, [*MEASURES, *_spellings().values()], inside=text)
+    definition = MEASURES[_spellings()[name.casefold()]]
+    if "k" in params:
+        k = str(params.pop("k"))
+    known = [key for key in definition.parameters if key not in _INTERNAL]
+    for key, value in list(params.items()):
+        if key not in known:
+            if not known:
+                raise UsageError(f"{definition.name} takes no parameter {key!r} (in {text!r})")
+            raise unknown(f"parameter of {definition.name}", key, known, inside=text)
+        params[key] = _checked(definition, key, value, text)
+    kept = {
+        key: params[key]
+        for key in known
+        if key in params and params[key] != definition.parameters[key]
+    }
+    return Measure(
+        definition.name,
+        _cut(definition, k, text),
+        tuple((key, kept[key]) for key in known if key in kept),
+    )
+
+
+# Set by conventions, not by whoever writes a measure down.
+_INTERNAL = {"recall_point", "versions", "path"}
+
+
+def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
+    default = definition.parameters[key]
+    value = _VALUE_ALIASES.get(value, value) if isinstance(value, str) else value
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, Mapping):
+        if key != "gain":
+            raise UsageError(f"{key} in {text!r} cannot be a map")
+        return tuple(sorted((float(grade), float(gain)) for grade, gain in value.items()))
+    if isinstance(default, str) != isinstance(value, str) or (
+        not number and not isinstance(value, str)
+    ):
+        kind = "text" if isinstance(default, str) else "a number"
+        raise UsageError(f"{key} is {value!r} in {text!r}; it must be {kind}")
+    if number and key in {"rel", "beta", "max"} and not 0 < value < float("inf"):
+        raise UsageError(f"{key} is {value!r} in {text!r}; it must be above 0")
+    return value
+
+
+def _cut(definition: Definition, k: str | None, text: str) -> Cut:
+    name = definition.name
+    if k is None:
+        if definition.cutoff in {"must", "recall"}:
+            example = (
+                f"{name}@0.5"
+                if definition.cutoff == "recall"
+                else f"{name}@{1 if name == 'FPR' else 5}"
+            )
+            raise UsageError(f"{name} needs a cut-off; write {example}")
+        return None
+    if definition.cutoff == "none":
+        raise UsageError(f"{name} takes no cut-off; write {name} (in {text!r})")
+    if definition.cutoff == "recall":
+        return _recall_point(k, text)
+    if k.casefold() == "k":
+        return "k"
+    number = re.fullmatch(r"(\d+)(tok)?", k.casefold())
+    if number is None or int(number[1]) < 1:
+        raise UsageError(
+            f"cut-off {k!r} in {text!r} is not known; it is a whole number above 0, the letter k,"
+            " or a budget such as 2000tok"
+        )
+    return f"{int(number[1])}tok" if number[2] else int(number[1])
+
+
+def _recall_point(k: str, text: str) -> float:
+    try:
+        point = float(k)
+    except ValueError:
+        point = -1.0
+    if not 0 <= point <= 1:
+        raise UsageError(f"{k!r} in {text!r} is not a point of recall; it lies between 0 and 1")
+    return point
+
+
+def _read_params(inside: str | None, text: str) -> dict[str, Any]:
+    if inside is None or not inside.strip():
+        return {}
+    try:
+        call = ast.parse(f"f({inside})", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args or any(not a.arg for a in call.keywords):
+            raise ValueError("not name=value")
+        pairs = {str(a.arg): ast.literal_eval(a.value) for a in call.keywords}
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UsageError(
+            f"cannot read the parameters of {text!r}; write name=value, text in quotes"
+        ) from None
+    return {_PARAMETER_ALIASES.get(key, key): value for key, value in pairs.items()}
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas and blanks that stand outside of brackets."""
+    parts = re.findall(r"(?:[^\s,({]|\((?:[^()'\"]|'[^']*'|\"[^\"]*\")*\)|\{[^}]*\}|[({])+", text)
+    return [part for part in parts if part]
+
+
+def _is_map(value: Any) -> bool:
+    return isinstance(value, tuple) and bool(value) and isinstance(value[0], tuple)
+
+
+def _show(value: Any) -> str:
+    if _is_map(value):
+        return "{" + ", ".join(f"{grade:g}: {gain:g}" for grade, gain in value) + "}"
+    return (
+        f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
+    )
+
+
+def _show_cut(k: Cut) -> str:
+    return f"{k:g}" if isinstance(k, float) else str(k)
+
+
+__all__ = ["Measure", "kernels", "parse_measure", "parse_measures"]

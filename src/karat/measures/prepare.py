@@ -1,0 +1,193 @@
+"""Gold made ready to be met: queries numbered, judgments sorted, built once for many runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.columns import doc_of
+from karat.errors import InputError
+from karat.measures.conventions import Conventions
+from karat.measures.ranked import Ints, Mask, Target
+from karat.tables import Corpus, Gold, Queries
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The queries to be scored, numbered, each with its judgments, best grade first.
+
+    ``rows`` holds code (the query's number), item_id, grade and, for spans, start and end;
+    the judgments of query c are rows ``first[c]`` to ``first[c + 1]``. ``likely`` marks
+    hashes of judged ids, so that most hits are passed over without comparing strings.
+    """
+
+    query_ids: tuple[str, ...]
+    rows: pl.DataFrame
+    grade: np.ndarray[Any, np.dtype[np.float64]]
+    unit: Ints
+    first: Ints
+    likely: Mask
+    own_k: Ints
+    no_answer: Mask
+    as_of: tuple[str | None, ...]
+    entities: tuple[tuple[str, ...] | None, ...]
+    codes: pl.Enum
+    corpus: pl.DataFrame | None
+    conventions: Conventions
+
+    def code_of(self, query_ids: pl.Series) -> Ints:
+        """The number of each query, -1 where it is not among those to be scored."""
+        codes = query_ids.cast(self.codes, strict=False).to_physical().cast(pl.Int64)
+        return codes.fill_null(-1).to_numpy()
+
+    def rows_of(self, codes: Ints) -> tuple[Ints, Ints]:
+        """The rows of some queries, and for each row the query's place among these."""
+        counts = self.first[codes + 1] - self.first[codes]
+        place = np.repeat(np.arange(len(codes)), counts)
+        ends = np.cumsum(counts)
+        rows = np.arange(len(place)) - np.repeat(ends - counts, counts) + self.first[codes][place]
+        return rows, place
+
+    def target(self, codes: Ints) -> Target:
+        """The gold of some queries."""
+        rows, place = self.rows_of(codes)
+        return Target(
+            n=len(codes),
+            query=place,
+            grade=self.grade[rows],
+            unit=self.unit[rows],
+            own_k=self.own_k[codes],
+            no_answer=self.no_answer[codes],
+            shared=self.conventions.level != "item",
+            as_of=tuple(self.as_of[code] for code in codes.tolist()) if self.as_of else (),
+            entities=tuple(self.entities[c] for c in codes.tolist()) if self.entities else (),
+        )
+
+
+def prepare(
+    gold: Gold,
+    conventions: Conventions,
+    *,
+    queries: Queries | None = None,
+    corpus: Corpus | None = None,
+) -> Prepared:
+    """Number the queries and sort their judgments; the queries file decides which there are."""
+    ids = gold.query_ids if queries is None else tuple(queries.frame["query_id"].to_list())
+    if not ids:
+        raise InputError("there is no query in it; nothing can be scored", where=gold.source.name)
+    codes = pl.Enum(list(ids))
+    rows = gold.frame.with_columns(
+        code=pl.col("query_id").cast(codes, strict=False).to_physical().cast(pl.Int64)
+    ).drop_nulls("code")
+    if conventions.whole_grades:
+        rows = rows.with_columns(pl.col("grade").cast(pl.Int64).cast(pl.Float64))
+    rows = _at_level(rows, conventions, gold, corpus)
+    rows = rows.sort(["code", "grade", "item_id"], descending=[False, True, False])
+    counts = np.bincount(rows["code"].to_numpy(), minlength=len(ids))
+    return Prepared(
+        query_ids=ids,
+        rows=rows,
+        grade=rows["grade"].to_numpy(),
+        unit=_units(rows),
+        first=np.concatenate(([0], np.cumsum(counts))),
+        likely=_likely(rows["item_id"].unique()),
+        own_k=_own_k(queries, len(ids), conventions.k),
+        no_answer=_flags(queries, len(ids)),
+        as_of=tuple(_texts(queries, "as_of") or ()),
+        entities=tuple(_sets(queries) or ()),
+        codes=codes,
+        corpus=None if corpus is None else corpus.frame,
+        conventions=conventions,
+    )
+
+
+def _at_level(
+    rows: pl.DataFrame, conventions: Conventions, gold: Gold, corpus: Corpus | None
+) -> pl.DataFrame:
+    """Judgments of documents where documents count: a chunk's judgment is its document's."""
+    spans = "start" in rows.columns
+    if conventions.level == "span":
+        if not spans:
+            raise InputError(
+                "level=span needs gold with character spans (doc_id:start-end)",
+                where=gold.source.name,
+            )
+        return rows
+    if spans:
+        raise InputError(
+            "this gold holds character spans; score it with --set level=span",
+            where=gold.source.name,
+        )
+    if conventions.level == "item":
+        return rows
+    docs = doc_of(pl.col("item_id"))
+    if corpus is not None:
+        chunks = corpus.frame.select("item_id", "doc_id")
+        rows = rows.join(chunks, on="item_id", how="left", maintain_order="left")
+        is_doc = pl.col("item_id").is_in(chunks["doc_id"].unique().implode())
+        docs = pl.when(is_doc).then("item_id").otherwise(pl.coalesce("doc_id", docs))
+    by_doc = rows.with_columns(item_id=docs)
+    return by_doc.group_by("code", "item_id").agg(pl.col("grade").max())
+
+
+def _units(rows: pl.DataFrame) -> Ints:
+    """A number for each thing that is judged, the same wherever it is judged again."""
+    what = [name for name in ("item_id", "start", "end") if name in rows.columns]
+    return rows.select(pl.struct(what).rank("dense"))[:, 0].cast(pl.Int64).to_numpy()
+
+
+def short_hash(items: pl.Series) -> np.ndarray[Any, np.dtype[np.uint64]]:
+    """32 bits of a hash of each id: enough to pass over what is surely different."""
+    return items.hash().to_numpy() >> np.uint64(32)
+
+
+def _likely(items: pl.Series) -> Mask:
+    """A bitmap over the leading bits of the hash, about 1/16 full."""
+    bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
+    likely = np.zeros(1 << bits, dtype=bool)
+    likely[short_hash(items) >> np.uint64(32 - bits)] = True
+    return likely
+
+
+def _own_k(queries: Queries | None, n: int, default: int) -> Ints:
+    if queries is None or "k" not in queries.frame.columns:
+        return np.full(n, default)
+    k = queries.frame["k"].cast(pl.Int64, strict=False).fill_null(default)
+    if (k < 1).any():
+        raise InputError("a query's k is below 1; it is a cut-off", where=queries.source.name)
+    return k.to_numpy()
+
+
+def _flags(queries: Queries | None, n: int) -> Mask:
+    if queries is None or "no_answer" not in queries.frame.columns:
+        return np.zeros(n, dtype=bool)
+    column = queries.frame["no_answer"]
+    if column.dtype == pl.String:
+        column = column.str.to_lowercase().is_in(["true", "1", "yes"])
+    return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
+
+
+def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:
+    if queries is None or name not in queries.frame.columns:
+        return None
+    return queries.frame[name].cast(pl.String).to_list()
+
+
+def _sets(queries: Queries | None) -> Sequence[tuple[str, ...] | None] | None:
+    if queries is None or "entities" not in queries.frame.columns:
+        return None
+    return entity_sets(queries.frame["entities"])
+
+
+def entity_sets(column: pl.Series) -> list[tuple[str, ...] | None]:
+    """Entities as tuples of text; a text column holds them separated by commas or bars."""
+    if column.dtype == pl.String:
+        column = (
+            column.str.split("|") if column.str.contains(r"\|").any() else column.str.split(",")
+        )
+        return [None if v is None else tuple(e.strip() for e in v if e.strip()) for v in column]
+    return [None if value is None else tuple(str(entity) for entity in value) for value in column]

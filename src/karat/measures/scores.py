@@ -1,0 +1,283 @@
+"""Evaluate: a run, its gold and some measures become one row a query, one column a measure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.errors import InputError, MissingInputError
+from karat.measures.conventions import PROFILES, conventions_of
+from karat.measures.listing import Wanted
+from karat.measures.names import Measure, parse_measures
+from karat.measures.numbers import NOTHING, Evidence, Values, gather
+from karat.measures.prepare import Prepared, prepare
+from karat.measures.rank import Block, rank
+from karat.measures.ranked import Entries, Ints, Mask, Ranked, ideal_of, is_budget
+from karat.measures.results import Counts, Scores, Summary
+from karat.measures.ties import tie_orders
+from karat.tables import Blocks, Corpus, Gold, InterleavedError, Queries, Run
+
+__all__ = ["Counts", "Scores", "Summary", "evaluate", "prepare", "score"]
+
+
+def evaluate(
+    run: Run | Blocks,
+    gold: Gold,
+    measures: str | Sequence[str | Measure] | None = None,
+    *,
+    profile: str = "karat",
+    settings: Mapping[str, Any] | None = None,
+    queries: Queries | None = None,
+    corpus: Corpus | None = None,
+) -> Scores:
+    """Score a run against gold; without ``measures`` by those of the profile.
+
+    ``settings`` changes conventions of the profile, as ``--set`` does. ``queries`` decides
+    which queries there are and brings their k, as_of and entities; ``corpus`` brings texts,
+    versions and documents to the measures that need them.
+
+    >>> from karat.tables import Gold, Run
+    >>> gold = Gold.from_dict({"q1": {"A": 1, "B": 1}})
+    >>> run = Run.from_dict({"q1": ["X", "A", "Y", "Z", "W"]})
+    >>> evaluate(run, gold, ["R@5", "P@5", "Hit@5", "RR"]).means()
+    {'R@5': 0.5, 'P@5': 0.2, 'Hit@5': 1.0, 'RR': 0.5}
+    """
+    conventions = conventions_of(profile, settings)
+    chosen = parse_measures(PROFILES[profile].measures if measures is None else measures)
+    prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
+    return score(run, prepared, chosen, lenient=measures is None)
+
+
+def score(
+    run: Run | Blocks, gold: Prepared, measures: Sequence[Measure], *, lenient: bool = False
+) -> Scores:
+    """Score a run against prepared gold; ``lenient`` leaves out measures whose input is missing."""
+    try:
+        table = _Table(gold, measures, lenient=lenient)
+        for block in run.blocks():
+            table.add(block)
+    except InterleavedError:
+        table = _Table(gold, measures, lenient=lenient)
+        table.add(run.read())
+    return table.finished(run)
+
+
+class _Table:
+    """The table while it fills up, block by block."""
+
+    def __init__(self, gold: Prepared, measures: Sequence[Measure], *, lenient: bool) -> None:
+        n = len(gold.query_ids)
+        self.gold, self.measures, self.lenient = gold, tuple(measures), lenient
+        self.wanted = Wanted.by(measures)
+        self.columns = {measure: np.full(n, np.nan) for measure in measures}
+        self.ends: dict[Measure, tuple[Values, Values]] = {}
+        self.evidence: dict[Measure, list[Evidence]] = {}
+        self.lacks: dict[Measure, str] = {}
+        self.status = np.full(n, "missing", dtype=object)
+        self.counts = Counts(queries=n)
+        self.strangers: list[str] = []
+        self.meta: Mapping[str, Any] = {}
+
+    def add(self, run: Run) -> None:
+        """Score one block of whole queries."""
+        block = rank(run, self.gold, self.wanted)
+        self.counts = replace(
+            self.counts,
+            duplicates_dropped=self.counts.duplicates_dropped + block.duplicates,
+            order_conflicts=self.counts.order_conflicts + block.conflicts,
+            not_in_gold=self.counts.not_in_gold + len(block.strangers),
+        )
+        self.strangers = self.strangers or block.strangers[:2]
+        self.meta = self.meta or run.meta
+        self.status[block.codes] = "scored"
+        self.status[block.failed] = "failed"
+        orders = tie_orders(block)
+        for measure in self.measures:
+            if measure not in self.lacks:
+                self._fill(measure, block, orders)
+
+    def _fill(self, measure: Measure, block: Block, orders: tuple[Ranked, Ranked] | None) -> None:
+        try:
+            self.columns[measure][block.codes] = _values(measure, block.ranked, self.gold)
+            self._collect(measure, block.ranked, block.codes)
+        except MissingInputError as error:
+            if not self.lenient:
+                raise
+            self.lacks[measure] = str(error)
+            self.columns[measure][:] = np.nan
+            return
+        if orders is not None and _feels_ties(measure):
+            n = self.counts.queries
+            sides = self.ends.setdefault(measure, (np.full(n, np.nan), np.full(n, np.nan)))
+            for side, ranked in zip(sides, orders, strict=True):
+                side[block.codes] = _values(measure, ranked, self.gold)
+
+    def _collect(self, measure: Measure, ranked: Ranked, codes: Ints) -> None:
+        collect = measure.definition.evidence
+        if collect is not None:
+            part = collect(ranked, measure.k, **_arguments(measure, self.gold))
+            whole = Evidence(codes[part.query], part.key, part.value, part.total)
+            self.evidence.setdefault(measure, []).append(whole)
+
+    def finished(self, run: Run | Blocks) -> Scores:
+        """The scores, once every block is in."""
+        gaps = np.flatnonzero((self.status == "missing") | (self.status == "failed"))
+        if len(gaps) == self.counts.queries and self.strangers:
+            raise _never_meet(run, self.strangers, self.gold)
+        if len(gaps) and self.gold.conventions.missing == "zero":
+            self._fill_gaps(gaps)
+        evidence = {measure: gather(parts) for measure, parts in self.evidence.items()}
+        for measure in self.measures:
+            settle = measure.definition.settle
+            if settle is not None and measure in evidence:
+                arguments = _arguments(measure, self.gold)
+                self.columns[measure] = settle(
+                    self.columns[measure], evidence[measure], **arguments
+                )
+        status = self._statuses()
+        return Scores(
+            system=run.name,
+            source=run.source,
+            measures=self.measures,
+            table=self._frame(),
+            status=status,
+            counts=self._counted(status, evidence),
+            conventions=self.gold.conventions,
+            meta=self.meta,
+            ceilings=_ceilings(self.measures, self.gold),
+            tied={str(measure): self._tie_ends(measure) for measure in self.ends},
+            evidence={str(measure): part for measure, part in evidence.items()},
+            lacks={str(measure): reason for measure, reason in self.lacks.items()},
+        )
+
+    def _fill_gaps(self, gaps: Ints) -> None:
+        """A query without an answer gets each measure's worst value."""
+        target = self.gold.target(gaps)
+        nothing = Entries(target.n, _NONE, _NONE, np.empty(0), row=_NONE)
+        empty = Ranked(target, nothing, nothing, np.zeros(target.n, dtype=np.int64))
+        for measure in self.measures:
+            if measure in self.lacks or measure.definition.cutoff == "path":
+                continue
+            self.columns[measure][gaps] = _worst(measure, empty, self.gold)
+            if not measure.definition.needs and measure.arguments.get("of") != "corpus":
+                self._collect(measure, empty, gaps)
+
+    def _statuses(self) -> pl.Series:
+        everyone = self.gold.target(np.arange(self.counts.queries))
+        empty = everyone.relevant(self.gold.conventions.rel) == 0
+        status = np.where(empty, "empty_gold", self.status)
+        status = np.where(empty & everyone.no_answer, "no_answer", status)
+        return pl.Series("status", status.tolist(), dtype=pl.String)
+
+    def _counted(self, status: pl.Series, evidence: Mapping[Measure, Evidence]) -> Counts:
+        unknown = [len(part.query) for m, part in evidence.items() if m.name == "Fresh"]
+        return replace(
+            self.counts,
+            scored=int((status == "scored").sum()),
+            missing=int((status == "missing").sum()),
+            empty_gold=int((status == "empty_gold").sum()),
+            no_answer=int((status == "no_answer").sum()),
+            failed_calls=int((self.status == "failed").sum()),
+            versions_unknown=max(unknown, default=0),
+        )
+
+    def _tie_ends(self, measure: Measure) -> tuple[Values, Values]:
+        column = self.columns[measure]
+        low, high = (np.where(np.isnan(side), column, side) for side in self.ends[measure])
+        return low, high
+
+    def _frame(self) -> pl.DataFrame:
+        columns = {
+            str(measure): pl.Series(values, dtype=pl.Float64, nan_to_null=True)
+            for measure, values in self.columns.items()
+        }
+        return pl.DataFrame({"query_id": list(self.gold.query_ids), **columns})
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _arguments(measure: Measure, gold: Prepared) -> dict[str, Any]:
+    """What the function is called with: its own parameters, and the conventions behind them."""
+    takes = measure.definition.parameters
+    conventions = gold.conventions
+    settled = {
+        "rel": conventions.rel,
+        "recall_point": conventions.recall_point,
+        "versions": conventions.versions,
+    }
+    return {key: value for key, value in settled.items() if key in takes} | measure.arguments
+
+
+def _values(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
+    """A measure's value for each query; NaN where its gold is empty and stands apart."""
+    arguments = _arguments(measure, gold)
+    values = np.asarray(measure.definition.function(ranked, measure.k, **arguments))
+    if gold.conventions.empty_gold == "zero":
+        return values
+    return np.where(_without_gold(measure, ranked, gold), np.nan, values)
+
+
+def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
+    """Which queries have no gold that this measure could count."""
+    need = measure.definition.gold
+    if need == "none":
+        return np.zeros(ranked.n, dtype=bool)
+    if need == "graded":
+        return np.equal(np.bincount(ranked.target.ideal.query, minlength=ranked.n), 0)
+    rel = gold.conventions.rel
+    if need == "relevant":
+        rel = measure.arguments.get("rel", rel)
+    return np.equal(ranked.target.relevant(rel), 0)
+
+
+def _worst(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
+    """What a query gets that the run does not answer: 0, or 1 for a rate that should be low."""
+    definition = measure.definition
+    worst = np.full(empty.n, definition.worst if definition.better != "none" else np.nan)
+    if definition.name == "FalseEvidence":
+        return np.where(empty.target.no_answer, np.inf, np.nan)
+    if definition.needs or measure.arguments.get("of") == "corpus":
+        nothing = gold.conventions.empty_gold == "apart"
+        return np.where(_without_gold(measure, empty, gold) & nothing, np.nan, worst)
+    values = _values(measure, empty, gold)
+    null = np.isnan(values) & ~_without_gold(measure, empty, gold)
+    return np.where(null, worst, values)
+
+
+def _feels_ties(measure: Measure) -> bool:
+    """Whether the order of tied hits can move it, and relevant first is best."""
+    definition = measure.definition
+    plain = not definition.needs and definition.evidence is None and not is_budget(measure.k)
+    return plain and definition.gold in {"relevant", "graded"} and definition.better != "none"
+
+
+def _ceilings(measures: Sequence[Measure], gold: Prepared) -> dict[str, tuple[Values, Evidence]]:
+    """The value of the ideal list for each query, where that is the best possible."""
+    everyone = np.arange(len(gold.query_ids))
+    ideal = ideal_of(gold.target(everyone))
+    ceilings = {}
+    for measure in measures:
+        definition = measure.definition
+        if definition.ceiling != "ideal" or measure.arguments.get("of") == "corpus":
+            continue
+        values = _values(measure, ideal, gold)
+        collect = definition.evidence
+        arguments = _arguments(measure, gold)
+        evidence = NOTHING if collect is None else collect(ideal, measure.k, **arguments)
+        ceilings[str(measure)] = values, evidence
+    return ceilings
+
+
+def _never_meet(run: Run | Blocks, strangers: Sequence[str], gold: Prepared) -> InputError:
+    ours = " and ".join(repr(name) for name in strangers)
+    theirs = " and ".join(repr(name) for name in gold.query_ids[:2])
+    return InputError(
+        f"the run and the gold share no query id: the run has {ours}, the gold has {theirs};"
+        " check that both belong together",
+        where=run.source.name,
+    )

@@ -1,0 +1,112 @@
+"""Gold as character spans: which chunks touch a span, and when enough of it is covered.
+
+Spans outlive a change of chunking. A chunk is relevant if it overlaps a span; a span is
+found at the rank where the chunks so far cover the agreed share of its characters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from karat.errors import MissingInputError
+from karat.measures.ranked import Entries, Ints, Target
+
+if TYPE_CHECKING:
+    from karat.measures.prepare import Prepared
+    from karat.measures.rank import Lists
+
+Interval = tuple[int, int]
+
+
+def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, Entries, Ints]:
+    """Judged chunks, spans found, and the rows of the former."""
+    gold_rows, place = gold.rows_of(lists.codes)
+    spans = gold.rows[gold_rows].select("item_id", "start", "end", "grade").rows()
+    of_query: dict[tuple[int, str], list[int]] = {}
+    for at, (query, span) in enumerate(zip(place.tolist(), spans, strict=True)):
+        of_query.setdefault((query, span[0]), []).append(at)
+    chunks = chunk_places(lists.hits, gold)
+    docs, starts, ends = (chunks[name].to_list() for name in ("doc", "start", "end"))
+    ranks, queries = lists.rank.tolist(), lists.query.tolist()
+    covered: dict[int, list[Interval]] = {}
+    hits: list[tuple[int, int, int, float, bool, int]] = []
+    found: list[tuple[int, int, float, int]] = []
+    for row, query in enumerate(queries):
+        touched = [
+            at
+            for at in of_query.get((query, docs[row]), ())
+            if starts[row] < spans[at][2] and ends[row] > spans[at][1]
+        ]
+        if not touched:
+            continue
+        new = [at for at in touched if at not in covered]
+        grade = max(spans[at][3] for at in new or touched)
+        hits.append((row, query, ranks[row], grade, not new, (new or touched)[0]))
+        for at in touched:
+            before = _length(covered.get(at, []))
+            covered[at] = _joined(
+                [*covered.get(at, []), _overlap(spans[at], starts[row], ends[row])]
+            )
+            need = gold.conventions.cover * (spans[at][2] - spans[at][1])
+            if before < need <= _length(covered[at]):
+                found.append((query, ranks[row], spans[at][3], at))
+    return _entries(target.n, hits), _found(target.n, found), _column(hits, 0)
+
+
+def chunk_places(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
+    """Where each hit lies in its document: from the run, the corpus, or an id ``doc:start-end``."""
+    if {"doc_id", "start", "end"} <= set(hits.columns):
+        return hits.select(doc="doc_id", start="start", end="end")
+    if gold.corpus is not None and {"start", "end"} <= set(gold.corpus.columns):
+        places = gold.corpus.select("item_id", doc="doc_id", start="start", end="end")
+        joined = hits.join(places, on="item_id", how="left", maintain_order="left")
+    else:
+        parts = pl.col("item_id").str.extract_groups(r"^(?<doc>.+):(?<start>\d+)-(?<end>\d+)$")
+        joined = hits.select("item_id", parts.alias("parts")).unnest("parts")
+        joined = joined.with_columns(pl.col("start", "end").cast(pl.Int64))
+    lost = joined.filter(pl.col("start").is_null() | pl.col("end").is_null())
+    if lost.height:
+        raise MissingInputError(
+            f"level=span needs to know where item {lost['item_id'][0]!r} lies in its document: give"
+            " --corpus with start and end, or ids of the form doc:start-end"
+        )
+    return joined.select("doc", "start", "end")
+
+
+def _overlap(span: tuple[str, int, int, float], start: int, end: int) -> Interval:
+    return max(span[1], start), min(span[2], end)
+
+
+def _joined(intervals: list[Interval]) -> list[Interval]:
+    """The same characters as intervals that do not overlap."""
+    joined: list[Interval] = []
+    for start, end in sorted(intervals):
+        if joined and start <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return joined
+
+
+def _length(intervals: list[Interval]) -> int:
+    return sum(end - start for start, end in intervals)
+
+
+def _column(rows: list[Any], at: int) -> Ints:
+    return np.array([row[at] for row in rows], dtype=np.int64)
+
+
+def _entries(n: int, hits: list[tuple[int, int, int, float, bool, int]]) -> Entries:
+    grade = np.array([hit[3] for hit in hits], dtype=np.float64)
+    repeat = np.array([hit[4] for hit in hits], dtype=bool)
+    return Entries(
+        n, _column(hits, 1), _column(hits, 2), grade, repeat=repeat, row=_column(hits, 5)
+    )
+
+
+def _found(n: int, found: list[tuple[int, int, float, int]]) -> Entries:
+    grade = np.array([one[2] for one in found], dtype=np.float64)
+    return Entries(n, _column(found, 0), _column(found, 1), grade, row=_column(found, 3))
