@@ -15,9 +15,9 @@ from karat.measures.units import doc_of_hits
 from karat.tables import Run
 
 if TYPE_CHECKING:
+    from karat.measures.lists import Lists
     from karat.measures.names import Measure
     from karat.measures.numbers import Values
-    from karat.measures.rank import Lists
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ def list_hits(
     """The listing, the calls and the linked entities, as far as they are wanted."""
     parts: dict[str, Any] = {}
     if "list" in wanted.needs:
-        grade = np.full(len(lists.query), np.nan)
-        grade[rows] = (
-            hits.grade if hits.repeat is None else np.where(hits.repeat, np.nan, hits.grade)
-        )
-        keep = lists.rank <= wanted.depth
-        frame = lists.hits.with_columns(grade=pl.Series(grade)).filter(keep)
+        ordered, rows_in_order, query, rank = lists.in_order()
+        once = hits.grade if hits.repeat is None else np.where(hits.repeat, np.nan, hits.grade)
+        grade = np.full(lists.hits.height, np.nan)
+        grade[rows] = once
+        keep = rank <= min(wanted.depth, gold.conventions.depth or UNLIMITED)
+        frame = ordered.with_columns(grade=pl.Series(grade[rows_in_order])).filter(keep)
         frame = _with_attributes(frame, run, gold, wanted.needs)
-        parts["listing"] = Listing(lists.query[keep], lists.rank[keep], frame, wanted.depth)
+        parts["listing"] = Listing(query[keep], rank[keep], frame, wanted.depth)
     if run.calls is not None:
         parts["calls"] = _call_columns(run.calls, lists.codes, gold)
         if "entities" in run.calls.columns:

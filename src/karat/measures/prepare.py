@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from karat.columns import doc_of
 from karat.errors import InputError
 from karat.measures.conventions import Conventions
+from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask, Target
 from karat.tables import Corpus, Gold, Queries
 
@@ -27,7 +28,7 @@ class Prepared:
 
     query_ids: tuple[str, ...]
     rows: pl.DataFrame
-    grade: np.ndarray[Any, np.dtype[np.float64]]
+    grade: Values
     unit: Ints
     first: Ints
     likely: Mask
@@ -140,7 +141,7 @@ def _units(rows: pl.DataFrame) -> Ints:
     return rows.select(pl.struct(what).rank("dense"))[:, 0].cast(pl.Int64).to_numpy()
 
 
-def short_hash(items: pl.Series) -> np.ndarray[Any, np.dtype[np.uint64]]:
+def short_hash(items: pl.Series) -> NDArray[np.uint64]:
     """32 bits of a hash of each id: enough to pass over what is surely different."""
     return items.hash().to_numpy() >> np.uint64(32)
 

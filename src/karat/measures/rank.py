@@ -1,7 +1,7 @@
 """Where a run meets its gold: order, ties, duplicates and gaps are decided here, once.
 
-What is in order is not sorted, what was not judged is not joined, and no id is copied: a
-look at neighbouring rows tells whether anything has to be done.
+What is in order is not sorted, what was not judged is not joined, and rows are not moved:
+a look at neighbouring rows tells whether anything has to be done.
 """
 
 from __future__ import annotations
@@ -16,11 +16,16 @@ from numpy.typing import NDArray
 from karat.errors import InputError
 from karat.measures.conventions import Conventions
 from karat.measures.listing import Wanted, list_hits
+from karat.measures.lists import Lists
 from karat.measures.prepare import Prepared, short_hash
-from karat.measures.ranked import Entries, Ints, Mask, Ranked, Target
+from karat.measures.ranked import Entries, Ints, Ranked, Target
 from karat.measures.spans import meet_spans
+from karat.measures.ties import Ties
 from karat.measures.units import doc_of_hits
 from karat.tables import Run
+
+Keys = NDArray[np.floating[Any]]
+Hashes = NDArray[np.uint64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,70 +41,48 @@ class Block:
     ties: Ties | None
 
 
-@dataclass(frozen=True, eq=False)
-class Ties:
-    """For each judged hit, where its group of equal scores starts and how long it is."""
-
-    start: Ints
-    size: Ints
-
-
-@dataclass(frozen=True, eq=False)
-class Lists:
-    """Hits in their final order; ``query`` is each row's place among ``codes``."""
-
-    hits: pl.DataFrame
-    codes: Ints
-    query: Ints
-    key: NDArray[np.floating[Any]]
-
-    @property
-    def lengths(self) -> Ints:
-        """How many hits each query has."""
-        return np.bincount(self.query, minlength=len(self.codes))
-
-    @property
-    def rank(self) -> Ints:
-        """The rank of each row."""
-        ends = np.cumsum(self.lengths)
-        return np.arange(1, len(self.query) + 1) - np.repeat(ends - self.lengths, self.lengths)
-
-    def take(self, rows: Ints | Mask) -> Lists:
-        """Some rows, or all of them in another order."""
-        hits = self.hits.filter(rows) if rows.dtype == bool else self.hits[rows]
-        return replace(self, hits=hits, query=self.query[rows], key=self.key[rows])
-
-
 def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
     """Rank a block of whole queries and find its judged hits."""
-    conventions = gold.conventions
     run = run.at("final")
+    conventions = gold.conventions
     lists, strangers = _grouped(run, gold)
     failed = np.empty(0, dtype=np.int64)
     if run.calls is not None:
         lists, failed = _with_calls(lists, run.calls, gold)
-    lists = _in_order(lists, conventions)
-    lists, duplicates = _without_duplicates(lists)
-    conflicts = _conflicts(lists, run, conventions)
-    ties = _tie_groups(lists)
-    returned = lists.lengths
-    if conventions.depth is not None:
-        lists, ties = lists.take(lists.rank <= conventions.depth), None
-        returned = lists.lengths
+    lists = _in_order(lists, _keys(lists.hits, run, conventions), conventions)
+    hashes = short_hash(lists.hits["item_id"])
+    again = _duplicates(lists, hashes)
+    if len(again):
+        lists = lists.without(again)
+        lists = _in_order(lists, _keys(lists.hits, run, conventions), conventions)
+        hashes = np.delete(hashes, again)
     target = gold.target(lists.codes)
-    hits, found, rows = _met(lists, gold, target)
-    ranked = Ranked(target, hits, found, returned)
-    ranked = replace(ranked, **list_hits(lists, rows, run, gold, hits, wanted))
-    of_hits = None if ties is None else Ties(ties[0][rows], ties[1][rows])
-    return Block(lists.codes, ranked, failed, strangers, duplicates, conflicts, of_hits)
+    hits, found, rows = _met(lists, hashes, gold, target)
+    if conventions.depth is not None:
+        deep = hits.rank <= conventions.depth
+        hits, found, rows = (
+            hits.where(deep),
+            found.where(found.rank <= conventions.depth),
+            rows[deep],
+        )
+    returned = np.minimum(lists.lengths, conventions.depth or lists.lengths)
+    extras = list_hits(lists, rows, run, gold, hits, wanted)
+    return Block(
+        codes=lists.codes,
+        ranked=Ranked(target, hits, found, returned, **extras),
+        failed=failed,
+        strangers=strangers,
+        duplicates=len(again),
+        conflicts=_conflicts(lists, run, conventions),
+        ties=None if conventions.depth else Ties.of(lists, rows),
+    )
 
 
-def _key(hits: pl.DataFrame, run: Run, conventions: Conventions) -> NDArray[np.floating[Any]]:
+def _keys(hits: pl.DataFrame, run: Run, conventions: Conventions) -> Keys:
     """What the hits are sorted by, descending."""
     order = conventions.order or run.order
     if order not in hits.columns:
-        have = "ranks" if order == "score" else "scores"
-        other = "rank" if order == "score" else "score"
+        have, other = ("ranks", "rank") if order == "score" else ("scores", "score")
         raise InputError(
             f"this run has {have} only and cannot be ordered by {order}; use --set order={other}",
             where=run.source.name,
@@ -120,140 +103,151 @@ def _grouped(run: Run, gold: Prepared) -> tuple[Lists, list[str]]:
         strangers = runs["value"].filter(codes < 0).unique().sort().to_list()
         hits = hits.filter(np.repeat(codes >= 0, lengths))
         codes, lengths = codes[codes >= 0], lengths[codes >= 0]
-    key = _key(hits, run, gold.conventions)
     present = np.flatnonzero(np.bincount(codes, minlength=len(gold.query_ids)))
     if len(present) == len(codes):
-        query = np.repeat(np.arange(len(codes)), lengths)
-        return Lists(hits, codes, query, key), strangers
+        return Lists.of(hits, codes, lengths), strangers
     place = np.searchsorted(present, np.repeat(codes, lengths))
-    lists = Lists(hits, present, place, key)
-    return lists.take(_by_query(place, len(present))), strangers
+    if gold.conventions.ties == "given":
+        order = by_query(place, len(present))
+    else:
+        # Sorted by score on the way, since every row moves anyway.
+        order = np.argsort(-_keys(hits, run, gold.conventions))
+        order = order[by_query(place[order], len(present))]
+    lengths = np.bincount(place, minlength=len(present))
+    return Lists.of(hits[order], present, lengths), strangers
 
 
-def _by_query(place: Ints, n: int) -> Ints:
+def by_query(place: Ints, n: int) -> Ints:
     """A stable order by query; numbers below 65,536 are sorted by counting."""
     small = place.astype(np.uint16) if n <= 1 << 16 else place
     return np.argsort(small, kind="stable")
 
 
 def _with_calls(lists: Lists, calls: pl.DataFrame, gold: Prepared) -> tuple[Lists, Ints]:
-    """Queries that were called and returned nothing; failed ones taken out."""
+    """Queries that were called and returned nothing come in; failed ones go out."""
     called = gold.code_of(calls["query_id"])
     failed = np.empty(0, dtype=np.int64)
     if "error" in calls.columns:
         wrong = calls["error"].is_not_null().to_numpy()
         failed = np.unique(called[wrong & (called >= 0)])
-    keep = ~np.isin(lists.codes[lists.query], failed)
-    codes = np.union1d(np.setdiff1d(lists.codes, failed), np.setdiff1d(called, [-1, *failed]))
-    rows = lists if keep.all() else lists.take(keep)
-    place = np.searchsorted(codes, rows.codes[rows.query])
-    rows = replace(rows, codes=codes, query=place)
-    return (
-        rows if (place[1:] >= place[:-1]).all() else rows.take(_by_query(place, len(codes)))
-    ), failed
+    rows = np.repeat(lists.codes, lists.lengths)
+    hits = lists.hits
+    if len(failed):
+        keep = ~np.isin(rows, failed)
+        hits, rows = hits.filter(keep), rows[keep]
+    answered = np.setdiff1d(called[called >= 0], failed)
+    ours = lists.codes[~np.isin(lists.codes, failed)]
+    codes = np.concatenate((ours, np.setdiff1d(answered, ours)))
+    lengths = np.zeros(len(gold.query_ids), dtype=np.int64)
+    lengths += np.bincount(rows, minlength=len(gold.query_ids))
+    return Lists.of(hits, codes, lengths[codes]), failed
 
 
-def _in_order(lists: Lists, conventions: Conventions) -> Lists:
+def _in_order(lists: Lists, keys: Keys, conventions: Conventions) -> Lists:
     """Best first within each query; equal ones by the rule for ties."""
-    same = lists.query[1:] == lists.query[:-1]
-    if (same & (lists.key[1:] > lists.key[:-1])).any():
+    order = None
+    if (lists.inside(keys[1:] > keys[:-1])).any():
         given = conventions.ties == "given"
-        order = np.argsort(-lists.key, kind="stable" if given else None)
-        lists = lists.take(order[_by_query(lists.query[order], len(lists.codes))])
-    if conventions.ties == "given":
-        return lists
-    tied = np.flatnonzero(same & (lists.key[1:] == lists.key[:-1]))
-    if not len(tied):
+        order = np.argsort(-keys, kind="stable" if given else None)
+        query = np.repeat(np.arange(len(lists.codes)), lists.lengths)
+        order = order[by_query(query[order], len(lists.codes))]
+        keys = keys[order]
+    tied = np.flatnonzero(lists.inside(keys[1:] == keys[:-1]))
+    lists = replace(lists, order=order, tied=tied)
+    if not len(tied) or conventions.ties == "given":
         return lists
     items = lists.hits["item_id"]
-    first, second = items.gather(tied), items.gather(tied + 1)
+    first, second = items.gather(lists.row_at(tied)), items.gather(lists.row_at(tied + 1))
     down = conventions.ties == "id-desc"
     wrong = ((first < second) if down else (first > second)).to_numpy()
-    return _reordered(lists, tied, tied[wrong], descending=down) if wrong.any() else lists
+    return _by_id(lists, tied[wrong], descending=down) if wrong.any() else lists
 
 
-def _reordered(lists: Lists, tied: Ints, wrong: Ints, *, descending: bool) -> Lists:
+def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
     """Sort by id within those groups of ties that hold a pair in the wrong order."""
-    group = np.ones(len(lists.query), dtype=np.int64)
-    group[tied + 1] = 0
-    group = np.cumsum(group)
-    rows = np.flatnonzero(np.isin(group, group[wrong]))
+    starts, ends = lists.tie_groups()
+    group = np.unique(np.searchsorted(starts, wrong, side="right") - 1)
+    sizes = ends[group] - starts[group]
+    places = np.repeat(starts[group] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+    rows = lists.row_at(places)
     frame = pl.DataFrame(
-        {"group": group[rows], "item": lists.hits["item_id"].gather(rows), "row": rows}
+        {
+            "group": np.repeat(group, sizes),
+            "item": lists.hits["item_id"].gather(rows),
+            "row": rows,
+        }
     )
-    order = np.arange(len(group))
-    order[rows] = frame.sort("group", "item", descending=[False, descending])["row"].to_numpy()
-    return lists.take(order)
+    order = np.arange(lists.hits.height) if lists.order is None else lists.order.copy()
+    order[places] = frame.sort("group", "item", descending=[False, descending])["row"].to_numpy()
+    return replace(lists, order=order)
 
 
-def _without_duplicates(lists: Lists) -> tuple[Lists, int]:
-    """The same item twice for one query: the best-ranked is kept, those below close up."""
-    hashes = lists.query.astype(np.uint64) << np.uint64(32) | short_hash(lists.hits["item_id"])
+def _duplicates(lists: Lists, hashes: Hashes) -> Ints:
+    """Rows that repeat an item of the same query which stands higher up."""
+    query = np.repeat(np.arange(len(lists.codes), dtype=np.uint64) << np.uint64(32), lists.lengths)
+    hashes = query | hashes
     ordered = np.sort(hashes)
     twins = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(twins):
-        return lists, 0
-    suspects = np.flatnonzero(np.isin(hashes, twins))
-    frame = pl.DataFrame(
-        {"query": lists.query[suspects], "item": lists.hits["item_id"].gather(suspects)}
+        return np.empty(0, dtype=np.int64)
+    rows = np.flatnonzero(np.isin(hashes, twins))
+    rows = rows[np.argsort(lists.place_of(rows))]
+    pairs = pl.DataFrame(
+        {"query": lists.query_of(rows), "item": lists.hits["item_id"].gather(rows)}
     )
-    again = suspects[~frame.select(pl.struct("query", "item").is_first_distinct())[:, 0].to_numpy()]
-    keep = np.ones(len(lists.query), dtype=bool)
-    keep[again] = False
-    return (lists.take(keep) if len(again) else lists), len(again)
+    first = pairs.select(pl.struct("query", "item").is_first_distinct())[:, 0].to_numpy()
+    again: Ints = rows[~first]
+    return again
 
 
 def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
     """In how many queries the given ranks and the given scores tell different orders."""
     if "score" not in lists.hits.columns or "rank" not in lists.hits.columns:
         return 0
-    by_rank = (conventions.order or run.order) == "rank"
-    other = lists.hits["score"].to_numpy() if by_rank else -lists.hits["rank"].to_numpy()
-    same = lists.query[1:] == lists.query[:-1]
-    if not (same & (other[1:] > other[:-1])).any():
+    ranks, scores = lists.hits["rank"].to_numpy(), lists.hits["score"].to_numpy()
+    rising = lists.inside((ranks[1:] < ranks[:-1]) | (scores[1:] > scores[:-1]))
+    if not rising.any():
         return 0
-    # Within a group of ties any order agrees, so each row is held against earlier groups only.
-    starts = np.flatnonzero(np.concatenate(([True], ~same | (lists.key[1:] != lists.key[:-1]))))
-    lowest, highest = np.minimum.reduceat(other, starts), np.maximum.reduceat(other, starts)
-    frame = pl.DataFrame({"query": lists.query[starts], "lowest": lowest, "highest": highest})
-    before = pl.col("lowest").cum_min().shift(1).over("query")
-    return frame.filter(pl.col("highest") > before)["query"].n_unique()
+    if (conventions.order or run.order) == "rank":
+        keys, other = -ranks.astype(np.float64), scores
+    else:
+        keys, other = scores, -ranks.astype(np.float64)
+    query = np.repeat(np.arange(len(lists.codes)), lists.lengths)
+    frame = pl.DataFrame({"query": query, "key": keys, "other": other})
+    # Within a group of ties any order agrees, so each group is held against those above it.
+    groups = frame.group_by("query", "key").agg(low=pl.min("other"), high=pl.max("other"))
+    groups = groups.sort("query", "key", descending=[False, True])
+    above = pl.col("low").cum_min().shift(1).over("query")
+    return groups.filter(pl.col("high") > above)["query"].n_unique()
 
 
-def _tie_groups(lists: Lists) -> NDArray[np.int64] | None:
-    """For each row the first rank and the size of its group of equal keys; None without ties."""
-    same = (lists.query[1:] == lists.query[:-1]) & (lists.key[1:] == lists.key[:-1])
-    if not same.any():
-        return None
-    starts = np.flatnonzero(np.concatenate(([True], ~same)))
-    sizes = np.diff(np.concatenate((starts, [len(lists.query)])))
-    return np.stack([np.repeat(lists.rank[starts], sizes), np.repeat(sizes, sizes)])
-
-
-def _met(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, Entries, Ints]:
+def _met(
+    lists: Lists, hashes: Hashes, gold: Prepared, target: Target
+) -> tuple[Entries, Entries, Ints]:
     """The judged hits, the gold units found, and the rows of the hits."""
     if gold.conventions.level == "span":
         return meet_spans(lists, gold, target)
+    by_doc = gold.conventions.level == "doc"
     items = lists.hits["item_id"]
-    if gold.conventions.level == "doc":
+    if by_doc:
         items = doc_of_hits(lists.hits, gold)
+        hashes = short_hash(items)
     bits = len(gold.likely).bit_length() - 1
-    rows = np.flatnonzero(gold.likely[short_hash(items) >> np.uint64(32 - bits)])
-    gold_rows, place = gold.rows_of(lists.codes)
+    rows = np.flatnonzero(gold.likely[hashes >> np.uint64(32 - bits)])
+    gold_rows, query = gold.rows_of(lists.codes)
     judged = pl.DataFrame(
-        {
-            "query": place,
-            "item": gold.rows["item_id"].gather(gold_rows),
-            "place": np.arange(len(place)),
-        }
-    )
-    candidates = pl.DataFrame({"query": lists.query[rows], "item": items.gather(rows), "row": rows})
-    met = candidates.join(judged, on=["query", "item"], maintain_order="left")
-    rows, at = met["row"].to_numpy(), met["place"].to_numpy()
+        {"query": query, "item": gold.rows["item_id"].gather(gold_rows)}
+    ).with_row_index("at")
+    likely = pl.DataFrame({"query": lists.query_of(rows), "item": items.gather(rows), "row": rows})
+    met = likely.join(judged, on=["query", "item"], maintain_order="left")
+    rows, at = met["row"].to_numpy(), met["at"].to_numpy().astype(np.int64)
+    order = np.argsort(lists.place_of(rows))
+    rows, at = rows[order], at[order]
     repeat = None
-    if gold.conventions.level == "doc":
-        repeat = ~met.select(pl.struct("query", "item").is_first_distinct())[:, 0].to_numpy()
-    hits = Entries(
-        target.n, lists.query[rows], lists.rank[rows], target.grade[at], repeat=repeat, row=at
-    )
+    if by_doc:
+        seen = met[order].select(pl.struct("query", "item").is_first_distinct())
+        repeat = ~seen[:, 0].to_numpy()
+    query = lists.query_of(rows)
+    rank = lists.place_of(rows) - lists.starts[query] + 1
+    hits = Entries(target.n, query, rank, target.grade[at], repeat=repeat, row=at)
     return hits, hits, rows

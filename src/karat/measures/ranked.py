@@ -50,6 +50,12 @@ class Entries:
         mask: Mask = (self.grade >= 0) & (self.grade < rel)
         return mask if self.repeat is None else mask & ~self.repeat
 
+    def where(self, mask: Mask) -> Entries:
+        """The marked entries."""
+        repeat = None if self.repeat is None else self.repeat[mask]
+        row = None if self.row is None else self.row[mask]
+        return Entries(self.n, self.query[mask], self.rank[mask], self.grade[mask], repeat, row)
+
     @cached_property
     def gain(self) -> Values:
         """Grades as gains: negative ones and repeats bring nothing."""

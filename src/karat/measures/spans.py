@@ -15,8 +15,8 @@ from karat.errors import MissingInputError
 from karat.measures.ranked import Entries, Ints, Target
 
 if TYPE_CHECKING:
+    from karat.measures.lists import Lists
     from karat.measures.prepare import Prepared
-    from karat.measures.rank import Lists
 
 Interval = tuple[int, int]
 
@@ -26,25 +26,26 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
     gold_rows, place = gold.rows_of(lists.codes)
     spans = gold.rows[gold_rows].select("item_id", "start", "end", "grade").rows()
     of_query: dict[tuple[int, str], list[int]] = {}
-    for at, (query, span) in enumerate(zip(place.tolist(), spans, strict=True)):
-        of_query.setdefault((query, span[0]), []).append(at)
-    chunks = chunk_places(lists.hits, gold)
+    for at, (asked, span) in enumerate(zip(place.tolist(), spans, strict=True)):
+        of_query.setdefault((asked, span[0]), []).append(at)
+    ordered, rows, query, rank = lists.in_order()
+    chunks = chunk_places(ordered, gold)
     docs, starts, ends = (chunks[name].to_list() for name in ("doc", "start", "end"))
-    ranks, queries = lists.rank.tolist(), lists.query.tolist()
+    ranks, queries = rank.tolist(), query.tolist()
     covered: dict[int, list[Interval]] = {}
     hits: list[tuple[int, int, int, float, bool, int]] = []
     found: list[tuple[int, int, float, int]] = []
-    for row, query in enumerate(queries):
+    for row, asked in enumerate(queries):
         touched = [
             at
-            for at in of_query.get((query, docs[row]), ())
+            for at in of_query.get((asked, docs[row]), ())
             if starts[row] < spans[at][2] and ends[row] > spans[at][1]
         ]
         if not touched:
             continue
         new = [at for at in touched if at not in covered]
         grade = max(spans[at][3] for at in new or touched)
-        hits.append((row, query, ranks[row], grade, not new, (new or touched)[0]))
+        hits.append((row, asked, ranks[row], grade, not new, (new or touched)[0]))
         for at in touched:
             before = _length(covered.get(at, []))
             covered[at] = _joined(
@@ -52,8 +53,8 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
             )
             need = gold.conventions.cover * (spans[at][2] - spans[at][1])
             if before < need <= _length(covered[at]):
-                found.append((query, ranks[row], spans[at][3], at))
-    return _entries(target.n, hits), _found(target.n, found), _column(hits, 0)
+                found.append((asked, ranks[row], spans[at][3], at))
+    return _entries(target.n, hits), _found(target.n, found), rows[_column(hits, 0)]
 
 
 def chunk_places(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:

@@ -2,15 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from karat.measures.ranked import Entries, Ranked
+from karat.measures.lists import Lists
+from karat.measures.ranked import Entries, Ints, Ranked
 
 if TYPE_CHECKING:
-    from karat.measures.rank import Block, Ties
+    from karat.measures.rank import Block
+
+
+@dataclass(frozen=True, eq=False)
+class Ties:
+    """For each judged hit, the first rank of its group of equal scores and the group's size."""
+
+    start: Ints
+    size: Ints
+
+    @classmethod
+    def of(cls, lists: Lists, rows: Ints) -> Ties | None:
+        """The groups that these rows are in; None if none of them is tied."""
+        if not len(lists.tied) or not len(rows):
+            return None
+        starts, ends = lists.tie_groups()
+        places = lists.place_of(rows)
+        group = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
+        tied = (starts[group] <= places) & (places < ends[group])
+        if not tied.any():
+            return None
+        start = np.where(tied, starts[group], places) - lists.starts[lists.query_of(rows)] + 1
+        return cls(start, np.where(tied, ends[group] - starts[group], 1))
 
 
 def tie_orders(block: Block) -> tuple[Ranked, Ranked] | None:
