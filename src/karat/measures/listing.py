@@ -57,7 +57,13 @@ def list_hits(
         keep = rank <= min(wanted.depth, gold.conventions.depth or UNLIMITED)
         frame = ordered.with_columns(grade=pl.Series(grade[rows_in_order])).filter(keep)
         frame = _with_attributes(frame, run, gold, wanted.needs)
-        parts["listing"] = Listing(query[keep], rank[keep], frame, wanted.depth)
+        parts["listing"] = Listing(
+            query[keep],
+            rank[keep],
+            frame,
+            wanted.depth,
+            corpus_size=None if gold.corpus is None else gold.corpus.height,
+        )
     if run.calls is not None:
         parts["calls"] = _call_columns(run.calls, lists.codes, gold)
         if "entities" in run.calls.columns:
@@ -70,7 +76,8 @@ def _with_attributes(
 ) -> pl.DataFrame:
     if "docs" in needs:
         frame = frame.with_columns(doc_of_hits(frame, gold).alias("doc_id"))
-    if "similarity" not in frame.columns and run.meta.get("score_kind") == "cosine":
+    cosine = run.meta.get("score_kind") == "cosine" and "score" in frame.columns
+    if "similarity" not in frame.columns and cosine:
         frame = frame.with_columns(similarity=pl.col("score"))
     if gold.corpus is None:
         return frame
@@ -85,9 +92,7 @@ def _with_attributes(
     frame = frame.select(kept).join(known, on="item_id", how="left", maintain_order="left")
     words = pl.col("text").fill_null("").str.count_matches(r"\S+").cast(pl.Int64)
     counted = pl.coalesce(pl.col("tokens").cast(pl.Int64), words) if "tokens" in wanted else words
-    return frame.with_columns(
-        pl.col("corpus_row").fill_null(-1), tokens=counted, corpus_size=pl.lit(corpus.height)
-    )
+    return frame.with_columns(pl.col("corpus_row").fill_null(-1), tokens=counted)
 
 
 def _call_columns(calls: pl.DataFrame, codes: Ints, gold: Prepared) -> dict[str, Values]:

@@ -1,14 +1,13 @@
-"""Lists: the hits of some queries, one query after the other, and the order they are in.
+"""Lists: the hits of some queries, and the order they are in.
 
 Rows stay where they are; ``order`` says which row stands at which place. Places of one
-query are consecutive, so a place minus the query's first place is a rank.
+query are consecutive, so a place minus the query's first place, plus one, is a rank.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 import polars as pl
@@ -18,18 +17,19 @@ from karat.measures.ranked import Ints, Mask
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Hits of some queries. ``tied`` are the places whose hit ties with the next one's."""
+    """Hits of some queries.
+
+    ``owner`` is each row's query (its number in ``codes``), left out where the rows of one
+    query follow each other; ``order`` is left out where rows stand in their places already.
+    ``tied`` are the places whose hit ties with the next one's.
+    """
 
     hits: pl.DataFrame
     codes: Ints
     lengths: Ints
+    owner: Ints | None = None
     order: Ints | None = None
     tied: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-
-    @classmethod
-    def of(cls, hits: pl.DataFrame, codes: Ints, lengths: Ints) -> Self:
-        """Hits whose rows are grouped by query already."""
-        return cls(hits, codes, lengths)
 
     @cached_property
     def starts(self) -> Ints:
@@ -43,21 +43,37 @@ class Lists:
 
     def query_of(self, rows: Ints) -> Ints:
         """The query (its number in ``codes``) that each row belongs to."""
-        return np.searchsorted(np.cumsum(self.lengths), rows, side="right")
+        if self.owner is not None:
+            return np.take(self.owner, rows)
+        return self.query_at(rows)
+
+    def owners(self) -> Ints:
+        """The query of every row."""
+        if self.owner is not None:
+            return self.owner
+        return np.repeat(np.arange(len(self.codes)), self.lengths)
 
     def row_at(self, places: Ints) -> Ints:
         """The row at each place."""
         return places if self.order is None else self.order[places]
 
-    def place_of(self, rows: Ints) -> Ints:
-        """The place of each row."""
-        return rows if self.order is None else self._places[rows]
+    def places_of(self, rows: Ints) -> Ints:
+        """The places of some rows, in ascending order."""
+        if self.order is None:
+            return np.sort(rows)
+        wanted = np.zeros(self.hits.height, dtype=bool)
+        wanted[rows] = True
+        return np.flatnonzero(wanted[self.order])
 
-    @cached_property
-    def _places(self) -> Ints:
-        places = np.empty(self.hits.height, dtype=np.int64)
-        places[self.order] = np.arange(self.hits.height)
-        return places
+    def query_at(self, places: Ints) -> Ints:
+        """The query (its number in ``codes``) that each place belongs to."""
+        return np.searchsorted(np.cumsum(self.lengths), places, side="right")
+
+    def places_in(self, queries: Ints) -> Ints:
+        """All places of some queries."""
+        sizes = self.lengths[queries]
+        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        return np.repeat(self.starts[queries], sizes) + within
 
     def tie_groups(self) -> tuple[Ints, Ints]:
         """First place and end of each group of tied hits."""
@@ -72,7 +88,15 @@ class Lists:
         keep = np.ones(self.hits.height, dtype=bool)
         keep[rows] = False
         lengths = self.lengths - np.bincount(self.query_of(rows), minlength=len(self.codes))
-        return Lists.of(self.hits.filter(keep), self.codes, lengths)
+        owner = None if self.owner is None else self.owner[keep]
+        return Lists(self.hits.filter(keep), self.codes, lengths, owner)
+
+    def of_queries(self, keep: Mask) -> Lists:
+        """The lists of some queries; those left out must be empty."""
+        if keep.all():
+            return self
+        owner = None if self.owner is None else (np.cumsum(keep) - 1)[self.owner]
+        return Lists(self.hits, self.codes[keep], self.lengths[keep], owner)
 
     def in_order(self) -> tuple[pl.DataFrame, Ints, Ints, Ints]:
         """All hits as they are ranked: the rows, and the row number, query and rank of each."""

@@ -19,6 +19,8 @@ _SHAPE = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?:\((?P<params>.*)\))?\s*(?:@\s*
 _PATH = re.compile(r"(?P<family>latency|cost)\.(?P<path>[\w.-]+)", re.IGNORECASE)
 # trec_eval's own spelling: P_5, ndcg_cut_10, iprec_at_recall_0.10, also with a dot (map_cut.10)
 _TREC = re.compile(r"(?P<name>[A-Za-z][A-Za-z_]*?)(?:_cut)?[_.](?P<k>\d+(?:\.\d+)?)")
+# ranx writes the persistence of RBP into its name: rbp.95
+_RANX_RBP = re.compile(r"rbp(?P<p>\.\d+)(?:@(?P<k>\d+))?", re.IGNORECASE)
 # what ir_measures calls our parameters
 _PARAMETER_ALIASES = {"dcg": "gain", "cutoff": "k", "judged_only": "judged_only"}
 _VALUE_ALIASES = {"exp-log2": "exp", "log2": "linear"}
@@ -70,6 +72,8 @@ def parse_measure(text: str | Measure) -> Measure:
         family = path["family"].lower()
         check_path(family, path["path"])
         return Measure(family, None, (("path", path["path"]),))
+    if rbp := _RANX_RBP.fullmatch(text):
+        return _made("RBP", {"p": float(rbp["p"])}, rbp["k"], text)
     match = _SHAPE.fullmatch(text)
     if match is None or match["name"].casefold() not in _spellings():
         trec = _TREC.fullmatch(text)
@@ -149,15 +153,28 @@ def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
     if isinstance(value, Mapping):
         if key != "gain":
             raise UsageError(f"{key} in {text!r} cannot be a map")
-        return tuple(sorted((float(grade), float(gain)) for grade, gain in value.items()))
+        return _gain_map(value, text)
     if isinstance(default, str) != isinstance(value, str) or (
         not number and not isinstance(value, str)
     ):
         kind = "text" if isinstance(default, str) else "a number"
         raise UsageError(f"{key} is {value!r} in {text!r}; it must be {kind}")
+    if number and not abs(value) < float("inf"):
+        raise UsageError(f"{key} is {value!r} in {text!r}; it must be finite")
     if number and key in {"rel", "beta", "max"} and not 0 < value < float("inf"):
         raise UsageError(f"{key} is {value!r} in {text!r}; it must be above 0")
     return value
+
+
+def _gain_map(gains: Mapping[Any, Any], text: str) -> tuple[tuple[float, float], ...]:
+    """Gains by grade, for hashing; each a finite number that is not negative."""
+    numbers = [*gains, *gains.values()]
+    fine = all(isinstance(n, int | float) and 0 <= n < float("inf") for n in numbers)
+    if not gains or not fine:
+        raise UsageError(
+            f"gain in {text!r} must map grades to gains, none below 0, such as {{1: 1, 2: 5}}"
+        )
+    return tuple(sorted((float(grade), float(gain)) for grade, gain in gains.items()))
 
 
 def _cut(definition: Definition, k: str | None, text: str) -> Cut:
@@ -204,6 +221,8 @@ def _read_params(inside: str | None, text: str) -> dict[str, Any]:
         if not isinstance(call, ast.Call) or call.args or any(not a.arg for a in call.keywords):
             raise ValueError("not name=value")
         pairs = {str(a.arg): ast.literal_eval(a.value) for a in call.keywords}
+        if len(pairs) < len(call.keywords):
+            raise ValueError("a name twice")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UsageError(
             f"cannot read the parameters of {text!r}; write name=value, text in quotes"
@@ -223,14 +242,14 @@ def _is_map(value: Any) -> bool:
 
 def _show(value: Any) -> str:
     if _is_map(value):
-        return "{" + ", ".join(f"{grade:g}: {gain:g}" for grade, gain in value) + "}"
+        return "{" + ", ".join(f"{_show(grade)}: {_show(gain)}" for grade, gain in value) + "}"
     return (
         f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
     )
 
 
 def _show_cut(k: Cut) -> str:
-    return f"{k:g}" if isinstance(k, float) else str(k)
+    return _show(k) if isinstance(k, float) else str(k)
 
 
 __all__ = ["Measure", "kernels", "parse_measure", "parse_measures"]

@@ -45,7 +45,7 @@ def gather(parts: list[Evidence]) -> Evidence:
         np.concatenate([part.query for part in parts]),
         np.concatenate([part.key for part in parts]),
         np.concatenate([part.value for part in parts]),
-        parts[0].total,
+        next((part.total for part in parts if part.total is not None), None),
     )
 
 

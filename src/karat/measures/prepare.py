@@ -175,13 +175,15 @@ def _flags(queries: Queries | None, n: int) -> Mask:
 def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:
     if queries is None or name not in queries.frame.columns:
         return None
-    return queries.frame[name].cast(pl.String).to_list()
+    texts = queries.frame[name].cast(pl.String).to_list()
+    return texts if any(texts) else None
 
 
 def _sets(queries: Queries | None) -> Sequence[tuple[str, ...] | None] | None:
     if queries is None or "entities" not in queries.frame.columns:
         return None
-    return entity_sets(queries.frame["entities"])
+    sets = entity_sets(queries.frame["entities"])
+    return sets if any(entities is not None for entities in sets) else None
 
 
 def entity_sets(column: pl.Series) -> list[tuple[str, ...] | None]:

@@ -74,7 +74,7 @@ def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
         strangers=strangers,
         duplicates=len(again),
         conflicts=_conflicts(lists, run, conventions),
-        ties=None if conventions.depth else Ties.of(lists, rows),
+        ties=None if conventions.depth else Ties.of(lists, hits),
     )
 
 
@@ -90,7 +90,11 @@ def _keys(hits: pl.DataFrame, run: Run, conventions: Conventions) -> Keys:
     if order == "rank":
         return -hits["rank"].to_numpy().astype(np.float64)
     score = hits["score"].to_numpy()
-    return score.astype(np.float32) if conventions.score_type == "float32" else score
+    if conventions.score_type == "float64":
+        return score
+    # A score too large for float32 is infinite there, as it is in C.
+    with np.errstate(over="ignore"):
+        return score.astype(np.float32)
 
 
 def _grouped(run: Run, gold: Prepared) -> tuple[Lists, list[str]]:
@@ -105,22 +109,11 @@ def _grouped(run: Run, gold: Prepared) -> tuple[Lists, list[str]]:
         codes, lengths = codes[codes >= 0], lengths[codes >= 0]
     present = np.flatnonzero(np.bincount(codes, minlength=len(gold.query_ids)))
     if len(present) == len(codes):
-        return Lists.of(hits, codes, lengths), strangers
-    place = np.searchsorted(present, np.repeat(codes, lengths))
-    if gold.conventions.ties == "given":
-        order = by_query(place, len(present))
-    else:
-        # Sorted by score on the way, since every row moves anyway.
-        order = np.argsort(-_keys(hits, run, gold.conventions))
-        order = order[by_query(place[order], len(present))]
-    lengths = np.bincount(place, minlength=len(present))
-    return Lists.of(hits[order], present, lengths), strangers
-
-
-def by_query(place: Ints, n: int) -> Ints:
-    """A stable order by query; numbers below 65,536 are sorted by counting."""
-    small = place.astype(np.uint16) if n <= 1 << 16 else place
-    return np.argsort(small, kind="stable")
+        return Lists(hits, codes, lengths), strangers
+    numbers = np.zeros(len(gold.query_ids), dtype=np.int64)
+    numbers[present] = np.arange(len(present))
+    owner = np.repeat(numbers[codes], lengths)
+    return Lists(hits, present, np.bincount(owner, minlength=len(present)), owner), strangers
 
 
 def _with_calls(lists: Lists, calls: pl.DataFrame, gold: Prepared) -> tuple[Lists, Ints]:
@@ -130,27 +123,25 @@ def _with_calls(lists: Lists, calls: pl.DataFrame, gold: Prepared) -> tuple[List
     if "error" in calls.columns:
         wrong = calls["error"].is_not_null().to_numpy()
         failed = np.unique(called[wrong & (called >= 0)])
-    rows = np.repeat(lists.codes, lists.lengths)
-    hits = lists.hits
     if len(failed):
-        keep = ~np.isin(rows, failed)
-        hits, rows = hits.filter(keep), rows[keep]
-    answered = np.setdiff1d(called[called >= 0], failed)
-    ours = lists.codes[~np.isin(lists.codes, failed)]
-    codes = np.concatenate((ours, np.setdiff1d(answered, ours)))
-    lengths = np.zeros(len(gold.query_ids), dtype=np.int64)
-    lengths += np.bincount(rows, minlength=len(gold.query_ids))
-    return Lists.of(hits, codes, lengths[codes]), failed
+        lists = lists.without(np.flatnonzero(np.isin(lists.codes, failed)[lists.owners()]))
+    silent = np.setdiff1d(called[called >= 0], np.concatenate((failed, lists.codes)))
+    codes = np.concatenate((lists.codes, silent))
+    lengths = np.concatenate((lists.lengths, np.zeros(len(silent), dtype=np.int64)))
+    lists = replace(lists, codes=codes, lengths=lengths)
+    return lists.of_queries(~np.isin(codes, failed)), failed
 
 
 def _in_order(lists: Lists, keys: Keys, conventions: Conventions) -> Lists:
     """Best first within each query; equal ones by the rule for ties."""
     order = None
-    if (lists.inside(keys[1:] > keys[:-1])).any():
+    if lists.owner is not None or lists.inside(keys[1:] > keys[:-1]).any():
         given = conventions.ties == "given"
         order = np.argsort(-keys, kind="stable" if given else None)
-        query = np.repeat(np.arange(len(lists.codes)), lists.lengths)
-        order = order[by_query(query[order], len(lists.codes))]
+        owner = lists.owners()
+        # Numbers below 65,536 are sorted by counting.
+        small = owner.astype(np.uint16) if len(lists.codes) <= 1 << 16 else owner
+        order = order[np.argsort(small[order], kind="stable")]
         keys = keys[order]
     tied = np.flatnonzero(lists.inside(keys[1:] == keys[:-1]))
     lists = replace(lists, order=order, tied=tied)
@@ -184,14 +175,12 @@ def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
 
 def _duplicates(lists: Lists, hashes: Hashes) -> Ints:
     """Rows that repeat an item of the same query which stands higher up."""
-    query = np.repeat(np.arange(len(lists.codes), dtype=np.uint64) << np.uint64(32), lists.lengths)
-    hashes = query | hashes
+    hashes = lists.owners().astype(np.uint64) << np.uint64(32) | hashes
     ordered = np.sort(hashes)
     twins = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(twins):
         return np.empty(0, dtype=np.int64)
-    rows = np.flatnonzero(np.isin(hashes, twins))
-    rows = rows[np.argsort(lists.place_of(rows))]
+    rows = lists.row_at(lists.places_of(np.flatnonzero(np.isin(hashes, twins))))
     pairs = pl.DataFrame(
         {"query": lists.query_of(rows), "item": lists.hits["item_id"].gather(rows)}
     )
@@ -204,19 +193,22 @@ def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
     """In how many queries the given ranks and the given scores tell different orders."""
     if "score" not in lists.hits.columns or "rank" not in lists.hits.columns:
         return 0
-    ranks, scores = lists.hits["rank"].to_numpy(), lists.hits["score"].to_numpy()
-    rising = lists.inside((ranks[1:] < ranks[:-1]) | (scores[1:] > scores[:-1]))
+    by_rank = (conventions.order or run.order) == "rank"
+    other = lists.hits["score"].to_numpy() if by_rank else -lists.hits["rank"].to_numpy()
+    other = other if lists.order is None else other[lists.order]
+    rising = lists.inside(other[1:] > other[:-1])
     if not rising.any():
         return 0
-    if (conventions.order or run.order) == "rank":
-        keys, other = -ranks.astype(np.float64), scores
-    else:
-        keys, other = scores, -ranks.astype(np.float64)
-    query = np.repeat(np.arange(len(lists.codes)), lists.lengths)
-    frame = pl.DataFrame({"query": query, "key": keys, "other": other})
     # Within a group of ties any order agrees, so each group is held against those above it.
-    groups = frame.group_by("query", "key").agg(low=pl.min("other"), high=pl.max("other"))
-    groups = groups.sort("query", "key", descending=[False, True])
+    places = lists.places_in(np.unique(lists.query_at(np.flatnonzero(rising))))
+    starts = np.flatnonzero(~np.isin(places, lists.tied + 1))
+    groups = pl.DataFrame(
+        {
+            "query": lists.query_at(places[starts]),
+            "low": np.minimum.reduceat(other[places], starts),
+            "high": np.maximum.reduceat(other[places], starts),
+        }
+    )
     above = pl.col("low").cum_min().shift(1).over("query")
     return groups.filter(pl.col("high") > above)["query"].n_unique()
 
@@ -240,14 +232,15 @@ def _met(
     ).with_row_index("at")
     likely = pl.DataFrame({"query": lists.query_of(rows), "item": items.gather(rows), "row": rows})
     met = likely.join(judged, on=["query", "item"], maintain_order="left")
-    rows, at = met["row"].to_numpy(), met["at"].to_numpy().astype(np.int64)
-    order = np.argsort(lists.place_of(rows))
-    rows, at = rows[order], at[order]
+    places = lists.places_of(met["row"].to_numpy())
+    rows = lists.row_at(places)
+    met = met[np.searchsorted(met["row"].to_numpy(), rows)]
+    at = met["at"].to_numpy().astype(np.int64)
     repeat = None
     if by_doc:
-        seen = met[order].select(pl.struct("query", "item").is_first_distinct())
+        seen = met.select(pl.struct("query", "item").is_first_distinct())
         repeat = ~seen[:, 0].to_numpy()
-    query = lists.query_of(rows)
-    rank = lists.place_of(rows) - lists.starts[query] + 1
+    query = lists.query_at(places)
+    rank = places - lists.starts[query] + 1
     hits = Entries(target.n, query, rank, target.grade[at], repeat=repeat, row=at)
     return hits, hits, rows

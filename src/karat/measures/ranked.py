@@ -149,6 +149,7 @@ class Listing:
     rank: Ints
     frame: pl.DataFrame
     depth: int
+    corpus_size: int | None = None
 
     def column(self, name: str, measure: str, remedy: str) -> pl.Series:
         """A column of the listed hits, or what to give so that there is one."""

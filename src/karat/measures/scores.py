@@ -126,7 +126,7 @@ class _Table:
     def finished(self, run: Run | Blocks) -> Scores:
         """The scores, once every block is in."""
         gaps = np.flatnonzero((self.status == "missing") | (self.status == "failed"))
-        if len(gaps) == self.counts.queries and self.strangers:
+        if (self.status == "missing").all() and self.strangers:
             raise _never_meet(run, self.strangers, self.gold)
         if len(gaps) and self.gold.conventions.missing == "zero":
             self._fill_gaps(gaps)
@@ -241,12 +241,25 @@ def _worst(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     worst = np.full(empty.n, definition.worst if definition.better != "none" else np.nan)
     if definition.name == "FalseEvidence":
         return np.where(empty.target.no_answer, np.inf, np.nan)
-    if definition.needs or measure.arguments.get("of") == "corpus":
-        nothing = gold.conventions.empty_gold == "apart"
-        return np.where(_without_gold(measure, empty, gold) & nothing, np.nan, worst)
+    if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
+        apart = gold.conventions.empty_gold == "apart"
+        nothing = _without_gold(measure, empty, gold) & apart
+        return np.where(nothing | _unasked(measure, empty), np.nan, worst)
     values = _values(measure, empty, gold)
     null = np.isnan(values) & ~_without_gold(measure, empty, gold)
     return np.where(null, worst, values)
+
+
+def _unasked(measure: Measure, ranked: Ranked) -> Mask:
+    """Which queries bring nothing that this measure could hold an answer against."""
+    brought: dict[str, Sequence[object]] = {
+        "Fresh": ranked.target.as_of,
+        "EL_F1": ranked.target.entities,
+    }
+    own = brought.get(measure.name)
+    if not own:
+        return np.zeros(ranked.n, dtype=bool)
+    return np.array([one is None or one == "" for one in own], dtype=bool)
 
 
 def _feels_ties(measure: Measure) -> bool:

@@ -22,17 +22,17 @@ class Ties:
     size: Ints
 
     @classmethod
-    def of(cls, lists: Lists, rows: Ints) -> Ties | None:
-        """The groups that these rows are in; None if none of them is tied."""
-        if not len(lists.tied) or not len(rows):
+    def of(cls, lists: Lists, hits: Entries) -> Ties | None:
+        """The groups that these hits are in; None if none of them is tied."""
+        if not len(lists.tied) or not len(hits.rank):
             return None
         starts, ends = lists.tie_groups()
-        places = lists.place_of(rows)
+        places = lists.starts[hits.query] + hits.rank - 1
         group = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
         tied = (starts[group] <= places) & (places < ends[group])
         if not tied.any():
             return None
-        start = np.where(tied, starts[group], places) - lists.starts[lists.query_of(rows)] + 1
+        start = np.where(tied, starts[group], places) - lists.starts[hits.query] + 1
         return cls(start, np.where(tied, ends[group] - starts[group], 1))
 
 

@@ -37,7 +37,7 @@ def _logged(r: Ranked, family: str, what: str) -> Values:
 @measure("EL_F1", cutoff="none", gold="none", ceiling=None)
 def entity_f1(r: Ranked, k: Cut) -> Values:
     """F1 of the entities a system linked against the query's own."""
-    if not any(gold is not None for gold in r.target.entities):
+    if r.n and not r.target.entities:
         raise MissingInputError("EL_F1 needs each query's entities: give --queries with them")
     if not any(linked is not None for linked in r.predicted) and r.returned.any():
         raise MissingInputError("EL_F1 needs the entities that the system linked, in the run log")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import datetime
 from functools import lru_cache
@@ -73,7 +74,7 @@ def _ages(r: Ranked, k: Cut, versions: tuple[str, ...]) -> tuple[Ints, Values]:
     listing, mask = r.listed(k)
     remedy = "each item's version: in the run, or through --corpus"
     column = listing.column("version", "Fresh", remedy).cast(pl.String).to_list()
-    if not any(r.target.as_of):
+    if r.n and not r.target.as_of:
         raise MissingInputError(
             "Fresh needs an as_of for each query: give --queries with that column"
         )
@@ -158,8 +159,7 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
         remedy = "all items that there are: give --corpus"
         rows = listing.column("corpus_row", "Coverage(of='corpus')", remedy).to_numpy()
         keep = mask & (rows >= 0)
-        whole = int(listing.frame["corpus_size"][0]) if listing.frame.height else None
-        return Evidence(listing.query[keep], rows[keep], np.ones(keep.sum()), whole)
+        return Evidence(listing.query[keep], rows[keep], np.ones(keep.sum()), listing.corpus_size)
     found = np.zeros(len(r.target.query))
     mask = r.top_found(k) & r.found.relevant(rel)
     if r.found.row is not None:
@@ -188,21 +188,29 @@ def coverage(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Values:
     return r.found.count(r.top_found(k) & r.found.relevant(rel))
 
 
-def _gold_scores(r: Ranked, k: Cut, *, threshold: float | None, keep: float) -> Evidence:
+def _gold_scores(
+    r: Ranked, k: Cut, *, threshold: float | None = None, keep: float = 0.95, rel: float = 1
+) -> Evidence:
     """The scores of the gold that answerable queries got within the cut-off."""
     listing, mask = r.listed(k)
     scores = listing.column("score", "FalseEvidence", "scores; this run has ranks only").to_numpy()
-    right = mask & (listing.frame["grade"].to_numpy() >= 1) & ~r.target.no_answer[listing.query]
+    right = mask & (listing.frame["grade"].to_numpy() >= rel) & ~r.target.no_answer[listing.query]
     return Evidence(listing.query[right], np.full(right.sum(), -1), scores[right])
 
 
 def _against_threshold(
-    values: Values, evidence: Evidence, *, threshold: float | None, keep: float
+    values: Values,
+    evidence: Evidence,
+    *,
+    threshold: float | None = None,
+    keep: float = 0.95,
+    rel: float = 1,
 ) -> Values:
     if threshold is None:
         if not len(evidence.value):
             return np.full(len(values), np.nan)
-        threshold = float(np.quantile(evidence.value, 1 - keep, method="lower"))
+        kept = math.ceil(round(keep * len(evidence.value), 9))
+        threshold = float(np.sort(evidence.value)[-kept])
     return np.where(np.isnan(values), np.nan, (values >= threshold).astype(np.float64))
 
 
@@ -216,7 +224,7 @@ def _against_threshold(
     settle=_against_threshold,
 )
 def false_evidence(
-    r: Ranked, k: Cut, *, threshold: float | None = None, keep: float = 0.95
+    r: Ranked, k: Cut, *, threshold: float | None = None, keep: float = 0.95, rel: float = 1
 ) -> Values:
     """For a no-answer query: 1 if anything in the top k scores at least the threshold.
 

@@ -9,8 +9,17 @@ import numpy as np
 
 from karat.errors import InputError, UsageError
 from karat.measures.numbers import Values, geometric_mean
-from karat.measures.ranked import Cut, Entries, Mask, Ranked, add_up, ratio, table_of
-from karat.measures.registry import MEASURES, measure
+from karat.measures.ranked import (
+    Cut,
+    Entries,
+    Mask,
+    Ranked,
+    add_up,
+    is_budget,
+    ratio,
+    table_of,
+)
+from karat.measures.registry import MEASURES, Definition, measure
 
 Gain = Literal["linear", "exp"] | Mapping[float, float]
 
@@ -44,7 +53,7 @@ def precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 
     With document-level gold every correct chunk counts.
     """
-    if r.is_ideal and r.target.shared:
+    if r.is_ideal and (r.target.shared or is_budget(k)):
         return (r.target.relevant(rel) > 0).astype(np.float64)
     return ratio(r.hits.count(r.top(k) & (r.hits.grade >= rel)), r.limit(k))
 
@@ -75,6 +84,8 @@ def average_precision(
 
     ``norm='k'`` divides by min(k, |G|) instead, which forgives what cannot fit.
     """
+    if norm not in ("gold", "k"):
+        raise UsageError(f"norm is {norm!r}; AP takes 'gold' or 'k'")
     mask = r.top(k) & r.hits.relevant(rel)
     precisions = r.hits.so_far(mask) / r.hits.rank
     gold = r.target.relevant(rel)
@@ -223,9 +234,12 @@ def area(r: Ranked, k: Cut, *, of: str = "R", rel: float = 1) -> Values:
     """The area under a measure over k: trapezoids over {1, 3, 5, 10, 20} up to K, over K - 1."""
     if not isinstance(k, int) or k < 2:
         raise UsageError(f"AUC needs a whole cut-off of at least 2, such as AUC@20; not {k!r}")
-    if of not in MEASURES or MEASURES[of].cutoff not in {"must", "may"} or of == "AUC":
-        raise UsageError(f"AUC(of={of!r}) is not a measure with a cut-off; try AUC(of='R')@20")
-    definition = MEASURES[of]
+    definition = MEASURES.get(of)
+    if definition is None or not _has_curve(definition):
+        raise UsageError(
+            f"AUC(of={of!r}) is not a measure of ranks with a cut-off, higher is better;"
+            " try AUC(of='R')@20"
+        )
     parameters = {"rel": rel} if "rel" in definition.parameters else {}
     nodes = sorted({node for node in (1, 3, 5, 10, 20) if node <= k} | {k})
     heights = [definition.function(r, node, **parameters) for node in nodes]
@@ -233,6 +247,12 @@ def area(r: Ranked, k: Cut, *, of: str = "R", rel: float = 1) -> Values:
     for low, high, left, right in zip(nodes, nodes[1:], heights, heights[1:], strict=False):
         total = total + (high - low) * (left + right) / 2
     return total / (k - 1)
+
+
+def _has_curve(definition: Definition) -> bool:
+    """Whether its values at growing cut-offs make a curve whose area means something."""
+    plain = not definition.needs and definition.evidence is None and definition.name != "AUC"
+    return plain and definition.better == "higher" and definition.cutoff in {"must", "may"}
 
 
 def judged(r: Ranked, k: Cut) -> tuple[Mask, Values]:
