@@ -44,7 +44,7 @@ class Lists:
     def query_of(self, rows: Ints) -> Ints:
         """The query (its number in ``codes``) that each row belongs to."""
         if self.owner is not None:
-            return np.take(self.owner, rows)
+            return self.owner[rows]
         return self.query_at(rows)
 
     def owners(self) -> Ints:
@@ -55,7 +55,10 @@ class Lists:
 
     def row_at(self, places: Ints) -> Ints:
         """The row at each place."""
-        return places if self.order is None else self.order[places]
+        if self.order is None:
+            return places
+        rows: Ints = self.order[places]
+        return rows
 
     def places_of(self, rows: Ints) -> Ints:
         """The places of some rows, in ascending order."""
@@ -67,13 +70,14 @@ class Lists:
 
     def query_at(self, places: Ints) -> Ints:
         """The query (its number in ``codes``) that each place belongs to."""
-        return np.searchsorted(np.cumsum(self.lengths), places, side="right")
+        queries: Ints = np.searchsorted(np.cumsum(self.lengths), places, side="right")
+        return queries
 
     def places_in(self, queries: Ints) -> Ints:
         """All places of some queries."""
         sizes = self.lengths[queries]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return np.repeat(self.starts[queries], sizes) + within
+        return np.add(np.repeat(self.starts[queries], sizes), within)
 
     def tie_groups(self) -> tuple[Ints, Ints]:
         """First place and end of each group of tied hits."""

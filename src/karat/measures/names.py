@@ -5,24 +5,30 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from karat.errors import UsageError, unknown
+from karat.errors import MissingInputError, UsageError, unknown
 from karat.measures import kernels
 from karat.measures.kernels.calls import check_path
-from karat.measures.ranked import Cut
+from karat.measures.ranked import Cut, nobody
 from karat.measures.registry import MEASURES, Definition
 
-_SHAPE = re.compile(r"(?P<name>[A-Za-z_]\w*)\s*(?:\((?P<params>.*)\))?\s*(?:@\s*(?P<k>\S+))?")
+_SHAPE = re.compile(r"(?P<name>[A-Za-z_][\w-]*)\s*(?:\((?P<params>.*)\))?\s*(?:@\s*(?P<k>\S+))?")
 _PATH = re.compile(r"(?P<family>latency|cost)\.(?P<path>[\w.-]+)", re.IGNORECASE)
 # trec_eval's own spelling: P_5, ndcg_cut_10, iprec_at_recall_0.10, also with a dot (map_cut.10)
 _TREC = re.compile(r"(?P<name>[A-Za-z][A-Za-z_]*?)(?:_cut)?[_.](?P<k>\d+(?:\.\d+)?)")
 # ranx writes the persistence of RBP into its name: rbp.95
 _RANX_RBP = re.compile(r"rbp(?P<p>\.\d+)(?:@(?P<k>\d+))?", re.IGNORECASE)
 # what ir_measures calls our parameters
-_PARAMETER_ALIASES = {"dcg": "gain", "cutoff": "k", "judged_only": "judged_only"}
+_PARAMETER_ALIASES = {"dcg": "gain", "gains": "gain", "cutoff": "k", "recall": "k"}
+# names of ranx that stand for a measure with a parameter
+_WITH_PARAMETERS: Mapping[str, tuple[str, dict[str, Any]]] = {
+    "ndcg_burges": ("nDCG", {"gain": "exp"}),
+    "dcg_burges": ("DCG", {"gain": "exp"}),
+}
 _VALUE_ALIASES = {"exp-log2": "exp", "log2": "linear"}
 
 
@@ -118,6 +124,10 @@ def _spellings() -> Mapping[str, str]:
 
 
 def _made(name: str, params: dict[str, Any], k: str | None, text: str) -> Measure:
+    name, own = _WITH_PARAMETERS.get(name.casefold(), (name, {}))
+    params = own | params
+    if name.casefold() == "numret" and "rel" in params:
+        name = "NumRelRet"
     if name.casefold() not in _spellings():
         raise unknown("measure", name, [*MEASURES, *_spellings().values()], inside=text)
     definition = MEASURES[_spellings()[name.casefold()]]
@@ -135,11 +145,19 @@ def _made(name: str, params: dict[str, Any], k: str | None, text: str) -> Measur
         for key in known
         if key in params and params[key] != definition.parameters[key]
     }
-    return Measure(
+    made = Measure(
         definition.name,
         _cut(definition, k, text),
         tuple((key, kept[key]) for key in known if key in kept),
     )
+    _try_out(made)
+    return made
+
+
+def _try_out(measure: Measure) -> None:
+    """Let the function itself refuse parameters and cut-offs, before any file is read."""
+    with suppress(MissingInputError):
+        measure.definition.function(nobody(), measure.k, **measure.arguments)
 
 
 # Set by conventions, not by whoever writes a measure down.

@@ -242,6 +242,21 @@ def ideal_of(target: Target) -> Ranked:
     return Ranked(target, ideal, ideal, returned, is_ideal=True)
 
 
+def nobody() -> Ranked:
+    """No query at all: to try out a measure's parameters before there is anything to score."""
+    none, nothing = np.empty(0, dtype=np.int64), np.empty(0)
+    target = Target(0, none, nothing, none, none, np.empty(0, dtype=bool))
+    entries = Entries(0, none, none, nothing, row=none)
+    columns = {
+        pl.String: ("item_id", "doc_id", "text", "version"),
+        pl.Float64: ("score", "similarity", "grade"),
+        pl.Int64: ("tokens", "corpus_row", "corpus_size"),
+    }
+    schema = {name: kind for kind, names in columns.items() for name in names}
+    listing = Listing(none, none, pl.DataFrame(schema=schema), 0)
+    return Ranked(target, entries, entries, none, listing)
+
+
 def ratio(numerator: Values, denominator: Values | Ints | float) -> Values:
     """A division whose empty denominators give 0; whether that counts is decided later."""
     bottom = np.broadcast_to(np.asarray(denominator, dtype=np.float64), numerator.shape)

@@ -11,7 +11,7 @@ from karat.measures.registry import measure
 EPSILON = 1e-5
 
 
-@measure("Rprec", cutoff="none", aliases=("r_precision",))
+@measure("Rprec", cutoff="none", aliases=("r_precision", "r-precision"))
 def r_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """Precision at |G|, where precision and recall are equal."""
     gold = r.target.relevant(rel)
