@@ -77,7 +77,8 @@ class Lists:
         """All places of some queries."""
         sizes = self.lengths[queries]
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return np.add(np.repeat(self.starts[queries], sizes), within)
+        places: Ints = np.repeat(self.starts[queries], sizes) + within
+        return places
 
     def tie_groups(self) -> tuple[Ints, Ints]:
         """First place and end of each group of tied hits."""

@@ -241,13 +241,12 @@ def _worst(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     worst = np.full(empty.n, definition.worst if definition.better != "none" else np.nan)
     if definition.name == "FalseEvidence":
         return np.where(empty.target.no_answer, np.inf, np.nan)
+    apart = gold.conventions.empty_gold == "apart"
+    nothing = _without_gold(measure, empty, gold) & apart
     if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
-        apart = gold.conventions.empty_gold == "apart"
-        nothing = _without_gold(measure, empty, gold) & apart
         return np.where(nothing | _unasked(measure, empty), np.nan, worst)
     values = _values(measure, empty, gold)
-    null = np.isnan(values) & ~_without_gold(measure, empty, gold)
-    return np.where(null, worst, values)
+    return np.where(np.isnan(values) & ~nothing, worst, values)
 
 
 def _unasked(measure: Measure, ranked: Ranked) -> Mask:
