@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import polars as pl
@@ -242,6 +242,7 @@ def ideal_of(target: Target) -> Ranked:
     return Ranked(target, ideal, ideal, returned, is_ideal=True)
 
 
+@cache
 def nobody() -> Ranked:
     """No query at all: to try out a measure's parameters before there is anything to score."""
     none, nothing = np.empty(0, dtype=np.int64), np.empty(0)

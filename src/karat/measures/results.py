@@ -94,7 +94,7 @@ class Scores:
 
     def _summary(self, measure: Measure, mask: NDArray[np.bool_]) -> Summary:
         name, number = str(measure), number_of(measure)
-        values = self.table[name].fill_null(float("nan")).to_numpy()
+        values = self.table[name].to_numpy()
         taking_part = mask & ~np.isnan(values)
         return Summary(
             mean=number(values[taking_part], self.evidence.get(name, NOTHING).of(taking_part)),

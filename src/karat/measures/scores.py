@@ -81,6 +81,7 @@ class _Table:
         self.counts = Counts(queries=n)
         self.strangers: list[str] = []
         self.meta: Mapping[str, Any] = {}
+        self.order = gold.conventions.order
 
     def add(self, run: Run) -> None:
         """Score one block of whole queries."""
@@ -93,6 +94,7 @@ class _Table:
         )
         self.strangers = self.strangers or block.strangers[:2]
         self.meta = self.meta or run.meta
+        self.order = self.gold.conventions.order or run.order
         self.status[block.codes] = "scored"
         self.status[block.failed] = "failed"
         orders = tie_orders(block)
@@ -146,7 +148,7 @@ class _Table:
             table=self._frame(),
             status=status,
             counts=self._counted(status, evidence),
-            conventions=self.gold.conventions,
+            conventions=replace(self.gold.conventions, order=self.order),
             meta=self.meta,
             ceilings=_ceilings(self.measures, self.gold),
             tied={str(measure): self._tie_ends(measure) for measure in self.ends},
