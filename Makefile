@@ -1,0 +1,35 @@
+# Everything a contributor runs; the same commands run in CI.
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check bench clean
+
+VENV := .venv
+BIN := $(VENV)/bin
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+
+venv: $(VENV)/.installed
+
+$(VENV)/.installed: pyproject.toml scripts/venv
+	bash scripts/venv $(VENV)
+	touch $@
+
+demo: venv ## score the small set that ships with karat
+	$(BIN)/karat demo
+
+test: venv ## run the tests
+	$(BIN)/python -m pytest -n 2
+
+check: venv ## lint, formatting, types and import layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: venv ## race karat against its peers (ARGS=--quick skips the largest file)
+	$(BIN)/python bench/run.py $(ARGS)
+
+clean: ## remove everything that these targets made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf bench/data build dist out
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
