@@ -1,0 +1,96 @@
+"""Turns what was measured into bench/RESULTS.md: the machine, the targets, a table a case."""
+
+import importlib.metadata
+import os
+import platform
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+PACKAGES = ("karat", "polars", "numpy", "pytrec-eval-terrier", "ir_measures", "ranx")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A promise and what became of it; ``met`` is None where it could not be measured."""
+
+    what: str
+    asked: str
+    measured: str
+    met: bool | None
+
+    @classmethod
+    def at_least(cls, what: str, limit: float, value: float | None, unit: str = "×") -> "Target":
+        return cls._of(what, "≥", limit, value, unit, value is not None and value >= limit)
+
+    @classmethod
+    def at_most(cls, what: str, limit: float, value: float | None, unit: str = "×") -> "Target":
+        return cls._of(what, "≤", limit, value, unit, value is not None and value <= limit)
+
+    @classmethod
+    def _of(
+        cls, what: str, sign: str, limit: float, value: float | None, unit: str, met: bool
+    ) -> "Target":
+        measured = "not measured" if value is None else f"{value:,.2f} {unit}"
+        return cls(what, f"{sign} {limit:g} {unit}", measured, None if value is None else met)
+
+
+@dataclass
+class Section:
+    """One case: its title, a table, what to know about it, and the targets it answers for."""
+
+    title: str
+    header: Sequence[str]
+    rows: list[Sequence[str]]
+    note: str = ""
+    targets: list[Target] = field(default_factory=list)
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    rule = ["---", *("---:" for _ in header[1:])]
+    return "\n".join("| " + " | ".join(row) + " |" for row in [header, rule, *rows])
+
+
+def machine() -> str:
+    info = Path("/proc/cpuinfo").read_text().splitlines()
+    names = [line.partition(":")[2].strip() for line in info if line.startswith("model name")]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    system = platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    cores = len(os.sched_getaffinity(0))
+    return (
+        f"{names[0] if names else platform.machine()}, {cores} cores, {memory:.0f} GB, "
+        f"{system}, load {os.getloadavg()[0]:.1f} at the start"
+    )
+
+
+def versions() -> str:
+    found = [f"Python {platform.python_version()}"]
+    for name in PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            found.append(f"{name} not installed")
+    return ", ".join(found)
+
+
+def document(sections: Sequence[Section], machine: str, how: str) -> str:
+    marks = {True: "pass", False: "**FAIL**", None: "not measured"}
+    targets = [
+        (target.what, target.asked, target.measured, marks[target.met])
+        for section in sections
+        for target in section.targets
+    ]
+    parts = [
+        "# Benchmark results",
+        f"Written by {how} on {time.strftime('%Y-%m-%d')}, never by hand.",
+        "All in one run on one machine, in turns; whole processes unless said otherwise.",
+        f"- Machine: {machine}\n- Versions: {versions()}",
+        "## Targets",
+        "Ratios are of medians.",
+        table(("target", "asked", "measured", ""), targets),
+    ]
+    for section in sections:
+        parts += [f"## {section.title}", table(section.header, section.rows)]
+        parts += [section.note] if section.note else []
+    return "\n\n".join(parts) + "\n"
