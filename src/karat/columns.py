@@ -126,7 +126,8 @@ def text_series(name: str, values: list[Any]) -> pl.Series:
     try:
         return pl.Series(name, values, dtype=pl.String)
     except (TypeError, pl.exceptions.PolarsError):
-        return pl.Series(name, [str(value) for value in values], dtype=pl.String)
+        spelled = [None if value is None or value != value else str(value) for value in values]
+        return pl.Series(name, spelled, dtype=pl.String)
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]], must: Sequence[str]) -> pl.DataFrame:

@@ -103,16 +103,20 @@ class Gold:
     @classmethod
     def from_dict(cls, grades: Mapping[str, Mapping[str, float] | Iterable[str]]) -> Gold:
         """From ``{query_id: {item_id: grade}}``, or a set of items, each of grade 1."""
+        _refuse_bare_text(grades)
         rows = [
-            (str(query_id), str(item_id), grade)
+            (query_id, item_id, grade)
             for query_id, items in grades.items()
             for item_id, grade in (
                 items.items() if isinstance(items, Mapping) else zip(items, repeat(1.0))
             )
         ]
-        frame = pl.DataFrame(
-            rows, schema=["query_id", "item_id", "grade"], orient="row", strict=False
-        )
+        columns = {
+            "query_id": text_series("query_id", [row[0] for row in rows]),
+            "item_id": text_series("item_id", [row[1] for row in rows]),
+            "grade": [row[2] for row in rows],
+        }
+        frame = pl.DataFrame(columns, strict=False)
         return cls.from_frame(frame, query_ids=[str(query_id) for query_id in grades])
 
     @classmethod
@@ -149,6 +153,13 @@ class Gold:
         if query_ids is not None:
             ids = list(dict.fromkeys([*query_ids, *ids]))
         return cls(table, tuple(ids), source=source)
+
+
+def _refuse_bare_text(items: Mapping[str, object]) -> None:
+    """A text is a sequence of characters, never meant as the items of a query."""
+    for query_id, value in items.items():
+        if isinstance(value, str):
+            raise UsageError(f"query {query_id!r} holds the text {value!r}; give a list of items")
 
 
 class InterleavedError(Exception):
@@ -193,6 +204,7 @@ class Run:
         cls, scores: Mapping[str, Mapping[str, float] | Sequence[str]], *, name: str = "run"
     ) -> Run:
         """From ``{query_id: {item_id: score}}``, or ranked lists ``{query_id: [item_id, …]}``."""
+        _refuse_bare_text(scores)
         lengths = [len(items) for items in scores.values()]
         queries = pl.Series("query_id", [str(q) for q in scores], dtype=pl.String)
         lists = [not isinstance(items, Mapping) for items in scores.values() if len(items)]
@@ -208,8 +220,8 @@ class Run:
         if any(lists):
             columns["rank"] = list(chain.from_iterable(range(1, n + 1) for n in lengths))
         else:
-            values = chain.from_iterable(items.values() for items in scores.values())  # type: ignore[union-attr]
-            columns["score"] = list(values)
+            full = (items for items in scores.values() if isinstance(items, Mapping))
+            columns["score"] = list(chain.from_iterable(items.values() for items in full))
         calls = pl.DataFrame({"query_id": queries}) if 0 in lengths else None
         order: Order = "rank" if any(lists) else "score"
         return cls.from_frame(

@@ -1,0 +1,102 @@
+"""Runs too large for memory: whole queries cut out of a stream of batches.
+
+Knows rows and their order, not files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from karat.columns import Source
+from karat.errors import InputError
+from karat.tables import InterleavedError, Order, Run
+
+
+def whole_queries(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Batches cut anew so that no query is split between two.
+
+    Raises ``InterleavedError`` as soon as a query turns up again after another one's
+    rows: such a run cannot be streamed.
+    """
+    closed: set[str] = set()
+    carry: pl.DataFrame | None = None
+    for batch in batches:
+        if not batch.height:
+            continue
+        pieces = [batch] if carry is None else [carry, batch]
+        runs = batch["query_id"].rle().struct.unnest()
+        names: list[str] = runs["value"].to_list()
+        open_name = None if carry is None else carry["query_id"][0]
+        if open_name is not None and names[0] != open_name:
+            names.insert(0, open_name)
+        _note_closed(names, closed)
+        if len(names) == 1:
+            carry = pl.concat(pieces)
+            continue
+        last = int(runs["len"][-1])
+        pieces[-1] = batch.head(batch.height - last)
+        carry = batch.tail(last)
+        yield pl.concat(pieces)
+    if carry is not None:
+        yield carry
+
+
+def _note_closed(names: list[str], closed: set[str]) -> None:
+    """Take down the queries that ended; the last of ``names`` may still go on."""
+    ended = set(names[:-1])
+    if len(ended) < len(names) - 1 or names[-1] in ended:
+        raise InterleavedError(f"query {names[-1]!r} is not in one piece")
+    if not closed.isdisjoint(names):
+        raise InterleavedError("a query came back after another one's hits")
+    closed |= ended
+
+
+@dataclass(frozen=True, eq=False)
+class Streamed:
+    """A run that is read batch by batch; every call to ``blocks`` starts from the top.
+
+    ``batches`` gives checked hits in file order, with their ``line`` when ``strict``.
+    """
+
+    name: str
+    source: Source
+    batches: Callable[[], Iterator[pl.DataFrame]]
+    order: Order = "score"
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    strict: bool = False
+
+    def blocks(self) -> Iterator[Run]:
+        """The run in pieces of whole queries; ``InterleavedError`` if there are none."""
+        for hits in whole_queries(self.batches()):
+            yield self._run(hits)
+
+    def read(self) -> Run:
+        """The whole run in memory."""
+        frames = list(self.batches())
+        if not all("rank" in frame.columns for frame in frames):
+            frames = [frame.drop("rank", strict=False) for frame in frames]
+        return self._run(pl.concat(frames))
+
+    def _run(self, hits: pl.DataFrame) -> Run:
+        if self.strict:
+            hits = once_each(hits, self.source)
+        return Run(hits, meta=self.meta, order=self.order, name=self.name, source=self.source)
+
+
+def once_each(hits: pl.DataFrame, source: Source) -> pl.DataFrame:
+    """Hits without their ``line``; the same item twice for one query is refused."""
+    pair = [name for name in ("query_id", "item_id", "stage") if name in hits.columns]
+    first = hits.select(pl.struct(pair).is_first_distinct()).to_series()
+    if not first.all():
+        row = int((~first).arg_true()[0])
+        query, item, line = hits.select("query_id", "item_id", "line").row(row)
+        raise InputError(
+            f"query {query!r} has item {item!r} twice; --strict wants every item once",
+            where=source.name,
+            line=line,
+        )
+    return hits.drop("line")

@@ -1,0 +1,113 @@
+"""JSON of ``{query: {item: score}}``, as ranx and pytrec_eval take runs and qrels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from karat.columns import Duplicates
+from karat.errors import InputError
+from karat.formats.files import Input, write_lines
+from karat.formats.ranking import scored
+from karat.formats.records import as_number, read_json
+from karat.formats.spans import join_spans, split_spans
+from karat.tables import Gold, Run
+
+
+def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
+    """Grades by query and item; a list of items means that each is of grade 1."""
+    value = _outer(file)
+    rows = []
+    for query_id, items in value.items():
+        if isinstance(items, list):
+            items = {_name(item, query_id, file): 1 for item in items}
+        for item_id, grade in _inner(items, query_id, file).items():
+            what = f"the grade of query {query_id!r}, item {item_id!r}"
+            rows.append((query_id, item_id, as_number(grade, what, file.name, None)))
+    schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
+    table = split_spans(pl.DataFrame(rows, schema=schema, orient="row"))
+    return Gold.from_frame(table, query_ids=list(value), duplicates=duplicates, source=file.source)
+
+
+def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
+    """Scores by query and item, or ranked lists of items."""
+    value = _outer(file)
+    lists = {isinstance(items, list) for items in value.values()}
+    if len(lists) > 1:
+        raise InputError("mixes lists and objects; all must be the same", where=file.name)
+    ranked = lists == {True}
+    queries, items, numbers = [], [], []
+    for query_id, inner in value.items():
+        if ranked:
+            names = [_name(item, query_id, file) for item in inner]
+            values: list[float] = list(range(1, len(names) + 1))
+            _refuse_twice(names, query_id, file, strict)
+        else:
+            names = list(_inner(inner, query_id, file))
+            what = f"a score of query {query_id!r}"
+            values = [as_number(score, what, file.name, None) for score in inner.values()]
+        queries.extend([query_id] * len(names))
+        items.extend(names)
+        numbers.extend(values)
+    hits = pl.DataFrame(
+        {"query_id": queries, "item_id": items, "rank" if ranked else "score": numbers},
+        schema_overrides={"query_id": pl.String, "item_id": pl.String},
+    )
+    calls = None if all(value.values()) else pl.DataFrame({"query_id": list(value)})
+    return Run.from_frame(hits, calls=calls, name=name, source=file.source)
+
+
+def write_gold(gold: Gold, path: str | Path) -> None:
+    """Grades by query and item; queries without gold stay, as empty objects."""
+    nested: dict[str, dict[str, Any]] = {name: {} for name in gold.query_ids}
+    for query_id, item_id, grade in (
+        join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows()
+    ):
+        # ranx and pytrec_eval take whole grades only.
+        nested[query_id][item_id] = int(grade) if float(grade).is_integer() else grade
+    write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
+
+
+def write_run(run: Run, path: str | Path) -> None:
+    """Scores by query and item; of an item twice, the best score stays."""
+    called = [] if run.calls is None else run.calls["query_id"].to_list()
+    nested: dict[str, dict[str, float]] = {name: {} for name in called}
+    for query_id, item_id, score in (
+        scored(run.at("final")).select("query_id", "item_id", "score").iter_rows()
+    ):
+        inner = nested.setdefault(query_id, {})
+        inner[item_id] = max(score, inner.get(item_id, score))
+    write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
+
+
+def _outer(file: Input) -> dict[str, Any]:
+    value = read_json(file)
+    if not isinstance(value, dict) or not value:
+        raise InputError("expected an object of {query: {item: number}}", where=file.name)
+    if "" in value:
+        raise InputError("query_id is empty; every query needs one", where=file.name)
+    return value
+
+
+def _inner(items: Any, query_id: str, file: Input) -> dict[str, Any]:
+    if isinstance(items, dict) and "" not in items:
+        return items
+    raise InputError(f"query {query_id!r}: expected {{item: number}}", where=file.name)
+
+
+def _name(item: Any, query_id: str, file: Input) -> str:
+    if isinstance(item, str) and item:
+        return item
+    raise InputError(f"query {query_id!r}: a list of item ids is expected", where=file.name)
+
+
+def _refuse_twice(names: list[str], query_id: str, file: Input, strict: bool) -> None:
+    if strict and len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InputError(
+            f"query {query_id!r} has item {twice!r} twice; --strict wants every item once",
+            where=file.name,
+        )

@@ -1,0 +1,114 @@
+"""The doors: read and write each kind of table in whatever format its file has.
+
+Picks the format, opens the file, and leaves the rest to the format's module.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import cast
+
+from karat.columns import Duplicates
+from karat.errors import InputError
+from karat.formats.beir import Folder
+from karat.formats.detect import detect_input, format_for_writing, refuse_binary
+from karat.formats.files import Input, open_input
+from karat.formats.registry import Format, Kind, format_named
+from karat.tables import Blocks, Corpus, Gold, Queries, Run
+
+
+def read_gold(
+    path: str | Path, *, format: str | None = None, duplicates: Duplicates = "agree"
+) -> Gold:
+    """Read graded judgments; ``duplicates`` is as in ``Gold.from_frame``."""
+    file, form = _open(path, "gold", format)
+    return cast("Gold", form.reader("gold")(file, duplicates=duplicates))
+
+
+def read_run(
+    path: str | Path, *, format: str | None = None, name: str | None = None, strict: bool = False
+) -> Run:
+    """Read what a system returned; it is called as its file unless ``name`` is given."""
+    file, form = _open(path, "run", format)
+    run = form.reader("run")(file, name=_name(file, name), strict=strict)
+    return cast("Run", run)
+
+
+def scan_run(
+    path: str | Path, *, format: str | None = None, name: str | None = None, strict: bool = False
+) -> Blocks:
+    """Open a run to be read in blocks of whole queries, in little memory."""
+    file, form = _open(path, "run", format)
+    reader = form.scanner() or form.reader("run")
+    return cast("Blocks", reader(file, name=_name(file, name), strict=strict))
+
+
+def read_queries(path: str | Path, *, format: str | None = None) -> Queries:
+    """Read queries with their attributes."""
+    file, form = _open(path, "queries", format)
+    return cast("Queries", form.reader("queries")(file))
+
+
+def read_corpus(path: str | Path, *, format: str | None = None) -> Corpus:
+    """Read the items that can be found."""
+    file, form = _open(path, "corpus", format)
+    return cast("Corpus", form.reader("corpus")(file))
+
+
+def read_eval_set(path: str | Path, *, format: str | None = None) -> tuple[Queries, Gold]:
+    """Read a file that carries both queries and their gold."""
+    file, form = _open(path, "gold", format)
+    if not form.both():
+        raise InputError(
+            f"is {form.name}, which holds gold without queries; give the queries' own file",
+            where=file.name,
+        )
+    gold = form.reader("gold")(file, duplicates="agree")
+    return cast("Queries", form.reader("queries")(file)), cast("Gold", gold)
+
+
+def queries_beside(path: str | Path, *, format: str | None = None) -> Queries | None:
+    """Read the queries that a gold file itself carries; None where it carries none."""
+    if str(path) == "-":
+        return None
+    file, form = _open(path, "gold", format)
+    if not form.both() or (isinstance(file, Folder) and not file.has_queries):
+        return None
+    return cast("Queries", form.reader("queries")(file))
+
+
+def write_gold(gold: Gold, path: str | Path, *, format: str | None = None) -> None:
+    """Write judgments; without ``format`` the file's ending decides."""
+    format_for_writing(path, "gold", format).writer("gold")(gold, path)
+
+
+def write_run(run: Run, path: str | Path, *, format: str | None = None) -> None:
+    """Write a run; without ``format`` the file's ending decides."""
+    format_for_writing(path, "run", format).writer("run")(run, path)
+
+
+def write_queries(queries: Queries, path: str | Path, *, format: str | None = None) -> None:
+    """Write queries; without ``format`` the file's ending decides."""
+    format_for_writing(path, "queries", format).writer("queries")(queries, path)
+
+
+def write_corpus(corpus: Corpus, path: str | Path, *, format: str | None = None) -> None:
+    """Write items; without ``format`` the file's ending decides."""
+    format_for_writing(path, "corpus", format).writer("corpus")(corpus, path)
+
+
+def _name(file: Input | Folder, name: str | None) -> str:
+    return file.stem if name is None else name
+
+
+def _open(path: str | Path, kind: Kind, format: str | None) -> tuple[Input | Folder, Format]:
+    if str(path) != "-" and Path(path).is_dir():
+        if format not in (None, "beir"):
+            raise InputError(f"is a folder; {format} is read from a file", where=str(path))
+        return Folder.at(Path(path)), format_named("beir")
+    file = open_input(path)
+    if format is None:
+        return file, detect_input(file, kind)
+    if format != "parquet":
+        refuse_binary(file, file.head())
+    return file, format_named(format)

@@ -1,0 +1,92 @@
+"""Parquet with named columns; other tools' names for them are understood."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+
+from karat.columns import Duplicates
+from karat.formats.blocks import Streamed
+from karat.formats.files import Input, unreadable
+from karat.formats.files import write_parquet as _write
+from karat.formats.tabular import corpus_from, gold_from, hits_to_write, queries_from, run_from
+from karat.tables import Corpus, Gold, Order, Queries, Run
+
+_BATCH_ROWS = 250_000
+
+
+def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
+    """Gold from columns such as query_id, item_id, grade, negative, start, end."""
+    table = _table(file)
+    rows = pl.int_range(1, table.height + 1, eager=True)
+    return gold_from(table, rows, file, duplicates)
+
+
+def read_queries(file: Input) -> Queries:
+    """Queries from columns such as query_id, text and attributes."""
+    return queries_from(_table(file), file)
+
+
+def read_corpus(file: Input) -> Corpus:
+    """A corpus from columns such as item_id, doc_id, text and attributes."""
+    return corpus_from(_table(file), file)
+
+
+def scan_run(file: Input, *, name: str, strict: bool = False) -> Streamed:
+    """A run from columns such as query_id, item_id, score, rank, block by block."""
+    try:
+        names = pl.scan_parquet(file.scannable(), glob=False).collect_schema().names()
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise unreadable(file.name, error) from None
+
+    def batches() -> Iterator[pl.DataFrame]:
+        return run_from(_batches(file), file, strict)
+
+    order: Order = "score" if "score" in names else "rank"
+    return Streamed(name, file.source, batches, order=order, strict=strict)
+
+
+def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
+    """A run in memory."""
+    return scan_run(file, name=name, strict=strict).read()
+
+
+def write_gold(gold: Gold, path: str | Path) -> None:
+    """Every column of the judgments."""
+    _write(gold.frame, path)
+
+
+def write_queries(queries: Queries, path: str | Path) -> None:
+    """Every column of the queries."""
+    _write(queries.frame, path)
+
+
+def write_corpus(corpus: Corpus, path: str | Path) -> None:
+    """Every column of the corpus."""
+    _write(corpus.frame, path)
+
+
+def write_run(run: Run, path: str | Path) -> None:
+    """Every column of the hits."""
+    _write(hits_to_write(run), path)
+
+
+def _table(file: Input) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(file.scannable(), glob=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise unreadable(file.name, error) from None
+
+
+def _batches(file: Input) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
+    """Rows with their numbers, which stand for lines in messages."""
+    row = 1
+    scan = pl.scan_parquet(file.scannable(), glob=False)
+    try:
+        for batch in scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
+            yield batch, pl.int_range(row, row + batch.height, eager=True)
+            row += batch.height
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise unreadable(file.name, error) from None

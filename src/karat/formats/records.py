@@ -1,0 +1,216 @@
+"""JSON read strictly, with the line of each record, and records turned into columns.
+
+Shared by every JSON format; knows what JSON may hold, not what its keys mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from karat.errors import InputError
+from karat.formats.files import Input, decode
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Record(NamedTuple):
+    """One JSON object and the line that it stands on."""
+
+    line: int
+    value: dict[str, Any]
+
+
+def read_records(file: Input) -> Iterator[Record]:
+    """The objects of a JSONL file; blank lines are skipped, all else must be an object."""
+    line = 0
+    for chunk in file.chunks():
+        for text in decode(chunk, file, first_line=line + 1).split("\n"):
+            line += 1
+            if text.strip():
+                value = parse(text, file.name, line)
+                if not isinstance(value, dict):
+                    raise InputError(
+                        f"a JSON {_kind(value)} stands here; an object is expected",
+                        where=file.name,
+                        line=line,
+                    )
+                yield Record(line, value)
+        # A chunk ends after its last line feed, where the next line has not begun yet.
+        line -= 1
+
+
+def read_json(file: Input) -> Any:
+    """The one JSON value of a file."""
+    return parse(file.text(), file.name, None)
+
+
+def parse(text: str, where: str, line: int | None) -> Any:
+    """JSON as the standard has it: no NaN, no key twice, no half characters."""
+    try:
+        value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
+    except json.JSONDecodeError as error:
+        place = line if line is not None else error.lineno
+        raise InputError(
+            f"not valid JSON: {error.msg} at column {error.colno}; "
+            f"{'one object a line' if line is not None else 'one JSON value'} is expected",
+            where=where,
+            line=place,
+        ) from None
+    except RecursionError:
+        raise InputError("JSON nested too deeply; flatten it", where=where, line=line) from None
+    except ValueError as error:
+        raise InputError(str(error), where=where, line=line) from None
+    if _SURROGATE.search(text):
+        _refuse_half_characters(value, where, line)
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"key {twice!r} occurs twice in one object; keep one of the two")
+    return value
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON; a finite number or null is expected")
+
+
+def _refuse_half_characters(value: Any, where: str, line: int | None) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            "holds half of a surrogate pair (\\ud800 to \\udfff); whole characters are expected",
+            where=where,
+            line=line,
+        ) from None
+
+
+def _kind(value: Any) -> str:
+    return {list: "array", str: "string", bool: "boolean", type(None): "null"}.get(
+        type(value), "number"
+    )
+
+
+def as_id(value: Any, what: str, where: str, line: int | None) -> str:
+    """An id as text; whole numbers are spelled, anything else is refused."""
+    if isinstance(value, str) and value:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise InputError(
+        f"{what} is {_shown(value)}; ids are text or whole numbers", where=where, line=line
+    )
+
+
+def as_number(value: Any, what: str, where: str, line: int | None) -> float:
+    """A number that is finite."""
+    try:
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            number = float(value)
+            if number - number == 0.0:
+                return number
+    except OverflowError:
+        pass
+    raise InputError(
+        f"{what} is {_shown(value)}; a finite number is expected", where=where, line=line
+    )
+
+
+def as_list(value: Any, what: str, where: str, line: int | None) -> list[Any]:
+    """A list; null is an empty one."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    raise InputError(f"{what} is {_shown(value)}; a list is expected", where=where, line=line)
+
+
+def as_object(value: Any, what: str, where: str, line: int | None) -> dict[str, Any]:
+    """An object."""
+    if isinstance(value, dict):
+        return value
+    raise InputError(f"{what} is {_shown(value)}; an object is expected", where=where, line=line)
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def text_id(text: str) -> str:
+    """The id of a query that has none: the start of its text's SHA-256."""
+    return "q_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def frame_of(
+    rows: Sequence[Mapping[str, Any]], must: Sequence[str], *, where: str = "records"
+) -> pl.DataFrame:
+    """Rows as columns of one type each; objects become JSON text, lists stay lists."""
+    names: dict[str, None] = dict.fromkeys(must)
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    columns = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        if name in must or any(value is not None for value in values):
+            columns.append(_column(name, values))
+    return pl.DataFrame(columns)
+
+
+def _column(name: str, values: list[Any]) -> pl.Series:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {str}:
+        return pl.Series(name, values, dtype=pl.String)
+    if kinds == {bool}:
+        return pl.Series(name, values, dtype=pl.Boolean)
+    if kinds == {int} and all(v is None or -(2**63) <= v < 2**63 for v in values):
+        return pl.Series(name, values, dtype=pl.Int64)
+    if kinds == {float} or kinds == {int, float}:
+        numbers = [None if value is None else float(value) for value in values]
+        return pl.Series(name, numbers, dtype=pl.Float64)
+    if kinds == {list} and all(map(_is_flat, values)):
+        spelled = [None if value is None else [spell(item) for item in value] for value in values]
+        return pl.Series(name, spelled, dtype=pl.List(pl.String))
+    return pl.Series(name, [None if v is None else spell(v) for v in values], dtype=pl.String)
+
+
+def _is_flat(value: Any) -> bool:
+    return value is None or not any(isinstance(item, (list, dict)) for item in value)
+
+
+def spell(value: Any) -> str:
+    """A value as text: strings as they are, the rest as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def unspell(value: Any) -> Any:
+    """An object or list that ``spell`` made text of, restored; anything else as it is."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return value
+    try:
+        restored = json.loads(value)
+        return restored if spell(restored) == value else value
+    except (ValueError, RecursionError):
+        return value
+
+
+def to_line(record: Mapping[str, Any]) -> str:
+    """One record as a line of JSON, without the keys that are null."""
+    kept = {name: unspell(value) for name, value in record.items() if value is not None}
+    return json.dumps(kept, ensure_ascii=False, allow_nan=False)
+
+
+def flat_rows(frame: pl.DataFrame) -> Iterable[dict[str, Any]]:
+    """A frame's rows as JSON can hold them."""
+    dates = [name for name, kind in frame.schema.items() if kind.is_temporal()]
+    return frame.with_columns(pl.col(dates).cast(pl.String)).iter_rows(named=True)

@@ -1,0 +1,182 @@
+"""Run logs in JSONL: one call a line, with its hits, latencies and what went wrong.
+
+Ranked by rank. Keys: query_id, system, k_raw, topk [{rank, chunk_id, score, doc_version}],
+latency_ms, index_version, chunker; also ``raw`` (the list before reranking), ``cost``,
+``rewritten``, ``source``, ``error``, ``entities``, ``as_of``, and on a hit ``doc_id``,
+``source`` and ``similarity``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from karat.columns import Source
+from karat.errors import InputError
+from karat.formats.files import Input, write_lines
+from karat.formats.hitlists import HitLists, entry_of
+from karat.formats.ranking import with_ranks
+from karat.formats.records import (
+    Record,
+    as_id,
+    as_list,
+    as_number,
+    as_object,
+    frame_of,
+    read_records,
+    to_line,
+)
+from karat.tables import Run
+
+_BLOCK_CALLS = 5_000
+_CALL = ("rewritten", "source", "error", "entities", "as_of")
+_LISTS = {"final": "topk", "raw": "raw"}
+_NO_META = frozenset((*_CALL, *_LISTS.values(), "query_id", "latency_ms", "cost"))
+
+
+@dataclass(frozen=True, eq=False)
+class LoggedRun:
+    """A run log, read in blocks of calls."""
+
+    file: Input
+    name: str
+    strict: bool = False
+
+    @property
+    def source(self) -> Source:
+        return self.file.source
+
+    def blocks(self) -> Iterator[Run]:
+        """The run in pieces of whole calls."""
+        reader = _Reader(self.file, self.strict)
+        records = read_records(self.file)
+        empty = True
+        while block := list(islice(records, _BLOCK_CALLS)):
+            empty = False
+            yield reader.run(block, self.name)
+        if empty:
+            raise InputError("holds no calls; one object a line is expected", where=self.file.name)
+
+    def read(self) -> Run:
+        """The whole log in memory."""
+        records = list(read_records(self.file))
+        if not records:
+            raise InputError("holds no calls; one object a line is expected", where=self.file.name)
+        return _Reader(self.file, self.strict).run(records, self.name)
+
+
+def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
+    """A run log, block by block."""
+    return LoggedRun(file, name, strict)
+
+
+def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
+    """A run log in memory."""
+    return LoggedRun(file, name, strict).read()
+
+
+@dataclass
+class _Reader:
+    file: Input
+    strict: bool
+    meta: dict[str, Any] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+
+    def run(self, records: list[Record], name: str) -> Run:
+        lists = HitLists(self.file.name, self.strict)
+        calls = []
+        for record in records:
+            call = self._call(record)
+            calls.append(call)
+            if "error" not in call:
+                for stage, key in _LISTS.items():
+                    entries = as_list(record.value.get(key), key, self.file.name, record.line)
+                    lists.add(call["query_id"], stage, entries, record.line)
+        return Run(
+            lists.frame(),
+            calls=frame_of(calls, ("query_id",)),
+            meta=self.meta,
+            order="rank",
+            name=name,
+            source=self.file.source,
+        )
+
+    def _call(self, record: Record) -> dict[str, Any]:
+        line, value = record
+        where = self.file.name
+        query_id = as_id(value.get("query_id"), "query_id", where, line)
+        if query_id in self.seen:
+            raise InputError(
+                f"query {query_id!r} was already logged in line {self.seen[query_id]}; "
+                "one call a query is expected",
+                where=where,
+                line=line,
+            )
+        self.seen[query_id] = line
+        self._note_meta(value, line)
+        call: dict[str, Any] = {"query_id": query_id}
+        for key, prefix in (("latency_ms", "latency"), ("cost", "cost")):
+            logged = value.get(key)
+            if isinstance(logged, (int, float)):
+                logged = {"total": logged}
+            for what, number in as_object(logged or {}, key, where, line).items():
+                if number is not None:
+                    call[f"{prefix}.{what}"] = as_number(number, f"{key}.{what}", where, line)
+        call.update({name: value[name] for name in _CALL if value.get(name) not in (None, "")})
+        return call
+
+    def _note_meta(self, value: Mapping[str, Any], line: int) -> None:
+        for key, told in value.items():
+            if key not in _NO_META:
+                self.meta.setdefault(key, told)
+        first, here = self.meta.get("system"), value.get("system")
+        if here != first and here is not None:
+            raise InputError(
+                f"system is {here!r} here and {first!r} above; "
+                "keep each system's log in a file of its own",
+                where=self.file.name,
+                line=line,
+            )
+
+
+def write_run(run: Run, path: str | Path) -> None:
+    """One call a line, with its hits by rank, latencies, cost and error."""
+    write_lines(_lines(run), path)
+
+
+def _lines(run: Run) -> Iterator[str]:
+    hits = with_ranks(run.hits)
+    if "stage" not in hits.columns:
+        hits = hits.with_columns(stage=pl.lit("final"))
+    hits = hits.sort("rank", maintain_order=True)
+    lists: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    for row in hits.iter_rows(named=True):
+        stages = lists.setdefault(row.pop("query_id"), {"final": [], "raw": []})
+        stages.setdefault(row.pop("stage"), []).append(entry_of(row))
+    calls = {} if run.calls is None else {c["query_id"]: c for c in run.calls.iter_rows(named=True)}
+    order = run.hits["query_id"].unique(maintain_order=True).to_list()
+    meta = {"system": run.name, **run.meta}
+    for query_id in dict.fromkeys([*calls, *order]):
+        stages = lists.get(query_id, {})
+        record = {"query_id": query_id, **meta, "topk": stages.get("final", [])}
+        record["raw"] = stages.get("raw") or None
+        yield to_line(record | _call_record(calls.get(query_id, {})))
+
+
+def _call_record(call: Mapping[str, Any]) -> dict[str, Any]:
+    record: dict[str, Any] = {}
+    for column, value in call.items():
+        group, _, what = column.partition(".")
+        if value is None or column == "query_id":
+            continue
+        if what and group in ("latency", "cost"):
+            key = "latency_ms" if group == "latency" else "cost"
+            record.setdefault(key, {})[what] = value
+        else:
+            record[column] = value
+    return record

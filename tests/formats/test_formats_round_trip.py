@@ -1,0 +1,239 @@
+"""What is written is what is read again, in every format and for every kind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from karat.formats import (
+    FORMATS,
+    read_corpus,
+    read_gold,
+    read_queries,
+    read_run,
+    scan_run,
+    write_corpus,
+    write_gold,
+    write_queries,
+    write_run,
+)
+from karat.tables import Corpus, Gold, Queries, Run
+
+NASTY = st.one_of(
+    st.sampled_from(
+        [
+            "007",
+            "a#1",
+            "doc:1-2",
+            'say"hi"',
+            "a,b",
+            "it's",
+            "été",
+            "日本",
+            "x\\y",
+            "null",
+            "1e5",
+            "%",
+            "NaN",
+        ]
+    ),
+    st.text(st.characters(exclude_categories=["Cs", "Cc", "Z"]), min_size=1, max_size=8).filter(
+        lambda text: not text.startswith("#")
+    ),
+)
+SPACED = st.one_of(
+    NASTY, st.sampled_from(["a b", " lead", "two  spaces", "line\nend", "tab\there", "\u2028"])
+)
+SCORES = st.floats(allow_nan=False, allow_infinity=False)
+GRADES = st.sampled_from([0.0, 1.0, 2.0, 0.5, -1.0, 3.25])
+FAST = settings(max_examples=25, deadline=None)
+
+NO_BLANKS = {"trec"}
+LINES_ONLY = {"tsv"}
+
+
+def ids_for(name: str) -> st.SearchStrategy[str]:
+    return NASTY if name in NO_BLANKS | LINES_ONLY else SPACED
+
+
+def carrying(kind: str) -> list[str]:
+    return [form.name for form in FORMATS.values() if kind in form.carries]
+
+
+def file_for(folder: str, name: str) -> Path:
+    suffix = FORMATS[name].suffixes[0] if FORMATS[name].suffixes else ""
+    return Path(folder) / f"file{suffix}"
+
+
+def as_set(table: pl.DataFrame) -> set[tuple[object, ...]]:
+    return set(table.iter_rows())
+
+
+@pytest.mark.parametrize("name", carrying("gold"))
+@given(data=st.data())
+@FAST
+def test_gold_survives_being_written(name: str, data: st.DataObject) -> None:
+    ids = ids_for(name)
+    grades = data.draw(
+        st.dictionaries(
+            ids, st.dictionaries(ids, GRADES, min_size=1, max_size=3), min_size=1, max_size=4
+        )
+    )
+    gold = Gold.from_dict(grades)
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, name)
+        write_gold(gold, path, format=name)
+        again = read_gold(path, format=name)
+    frame = again.frame
+    if "start" in frame.columns:
+        spelled = pl.format("{}:{}-{}", "item_id", "start", "end")
+        frame = frame.select("query_id", spelled.alias("item_id"), "grade")
+    columns = ["query_id", "item_id", "grade"]
+    assert as_set(frame.select(columns)) == as_set(gold.frame.select(columns))
+    assert set(again.query_ids) == set(gold.query_ids)
+
+
+@pytest.mark.parametrize("name", carrying("run"))
+@given(data=st.data())
+@FAST
+def test_a_run_survives_being_written(name: str, data: st.DataObject) -> None:
+    ids = ids_for(name)
+    scores = data.draw(
+        st.dictionaries(
+            ids, st.dictionaries(ids, SCORES, min_size=1, max_size=4), min_size=1, max_size=4
+        )
+    )
+    run = Run.from_dict(scores)
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, name)
+        write_run(run, path, format=name)
+        again = read_run(path, format=name)
+        blocks = [block.hits for block in scan_run(path, format=name).blocks()]
+    assert as_set(again.hits.select("query_id", "item_id", "score")) == as_set(run.hits)
+    assert pl.concat(blocks).equals(again.hits)
+
+
+@pytest.mark.parametrize("name", carrying("queries"))
+@given(data=st.data())
+@FAST
+def test_queries_survive_being_written(name: str, data: st.DataObject) -> None:
+    ids = ids_for(name)
+    texts = data.draw(st.dictionaries(ids, ids.map(str.strip), min_size=1, max_size=5))
+    queries = Queries.from_dict(texts)
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, name)
+        write_queries(queries, path, format=name)
+        again = read_queries(path, format=name)
+    assert again.frame.select("query_id", "text").rows() == queries.frame.rows()
+
+
+@pytest.mark.parametrize("name", [name for name in carrying("corpus") if name != "story"])
+@given(texts=st.dictionaries(SPACED, SPACED, min_size=1, max_size=5))
+@FAST
+def test_a_corpus_survives_being_written(name: str, texts: dict[str, str]) -> None:
+    corpus = Corpus.from_dict(texts)
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, name)
+        write_corpus(corpus, path, format=name)
+        again = read_corpus(path, format=name)
+    columns = ["item_id", "doc_id", "text"]
+    assert again.frame.select(columns).rows() == corpus.frame.select(columns).rows()
+
+
+ATTRIBUTES = Queries.from_dict(
+    {
+        "q1": {
+            "text": "one",
+            "language": "pt-BR",
+            "k": 5,
+            "no_answer": False,
+            "tags": ["a", "b, c"],
+            "as_of": "2025-01-02",
+            "group": "g1",
+        },
+        "q2": {
+            "text": "two",
+            "language": "en",
+            "k": 3,
+            "no_answer": True,
+            "tags": [],
+            "as_of": "2025-02-03",
+            "group": "g2",
+        },
+    }
+)
+
+
+@pytest.mark.parametrize("name", [name for name in carrying("queries") if name != "tsv"])
+def test_attributes_keep_their_values_and_types(name: str, tmp_path: Path) -> None:
+    path = file_for(str(tmp_path), name)
+    write_queries(ATTRIBUTES, path, format=name)
+    again = read_queries(path, format=name).frame
+    assert again.select(ATTRIBUTES.frame.columns).equals(ATTRIBUTES.frame)
+
+
+@pytest.mark.parametrize("name", carrying("gold"))
+def test_spans_are_restored(name: str, tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "query_id": ["q", "q"],
+            "item_id": ["d:1", "e"],
+            "grade": [1.0, 1.0],
+            "start": [0, 7],
+            "end": [5, 9],
+        }
+    )
+    path = file_for(str(tmp_path), name)
+    write_gold(Gold.from_frame(frame), path, format=name)
+    again = read_gold(path, format=name).frame
+    assert again.select(frame.columns).sort("item_id").equals(frame)
+
+
+@pytest.mark.parametrize(
+    "name", ["evalset", "dataset", "csv", "tsv-with-header", "parquet", "story", "memory"]
+)
+def test_hard_negatives_stay_hard(name: str, tmp_path: Path) -> None:
+    frame = pl.DataFrame(
+        {
+            "query_id": ["q", "q", "q"],
+            "item_id": ["a", "b", "c"],
+            "grade": [2.0, 0.0, 0.0],
+            "negative": [False, True, False],
+        }
+    )
+    path = file_for(str(tmp_path), name)
+    write_gold(Gold.from_frame(frame), path, format=name)
+    again = read_gold(path, format=name).frame
+    assert again.sort("item_id").equals(frame)
+
+
+@pytest.mark.parametrize("name", ["evalset", "dataset", "story", "dict", "memory"])
+def test_queries_without_gold_are_kept(name: str, tmp_path: Path) -> None:
+    path = file_for(str(tmp_path), name)
+    write_gold(Gold.from_dict({"q1": {"d": 1}, "q2": {}}), path, format=name)
+    assert set(read_gold(path, format=name).query_ids) == {"q1", "q2"}
+
+
+def test_a_story_survives_being_written(tmp_path: Path) -> None:
+    corpus = Corpus.from_dict(
+        {"Sc1": "Anna finds a key.\nIt rains.", "Finale": "été at sea", "Ch 1": ""}
+    )
+    write_corpus(corpus, tmp_path / "story.cnl")
+    assert read_corpus(tmp_path / "story.cnl").frame.rows() == corpus.frame.rows()
+
+
+def test_a_run_by_rank_keeps_its_order_where_only_scores_count(tmp_path: Path) -> None:
+    hits = pl.DataFrame(
+        {"query_id": ["q", "q"], "item_id": ["b", "a"], "rank": [1, 2], "score": [0.1, 0.9]}
+    )
+    run = Run.from_frame(hits, order="rank")
+    for name in ("trec", "csv", "dict", "parquet"):
+        path = file_for(str(tmp_path), name)
+        write_run(run, path, format=name)
+        again = read_run(path, format=name).hits.sort("score", descending=True)
+        assert again["item_id"].to_list() == ["b", "a"], name

@@ -1,0 +1,150 @@
+"""Run logs: hits, calls, failures, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from karat.errors import InputError
+from karat.formats import read_run, scan_run, write_run
+from karat.formats import runlog as module
+
+
+def log(folder: Path, *records: dict[str, Any], name: str = "log.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def call(query_id: str = "q1", **more: Any) -> dict[str, Any]:
+    return {
+        "query_id": query_id,
+        "system": "hybrid",
+        "k_raw": 50,
+        "topk": [
+            {"rank": 1, "chunk_id": "a#1", "score": 18.4, "doc_version": "2025-04-01"},
+            {"rank": 2, "chunk_id": "b#2", "score": 17, "doc_version": "2024-12-01"},
+        ],
+        "latency_ms": {"retrieve": 35, "rerank": 22.5},
+        "index_version": "v1",
+        "chunker": {"algo": "x"},
+        **more,
+    }
+
+
+def test_a_log_gives_hits_calls_and_meta(tmp_path: Path) -> None:
+    run = read_run(
+        log(tmp_path, call(), call("q2", cost={"tokens": 12}, rewritten="r", source="faq"))
+    )
+    assert run.order == "rank"
+    assert run.name == "log"
+    assert run.meta == {
+        "system": "hybrid",
+        "k_raw": 50,
+        "index_version": "v1",
+        "chunker": {"algo": "x"},
+    }
+    assert run.hits.columns == ["query_id", "item_id", "rank", "score", "version"]
+    assert run.hits.row(1) == ("q1", "b#2", 2, 17.0, "2024-12-01")
+    assert run.calls is not None
+    assert run.calls.row(1, named=True) == {
+        "query_id": "q2",
+        "latency.retrieve": 35.0,
+        "latency.rerank": 22.5,
+        "cost.tokens": 12.0,
+        "rewritten": "r",
+        "source": "faq",
+    }
+
+
+def test_a_failed_call_is_kept_without_hits(tmp_path: Path) -> None:
+    run = read_run(
+        log(tmp_path, call(), {"query_id": "q2", "system": "hybrid", "error": "timeout"})
+    )
+    assert run.calls is not None
+    assert run.calls["error"].to_list() == [None, "timeout"]
+    assert run.hits["query_id"].unique().to_list() == ["q1"]
+
+
+def test_a_log_of_failures_only_is_a_run(tmp_path: Path) -> None:
+    run = read_run(log(tmp_path, {"query_id": "q", "system": "s", "error": "down"}))
+    assert run.hits.height == 0
+    assert run.hits.schema["rank"] == pl.Int64
+
+
+def test_raw_lists_are_a_stage_of_their_own(tmp_path: Path) -> None:
+    run = read_run(log(tmp_path, call(raw=[{"chunk_id": "z"}, "y"])))
+    assert run.at("raw").hits["item_id"].to_list() == ["z", "y"]
+    assert run.at("raw").hits["rank"].to_list() == [1, 2]
+    assert "score" not in run.hits.columns
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"system": "other"}, "log.jsonl:2: system is 'other' here and 'hybrid' above"),
+        ({"query_id": "q1"}, "log.jsonl:2: query 'q1' was already logged in line 1"),
+        ({"query_id": 1.5}, "log.jsonl:2: query_id is 1.5; ids are text or whole numbers"),
+        ({"query_id": None}, "log.jsonl:2: query_id is null; ids"),
+        ({"topk": [{"chunk_id": "a", "rank": 0}]}, "log.jsonl:2: rank is 0; a whole number from 1"),
+        ({"topk": [{"chunk_id": True}]}, "log.jsonl:2: chunk_id is true; ids"),
+        ({"topk": [{"chunk_id": "a", "score": "x"}]}, 'log.jsonl:2: score is "x"; a finite number'),
+        ({"topk": {"a": 1}}, 'log.jsonl:2: topk is {"a": 1}; a list is expected'),
+        ({"latency_ms": {"retrieve": "fast"}}, 'log.jsonl:2: latency_ms.retrieve is "fast"'),
+    ],
+)
+def test_bad_calls_are_refused_with_their_line(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError) as caught:
+        read_run(log(tmp_path, call(), {**call("q2"), **change}))
+    assert str(caught.value).startswith(told)
+
+
+def test_strict_refuses_the_same_item_twice(tmp_path: Path) -> None:
+    path = log(tmp_path, call(), call("q2", topk=[{"chunk_id": "a"}, {"chunk_id": "a"}]))
+    assert read_run(path).hits.height == 4
+    with pytest.raises(InputError, match=r"log\.jsonl:2: query 'q2' has item 'a' twice"):
+        read_run(path, strict=True)
+
+
+def test_blocks_join_to_the_whole_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_BLOCK_CALLS", 3)
+    path = log(tmp_path, *(call(f"q{i}") for i in range(10)))
+    scan = scan_run(path)
+    blocks = list(scan.blocks())
+    assert len(blocks) == 4
+    assert pl.concat([block.hits for block in blocks]).equals(scan.read().hits)
+    assert all(block.calls is not None for block in blocks)
+
+
+def test_a_log_survives_being_written(tmp_path: Path) -> None:
+    full = call(
+        "q2",
+        raw=[
+            {
+                "rank": 1,
+                "chunk_id": "z",
+                "score": 3.0,
+                "doc_id": "d",
+                "similarity": 0.5,
+                "source": "s",
+            }
+        ],
+        cost={"tokens": 3},
+        entities=["e1"],
+    )
+    run = read_run(
+        log(tmp_path, call(), full, {"query_id": "q3", "system": "hybrid", "error": "down"})
+    )
+    write_run(run, tmp_path / "again.jsonl.gz")
+    again = read_run(tmp_path / "again.jsonl.gz")
+    assert again.hits.select(run.hits.columns).equals(run.hits)
+    assert run.calls is not None
+    assert again.calls is not None
+    assert again.calls.select(run.calls.columns).equals(run.calls)
+    assert again.meta == run.meta
