@@ -1,0 +1,51 @@
+"""``karat convert``: a file of one format written in another."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Source = Annotated[str, typer.Argument(metavar="IN", help="What to read; - is standard input.")]
+Target = Annotated[str, typer.Argument(metavar="OUT", help="Where to write; - prints.")]
+Kind = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="KIND",
+        help="What IN holds: run, gold, queries or corpus. Default: told from IN and OUT.",
+    ),
+]
+From = Annotated[
+    str | None, typer.Option("--from", metavar="FORMAT", help="IN's format. Default: detected.")
+]
+To = Annotated[
+    str | None,
+    typer.Option("--to", metavar="FORMAT", help="OUT's format. Default: by its ending."),
+]
+
+EXAMPLES = """\b
+Examples:
+  karat convert run.trec run.parquet
+  karat convert qrels.txt gold.csv --kind gold
+  karat convert log.jsonl.gz - --to trec
+"""
+
+
+def convert(
+    source: Source,
+    target: Target,
+    kind: Kind = None,
+    from_format: From = None,
+    to_format: To = None,
+) -> None:
+    """Write a file in another format.
+
+    Says on standard error what the other format cannot carry.
+    """
+    from karat.cli.conversion import convert_file
+
+    done = convert_file(source, target, kind=kind, from_format=from_format, to_format=to_format)
+    typer.echo(f"{source}: {done.rows:,} {done.unit} written as {done.format}", err=True)
+    if done.lost:
+        typer.echo(f"not carried by {done.format}: {', '.join(done.lost)}", err=True)

@@ -1,0 +1,147 @@
+"""The entry point: the commands under one name, and every error as one line and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
+
+import typer
+from typer.main import get_command
+
+import karat
+from karat.cli import convert, demo, evaluate, measures
+from karat.errors import KaratError
+
+EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
+
+# Typer brings its own copy of click or imports it, depending on its version: this is what
+# either raises for an option or argument that it refuses.
+_Refusal: type[Exception] = typer.BadParameter.__mro__[1]
+_HELP = ["-h", "--help"]
+
+app = typer.Typer(
+    name="karat",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": _HELP, "max_content_width": 100},
+)
+
+EXAMPLES = """\b
+Start here:
+  karat demo
+  karat eval bm25.trec --gold qrels.txt -m nDCG@10 -m R@100
+"""
+
+
+@app.callback(invoke_without_command=True, epilog=EXAMPLES)
+def karat_command(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)
+    ] = False,
+) -> None:
+    """Measure retrieval quality: is it good enough, did the change help, what to fix next."""
+    if version:
+        typer.echo(f"karat {karat.__version__}")
+        raise typer.Exit(EXIT_OK)
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help(), err=True)
+        raise typer.Exit(EXIT_BAD)
+
+
+app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
+app.command("measures", epilog=measures.EXAMPLES)(measures.measures)
+app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; never raises what a user could cause."""
+    _survive_any_encoding()
+    try:
+        code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _close_quietly()
+        return EXIT_PIPE_CLOSED
+    except KeyboardInterrupt:
+        return _refuse("interrupted; nothing was written", EXIT_INTERRUPTED)
+    except MemoryError:
+        return _refuse("out of memory; score fewer runs or measures at a time")
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        return _refuse(f"{place}{error.strerror or error}")
+    except Exception as error:
+        # Whatever reaches this line is a bug of ours, and says so instead of what it did.
+        if os.environ.get("KARAT_DEBUG"):
+            raise
+        told = f"{type(error).__name__}: {error}"
+        return _refuse(f"a bug in karat: {told[:300]}; KARAT_DEBUG=1 shows where", EXIT_BUG)
+    return code
+
+
+def _invoke(arguments: list[str]) -> int:
+    command = get_command(app)
+    for one in (command, *getattr(command, "commands", {}).values()):
+        _take_values_as_they_are(one)
+    try:
+        with command.make_context("karat", arguments) as context:
+            command.invoke(context)
+    except typer.Exit as stop:
+        return stop.exit_code
+    except typer.Abort:
+        raise KeyboardInterrupt from None
+    except KaratError as error:
+        return _refuse(str(error))
+    except _Refusal as error:
+        return _refuse(_in_our_words(error))
+    return EXIT_OK
+
+
+def _take_values_as_they_are(command: Any) -> None:
+    """Spare a tenth of a second: Typer converts values by pydantic, but ours are text and flags."""
+    for parameter in command.get_params(typer.Context(command, help_option_names=_HELP)):
+        parameter.process_value = partial(_take, parameter, parameter.process_value)
+
+
+def _take(parameter: Any, convert: Callable[..., Any], context: Any, value: Any) -> Any:
+    lacking = parameter.required and value in (None, (), [])
+    acts = parameter.callback is not None and value
+    if lacking or acts:
+        return convert(context, value)
+    several = getattr(parameter, "multiple", False) or parameter.nargs == -1
+    return [] if value is None and several else value
+
+
+def _refuse(message: str, code: int = EXIT_BAD) -> int:
+    line = " ".join(message.split())
+    typer.echo(f"karat: {line}", err=True)
+    return code
+
+
+def _in_our_words(error: Exception) -> str:
+    """Typer's refusal as one lower-case line that ends with where to look."""
+    format_message = getattr(error, "format_message", error.__str__)
+    message = str(format_message()).rstrip(".")
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "karat"
+    end = "" if message.endswith("?") else ";"
+    return f"{message[:1].lower()}{message[1:]}{end} see {path} --help"
+
+
+def _survive_any_encoding() -> None:
+    """A terminal that cannot show a character shows a question mark instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+
+
+def _close_quietly() -> None:
+    """Whoever read our output has gone: let the interpreter's last flush go nowhere."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,54 @@
+"""``karat measures``: what can be measured, and what each number means."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+Name = Annotated[
+    str | None, typer.Argument(metavar="[NAME]", help="One measure, by any of its names.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
+
+EXAMPLES = """\b
+Examples:
+  karat measures
+  karat measures nDCG
+"""
+
+
+def measures(name: Name = None, as_json: Json = False) -> None:
+    """List the measures, or describe one of them."""
+    from karat.reports.glossary import entry, glossary, named
+
+    entries = [entry(named(name))] if name else glossary()
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False))
+    elif name:
+        _describe(entries[0])
+    else:
+        _list(entries)
+
+
+def _list(entries: list[dict[str, Any]]) -> None:
+    width = max(len(str(one["name"])) for one in entries)
+    for one in entries:
+        first_line = _plain(one["about"]).partition("\n")[0]
+        typer.echo(f"{one['name']:<{width}}  {first_line}")
+    typer.echo("\nkarat measures NAME describes one; write measures as nDCG@10 or P(rel=2)@5.")
+
+
+def _describe(one: dict[str, Any]) -> None:
+    better = "neither way is better" if one["better"] == "none" else f"{one['better']} is better"
+    typer.echo(f"{one['written']}  ({better})\n\n{_plain(one['about'])}\n")
+    if one["parameters"]:
+        pairs = ", ".join(f"{key}={value!r}" for key, value in one["parameters"].items())
+        typer.echo(f"parameters: {pairs}")
+    if one["aliases"]:
+        typer.echo(f"also read as: {', '.join(one['aliases'])}")
+
+
+def _plain(text: str) -> str:
+    return text.replace("``", "")

@@ -1,0 +1,145 @@
+"""Where a report goes: ``-o`` read, checked before any work, and written whole or not at all."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from karat.errors import InputError, UsageError, unknown
+from karat.formats.files import replacing
+from karat.reports.document import Report
+from karat.reports.per_query import to_csv, to_parquet
+from karat.reports.to_json import to_json
+from karat.reports.to_markdown import to_markdown
+from karat.reports.to_trec import to_trec
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A form that a report can take; without a suffix it is chosen by its prefix alone."""
+
+    name: str
+    suffix: str | None
+    about: str
+    render: Callable[[Report], bytes]
+
+
+FORMS: Mapping[str, Form] = {
+    form.name: form
+    for form in (
+        Form("json", ".json", "the whole report, stable to the byte", to_json),
+        Form("csv", ".csv", "one row a query", to_csv),
+        Form("parquet", ".parquet", "one row a query", to_parquet),
+        Form("md", ".md", "tables in Markdown", to_markdown),
+        Form("trec", None, "the layout of trec_eval -q", to_trec),
+    )
+}
+_PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}):(?P<rest>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One ``-o``: a form, and a file or (None) standard output."""
+
+    form: Form
+    path: Path | None
+
+    def payload(self, report: Report) -> bytes:
+        """The bytes to write, packed where the file name says so."""
+        data = self.form.render(report)
+        packed = self.path is not None and self.path.suffix.lower() == ".gz"
+        return gzip.compress(data, mtime=0) if packed else data
+
+
+def parse_output(text: str) -> Output:
+    """Read an ``-o``: the prefix or the suffix picks the form.
+
+    >>> parse_output("out/report.json").form.name, parse_output("trec:out.txt").form.name
+    ('json', 'trec')
+    >>> parse_output("report.docx")
+    Traceback (most recent call last):
+    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, trec:
+    """
+    prefix = _PREFIX.fullmatch(text)
+    if prefix is not None:
+        if prefix["form"] not in FORMS:
+            raise unknown("output form", prefix["form"], FORMS, inside=text)
+        if not prefix["rest"]:
+            raise UsageError(f"output {text!r} has no file name; write {text}out.txt or {text}-")
+        return Output(FORMS[prefix["form"]], _path(prefix["rest"]))
+    name = text.lower().removesuffix(".gz")
+    for form in FORMS.values():
+        if form.suffix is not None and name.endswith(form.suffix):
+            return Output(form, _path(text))
+    known = ", ".join(form.suffix or f"{form.name}:" for form in FORMS.values())
+    raise UsageError(f"output {text!r}: use {known}")
+
+
+def parse_outputs(
+    texts: Sequence[str], *, inputs: Iterable[str] = (), stdout_taken: bool = False
+) -> list[Output]:
+    """Read every ``-o`` and refuse, before any work, what could not be written later."""
+    outputs = [parse_output(text) for text in texts]
+    if sum(output.path is None for output in outputs) + stdout_taken > 1:
+        raise UsageError("only one report can go to standard output; give the others file names")
+    read = {os.path.realpath(name) for name in inputs if name != "-"}
+    seen: set[str] = set()
+    for path in (output.path for output in outputs if output.path is not None):
+        place = os.path.realpath(path)
+        if place in seen:
+            raise UsageError(f"output {str(path)!r} is named twice; choose another name for one")
+        if place in read:
+            raise UsageError(f"output {str(path)!r} is also an input; choose another name")
+        seen.add(place)
+        _check_writable(path)
+    return outputs
+
+
+def write_outputs(outputs: Sequence[Output], report: Report) -> None:
+    """Write all files, or none: each is complete beside its place before any is moved there."""
+    payloads = [(output.path, output.payload(report)) for output in outputs]
+    with ExitStack() as stack:
+        for path, data in payloads:
+            if path is not None:
+                _write(stack.enter_context(replacing(path)), data, path)
+    for path, data in payloads:
+        if path is None:
+            write_stdout(data)
+
+
+def _write(place: Path, data: bytes, path: Path) -> None:
+    try:
+        place.write_bytes(data)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InputError(f"cannot be written: {reason}", where=str(path)) from None
+
+
+def write_stdout(data: bytes) -> None:
+    """Bytes to standard output as they are, whatever the terminal's encoding."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def _path(text: str) -> Path | None:
+    return None if text in {"-", "/dev/stdout"} else Path(text)
+
+
+def _check_writable(path: Path) -> None:
+    if path.is_dir():
+        raise UsageError(f"output {str(path)!r} is a folder; name a file in it")
+    # A file is replaced by renaming another over it, which needs its folder, not the file.
+    folder = Path(os.path.realpath(path)).parent
+    while not folder.exists():
+        folder = folder.parent
+    if not folder.is_dir():
+        raise UsageError(f"output {str(path)!r}: {folder.name!r} is a file, not a folder")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"output {str(path)!r}: its folder may not be written to")

@@ -1,0 +1,101 @@
+"""The layout of ``trec_eval -q``: a line a query and measure, then the lines for all queries."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from karat.reports.document import Report, System
+
+_CANONICAL = re.compile(r"(?P<name>\w+)(?:@(?P<cutoff>[\d.]+))?")
+_PLAIN = {
+    "AP": "map",
+    "Bpref": "bpref",
+    "GMAP": "gm_map",
+    "NumRel": "num_rel",
+    "NumRelRet": "num_rel_ret",
+    "NumRet": "num_ret",
+    "RR": "recip_rank",
+    "Rprec": "Rprec",
+    "SetF": "set_F",
+    "SetP": "set_P",
+    "SetR": "set_recall",
+    "infAP": "infAP",
+    "nDCG": "ndcg",
+}
+_WITH_CUTOFF = {
+    "AP": "map_cut",
+    "Hit": "success",
+    "P": "P",
+    "R": "recall",
+    "nDCG": "ndcg_cut",
+}
+# trec_eval counts these: whole numbers for a query, and their sum for all.
+_COUNTED = {"num_ret", "num_rel", "num_rel_ret"}
+# One number for the set: trec_eval prints it for all queries only.
+_FOR_ALL_ONLY = {"gm_map"}
+
+
+def to_trec(report: Report) -> bytes:
+    """Every system's lines, one system after the other."""
+    lines = [line for system in report.systems for line in _lines(system)]
+    return "".join(lines).encode()
+
+
+def trec_name(measure: str) -> str:
+    """What trec_eval calls a measure, or karat's own name where it has none.
+
+    >>> trec_name("nDCG@10"), trec_name("IPrec@0.1"), trec_name("RR@10")
+    ('ndcg_cut_10', 'iprec_at_recall_0.10', 'RR@10')
+    """
+    match = _CANONICAL.fullmatch(measure)
+    if match is None:
+        return measure
+    name, cutoff = match["name"], match["cutoff"]
+    if cutoff is None:
+        return _PLAIN.get(name, measure)
+    if name == "IPrec":
+        return f"iprec_at_recall_{float(cutoff):.2f}"
+    return f"{_WITH_CUTOFF[name]}_{cutoff}" if name in _WITH_CUTOFF else measure
+
+
+def _lines(system: System) -> list[str]:
+    names = {measure: trec_name(measure) for measure in system.summaries}
+    table = system.scores.table.sort("query_id")
+    columns = [
+        (names[measure], table[measure].to_list())
+        for measure in system.summaries
+        if measure in table.columns and names[measure] not in _FOR_ALL_ONLY
+    ]
+    lines = [
+        _line(name, query_id, values[row])
+        for row, query_id in enumerate(table["query_id"].to_list())
+        for name, values in columns
+        if values[row] is not None
+    ]
+    lines += [_line("runid", "all", _run_id(system))]
+    lines += [_line("num_q", "all", _answered(table))]
+    for measure, summary in system.summaries.items():
+        name = names[measure]
+        if name in _COUNTED:
+            lines.append(_line(name, "all", float(table[measure].sum())))
+        elif summary.mean is not None:
+            lines.append(_line(name, "all", summary.mean))
+    return lines
+
+
+def _answered(table: pl.DataFrame) -> int:
+    """The queries that have a value, which is what trec_eval counts as evaluated."""
+    values = table.select(pl.any_horizontal(pl.exclude("query_id").is_not_null()))
+    return int(values.to_series().sum()) if table.width > 1 else 0
+
+
+def _run_id(system: System) -> str:
+    return str(system.scores.meta.get("tag", system.name))
+
+
+def _line(name: str, query_id: str, value: float | int | str) -> str:
+    if isinstance(value, float):
+        value = f"{value:.0f}" if name in _COUNTED else f"{value:6.4f}"
+    return f"{name:<22}\t{query_id}\t{value}\n"
