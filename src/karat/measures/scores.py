@@ -267,6 +267,9 @@ def _feels_ties(measure: Measure) -> bool:
     """Whether the order of tied hits can move it, and relevant first is best."""
     definition = measure.definition
     plain = not definition.needs and definition.evidence is None and not is_budget(measure.k)
+    # A map may value a lower grade more, and infAP rewards what was pooled and never judged.
+    if isinstance(measure.arguments.get("gain"), Mapping) or measure.name == "infAP":
+        return False
     return plain and definition.gold in {"relevant", "graded"} and definition.better != "none"
 
 

@@ -80,6 +80,8 @@ def _retrieved(r: Ranked, rel: float) -> Values:
 @measure("SetP", cutoff="none", aliases=("set_P",))
 def set_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of everything returned that is relevant."""
+    if r.is_ideal:
+        return (r.target.relevant(rel) > 0).astype(np.float64)
     return ratio(_retrieved(r, rel), r.returned)
 
 
