@@ -10,14 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karat.errors import UsageError
 from karat.formats import (
     FORMATS,
     read_corpus,
+    read_eval_set,
     read_gold,
     read_queries,
     read_run,
     scan_run,
     write_corpus,
+    write_eval_set,
     write_gold,
     write_queries,
     write_run,
@@ -237,3 +240,19 @@ def test_a_run_by_rank_keeps_its_order_where_only_scores_count(tmp_path: Path) -
         write_run(run, path, format=name)
         again = read_run(path, format=name).hits.sort("score", descending=True)
         assert again["item_id"].to_list() == ["b", "a"], name
+
+
+@pytest.mark.parametrize("name", ["beir", "dataset", "evalset", "memory", "story"])
+def test_queries_and_gold_survive_together(name: str, tmp_path: Path) -> None:
+    gold = Gold.from_dict({"q1": {"d1": 1.0, "d2": 2.0}, "q2": {"d3": 1.0}})
+    path = file_for(str(tmp_path), name)
+    write_eval_set(ATTRIBUTES, gold, path, format=name)
+    queries, again = read_eval_set(path, format=None if name == "beir" else name)
+    assert queries.frame.select(ATTRIBUTES.frame.columns).equals(ATTRIBUTES.frame)
+    assert as_set(again.frame) == as_set(gold.frame)
+
+
+def test_formats_without_texts_are_no_eval_sets(tmp_path: Path) -> None:
+    gold = Gold.from_dict({"q1": {"d1": 1.0}})
+    with pytest.raises(UsageError, match="does not hold queries and gold together"):
+        write_eval_set(ATTRIBUTES, gold, tmp_path / "out.trec")

@@ -113,7 +113,7 @@ def test_strict_refuses_the_same_item_twice(tmp_path: Path) -> None:
 
 
 def test_blocks_join_to_the_whole_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_BLOCK_CALLS", 3)
+    monkeypatch.setattr(module, "_BLOCK_HITS", 9)
     path = log(tmp_path, *(call(f"q{i}") for i in range(10)))
     scan = scan_run(path)
     blocks = list(scan.blocks())

@@ -79,6 +79,12 @@ def test_ranks_that_are_no_whole_numbers_are_dropped(tmp_path: Path) -> None:
     ]
 
 
+def test_ranks_may_be_missing_from_a_later_chunk(tmp_path: Path) -> None:
+    scan = scan_run(put(tmp_path, "q Q0 a 1 2 t\nr Q0 a 1 2 t\nr Q0 b x 1 t"))
+    assert [block.hits.height for block in scan.blocks()] == [1, 2]
+    assert scan.read().hits.columns == ["query_id", "item_id", "score"]
+
+
 @pytest.mark.parametrize(
     "score",
     ["nan", "NaN", "inf", "-inf", "infinity", "1e400", "1_000", "0x10", "1.5d", "1,5", "x", "--1"],

@@ -104,9 +104,11 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _take_values_as_they_are(command: Any) -> None:
-    """Spare a tenth of a second: Typer converts values by pydantic, but ours are text and flags."""
+    """Spare a tenth of a second: Typer loads pydantic to convert what is text or a flag anyway."""
     for parameter in command.get_params(typer.Context(command, help_option_names=_HELP)):
-        parameter.process_value = partial(_take, parameter, parameter.process_value)
+        described = getattr(parameter, "type_descriptor", None)
+        if getattr(described, "annotation", None) in (str, bool, list[str]):
+            parameter.process_value = partial(_take, parameter, parameter.process_value)
 
 
 def _take(parameter: Any, convert: Callable[..., Any], context: Any, value: Any) -> Any:

@@ -119,6 +119,12 @@ def write_corpus(corpus: Corpus, path: str | Path) -> None:
     _write(corpus.frame, "item_id", ("title", "text"), _inside(path, "corpus.jsonl"))
 
 
+def write_eval_set(queries: Queries, gold: Gold, path: str | Path) -> None:
+    """Queries and judgments into one folder."""
+    write_queries(queries, path)
+    write_gold(gold, path)
+
+
 def _inside(path: str | Path, name: str) -> Path:
     if str(path) == "-":
         raise InputError("a BEIR folder cannot be written to standard output", where="stdout")

@@ -35,14 +35,21 @@ def whole_queries(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
             names.insert(0, open_name)
         _note_closed(names, closed)
         if len(names) == 1:
-            carry = pl.concat(pieces)
+            carry = joined(pieces)
             continue
         last = int(runs["len"][-1])
         pieces[-1] = batch.head(batch.height - last)
         carry = batch.tail(last)
-        yield pl.concat(pieces)
+        yield joined(pieces)
     if carry is not None:
         yield carry
+
+
+def joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """The frames as one; ranks count as given only if all frames have them."""
+    if not all("rank" in frame.columns for frame in frames):
+        frames = [frame.drop("rank", strict=False) for frame in frames]
+    return pl.concat(frames)
 
 
 def _note_closed(names: list[str], closed: set[str]) -> None:
@@ -76,10 +83,7 @@ class Streamed:
 
     def read(self) -> Run:
         """The whole run in memory."""
-        frames = list(self.batches())
-        if not all("rank" in frame.columns for frame in frames):
-            frames = [frame.drop("rank", strict=False) for frame in frames]
-        return self._run(pl.concat(frames))
+        return self._run(joined(list(self.batches())))
 
     def _run(self, hits: pl.DataFrame) -> Run:
         if self.strict:

@@ -92,6 +92,13 @@ def write_queries(queries: Queries, path: str | Path, *, format: str | None = No
     format_for_writing(path, "queries", format).writer("queries")(queries, path)
 
 
+def write_eval_set(
+    queries: Queries, gold: Gold, path: str | Path, *, format: str | None = None
+) -> None:
+    """Write queries and their gold to one file (or BEIR folder)."""
+    format_for_writing(path, "gold", format).writer_of_both()(queries, gold, path)
+
+
 def write_corpus(corpus: Corpus, path: str | Path, *, format: str | None = None) -> None:
     """Write items; without ``format`` the file's ending decides."""
     format_for_writing(path, "corpus", format).writer("corpus")(corpus, path)

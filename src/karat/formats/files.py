@@ -166,7 +166,7 @@ def open_input(path: str | Path) -> Input:
     return Input(source, path=path)
 
 
-def unreadable(name: str, error: Exception) -> InputError:
+def unreadable(name: str, error: BaseException) -> InputError:
     """What went wrong while reading, in one line."""
     if isinstance(error, FileNotFoundError):
         return InputError("no such file; check the path", where=name)

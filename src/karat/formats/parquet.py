@@ -15,6 +15,8 @@ from karat.formats.tabular import corpus_from, gold_from, hits_to_write, queries
 from karat.tables import Corpus, Gold, Order, Queries, Run
 
 _BATCH_ROWS = 250_000
+# Polars panics, instead of raising, on some damage to a file's pages.
+_DAMAGE = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
@@ -38,7 +40,7 @@ def scan_run(file: Input, *, name: str, strict: bool = False) -> Streamed:
     """A run from columns such as query_id, item_id, score, rank, block by block."""
     try:
         names = pl.scan_parquet(file.scannable(), glob=False).collect_schema().names()
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except _DAMAGE as error:
         raise unreadable(file.name, error) from None
 
     def batches() -> Iterator[pl.DataFrame]:
@@ -76,7 +78,7 @@ def write_run(run: Run, path: str | Path) -> None:
 def _table(file: Input) -> pl.DataFrame:
     try:
         return pl.read_parquet(file.scannable(), glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except _DAMAGE as error:
         raise unreadable(file.name, error) from None
 
 
@@ -88,5 +90,5 @@ def _batches(file: Input) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
         for batch in scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
             yield batch, pl.int_range(row, row + batch.height, eager=True)
             row += batch.height
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except _DAMAGE as error:
         raise unreadable(file.name, error) from None

@@ -42,6 +42,16 @@ class Format:
         """Whether one file carries queries and their gold."""
         return "gold" in self.carries and "queries" in self.carries and self.name in _TOGETHER
 
+    def writer_of_both(self) -> Callable[..., None]:
+        """The function that writes queries and their gold together."""
+        if not self.both():
+            raise UsageError(
+                f"format {self.name!r} does not hold queries and gold together; "
+                f"these do: {', '.join(sorted(_TOGETHER))}"
+            )
+        function: Callable[..., None] = self._home().write_eval_set
+        return function
+
     def _home(self) -> Any:
         return importlib.import_module(f"karat.formats.{self.module}")
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ from karat.formats.records import (
 )
 from karat.tables import Run
 
-_BLOCK_CALLS = 5_000
+_BLOCK_HITS = 200_000
 _CALL = ("rewritten", "source", "error", "entities", "as_of")
 _LISTS = {"final": "topk", "raw": "raw"}
 _NO_META = frozenset((*_CALL, *_LISTS.values(), "query_id", "latency_ms", "cost"))
@@ -56,7 +55,7 @@ class LoggedRun:
         reader = _Reader(self.file, self.strict)
         records = read_records(self.file)
         empty = True
-        while block := list(islice(records, _BLOCK_CALLS)):
+        for block in _blocks(records):
             empty = False
             yield reader.run(block, self.name)
         if empty:
@@ -78,6 +77,21 @@ def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     """A run log in memory."""
     return LoggedRun(file, name, strict).read()
+
+
+def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
+    """Calls in blocks of so many hits, since it is hits that fill the memory."""
+    block: list[Record] = []
+    hits = 0
+    for record in records:
+        block.append(record)
+        lists = (record.value.get(key) for key in _LISTS.values())
+        hits += 1 + sum(len(entries) for entries in lists if isinstance(entries, list))
+        if hits >= _BLOCK_HITS:
+            yield block
+            block, hits = [], 0
+    if block:
+        yield block
 
 
 @dataclass

@@ -92,7 +92,7 @@ class _Table:
             order_conflicts=self.counts.order_conflicts + block.conflicts,
             not_in_gold=self.counts.not_in_gold + len(block.strangers),
         )
-        self.strangers = self.strangers or block.strangers[:2]
+        self.strangers = sorted({*self.strangers, *block.strangers[:2]})[:2]
         self.meta = self.meta or run.meta
         self.order = self.gold.conventions.order or run.order
         self.status[block.codes] = "scored"

@@ -58,8 +58,9 @@ def measure_grid(results: Mapping[str, Any]) -> list[list[str]]:
         ns = [cell["n"] for cell in cells]
         n = "" if set(ns) == {most} else between(str(min(ns)), str(max(ns)))
         grid.append([name, *(figure(cell["mean"]) for cell in cells), n, _ceiling(cells)])
-        if any("ties" in cell for cell in cells):
-            grid.append(["  by tie order", *map(_tie_range, cells), "", ""])
+        ties = [_tie_range(cell) for cell in cells]
+        if any(ties):
+            grid.append(["  by tie order", *ties, "", ""])
     return _without_empty_columns(grid)
 
 
@@ -149,7 +150,9 @@ def _ceiling(cells: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _tie_range(cell: Mapping[str, Any]) -> str:
-    return between(*map(figure, cell["ties"])) if "ties" in cell else ""
+    """The range of the mean over tie orders, where it is wide enough to be seen."""
+    low, high = map(figure, cell.get("ties", (None, None)))
+    return "" if low == high else between(low, high)
 
 
 def _without_empty_columns(grid: list[list[str]]) -> list[list[str]]:
