@@ -106,7 +106,7 @@ READERS = [read_gold, read_run, read_queries, read_corpus]
         (
             "page.html",
             b"<html>\n</html>\n",
-            "page.html: its format cannot be told; say which with --format (",
+            "page.html: its format cannot be told; name the format, one of ",
         ),
     ],
 )

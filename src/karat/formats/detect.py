@@ -99,7 +99,7 @@ def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Form
     name = _BY_SUFFIX[kind].get(suffix)
     if name is None:
         told = f"{str(path)!r} does not tell a format for {kind}"
-        raise UsageError(f"{told}; end it in {_any(_BY_SUFFIX[kind])} or use --format")
+        raise UsageError(f"{told}; end it in {_any(_BY_SUFFIX[kind])} or name its format")
     return FORMATS[name]
 
 
@@ -197,7 +197,7 @@ def _carrying(name: str, kind: Kind, where: str) -> Format:
         holds = " and ".join(form.carries)
         raise InputError(
             f"looks like {form.name} ({form.about}), which holds {holds}; "
-            f"{_what(kind)} are expected, or say --format",
+            f"{_what(kind)} are expected, or name another format",
             where=where,
         )
     return form
@@ -219,4 +219,4 @@ def _any(names: dict[str, str]) -> str:
 
 def _unknown(where: str, kind: Kind) -> InputError:
     names = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
-    return InputError(f"its format cannot be told; say which with --format ({names})", where=where)
+    return InputError(f"its format cannot be told; name the format, one of {names}", where=where)
