@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -58,6 +59,27 @@ def test_profile_trec_agrees_with_pytrec_eval(collection, rel):
     ours = peers.by_karat(gold, run, names, profile="trec", settings={"rel": rel})
     theirs = {(peers.PYTREC[name], query): value for (name, query), value in theirs.items()}
     assert_same(ours, theirs)
+
+
+@settings(deadline=None, max_examples=50)
+@given(collections(), st.lists(st.tuples(st.sampled_from(ITEMS), SCORES), min_size=1))
+def test_duplicate_hits_score_as_their_best_does_in_pytrec_eval(collection, more):
+    gold, run = collection
+    query = next(iter(gold))
+    rows = [(query, item, score) for item, score in [*run.get(query, {}).items(), *more]]
+    best: dict[str, float] = {}
+    for _, item, score in rows:
+        best[item] = max(score, best.get(item, score))
+    frame = pl.DataFrame(rows, schema=["query_id", "item_id", "score"], orient="row")
+    names = list(peers.PYTREC)
+    theirs = peers.by_pytrec_eval(gold, {query: best}, names)
+    scores = peers.karat.evaluate(
+        peers.karat.Run.from_frame(frame), peers.karat.Gold.from_dict(gold), names, profile="trec"
+    )
+    (row,) = scores.table.filter(query_id=query).iter_rows(named=True)
+    ours = {(name, query): row[peers.PYTREC[name]] for name in names}
+    assert_same(ours, theirs)
+    assert scores.counts.duplicates_dropped == len(rows) - len(best)
 
 
 @settings(deadline=None, max_examples=50)

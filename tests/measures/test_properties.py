@@ -81,15 +81,60 @@ def test_the_one_number_of_a_set_is_a_share(name):
         assert 0 <= summaries(seed)[column].mean <= 1
 
 
+@pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_order_of_input_rows_changes_no_bit(seed):
-    world = worlds.world(seed)
-    given = scores(seed)
-    for shuffle in range(3):
-        other = world.shuffled(shuffle).score(worlds.every())
-        assert other.table.sort("query_id").rows() == given.table.sort("query_id").rows()
-        assert other.means() == given.means()
-        assert other.counts == given.counts
+def test_the_order_of_input_rows_changes_no_bit(seed, setting):
+    given = scores(seed, setting)
+    other = worlds.world(seed).shuffled(seed).score(worlds.every(), **SETTINGS[setting])
+    assert other.table.sort("query_id").rows() == given.table.sort("query_id").rows()
+    assert other.means() == given.means()
+    assert other.counts == given.counts
+
+
+def spans(seed: int) -> tuple[karat.Run, karat.Gold]:
+    """Chunks of two documents, by score with ties, against spans that may overlap."""
+    chance = random.Random(seed)
+    gold, hits = [], []
+    for query in ("q", "r", "s"):
+        for start in chance.sample(range(0, 80, 5), 4):
+            end = start + chance.choice([5, 10, 20])
+            gold.append((query, chance.choice("AB"), chance.choice([0, 1, 1, 2, 3]), start, end))
+        for start in chance.sample(range(0, 90, 7), 8):
+            chunk = f"{chance.choice('AB')}:{start}-{start + chance.choice([3, 7, 15])}"
+            hits.append((query, chunk, float(chance.randint(0, 5))))
+    judged = pl.DataFrame(
+        gold, schema=["query_id", "item_id", "grade", "start", "end"], orient="row"
+    ).unique(["query_id", "item_id", "start", "end"], keep="first", maintain_order=True)
+    run = pl.DataFrame(hits, schema=["query_id", "item_id", "score"], orient="row")
+    return karat.Run.from_frame(run), karat.Gold.from_frame(judged)
+
+
+SPANNED = [
+    name
+    for name in MEASURES
+    if not MEASURES[name].needs and name not in {"latency", "cost", "EL_F1"}
+]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_spans_keep_bounds_ceilings_and_order(seed):
+    run, gold = spans(seed)
+    measures = [
+        spelling
+        for name in SPANNED
+        for spelling in worlds.ALL[name]
+        if "tok" not in spelling and "corpus" not in spelling
+    ]
+    given = karat.evaluate(run, gold, measures, settings={"level": "span"})
+    for name, summary in given.summaries.items():
+        values = known(given.table[name])
+        family = karat.parse_measure(name).name
+        assert all(0 <= value <= AT_MOST.get(family, 1.0) for value in values), name
+        if summary.better == "higher" and summary.mean is not None:
+            assert summary.mean <= summary.ceiling + 1e-12, name
+    mixed = karat.Run.from_frame(run.hits.sample(fraction=1.0, shuffle=True, seed=seed))
+    other = karat.evaluate(mixed, gold, measures, settings={"level": "span"})
+    assert other.table.rows() == given.table.rows()
 
 
 def needs_the_others(spelling: str) -> bool:

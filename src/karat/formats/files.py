@@ -28,7 +28,7 @@ from karat.errors import InputError
 Packing = Literal["gzip", "zstd"]
 
 # Large enough that calls cost nothing beside parsing, small enough to stay in cache.
-CHUNK_BYTES = 4 << 20
+CHUNK_BYTES = 16 << 20
 HEAD_BYTES = 1 << 16
 _ZSTD_ROWS = 200_000
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from karat.measures.ranked import Ints, Mask
+
+Column = NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,7 +24,8 @@ class Lists:
     """Hits of some queries.
 
     ``owner`` is each row's query (its number in ``codes``), left out where the rows of one
-    query follow each other; ``order`` is left out where rows stand in their places already.
+    query follow each other; ``order`` is left out where rows stand in their places already,
+    except for those that ``moved`` (places in ascending order, and the row at each).
     ``tied`` are the places whose hit ties with the next one's.
     """
 
@@ -29,6 +34,7 @@ class Lists:
     lengths: Ints
     owner: Ints | None = None
     order: Ints | None = None
+    moved: tuple[Ints, Ints] | None = None
     tied: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @cached_property
@@ -55,18 +61,29 @@ class Lists:
 
     def row_at(self, places: Ints) -> Ints:
         """The row at each place."""
-        if self.order is None:
-            return places
-        rows: Ints = self.order[places]
-        return rows
+        rows: Ints = places if self.order is None else self.order[places]
+        return rows if self.moved is None else _replaced(rows, *self.moved)
 
     def places_of(self, rows: Ints) -> Ints:
         """The places of some rows, in ascending order."""
         if self.order is None:
+            if self.moved is not None:
+                order = np.argsort(self.moved[1])
+                rows = _replaced(rows, self.moved[1][order], self.moved[0][order])
             return np.sort(rows)
         wanted = np.zeros(self.hits.height, dtype=bool)
         wanted[rows] = True
         return np.flatnonzero(wanted[self.order])
+
+    def at_places(self, column: Column) -> Column:
+        """A column of the rows, put in the order of places."""
+        if self.order is not None:
+            return np.take(column, self.order)
+        if self.moved is not None:
+            places, rows = self.moved
+            moved, column = column[rows], column.copy()
+            column[places] = moved
+        return column
 
     def query_at(self, places: Ints) -> Ints:
         """The query (its number in ``codes``) that each place belongs to."""
@@ -108,4 +125,11 @@ class Lists:
         query = np.repeat(np.arange(len(self.codes)), self.lengths)
         rank = np.arange(1, len(query) + 1) - np.repeat(self.starts, self.lengths)
         rows = self.row_at(np.arange(len(query)))
-        return (self.hits if self.order is None else self.hits[rows]), rows, query, rank
+        still = self.order is None and self.moved is None
+        return (self.hits if still else self.hits[rows]), rows, query, rank
+
+
+def _replaced(values: Ints, known: Ints, by: Ints) -> Ints:
+    """Values with those that are known (in ascending order) replaced by others."""
+    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
+    return np.where(known[at] == values, by[at], values)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from karat.columns import doc_of
 from karat.errors import InputError
@@ -42,8 +41,9 @@ class Prepared:
 
     def code_of(self, query_ids: pl.Series) -> Ints:
         """The number of each query, -1 where it is not among those to be scored."""
-        codes = query_ids.cast(self.codes, strict=False).to_physical().cast(pl.Int64)
-        return codes.fill_null(-1).to_numpy()
+        codes = query_ids.cast(self.codes, strict=False).to_physical()
+        known = codes.to_numpy().astype(np.int64) if not codes.null_count() else None
+        return known if known is not None else codes.cast(pl.Int64).fill_null(-1).to_numpy()
 
     def rows_of(self, codes: Ints) -> tuple[Ints, Ints]:
         """The rows of some queries, and for each row the query's place among these."""
@@ -141,16 +141,16 @@ def _units(rows: pl.DataFrame) -> Ints:
     return rows.select(pl.struct(what).rank("dense"))[:, 0].cast(pl.Int64).to_numpy()
 
 
-def short_hash(items: pl.Series) -> NDArray[np.uint64]:
+def short_hash(items: pl.Series) -> Ints:
     """32 bits of a hash of each id: enough to pass over what is surely different."""
-    return items.hash().to_numpy() >> np.uint64(32)
+    return (items.hash().to_numpy() >> np.uint64(32)).view(np.int64)
 
 
 def _likely(items: pl.Series) -> Mask:
     """A bitmap over the leading bits of the hash, about 1/16 full."""
     bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
     likely = np.zeros(1 << bits, dtype=bool)
-    likely[short_hash(items) >> np.uint64(32 - bits)] = True
+    likely[short_hash(items) >> (32 - bits)] = True
     return likely
 
 

@@ -25,7 +25,7 @@ from karat.measures.units import doc_of_hits
 from karat.tables import Run
 
 Keys = NDArray[np.floating[Any]]
-Hashes = NDArray[np.uint64]
+Hashes = Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,14 +168,16 @@ def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
             "row": rows,
         }
     )
-    order = np.arange(lists.hits.height) if lists.order is None else lists.order.copy()
-    order[places] = frame.sort("group", "item", descending=[False, descending])["row"].to_numpy()
-    return replace(lists, order=order)
+    rows = frame.sort("group", "item", descending=[False, descending])["row"].to_numpy()
+    if lists.order is None:
+        return replace(lists, moved=(places, rows))
+    lists.order[places] = rows
+    return lists
 
 
 def _duplicates(lists: Lists, hashes: Hashes) -> Ints:
     """Rows that repeat an item of the same query which stands higher up."""
-    hashes = lists.owners().astype(np.uint64) << np.uint64(32) | hashes
+    hashes = lists.owners() << np.int64(32) | hashes
     ordered = np.sort(hashes)
     twins = ordered[1:][ordered[1:] == ordered[:-1]]
     if not len(twins):
@@ -195,7 +197,7 @@ def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
         return 0
     by_rank = (conventions.order or run.order) == "rank"
     other = lists.hits["score"].to_numpy() if by_rank else -lists.hits["rank"].to_numpy()
-    other = other if lists.order is None else other[lists.order]
+    other = lists.at_places(other)
     rising = lists.inside(other[1:] > other[:-1])
     if not rising.any():
         return 0
@@ -225,7 +227,7 @@ def _met(
         items = doc_of_hits(lists.hits, gold)
         hashes = short_hash(items)
     bits = len(gold.likely).bit_length() - 1
-    rows = np.flatnonzero(gold.likely[hashes >> np.uint64(32 - bits)])
+    rows = np.flatnonzero(gold.likely[hashes >> (32 - bits)])
     gold_rows, query = gold.rows_of(lists.codes)
     judged = pl.DataFrame(
         {"query": query, "item": gold.rows["item_id"].gather(gold_rows)}
