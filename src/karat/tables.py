@@ -8,6 +8,7 @@ and nothing is null that must not be. Files are the business of ``karat.formats`
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from itertools import chain, repeat
 from typing import Any, Literal, Protocol
@@ -205,6 +206,9 @@ class Run:
     ) -> Run:
         """From ``{query_id: {item_id: score}}``, or ranked lists ``{query_id: [item_id, …]}``."""
         _refuse_bare_text(scores)
+        for query_id, items in scores.items():
+            if isinstance(items, AbstractSet):
+                raise UsageError(f"query {query_id!r} holds a set, which has no order; give a list")
         lengths = [len(items) for items in scores.values()]
         queries = pl.Series("query_id", [str(q) for q in scores], dtype=pl.String)
         lists = [not isinstance(items, Mapping) for items in scores.values() if len(items)]

@@ -56,7 +56,7 @@ def test_ranks_that_agree_with_tied_scores_are_no_conflict():
 
 
 def test_a_run_of_ranks_cannot_be_ordered_by_score():
-    with pytest.raises(karat.InputError, match="ranks only .* --set order=rank"):
+    with pytest.raises(karat.InputError, match=r"ranks only .* --set order=rank"):
         means(Run({"q": ["a"]}), Gold({"q": ["a"]}), "RR", settings={"order": "score"})
 
 
@@ -454,11 +454,12 @@ def test_fractional_grades_are_gains():
 @pytest.mark.parametrize(
     ("measure", "ceiling"),
     [
-        ("P@5", 2 / 5), ("R@1", 1 / 2), ("Hit@1", 1.0), ("RR", 1.0), ("nDCG@10", 1.0), ("Rprec", 1.0),
-        ("Bpref", 1.0), ("IPrec@0.5", 1.0), ("SetP", 1.0), ("SetR", 1.0), ("SetF", 1.0), ("AP@1", 1 / 2),
-        ("WR@1", 2 / 3), ("F@1", 2 * 1 * 0.5 / 1.5), ("DCG@10", 2 + 1 / math.log2(3)),
-        ("ERR", 3 / 16 + (13 / 16) * (1 / 16) / 2), ("RBP(p=0.5)", 0.75), ("AUC@3", 3 / 4),
-        ("Coverage@1", 1 / 2), ("FPR@1", 0.0), ("Hole@5", 0.0), ("NumRel", None), ("NumRet", None),
+        ("P@5", 2 / 5), ("R@1", 1 / 2), ("Hit@1", 1.0), ("RR", 1.0), ("nDCG@10", 1.0),
+        ("Rprec", 1.0), ("Bpref", 1.0), ("IPrec@0.5", 1.0), ("SetP", 1.0), ("SetR", 1.0),
+        ("SetF", 1.0), ("AP@1", 1 / 2), ("WR@1", 2 / 3), ("F@1", 2 * 1 * 0.5 / 1.5),
+        ("DCG@10", 2 + 1 / math.log2(3)), ("ERR", 3 / 16 + (13 / 16) * (1 / 16) / 2),
+        ("RBP(p=0.5)", 0.75), ("AUC@3", 3 / 4), ("Coverage@1", 1 / 2), ("FPR@1", 0.0),
+        ("Hole@5", 0.0), ("NumRel", None), ("NumRet", None),
     ],
 )  # fmt: skip
 def test_ceiling_is_what_the_ideal_list_gets(measure, ceiling):
@@ -496,6 +497,13 @@ def test_novelty_compares_word_sets_with_every_higher_text():
         run, gold, "Novelty@4, Novelty(overlap=0.3)@4, Novelty(overlap=0.7)@4", corpus=corpus
     )
     assert list(found.values()) == [2 / 4, 1 / 4, 3 / 4]
+
+
+def test_an_overlap_at_the_limit_is_not_new():
+    # one of two words is shared: Jaccard 1/2
+    corpus, run = Corpus({"a": "storm", "b": "storm sea"}), Run({"q": ["a", "b"]})
+    found = means(run, Gold({"q": ["a"]}), "Novelty@2, Novelty(overlap=0.51)@2", corpus=corpus)
+    assert list(found.values()) == [1 / 2, 1.0]
 
 
 def fresh(dates, as_of, **settings):
@@ -617,6 +625,14 @@ def test_keep_chooses_the_highest_threshold_that_keeps_its_share_of_the_gold():
         name = f"FalseEvidence(keep={keep})"
         values = karat.evaluate(run, gold, name, queries=ASKED).table[2:, 1].to_list()
         assert values == expected, keep
+
+
+def test_keep_looks_at_answerable_queries_only():
+    # none1 is flagged as without an answer and yet has gold, at .1: it lowers no threshold
+    run = Run({"a": {"x": 0.9}, "none1": {"x": 0.1}, "none2": {"x": 0.5}})
+    gold = Gold({"a": ["x"], "none1": ["x"]})
+    scores = karat.evaluate(run, gold, "FalseEvidence(keep=1)", queries=ASKED)
+    assert scores.table[2:, 1].to_list() == [0.0, 0.0]
 
 
 def test_keep_heeds_the_threshold_of_relevance():

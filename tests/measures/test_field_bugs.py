@@ -83,6 +83,11 @@ def test_a_text_is_not_taken_for_a_list_of_letters():
         Run({"q": "abc"})
 
 
+def test_a_set_is_not_taken_for_a_ranking():
+    with pytest.raises(karat.UsageError, match="a set, which has no order"):
+        Run({"q": {"a", "b"}})
+
+
 def test_a_failed_call_is_not_shown_as_zero_results():
     calls = pl.DataFrame({"query_id": ["q", "r"], "error": ["HTTP 500", None]})
     hits = pl.DataFrame(schema={"query_id": pl.String, "item_id": pl.String, "score": pl.Float64})
@@ -256,7 +261,10 @@ def test_a_score_beyond_float32_is_no_warning():
 
 
 def test_importing_does_not_take_seconds_of_compiling():
-    program = "import sys, karat; karat.evaluate; print(sorted({'numba', 'scipy', 'pandas'} & set(sys.modules)))"
+    program = (
+        "import sys, karat; karat.evaluate;"
+        " print(sorted({'numba', 'scipy', 'pandas'} & set(sys.modules)))"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, env=os.environ
     )

@@ -16,6 +16,7 @@ import worlds
 
 import karat
 import karat.tables
+from karat.formats import scan_run
 from karat.measures.registry import MEASURES
 from karat.measures.results import Summary
 
@@ -237,16 +238,20 @@ def test_block_size_changes_no_bit(monkeypatch, seed, rows):
     assert bits(world.score(measures)) == whole
 
 
-def test_block_size_changes_no_bit_of_a_file_read_in_blocks(monkeypatch, tmp_path):
-    from karat.formats import scan_run, write_run
-
+@pytest.mark.parametrize("interleaved", [False, True], ids=["by query", "interleaved"])
+def test_block_size_changes_no_bit_of_a_file_read_in_blocks(monkeypatch, tmp_path, interleaved):
     chance = random.Random(5)
-    run = {
-        f"q{query}": {f"d{item}": chance.random() for item in range(chance.randint(1, 60))}
+    rows = [
+        f"q{query} Q0 d{item} 1 {chance.choice([chance.random(), 0.5])} tag\n"
         for query in range(80)
-    }
-    gold = karat.Gold.from_dict({q: {f"d{i}": i % 4 for i in range(0, 60, 7)} for q in run})
-    write_run(karat.Run.from_dict(run), tmp_path / "run.trec")
+        for item in range(chance.randint(1, 60))
+    ]
+    if interleaved:
+        chance.shuffle(rows)
+    (tmp_path / "run.trec").write_text("".join(rows))
+    gold = karat.Gold.from_dict(
+        {f"q{query}": {f"d{item}": item % 4 for item in range(0, 60, 7)} for query in range(80)}
+    )
     measures = ["nDCG@10", "AP", "RR", "ERR@10", "RBP", "infAP", "Bpref", "R@20", "Judged@10"]
     whole = karat.evaluate(karat.read_run(tmp_path / "run.trec"), gold, measures)
     monkeypatch.setattr(karat.tables, "BLOCK_ROWS", 50)

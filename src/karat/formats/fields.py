@@ -8,20 +8,20 @@ way makes messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
-import numpy as np
 import polars as pl
 
 from karat.errors import InputError
 from karat.formats.files import Input, decode
+from karat.formats.regular import blanks_if_regular, is_regular
 
 # Parsing is ahead of the consumer by this many chunks; more would only cost memory.
 _AHEAD = 2
-# Looking at this many bytes at a time stays in the processor's nearest memory.
-_WINDOW = 1 << 18
+# Rows in a batch of a streamed file.
+_ROWS = 500_000
 _NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 
 
@@ -48,7 +48,20 @@ def read_fields(
     file: Input, layout: Layout, *, numbered: bool = True, careful: bool = False
 ) -> Iterator[pl.DataFrame]:
     """Checked columns chunk by chunk, with each row's ``line`` if ``numbered``."""
+    rows = 0
+    if layout.extra_allowed and not numbered and not careful and is_regular(file):
+        finished, rows = yield from stream(file, layout)
+        if finished:
+            return
+    for frame in _chunked(file, layout, numbered=numbered, careful=careful):
+        if rows < frame.height:
+            yield frame.slice(rows)
+        rows = max(0, rows - frame.height)
 
+
+def _chunked(
+    file: Input, layout: Layout, *, numbered: bool, careful: bool
+) -> Iterator[pl.DataFrame]:
     def parse(chunk: bytes) -> tuple[pl.DataFrame, int]:
         frame = None if careful else fast(chunk, layout)
         if frame is None:
@@ -83,9 +96,41 @@ def _ahead(
         yield from waiting
 
 
+def stream(file: Input, layout: Layout) -> Generator[pl.DataFrame, None, tuple[bool, int]]:
+    """The kept columns of a regular file, as Polars reads it; stops at the first doubt.
+
+    Returns whether it came to the end, and how many rows it gave.
+    """
+    last = layout.names[-1]
+    lines = pl.scan_csv(
+        file.scannable(),
+        separator=" ",
+        has_header=False,
+        quote_char=None,
+        glob=False,
+        schema=layout.schema(),
+        truncate_ragged_lines=True,
+    ).select(*layout.keep, short=pl.col(last).is_null())
+    rows = 0
+    try:
+        for frame in lines.collect_batches(chunk_size=_ROWS, maintain_order=True):
+            if not _is_sound(frame, layout):
+                return False, rows
+            rows += frame.height
+            yield frame.drop("short")
+    except pl.exceptions.PolarsError:
+        return False, rows
+    return True, rows
+
+
+def _is_sound(frame: pl.DataFrame, layout: Layout) -> bool:
+    whole = not any(column.null_count() for column in frame) and not frame["short"].any()
+    return whole and bool(frame[layout.number].is_finite().all())
+
+
 def fast(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
     """The kept columns of regular lines, or None at any doubt."""
-    blanks = _blanks_if_regular(chunk)
+    blanks = blanks_if_regular(chunk)
     if blanks is None:
         return None
     # The first line sets how many fields Polars looks for; one more than there may be, and
@@ -115,25 +160,6 @@ def fast(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
     if any(column.null_count() for column in frame):
         return None
     return frame if frame[layout.number].is_finite().all() else None
-
-
-def _blanks_if_regular(chunk: bytes) -> int | None:
-    """How many blanks part and end the fields, if it is always one that does."""
-    if b"\t" in chunk or b"\r" in chunk or b"\0" in chunk:
-        return None
-    codes = np.frombuffer(chunk, np.uint8)
-    if b"#" in chunk:
-        marks = np.flatnonzero(codes == ord("#"))
-        if marks[0] == 0 or bool((codes[marks - 1] == ord("\n")).any()):
-            return None
-    count, after_blank = 0, True
-    for start in range(0, len(codes), _WINDOW):
-        blank = codes[start : start + _WINDOW] <= ord(" ")
-        if (after_blank and blank[0]) or bool((blank[1:] & blank[:-1]).any()):
-            return None
-        count += int(np.count_nonzero(blank))
-        after_blank = bool(blank[-1])
-    return count + (not chunk.endswith(b"\n"))
 
 
 def slow(chunk: bytes, layout: Layout, file: Input) -> tuple[pl.DataFrame, int]:

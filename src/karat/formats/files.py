@@ -76,6 +76,12 @@ class Input:
                 return "gzip" if packing == "gzip" else "zstd"
         return None
 
+    @property
+    def has_mark(self) -> bool:
+        """Whether the file begins with a byte order mark."""
+        with self._open() as file:
+            return file.read(3).startswith((_BOM, *_UTF16))
+
     def scannable(self) -> Path | io.BytesIO:
         """What Polars reads from."""
         return io.BytesIO(self.data) if self.data is not None else self._file()
