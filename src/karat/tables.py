@@ -206,8 +206,8 @@ class Run:
     ) -> Run:
         """From ``{query_id: {item_id: score}}``, or ranked lists ``{query_id: [item_id, …]}``."""
         _refuse_bare_text(scores)
-        for query_id, items in scores.items():
-            if isinstance(items, AbstractSet):
+        for query_id, ranking in scores.items():
+            if isinstance(ranking, AbstractSet):
                 raise UsageError(f"query {query_id!r} holds a set, which has no order; give a list")
         lengths = [len(items) for items in scores.values()]
         queries = pl.Series("query_id", [str(q) for q in scores], dtype=pl.String)
