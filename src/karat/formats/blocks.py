@@ -15,6 +15,8 @@ from karat.columns import Source
 from karat.errors import InputError
 from karat.tables import InterleavedError, Order, Run
 
+_BLOCK_ROWS = 400_000
+
 
 def whole_queries(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
     """Batches cut anew so that no query is split between two.
@@ -52,6 +54,22 @@ def joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
+def _gathered(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Small batches put together, since every block costs a little whatever its size.
+
+    The first goes out as it is, so that rows in no order are noticed early.
+    """
+    frames: list[pl.DataFrame] = []
+    enough = 0
+    for batch in batches:
+        frames.append(batch)
+        if sum(frame.height for frame in frames) >= enough:
+            yield joined(frames)
+            frames, enough = [], _BLOCK_ROWS
+    if frames:
+        yield joined(frames)
+
+
 def _note_closed(names: list[str], closed: set[str]) -> None:
     """Take down the queries that ended; the last of ``names`` may still go on."""
     ended = set(names[:-1])
@@ -78,7 +96,7 @@ class Streamed:
 
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole queries; ``InterleavedError`` if there are none."""
-        for hits in whole_queries(self.batches()):
+        for hits in whole_queries(_gathered(self.batches())):
             yield self._run(hits)
 
     def read(self) -> Run:

@@ -8,7 +8,7 @@ way makes messages.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -16,12 +16,10 @@ import polars as pl
 
 from karat.errors import InputError
 from karat.formats.files import Input, decode
-from karat.formats.regular import blanks_if_regular, is_regular
+from karat.formats.regular import blanks_if_regular
 
 # Parsing is ahead of the consumer by this many chunks; more would only cost memory.
 _AHEAD = 2
-# Rows in a batch of a streamed file.
-_ROWS = 500_000
 _NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
 
 
@@ -36,6 +34,15 @@ class Layout:
     expected: str
     extra_allowed: bool = False
 
+    @property
+    def pattern(self) -> bytes:
+        """A first line, which sets how many fields Polars looks for.
+
+        One more than there may be, of a type that takes next to nothing, shows where a
+        line is too long.
+        """
+        return b" ".join([b"0"] * len(self.names)) + b" true\n"
+
     def schema(self) -> dict[str, type[pl.DataType]]:
         kinds: dict[str, type[pl.DataType]] = dict.fromkeys(self.names, pl.String)
         kinds[self.number] = pl.Float64
@@ -48,29 +55,16 @@ def read_fields(
     file: Input, layout: Layout, *, numbered: bool = True, careful: bool = False
 ) -> Iterator[pl.DataFrame]:
     """Checked columns chunk by chunk, with each row's ``line`` if ``numbered``."""
-    rows = 0
-    if layout.extra_allowed and not numbered and not careful and is_regular(file):
-        finished, rows = yield from stream(file, layout)
-        if finished:
-            return
-    for frame in _chunked(file, layout, numbered=numbered, careful=careful):
-        if rows < frame.height:
-            yield frame.slice(rows)
-        rows = max(0, rows - frame.height)
 
-
-def _chunked(
-    file: Input, layout: Layout, *, numbered: bool, careful: bool
-) -> Iterator[pl.DataFrame]:
     def parse(chunk: bytes) -> tuple[pl.DataFrame, int]:
         frame = None if careful else fast(chunk, layout)
         if frame is None:
-            frame, lines = slow(chunk, layout, file)
+            frame, lines = slow(chunk.removeprefix(layout.pattern), layout, file)
             return (frame if numbered else frame.drop("line")), lines
         return (_number(frame) if numbered else frame), frame.height
 
     line = 0
-    for parsed in _ahead(file.chunks(), parse):
+    for parsed in _ahead(file.chunks(lead=layout.pattern), parse):
         try:
             frame, lines = parsed.result()
         except InputError as error:
@@ -96,50 +90,15 @@ def _ahead(
         yield from waiting
 
 
-def stream(file: Input, layout: Layout) -> Generator[pl.DataFrame, None, tuple[bool, int]]:
-    """The kept columns of a regular file, as Polars reads it; stops at the first doubt.
-
-    Returns whether it came to the end, and how many rows it gave.
-    """
-    last = layout.names[-1]
-    lines = pl.scan_csv(
-        file.scannable(),
-        separator=" ",
-        has_header=False,
-        quote_char=None,
-        glob=False,
-        schema=layout.schema(),
-        truncate_ragged_lines=True,
-    ).select(*layout.keep, short=pl.col(last).is_null())
-    rows = 0
-    try:
-        for frame in lines.collect_batches(chunk_size=_ROWS, maintain_order=True):
-            if not _is_sound(frame, layout):
-                return False, rows
-            rows += frame.height
-            yield frame.drop("short")
-    except pl.exceptions.PolarsError:
-        return False, rows
-    return True, rows
-
-
-def _is_sound(frame: pl.DataFrame, layout: Layout) -> bool:
-    whole = not any(column.null_count() for column in frame) and not frame["short"].any()
-    return whole and bool(frame[layout.number].is_finite().all())
-
-
 def fast(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
-    """The kept columns of regular lines, or None at any doubt."""
+    """The kept columns of regular lines after the layout's pattern, or None at any doubt."""
     blanks = blanks_if_regular(chunk)
     if blanks is None:
         return None
-    # The first line sets how many fields Polars looks for; one more than there may be, and
-    # of a type that takes next to nothing, shows where a line is too long.
-    pattern = b" ".join([b"0"] * len(layout.names)) + b" true\n"
     try:
         frame = (
             pl.scan_csv(
-                b"".join((pattern, chunk)),
+                chunk,
                 separator=" ",
                 has_header=False,
                 quote_char=None,
@@ -153,7 +112,7 @@ def fast(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
     except pl.exceptions.PolarsError:
         return None
     # No line is too long, and there are as many blanks as full lines take: none is short.
-    exact = blanks == len(layout.names) * frame.height
+    exact = blanks == len(layout.names) * (frame.height + 1) + 1
     if not exact or frame["more"].null_count() < frame.height:
         return None
     frame = frame.drop("more")

@@ -28,7 +28,7 @@ from karat.errors import InputError
 Packing = Literal["gzip", "zstd"]
 
 # Large enough that calls cost nothing beside parsing, small enough to stay in cache.
-CHUNK_BYTES = 16 << 20
+CHUNK_BYTES = 8 << 20
 HEAD_BYTES = 1 << 16
 _ZSTD_ROWS = 200_000
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
@@ -76,12 +76,6 @@ class Input:
                 return "gzip" if packing == "gzip" else "zstd"
         return None
 
-    @property
-    def has_mark(self) -> bool:
-        """Whether the file begins with a byte order mark."""
-        with self._open() as file:
-            return file.read(3).startswith((_BOM, *_UTF16))
-
     def scannable(self) -> Path | io.BytesIO:
         """What Polars reads from."""
         return io.BytesIO(self.data) if self.data is not None else self._file()
@@ -91,8 +85,11 @@ class Input:
         first = next(self._pieces(HEAD_BYTES), b"")
         return _without_mark(first, self.name)[:HEAD_BYTES]
 
-    def chunks(self, size: int = CHUNK_BYTES) -> Iterator[bytes]:
-        """The unpacked bytes in pieces of whole lines, without a byte order mark."""
+    def chunks(self, size: int = CHUNK_BYTES, *, lead: bytes = b"") -> Iterator[bytes]:
+        """The unpacked bytes in pieces of whole lines, without a byte order mark.
+
+        Every piece begins with ``lead``, which spares whoever wants it there a copy.
+        """
         rest: list[bytes | memoryview] = []
         first = True
         for piece in self._pieces(size):
@@ -100,12 +97,12 @@ class Input:
                 piece, first = _without_mark(piece, self.name), False
             cut = piece.rfind(b"\n") + 1
             if cut:
-                yield b"".join((*rest, memoryview(piece)[:cut]))
+                yield b"".join((lead, *rest, memoryview(piece)[:cut]))
                 rest = [piece[cut:]]
             else:
                 rest.append(piece)
         if last := b"".join(rest):
-            yield last
+            yield lead + last
 
     def text(self) -> str:
         """The whole file as text."""

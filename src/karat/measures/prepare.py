@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,9 @@ from karat.measures.conventions import Conventions
 from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask, Target
 from karat.tables import Corpus, Gold, Queries
+
+# Up to so many ids are looked up one by one; a table of all ids pays off for more.
+_FEW = 100_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,15 +38,18 @@ class Prepared:
     no_answer: Mask
     as_of: tuple[str | None, ...]
     entities: tuple[tuple[str, ...] | None, ...]
-    codes: pl.Enum
+    numbers: Mapping[str, int]
     corpus: pl.DataFrame | None
     conventions: Conventions
 
     def code_of(self, query_ids: pl.Series) -> Ints:
         """The number of each query, -1 where it is not among those to be scored."""
-        codes = query_ids.cast(self.codes, strict=False).to_physical()
-        known = codes.to_numpy().astype(np.int64) if not codes.null_count() else None
-        return known if known is not None else codes.cast(pl.Int64).fill_null(-1).to_numpy()
+        if len(query_ids) < _FEW:
+            numbers = [self.numbers.get(query_id, -1) for query_id in query_ids.to_list()]
+            return np.array(numbers, dtype=np.int64)
+        kind = pl.Enum(list(self.query_ids))
+        codes = query_ids.cast(kind, strict=False).to_physical().cast(pl.Int64)
+        return codes.fill_null(-1).to_numpy()
 
     def rows_of(self, codes: Ints) -> tuple[Ints, Ints]:
         """The rows of some queries, and for each row the query's place among these."""
@@ -100,7 +106,7 @@ def prepare(
         no_answer=_flags(queries, len(ids)),
         as_of=tuple(_texts(queries, "as_of") or ()),
         entities=tuple(_sets(queries) or ()),
-        codes=codes,
+        numbers={query_id: number for number, query_id in enumerate(ids)},
         corpus=None if corpus is None else corpus.frame,
         conventions=conventions,
     )
