@@ -104,7 +104,8 @@ def _call_columns(calls: pl.DataFrame, codes: Ints, gold: Prepared) -> dict[str,
     }
     stages = [values for name, values in known.items() if name.startswith("latency.")]
     if stages and "latency.total" not in known:
-        known["latency.total"] = np.sum(stages, axis=0)
+        logged = ~np.isnan(stages).all(axis=0)
+        known["latency.total"] = np.where(logged, np.nansum(stages, axis=0), np.nan)
     return known
 
 

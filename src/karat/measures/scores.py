@@ -76,7 +76,8 @@ class _Table:
         self.columns = {measure: np.full(n, np.nan) for measure in measures}
         self.ends: dict[Measure, tuple[Values, Values]] = {}
         self.evidence: dict[Measure, list[Evidence]] = {}
-        self.lacks: dict[Measure, str] = {}
+        self.lacks: dict[Measure, MissingInputError] = {}
+        self.served: set[Measure] = set()
         self.status = np.full(n, "missing", dtype=object)
         self.counts = Counts(queries=n)
         self.strangers: list[str] = []
@@ -99,19 +100,17 @@ class _Table:
         self.status[block.failed] = "failed"
         orders = tie_orders(block)
         for measure in self.measures:
-            if measure not in self.lacks:
-                self._fill(measure, block, orders)
+            self._fill(measure, block, orders)
 
     def _fill(self, measure: Measure, block: Block, orders: tuple[Ranked, Ranked] | None) -> None:
         try:
             self.columns[measure][block.codes] = _values(measure, block.ranked, self.gold)
             self._collect(measure, block.ranked, block.codes)
         except MissingInputError as error:
-            if not self.lenient:
-                raise
-            self.lacks[measure] = str(error)
-            self.columns[measure][:] = np.nan
+            # Another block may bring it: a log need not say the same of every call.
+            self.lacks.setdefault(measure, error)
             return
+        self.served.add(measure)
         if orders is not None and _feels_ties(measure):
             n = self.counts.queries
             sides = self.ends.setdefault(measure, (np.full(n, np.nan), np.full(n, np.nan)))
@@ -130,16 +129,14 @@ class _Table:
         gaps = np.flatnonzero((self.status == "missing") | (self.status == "failed"))
         if (self.status == "missing").all() and self.strangers:
             raise _never_meet(run, self.strangers, self.gold)
+        self.lacks = {m: error for m, error in self.lacks.items() if m not in self.served}
         if len(gaps) and self.gold.conventions.missing == "zero":
             self._fill_gaps(gaps)
         evidence = {measure: gather(parts) for measure, parts in self.evidence.items()}
-        for measure in self.measures:
-            settle = measure.definition.settle
-            if settle is not None and measure in evidence:
-                arguments = _arguments(measure, self.gold)
-                self.columns[measure] = settle(
-                    self.columns[measure], evidence[measure], **arguments
-                )
+        for measure, part in evidence.items():
+            self._settle(measure, part)
+        if self.lacks and not self.lenient:
+            raise next(iter(self.lacks.values()))
         status = self._statuses()
         return Scores(
             system=run.name,
@@ -153,8 +150,20 @@ class _Table:
             ceilings=_ceilings(self.measures, self.gold),
             tied={str(measure): self._tie_ends(measure) for measure in self.ends},
             evidence={str(measure): part for measure, part in evidence.items()},
-            lacks={str(measure): reason for measure, reason in self.lacks.items()},
+            lacks={str(measure): str(error) for measure, error in self.lacks.items()},
         )
+
+    def _settle(self, measure: Measure, evidence: Evidence) -> None:
+        """Make a measure's values final, now that all evidence is there."""
+        settle = measure.definition.settle
+        if settle is None:
+            return
+        try:
+            arguments = _arguments(measure, self.gold)
+            self.columns[measure] = settle(self.columns[measure], evidence, **arguments)
+        except MissingInputError as error:
+            self.lacks[measure] = error
+            self.columns[measure] = np.full(self.counts.queries, np.nan)
 
     def _fill_gaps(self, gaps: Ints) -> None:
         """A query without an answer gets each measure's worst value."""
@@ -227,7 +236,7 @@ def _values(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
 def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
     """Which queries have no gold that this measure could count."""
     need = measure.definition.gold
-    if need == "none":
+    if need == "none" or measure.arguments.get("of") == "corpus":
         return np.zeros(ranked.n, dtype=bool)
     if need == "graded":
         return np.equal(np.bincount(ranked.target.ideal.query, minlength=ranked.n), 0)

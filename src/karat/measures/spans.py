@@ -60,10 +60,12 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
 def chunk_places(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
     """Where each hit lies in its document: from the run, the corpus, or an id ``doc:start-end``."""
     if {"doc_id", "start", "end"} <= set(hits.columns):
-        return hits.select(doc="doc_id", start="start", end="end")
-    if gold.corpus is not None and {"start", "end"} <= set(gold.corpus.columns):
+        joined = hits.select("item_id", "start", "end", doc="doc_id")
+    elif gold.corpus is not None and {"start", "end"} <= set(gold.corpus.columns):
         places = gold.corpus.select("item_id", doc="doc_id", start="start", end="end")
-        joined = hits.join(places, on="item_id", how="left", maintain_order="left")
+        joined = hits.select("item_id").join(
+            places, on="item_id", how="left", maintain_order="left"
+        )
     else:
         parts = pl.col("item_id").str.extract_groups(r"^(?<doc>.+):(?<start>\d+)-(?<end>\d+)$")
         joined = hits.select("item_id", parts.alias("parts")).unnest("parts")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from karat.errors import MissingInputError, UsageError
-from karat.measures.numbers import Values
+from karat.measures.numbers import Evidence, Values
 from karat.measures.ranked import Cut, Ranked
 from karat.measures.registry import measure
 
@@ -34,13 +34,26 @@ def _logged(r: Ranked, family: str, what: str) -> Values:
     return r.calls[name]
 
 
-@measure("EL_F1", cutoff="none", gold="none", ceiling=None)
+def _links(r: Ranked, k: Cut) -> Evidence:
+    """For each query that got an answer: whether the system said what it linked."""
+    said = np.zeros(r.n)
+    said[[at for at, linked in enumerate(r.predicted) if linked is not None]] = 1.0
+    answered = np.flatnonzero((r.returned > 0) | (said > 0))
+    return Evidence(answered, np.zeros(len(answered), np.int64), said[answered])
+
+
+def _if_any_links(values: Values, evidence: Evidence) -> Values:
+    """A system that linked nothing anywhere was not asked to, or does not log it."""
+    if len(evidence.value) and not evidence.value.any():
+        raise MissingInputError("EL_F1 needs the entities that the system linked, in the run log")
+    return values
+
+
+@measure("EL_F1", cutoff="none", gold="none", ceiling=None, evidence=_links, settle=_if_any_links)
 def entity_f1(r: Ranked, k: Cut) -> Values:
     """F1 of the entities a system linked against the query's own."""
     if r.n and not r.target.entities:
         raise MissingInputError("EL_F1 needs each query's entities: give --queries with them")
-    if not any(linked is not None for linked in r.predicted) and r.returned.any():
-        raise MissingInputError("EL_F1 needs the entities that the system linked, in the run log")
     values = np.full(r.n, np.nan)
     for place, gold in enumerate(r.target.entities):
         if gold is not None:

@@ -27,7 +27,7 @@ Gain = Literal["linear", "exp"] | Mapping[float, float]
 @measure("Hit", cutoff="must", aliases=("hit_rate", "success", "hits_at_least_one"))
 def hit(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """1 if any of the top k is relevant, else 0 (also known as Success@k)."""
-    return np.minimum(r.found.count(r.top_found(k) & r.found.relevant(rel)), 1.0)
+    return np.minimum(r.hits.count(r.top(k) & r.hits.relevant(rel)), 1.0)
 
 
 @measure("R", cutoff="must", aliases=("recall",))
