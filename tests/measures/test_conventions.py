@@ -390,7 +390,7 @@ def test_the_letter_k_is_the_querys_own_else_the_conventions():
 
 def test_a_k_below_1_is_refused():
     queries = Queries({"q": {"text": "?", "k": 0}})
-    with pytest.raises(karat.InputError, match="k is below 1"):
+    with pytest.raises(karat.InputError, match="k is 0; a whole number above 0"):
         means(Run({"q": ["a"]}), Gold({"q": ["a"]}), "R@k", queries=queries)
 
 

@@ -47,7 +47,8 @@ def score(request: Request) -> Report:
     heed_interrupts()
     settings = parse_settings(request.settings)
     conventions = conventions_of(request.profile, settings)
-    measures = parse_measures(request.measures or PROFILES[request.profile].measures)
+    named = request.measures or PROFILES[request.profile].measures
+    measures = parse_measures(named, rel=conventions.rel)
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
     gold = read_gold(request.gold, format=request.gold_format, duplicates=conventions.duplicates)

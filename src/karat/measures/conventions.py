@@ -223,14 +223,14 @@ def _number(key: str, value: Any) -> float | int:
     whole = key in {"depth", "k"}
     kind = "a whole number above 0" if whole else "a number above 0"
     try:
-        number = int(value) if whole else float(value)
+        number = float(value)
     except (TypeError, ValueError):
         raise UsageError(f"{key} is {value!r}; it must be {kind}") from None
-    if not 0 < number < float("inf"):
+    if not 0 < number < float("inf") or (whole and number != int(number)):
         raise UsageError(f"{key} is {value!r}; it must be {kind}")
     if key == "cover" and number > 1:
         raise UsageError(f"cover is {value!r}; it is a share, above 0 and at most 1")
-    return number
+    return int(number) if whole else number
 
 
 def setting_names() -> list[str]:

@@ -86,11 +86,15 @@ def _with_attributes(
     )
     wanted = ["corpus_row"]
     wanted += [name for name in ("text", "tokens") if name in corpus.columns]
-    wanted += ["version"] if "version" in corpus.columns and "version" not in frame.columns else []
     kept = [name for name in frame.columns if name not in wanted]
     known = corpus.select("item_id", *wanted)
+    if "version" in corpus.columns:
+        known = known.with_columns(corpus["version"].cast(pl.String).alias("_version"))
     frame = frame.select(kept).join(known, on="item_id", how="left", maintain_order="left")
-    words = pl.col("text").fill_null("").str.count_matches(r"\S+").cast(pl.Int64)
+    if "_version" in frame.columns:
+        own = [pl.col("version").cast(pl.String)] if "version" in frame.columns else []
+        frame = frame.with_columns(version=pl.coalesce(*own, "_version")).drop("_version")
+    words = pl.col("text").str.count_matches(r"\S+").cast(pl.Int64)
     counted = pl.coalesce(pl.col("tokens").cast(pl.Int64), words) if "tokens" in wanted else words
     return frame.with_columns(pl.col("corpus_row").fill_null(-1), tokens=counted)
 

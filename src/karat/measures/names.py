@@ -62,8 +62,11 @@ class Measure:
         return f"{self.name}({inside}){cut}" if inside else f"{self.name}{cut}"
 
 
-def parse_measure(text: str | Measure) -> Measure:
+def parse_measure(text: str | Measure, *, rel: float = 1) -> Measure:
     """Read one measure, in karat's spelling or that of trec_eval, ir_measures or ranx.
+
+    ``rel`` is what a measure that names none takes for relevant: where that is not 1,
+    ``P(rel=1)@5`` says something and keeps it.
 
     >>> parse_measure("nDCG(gain='exp')@10")
     Measure(name='nDCG', k=10, params=(('gain', 'exp'),))
@@ -79,26 +82,28 @@ def parse_measure(text: str | Measure) -> Measure:
         check_path(family, path["path"])
         return Measure(family, None, (("path", path["path"]),))
     if rbp := _RANX_RBP.fullmatch(text):
-        return _made("RBP", {"p": float(rbp["p"])}, rbp["k"], text)
+        return _made("RBP", {"p": float(rbp["p"])}, rbp["k"], text, rel)
     match = _SHAPE.fullmatch(text)
     if match is None or match["name"].casefold() not in _spellings():
         trec = _TREC.fullmatch(text)
         if trec is not None and trec["name"].casefold() in _spellings():
-            return _made(trec["name"], {}, trec["k"], text)
+            return _made(trec["name"], {}, trec["k"], text, rel)
     if match is None:
         raise UsageError(
             f"cannot read the measure {text!r}; write Name(param=value)@k, as in nDCG@10"
         )
-    return _made(match["name"], _read_params(match["params"], text), match["k"], text)
+    return _made(match["name"], _read_params(match["params"], text), match["k"], text, rel)
 
 
-def parse_measures(texts: str | Sequence[str | Measure]) -> list[Measure]:
+def parse_measures(
+    texts: str | Measure | Sequence[str | Measure], *, rel: float = 1
+) -> list[Measure]:
     """Read several measures: ``"nDCG@10, R@{1,3,5}"`` or a list of such; each is kept once.
 
     >>> [str(m) for m in parse_measures("nDCG@10, R@{1,3}")]
     ['nDCG@10', 'R@1', 'R@3']
     """
-    if isinstance(texts, str):
+    if isinstance(texts, str | Measure):
         texts = [texts]
     found: dict[Measure, None] = {}
     for text in texts:
@@ -108,7 +113,8 @@ def parse_measures(texts: str | Sequence[str | Measure]) -> list[Measure]:
         for part in _split(text):
             head, brace, cuts = part.partition("@{")
             names = [f"{head}@{cut.strip()}" for cut in cuts.rstrip("} ").split(",")]
-            found.update({parse_measure(name): None for name in (names if brace else [part])})
+            parts = names if brace else [part]
+            found.update({parse_measure(name, rel=rel): None for name in parts})
     if not found:
         raise UsageError("no measure named; give at least one, such as nDCG@10")
     return list(found)
@@ -123,7 +129,7 @@ def _spellings() -> Mapping[str, str]:
     return names
 
 
-def _made(name: str, params: dict[str, Any], k: str | None, text: str) -> Measure:
+def _made(name: str, params: dict[str, Any], k: str | None, text: str, rel: float) -> Measure:
     name, own = _WITH_PARAMETERS.get(name.casefold(), (name, {}))
     params = own | params
     if name.casefold() == "numret" and "rel" in params:
@@ -140,11 +146,8 @@ def _made(name: str, params: dict[str, Any], k: str | None, text: str) -> Measur
                 raise UsageError(f"{definition.name} takes no parameter {key!r} (in {text!r})")
             raise unknown(f"parameter of {definition.name}", key, known, inside=text)
         params[key] = _checked(definition, key, value, text)
-    kept = {
-        key: params[key]
-        for key in known
-        if key in params and params[key] != definition.parameters[key]
-    }
+    defaults = {**definition.parameters} | ({"rel": None} if rel != 1 else {})
+    kept = {key: params[key] for key in known if key in params and params[key] != defaults[key]}
     made = Measure(
         definition.name,
         _cut(definition, k, text),
@@ -167,6 +170,8 @@ _INTERNAL = {"recall_point", "versions", "path"}
 def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
     default = definition.parameters[key]
     value = _VALUE_ALIASES.get(value, value) if isinstance(value, str) else value
+    if definition.name == "AUC" and key == "of" and isinstance(value, str):
+        value = _spellings().get(value.casefold(), value)
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if isinstance(value, Mapping):
         if key != "gain":
@@ -188,11 +193,12 @@ def _gain_map(gains: Mapping[Any, Any], text: str) -> tuple[tuple[float, float],
     """Gains by grade, for hashing; each a finite number that is not negative."""
     numbers = [*gains, *gains.values()]
     fine = all(isinstance(n, int | float) and 0 <= n < float("inf") for n in numbers)
-    if not gains or not fine:
+    if not gains or not fine or gains.get(0, 0) != 0:
         raise UsageError(
-            f"gain in {text!r} must map grades to gains, none below 0, such as {{1: 1, 2: 5}}"
+            f"gain in {text!r} must map grades to gains, none below 0 and grade 0 to 0,"
+            " such as {1: 1, 2: 5}"
         )
-    return tuple(sorted((float(grade), float(gain)) for grade, gain in gains.items()))
+    return tuple(sorted((float(grade), float(gain)) for grade, gain in gains.items() if grade))
 
 
 def _cut(definition: Definition, k: str | None, text: str) -> Cut:

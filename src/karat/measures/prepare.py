@@ -70,6 +70,7 @@ class Prepared:
             own_k=self.own_k[codes],
             no_answer=self.no_answer[codes],
             shared=self.conventions.level != "item",
+            joined=self.conventions.level == "span",
             as_of=tuple(self.as_of[code] for code in codes.tolist()) if self.as_of else (),
             entities=tuple(self.entities[c] for c in codes.tolist()) if self.entities else (),
         )
@@ -91,7 +92,8 @@ def prepare(
         code=pl.col("query_id").cast(codes, strict=False).to_physical().cast(pl.Int64)
     ).drop_nulls("code")
     if conventions.whole_grades:
-        rows = rows.with_columns(pl.col("grade").cast(pl.Int64).cast(pl.Float64))
+        grade = pl.col("grade")
+        rows = rows.with_columns(pl.when(grade < 0).then(grade.ceil()).otherwise(grade.floor()))
     rows = _at_level(rows, conventions, gold, corpus)
     rows = rows.sort(["code", "grade", "item_id"], descending=[False, True, False])
     counts = np.bincount(rows["code"].to_numpy(), minlength=len(ids))
@@ -163,10 +165,16 @@ def _likely(items: pl.Series) -> Mask:
 def _own_k(queries: Queries | None, n: int, default: int) -> Ints:
     if queries is None or "k" not in queries.frame.columns:
         return np.full(n, default)
-    k = queries.frame["k"].cast(pl.Int64, strict=False).fill_null(default)
-    if (k < 1).any():
-        raise InputError("a query's k is below 1; it is a cut-off", where=queries.source.name)
-    return k.to_numpy()
+    given = queries.frame["k"]
+    k = given.cast(pl.Float64, strict=False)
+    wrong = given.is_not_null() & (k.is_null() | (k < 1) | (k != k.floor()))
+    if wrong.any():
+        told = given.filter(wrong)[0]
+        raise InputError(
+            f"a query's k is {told!r}; a whole number above 0 is expected",
+            where=queries.source.name,
+        )
+    return k.fill_null(default).cast(pl.Int64).to_numpy()
 
 
 def _flags(queries: Queries | None, n: int) -> Mask:

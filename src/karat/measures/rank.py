@@ -148,9 +148,12 @@ def _in_order(lists: Lists, keys: Keys, conventions: Conventions) -> Lists:
     if not len(tied) or conventions.ties == "given":
         return lists
     items = lists.hits["item_id"]
-    first, second = items.gather(lists.row_at(tied)), items.gather(lists.row_at(tied + 1))
+    above, below = lists.row_at(tied), lists.row_at(tied + 1)
+    first, second = items.gather(above), items.gather(below)
     down = conventions.ties == "id-desc"
     wrong = ((first < second) if down else (first > second)).to_numpy()
+    # The same item twice with one score: the row that came first stays first.
+    wrong |= (first == second).to_numpy() & (above > below)
     return _by_id(lists, tied[wrong], descending=down) if wrong.any() else lists
 
 
@@ -168,7 +171,9 @@ def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
             "row": rows,
         }
     )
-    rows = frame.sort("group", "item", descending=[False, descending])["row"].to_numpy()
+    rows = frame.sort("group", "item", "row", descending=[False, descending, False])[
+        "row"
+    ].to_numpy()
     if lists.order is None:
         return replace(lists, moved=(places, rows))
     lists.order[places] = rows

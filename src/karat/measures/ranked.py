@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 
 import numpy as np
@@ -30,7 +30,8 @@ class Entries:
     """Judged items, each with its query, rank and grade; sorted by query, then rank.
 
     ``repeat`` marks a further chunk of a document (or span) that was met higher up: it
-    keeps its rank and brings nothing. ``row`` is the judgment's place in the target.
+    keeps its rank and brings nothing. ``row`` is the judgment's place in the target, and
+    ``best`` the grade of the best unit that an item belongs to, where it may be several.
     """
 
     n: int
@@ -39,6 +40,11 @@ class Entries:
     grade: Values
     repeat: Mask | None = None
     row: Ints | None = None
+    best: Values | None = None
+
+    def correct(self, rel: float) -> Mask:
+        """Which entries are relevant, met for the first time or not."""
+        return np.greater_equal(self.grade if self.best is None else self.best, rel)
 
     def relevant(self, rel: float) -> Mask:
         """Which entries are hits: relevant, and met for the first time."""
@@ -54,7 +60,10 @@ class Entries:
         """The marked entries."""
         repeat = None if self.repeat is None else self.repeat[mask]
         row = None if self.row is None else self.row[mask]
-        return Entries(self.n, self.query[mask], self.rank[mask], self.grade[mask], repeat, row)
+        best = None if self.best is None else self.best[mask]
+        return Entries(
+            self.n, self.query[mask], self.rank[mask], self.grade[mask], repeat, row, best
+        )
 
     @cached_property
     def gain(self) -> Values:
@@ -109,7 +118,8 @@ class Target:
     """The gold of some queries: every judgment, best grade first, and what queries bring.
 
     ``unit`` numbers what is judged (an item, a document, a span) across all queries;
-    ``shared`` says that several items of a list may belong to one unit.
+    ``shared`` says that several items of a list may belong to one unit, and ``joined`` that
+    one item may hold several units.
     """
 
     n: int
@@ -119,6 +129,7 @@ class Target:
     own_k: Ints
     no_answer: Mask
     shared: bool = False
+    joined: bool = False
     as_of: tuple[str | None, ...] = ()
     entities: tuple[tuple[str, ...] | None, ...] = ()
 
@@ -200,6 +211,11 @@ class Ranked:
             return np.maximum(self.returned, 1)
         what = "item token counts or texts: give --corpus (evaluate(…, corpus=…))"
         tokens = self.listing.column("tokens", f"a cut-off of {budget} tokens", what)
+        if tokens.null_count():
+            item = self.listing.frame["item_id"].filter(tokens.is_null())[0]
+            raise MissingInputError(
+                f"a cut-off of {budget} tokens needs each item's length; the corpus lacks {item!r}"
+            )
         each = np.bincount(self.listing.query, minlength=self.n)
         ends = np.cumsum(each)
         total = np.concatenate(([0], np.cumsum(tokens.to_numpy().astype(np.int64))))
@@ -239,7 +255,9 @@ def ideal_of(target: Target) -> Ranked:
     """The best list there could be: all gold, and nothing else."""
     ideal = target.ideal
     returned = np.bincount(ideal.query, minlength=target.n)
-    return Ranked(target, ideal, ideal, returned, is_ideal=True)
+    # One item that holds all units would find them all at once.
+    found = replace(ideal, rank=np.ones_like(ideal.rank)) if target.joined else ideal
+    return Ranked(target, ideal, found, returned, is_ideal=True)
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.errors import InputError, MissingInputError
+from karat.errors import InputError, MissingInputError, UsageError
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.listing import Wanted
 from karat.measures.names import Measure, parse_measures
@@ -17,6 +17,7 @@ from karat.measures.numbers import NOTHING, Evidence, Values, gather
 from karat.measures.prepare import Prepared, prepare
 from karat.measures.rank import Block, rank
 from karat.measures.ranked import Entries, Ints, Mask, Ranked, ideal_of, is_budget
+from karat.measures.registry import MEASURES
 from karat.measures.results import Counts, Scores, Summary
 from karat.measures.ties import tie_orders
 from karat.tables import Blocks, Corpus, Gold, InterleavedError, Queries, Run
@@ -46,8 +47,14 @@ def evaluate(
     >>> evaluate(run, gold, ["R@5", "P@5", "Hit@5", "RR"]).means()
     {'R@5': 0.5, 'P@5': 0.2, 'Hit@5': 1.0, 'RR': 0.5}
     """
+    if not isinstance(gold, Gold) or not hasattr(run, "blocks"):
+        raise UsageError(
+            "evaluate takes a Run and a Gold, in this order; make them with Run.from_dict,"
+            " read_run, Gold.from_dict, read_gold and the like"
+        )
     conventions = conventions_of(profile, settings)
-    chosen = parse_measures(PROFILES[profile].measures if measures is None else measures)
+    named = PROFILES[profile].measures if measures is None else measures
+    chosen = parse_measures(named, rel=conventions.rel)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     return score(run, prepared, chosen, lenient=measures is None)
 
@@ -235,8 +242,8 @@ def _values(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
 
 def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
     """Which queries have no gold that this measure could count."""
-    need = measure.definition.gold
-    if need == "none" or measure.arguments.get("of") == "corpus":
+    need = gold_for(measure)
+    if need == "none":
         return np.zeros(ranked.n, dtype=bool)
     if need == "graded":
         return np.equal(np.bincount(ranked.target.ideal.query, minlength=ranked.n), 0)
@@ -244,6 +251,16 @@ def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
     if need == "relevant":
         rel = measure.arguments.get("rel", rel)
     return np.equal(ranked.target.relevant(rel), 0)
+
+
+def gold_for(measure: Measure) -> str:
+    """Which gold a query must have: some parameters ask for other gold than the measure does."""
+    of, gain = measure.arguments.get("of"), measure.arguments.get("gain")
+    if of == "corpus":
+        return "none"
+    if measure.name == "AUC" and of is not None:
+        return MEASURES[of].gold
+    return "graded" if measure.name == "RBP" and gain == "linear" else measure.definition.gold
 
 
 def _worst(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
@@ -279,13 +296,18 @@ def _feels_ties(measure: Measure) -> bool:
     # A map may value a lower grade more, and infAP rewards what was pooled and never judged.
     if isinstance(measure.arguments.get("gain"), Mapping) or measure.name == "infAP":
         return False
-    return plain and definition.gold in {"relevant", "graded"} and definition.better != "none"
+    return plain and gold_for(measure) in {"relevant", "graded"} and definition.better != "none"
 
 
 def _ceilings(measures: Sequence[Measure], gold: Prepared) -> dict[str, tuple[Values, Evidence]]:
     """The value of the ideal list for each query, where that is the best possible."""
     everyone = np.arange(len(gold.query_ids))
     ideal = ideal_of(gold.target(everyone))
+    if (depth := gold.conventions.depth) is not None:
+        hits, found = ideal.hits, ideal.found
+        ideal = replace(
+            ideal, hits=hits.where(hits.rank <= depth), found=found.where(found.rank <= depth)
+        )
     ceilings = {}
     for measure in measures:
         definition = measure.definition

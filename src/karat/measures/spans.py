@@ -33,7 +33,7 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
     docs, starts, ends = (chunks[name].to_list() for name in ("doc", "start", "end"))
     ranks, queries = rank.tolist(), query.tolist()
     covered: dict[int, list[Interval]] = {}
-    hits: list[tuple[int, int, int, float, bool, int]] = []
+    hits: list[tuple[int, int, int, float, bool, int, float]] = []
     found: list[tuple[int, int, float, int]] = []
     for row, asked in enumerate(queries):
         touched = [
@@ -45,7 +45,8 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
             continue
         new = [at for at in touched if at not in covered]
         grade = max(spans[at][3] for at in new or touched)
-        hits.append((row, asked, ranks[row], grade, not new, (new or touched)[0]))
+        best = max(spans[at][3] for at in touched)
+        hits.append((row, asked, ranks[row], grade, not new, (new or touched)[0], best))
         for at in touched:
             before = _length(covered.get(at, []))
             covered[at] = _joined(
@@ -102,12 +103,12 @@ def _column(rows: list[Any], at: int) -> Ints:
     return np.array([row[at] for row in rows], dtype=np.int64)
 
 
-def _entries(n: int, hits: list[tuple[int, int, int, float, bool, int]]) -> Entries:
+def _entries(n: int, hits: list[tuple[int, int, int, float, bool, int, float]]) -> Entries:
     grade = np.array([hit[3] for hit in hits], dtype=np.float64)
+    best = np.array([hit[6] for hit in hits], dtype=np.float64)
     repeat = np.array([hit[4] for hit in hits], dtype=bool)
-    return Entries(
-        n, _column(hits, 1), _column(hits, 2), grade, repeat=repeat, row=_column(hits, 5)
-    )
+    query, rank, row = (_column(hits, at) for at in (1, 2, 5))
+    return Entries(n, query, rank, grade, repeat=repeat, row=row, best=best)
 
 
 def _found(n: int, found: list[tuple[int, int, float, int]]) -> Entries:

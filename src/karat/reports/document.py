@@ -20,9 +20,6 @@ from karat.tables import Corpus, Gold, Queries
 
 SCHEMA_VERSION = 1
 
-# Properties of the set of queries, the same for every system; the rest are events, which add up.
-_OF_THE_SET = ("queries", "empty_gold", "no_answer")
-
 
 @dataclass(frozen=True, eq=False)
 class System:
@@ -124,17 +121,9 @@ def _different_conventions(systems: Sequence[System]) -> list[str]:
 
 
 def _common_counts(counts: Sequence[Mapping[str, int]]) -> dict[str, int]:
-    """The counts of one system; of several: the least scored, and their events together."""
-    total: dict[str, int] = {}
-    for name in counts[0]:
-        values = [one[name] for one in counts]
-        if name == "scored":
-            total[name] = min(values)
-        elif name in _OF_THE_SET:
-            total[name] = max(values)
-        else:
-            total[name] = sum(values)
-    return total
+    """The counts of one system; of several, the worst of each: least scored, most missing."""
+    worst = {name: max(one[name] for one in counts) for name in counts[0]}
+    return worst | {"scored": min(one["scored"] for one in counts)}
 
 
 def _system(system: System, different: Sequence[str]) -> dict[str, Any]:

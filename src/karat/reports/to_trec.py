@@ -68,9 +68,11 @@ def _lines(system: System) -> list[str]:
         for measure in system.summaries
         if measure in table.columns and names[measure] not in _FOR_ALL_ONLY
     ]
+    silent = _unanswered(system)
     lines = [
         _line(name, query_id, values[row])
         for row, query_id in enumerate(table["query_id"].to_list())
+        if query_id not in silent
         for name, values in columns
         if values[row] is not None
     ]
@@ -83,6 +85,14 @@ def _lines(system: System) -> list[str]:
         elif summary.mean is not None:
             lines.append(_line(name, "all", summary.mean))
     return lines
+
+
+def _unanswered(system: System) -> set[str]:
+    """Queries that trec_eval 9 averages under -c but does not print."""
+    scores = system.scores
+    if scores.conventions.profile != "trec":
+        return set()
+    return set(scores.table["query_id"].filter(scores.status == "missing").to_list())
 
 
 def _answered(table: pl.DataFrame) -> int:

@@ -33,7 +33,8 @@ def distinct_docs(r: Ranked, k: Cut) -> Values:
 )
 def redundancy(r: Ranked, k: Cut) -> Values:
     """1 - distinct documents / k: how much of the top k repeats a document."""
-    return np.where(r.returned > 0, 1.0 - ratio(distinct_docs(r, k), r.limit(k)), np.nan)
+    shown = np.minimum(r.returned, r.limit(k))
+    return np.where(shown > 0, 1.0 - ratio(distinct_docs(r, k), r.limit(k)), np.nan)
 
 
 @measure("Novelty", cutoff="must", needs=("list", "texts"), gold="any", ceiling=1.0)

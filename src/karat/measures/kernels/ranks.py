@@ -44,7 +44,8 @@ def weighted_recall(r: Ranked, k: Cut) -> Values:
     """The share of the gold's grades that is in the top k; never above 1."""
     found = r.found.sum(r.top_found(k), r.found.gain)
     ideal = r.target.ideal
-    return ratio(found, ideal.sum(ideal.grade > 0, ideal.grade))
+    # The same grades added in two orders may differ in the last bit.
+    return np.minimum(ratio(found, ideal.sum(ideal.grade > 0, ideal.grade)), 1.0)
 
 
 @measure("P", cutoff="must", aliases=("precision",))
@@ -55,7 +56,7 @@ def precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """
     if r.is_ideal and (r.target.shared or is_budget(k)):
         return (r.target.relevant(rel) > 0).astype(np.float64)
-    return ratio(r.hits.count(r.top(k) & (r.hits.grade >= rel)), r.limit(k))
+    return ratio(r.hits.count(r.top(k) & r.hits.correct(rel)), r.limit(k))
 
 
 @measure("F", cutoff="must", aliases=("f1",))
@@ -100,12 +101,20 @@ def geometric_map(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return average_precision(r, k, rel=rel)
 
 
+# 2 to the power of more than this, added up over a list, may leave what a float can hold.
+_HIGHEST = 900
+
+
 def gains(entries: Entries, gain: Gain) -> Values:
     """What each entry's grade is worth."""
     if gain == "linear":
         return entries.gain
     grades, where = np.unique(entries.gain, return_inverse=True)
     if gain == "exp":
+        if grades.max(initial=0.0) > _HIGHEST:
+            raise InputError(
+                f"grade {grades.max():g} is too high for gain='exp'; at most {_HIGHEST}"
+            )
         worth = [2.0**grade - 1.0 for grade in grades.tolist()]
     elif isinstance(gain, Mapping):
         worth = [gain.get(grade, grade) if grade > 0 else 0.0 for grade in grades.tolist()]
@@ -140,7 +149,8 @@ def _ideal_dcg(r: Ranked, k: Cut, gain: Gain) -> Values:
 def ndcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """DCG over that of the ideal list, which comes from all gold, cut at k.
 
-    ``gain`` is ``linear`` (the grade), ``exp`` (2^grade - 1) or a map such as {1: 1, 2: 5}.
+    ``gain`` is ``linear`` (the grade), ``exp`` (2^grade - 1) or a map such as {1: 1, 2: 5}, in
+    which a grade that is left out is its own gain.
     """
     return ratio(dcg(r, k, gain=gain), _ideal_dcg(r, k, gain))
 
@@ -161,6 +171,8 @@ def expected_reciprocal_rank(r: Ranked, k: Cut, *, max: float = 4) -> Values:
     An item of grade g satisfies with probability (2^g - 1) / 2^max; a grade above ``max``
     is refused.
     """
+    if max > _HIGHEST:
+        raise UsageError(f"ERR(max={max:g}) is out of range; at most {_HIGHEST}")
     if r.target.grade.max(initial=0.0) > max:
         top = r.target.grade.max()
         raise InputError(f"ERR(max={max:g}) meets grade {top:g}; set max to the highest grade")

@@ -88,7 +88,7 @@ def set_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 @measure("SetR", cutoff="none", aliases=("set_recall",))
 def set_recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of the gold that was returned at all."""
-    return ratio(_retrieved(r, rel), r.target.relevant(rel))
+    return ratio(r.found.count(r.found.relevant(rel)), r.target.relevant(rel))
 
 
 @measure("SetF", cutoff="none", aliases=("set_F",))
@@ -113,4 +113,4 @@ def number_relevant(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 @measure("NumRelRet", better="none", ceiling=None, aliases=("num_rel_ret", "hits"))
 def number_relevant_retrieved(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """How many gold items were returned, within the cut-off if there is one."""
-    return r.hits.count(r.top(k) & r.hits.relevant(rel))
+    return r.found.count(r.top_found(k) & r.found.relevant(rel))

@@ -1,0 +1,141 @@
+"""Corners where readings differ: spans, explicit thresholds, overflow, gaps in a corpus."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+import karat
+from karat import Corpus, Gold, Queries, Run, evaluate
+
+
+def spans(*rows: tuple[str, int, int, float]) -> Gold:
+    names = ["query_id", "item_id", "start", "end", "grade"]
+    return Gold.from_frame(pl.DataFrame([("q", *row) for row in rows], schema=names, orient="row"))
+
+
+def values(run: Run, gold: Gold, measures: list[str], **more: object) -> dict[str, float | None]:
+    return evaluate(run, gold, measures, **more).means()  # type: ignore[arg-type]
+
+
+SPAN = {"level": "span"}
+
+
+def test_every_chunk_that_overlaps_a_relevant_span_counts_for_precision():
+    # The second chunk touches the grade-1 span again and a grade-0 span for the first time.
+    gold = spans(("d", 0, 10, 1), ("d", 10, 20, 0))
+    run = Run.from_dict({"q": ["d:0-5", "d:5-15"]})
+    assert values(run, gold, ["P@2"], settings=SPAN) == {"P@2": 1.0}
+    gold = spans(("d", 0, 10, 2), ("d", 10, 20, 1))
+    assert values(run, gold, ["P(rel=2)@2"], settings=SPAN) == {"P(rel=2)@2": 1.0}
+
+
+def test_one_chunk_may_find_several_spans_and_the_ceiling_knows():
+    gold = spans(("d", 0, 10, 1), ("d", 20, 30, 1))
+    run = Run.from_dict({"q": ["d:0-100"]})
+    scores = evaluate(run, gold, ["R@1", "WR@1", "F@1", "AUC@2", "SetR"], settings=SPAN)
+    assert scores.means() == {"R@1": 1, "WR@1": 1, "F@1": 1, "AUC@2": 1, "SetR": 1}
+    assert [summary.ceiling for summary in scores.summaries.values()] == [1, 1, 1, 1, 1]
+
+
+def test_set_recall_of_spans_is_recall_of_the_whole_list():
+    # Two of ten characters are less than half of the span: touched, not found.
+    gold = spans(("d", 0, 10, 1))
+    run = Run.from_dict({"q": ["d:0-2"]})
+    found = values(run, gold, ["R@1", "SetR", "Hit@1", "RR"], settings=SPAN)
+    assert found == {"R@1": 0, "SetR": 0, "Hit@1": 1, "RR": 1}
+
+
+def test_a_threshold_of_1_is_kept_where_the_convention_is_another():
+    gold, run = Gold.from_dict({"q": {"a": 1, "b": 2}}), Run.from_dict({"q": ["a", "b"]})
+    both = values(run, gold, ["P@2", "P(rel=1)@2"], settings={"rel": 2})
+    assert both == {"P@2": 0.5, "P(rel=1)@2": 1.0}
+    assert values(run, gold, ["P(rel=1)@2"]) == {"P@2": 1.0}
+
+
+def test_weighted_recall_never_exceeds_1_by_rounding():
+    gold = Gold.from_dict({"q": {"a": 0.1, "b": 0.2, "c": 0.3}})
+    run = Run.from_dict({"q": ["a", "b", "c"]})
+    assert values(run, gold, ["WR@3"]) == {"WR@3": 1.0}
+
+
+def test_an_item_that_the_corpus_lacks_has_no_length():
+    gold = Gold.from_dict({"q": {"a": 1}})
+    corpus = Corpus.from_dict({"a": "one two three"})
+    with pytest.raises(karat.MissingInputError, match="the corpus lacks 'u'"):
+        evaluate(Run.from_dict({"q": ["u", "a"]}), gold, ["P@100tok"], corpus=corpus)
+    assert values(Run.from_dict({"q": ["a"]}), gold, ["P@3tok"], corpus=corpus) == {"P@3tok": 1.0}
+
+
+def test_a_version_that_the_run_lacks_comes_from_the_corpus():
+    hits = pl.DataFrame(
+        {
+            "query_id": ["q", "q"],
+            "item_id": ["a", "b"],
+            "rank": [1, 2],
+            "version": ["2024-01-01", None],
+        }
+    )
+    corpus = Corpus.from_dict(
+        {"a": {"text": "", "version": "2024-01-01"}, "b": {"text": "", "version": "2030-01-01"}}
+    )
+    queries = Queries.from_dict({"q": {"text": "?", "as_of": "2025-01-01"}})
+    gold = Gold.from_dict({"q": {"a": 1}})
+    run = Run.from_frame(hits)
+    fresh = values(run, gold, ["Fresh@2"], queries=queries, corpus=corpus)
+    assert fresh == {"Fresh@2": 0.5}
+
+
+@pytest.mark.parametrize("measure", ["nDCG(gain='exp')@5", "DCG(gain='exp')"])
+def test_a_grade_beyond_what_a_float_can_hold_is_refused(measure):
+    gold, run = Gold.from_dict({"q": {"a": 1100}}), Run.from_dict({"q": ["a"]})
+    with pytest.raises(karat.InputError, match="grade 1100 is too high"):
+        evaluate(run, gold, [measure])
+
+
+def test_parameters_out_of_range_are_refused_when_they_are_read():
+    for text in ("ERR(max=2000)", "nDCG(gain={0: 1, 1: 3})", "AUC(of='Sim')@5"):
+        with pytest.raises(karat.UsageError):
+            karat.parse_measure(text)
+    assert str(karat.parse_measure("nDCG(gain={0: 0, 1: 3})")) == "nDCG(gain={1: 3})"
+    assert str(karat.parse_measure("AUC(of='ndcg')@5")) == "AUC(of='nDCG')@5"
+
+
+def test_of_equal_duplicates_the_first_row_stays():
+    rows = [("q", f"d{i:02}", 1.0, 0.1) for i in range(40)]
+    rows += [("q", "d07", 1.0, 0.9)]
+    names = ["query_id", "item_id", "score", "similarity"]
+    run = Run.from_frame(pl.DataFrame(rows[::-1], schema=names, orient="row"))
+    gold = Gold.from_dict({"q": {"d07": 1}})
+    scores = evaluate(run, gold, ["Sim@50"])
+    assert scores.means() == {"Sim@50": 0.9}
+    assert scores.counts.duplicates_dropped == 1
+
+
+def test_grades_below_1_are_enough_for_the_area_under_a_graded_measure():
+    gold, run = Gold.from_dict({"q": {"a": 0.5}}), Run.from_dict({"q": ["a", "b"]})
+    area = values(run, gold, ["AUC(of='nDCG')@2", "nDCG@2", "R@2"])
+    assert area == {"AUC(of='nDCG')@2": 1.0, "nDCG@2": 1.0, "R@2": None}
+
+
+def test_a_ceiling_knows_how_deep_lists_are_looked_at():
+    gold, run = Gold.from_dict({"q": {"a": 1, "b": 1}}), Run.from_dict({"q": ["a", "b"]})
+    (summary,) = evaluate(run, gold, ["R@10"], settings={"depth": 1}).summaries.values()
+    assert (summary.mean, summary.ceiling) == (0.5, 0.5)
+
+
+@pytest.mark.parametrize("k", ["one", 1.7, 0])
+def test_a_cut_off_of_a_query_is_a_whole_number(k):
+    queries = Queries.from_dict({"q": {"text": "?", "k": k}})
+    with pytest.raises(karat.InputError, match="k is"):
+        evaluate(
+            Run.from_dict({"q": ["a"]}), Gold.from_dict({"q": {"a": 1}}), ["R@k"], queries=queries
+        )
+
+
+def test_what_is_no_run_or_no_gold_is_refused():
+    gold, run = Gold.from_dict({"q": {"a": 1}}), Run.from_dict({"q": ["a"]})
+    for wrong in [({"q": {}}, gold), (gold, run), (run, {"q": {"a": 1}})]:
+        with pytest.raises(karat.UsageError, match="a Run and a Gold"):
+            evaluate(*wrong, ["RR"])  # type: ignore[arg-type]
+    assert evaluate(run, gold, karat.parse_measure("RR")).means() == {"RR": 1.0}
