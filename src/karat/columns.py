@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -79,9 +80,16 @@ def to_polars(frame: Any, source: Source = IN_MEMORY) -> pl.DataFrame:
     if isinstance(frame, pl.DataFrame):
         return frame
     if isinstance(frame, pl.LazyFrame):
-        return frame.collect()
+        try:
+            return frame.collect()
+        except pl.exceptions.PolarsError as error:
+            told = str(error).strip().splitlines()[0]
+            raise InputError(f"the lazy frame cannot be collected: {told}") from None
     module = type(frame).__module__.partition(".")[0]
-    if module == "pandas":
+    if module == "pandas" and hasattr(frame, "columns"):
+        if not frame.columns.is_unique:
+            twice = frame.columns[frame.columns.duplicated()][0]
+            raise InputError(f"column {twice!r} occurs twice; names must differ", where=source.name)
         names = frame.columns
         return pl.DataFrame({str(name): _pandas_column(frame, name) for name in names})
     if module == "pyarrow" or hasattr(frame, "__arrow_c_stream__"):
@@ -122,12 +130,50 @@ def _pandas_column(frame: Any, name: object) -> pl.Series:
 
 
 def text_series(name: str, values: list[Any]) -> pl.Series:
-    """Ids as a text column; integers are spelled, anything else is refused later."""
+    """Ids as a text column; whole numbers are spelled, anything else is refused."""
     try:
         return pl.Series(name, values, dtype=pl.String)
-    except (TypeError, pl.exceptions.PolarsError):
-        spelled = [None if value is None or value != value else str(value) for value in values]
-        return pl.Series(name, spelled, dtype=pl.String)
+    except (TypeError, UnicodeEncodeError, pl.exceptions.PolarsError):
+        return pl.Series(name, [_spelled(name, value) for value in values], dtype=pl.String)
+
+
+def _spelled(name: str, value: Any) -> str:
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    if not whole and not isinstance(value, str):
+        raise InputError(f"{name} is {value!r}; ids must be text or whole numbers")
+    try:
+        str(value).encode()
+    except UnicodeEncodeError:
+        raise InputError(f"{name} {value!r} is not text that can be written down") from None
+    return str(value)
+
+
+def check_lists(lists: Any, what: str) -> None:
+    """Refuse what is not a dict of dicts or lists, before its insides are looked at."""
+    if not isinstance(lists, Mapping):
+        raise UsageError(f"{what} is made of a dict by query, not of a {type(lists).__name__}")
+    for query_id, items in lists.items():
+        if isinstance(items, str) or not isinstance(items, Mapping | Collection):
+            raise UsageError(
+                f"query {query_id!r} holds {items!r}; give a dict or a list of its items"
+            )
+
+
+def numbers(name: str, values: list[Any]) -> pl.Series:
+    """A column of numbers; what is none is refused with the value itself."""
+    try:
+        return pl.Series(name, values, strict=True, nan_to_null=False)
+    except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        return pl.Series(name, [_number(name, value) for value in values], dtype=pl.Float64)
+
+
+def _number(name: str, value: Any) -> float:
+    try:
+        if not isinstance(value, bool | str):
+            return float(value)
+    except (TypeError, ValueError, OverflowError):
+        value = repr(value)[:100]
+    raise InputError(f"{name} is {value}; a finite number is expected")
 
 
 def frame_of_rows(rows: Sequence[Mapping[str, Any]], must: Sequence[str]) -> pl.DataFrame:
@@ -145,10 +191,13 @@ def ids_as_text(
 ) -> pl.DataFrame:
     for name in names:
         kind = table.schema[name]
-        if kind.is_float():
+        if not table.height:
+            table = table.with_columns(pl.lit(None, dtype=pl.String).alias(name)).clear()
+            continue
+        if not kind.is_integer() and kind not in (pl.String, pl.Categorical, pl.Enum, pl.Null):
+            what = "decimal numbers" if kind.is_float() else str(kind)
             raise InputError(
-                f"{name} holds decimal numbers; ids must be text or whole numbers",
-                where=source.name,
+                f"{name} holds {what}; ids must be text or whole numbers", where=source.name
             )
         if kind != pl.String:
             table = table.with_columns(pl.col(name).cast(pl.String))
@@ -166,12 +215,14 @@ def finite(
     table: pl.DataFrame, name: str, need: str, source: Source, lines: pl.Series | None
 ) -> pl.DataFrame:
     raw = table[name]
-    values = raw if raw.dtype == pl.Float64 else raw.cast(pl.Float64, strict=False)
+    kind = raw.dtype
+    if not kind.is_numeric() and kind not in (pl.String, pl.Boolean, pl.Null):
+        raise InputError(f"{name} holds {kind}; numbers are expected", where=source.name)
+    values = raw if kind == pl.Float64 else raw.cast(pl.Float64, strict=False)
     if not _all_finite(values):
         bad = (values.is_null() | ~values.is_finite()).arg_true()
-        raise InputError(
-            f"{name} is {raw[bad[0]]!r}; {need}", where=source.name, line=_place(bad[0], lines)
-        )
+        told = "missing" if raw[bad[0]] is None else repr(raw[bad[0]])
+        raise InputError(f"{name} is {told}; {need}", where=source.name, line=_place(bad[0], lines))
     return table if raw is values else table.with_columns(values)
 
 

@@ -24,11 +24,13 @@ from karat.columns import (
     TEXT_NAMES,
     Duplicates,
     Source,
+    check_lists,
     doc_of,
     finite,
     first_of,
     frame_of_rows,
     ids_as_text,
+    numbers,
     one_judgment_each,
     text_series,
     to_polars,
@@ -39,6 +41,7 @@ from karat.errors import InputError, UsageError
 Order = Literal["score", "rank"]
 
 BLOCK_ROWS = 1_000_000
+HIGHEST_GRADE = 1e100
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +107,7 @@ class Gold:
     @classmethod
     def from_dict(cls, grades: Mapping[str, Mapping[str, float] | Iterable[str]]) -> Gold:
         """From ``{query_id: {item_id: grade}}``, or a set of items, each of grade 1."""
-        _refuse_bare_text(grades)
+        check_lists(grades, "gold")
         rows = [
             (query_id, item_id, grade)
             for query_id, items in grades.items()
@@ -115,10 +118,10 @@ class Gold:
         columns = {
             "query_id": text_series("query_id", [row[0] for row in rows]),
             "item_id": text_series("item_id", [row[1] for row in rows]),
-            "grade": [row[2] for row in rows],
+            "grade": numbers("grade", [row[2] for row in rows]),
         }
-        frame = pl.DataFrame(columns, strict=False)
-        return cls.from_frame(frame, query_ids=[str(query_id) for query_id in grades])
+        ids = text_series("query_id", list(grades)).to_list()
+        return cls.from_frame(pl.DataFrame(columns), query_ids=ids)
 
     @classmethod
     def from_frame(
@@ -147,6 +150,11 @@ class Gold:
             table = table.with_columns(grade=pl.lit(1.0))
         table = ids_as_text(table, ("query_id", "item_id"), source, lines)
         table = finite(table, "grade", "a judgment needs a finite grade", source, lines)
+        if (table["grade"].abs() > HIGHEST_GRADE).any():
+            raise InputError(
+                f"a grade lies beyond {HIGHEST_GRADE:g}; grades that large cannot be added up",
+                where=source.name,
+            )
         table = one_judgment_each(table, duplicates, lines, source)
         extras = [name for name in ("negative", "start", "end", "version") if name in table.columns]
         table = table.select("query_id", "item_id", "grade", *extras)
@@ -154,13 +162,6 @@ class Gold:
         if query_ids is not None:
             ids = list(dict.fromkeys([*query_ids, *ids]))
         return cls(table, tuple(ids), source=source)
-
-
-def _refuse_bare_text(items: Mapping[str, object]) -> None:
-    """A text is a sequence of characters, never meant as the items of a query."""
-    for query_id, value in items.items():
-        if isinstance(value, str):
-            raise UsageError(f"query {query_id!r} holds the text {value!r}; give a list of items")
 
 
 class InterleavedError(Exception):
@@ -205,12 +206,12 @@ class Run:
         cls, scores: Mapping[str, Mapping[str, float] | Sequence[str]], *, name: str = "run"
     ) -> Run:
         """From ``{query_id: {item_id: score}}``, or ranked lists ``{query_id: [item_id, …]}``."""
-        _refuse_bare_text(scores)
+        check_lists(scores, "a run")
         for query_id, ranking in scores.items():
             if isinstance(ranking, AbstractSet):
                 raise UsageError(f"query {query_id!r} holds a set, which has no order; give a list")
         lengths = [len(items) for items in scores.values()]
-        queries = pl.Series("query_id", [str(q) for q in scores], dtype=pl.String)
+        queries = text_series("query_id", list(scores))
         lists = [not isinstance(items, Mapping) for items in scores.values() if len(items)]
         if any(lists) and not all(lists):
             raise UsageError(
@@ -225,12 +226,11 @@ class Run:
             columns["rank"] = list(chain.from_iterable(range(1, n + 1) for n in lengths))
         else:
             full = (items for items in scores.values() if isinstance(items, Mapping))
-            columns["score"] = list(chain.from_iterable(items.values() for items in full))
+            values = list(chain.from_iterable(items.values() for items in full))
+            columns["score"] = numbers("score", values)
         calls = pl.DataFrame({"query_id": queries}) if 0 in lengths else None
         order: Order = "rank" if any(lists) else "score"
-        return cls.from_frame(
-            pl.DataFrame(columns, strict=False), calls=calls, name=name, order=order
-        )
+        return cls.from_frame(pl.DataFrame(columns), calls=calls, name=name, order=order)
 
     @classmethod
     def from_frame(

@@ -236,7 +236,7 @@ def test_bad_lines_of_json_are_refused_with_their_number(
         ),
         (
             "query_id,item_id,score\nq,d,1\nq,e\n",
-            "r.csv:3: score is None; a run needs finite scores",
+            "r.csv:3: score is missing; a run needs finite scores",
         ),
         ("query_id,item_id,score\n", "r.csv: holds no hits; at least one row is expected"),
         ("query_id,item_id,rank\nq,d,1.5\n", "r.csv:2: rank is '1.5'; a whole number is expected"),

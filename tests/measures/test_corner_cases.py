@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import polars as pl
 import pytest
 
@@ -139,3 +140,68 @@ def test_what_is_no_run_or_no_gold_is_refused():
         with pytest.raises(karat.UsageError, match="a Run and a Gold"):
             evaluate(*wrong, ["RR"])  # type: ignore[arg-type]
     assert evaluate(run, gold, karat.parse_measure("RR")).means() == {"RR": 1.0}
+
+
+@pytest.mark.parametrize("kind", [Run, Gold])
+@pytest.mark.parametrize(
+    ("lists", "told"),
+    [
+        (5, "a dict by query, not of a int"),
+        ({"q": None}, "query 'q' holds None"),
+        ({"q": {"a": [1]}}, "holds List"),
+        ({"q": {"a": {"b": 1}}}, "holds Struct"),
+        ({"q": {"a": 1j}}, "holds Object"),
+        ({"q": {"a": 10**400}}, "a finite number is expected"),
+        ({"q": [("a", 1.0)]}, "ids must be text or whole numbers"),
+        ({b"q": {"a": 1}}, "ids must be text or whole numbers"),
+        ({"\ud800": {"a": 1}}, "cannot be|can be written down|not text"),
+    ],
+)
+def test_dicts_of_something_else_are_refused_in_our_own_words(kind, lists, told):
+    with pytest.raises(karat.KaratError, match=told):
+        kind.from_dict(lists)
+
+
+def test_gold_that_the_queries_file_leaves_out_is_counted():
+    gold = Gold.from_dict({"q1": {"a": 1}, "q2": {"b": 1}})
+    queries = Queries.from_dict({"q1": "?"})
+    scores = evaluate(Run.from_dict({"q1": ["a"]}), gold, ["RR"], queries=queries)
+    assert (scores.counts.queries, scores.counts.not_in_queries) == (1, 1)
+    with pytest.raises(karat.InputError, match="the queries of in memory has 'zz'"):
+        evaluate(Run.from_dict({"q1": ["a"]}), gold, ["RR"], queries=Queries.from_dict({"zz": "?"}))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"measures": 5},
+        {"measures": [None]},
+        {"profile": 5},
+        {"settings": "ties=given"},
+        {"settings": {"versions": 5}},
+        {"settings": {"versions": "a<b<a"}},
+        {"settings": {"depth": 2**70}},
+        {"settings": {"k": True}},
+        {"settings": {"rel": "1_0"}},
+        {"queries": "x"},
+        {"corpus": {}},
+    ],
+)
+def test_arguments_of_another_kind_are_refused(more):
+    gold, run = Gold.from_dict({"q": {"a": 1}}), Run.from_dict({"q": ["a"]})
+    with pytest.raises(karat.UsageError):
+        evaluate(run, gold, **{"measures": ["RR"], **more})
+
+
+def test_tables_with_columns_of_another_kind_are_refused():
+    good = {"query_id": ["q"], "item_id": ["a"], "score": [1.0]}
+    for wrong in ({"item_id": [True]}, {"item_id": [["a"]]}, {"score": [{"x": 1}]}):
+        with pytest.raises(karat.InputError, match="holds"):
+            Run.from_frame(pl.DataFrame(good | wrong))
+    twice = pd.DataFrame([["q", "a", 1.0, 2.0]], columns=["query_id", "item_id", "score", "score"])
+    with pytest.raises(karat.InputError, match="column 'score' occurs twice"):
+        Run.from_frame(twice)
+    with pytest.raises(karat.UsageError, match="cannot read a Series"):
+        Run.from_frame(twice["query_id"])
+    with pytest.raises(karat.InputError, match="beyond 1e"):
+        Gold.from_dict({"q": {"a": 1e300}})

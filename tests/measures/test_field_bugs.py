@@ -70,16 +70,16 @@ def test_a_query_without_results_beside_answered_ones_is_no_exception():
 def test_none_does_not_match_none():
     with pytest.raises(karat.InputError, match="item_id is empty"):
         Gold({"q": {None: 1}})
-    with pytest.raises(karat.InputError, match="item_id is empty"):
+    with pytest.raises(karat.InputError, match="item_id is None; ids must be text"):
         Run({"q": [None, 3]})
-    with pytest.raises(karat.InputError, match="item_id is empty"):
+    with pytest.raises(karat.InputError, match="item_id is nan; ids must be text"):
         Run({"q": {float("nan"): 1.0}})
 
 
 def test_a_text_is_not_taken_for_a_list_of_letters():
-    with pytest.raises(karat.UsageError, match="give a list of items"):
+    with pytest.raises(karat.UsageError, match="give a dict or a list of its items"):
         Gold({"q": "abc"})
-    with pytest.raises(karat.UsageError, match="give a list of items"):
+    with pytest.raises(karat.UsageError, match="give a dict or a list of its items"):
         Run({"q": "abc"})
 
 

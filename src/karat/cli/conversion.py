@@ -24,7 +24,7 @@ from karat.formats import (
     write_run,
 )
 from karat.formats.detect import detect_input, format_for_writing
-from karat.formats.files import open_input
+from karat.formats.files import open_input, refuse_no_path
 from karat.formats.registry import FORMATS, KINDS, Format, Kind, format_named
 from karat.tables import Corpus, Gold, Queries, Run
 
@@ -70,6 +70,8 @@ def convert_file(
 ) -> Converted:
     """Write what ``source`` holds to ``target``; nothing is written if anything is wrong."""
     heed_interrupts()
+    refuse_no_path(source)
+    refuse_no_path(target)
     if target != "-" and os.path.realpath(source) == os.path.realpath(target):
         raise UsageError("IN and OUT are the same file; choose another name for OUT")
     chosen = _kind(kind) if kind else _guess(source, target, from_format, to_format)
@@ -77,7 +79,11 @@ def convert_file(
         raise UsageError("OUT is standard output; say its format with --to")
     form = format_for_writing(target, chosen, to_format)
     table = _READ[chosen](source, format=from_format)
-    lost = lost_in(form, chosen, table)
+    try:
+        lost = lost_in(form, chosen, table)
+    except InputError as error:
+        # What a sample cannot be written as, OUT cannot either.
+        raise InputError(error.what, where=target) from None
     _WRITE[chosen](table, target, format=form.name)
     return Converted(_frame(table).height, _UNITS[chosen], form.name, lost)
 
@@ -183,7 +189,7 @@ def _telling(frame: pl.DataFrame) -> list[str]:
 
 
 def _sample(table: Table) -> Table:
-    """A few rows that hold a value of every column."""
+    """A few rows that hold a value of every column, and none where it has gaps."""
     if isinstance(table, Run):
         calls = None if table.calls is None else _some_rows(table.calls)
         return replace(table, hits=_some_rows(table.hits), calls=calls)
@@ -202,4 +208,5 @@ def _some_rows(frame: pl.DataFrame) -> pl.DataFrame:
         else frame[name].fill_null(value=False).arg_max()
         for name in frame.columns
     }
+    rows |= {frame[name].is_null().arg_max() for name in frame.columns}
     return frame[sorted(row for row in rows if row is not None)]

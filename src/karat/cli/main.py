@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -66,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A command ends before garbage in cycles could add up, and looking for it takes a tenth
     # of the time that a small evaluation takes.
     gc.disable()
+    _open_closed_streams()
     _survive_any_encoding()
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
@@ -138,6 +140,13 @@ def _in_our_words(error: Exception) -> str:
     path = context.command_path if context is not None else "karat"
     end = "" if message.endswith("?") else ";"
     return f"{message[:1].lower()}{message[1:]}{end} see {path} --help"
+
+
+def _open_closed_streams() -> None:
+    """A stream that the caller closed (``>&-``) is an empty one, or leads nowhere."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _survive_any_encoding() -> None:

@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from karat.errors import UsageError
+
+if TYPE_CHECKING:
+    from karat.measures.registry import Definition
 
 Name = Annotated[
     str | None, typer.Argument(metavar="[NAME]", help="One measure, by any of its names.")
@@ -21,15 +27,28 @@ Examples:
 
 def measures(name: Name = None, as_json: Json = False) -> None:
     """List the measures, or describe one of them."""
-    from karat.reports.glossary import entry, glossary, named
+    from karat.reports.glossary import entry, glossary
 
-    entries = [entry(named(name))] if name else glossary()
+    entries = [entry(_named(name))] if name else glossary()
     if as_json:
         typer.echo(json.dumps(entries, indent=2, sort_keys=True, ensure_ascii=False))
     elif name:
         _describe(entries[0])
     else:
         _list(entries)
+
+
+def _named(name: str) -> Definition:
+    """The measure of that name, in trec_eval's spelling too (``P_5``)."""
+    from karat.measures.names import parse_measure
+    from karat.reports.glossary import named
+
+    try:
+        return named(name)
+    except UsageError as unknown:
+        with suppress(UsageError):
+            return parse_measure(name).definition
+        raise unknown from None
 
 
 def _list(entries: list[dict[str, Any]]) -> None:

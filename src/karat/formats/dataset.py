@@ -1,7 +1,8 @@
 """Datasets in JSONL: query_id, question, gold_evidence, negatives, as_of and attributes.
 
 Gold evidence is of grade 2 unless an entry is ``{"chunk_id": …, "grade": …}``; entries may
-be spans ``doc_id:start-end``. ``group_id`` is the query's ``group``.
+be spans ``doc_id:start-end``. ``group_id`` is the query's ``group``. Gold that was written
+without its queries has no ``question``; its text is empty.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def _case(record: Record, where: str, texts: bool) -> Case:
     line, rest = record.line, dict(record.value)
     query_id = as_id(rest.pop("query_id", None), "query_id", where, line)
     text = rest.pop("question", None)
-    if texts and not isinstance(text, str):
+    if texts and text is not None and not isinstance(text, str):
         raise InputError('no question; expected "question" with its text', where=where, line=line)
     evidence = as_list(rest.pop("gold_evidence", None), "gold_evidence", where, line)
     gold = [_evidence(entry, where, line) for entry in evidence]

@@ -9,7 +9,7 @@ from typing import Any
 
 from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
 from karat.errors import InputError, UsageError
-from karat.formats.files import Input, decode, layout_suffix, open_input
+from karat.formats.files import Input, decode, layout_suffix, open_input, refuse_no_path
 from karat.formats.registry import FORMATS, Format, Kind, format_named
 
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.I | re.A)
@@ -61,6 +61,7 @@ _BY_SUFFIX: dict[Kind, dict[str, str]] = {
 
 def detect_format(path: str | Path, kind: Kind) -> Format:
     """The format of a file that should hold ``kind``; refuses what it does not know."""
+    refuse_no_path(path)
     if str(path) != "-" and Path(path).is_dir():
         return _carrying("beir", kind, str(path))
     return detect_input(open_input(path), kind)
@@ -74,7 +75,7 @@ def detect_input(file: Input, kind: Kind) -> Format:
     refuse_binary(file, head)
     text = head.decode("utf-8", "replace")
     lines = [line for line in text.split("\n") if line.strip()]
-    if not lines:
+    if not lines or "".join(text.split()) == "[]":
         raise InputError(f"is empty; a file with {_what(kind)} is expected", where=file.name)
     if text.lstrip()[0] in "{[":
         name = _json_format(text.strip(), lines[0].strip(), kind, file.suffix)
@@ -93,6 +94,7 @@ def refuse_binary(file: Input, head: bytes) -> None:
 
 def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Format:
     """The format to write: the one asked for, else the one that the ending stands for."""
+    refuse_no_path(path)
     if format is not None:
         return format_named(format)
     suffix = layout_suffix(Path(path).name)

@@ -72,15 +72,28 @@ def write_gold(gold: Gold, path: str | Path) -> None:
 
 
 def write_run(run: Run, path: str | Path) -> None:
-    """Scores by query and item; of an item twice, the best score stays."""
+    """Scores by query and item; of an item twice, the best score stays.
+
+    A failed call is left out: an empty object would say that it found nothing.
+    """
     called = [] if run.calls is None else run.calls["query_id"].to_list()
-    nested: dict[str, dict[str, float]] = {name: {} for name in called}
+    failed = _failed(run)
+    nested: dict[str, dict[str, float]] = {name: {} for name in called if name not in failed}
     for query_id, item_id, score in (
         scored(run.at("final")).select("query_id", "item_id", "score").iter_rows()
     ):
-        inner = nested.setdefault(query_id, {})
-        inner[item_id] = max(score, inner.get(item_id, score))
+        if query_id not in failed:
+            inner = nested.setdefault(query_id, {})
+            inner[item_id] = max(score, inner.get(item_id, score))
+    if failed and not nested:
+        raise InputError("every call failed, which dict cannot tell; write runlog", where=str(path))
     write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
+
+
+def _failed(run: Run) -> set[str]:
+    if run.calls is None or "error" not in run.calls.columns:
+        return set()
+    return set(run.calls.filter(pl.col("error").is_not_null())["query_id"])
 
 
 def _outer(file: Input) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from karat.columns import Duplicates
 from karat.errors import InputError
 from karat.formats.beir import Folder
 from karat.formats.detect import detect_input, format_for_writing, refuse_binary
-from karat.formats.files import Input, open_input
+from karat.formats.files import Input, open_input, refuse_no_path
 from karat.formats.registry import Format, Kind, format_named
 from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
@@ -109,6 +109,7 @@ def _name(file: Input | Folder, name: str | None) -> str:
 
 
 def _open(path: str | Path, kind: Kind, format: str | None) -> tuple[Input | Folder, Format]:
+    refuse_no_path(path)
     if str(path) != "-" and Path(path).is_dir():
         if format not in (None, "beir"):
             raise InputError(f"is a folder; {format} is read from a file", where=str(path))

@@ -1,8 +1,9 @@
 """Eval sets in JSONL: ``{"query": …, "relevant_chunk_ids": […]}`` a line.
 
 ``question`` is understood for ``query``; ``relevant_doc_ids``, ``chunk_id`` and ``doc_id``
-for ``relevant_chunk_ids``. A query without an ``id`` gets a hash of its text. All other
-keys become attributes. ``grades`` and ``negatives`` hold what a list of ids cannot say.
+for ``relevant_chunk_ids``. A query without an ``id`` gets a hash of its text; one with an
+``id`` may lack its text. All other keys become attributes. ``grades`` and ``negatives`` hold
+what a list of ids cannot say.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _case(record: Record, where: str, texts: bool) -> Case:
     line, rest = record.line, dict(record.value)
     name = _take(rest, _ID)
     text = _take(rest, _TEXT)
-    if not isinstance(text, str) and (texts or name is None):
+    if not isinstance(text, str) and (name is None or (texts and text is not None)):
         raise InputError('no query; expected "query" with its text', where=where, line=line)
     query_id = text_id(str(text)) if name is None else as_id(name, "id", where, line)
     found = _take(rest, _GOLD)

@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import os
+import re
 import secrets
 import sys
 import zlib
@@ -23,7 +24,7 @@ from typing import IO, Literal
 import polars as pl
 
 from karat.columns import Source
-from karat.errors import InputError
+from karat.errors import InputError, UsageError
 
 Packing = Literal["gzip", "zstd"]
 
@@ -34,6 +35,8 @@ _ZSTD_ROWS = 200_000
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
+# How Polars tells what the operating system said.
+_OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _CUT_OFF = "the file ends early: the compressed data is cut off; copy or write it again"
 
 # Endings that say how a file is packed or laid out, not what it is called.
@@ -150,6 +153,7 @@ class Input:
 
 def open_input(path: str | Path) -> Input:
     """Open a file, or standard input for ``-``; refuses what cannot hold anything."""
+    refuse_no_path(path)
     if str(path) == "-":
         data = sys.stdin.buffer.read()
         if not data:
@@ -167,6 +171,15 @@ def open_input(path: str | Path) -> Input:
     if path.stat().st_size == 0:
         raise InputError("is empty; a file with at least one line is expected", where=path.name)
     return Input(source, path=path)
+
+
+def refuse_no_path(path: object) -> None:
+    """Refuse what no file can be called."""
+    if not isinstance(path, (str, os.PathLike)):
+        given = "None" if path is None else type(path).__name__
+        raise UsageError(f"a path is expected, not {given}")
+    if path == "":
+        raise UsageError("an empty file name was given; a path is expected")
 
 
 def unreadable(name: str, error: BaseException) -> InputError:
@@ -233,10 +246,11 @@ def replacing(path: str | Path) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         if target.is_dir():
             raise InputError("is a folder; a file name is expected", where=str(path))
-        yield target
+        with _writing(path):
+            yield target
         return
     temporary = target.with_name(f".{target.name[:180]}.{secrets.token_hex(6)}.part")
-    try:
+    with _writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
@@ -245,10 +259,22 @@ def replacing(path: str | Path) -> Iterator[Path]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-    except OSError as error:
-        reason = error.strerror or str(error).partition("\n")[0]
+
+
+@contextmanager
+def _writing(path: str | Path) -> Iterator[None]:
+    """Tell of what fails under the name that was asked for, not the temporary one."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except (OSError, pl.exceptions.ComputeError) as error:
+        told = str(error).partition("\n")[0]
+        reason = error.strerror if isinstance(error, OSError) else None
+        if number := _OS_ERROR.search(told):
+            reason = os.strerror(int(number[1]))
         raise InputError(
-            f"cannot be written: {reason}; choose another place", where=str(path)
+            f"cannot be written: {reason or told}; choose another place", where=str(path)
         ) from None
 
 
@@ -293,5 +319,8 @@ def _sink(path: str | Path) -> Iterator[Path | io.BytesIO]:
         sys.stdout.buffer.write(buffer.getvalue())
         sys.stdout.buffer.flush()
         return
+    name = os.fsencode(path).decode(errors="replace")
+    if name != os.fspath(path):
+        raise InputError("its name is not UTF-8; choose another name", where=name)
     with replacing(path) as temporary:
         yield temporary

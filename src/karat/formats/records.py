@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -16,6 +17,8 @@ import polars as pl
 from karat.errors import InputError
 from karat.formats.files import Input, decode
 
+# Sums and squares of larger numbers leave what a float can hold.
+_MOST = 1e100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -65,7 +68,11 @@ def parse(text: str, where: str, line: int | None) -> Any:
     except RecursionError:
         raise InputError("JSON nested too deeply; flatten it", where=where, line=line) from None
     except ValueError as error:
-        raise InputError(str(error), where=where, line=line) from None
+        told = str(error)
+        if "set_int_max_str_digits" in told:
+            most = sys.get_int_max_str_digits()
+            told = f"holds a number of more than {most} digits; write it shorter or as text"
+        raise InputError(told, where=where, line=line) from None
     if _SURROGATE.search(text):
         _refuse_half_characters(value, where, line)
     return value
@@ -124,6 +131,15 @@ def as_number(value: Any, what: str, where: str, line: int | None) -> float:
     raise InputError(
         f"{what} is {_shown(value)}; a finite number is expected", where=where, line=line
     )
+
+
+def as_amount(value: Any, what: str, where: str, line: int | None) -> float:
+    """A number that time or money can come to: not below 0, and one that adds up."""
+    number = as_number(value, what, where, line)
+    if 0 <= number <= _MOST:
+        return number
+    expected = "a number from 0" if number < 0 else f"a number up to {_MOST:g}"
+    raise InputError(f"{what} is {_shown(value)}; {expected} is expected", where=where, line=line)
 
 
 def as_list(value: Any, what: str, where: str, line: int | None) -> list[Any]:

@@ -139,7 +139,7 @@ FORMATS: dict[str, Format] = {
             ("gold", "run"),
             (".json",),
             "dicts",
-            "ids, grades and scores",
+            "ids, grades and scores; failed calls are left out",
         ),
         Format(
             "jsonl",

@@ -22,9 +22,9 @@ from karat.formats.hitlists import HitLists, entry_of
 from karat.formats.ranking import with_ranks
 from karat.formats.records import (
     Record,
+    as_amount,
     as_id,
     as_list,
-    as_number,
     as_object,
     frame_of,
     read_records,
@@ -140,8 +140,10 @@ class _Reader:
                 logged = {"total": logged}
             for what, number in as_object(logged or {}, key, where, line).items():
                 if number is not None:
-                    call[f"{prefix}.{what}"] = as_number(number, f"{key}.{what}", where, line)
+                    call[f"{prefix}.{what}"] = as_amount(number, f"{key}.{what}", where, line)
         call.update({name: value[name] for name in _CALL if value.get(name) not in (None, "")})
+        if not call.get("error"):
+            call.pop("error", None)  # false or 0: the call went well
         return call
 
     def _note_meta(self, value: Mapping[str, Any], line: int) -> None:

@@ -191,6 +191,8 @@ def conventions_of(profile: str, settings: Mapping[str, Any] | None = None) -> C
     Traceback (most recent call last):
     karat.errors.UsageError: unknown setting 'tie'; did you mean ties?
     """
+    if not isinstance(profile, str) or not isinstance(settings, Mapping | None):
+        raise UsageError("profile is a name, and settings a dict such as {'ties': 'given'}")
     if profile not in PROFILES:
         raise unknown("profile", profile, PROFILES)
     values = {key: _value(key, value) for key, value in (settings or {}).items()}
@@ -208,29 +210,41 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
 
 def _value(key: str, value: Any) -> Any:
     if key not in SETTABLE:
-        raise unknown("setting", key, SETTABLE)
+        raise unknown("setting", str(key), SETTABLE)
     if key in _CHOICES:
         if value not in _CHOICES[key]:
             known = ", ".join(_CHOICES[key])
             raise UsageError(f"{key} is {value!r}; it can be {known}")
         return value
     if key == "versions":
-        return tuple(value.split("<")) if isinstance(value, str) else tuple(value)
+        return _versions(value)
     return _number(key, value)
+
+
+_BEYOND = 1e12
 
 
 def _number(key: str, value: Any) -> float | int:
     whole = key in {"depth", "k"}
     kind = "a whole number above 0" if whole else "a number above 0"
     try:
-        number = float(value)
-    except (TypeError, ValueError):
+        number = float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
         raise UsageError(f"{key} is {value!r}; it must be {kind}") from None
-    if not 0 < number < float("inf") or (whole and number != int(number)):
+    if not 0 < number < _BEYOND or (whole and number != int(number)):
         raise UsageError(f"{key} is {value!r}; it must be {kind}")
     if key == "cover" and number > 1:
         raise UsageError(f"cover is {value!r}; it is a share, above 0 and at most 1")
     return int(number) if whole else number
+
+
+def _versions(value: Any) -> tuple[str, ...]:
+    parts = value.split("<") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(p, str) and p for p in parts):
+        raise UsageError(f"versions is {value!r}; write them from old to new, as in v1<v2<v3")
+    if len(set(parts)) < len(parts):
+        raise UsageError(f"versions is {value!r}; one of them occurs twice")
+    return tuple(parts)
 
 
 def setting_names() -> list[str]:

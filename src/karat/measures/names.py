@@ -76,6 +76,8 @@ def parse_measure(text: str | Measure, *, rel: float = 1) -> Measure:
     """
     if isinstance(text, Measure):
         return text
+    if not isinstance(text, str):
+        raise UsageError(f"a measure is written as text, such as 'nDCG@10', not {text!r}")
     text = text.strip()
     if path := _PATH.fullmatch(text):
         family = path["family"].lower()
@@ -105,10 +107,12 @@ def parse_measures(
     """
     if isinstance(texts, str | Measure):
         texts = [texts]
+    if not isinstance(texts, Sequence):
+        raise UsageError(f"measures are a list such as ['nDCG@10'], not {texts!r}")
     found: dict[Measure, None] = {}
     for text in texts:
-        if isinstance(text, Measure):
-            found[text] = None
+        if not isinstance(text, str):
+            found[parse_measure(text)] = None
             continue
         for part in _split(text):
             head, brace, cuts = part.partition("@{")
@@ -184,8 +188,8 @@ def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
         raise UsageError(f"{key} is {value!r} in {text!r}; it must be {kind}")
     if number and not abs(value) < float("inf"):
         raise UsageError(f"{key} is {value!r} in {text!r}; it must be finite")
-    if number and key in {"rel", "beta", "max"} and not 0 < value < float("inf"):
-        raise UsageError(f"{key} is {value!r} in {text!r}; it must be above 0")
+    if number and key in {"rel", "beta", "max"} and not 0 < value < 1e100:
+        raise UsageError(f"{key} is {value!r} in {text!r}; it must be above 0, below 1e100")
     return value
 
 
@@ -218,7 +222,7 @@ def _cut(definition: Definition, k: str | None, text: str) -> Cut:
         return _recall_point(k, text)
     if k.casefold() == "k":
         return "k"
-    number = re.fullmatch(r"(\d+)(tok)?", k.casefold())
+    number = re.fullmatch(r"([0-9]{1,12})(tok)?", k.casefold())
     if number is None or int(number[1]) < 1:
         raise UsageError(
             f"cut-off {k!r} in {text!r} is not known; it is a whole number above 0, the letter k,"

@@ -41,6 +41,8 @@ class Prepared:
     numbers: Mapping[str, int]
     corpus: pl.DataFrame | None
     conventions: Conventions
+    not_asked: int = 0
+    source_of_queries: str | None = None
 
     def code_of(self, query_ids: pl.Series) -> Ints:
         """The number of each query, -1 where it is not among those to be scored."""
@@ -111,6 +113,8 @@ def prepare(
         numbers={query_id: number for number, query_id in enumerate(ids)},
         corpus=None if corpus is None else corpus.frame,
         conventions=conventions,
+        not_asked=len(set(gold.query_ids).difference(ids)),
+        source_of_queries=None if queries is None else f"queries of {queries.source.name}",
     )
 
 
@@ -182,7 +186,13 @@ def _flags(queries: Queries | None, n: int) -> Mask:
         return np.zeros(n, dtype=bool)
     column = queries.frame["no_answer"]
     if column.dtype == pl.String:
-        column = column.str.to_lowercase().is_in(["true", "1", "yes"])
+        words = column.str.to_lowercase()
+        strange = words.filter(~words.is_in(["true", "1", "yes", "false", "0", "no", ""]))
+        if len(strange):
+            raise InputError(
+                f"no_answer is {strange[0]!r}; true or false is expected", where=queries.source.name
+            )
+        column = words.is_in(["true", "1", "yes"])
     return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
 
 

@@ -30,6 +30,7 @@ class Counts:
     empty_gold: int = 0
     no_answer: int = 0
     not_in_gold: int = 0
+    not_in_queries: int = 0
     duplicates_dropped: int = 0
     order_conflicts: int = 0
     failed_calls: int = 0

@@ -47,10 +47,15 @@ def evaluate(
     >>> evaluate(run, gold, ["R@5", "P@5", "Hit@5", "RR"]).means()
     {'R@5': 0.5, 'P@5': 0.2, 'Hit@5': 1.0, 'RR': 0.5}
     """
-    if not isinstance(gold, Gold) or not hasattr(run, "blocks"):
+    right = isinstance(gold, Gold) and hasattr(run, "blocks")
+    if (
+        not right
+        or not isinstance(queries, Queries | None)
+        or not isinstance(corpus, Corpus | None)
+    ):
         raise UsageError(
-            "evaluate takes a Run and a Gold, in this order; make them with Run.from_dict,"
-            " read_run, Gold.from_dict, read_gold and the like"
+            "evaluate takes a Run and a Gold, in this order, and Queries and a Corpus by name;"
+            " make them with Run.from_dict, read_run, Gold.from_dict, read_gold and the like"
         )
     conventions = conventions_of(profile, settings)
     named = PROFILES[profile].measures if measures is None else measures
@@ -86,7 +91,7 @@ class _Table:
         self.lacks: dict[Measure, MissingInputError] = {}
         self.served: set[Measure] = set()
         self.status = np.full(n, "missing", dtype=object)
-        self.counts = Counts(queries=n)
+        self.counts = Counts(queries=n, not_in_queries=gold.not_asked)
         self.strangers: list[str] = []
         self.meta: Mapping[str, Any] = {}
         self.order = gold.conventions.order
@@ -324,8 +329,9 @@ def _ceilings(measures: Sequence[Measure], gold: Prepared) -> dict[str, tuple[Va
 def _never_meet(run: Run | Blocks, strangers: Sequence[str], gold: Prepared) -> InputError:
     ours = " and ".join(repr(name) for name in strangers)
     theirs = " and ".join(repr(name) for name in gold.query_ids[:2])
+    whose = "gold" if gold.source_of_queries is None else gold.source_of_queries
     return InputError(
-        f"the run and the gold share no query id: the run has {ours}, the gold has {theirs};"
+        f"the run and the {whose} share no query id: the run has {ours}, the {whose} has {theirs};"
         " check that both belong together",
         where=run.source.name,
     )

@@ -19,6 +19,10 @@ _EVENTS = {
     "empty_gold": ("without relevant gold", "without relevant gold"),
     "no_answer": ("without an answer", "without an answer"),
     "not_in_gold": ("in the run but not asked", "in the run but not asked"),
+    "not_in_queries": (
+        "in the gold but not among the queries",
+        "in the gold but not among the queries",
+    ),
     "duplicates_dropped": ("duplicate hit dropped", "duplicate hits dropped"),
     "order_conflicts": ("rank against its score", "ranks against their scores"),
     "versions_unknown": ("unknown version", "unknown versions"),
