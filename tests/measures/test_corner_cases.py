@@ -63,7 +63,7 @@ def test_weighted_recall_never_exceeds_1_by_rounding():
 def test_an_item_that_the_corpus_lacks_has_no_length():
     gold = Gold.from_dict({"q": {"a": 1}})
     corpus = Corpus.from_dict({"a": "one two three"})
-    with pytest.raises(karat.MissingInputError, match="the corpus lacks 'u'"):
+    with pytest.raises(karat.InputError, match="the corpus lacks 'u'"):
         evaluate(Run.from_dict({"q": ["u", "a"]}), gold, ["P@100tok"], corpus=corpus)
     assert values(Run.from_dict({"q": ["a"]}), gold, ["P@3tok"], corpus=corpus) == {"P@3tok": 1.0}
 

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from karat.errors import MissingInputError
+from karat.errors import InputError, MissingInputError
 from karat.measures.numbers import Values
 
 Ints = NDArray[np.int64]
@@ -213,7 +213,7 @@ class Ranked:
         tokens = self.listing.column("tokens", f"a cut-off of {budget} tokens", what)
         if tokens.null_count():
             item = self.listing.frame["item_id"].filter(tokens.is_null())[0]
-            raise MissingInputError(
+            raise InputError(
                 f"a cut-off of {budget} tokens needs each item's length; the corpus lacks {item!r}"
             )
         each = np.bincount(self.listing.query, minlength=self.n)
