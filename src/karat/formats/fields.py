@@ -38,10 +38,9 @@ class Layout:
     def pattern(self) -> bytes:
         """A first line, which sets how many fields Polars looks for.
 
-        One more than there may be, of a type that takes next to nothing, shows where a
-        line is too long.
+        There is one more than a line may have, which shows where one is too long.
         """
-        return b" ".join([b"0"] * len(self.names)) + b" true\n"
+        return b" ".join([b"0"] * (len(self.names) + 1)) + b"\n"
 
     def schema(self) -> dict[str, type[pl.DataType]]:
         kinds: dict[str, type[pl.DataType]] = dict.fromkeys(self.names, pl.String)
@@ -81,9 +80,12 @@ def _number(frame: pl.DataFrame) -> pl.DataFrame:
 def _ahead(
     chunks: Iterator[bytes], parse: Callable[[bytes], tuple[pl.DataFrame, int]]
 ) -> Iterator[Future[tuple[pl.DataFrame, int]]]:
-    with ThreadPoolExecutor(_AHEAD) as pool:
+    """Parsed chunks, some ahead of the consumer; reading has a thread of its own too."""
+    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(_AHEAD) as pool:
         waiting: deque[Future[tuple[pl.DataFrame, int]]] = deque()
-        for chunk in chunks:
+        coming = reader.submit(next, chunks, None)
+        while (chunk := coming.result()) is not None:
+            coming = reader.submit(next, chunks, None)
             waiting.append(pool.submit(parse, chunk))
             if len(waiting) > _AHEAD:
                 yield waiting.popleft()
@@ -103,7 +105,7 @@ def fast(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
                 has_header=False,
                 quote_char=None,
                 glob=False,
-                schema={**layout.schema(), "more": pl.Boolean},
+                schema={**layout.schema(), "more": pl.String},
             )
             .select(*layout.keep, "more")
             .collect()
