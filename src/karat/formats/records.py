@@ -121,13 +121,10 @@ def as_id(value: Any, what: str, where: str, line: int | None) -> str:
 
 def as_number(value: Any, what: str, where: str, line: int | None) -> float:
     """A number that is finite."""
-    try:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
-            number = float(value)
-            if number - number == 0.0:
-                return number
-    except OverflowError:
-        pass
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # A whole number may be larger than any float.
+    if number and abs(value) <= sys.float_info.max:
+        return float(value)
     raise InputError(
         f"{what} is {_shown(value)}; a finite number is expected", where=where, line=line
     )
