@@ -1,7 +1,15 @@
-"""Set before anything imports Polars: one thread a test process, since xdist brings the others."""
+"""For all tests: one Polars thread a process, since xdist brings the others, and in CI no luck."""
 
 from __future__ import annotations
 
 import os
 
+from hypothesis import settings
+
+# Before anything imports Polars.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
+
+# At home every run tries new examples; CI repeats the same ones, so that only a change fails it.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
