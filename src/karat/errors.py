@@ -5,8 +5,7 @@
     KaratError                  everything that karat raises on purpose
     ├── UsageError              a name, option or combination that does not exist
     ├── InputError              a file or table that cannot be used; carries file and line
-    ├── MissingInputError       a measure needs texts, versions or entities that were not given
-    └── MissingExtraError       an optional dependency is not installed
+    └── MissingInputError       a measure needs texts, versions or entities that were not given
 
 The command line turns each of them into one line and exit code 2.
 """
@@ -52,18 +51,6 @@ def _rebuild_input_error(
 
 class MissingInputError(KaratError):
     """A measure needs an input that was not given."""
-
-
-class MissingExtraError(KaratError):
-    """An optional dependency is not installed."""
-
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"{package} is not installed; run: pip install 'karat[{extra}]'")
-        self.package = package
-        self.extra = extra
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.package, self.extra)
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, inside: str | None = None) -> UsageError:

@@ -61,7 +61,6 @@ def list_hits(
             query[keep],
             rank[keep],
             frame,
-            wanted.depth,
             corpus_size=None if gold.corpus is None else gold.corpus.height,
         )
     if run.calls is not None:

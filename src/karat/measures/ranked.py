@@ -159,7 +159,6 @@ class Listing:
     query: Ints
     rank: Ints
     frame: pl.DataFrame
-    depth: int
     corpus_size: int | None = None
 
     def column(self, name: str, measure: str, remedy: str) -> pl.Series:
@@ -272,7 +271,7 @@ def nobody() -> Ranked:
         pl.Int64: ("tokens", "corpus_row", "corpus_size"),
     }
     schema = {name: kind for kind, names in columns.items() for name in names}
-    listing = Listing(none, none, pl.DataFrame(schema=schema), 0)
+    listing = Listing(none, none, pl.DataFrame(schema=schema))
     return Ranked(target, entries, entries, none, listing)
 
 

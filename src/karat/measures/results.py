@@ -17,8 +17,6 @@ from karat.measures.conventions import Conventions
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING, Evidence, Values
 
-Status = Literal["scored", "missing", "failed", "empty_gold", "no_answer"]
-
 
 @dataclass(frozen=True, slots=True)
 class Counts:

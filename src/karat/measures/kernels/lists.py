@@ -172,7 +172,6 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
 @measure(
     "Coverage",
     cutoff="must",
-    needs=(),
     number=share_of_keys,
     evidence=_covered,
 )
