@@ -1,0 +1,1 @@
+"""Statistics on columns: arrays in, frozen results out; knows nothing of retrieval."""

@@ -1,0 +1,218 @@
+"""Tests of paired differences: randomisation, all pairs of many systems, t, Wilcoxon, sign.
+
+Random sums are exact, so the same seed gives the same bits on any number of threads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from karat.stats.exact import Places, Values, on_grid, rows_of, sums_by
+from karat.stats.power import standard_error
+from karat.stats.student import t_p
+
+# Up to this many differences, all ways to swap them are counted: a million at most.
+_EXACT_UP_TO = 20
+
+# Cells of a table of signs that are held at one time, 8 MB a table.
+_CELLS = 1_000_000
+
+
+def randomisation(
+    deltas: Values, *, resamples: int = 10_000, seed: int = 0, groups: Places | None = None
+) -> Values:
+    """The two-sided p of each column's mean: how often swapping the two systems at random,
+    query by query, makes a difference as large. With ``groups`` whole groups are swapped.
+
+    Exact (hits / 2^m) for a column with at most 20 differences that are not 0, otherwise
+    (1 + hits) / (1 + resamples). Never 0; 1 where all differences are 0.
+    """
+    units, _ = on_grid(_flipped_together(deltas, groups))
+    n = units.shape[1]
+    # Sums that are equal on paper differ in floats, and on the grid by up to 1 for each term.
+    least = np.abs(units.sum(axis=1)) - 1e-9 * np.abs(units).sum(axis=1) - n
+    few = np.count_nonzero(units, axis=1) <= _EXACT_UP_TO
+    p = np.ones(len(units))
+    for j in np.flatnonzero(few & (least > 0)):
+        p[j] = _share_of_all_signs(units[j][units[j] != 0], float(least[j]))
+    many = np.flatnonzero(~few)
+    if len(many):
+        hits = np.zeros(len(many))
+        for signs in _signs(n, resamples, seed):
+            hits += (np.abs(signs @ units[many].T) >= least[many]).sum(axis=0)
+        p[many] = (1 + hits) / (1 + resamples)
+    return p
+
+
+def _flipped_together(columns: Values, groups: Places | None) -> Values:
+    """One row a column; an entry is what changes sign as a whole, a row of the data or a group."""
+    rows = rows_of(columns)
+    return rows if groups is None else sums_by(np.unique(groups, return_inverse=True)[1], rows)
+
+
+def _share_of_all_signs(values: Values, least: float) -> float:
+    """Under how many of all signs the sum is at least this far from 0.
+
+    The sums of two halves are matched, so that a million signs take a thousand steps.
+    """
+    left, right = (_sums_under_all_signs(half) for half in np.array_split(values, 2))
+    right.sort()
+    above = len(right) * len(left) - np.searchsorted(right, least - left).sum()
+    # All sums have their mirror image on the other side of 0.
+    return float(2 * above / (len(right) * len(left)))
+
+
+def _sums_under_all_signs(values: Values) -> Values:
+    sums = np.zeros(1)
+    for value in values:
+        sums = np.concatenate([sums + value, sums - value])
+    return sums
+
+
+def _signs(n: int, resamples: int, seed: int) -> Iterator[Values]:
+    """Random signs, n a row, as many rows as resamples; the same for the same n and seed."""
+    rng = np.random.default_rng([seed, n])
+    at_once = max(1, _CELLS // max(n, 1))
+    width = math.ceil(n / 8)
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        raw = np.frombuffer(rng.bytes(size * width), np.uint8).reshape(size, width)
+        yield 1 - 2 * np.unpackbits(raw, axis=1, count=n).astype(np.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class AllPairs:
+    """Every pair of systems: their places, and p and adjusted p of shape (pairs, measures)."""
+
+    first: Places
+    second: Places
+    p: Values
+    p_adjusted: Values
+
+
+def all_pairs(
+    columns: Values, *, resamples: int = 10_000, seed: int = 0, groups: Places | None = None
+) -> AllPairs:
+    """Tests of all pairs of systems, from values of shape (queries, systems, measures).
+
+    Each query's values change sign at random for all systems at once. A pair's statistic is
+    its mean difference over its own root mean square, which no sign changes, so that noisy
+    pairs do not drown the others. The adjusted p is the step-down max-T of Westfall and
+    Young: how often the largest statistic, among the pairs that are no more significant than
+    this one, is as large. The pairs of one measure are one family.
+    """
+    n, systems, measures = columns.shape
+    first, second = np.triu_indices(systems, k=1)
+    sums = _flipped_together(columns.reshape(n, systems * measures), groups)
+    # One grid for all systems of a measure, so that differences stay on it.
+    by_measure = sums.reshape(systems, measures, -1).swapaxes(0, 1).reshape(measures, -1)
+    units = on_grid(by_measure, terms=2 * sums.shape[1])[0].reshape(measures, systems, -1)
+    p, adjusted = np.ones((2, len(first), measures))
+    families = [_Family.of(table[first] - table[second]) for table in units]
+    for signs in _signs(units.shape[2], resamples, seed):
+        for table, family in zip(units, families, strict=True):
+            flipped = signs @ table.T
+            family.count(flipped[:, first] - flipped[:, second])
+    for j, family in enumerate(families):
+        p[:, j], adjusted[:, j] = family.ps(resamples)
+    return AllPairs(first, second, p, adjusted)
+
+
+@dataclass(frozen=True, eq=False)
+class _Family:
+    """The pairs of one measure, from the least to the most significant, and their hits."""
+
+    order: Places
+    scale: Values
+    least: Values
+    hits: Values
+    hits_of_largest: Values
+
+    @classmethod
+    def of(cls, differences: Values) -> _Family:
+        """From one row a pair."""
+        scale = np.sqrt((differences**2).sum(axis=1))
+        scale[scale == 0] = 1.0
+        observed = np.abs(differences.sum(axis=1)) / scale
+        order = np.argsort(observed, kind="stable")
+        # What is equal on paper may differ in its last bits.
+        least = observed[order] * (1 - 1e-9) - 1e-9
+        return cls(order, scale[order], least, np.zeros(len(order)), np.zeros(len(order)))
+
+    def count(self, sums: Values) -> None:
+        """Add the hits of some resamples, one row each."""
+        statistics = np.abs(sums[:, self.order]) / self.scale
+        self.hits[:] += (statistics >= self.least).sum(axis=0)
+        np.maximum.accumulate(statistics, axis=1, out=statistics)
+        self.hits_of_largest[:] += (statistics >= self.least).sum(axis=0)
+
+    def ps(self, resamples: int) -> tuple[Values, Values]:
+        """P and adjusted p, each pair in its own place."""
+        p, adjusted = np.empty((2, len(self.order)))
+        p[self.order] = (1 + self.hits) / (1 + resamples)
+        # No pair may seem safer than one that is more significant.
+        downwards = np.maximum.accumulate(self.hits_of_largest[::-1])[::-1]
+        adjusted[self.order] = (1 + downwards) / (1 + resamples)
+        return p, adjusted
+
+
+def randomised_tukey(columns: Values, *, resamples: int = 10_000, seed: int = 0) -> Values:
+    """The adjusted p of all pairs of systems, from values of shape (queries, systems).
+
+    The labels of the systems are permuted within each query, and a pair's difference is held
+    against the range of all means (Carterette 2012). It needs no symmetry, but assumes under
+    its hypothesis that all systems are alike; pairs are ordered as in ``all_pairs``.
+    """
+    n, systems = columns.shape
+    units = on_grid(np.ascontiguousarray(columns.reshape(1, -1)))[0].reshape(n, systems)
+    first, second = np.triu_indices(systems, k=1)
+    totals = units.sum(axis=0)
+    least = np.abs(totals[first] - totals[second]) - 2 * n
+    rng = np.random.default_rng([seed, n, systems])
+    at_once = max(1, _CELLS // max(units.size, 1))
+    hits = np.zeros(len(first))
+    for start in range(0, resamples, at_once):
+        size = min(at_once, resamples - start)
+        permuted = rng.permuted(np.broadcast_to(units, (size, n, systems)), axis=2)
+        hits += (np.ptp(permuted.sum(axis=1), axis=1)[:, None] >= least).sum(axis=0)
+    return (1 + hits) / (1 + resamples)
+
+
+def t_test(delta: Values) -> float | None:
+    """The p of the paired t test; None where the differences have no spread to measure by."""
+    if len(delta) < 2:
+        return None
+    if delta.min() == delta.max():
+        return 1.0 if delta[0] == 0 else None
+    return t_p(float(delta.mean()), *standard_error(delta))
+
+
+def wilcoxon(delta: Values) -> float | None:
+    """The p of Wilcoxon's signed-rank test with Pratt's treatment of zeros; None without rows."""
+    from scipy import stats
+
+    if not len(delta):
+        return None
+    settled = _settled(delta)
+    return float(stats.wilcoxon(settled, zero_method="pratt").pvalue) if settled.any() else 1.0
+
+
+def sign_test(delta: Values) -> float | None:
+    """The p of the sign test, which leaves zeros out; None without rows."""
+    from scipy import stats
+
+    if not len(delta):
+        return None
+    settled = _settled(delta)
+    gains, losses = int((settled > 0).sum()), int((settled < 0).sum())
+    return float(stats.binomtest(gains, gains + losses).pvalue) if gains + losses else 1.0
+
+
+def _settled(delta: Values) -> Values:
+    """Without the last bits, so that differences which are equal on paper are equal."""
+    largest = float(np.abs(delta).max())
+    return np.round(delta / largest, 12) if largest > 0 else delta
