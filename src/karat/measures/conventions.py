@@ -24,7 +24,8 @@ class Conventions:
 
     ``order=None`` takes each run by what ranks it at its source: TREC files, dicts and
     tables by score, run logs by rank. ``k`` is what the letter k in ``R@k`` means where
-    a query does not bring its own.
+    a query does not bring its own. ``unit=None`` resamples conversations where the queries
+    say which they belong to (column ``group``), else queries.
     """
 
     profile: str = "karat"
@@ -37,6 +38,12 @@ class Conventions:
     depth: int | None = None
     cover: float = 0.5
     k: int = 10
+    interval: Literal["bca", "percentile", "none"] = "bca"
+    unit: Literal["query", "group"] | None = None
+    ci: float = 0.95
+    boot: int = 2000
+    permutations: int = 10_000
+    seed: int = 0
     versions: tuple[str, ...] = ()
     # The rest belongs to a profile and cannot be set by itself.
     score_type: Literal["float64", "float32"] = "float64"
@@ -61,6 +68,12 @@ _SHOWN = (
     "depth",
     "cover",
     "k",
+    "interval",
+    "unit",
+    "ci",
+    "boot",
+    "permutations",
+    "seed",
 )
 SETTABLE = (*_SHOWN[1:], "versions")
 
@@ -205,6 +218,16 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "missing": ("zero", "skip"),
     "empty_gold": ("apart", "zero"),
     "level": ("item", "doc", "span"),
+    "interval": ("bca", "percentile", "none"),
+    "unit": ("query", "group"),
+}
+# Below these a resampling says nothing; above them a hand has slipped.
+_WHOLE = {
+    "depth": (1, 10**12),
+    "k": (1, 10**12),
+    "boot": (100, 1_000_000),
+    "permutations": (100, 10_000_000),
+    "seed": (0, 2**63 - 1),
 }
 
 
@@ -225,17 +248,33 @@ _BEYOND = 1e12
 
 
 def _number(key: str, value: Any) -> float | int:
-    whole = key in {"depth", "k"}
-    kind = "a whole number above 0" if whole else "a number above 0"
-    try:
-        number = float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        raise UsageError(f"{key} is {value!r}; it must be {kind}") from None
-    if not 0 < number < _BEYOND or (whole and number != int(number)):
-        raise UsageError(f"{key} is {value!r}; it must be {kind}")
+    if key in _WHOLE:
+        return _whole(key, value)
+    number = _float(value)
+    if not 0 < number < _BEYOND:
+        raise UsageError(f"{key} is {value!r}; it must be a number above 0")
     if key == "cover" and number > 1:
         raise UsageError(f"cover is {value!r}; it is a share, above 0 and at most 1")
-    return int(number) if whole else number
+    if key == "ci" and not 0.5 <= number < 1:
+        raise UsageError(f"ci is {value!r}; it is a share from 0.5 to below 1, such as 0.95")
+    return number
+
+
+def _whole(key: str, value: Any) -> int:
+    low, high = _WHOLE[key]
+    number = _float(value)
+    if not low <= number <= high or number != int(number):
+        kind = f"a whole number from {low:,}" if low != 1 else "a whole number above 0"
+        raise UsageError(f"{key} is {value!r}; it must be {kind}")
+    return int(str(value)) if str(value).isdecimal() else int(number)
+
+
+def _float(value: Any) -> float:
+    """A number, or NaN where the value is none."""
+    try:
+        return float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return float("nan")
 
 
 def _versions(value: Any) -> tuple[str, ...]:

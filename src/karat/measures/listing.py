@@ -43,6 +43,10 @@ class Wanted:
             needs |= wants
         return cls(frozenset(needs), depth)
 
+    def with_lists(self, depth: int) -> Wanted:
+        """The same, and the top items of each query."""
+        return Wanted(self.needs | {"list"}, max(depth, self.depth)) if depth else self
+
 
 def list_hits(
     lists: Lists, rows: Ints, run: Run, gold: Prepared, hits: Entries, wanted: Wanted

@@ -34,6 +34,9 @@ class Evidence:
         return Evidence(self.query[keep], self.key[keep], self.value[keep], self.total)
 
 
+# What a value of 0 counts as in a geometric mean, as in trec_eval.
+SMALLEST = 1e-5
+
 NOTHING = Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 
@@ -66,7 +69,7 @@ def geometric_mean(values: Values, evidence: Evidence = NOTHING) -> float | None
     known = values[~np.isnan(values)]
     if not len(known):
         return None
-    return math.exp(math.fsum(math.log(max(v, 1e-5)) for v in known.tolist()) / len(known))
+    return math.exp(math.fsum(math.log(max(v, SMALLEST)) for v in known.tolist()) / len(known))
 
 
 def share_of_keys(values: Values, evidence: Evidence) -> float | None:

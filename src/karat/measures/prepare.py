@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import polars as pl
 
 from karat.columns import doc_of
-from karat.errors import InputError
+from karat.errors import InputError, UsageError
 from karat.measures.conventions import Conventions
 from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask, Target
@@ -41,8 +43,20 @@ class Prepared:
     numbers: Mapping[str, int]
     corpus: pl.DataFrame | None
     conventions: Conventions
+    group: Ints | None = None
     not_asked: int = 0
     source_of_queries: str | None = None
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A digest of the queries and their judgments: equal ones make scores comparable."""
+        digest = hashlib.sha256()
+        for texts in (self.query_ids, self.rows["item_id"].to_list()):
+            digest.update("\n".join(texts).encode("utf-8", "surrogatepass"))
+            digest.update(b"\0")
+        for column in (self.grade, self.first):
+            digest.update(np.ascontiguousarray(column).tobytes())
+        return digest.hexdigest()
 
     def code_of(self, query_ids: pl.Series) -> Ints:
         """The number of each query, -1 where it is not among those to be scored."""
@@ -113,6 +127,7 @@ def prepare(
         numbers={query_id: number for number, query_id in enumerate(ids)},
         corpus=None if corpus is None else corpus.frame,
         conventions=conventions,
+        group=_groups(queries, conventions),
         not_asked=len(set(gold.query_ids).difference(ids)),
         source_of_queries=None if queries is None else f"queries of {queries.source.name}",
     )
@@ -194,6 +209,20 @@ def _flags(queries: Queries | None, n: int) -> Mask:
             )
         column = words.is_in(["true", "1", "yes"])
     return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
+
+
+def _groups(queries: Queries | None, conventions: Conventions) -> Ints | None:
+    """The conversation of each query, numbered; a query without one stands for itself."""
+    given = None if queries is None else queries.frame.get_column("group", default=None)
+    if given is None or given.null_count() == len(given) or conventions.unit == "query":
+        if conventions.unit == "group":
+            raise UsageError(
+                "unit=group needs queries with a column group: the conversation of each"
+            )
+        return None
+    names: dict[object, int] = {}
+    own = [(at,) if value is None else value for at, value in enumerate(given.to_list())]
+    return np.array([names.setdefault(str(one), len(names)) for one in own], dtype=np.int64)
 
 
 def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:

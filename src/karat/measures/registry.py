@@ -20,7 +20,8 @@ class Definition:
 
     ``cutoff`` says whether ``@k`` must, may or must not follow the name, or is a point of
     recall. ``ceiling`` is ``ideal`` where the ideal list's value is the best possible, ``k``, a
-    number where that is known, else None. ``number`` makes one number of the queries' values,
+    number where that is known, else None. ``bounded`` says that values lie between 0 and 1,
+    which intervals near an end need to know. ``number`` makes one number of the queries' values,
     a mean unless told otherwise; ``evidence`` gathers what it needs besides them, and
     ``settle`` makes values final once all evidence is there. ``needs`` names what the
     function reads besides the judged hits.
@@ -38,6 +39,7 @@ class Definition:
     settle: Callable[..., Values] | None
     parameters: Mapping[str, Any]
     aliases: tuple[str, ...]
+    bounded: bool
 
     @property
     def about(self) -> str:
@@ -66,6 +68,7 @@ def measure(
     evidence: Callable[..., Evidence] | None = None,
     settle: Callable[..., Values] | None = None,
     aliases: tuple[str, ...] = (),
+    bounded: bool = True,
 ) -> Callable[[Callable[..., Values]], Callable[..., Values]]:
     """Register a function of ``(ranked, k, *, parameters)`` as a measure.
 
@@ -93,6 +96,7 @@ def measure(
             settle=settle,
             parameters=MappingProxyType(parameters),
             aliases=aliases,
+            bounded=bounded,
         )
         return function
 

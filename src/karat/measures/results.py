@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -14,8 +13,10 @@ from numpy.typing import NDArray
 from karat.columns import Source
 from karat.measures import numbers
 from karat.measures.conventions import Conventions
+from karat.measures.intervals import Column, Interval, intervals_of
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING, Evidence, Values
+from karat.measures.overall import Number, number_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,8 @@ class Summary:
     """One measure over all queries.
 
     ``mean`` is what the measure reports for the set: a mean, a percentile for latencies,
-    one number for set-level measures; None where nothing could be measured. ``ties`` is
+    one number for set-level measures; None where nothing could be measured. ``ci`` is its
+    interval over queries, None where there are fewer than two. ``ties`` is
     the range of the mean over all orders of tied hits, where that changes it. ``lacks``
     says what a profile's measure would have needed and did not get.
     """
@@ -52,6 +54,7 @@ class Summary:
     mean: float | None
     n: int
     better: Literal["higher", "lower", "none"]
+    ci: tuple[float, float] | None = None
     ceiling: float | None = None
     quantiles: tuple[float, ...] | None = None
     ties: tuple[float, float] | None = None
@@ -63,6 +66,9 @@ class Scores:
     """The values of one system: ``table`` has one row a query and one column a measure.
 
     A null was not scored: ``status`` says why (in the table's order), and ``counts`` how often.
+    ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
+    of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
+    ``rank``, ``item_id``), where they were asked for.
     """
 
     system: str
@@ -77,10 +83,18 @@ class Scores:
     tied: Mapping[str, tuple[Values, Values]] = field(default_factory=dict, repr=False)
     evidence: Mapping[str, Evidence] = field(default_factory=dict, repr=False)
     lacks: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: str = ""
+    groups: NDArray[np.int64] | None = field(default=None, repr=False)
+    lists: pl.DataFrame | None = field(default=None, repr=False)
 
     def means(self) -> dict[str, float | None]:
         """Each measure's value over the set."""
-        return {name: summary.mean for name, summary in self.summaries.items()}
+        everyone = np.ones(self.table.height, dtype=bool)
+        return {str(measure): self.number(measure, everyone) for measure in self.measures}
+
+    def values(self, measure: str) -> Values:
+        """One measure's value for each query, NaN where it was not scored."""
+        return self.table[measure].to_numpy()
 
     @property
     def summaries(self) -> dict[str, Summary]:
@@ -89,19 +103,52 @@ class Scores:
 
     def summarise(self, mask: NDArray[np.bool_]) -> dict[str, Summary]:
         """Each measure over the marked queries (in the table's order)."""
-        return {str(measure): self._summary(measure, mask) for measure in self.measures}
+        intervals = intervals_of(self._columns(mask), self.conventions, self.groups)
+        return {
+            str(measure): self._summary(measure, mask, intervals[str(measure)])
+            for measure in self.measures
+        }
 
-    def _summary(self, measure: Measure, mask: NDArray[np.bool_]) -> Summary:
-        name, number = str(measure), number_of(measure)
-        values = self.table[name].to_numpy()
+    def _columns(self, mask: NDArray[np.bool_]) -> list[Column]:
+        """The measures' values over the marked queries, for their intervals."""
+        columns = []
+        for measure in self.measures:
+            name = str(measure)
+            rows = mask & ~np.isnan(self.values(name))
+            evidence = self.evidence.get(name, NOTHING).of(rows)
+            columns.append(
+                Column(name, measure, self.values(name), rows, self._top(measure, rows), evidence)
+            )
+        return columns
+
+    def _top(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
+        """The highest value that any of these queries could have."""
+        if not measure.definition.bounded:
+            return None
+        if str(measure) not in self.ceilings or not rows.any():
+            return 1.0
+        return float(np.nanmax(self.ceilings[str(measure)][0][rows], initial=0.0)) or 1.0
+
+    def number(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
+        """One measure's number over the marked queries."""
+        name = str(measure)
+        rows = rows & ~np.isnan(self.values(name))
+        return number_of(measure)(
+            self.values(name)[rows], self.evidence.get(name, NOTHING).of(rows)
+        )
+
+    def _summary(self, measure: Measure, mask: NDArray[np.bool_], ci: Interval) -> Summary:
+        name = str(measure)
+        values = self.values(name)
         taking_part = mask & ~np.isnan(values)
         return Summary(
-            mean=number(values[taking_part], self.evidence.get(name, NOTHING).of(taking_part)),
+            mean=self.number(measure, mask),
             n=int(taking_part.sum()),
             better=measure.definition.better,
+            ci=ci,
             ceiling=self._ceiling(measure, taking_part),
             quantiles=numbers.quantiles(values[taking_part]),
-            ties=self._tie_range(name, taking_part, number),
+            ties=self._tie_range(name, taking_part, number_of(measure)),
             lacks=self.lacks.get(name),
         )
 
@@ -129,22 +176,3 @@ class Scores:
         if low is None or high is None or low == high:
             return None
         return (low, high) if low < high else (high, low)
-
-
-Number = Callable[[Values, Evidence], float | None]
-
-_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-
-
-def number_of(measure: Measure) -> Number:
-    """What makes one number of the queries' values: a mean, a sum, a percentile."""
-    ending = str(measure.arguments.get("path", "")).rpartition(".")[2]
-    if measure.name == "latency" and ending in _PERCENTILES:
-        return partial(_percentile, _PERCENTILES[ending])
-    if measure.name == "cost" and ending == "sum":
-        return numbers.total
-    return measure.definition.number
-
-
-def _percentile(share: float, values: Values, evidence: Evidence) -> float | None:
-    return numbers.percentile(values, share)

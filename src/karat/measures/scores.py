@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from karat.measures.names import Measure, parse_measures
 from karat.measures.numbers import NOTHING, Evidence, Values, gather
 from karat.measures.prepare import Prepared, prepare
 from karat.measures.rank import Block, rank
-from karat.measures.ranked import Entries, Ints, Mask, Ranked, ideal_of, is_budget
+from karat.measures.ranked import Entries, Ints, Listing, Mask, Ranked, ideal_of, is_budget
 from karat.measures.registry import MEASURES
 from karat.measures.results import Counts, Scores, Summary
 from karat.measures.ties import tie_orders
@@ -61,19 +61,28 @@ def evaluate(
     named = PROFILES[profile].measures if measures is None else measures
     chosen = parse_measures(named, rel=conventions.rel)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
-    return score(run, prepared, chosen, lenient=measures is None)
+    return score(run, prepared, chosen, lenient=chosen if measures is None else ())
 
 
 def score(
-    run: Run | Blocks, gold: Prepared, measures: Sequence[Measure], *, lenient: bool = False
+    run: Run | Blocks,
+    gold: Prepared,
+    measures: Sequence[Measure],
+    *,
+    lenient: Collection[Measure] = (),
+    keep: int = 0,
 ) -> Scores:
-    """Score a run against prepared gold; ``lenient`` leaves out measures whose input is missing."""
+    """Score a run against prepared gold.
+
+    A measure in ``lenient`` whose input is missing has no value, where another is an error.
+    ``keep`` keeps so many of the top items of each query, for comparing lists.
+    """
     try:
-        table = _Table(gold, measures, lenient=lenient)
+        table = _Table(gold, measures, lenient, keep)
         for block in run.blocks():
             table.add(block)
     except InterleavedError:
-        table = _Table(gold, measures, lenient=lenient)
+        table = _Table(gold, measures, lenient, keep)
         table.add(run.read())
     return table.finished(run)
 
@@ -81,10 +90,13 @@ def score(
 class _Table:
     """The table while it fills up, block by block."""
 
-    def __init__(self, gold: Prepared, measures: Sequence[Measure], *, lenient: bool) -> None:
+    def __init__(
+        self, gold: Prepared, measures: Sequence[Measure], lenient: Collection[Measure], keep: int
+    ) -> None:
         n = len(gold.query_ids)
-        self.gold, self.measures, self.lenient = gold, tuple(measures), lenient
-        self.wanted = Wanted.by(measures)
+        self.gold, self.measures, self.lenient = gold, tuple(measures), frozenset(lenient)
+        self.keep, self.lists = keep, list[pl.DataFrame]()
+        self.wanted = Wanted.by(measures).with_lists(keep)
         self.columns = {measure: np.full(n, np.nan) for measure in measures}
         self.ends: dict[Measure, tuple[Values, Values]] = {}
         self.evidence: dict[Measure, list[Evidence]] = {}
@@ -113,6 +125,8 @@ class _Table:
         orders = tie_orders(block)
         for measure in self.measures:
             self._fill(measure, block, orders)
+        if self.keep and block.ranked.listing is not None:
+            self.lists.append(_top(block.ranked.listing, block.codes, self.keep))
 
     def _fill(self, measure: Measure, block: Block, orders: tuple[Ranked, Ranked] | None) -> None:
         try:
@@ -147,8 +161,9 @@ class _Table:
         evidence = {measure: gather(parts) for measure, parts in self.evidence.items()}
         for measure, part in evidence.items():
             self._settle(measure, part)
-        if self.lacks and not self.lenient:
-            raise next(iter(self.lacks.values()))
+        for measure, error in self.lacks.items():
+            if measure not in self.lenient:
+                raise error
         status = self._statuses()
         return Scores(
             system=run.name,
@@ -157,12 +172,19 @@ class _Table:
             table=self._frame(),
             status=status,
             counts=self._counted(status, evidence),
-            conventions=replace(self.gold.conventions, order=self.order),
+            conventions=replace(
+                self.gold.conventions,
+                order=self.order,
+                unit="query" if self.gold.group is None else "group",
+            ),
             meta=self.meta,
             ceilings=_ceilings(self.measures, self.gold),
             tied={str(measure): self._tie_ends(measure) for measure in self.ends},
             evidence={str(measure): part for measure, part in evidence.items()},
             lacks={str(measure): str(error) for measure, error in self.lacks.items()},
+            fingerprint=self.gold.fingerprint,
+            groups=self.gold.group,
+            lists=pl.concat(self.lists) if self.lists else None,
         )
 
     def _settle(self, measure: Measure, evidence: Evidence) -> None:
@@ -222,6 +244,14 @@ class _Table:
 
 
 _NONE = np.empty(0, dtype=np.int64)
+
+
+def _top(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:
+    """The first items of each query: its row in the table, rank and item."""
+    frame = pl.DataFrame(
+        {"row": codes[listing.query], "rank": listing.rank, "item_id": listing.frame["item_id"]}
+    )
+    return frame.filter(pl.col("rank") <= depth)
 
 
 def _arguments(measure: Measure, gold: Prepared) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from karat.measures.ranked import Cut, Ranked
 from karat.measures.registry import measure
 
 
-@measure("latency", better="lower", cutoff="path", gold="none", ceiling=None)
+@measure("latency", better="lower", cutoff="path", gold="none", ceiling=None, bounded=False)
 def latency(r: Ranked, k: Cut, *, path: str = "total.p50") -> Values:
     """Milliseconds by stage: ``latency.retrieve.p50``, ``.p90``, ``.p95``, ``.p99``, ``.mean``.
 
@@ -19,7 +19,7 @@ def latency(r: Ranked, k: Cut, *, path: str = "total.p50") -> Values:
     return _logged(r, "latency", path.rpartition(".")[0])
 
 
-@measure("cost", better="lower", cutoff="path", gold="none", ceiling=None)
+@measure("cost", better="lower", cutoff="path", gold="none", ceiling=None, bounded=False)
 def cost(r: Ranked, k: Cut, *, path: str = "tokens") -> Values:
     """What the run logs as spent: ``cost.tokens`` (mean of a query), ``cost.tokens.sum``."""
     return _logged(r, "cost", path.removesuffix(".sum").removesuffix(".mean"))

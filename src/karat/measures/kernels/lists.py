@@ -19,7 +19,9 @@ from karat.measures.registry import measure
 Of = Literal["relevant", "all"]
 
 
-@measure("DistinctDocs", cutoff="must", needs=("list", "docs"), gold="any", ceiling="k")
+@measure(
+    "DistinctDocs", cutoff="must", needs=("list", "docs"), gold="any", ceiling="k", bounded=False
+)
 def distinct_docs(r: Ranked, k: Cut) -> Values:
     """How many different documents are in the top k."""
     listing, mask = r.listed(k)
@@ -135,7 +137,9 @@ def _moment(text: str) -> datetime | None:
         return None
 
 
-@measure("Sim", cutoff="must", better="none", needs=("list",), gold="any", ceiling=None)
+@measure(
+    "Sim", cutoff="must", better="none", needs=("list",), gold="any", ceiling=None, bounded=False
+)
 def similarity(r: Ranked, k: Cut, *, of: Of = "relevant", rel: float = 1) -> Values:
     """The mean similarity of the relevant items in the top k, or of ``all`` of them."""
     if of not in ("relevant", "all"):

@@ -132,7 +132,7 @@ def best_first(entries: Entries, gain: Gain) -> tuple[Entries, Values]:
     return Entries(entries.n, entries.query, entries.rank, entries.grade[order]), worth[order]
 
 
-@measure("DCG", gold="graded")
+@measure("DCG", gold="graded", bounded=False)
 def dcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """The sum of gain / log2(rank + 1) over the top k."""
     if r.is_ideal:
@@ -155,7 +155,7 @@ def ndcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     return ratio(dcg(r, k, gain=gain), _ideal_dcg(r, k, gain))
 
 
-@measure("CG", gold="graded")
+@measure("CG", gold="graded", bounded=False)
 def cumulated_gain(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """The sum of the gains in the top k."""
     if r.is_ideal:

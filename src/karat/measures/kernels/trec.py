@@ -98,19 +98,19 @@ def set_f(r: Ranked, k: Cut, *, beta: float = 1, rel: float = 1) -> Values:
     return ratio((1 + beta * beta) * p * q, beta * beta * p + q)
 
 
-@measure("NumRet", better="none", gold="any", ceiling=None, aliases=("num_ret",))
+@measure("NumRet", better="none", gold="any", ceiling=None, aliases=("num_ret",), bounded=False)
 def number_retrieved(r: Ranked, k: Cut) -> Values:
     """How many items were returned."""
     return np.minimum(r.returned, r.limit(k)).astype(np.float64)
 
 
-@measure("NumRel", better="none", cutoff="none", ceiling=None, aliases=("num_rel",))
+@measure("NumRel", better="none", cutoff="none", ceiling=None, aliases=("num_rel",), bounded=False)
 def number_relevant(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """How many gold items there are."""
     return r.target.relevant(rel)
 
 
-@measure("NumRelRet", better="none", ceiling=None, aliases=("num_rel_ret", "hits"))
+@measure("NumRelRet", better="none", ceiling=None, aliases=("num_rel_ret", "hits"), bounded=False)
 def number_relevant_retrieved(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """How many gold items were returned, within the cut-off if there is one."""
     return r.found.count(r.top_found(k) & r.found.relevant(rel))
