@@ -1,13 +1,16 @@
-"""Means by segment: the queries grouped by one of their attributes."""
+"""Segments: the queries grouped by one of their attributes, or by two of them crossed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from karat.errors import UsageError, unknown
 from karat.measures.scores import Scores, Summary
@@ -17,25 +20,88 @@ from karat.tables import Queries
 Segments = Mapping[str, Mapping[str, Summary]]
 
 NONE = "(none)"
+CROSS = " × "
+# Below this many queries a segment is marked as small: its interval is wide whatever it holds.
+SMALL = 20
+MOST_VALUES = 1_000
 
 
-def segment_means(scores: Scores, queries: Queries | None, column: str) -> Segments:
-    """The measures for each value of a column of the queries.
+@dataclass(frozen=True, slots=True)
+class By:
+    """What to group by: one column of the queries, or two crossed.
+
+    >>> str(By.parse("language*difficulty")), By.parse("language").columns
+    ('language × difficulty', ('language',))
+    """
+
+    columns: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str | By) -> By:
+        """Read a ``--by``: a column, or two with a ``*`` between them."""
+        if isinstance(text, By):
+            return text
+        columns = tuple(part.strip() for part in text.replace("×", "*").split("*"))
+        if not all(columns) or len(columns) > 2 or len(set(columns)) < len(columns):
+            raise UsageError(
+                f"by {text!r}: name one column, or two to cross, as in 'language*topic'"
+            )
+        return cls(columns)
+
+    def __str__(self) -> str:
+        return CROSS.join(self.columns)
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Some of the queries: ``where`` says which values they share, ``mask`` which rows they are."""
+
+    where: Mapping[str, str]
+    mask: NDArray[np.bool_]
+
+    @property
+    def name(self) -> str:
+        """Its values, as a reader would say them: ``pt-BR × hard``."""
+        return CROSS.join(self.where.values())
+
+
+def segments_by(query_ids: pl.Series, queries: Queries | None, by: By | str) -> list[Segment]:
+    """The segments that hold at least one of these queries, in reading order.
 
     A list puts its query into several segments; a query without a value is in ``(none)``.
     """
-    frame = check_column(queries, column).frame
-    rows = _rows_by_value(scores.table["query_id"], frame, column)
-    segments = {}
-    for value in sorted(rows, key=_reading_order):
-        mask = np.zeros(scores.table.height, dtype=np.bool_)
-        mask[rows[value]] = True
-        segments[value] = scores.summarise(mask)
+    by = By.parse(by)
+    rows = [
+        _rows_by_value(query_ids, check_column(queries, column).frame, column)
+        for column in by.columns
+    ]
+    segments = []
+    for values in product(*(sorted(own, key=_reading_order) for own in rows)):
+        mask = np.ones(len(query_ids), dtype=np.bool_)
+        for own, value in zip(rows, values, strict=True):
+            mask &= np.isin(np.arange(len(query_ids)), own[value])
+        if mask.any():
+            segments.append(Segment(dict(zip(by.columns, values, strict=True)), mask))
     return segments
 
 
+def segment_means(scores: Scores, queries: Queries | None, by: By | str) -> Segments:
+    """The measures for each segment."""
+    return {
+        segment.name: scores.summarise(segment.mask)
+        for segment in segments_by(scores.table["query_id"], queries, by)
+    }
+
+
+def check_by(queries: Queries | None, by: Sequence[By]) -> None:
+    """Refuse a column that is not there: worth asking before any run is scored."""
+    for one in by:
+        for column in one.columns:
+            check_column(queries, column)
+
+
 def check_column(queries: Queries | None, column: str) -> Queries:
-    """The queries, if they have the column: worth asking before any run is scored."""
+    """The queries, if they have the column."""
     if queries is None:
         raise UsageError(f"by {column!r} needs the queries' attributes; give a queries file")
     if column in queries.segments:
@@ -56,6 +122,11 @@ def _rows_by_value(query_ids: pl.Series, frame: pl.DataFrame, column: str) -> di
     for row, query_id in enumerate(query_ids.to_list()):
         for text in dict.fromkeys(_texts(values.get(query_id))):
             rows.setdefault(text, []).append(row)
+    if len(rows) > MOST_VALUES:
+        raise UsageError(
+            f"by {column!r}: {len(rows):,} different values, one for every"
+            f" {len(query_ids) / len(rows):.1f} queries; a segment column has few"
+        )
     return rows
 
 

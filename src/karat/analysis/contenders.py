@@ -1,0 +1,133 @@
+"""The systems of a comparison: each with one run, or with repeated runs of the same system."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from karat.errors import UsageError
+from karat.measures.conventions import Conventions
+from karat.measures.names import Measure
+from karat.measures.numbers import Values
+from karat.measures.scores import Scores
+
+# What tells repeated runs of one system apart: dense-1, dense.run2, dense_seed3.
+_REPEAT = re.compile(r"[-_.]?(?:run|rep|replicate|seed|r)?[-_]?\d+$", re.IGNORECASE)
+
+
+@dataclass(frozen=True, eq=False)
+class Contender:
+    """A system to be compared: its name, and the scores of each of its runs."""
+
+    name: str
+    runs: tuple[Scores, ...]
+
+    @property
+    def measures(self) -> tuple[Measure, ...]:
+        """What it was scored by."""
+        return self.runs[0].measures
+
+    @property
+    def conventions(self) -> Conventions:
+        """The conventions it was scored under."""
+        return self.runs[0].conventions
+
+    @property
+    def height(self) -> int:
+        """The number of queries, scored or not."""
+        return self.runs[0].table.height
+
+    def matrix(self, measure: str) -> Values:
+        """One row a query, one column a run."""
+        return np.stack([run.values(measure) for run in self.runs], axis=1)
+
+    def values(self, measure: str) -> Values:
+        """One value a query: the mean over its runs, of those that have one."""
+        if len(self.runs) == 1:
+            return self.runs[0].values(measure)
+        matrix = self.matrix(measure)
+        known = ~np.isnan(matrix)
+        total = np.where(known, matrix, 0.0).sum(axis=1)
+        return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
+
+
+def contenders_of(
+    scores: Sequence[Scores], *, replicates: bool = False, names: Sequence[str] | None = None
+) -> list[Contender]:
+    """The systems, in order; with ``replicates`` the runs of one name are one system.
+
+    Runs belong together that log the same system or whose names differ in a last number only.
+    """
+    own = [one.system for one in scores] if names is None else list(names)
+    if not replicates:
+        return [Contender(name, (one,)) for name, one in zip(own, scores, strict=True)]
+    together: dict[str, list[Scores]] = {}
+    for name, one in zip(own, scores, strict=True):
+        logged = one.meta.get("system")
+        system = str(logged) if logged else _REPEAT.sub("", name) or name
+        together.setdefault(system, []).append(one)
+    if all(len(some) == 1 for some in together.values()):
+        raise UsageError(
+            f"no system has repeated runs: {', '.join(together)}; name them alike,"
+            " as in dense-1.trec dense-2.trec, or leave --replicates out"
+        )
+    return [Contender(name, tuple(some)) for name, some in together.items()]
+
+
+def check_comparable(contenders: Sequence[Contender]) -> None:
+    """Refuse scores that were not made alike, and say what differs."""
+    scores = [run for contender in contenders for run in contender.runs]
+    for one in scores[1:]:
+        different = differences(scores[0], one)
+        if different:
+            raise UsageError(
+                f"{scores[0].system} and {one.system} cannot be compared:"
+                f" {'; '.join(different)}; score both alike"
+            )
+
+
+def differences(a: Scores, b: Scores) -> list[str]:
+    """What makes two systems' scores incomparable, in words."""
+    if (told := _different_queries(a, b)) is not None:
+        return [told]
+    found = []
+    if a.fingerprint != b.fingerprint:
+        found.append("their gold differs")
+    if a.measures != b.measures:
+        names = {str(measure) for measure in a.measures} ^ {str(measure) for measure in b.measures}
+        found.append(f"only one of them has {', '.join(sorted(names))}")
+    ours, theirs = a.conventions.document(), b.conventions.document()
+    changed = [key for key in _THAT_MATTER if ours[key] != theirs[key]]
+    found += [f"{key} is {ours[key]} for one and {theirs[key]} for the other" for key in changed]
+    if a.conventions.missing == "skip" and not found:
+        found += _different_answers(a, b)
+    return found
+
+
+_THAT_MATTER = ("ties", "missing", "empty_gold", "level", "rel", "depth", "cover", "k", "unit")
+
+
+def _different_queries(a: Scores, b: Scores) -> str | None:
+    ours, theirs = a.table["query_id"].to_list(), b.table["query_id"].to_list()
+    if ours == theirs:
+        return None
+    only = sorted(set(ours) ^ set(theirs))
+    if not only:
+        return "their queries stand in different order"
+    many = "1 query is" if len(only) == 1 else f"{len(only):,} queries are"
+    return f"{many} in only one of them, such as {only[0]!r}"
+
+
+def _different_answers(a: Scores, b: Scores) -> list[str]:
+    """With ``missing=skip`` a query that only one of them answers would count for that one."""
+    skipped = ("missing", "failed")
+    unlike = a.status.is_in(skipped) != b.status.is_in(skipped)
+    only = a.table["query_id"].filter(unlike)
+    if not len(only):
+        return []
+    many = "1 query was" if len(only) == 1 else f"{len(only):,} queries were"
+    told = f"{many} answered by one of them only, such as {only[0]!r}, and missing=skip leaves"
+    return [f"{told} those out of its mean; use --set missing=zero"]

@@ -1,0 +1,70 @@
+"""Comparing numbers that are no means of queries' values: percentiles, geometric means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from karat.measures import numbers
+from karat.measures.conventions import Conventions
+from karat.measures.intervals import Interval, plan_of
+from karat.measures.names import Measure
+from karat.measures.numbers import Values
+from karat.measures.overall import number_of, percentile_of
+from karat.stats.bootstrap import resampled_means
+from karat.stats.paired import randomisation
+from karat.stats.percentiles import resampled_differences, swapped_differences
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """The intervals of a difference, and the chance of one as large if there were none."""
+
+    ci: Interval
+    ci_same: Interval
+    p: float | None
+
+
+def compare_numbers(
+    measure: Measure, a: Values, b: Values, conventions: Conventions
+) -> Difference | None:
+    """The difference between the numbers of two systems; None where no test is known."""
+    if len(a) < 2:
+        return None
+    share = percentile_of(measure)
+    if share is not None:
+        return _of_percentiles(a, b, share, conventions)
+    if number_of(measure) is numbers.geometric_mean:
+        return _of_geometric_means(a, b, conventions)
+    return None
+
+
+def _of_percentiles(a: Values, b: Values, share: float, conventions: Conventions) -> Difference:
+    """Queries resampled for the interval; for p, which system is which swapped at random."""
+    observed = abs(np.percentile(b, 100 * share) - np.percentile(a, 100 * share))
+    drawn = resampled_differences(a, b, share, resamples=conventions.boot, seed=conventions.seed)
+    swapped = swapped_differences(a, b, share, resamples=conventions.boot, seed=conventions.seed)
+    hits = int((np.abs(swapped) >= observed * (1 - 1e-12)).sum())
+    p = (1 + hits) / (1 + len(swapped)) if (a != b).any() else 1.0
+    return Difference(*_ends(drawn, conventions), p)
+
+
+def _of_geometric_means(a: Values, b: Values, conventions: Conventions) -> Difference:
+    logs = np.log(np.maximum(np.stack([a, b], axis=1), numbers.SMALLEST))
+    means = np.concatenate(list(resampled_means(logs, plan_of(conventions))))
+    drawn = np.exp(means[:, 1]) - np.exp(means[:, 0])
+    change = (logs[:, 1] - logs[:, 0])[:, None]
+    p = randomisation(change, resamples=conventions.permutations, seed=conventions.seed)
+    return Difference(*_ends(drawn, conventions), float(p[0]))
+
+
+def _ends(drawn: Values, conventions: Conventions) -> tuple[Interval, Interval]:
+    """The interval at the confidence asked for, and the one for sameness."""
+    if conventions.interval == "none":
+        return None, None
+    ends = []
+    for outside in (1 - conventions.ci, 2 * (1 - conventions.ci)):
+        low, high = np.quantile(drawn, [outside / 2, 1 - outside / 2]).tolist()
+        ends.append((low, high))
+    return ends[0], ends[1]
