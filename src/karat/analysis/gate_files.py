@@ -1,0 +1,262 @@
+"""Gates read from YAML: as a list, inside a karat.yaml, or as a course's ``ci_gates.yaml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from karat.analysis.gates import Gate
+from karat.analysis.segments import By
+from karat.errors import KaratError, UsageError, unknown
+from karat.formats.yamls import Place, read_yaml, shown
+from karat.measures.names import Measure, parse_measure
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+def read_gates(path: str | Path, *, rel: float = 1) -> tuple[list[Gate], tuple[str, ...]]:
+    """The gates of a file, and the names of those in it that are not about retrieval.
+
+    ``rel`` is what a measure that names none takes for relevant, as in ``parse_measure``.
+    """
+    file = read_yaml(path)
+    gates, left_out = parse_gates(file.data, file.place, rel=rel)
+    if not gates:
+        raise file.place.error("holds no gate on retrieval; write one such as '- R@5 >= 0.90'")
+    return gates, left_out
+
+
+def parse_gates(
+    data: Any, where: str | Place, *, rel: float = 1
+) -> tuple[list[Gate], tuple[str, ...]]:
+    """Gates from what a file says: a list, a mapping with ``gates``, or ci_gates.yaml's layout.
+
+    Each gate is a mapping with the names of ``Gate``, or a line such as ``R@5 >= 0.90``,
+    ``mean RR > 0.6`` or ``R@5 [language=pt-BR] >= 0.85``.
+
+    >>> gates, _ = parse_gates(["mean RR > 0.6"], "gates.yaml")
+    >>> gates[0].min, gates[0].strict, gates[0].on
+    (0.6, True, 'mean')
+    """
+    place = where if isinstance(where, Place) else Place(where)
+    if isinstance(data, dict) and "gates" in data:
+        for key in data:
+            if key != "gates" and key not in CONFIG_KEYS:
+                raise place.at(key).error(str(unknown("key", str(key), ["gates", *CONFIG_KEYS])))
+        place = place.at("gates")
+        data = [] if data["gates"] is None else data["gates"]
+    if isinstance(data, list):
+        return [_gate(one, place.at(at), at + 1, rel) for at, one in enumerate(data)], ()
+    if not isinstance(data, dict):
+        raise place.error(f"a list of gates is expected, not {shown(data)}; write '- R@5 >= 0.90'")
+    return _of_sections(data, place, rel)
+
+
+# What else a karat.yaml may hold; karat.config reads it.
+CONFIG_KEYS = (
+    "queries",
+    "gold",
+    "corpus",
+    "systems",
+    "measures",
+    "profile",
+    "settings",
+    "by",
+    "outputs",
+    "primary",
+    "margin",
+    "seed",
+)
+
+Scalar = str | int | float | bool
+
+
+class _Form(BaseModel):
+    """A gate as a mapping."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    measure: str
+    min: Finite | None = None
+    max: Finite | None = None
+    strict: bool = False
+    on: Literal["interval", "ci_low", "ci_high", "mean"] = "interval"
+    by: str | None = None
+    values: Scalar | Annotated[list[Scalar], Field(min_length=1)] | None = None
+
+
+_EXPECTED = {
+    "measure": "a measure such as R@5",
+    "min": "a number",
+    "max": "a number",
+    "strict": "true or false",
+    "on": "interval, ci_low, ci_high or mean",
+    "by": "a column of the queries, or two with a * between them",
+    "values": "a value of the column, or a list of them",
+}
+
+_LINE = re.compile(
+    r"(?P<mean>mean\s+)?(?P<measure>[^<>≤≥\[\]]+?)\s*(?:\[(?P<segment>[^\]]*)\])?"
+    r"\s*(?P<sign>>=|<=|[<>≤≥])\s*(?P<number>\S+)"
+)
+
+
+def _gate(data: Any, place: Place, number: int, rel: float) -> Gate:
+    try:
+        form = _from_line(data) if isinstance(data, str) else data
+        if not isinstance(form, dict):
+            raise UsageError(f"a gate is a mapping or a line of text, not {shown(data)}")
+        return _from_form(form, rel, f"{place}: gate {number}")
+    except ValidationError as error:
+        key, what = refusal(error, form, _EXPECTED)
+        raise place.at(key).error(f"gate {number}: {what}") from None
+    except KaratError as error:
+        raise place.error(f"gate {number}: {error}") from None
+
+
+def _from_form(data: dict[Any, Any], rel: float, where: str) -> Gate:
+    form = _Form.model_validate(data)
+    other = "ci_low" if form.max is not None else "ci_high"
+    if form.on == other:
+        raise UsageError(f"on: {other} does not fit; a min is held against ci_low, a max ci_high")
+    values = form.values if isinstance(form.values, list) else [form.values]
+    return Gate(
+        parse_measure(form.measure, rel=rel),
+        min=form.min,
+        max=form.max,
+        strict=form.strict,
+        on="mean" if form.on == "mean" else "interval",
+        by=None if form.by is None else By.parse(form.by),
+        values=None if form.values is None else tuple(_as_segment(one) for one in values),
+        where=where,
+    )
+
+
+def _as_segment(value: Scalar | None) -> str:
+    """A value as the segments of a report are called."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _from_line(text: str) -> dict[str, Any]:
+    """A gate as a line: ``[mean] MEASURE [[COLUMN] or [COLUMN=VALUE]] SIGN NUMBER``."""
+    match = _LINE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"cannot read {shown(text)}; write a gate such as 'R@5 >= 0.90'")
+    try:
+        number = float(match["number"])
+    except ValueError:
+        raise UsageError(
+            f"{match['number']!r} in {shown(text)} is not a number; write it as 0.90"
+        ) from None
+    column, equals, value = (match["segment"] or "").partition("=")
+    if match["segment"] is not None and (not column.strip() or (equals and not value.strip())):
+        raise UsageError(f"cannot read the segment in {shown(text)}; write [language=pt-BR]")
+    return {
+        "measure": match["measure"],
+        "min" if match["sign"] in {">", ">=", "≥"} else "max": number,
+        "strict": match["sign"] in {"<", ">"},
+        "on": "mean" if match["mean"] else "interval",
+        "by": column.strip() or None,
+        "values": value.strip() or None,
+    }
+
+
+# The course's names; its nDCG has exponential gains.
+_COURSE_NAMES = {
+    "ndcg": "nDCG(gain='exp')",
+    "distinct_docs": "DistinctDocs",
+    "hit": "Hit",
+}
+_SECTIONS = ("retrieval", "latency", "generation")
+_METRIC = re.compile(r"(?P<name>\w+?)(?:_at_(?P<k>\w+?))?(?P<side>_max|_min)?")
+_LATENCY = re.compile(r"(?P<stage>\w+)_(?P<part>p50|p90|p95|p99|mean)_ms(?:_max)?")
+
+
+def _of_sections(
+    data: dict[Any, Any], place: Place, rel: float
+) -> tuple[list[Gate], tuple[str, ...]]:
+    """``ci_gates.yaml``: by section and metric, a number or numbers for overall and languages.
+
+    All on the interval. A key beside ``overall`` is a language, spelled with or without its
+    hyphen. Generation is not retrieval, so what it asks for is listed and not judged.
+    """
+    gates: list[Gate] = []
+    left_out: list[str] = []
+    for section, metrics in data.items():
+        if section not in _SECTIONS:
+            raise place.at(section).error(
+                str(unknown("key", str(section), ["gates", *CONFIG_KEYS, *_SECTIONS]))
+            )
+        if not isinstance(metrics, dict):
+            raise place.at(section).error(f"{section} is {shown(metrics)}; it must be a mapping")
+        for metric, limits in metrics.items():
+            if section == "generation":
+                left_out.append(f"{section}.{metric}")
+            else:
+                gates += _of_metric(section, str(metric), limits, place.at(section, metric), rel)
+    return gates, tuple(left_out)
+
+
+def _of_metric(section: str, metric: str, limits: Any, place: Place, rel: float) -> Iterator[Gate]:
+    path = f"{section}.{metric}"
+    try:
+        measure, upper = (_latency if section == "latency" else _metric)(metric, rel)
+    except KaratError as error:
+        raise place.error(f"{path}: {error}") from None
+    for key, limit in (limits if isinstance(limits, dict) else {"overall": limits}).items():
+        here = place.at(key)
+        name = path if key == "overall" else f"{path}.{key}"
+        if isinstance(limit, bool) or not isinstance(limit, int | float):
+            raise here.error(f"{name} is {shown(limit)}; it must be a number")
+        try:
+            yield Gate(
+                measure,
+                min=None if upper else float(limit),
+                max=float(limit) if upper else None,
+                by=None if key == "overall" else By(("language",)),
+                values=None if key == "overall" else (str(key),),
+                any_spelling=True,
+                where=f"{here}: {name}",
+            )
+        except (KaratError, OverflowError) as error:
+            raise here.error(f"{name}: {error}") from None
+
+
+def _metric(text: str, rel: float) -> tuple[Measure, bool]:
+    """A metric such as ``recall_at_5``, and whether its limit is one from above."""
+    match = _METRIC.fullmatch(text)
+    if match is None:
+        raise UsageError(f"cannot read {text!r}; write a metric such as recall_at_5")
+    cut = "" if match["k"] is None else f"@{match['k']}"
+    name = _COURSE_NAMES.get(match["name"].casefold(), match["name"])
+    measure = parse_measure(f"{name}{cut}", rel=rel)
+    upper = {"_max": True, "_min": False, None: measure.definition.better == "lower"}
+    return measure, upper[match["side"]]
+
+
+def _latency(text: str, rel: float) -> tuple[Measure, bool]:
+    match = _LATENCY.fullmatch(text)
+    if match is None:
+        raise UsageError("a latency is named by stage and percentile, such as retrieve_p50_ms")
+    return parse_measure(f"latency.{match['stage']}.{match['part']}"), True
+
+
+def refusal(
+    error: ValidationError, data: Mapping[Any, Any], expected: Mapping[str, str]
+) -> tuple[str, str]:
+    """The key that a form does not take as it is, and what is wrong with it."""
+    # A misspelled key is also a missing one, and the misspelling is what helps.
+    kinds = ("extra_forbidden", "missing")
+    found = sorted(error.errors(), key=lambda one: (*(one["type"] != kind for kind in kinds),))
+    key = str(found[0]["loc"][0]) if found[0]["loc"] else ""
+    if found[0]["type"] == "extra_forbidden":
+        return key, str(unknown("key", key, expected))
+    if found[0]["type"] == "missing":
+        return key, f"{key} is missing; give {expected[key]}"
+    return key, f"{key} is {shown(data.get(key))}; it must be {expected.get(key, 'something else')}"

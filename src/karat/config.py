@@ -1,0 +1,157 @@
+"""karat.yaml: what to evaluate, with which measures and gates, and where the reports go."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    InstanceOf,
+    PrivateAttr,
+    ValidationError,
+)
+
+from karat.analysis.gate_files import parse_gates, refusal
+from karat.analysis.gates import Gate
+from karat.analysis.segments import By
+from karat.errors import KaratError
+from karat.formats.yamls import Place, read_yaml, shown
+from karat.measures.conventions import Conventions, conventions_of
+from karat.measures.names import parse_measure, parse_measures
+
+OneOrMany = Annotated[
+    list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+]
+
+_EXPECTED = {
+    "queries": "a file name",
+    "gold": "a file name",
+    "corpus": "a file name",
+    "systems": "a mapping of names to systems, such as bm25: {retriever: bm25}",
+    "measures": "a measure or a list of measures, such as [R@5, nDCG@10]",
+    "profile": "the name of a profile",
+    "settings": "a mapping of conventions, such as {ties: given}",
+    "by": "a column of the queries, or a list of columns",
+    "gates": "a list of gates",
+    "outputs": "a file name, or a list of file names",
+    "primary": "a measure",
+    "margin": "a number, 0 or more",
+    "seed": "a whole number, 0 or more",
+}
+_PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}:)?(?P<path>.*)", re.DOTALL)
+
+
+class Config(BaseModel):
+    """What a karat.yaml says; a field a key, and paths as they are written there.
+
+    ``settings`` are the conventions that ``--set`` takes. What a system is made of is
+    checked when it is built.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    queries: str | None = None
+    gold: str | None = None
+    corpus: str | None = None
+    systems: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    measures: OneOrMany | None = None
+    profile: str = "karat"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    by: OneOrMany = Field(default_factory=list)
+    gates: tuple[InstanceOf[Gate], ...] = ()
+    outputs: OneOrMany = Field(default_factory=list)
+    primary: str | None = None
+    margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+
+    _folder: Path = PrivateAttr(default_factory=Path)
+    _digest: str = PrivateAttr(default="")
+    _left_out: tuple[str, ...] = PrivateAttr(default=())
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of what the file means: its order, comments and spacing do not count."""
+        return self._digest
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The gates that are not about retrieval."""
+        return self._left_out
+
+    @property
+    def conventions(self) -> Conventions:
+        """The profile's conventions with the settings and the seed put in."""
+        seed = {} if self.seed is None else {"seed": self.seed}
+        return conventions_of(self.profile, self.settings | seed)
+
+    def path(self, name: str) -> str:
+        """A file's name as seen from here: names in the file are relative to its folder."""
+        return name if name == "-" else str(self._folder / name)
+
+    def output(self, text: str) -> str:
+        """An output as seen from here, behind its prefix if it has one."""
+        match = _PREFIX.fullmatch(text)
+        form, path = ("", text) if match is None else (match["form"] or "", match["path"])
+        return f"{form}{self.path(path)}" if path else text
+
+
+def read_config(path: str | Path) -> Config:
+    """Read a karat.yaml; whatever in it cannot be meant is refused with file and line."""
+    file = read_yaml(path)
+    if not isinstance(file.data, dict):
+        raise file.place.error(
+            f"a mapping with keys such as gold and measures is expected, not {shown(file.data)}"
+        )
+    given = {key: value for key, value in file.data.items() if value is not None}
+    config = _validated({key: given[key] for key in given if key != "gates"}, file.place)
+    rel = _checked(config, file.place)
+    gates, left_out = parse_gates(given.get("gates", []), file.place.at("gates"), rel=rel)
+    config = config.model_copy(update={"gates": tuple(gates)})
+    config._folder = Path(path).parent
+    config._digest = _digest(file.data)
+    config._left_out = left_out
+    return config
+
+
+def _validated(data: dict[str, Any], place: Place) -> Config:
+    try:
+        return Config.model_validate(data)
+    except ValidationError as error:
+        key, what = refusal(error, data, _EXPECTED)
+        raise place.at(key).error(what) from None
+
+
+def _checked(config: Config, place: Place) -> float:
+    """Read every name in it once, so that none is refused later; the ``rel`` in force."""
+    if config.seed is not None and "seed" in config.settings:
+        raise place.at("seed").error("seed is given twice, here and in settings; keep one")
+
+    def check(key: str, read: Callable[[], object]) -> None:
+        try:
+            read()
+        except KaratError as error:
+            raise place.at(key).error(f"{key}: {error}") from None
+
+    check("profile", lambda: conventions_of(config.profile))
+    check("settings", lambda: config.conventions)
+    rel = config.conventions.rel
+    measures, primary = config.measures, config.primary
+    if measures is not None:
+        check("measures", lambda: parse_measures(measures, rel=rel))
+    if primary is not None:
+        check("primary", lambda: parse_measure(primary, rel=rel))
+    check("by", lambda: [By.parse(column) for column in config.by])
+    return rel
+
+
+def _digest(data: object) -> str:
+    meaning = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(meaning.encode()).hexdigest()
