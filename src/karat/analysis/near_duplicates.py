@@ -1,0 +1,251 @@
+"""Near-duplicate texts: every pair whose sets of words overlap enough, among a million of them.
+
+The join is exact. Two sets that are near enough share at least threshold * size words of either,
+rounded up. All but so many words of a set and two more, the rarest ones, hold at least two of
+these, so only texts that meet in a pair of rare words are compared, and compared in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from karat.analysis.word_sets import (
+    Ints,
+    Mask,
+    WordSets,
+    distinct,
+    gathered,
+    ranges,
+    slices,
+    word_sets,
+)
+from karat.errors import UsageError
+
+THRESHOLD = 0.8
+# What one comparison may cost: a minute or two of candidates, and pairs that nobody will read.
+MOST_CANDIDATES = 500_000_000
+MOST_PAIRS = 1_000_000
+
+_BLOCK = 4_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class NearDuplicates:
+    """Which texts are nearly the same.
+
+    ``same`` gives for each text the first with the same words. ``left`` and ``right`` are
+    firsts whose words differ, though not by much. Where there was too much to compare,
+    ``complete`` is false, and pairs are missing.
+    """
+
+    same: Ints
+    left: Ints
+    right: Ints
+    similarity: NDArray[np.float64]
+    complete: bool
+
+    def taking_part(self) -> Mask:
+        """Which texts have a near-duplicate."""
+        near = np.bincount(self.same, minlength=len(self.same)) > 1
+        near[self.left] = near[self.right] = True
+        return near[self.same]
+
+    @property
+    def count(self) -> int:
+        """How many ``pairs`` there are."""
+        return int((self.same != np.arange(len(self.same))).sum()) + len(self.left)
+
+    def pairs(self) -> Iterator[tuple[int, int, float]]:
+        """Each text with the first of the same words, then the pairs of different words."""
+        for row in np.flatnonzero(self.same != np.arange(len(self.same))).tolist():
+            yield int(self.same[row]), row, 1.0
+        for at in range(len(self.left)):
+            yield int(self.left[at]), int(self.right[at]), float(self.similarity[at])
+
+    def near(self) -> dict[int, list[int]]:
+        """For each first that has any, the other firsts near it."""
+        found: dict[int, list[int]] = {}
+        for one, other in zip(self.left.tolist(), self.right.tolist(), strict=True):
+            found.setdefault(one, []).append(other)
+            found.setdefault(other, []).append(one)
+        return found
+
+
+def near_duplicates(
+    texts: pl.Series | WordSets,
+    *,
+    threshold: float = THRESHOLD,
+    probes: Mask | None = None,
+    most_candidates: int = MOST_CANDIDATES,
+    most_pairs: int = MOST_PAIRS,
+) -> NearDuplicates:
+    """Every pair of texts whose words have a Jaccard similarity of at least ``threshold``.
+
+    With ``probes`` only the pairs that hold at least one marked text, which takes as long as
+    these have candidates, however many texts there are.
+
+    >>> texts = pl.Series(["how to pay by card", "How to pay by card?", "how can I pay by card"])
+    >>> near_duplicates(texts).same.tolist(), list(near_duplicates(texts, threshold=0.5).pairs())
+    ([0, 0, 2], [(0, 1, 1.0), (0, 2, 0.5714285714285714)])
+    """
+    if not 0.5 <= threshold <= 1:
+        raise UsageError(f"threshold is {threshold!r}; it is a share from 0.5 to 1, such as 0.8")
+    sets = texts if isinstance(texts, WordSets) else word_sets(texts)
+    # A share such as 0.8 as people mean it: sizes are multiplied by it, and must stay whole.
+    join = _Join(sets, Fraction(threshold).limit_denominator(1_000_000), probes)
+    complete = join.run(most_candidates, most_pairs)
+    one, other = np.divmod(join.found, max(len(sets.row), 1))
+    similarity = join.overlap / (sets.size[one] + sets.size[other] - join.overlap)
+    left, right = np.sort([sets.row[one], sets.row[other]], axis=0)
+    order = np.lexsort((right, left))[:most_pairs]
+    return NearDuplicates(sets.same, left[order], right[order], similarity[order], complete)
+
+
+class _Join:
+    """The join at work. A set is named by its place, so that a later one is never smaller."""
+
+    def __init__(self, sets: WordSets, threshold: Fraction, probes: Mask | None) -> None:
+        self.sets, self.n = sets, len(sets.row)
+        self.up, self.down = threshold.numerator, threshold.denominator
+        self.kept = np.diff(sets.first)
+        self.alone = sets.size - self.kept
+        self.width = int(sets.words.max(initial=0)) + 1
+        self.probes = None if probes is None else _any_of(probes, sets)
+        # The smallest set that can be near enough (so many words two must share), and the largest.
+        self.least = -(-self.up * sets.size // self.down)
+        self.most = sets.size * self.down // self.up
+        both = np.arange(2 * int(sets.size.max(initial=0)) + 1)
+        self.allowed = both - 2 * -(-self.up * both // (self.up + self.down))
+        self.found = np.empty(0, dtype=np.int64)
+        self.overlap = np.empty(0, dtype=np.int64)
+
+    def run(self, most_candidates: int, most_pairs: int) -> bool:
+        """Find the pairs; false if there are more candidates or pairs than that."""
+        candidates = 0
+        for group, member in self._meetings():
+            for left, right in self._candidates(group, member):
+                candidates += len(left)
+                if candidates > most_candidates:
+                    return False
+                self._verify(left, right)
+                if len(self.found) > most_pairs:
+                    return False
+        return True
+
+    def _meetings(self) -> Iterator[tuple[Ints, Ints]]:
+        """Sets by the pairs of rare words that they hold: the pair's number, and the set."""
+        place, position, word, following = self._rare_words()
+        edges = np.flatnonzero(np.diff(word, prepend=-1))
+        work = np.cumsum(following)[np.append(edges[1:], len(word)) - 1] if len(word) else edges
+        # Two words and a set are packed into 63 bits.
+        most_words = max(1, 2**62 // (self.width * max(self.n, 1)))
+        local = np.cumsum(np.diff(word, prepend=-1) != 0)
+        begin = done = 0
+        while begin < len(edges):
+            fits = int(np.searchsorted(work, done + _BLOCK, side="right"))
+            end = min(max(fits, begin + 1), begin + most_words)
+            rows = slice(edges[begin], edges[end] if end < len(edges) else len(word))
+            own, step = ranges(following[rows])
+            second = self.sets.words[
+                (self.sets.first[place[rows]] + position[rows] + 1)[own] + step
+            ]
+            pair = (local[rows] - begin - 1)[own] * self.width + second
+            yield _met(pair * self.n + place[rows][own], self.n)
+            begin, done = end, int(work[end - 1])
+
+    def _rare_words(self) -> tuple[Ints, Ints, Ints, Ints]:
+        """The rare words of all sets: set, position, word and how many follow; by word and set."""
+        length = np.clip(self.kept - self.least + 2, 0, self.kept)
+        place, position = ranges(length)
+        following = length[place] - 1 - position
+        word = self.sets.words[self.sets.first[place] + position].astype(np.int64)
+        asked = np.ones(len(place), dtype=np.bool_) if self.probes is None else self.probes[place]
+        others = np.bincount(word[following > 0], minlength=self.width) > 1
+        wanted = np.bincount(word[asked & (following > 0)], minlength=self.width) > 0
+        use = np.flatnonzero((following > 0) & (others & wanted)[word])
+        use = use[np.argsort(word[use], kind="stable")]
+        return place[use], position[use], word[use], following[use]
+
+    def _candidates(self, group: Ints, member: Ints) -> Iterator[tuple[Ints, Ints]]:
+        """Sets that met and whose sizes allow them to be near."""
+        size = self.sets.size[member]
+        beyond = int(self.sets.size.max(initial=0)) + 1
+        keys = group * beyond + size
+        most = np.minimum(self.most[member], beyond - 1)
+        end = np.searchsorted(keys, group * beyond + most, "right")
+        if self.probes is None:
+            asking, start = np.arange(len(member)), np.arange(1, len(member) + 1)
+        else:
+            asking = np.flatnonzero(self.probes[member])
+            start = np.searchsorted(keys, (group * beyond + self.least[member])[asking], "left")
+            end = end[asking]
+        total = np.cumsum(end - start)
+        at = 0
+        while at < len(asking):
+            fits = int(np.searchsorted(total, (total[at - 1] if at else 0) + _BLOCK, side="right"))
+            until = max(fits, at + 1)
+            own, step = ranges((end - start)[at:until])
+            yield member[asking[at:until][own]], member[start[at:until][own] + step]
+            at = until
+
+    def _verify(self, left: Ints, right: Ints) -> None:
+        """Keep the pairs that are near enough and new."""
+        near = self._may_be_near(left, right) & (left != right)
+        left, right = left[near], right[near]
+        keys = distinct(np.minimum(left, right) * self.n + np.maximum(left, right))
+        at = np.searchsorted(self.found, keys)
+        known = np.zeros(len(keys), dtype=np.bool_)
+        inside = at < len(self.found)
+        known[inside] = self.found[at[inside]] == keys[inside]
+        keys = keys[~known]
+        overlap = self._overlaps(*np.divmod(keys, self.n))
+        left, right = np.divmod(keys, self.n)
+        both = self.sets.size[left] + self.sets.size[right]
+        near = overlap * (self.up + self.down) >= self.up * both
+        at = np.searchsorted(self.found, keys[near])
+        self.found = np.insert(self.found, at, keys[near])
+        self.overlap = np.insert(self.overlap, at, overlap[near])
+
+    def _may_be_near(self, left: Ints, right: Ints) -> Mask:
+        """Whether the words that surely differ are few enough: those alone and different bits."""
+        both = self.sets.size[left] + self.sets.size[right]
+        alone = self.alone[left] + self.alone[right]
+        bits = self.sets.bits[left] ^ self.sets.bits[right]
+        ones = pl.Series(bits.ravel()).bitwise_count_ones().to_numpy().reshape(bits.shape)
+        return np.asarray(alone + ones.sum(axis=1) <= self.allowed[both])
+
+    def _overlaps(self, left: Ints, right: Ints) -> Ints:
+        """How many words each pair of sets has in common."""
+        overlaps = np.empty(len(left), dtype=np.int64)
+        for at in slices(len(left)):
+            keys = []
+            for side in (left[at], right[at]):
+                pair, _ = ranges(self.kept[side])
+                keys.append(pair * self.width + gathered(side, self.sets.first, self.sets.words))
+            both = np.sort(np.concatenate(keys))
+            common = both[:-1][both[1:] == both[:-1]] // self.width
+            overlaps[at] = np.bincount(common, minlength=len(left[at]))
+        return overlaps
+
+
+def _met(keys: Ints, n: int) -> tuple[Ints, Ints]:
+    """Sorted keys as group and member, without the groups of one."""
+    keys.sort()
+    group, member = np.divmod(keys, n)
+    again = group[1:] == group[:-1]
+    met = np.concatenate((again, [False])) | np.concatenate(([False], again))
+    group, member = group[met[: len(group)]], member[met[: len(group)]]
+    return np.cumsum(np.diff(group, prepend=-1) != 0), member
+
+
+def _any_of(probes: Mask, sets: WordSets) -> Mask:
+    """The sets that at least one marked text has."""
+    marked = np.zeros(len(sets.same), dtype=np.bool_)
+    marked[sets.same[probes]] = True
+    return marked[sets.row]

@@ -1,0 +1,244 @@
+"""What the set can show: ceilings, gates that nobody can pass, segments, and differences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from karat.analysis.findings import EvalSet, Finding, Fine, Results, many
+from karat.analysis.gates import Gate, GateResult, judge
+from karat.analysis.segments import SMALL, By, segments_by
+from karat.errors import UsageError
+from karat.measures.names import Measure
+from karat.measures.scores import Scores, score
+from karat.stats.power import detectable, queries_needed, standard_error
+from karat.tables import Run
+
+# The spread of differences between two systems that is assumed until two runs tell: about what
+# nDCG@10 has between systems that are not alike.
+SPREAD = 0.35
+POWER = 0.8
+DIFFERENCES = (0.02, 0.05)
+_WON_BY_RETURNING_ALL = {"R", "Hit", "WR", "Coverage"}
+
+
+@dataclass(frozen=True, slots=True)
+class Detectable:
+    """The smallest true difference between two systems that the set shows with 80 % chance.
+
+    ``sd`` is the spread of the difference from query to query: taken from two ``runs`` by
+    ``measure``, or ``assumed``. ``needed`` says how many queries other differences need.
+    """
+
+    basis: Literal["assumed", "runs"]
+    n: int
+    sd: float
+    difference: float | None
+    needed: tuple[tuple[float, int | None], ...]
+    confidence: float
+    power: float = POWER
+    measure: str | None = None
+    runs: tuple[str, ...] = ()
+    groups: int | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The figures as plain data."""
+        values = {name: getattr(self, name) for name in self.__slots__}
+        needed = {f"{difference:g}": n for difference, n in self.needed}
+        return values | {"needed": needed, "runs": list(self.runs)}
+
+
+def ideal_scores(subject: EvalSet, measures: Sequence[Measure]) -> Scores:
+    """What the best ranking that the gold allows would score, where a measure has such a best."""
+    # A run without hits has the ceilings of all queries, as long as none of them is left out.
+    conventions = replace(subject.conventions, missing="zero", order=None)
+    asked = replace(subject.prepared, conventions=conventions)
+    scores = score(Run.from_dict({}), asked, measures, lenient=measures)
+    best = {name: pl.Series(values) for name, (values, _) in scores.ceilings.items()}
+    columns = [column.fill_nan(None).alias(name) for name, column in best.items()]
+    evidence = {name: own for name, (_, own) in scores.ceilings.items()}
+    return replace(
+        scores,
+        system="the ideal ranking",
+        table=scores.table.with_columns(columns),
+        evidence=dict(scores.evidence) | evidence,
+        tied={},
+    )
+
+
+def target_checks(
+    subject: EvalSet, ideal: Scores, *, gates: Sequence[Gate], by: Sequence[By]
+) -> Results:
+    """Ceilings, cut-offs, gates and segments."""
+    yield from _ceilings(ideal)
+    yield from _cutoffs(subject, ideal.measures)
+    results = judge(gates, ideal, subject.queries, system=ideal.system).results if gates else ()
+    yield from _gates(ideal, results)
+    yield from _gated_segments(subject, gates, results)
+    yield from _segments(subject, by)
+
+
+def _ceilings(ideal: Scores) -> Results:
+    quick = replace(ideal, conventions=replace(ideal.conventions, interval="none"))
+    reach = {
+        str(measure): summary.ceiling
+        for measure, summary in zip(quick.measures, quick.summaries.values(), strict=True)
+        if measure.definition.better == "higher" and measure.definition.bounded
+        if str(measure) in ideal.ceilings and summary.ceiling is not None
+    }
+    low = [
+        {"measure": name, "ceiling": value} for name, value in reach.items() if value < 1 - 1e-12
+    ]
+    if low:
+        what = f"{many(len(low), 'measure')} cannot reach 1 on this gold, however good the ranking."
+        yield Finding("low_ceiling", len(low), what, tuple(low))
+    elif reach:
+        yield Fine(f"{many(len(reach), 'measure')}, all of which an ideal ranking brings to 1")
+
+
+def _cutoffs(subject: EvalSet, measures: Sequence[Measure]) -> Results:
+    """Cut-offs at which a system that returns everything is perfect."""
+    if subject.corpus is None or subject.conventions.level == "span":
+        return
+    by_doc = subject.conventions.level == "doc"
+    size = subject.corpus.frame["doc_id" if by_doc else "item_id"].n_unique()
+    deep = [
+        {"measure": str(measure), "corpus": size}
+        for measure in measures
+        if measure.name in _WON_BY_RETURNING_ALL
+        and isinstance(measure.k, int)
+        and measure.k >= size
+    ]
+    if deep:
+        what = f"{many(len(deep), 'measure looks', 'measures look')} as deep as the whole corpus of"
+        what += f" {many(size, 'document' if by_doc else 'item')}."
+        yield Finding("cutoff_beyond_corpus", len(deep), what, tuple(deep))
+
+
+def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
+    """Gates held against the ideal ranking, which no system can beat."""
+    known = [
+        one
+        for one in results
+        if one.unreachable or (one.measure in ideal.ceilings and one.min is not None)
+    ]
+    never = [_of_gate(one) for one in known if one.unreachable]
+    if never:
+        what = f"{many(len(never), 'gate')} cannot be passed by any ranking of any system."
+        yield Finding("unreachable_target", len(never), what, tuple(never))
+    few = [_of_gate(one) for one in known if not one.unreachable and one.verdict != "pass"]
+    if few:
+        what = f"{many(len(few), 'gate is', 'gates are')} not passed by the ideal ranking either."
+        yield Finding("gate_needs_more", len(few), what, tuple(few))
+    if known and not never and not few:
+        yield Fine(f"{many(len(known), 'gate')}, all of which the ideal ranking passes")
+
+
+def _of_gate(result: GateResult) -> dict[str, Any]:
+    limit = {"min": result.min} if result.max is None else {"max": result.max}
+    segment = {} if result.segment is None else {"segment": dict(result.segment)}
+    reason = {"ceiling": result.ceiling, "n": result.n, "because": result.because}
+    return {"measure": result.measure, **segment, **limit, **reason}
+
+
+def _gated_segments(
+    subject: EvalSet, gates: Sequence[Gate], results: Sequence[GateResult]
+) -> Results:
+    """Segments that gates name and that hold few queries."""
+    asked = dict.fromkeys(tuple(one.segment.items()) for one in results if one.segment is not None)
+    held = {
+        tuple(segment.where.items()): int(segment.mask.sum())
+        for by in dict.fromkeys(gate.by for gate in gates if gate.by is not None)
+        for segment in segments_by(_answered(subject), subject.queries, by)
+    }
+    small = [
+        {"segment": dict(segment), "queries": held.get(segment, 0)}
+        for segment in asked
+        if held.get(segment, 0) < SMALL
+    ]
+    if small:
+        what = (
+            f"{many(len(small), 'segment that a gate names has', 'segments that gates name have')}"
+        )
+        what += f" fewer than {SMALL} queries with gold."
+        yield Finding("small_gated_segment", len(small), what, tuple(small))
+    elif asked:
+        yield Fine(f"{many(len(asked), 'gated segment')}, all of {SMALL} queries or more")
+
+
+def _segments(subject: EvalSet, by: Sequence[By]) -> Results:
+    for one in by:
+        segments = segments_by(_answered(subject), subject.queries, one)
+        small = [
+            {"segment": dict(segment.where), "queries": int(segment.mask.sum())}
+            for segment in segments
+            if segment.mask.sum() < SMALL
+        ]
+        if small:
+            what = f"{len(small):,} of {many(len(segments), 'segment')} by {one} have fewer than"
+            yield Finding(
+                "small_segment", len(small), f"{what} {SMALL} queries with gold.", tuple(small)
+            )
+        else:
+            yield Fine(f"{many(len(segments), 'segment')} by {one}, all of {SMALL} queries or more")
+
+
+def _answered(subject: EvalSet) -> pl.Series:
+    """The queries that have relevant gold."""
+    return subject.relevant["query_id"].unique(maintain_order=True)
+
+
+def what_it_detects(
+    subject: EvalSet, scores: tuple[Scores, Scores] | None, spread: float | None
+) -> Detectable:
+    """The smallest difference that the set can show, from two runs or an assumed spread."""
+    confidence = subject.conventions.ci
+    groups = subject.prepared.group if scores is None else scores[0].groups
+    if scores is None:
+        n = len(_answered(subject))
+        sd = SPREAD if spread is None else spread
+        error, df = (sd / math.sqrt(n), n - 1) if n else (math.nan, 0)
+        told: dict[str, Any] = {"basis": "assumed"}
+    else:
+        measure, delta, known = _differences(scores)
+        n = len(delta)
+        error, df = standard_error(delta, None if groups is None else groups[known])
+        # What one query of so many brings to the error, whether or not queries come in groups.
+        sd = error * math.sqrt(n)
+        names = tuple(one.system for one in scores)
+        told = {"basis": "runs", "measure": measure, "runs": names}
+    smallest = detectable(error, df, power=POWER, confidence=confidence)
+    return Detectable(
+        n=n,
+        sd=sd,
+        difference=smallest if smallest > 0 else None,
+        needed=tuple(
+            (wanted, queries_needed(wanted, sd, power=POWER, confidence=confidence))
+            for wanted in DIFFERENCES
+        ),
+        confidence=confidence,
+        groups=None if groups is None else len(np.unique(groups)),
+        **told,
+    )
+
+
+def _differences(
+    scores: tuple[Scores, Scores],
+) -> tuple[str, NDArray[np.float64], NDArray[np.bool_]]:
+    """The first measure that both have, the differences in it, and which queries have one."""
+    one, other = scores
+    if one.table["query_id"].to_list() != other.table["query_id"].to_list():
+        raise UsageError("the two runs were scored on different queries; score them alike")
+    for measure in one.measures:
+        if measure in other.measures:
+            delta = other.values(str(measure)) - one.values(str(measure))
+            known = ~np.isnan(delta)
+            if known.any():
+                return str(measure), delta[known], known
+    raise UsageError("the two runs have no measure in common that any query has a value for")

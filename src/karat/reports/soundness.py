@@ -1,0 +1,181 @@
+"""The result of a check as one plain document, as JSON, and on a terminal, the verdict first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+import karat
+from karat.analysis.findings import LEVELS
+from karat.analysis.soundness import Soundness
+from karat.columns import Source
+from karat.reports.document import SCHEMA_VERSION, _input, _utf8
+from karat.reports.figures import figure, label, percent, several
+
+_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
+_LONGEST = 60
+
+
+@dataclass(frozen=True, eq=False)
+class CheckReport:
+    """What was checked and found; ``strict`` makes warnings count."""
+
+    found: Soundness
+    gold: Source
+    queries: Source | None = None
+    corpus: Source | None = None
+    gates: Source | None = None
+    runs: tuple[Source, ...] = ()
+    config_digest: str | None = None
+    strict: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """``sound`` or ``unsound``."""
+        return self.found.verdict(strict=self.strict)
+
+    def results(self) -> dict[str, Any]:
+        """The document without its inputs, whose digests take a pass over every file."""
+        found = self.found.document()
+        found["detectable"]["runs"] = [_utf8(name) for name in found["detectable"]["runs"]]
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "tool": {"name": "karat", "version": karat.__version__},
+            "strict": self.strict,
+            "verdict": self.verdict,
+            **found,
+        }
+
+    def document(self) -> dict[str, Any]:
+        """The whole document, with the digest of every input."""
+        inputs: dict[str, Any] = {
+            "gold": _input(self.gold),
+            "queries": self.queries and _input(self.queries),
+            "corpus": self.corpus and _input(self.corpus),
+            "gates": self.gates and _input(self.gates),
+            "runs": [_input(source) for source in self.runs],
+        }
+        if self.config_digest is not None:
+            inputs["config_digest"] = self.config_digest
+        return {**self.results(), "inputs": inputs}
+
+
+def check_to_json(report: CheckReport) -> bytes:
+    """The whole document; same inputs, same bytes."""
+    text = json.dumps(
+        report.document(), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False
+    )
+    return (text + "\n").encode()
+
+
+def show_check(report: CheckReport, console: Console) -> None:
+    """Print the verdict, the findings, what was fine, and what the set can detect."""
+    results = report.results()
+    style = "bold red" if results["verdict"] == "unsound" else "bold green"
+    console.print(_headline(results), style=style, soft_wrap=True)
+    for level in LEVELS:
+        for finding in results["findings"]:
+            if finding["level"] == level:
+                console.print()
+                _show_finding(finding, console)
+    for title in ("fine", "unchecked"):
+        if results[title]:
+            console.print()
+            console.print({"fine": "fine", "unchecked": "not checked"}[title], style="bold")
+        for line in results[title]:
+            console.print(f"  {label(line)}", soft_wrap=True)
+    console.print()
+    console.print(_sizes_line(results["sizes"]), soft_wrap=True)
+    for line in _detectable_lines(results["detectable"]):
+        console.print(line, soft_wrap=True)
+
+
+def _headline(results: Mapping[str, Any]) -> str:
+    counts = [
+        several(n, level)
+        for level in LEVELS
+        if (n := sum(one["level"] == level for one in results["findings"]))
+    ]
+    strict = ", where warnings count" if results["strict"] else ""
+    return f"{results['verdict'].upper()}  {', '.join(counts) or 'nothing found'}{strict}"
+
+
+def _show_finding(finding: Mapping[str, Any], console: Console) -> None:
+    level = finding["level"]
+    console.print(f"{level}  {finding['kind']}", style=_STYLES[level], soft_wrap=True)
+    console.print(f"  {label(finding['what'])}", soft_wrap=True)
+    console.print(f"  {finding['do']}", style="dim", soft_wrap=True)
+    for example in finding["examples"]:
+        console.print(f"    {' · '.join(_parts(example))}", soft_wrap=True)
+    more = finding["count"] - len(finding["examples"])
+    if more > 0 and finding["examples"]:
+        console.print(f"    and {more:,} more", soft_wrap=True)
+
+
+def _parts(example: Mapping[str, Any]) -> Iterator[str]:
+    """The example's values, each behind its name; what is empty is left out."""
+    for name, value in example.items():
+        if name == "because":
+            yield label(value)
+        elif value not in ([], {}, None, ""):
+            yield f"{name.replace('_', ' ')} {_shown(name, value)}"
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}" if value == round(value, 2) else figure(value)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{label(str(key))}: {_shown(name, one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return " | ".join(_shown(name, one) for one in value) or "nothing"
+    if name in ("text", "texts"):
+        text = Text(" ".join(label(value).split()))
+        text.truncate(_LONGEST, overflow="ellipsis")
+        return f"“{text.plain}”"
+    return label(str(value))
+
+
+def _sizes_line(sizes: Mapping[str, int]) -> str:
+    words = {
+        "queries": ("query", "queries"),
+        "queries_with_gold": ("with gold", "with gold"),
+        "no_answer": ("without an answer", "without an answer"),
+        "judgments": ("judgment", "judgments"),
+        "relevant": ("relevant", "relevant"),
+        "items": ("item", "items"),
+        "docs": ("document", "documents"),
+        "groups": ("group", "groups"),
+    }
+    return " · ".join(several(n, *words[name]) for name, n in sizes.items() if n)
+
+
+def _detectable_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    if found["basis"] == "runs":
+        names = " and ".join(label(name) for name in found["runs"])
+        spread = f"spread {figure(found['sd'])} in {found['measure']} between {names}"
+    else:
+        spread = f"spread {found['sd']:g} ASSUMED; --run A --run B would measure it"
+    if found["difference"] is None:
+        yield f"detects: cannot be told from {several(found['n'], 'query', 'queries')} ({spread})"
+    else:
+        chance = percent(found["power"])
+        yield (
+            f"detects a difference of {figure(found['difference'])} or more in {chance} of cases"
+            f" ({several(found['n'], 'query', 'queries')}; {spread})"
+        )
+    needed = [
+        f"{difference} needs {several(n, 'query', 'queries')}"
+        for difference, n in found["needed"].items()
+        if n is not None
+    ]
+    if needed:
+        yield f"a difference of {', of '.join(needed)}"
+    if found["groups"] is not None and found["basis"] == "assumed":
+        yield "queries come in groups, which the assumed spread does not know: expect to need more"
