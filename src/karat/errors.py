@@ -5,7 +5,8 @@
     KaratError                  everything that karat raises on purpose
     ├── UsageError              a name, option or combination that does not exist
     ├── InputError              a file or table that cannot be used; carries file and line
-    └── MissingInputError       a measure needs texts, versions or entities that were not given
+    ├── MissingInputError       a measure needs texts, versions or entities that were not given
+    └── MissingExtraError       a part of karat needs a library that is not installed
 
 The command line turns each of them into one line and exit code 2.
 """
@@ -51,6 +52,19 @@ def _rebuild_input_error(
 
 class MissingInputError(KaratError):
     """A measure needs an input that was not given."""
+
+
+class MissingExtraError(KaratError, ImportError):
+    """A part of karat needs a library that is not installed."""
+
+
+def missing_extra(what: str, needs: str, extra: str) -> MissingExtraError:
+    """A library that is not installed, answered with the command that installs it.
+
+    >>> print(missing_extra("history", "SQLAlchemy", "store"))
+    history needs SQLAlchemy; install it with: pip install 'karat[store]'
+    """
+    return MissingExtraError(f"{what} needs {needs}; install it with: pip install 'karat[{extra}]'")
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, inside: str | None = None) -> UsageError:

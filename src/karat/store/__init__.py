@@ -1,0 +1,34 @@
+"""Evaluations kept over time in SQL: SQLite by default, PostgreSQL for teams.
+
+The one place in karat with a clock. Needs SQLAlchemy, which ``karat[store]`` installs.
+"""
+
+from __future__ import annotations
+
+from karat.errors import missing_extra
+from karat.store.differences import Difference, differs, shared, stale
+from karat.store.records import Evaluation, Point, Revision, Stored
+from karat.store.revision import revision_here
+from karat.store.tags import checked_tags
+
+# Told here, once: whoever imports any part of the store gets a sentence instead of a traceback.
+try:
+    from karat.store.history import Store
+except ModuleNotFoundError as error:
+    if error.name != "sqlalchemy":
+        raise
+    raise missing_extra("history", "SQLAlchemy", "store") from None
+
+__all__ = [
+    "Difference",
+    "Evaluation",
+    "Point",
+    "Revision",
+    "Store",
+    "Stored",
+    "checked_tags",
+    "differs",
+    "revision_here",
+    "shared",
+    "stale",
+]

@@ -1,0 +1,152 @@
+"""What the store gives back: an evaluation, one with its scores, and a point of a trend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from karat.columns import Source
+from karat.measures.results import Scores, Summary
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The commit that an evaluation was made at; ``dirty`` where files differed from it.
+
+    >>> str(Revision("3f2a1bc09d", dirty=True))
+    '3f2a1bc*'
+    """
+
+    commit: str
+    dirty: bool | None = None
+
+    def __str__(self) -> str:
+        return self.commit[:7] + ("*" if self.dirty else "")
+
+    def document(self) -> dict[str, Any]:
+        """The revision as it stands in JSON."""
+        return {"commit": self.commit, "dirty": self.dirty}
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """One system, scored and saved: ``saved_at`` is in UTC, ``version`` that of karat.
+
+    ``fingerprint`` is equal where the judgments are, whatever the bytes of the gold's file.
+    """
+
+    id: int
+    saved_at: datetime
+    system: str
+    summaries: Mapping[str, Summary]
+    conventions: Mapping[str, Any]
+    version: str
+    run: Source
+    gold: Source
+    queries: Source | None = None
+    corpus: Source | None = None
+    fingerprint: str = ""
+    tags: tuple[str, ...] = ()
+    revision: Revision | None = None
+    note: str = ""
+    verdict: str | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The evaluation as it stands in JSON."""
+        return {
+            "id": self.id,
+            "saved_at": spelled(self.saved_at),
+            "system": self.system,
+            "tags": list(self.tags),
+            "revision": self.revision and self.revision.document(),
+            "note": self.note,
+            "verdict": self.verdict,
+            "karat": self.version,
+            "measures": {name: _measure(one) for name, one in self.summaries.items()},
+            "conventions": dict(self.conventions),
+            "inputs": {
+                "run": _input(self.run),
+                "gold": _input(self.gold),
+                "queries": self.queries and _input(self.queries),
+                "corpus": self.corpus and _input(self.corpus),
+            },
+            "meta": dict(self.meta),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Stored:
+    """A stored evaluation with its values for each query, and the report it was part of.
+
+    The top items of a run are not kept: ``scores.lists`` is None.
+    """
+
+    evaluation: Evaluation
+    scores: Scores
+    report: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One evaluation in a trend.
+
+    ``breaks`` names what changed since the system's point before so that the two numbers
+    cannot be held against each other: gold, queries, conventions. ``change`` is the
+    difference to that point, None at a break.
+    """
+
+    measure: str
+    id: int
+    saved_at: datetime
+    system: str
+    mean: float | None
+    n: int
+    ci: tuple[float, float] | None
+    revision: Revision | None
+    gold: Source
+    tags: tuple[str, ...] = ()
+    breaks: tuple[str, ...] = ()
+    change: float | None = None
+
+    def document(self) -> dict[str, Any]:
+        """The point as it stands in JSON."""
+        return {
+            "id": self.id,
+            "saved_at": spelled(self.saved_at),
+            "system": self.system,
+            "mean": finite(self.mean),
+            "n": self.n,
+            "ci": self.ci and [finite(end) for end in self.ci],
+            "change": finite(self.change),
+            "breaks": list(self.breaks),
+            "revision": self.revision and self.revision.document(),
+            "gold": _input(self.gold),
+            "tags": list(self.tags),
+        }
+
+
+def spelled(moment: datetime) -> str:
+    """A moment as ISO 8601 in UTC, to the second."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def finite(value: float | None) -> float | None:
+    """JSON knows neither NaN nor infinity."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _measure(summary: Summary) -> dict[str, Any]:
+    return {
+        "mean": finite(summary.mean),
+        "ci": summary.ci and [finite(end) for end in summary.ci],
+        "n": summary.n,
+        "better": summary.better,
+    }
+
+
+def _input(source: Source) -> dict[str, Any]:
+    return {"name": source.name, "sha256": source.sha256}

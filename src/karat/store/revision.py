@@ -1,0 +1,48 @@
+"""Which commit is checked out here: from git, else from what CI says."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from karat.store.records import Revision
+
+_CI = ("GITHUB_SHA", "CI_COMMIT_SHA")
+# A network drive may keep git waiting; an evaluation is worth saving without its commit.
+_SECONDS = 10
+
+
+def revision_here() -> Revision | None:
+    """The commit of the current folder, None where there is no way to tell.
+
+    Files that git does not track, such as runs and reports, do not make it dirty.
+    """
+    commit = _git("rev-parse", "--verify", "HEAD")
+    if commit:
+        changed = _git("status", "--porcelain", "--untracked-files=no")
+        return Revision(commit, dirty=None if changed is None else bool(changed))
+    told = next((os.environ[name].strip() for name in _CI if os.environ.get(name)), "")
+    return Revision(told[:100]) if told.isalnum() else None
+
+
+def _git(*arguments: str) -> str | None:
+    """What git answers, None where it has no answer."""
+    git = shutil.which("git")
+    if git is None:
+        return None
+    # A repository's own settings must not make git start other programs or take locks.
+    command = [git, "--no-optional-locks", "-c", "core.fsmonitor=false", *arguments]
+    try:
+        done = subprocess.run(  # noqa: S603 - no shell, and no word of it comes from outside
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+            text=True,
+            errors="replace",
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

@@ -1,0 +1,277 @@
+"""What was saved, listed and shown; and what --save and --baseline do with it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from karat.cli.saving import check_saving, save_report, with_baseline
+from karat.errors import KaratError, UsageError
+from karat.formats import read_gold, read_run
+from karat.measures.scores import evaluate
+from karat.reports.document import Report, build_report
+from karat.store import Revision, Store
+
+JANUARY = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def no_store_of_the_user_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KARAT_STORE", raising=False)
+
+
+def report_on(*runs: str, measures: str = "nDCG@5, RR", gold: str = "qrels.txt", **more) -> Report:
+    judged = read_gold(gold)
+    scores = [evaluate(read_run(run), judged, measures, **more) for run in runs]
+    return build_report(scores, gold=judged)
+
+
+def saved(report: Report, day: int = 0, **more) -> list[int]:
+    with Store.open() as store:
+        scores = [system.scores for system in report.systems]
+        return store.save(scores, report.document(), now=JANUARY + timedelta(days=day), **more)
+
+
+@pytest.fixture
+def history(files: Path) -> Path:
+    """Two systems on a first day, bm25 again on two more, the last on other gold."""
+    both = report_on("bm25.trec", "dense.jsonl")
+    saved(both, revision=Revision("0123456789", dirty=True), tags=["first"])
+    saved(report_on("bm25.trec"), 1, tags=["main"])
+    lines = (files / "qrels.txt").read_text().splitlines(keepends=True)
+    (files / "fewer.txt").write_text("".join(lines[:10]))
+    saved(report_on("bm25.trec", gold="fewer.txt"), 2)
+    return files
+
+
+def test_the_list_begins_with_the_newest(run, history):
+    done = run("history")
+    assert (done.code, done.err) == (0, "")
+    lines = [line.split() for line in done.out.splitlines() if line[:1].isdecimal()]
+    assert [line[0] for line in lines] == ["4", "3", "2", "1"]
+    assert lines[1] == ["3", "2026-01-02", "09:30", "bm25", "main", "0.5277", "0.6212"]
+    assert lines[3] == [
+        "1",
+        "2026-01-01",
+        "09:30",
+        "bm25",
+        "first",
+        "0123456*",
+        "0.5277",
+        "0.6212",
+    ]
+
+
+def test_the_list_can_be_cut_down(run, history):
+    for options, ids in (
+        (["--system", "dense"], [2]),
+        (["--tag", "main"], [3]),
+        (["--limit", "2"], [4, 3]),
+    ):
+        done = run("history", "--json", *options)
+        assert [one["id"] for one in json.loads(done.out)["evaluations"]] == ids
+
+
+def test_the_list_as_json_says_what_each_was_made_of(run, history):
+    one = json.loads(run("history", "--json", "--tag", "first").out)["evaluations"][1]
+    assert one["saved_at"] == "2026-01-01T09:30:00Z"
+    assert one["revision"] == {"commit": "0123456789", "dirty": True}
+    assert one["inputs"]["gold"]["name"] == "qrels.txt"
+    assert len(one["inputs"]["run"]["sha256"]) == 64
+    assert one["measures"]["RR"]["n"] == 11
+
+
+@pytest.mark.parametrize("columns", ["80", "100", "200"])
+def test_a_trend_shows_intervals_changes_and_breaks(run, history, monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", columns)
+    done = run("history", "--trend", "mrr")
+    lines = done.out.splitlines()
+    assert lines[0].split() == ["bm25", "RR", "▁▁█"]
+    assert any(line.startswith("dense  RR") for line in lines)
+    rows = [line.split() for line in lines if line.startswith(("2026", "~"))]
+    assert rows[0][:7] == ["2026-01-01", "09:30", "1", "0123456*", "11", "0.6212", rows[0][6]]
+    assert rows[1][-2] == "+0.0000"
+    assert rows[2] == ["~", "other", "gold"]
+    assert "●" in rows[3][-1]
+    assert "─" in rows[3][-1]
+    assert max(map(len, lines)) <= int(columns)
+
+
+def test_a_trend_without_unicode_is_drawn_in_ascii(spawn, history):
+    done = spawn("history", "--trend", "RR", "--system", "bm25", PYTHONIOENCODING="ascii")
+    assert done.code == 0
+    assert "?" not in done.out
+    assert "-o-" in done.out
+    assert done.out.isascii()
+
+
+def test_a_trend_as_json(run, history):
+    found = json.loads(run("history", "--trend", "mrr", "--system", "bm25", "--json").out)
+    assert found["measure"] == "RR"
+    assert [point["id"] for point in found["points"]] == [1, 3, 4]
+    assert [point["breaks"] for point in found["points"]] == [[], [], ["gold"]]
+    assert [point["change"] for point in found["points"]] == [None, 0.0, None]
+    assert len(found["points"][0]["ci"]) == 2
+    last = json.loads(run("history", "--trend", "RR", "--limit", "1", "--json").out)["points"]
+    assert [point["id"] for point in last] == [4, 2]
+
+
+def test_one_evaluation_is_shown_by_id_or_tag(run, history):
+    done = run("history", "--show", "main")
+    assert done.out.startswith("evaluation 3: bm25, saved 2026-01-02 09:30 UTC\ntags: main\n")
+    assert "gold: qrels.txt (" in done.out
+    assert "nDCG@5" in done.out
+    assert "profile karat" in done.out
+    assert run("history", "--show", "3").out == done.out
+    assert "with uncommitted changes" in run("history", "--show", "first:bm25").out
+    document = json.loads(run("history", "--show", "3", "--json").out)
+    assert document["evaluation"]["tags"] == ["main"]
+    assert document["report"]["systems"][0]["name"] == "bm25"
+
+
+def test_an_evaluation_can_get_a_tag_later(run, history):
+    done = run("history", "--show", "2", "--tag-as", "main")
+    assert "tags: first, main" in done.out
+    assert run("history", "--show", "main").out.startswith("evaluation 2: dense")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--show", "mian"], "unknown tag 'mian'; did you mean main?"),
+        (["--show", "9"], "no evaluation 9 in .karat/history.db; karat history lists them"),
+        (["--show", "first"], "several systems saved at once; take one: first:bm25, first:dense"),
+        (["--system", "bm52"], "unknown system 'bm52'; did you mean bm25?"),
+        (["--tag", "firts"], "unknown tag 'firts'; did you mean first?"),
+        (["--tag", "main", "--system", "dense"], "no saved evaluation is all of that"),
+        (["--trend", "RR", "--system", "bm52"], "unknown system 'bm52'; did you mean bm25?"),
+        (["--trend", "R@5"], "unknown measure in the store 'R@5'; known: RR, nDCG@5"),
+        (["--trend", "RR", "--show", "1"], "--trend and --show are two questions"),
+        (["--tag-as", "x"], "--tag-as needs --show"),
+        (["--show", "1", "--tag-as", "7"], "tag '7' would read as an id"),
+        (["--limit", "0"], "--limit is '0'; it is a whole number above 0"),
+        (["--limit", "x"], "--limit is 'x'; it is a whole number above 0"),
+        (["--store", "other.db"], "other.db: no history here; begin one with karat eval"),
+        (["--store", "qrels.txt"], "qrels.txt: is no SQLite database"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_line(run, history, options, told):
+    done = run("history", *options)
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_help_imports_neither_sqlalchemy_nor_polars():
+    code = (
+        "import sys; from karat.cli.main import main; main(['history', '--help']);"
+        "heavy = {'sqlalchemy', 'polars', 'numpy', 'rich'} & set(sys.modules);"
+        "sys.exit(str(heavy) if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "  karat history --trend" in done.stdout
+
+
+def test_without_sqlalchemy_one_line_says_what_to_install(files):
+    code = (
+        "import sys; sys.modules['sqlalchemy'] = None;"
+        "from karat.cli.main import main; sys.exit(main(['history']))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 2
+    told = "history needs SQLAlchemy; install it with: pip install 'karat[store]'"
+    assert done.stderr == f"karat: {told}\n"
+
+
+def test_saving_says_as_what(files, capfd, monkeypatch):
+    monkeypatch.setenv("GITHUB_SHA", "abc123")
+    monkeypatch.setenv("PATH", "")
+    save_report(report_on("bm25.trec", "dense.jsonl"), store=None, tags=["main"])
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", "saved as 1, 2 in .karat/history.db\n")
+    with Store.open() as store:
+        found = store.evaluations()
+    assert [one.system for one in found] == ["dense", "bm25"]
+    assert found[0].tags == ("main",)
+    assert found[0].revision == Revision("abc123")
+
+
+def test_two_runs_of_one_name_are_saved_under_two(files):
+    (files / "other").mkdir()
+    (files / "other" / "bm25.trec").write_bytes((files / "bm25.trec").read_bytes())
+    save_report(report_on("bm25.trec", "other/bm25.trec"), store="s.db")
+    with Store.open("s.db") as store:
+        assert [one.system for one in store.evaluations()] == ["bm25-2", "bm25"]
+
+
+def test_nothing_is_saved_where_nothing_was_scored(files, capfd):
+    (files / "none.txt").write_text("q01 0 nothing 0\n")
+    save_report(report_on("bm25.trec", gold="none.txt"), store=None)
+    assert capfd.readouterr().err.startswith("karat: warning: nothing was saved")
+    assert not (files / ".karat").exists()
+
+
+def test_what_could_not_be_saved_is_refused_before_any_work(files):
+    check_saving(save=False, store="qrels.txt", tags=None)
+    check_saving(save=True, store=None, tags=["main"])
+    assert not (files / ".karat").exists()
+    for options, told in (
+        ({"save": False, "store": None, "tags": ["main"]}, "--tag is for what is saved; add"),
+        ({"save": True, "store": None, "tags": ["a b"]}, "tag 'a b'"),
+        ({"save": True, "store": "qrels.txt", "tags": []}, "is no SQLite database"),
+        ({"save": True, "store": "qrels.txt/s.db", "tags": []}, "qrels.txt is no folder"),
+        ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tags": []}, "cannot be used"),
+    ):
+        with pytest.raises(KaratError, match=told):
+            check_saving(**options)
+
+
+def test_a_stored_baseline_takes_the_first_place(history, capfd):
+    report = report_on("dense.jsonl", measures="RR, P@5")
+    runs = [system.scores for system in report.systems]
+    both = with_baseline("main", runs, store=None, gold=report.gold)
+    assert [one.system for one in both] == ["bm25@main", "dense"]
+    assert [[str(measure) for measure in one.measures] for one in both] == [["RR"], ["RR"]]
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == "karat: warning: baseline main: it was not scored by P@5\n"
+
+
+def test_a_stale_baseline_is_warned_of(history, capfd):
+    with (history / "bm25.trec").open("a") as file:
+        file.write("\n")
+    report = report_on("dense.jsonl")
+    runs = [system.scores for system in report.systems]
+    with_baseline("first:bm25", runs, store=None, gold=report.gold)
+    told = "karat: warning: baseline first:bm25: "
+    assert capfd.readouterr().err.splitlines() == [
+        f"{told}its run bm25.trec has changed since; the stored values are of the old one",
+        f"{told}it was saved with uncommitted changes (after 0123456789)",
+    ]
+
+
+def test_a_baseline_on_other_gold_is_refused(history):
+    report = report_on("dense.jsonl")
+    runs = [system.scores for system in report.systems]
+    with pytest.raises(UsageError, match=r"the baseline 4 cannot be compared .*not among its own"):
+        with_baseline("4", runs, store=None, gold=report.gold)
+    strict = report_on("dense.jsonl", settings={"rel": 2}).systems[0].scores
+    with pytest.raises(UsageError, match=r"rel was 1\.0 and is 2\.0; score it again and save it"):
+        with_baseline("main", [strict], store=None, gold=report.gold)
+
+
+def test_a_baseline_is_not_saved_again(history, capfd):
+    report = report_on("bm25.trec")
+    runs = [system.scores for system in report.systems]
+    both = with_baseline("main", runs, store=None, gold=report.gold)
+    compared = build_report(both, gold=read_gold("qrels.txt"))
+    save_report(compared, store=None, skip=[compared.systems[0].name])
+    assert capfd.readouterr().err.splitlines()[-1] == "saved as 5 in .karat/history.db"
+    with Store.open() as store:
+        assert store.evaluations()[0].system == "bm25"
