@@ -51,7 +51,9 @@ def large(data: Data) -> Section:
     files = (folder / "qrels.txt", [folder / "run.trec"])
     ours, floor = karat(*files, rounds=7), scan(*files, rounds=7)
     pytrec, irm, ranx = (peer(name, *files, rounds) for name, rounds in PEERS.items())
-    section = compared(f"large: {size(folder)}, TREC file", [ours, floor, pytrec, irm, ranx])
+    sure = karat(*files, rounds=3, name="karat, with intervals", intervals=True)
+    everyone = [ours, floor, pytrec, irm, ranx, sure]
+    section = compared(f"large: {size(folder)}, TREC file", everyone)
     memory = None if pytrec.problem else ours.peak / pytrec.peak
     section.targets = [
         Target.at_least("large: faster than pytrec_eval", 5, ratio(pytrec, ours)),
@@ -146,6 +148,37 @@ def huge(data: Data) -> Section:
     return section
 
 
+def decide(data: Data) -> Section:
+    """All pairs of 20 systems, and the intervals of ten measures: computing only, no reading."""
+    folder = data.folder(1_000, 100, "runs")
+    files = [str(folder / "qrels.txt"), *map(str, sorted(folder.glob("r*.trec")))]
+    times = {}
+    for tool in ("karat", "ranx"):
+        command = [sys.executable, str(HERE / "deciding.py"), tool, *files]
+        one = Contender(tool, command, 1, package=None if tool == "karat" else tool)
+        race([one])
+        times[tool] = None if one.problem else json.loads(one.samples[0].output)["seconds"]
+    intervals = json.loads(once([sys.executable, str(HERE / "intervals.py")]).output)["seconds"]
+    rows = [
+        ("karat: 10,000 permutations, intervals, max-T", f"{times['karat']:.2f}", "1.00"),
+        (
+            "ranx: 1,000 permutations",
+            "not run" if times["ranx"] is None else f"{times['ranx']:.2f}",
+            "" if times["ranx"] is None else f"{times['ranx'] / times['karat']:.0f}",
+        ),
+        ("karat: 6,980 queries × 10 measures × 2,000 resamples", f"{intervals:.2f}", ""),
+    ]
+    title = f"decide: 20 systems of {size(folder)} × 3 measures, all 190 pairs"
+    section = Section(title, ("", "s of compute", "× karat"), rows)
+    faster = None if times["ranx"] is None else times["ranx"] / times["karat"]
+    section.targets = [
+        Target.at_most("decide: all pairs", 1, times["karat"], "s"),
+        Target.at_least("decide: faster than ranx with a tenth of the permutations", 10, faster),
+        Target.at_most("decide: intervals of 10 measures", 2, intervals, "s"),
+    ]
+    return section
+
+
 def start(data: Data) -> Section:
     """What starting costs: the processor's time of --help, and what an import loads."""
     helps = sorted(once([KARAT, "--help"]).cpu for _ in range(11))
@@ -188,7 +221,8 @@ def project(spec: str) -> str:
 
 
 CASES: dict[str, Callable[[Data], Section]] = {
-    case.__name__: case for case in (start, small, large, shuffled, forms, many, memory, huge)
+    case.__name__: case
+    for case in (start, small, large, shuffled, forms, many, memory, decide, huge)
 }
 
 

@@ -20,8 +20,17 @@ TOLERANCE = 1e-6
 Means = list[dict[str, float]]  # of each run
 
 
-def karat(qrels: Path, runs: Iterable[Path], rounds: int, name: str = "karat") -> Contender:
+def karat(
+    qrels: Path,
+    runs: Iterable[Path],
+    rounds: int,
+    name: str = "karat",
+    *,
+    intervals: bool = False,
+) -> Contender:
+    """karat on files; without intervals unless asked for, since no peer computes them."""
     asked = [word for measure in MEASURES for word in ("-m", measure)]
+    asked += [] if intervals else ["--set", "interval=none"]
     return Contender(name, [KARAT, "eval", *map(str, runs), "--gold", str(qrels), *asked], rounds)
 
 

@@ -38,7 +38,7 @@ def _shown(block: str, place: Path) -> Iterator[str]:
 
 
 def _printed(command: str, place: Path) -> str:
-    """Standard output and error; anything but a result or a refusal is a broken example."""
+    """Standard output and error; anything but a result, a verdict or a refusal is broken."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(  # noqa: S603 - the page is ours
         ["bash", "-o", "pipefail", "-c", command],  # noqa: S607 - the reader's shell
@@ -50,7 +50,7 @@ def _printed(command: str, place: Path) -> str:
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 2):
+    if done.returncode not in (0, 1, 2, 3):
         raise SystemExit(f"{command}: exit code {done.returncode}\n{done.stdout}")
     lines = (line.rstrip() for line in done.stdout.splitlines())
     return "".join(f"{line}\n" for line in lines)

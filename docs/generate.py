@@ -11,7 +11,7 @@ from typing import Any
 
 from typer.main import get_command
 
-from karat.cli import convert, demo, evaluate, measures
+from karat.cli import check, compare, convert, demo, evaluate, history, measures
 from karat.cli.main import app
 from karat.measures.conventions import PROFILES, Conventions, setting_names
 from karat.reports.glossary import glossary
@@ -50,7 +50,15 @@ def reference() -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-_COMMANDS = {"eval": evaluate, "convert": convert, "measures": measures, "demo": demo}
+_COMMANDS = {
+    "eval": evaluate,
+    "compare": compare,
+    "history": history,
+    "check": check,
+    "convert": convert,
+    "measures": measures,
+    "demo": demo,
+}
 
 
 def _command(name: str, examples: str) -> str:

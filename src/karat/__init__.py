@@ -9,15 +9,18 @@ __version__ = "0.1.0"
 
 # name -> the module that holds it; loaded at first use, so that ``import karat`` is cheap.
 _HOMES = {
+    "Comparisons": "karat.analysis.compare",
     "Corpus": "karat.tables",
     "Gold": "karat.tables",
     "InputError": "karat.errors",
     "KaratError": "karat.errors",
     "MissingInputError": "karat.errors",
     "Queries": "karat.tables",
+    "Rule": "karat.analysis.verdicts",
     "Run": "karat.tables",
     "Scores": "karat.measures.scores",
     "UsageError": "karat.errors",
+    "compare": "karat.analysis.compare",
     "evaluate": "karat.measures.scores",
     "parse_measure": "karat.measures.names",
     "read_corpus": "karat.formats",
@@ -27,16 +30,19 @@ _HOMES = {
 }
 
 __all__ = [
+    "Comparisons",
     "Corpus",
     "Gold",
     "InputError",
     "KaratError",
     "MissingInputError",
     "Queries",
+    "Rule",
     "Run",
     "Scores",
     "UsageError",
     "__version__",
+    "compare",
     "evaluate",
     "parse_measure",
     "read_corpus",
@@ -46,6 +52,8 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from karat.analysis.compare import Comparisons, compare
+    from karat.analysis.verdicts import Rule
     from karat.errors import InputError, KaratError, MissingInputError, UsageError
     from karat.formats import read_corpus, read_gold, read_queries, read_run
     from karat.measures.names import parse_measure

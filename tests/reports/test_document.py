@@ -58,8 +58,34 @@ def test_counts_of_several_systems_are_of_the_set_or_add_up(report):
 
 def test_nothing_is_reported_that_nobody_computed(report):
     text = to_json(report).decode()
-    for absent in ('"ci"', '"verdict"', '"gates"', '"comparisons"', "NaN", "Infinity"):
+    for absent in ('"verdict"', '"gates"', '"comparisons"', '"moved"', "NaN", "Infinity"):
         assert absent not in text
+
+
+def test_an_interval_is_two_numbers_around_the_mean_or_null(report):
+    systems = report.document()["systems"]
+    for cell in (cell for system in systems for cell in system["measures"].values()):
+        low, high = cell["ci"]
+        assert low <= cell["mean"] <= high
+    alone = systems[0]["segments"]["language"]["pt-BR"].values()
+    assert [(cell["n"], cell["ci"]) for cell in alone] == [(1, None)] * len(systems[0]["measures"])
+
+
+def test_segments_of_fewer_than_20_queries_are_marked(change):
+    segments = change.document()["systems"][1]["segments"]["language"]
+    assert segments["pt"]["RR"]["small"]
+    assert "small" not in segments["en"]["RR"]
+
+
+def test_a_comparison_and_gates_stand_in_the_document(change):
+    document = change.document()
+    assert [gate["verdict"] for gate in document["gates"]].count("fail") == 2
+    assert document["verdict"] == "fail"
+    assert document["rule"]["primary"] == "RR"
+    assert {row["measure"] for row in document["comparisons"] if row["segment"] is None} == set(
+        document["systems"][0]["measures"]
+    )
+    assert json.loads(to_json(change))["decisions"][0]["verdict"] == "better"
 
 
 def test_json_is_sorted_and_ends_with_a_newline(report):

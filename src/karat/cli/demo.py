@@ -64,7 +64,7 @@ def demo(output: Outputs = None) -> None:
         )
         outputs = parse_outputs(output or [], inputs=request.files())
         printed = all(one.path is not None for one in outputs)
-        report = score(request)
+        report = score(request).report()
         if printed:
             typer.echo(_STORY)
         publish(report, outputs, as_json=False, quiet=False)

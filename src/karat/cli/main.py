@@ -15,7 +15,7 @@ import typer
 from typer.main import get_command
 
 import karat
-from karat.cli import convert, demo, evaluate, measures
+from karat.cli import check, compare, convert, demo, evaluate, history, measures
 from karat.errors import KaratError
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
@@ -57,6 +57,9 @@ def karat_command(
 
 
 app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
+app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("history", epilog=history.EXAMPLES)(history.history)
+app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
 app.command("measures", epilog=measures.EXAMPLES)(measures.measures)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)

@@ -2,28 +2,50 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import typer
 
 from karat.reports.document import Report
 from karat.reports.outputs import Output, write_outputs, write_stdout
+from karat.reports.to_github import announce
 from karat.reports.to_json import to_json
 
-EXIT_CANNOT_TELL = 3
+EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
 
 
-def publish(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
+def publish(
+    report: Report,
+    outputs: Sequence[Output],
+    *,
+    as_json: bool,
+    quiet: bool,
+    require_verdict: bool = False,
+) -> None:
     """Write the files, then print the report unless something else goes to standard output."""
     write_outputs(outputs, report)
+    announce(report, os.environ)
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
         from karat.reports.terminal import show_report
 
         show_report(report)
+    _end(report, require_verdict=require_verdict)
+
+
+def _end(report: Report, *, require_verdict: bool) -> None:
+    """Leave with the exit code that the report asks for; a failure outranks a doubt."""
     if not _anything_scored(report):
         typer.echo("karat: cannot tell: not one query could be scored", err=True)
+        raise typer.Exit(EXIT_CANNOT_TELL)
+    gates = {gating.verdict for gating in report.gatings}
+    compared = report.comparisons
+    if "fail" in gates or (compared is not None and compared.regression):
+        raise typer.Exit(EXIT_FAILED)
+    unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
+    if "unmeasurable" in gates or (require_verdict and unclear):
         raise typer.Exit(EXIT_CANNOT_TELL)
 
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from karat.analysis.segments import check_column
+from karat.analysis.gates import Gate, check_segments, judge, measures_of
+from karat.analysis.segments import By, check_by
+from karat.analysis.versions import with_versions
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import progress
+from karat.columns import Source
 from karat.errors import UsageError
 from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
 from karat.measures.conventions import PROFILES, conventions_of, setting_names
 from karat.measures.names import parse_measures
-from karat.measures.scores import prepare
+from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
 from karat.reports.document import Report, build_report
-from karat.tables import Queries
+from karat.tables import Corpus, Gold, Queries
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What ``karat eval`` was asked for."""
+    """What ``karat eval`` or ``karat compare`` was asked for."""
 
     runs: Sequence[str]
     gold: str
@@ -31,6 +34,8 @@ class Request:
     by: Sequence[str] = ()
     queries: str | None = None
     corpus: str | None = None
+    gates: str | None = None
+    seed: str | None = None
     strict: bool = False
     run_format: str | None = None
     gold_format: str | None = None
@@ -38,32 +43,89 @@ class Request:
 
     def files(self) -> list[str]:
         """Every input by name."""
-        named = [*self.runs, self.gold, self.queries, self.corpus]
+        named = [*self.runs, self.gold, self.queries, self.corpus, self.gates]
         return [name for name in named if name is not None]
 
 
-def score(request: Request) -> Report:
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The scores of every run, and what they were made with."""
+
+    scores: list[Scores]
+    gold: Gold
+    queries: Queries | None
+    corpus: Corpus | None
+    by: tuple[By, ...]
+    gates: tuple[Gate, ...]
+    left_out: tuple[str, ...]
+    gates_file: Source | None
+
+    def report(self) -> Report:
+        """The report on all systems, with the segments asked for."""
+        report = build_report(
+            self.scores, gold=self.gold, queries=self.queries, corpus=self.corpus, by=self.by
+        )
+        return replace(report, gates=self.gates_file)
+
+    def gated(self, report: Report, *, skip: Collection[str] = ()) -> Report:
+        """The report with every run but some held against the gates."""
+        if not self.gates:
+            return report
+        # A stored baseline stands before the runs, which may have measures that it lacks.
+        names = [system.name for system in report.systems][-len(self.scores) :]
+        gatings = [
+            judge(self.gates, scores, self.queries, system=name, left_out=self.left_out)
+            for name, scores in zip(names, self.scores, strict=True)
+            if name not in skip
+        ]
+        return replace(report, gatings=tuple(gatings))
+
+
+def score(request: Request, *, keep: int = 0) -> Scored:
     """Score every run of the request; what is misspelled is refused before anything is read."""
     heed_interrupts()
-    settings = parse_settings(request.settings)
-    conventions = conventions_of(request.profile, settings)
+    conventions = conventions_of(request.profile, _settings(request))
     named = request.measures or PROFILES[request.profile].measures
     measures = parse_measures(named, rel=conventions.rel)
+    by = tuple(By.parse(one) for one in request.by)
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
+    gates, left_out = _gates(request, conventions.rel)
     gold = read_gold(request.gold, format=request.gold_format, duplicates=conventions.duplicates)
     queries = _queries(request)
-    for column in request.by:
-        check_column(queries, column)
     corpus = None if request.corpus is None else read_corpus(request.corpus)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
+    queries = with_versions(queries, gold, corpus, by)
+    check_by(queries, by)
+    check_segments(gates, queries, prepared.query_ids)
+    for_gates = [measure for measure in measures_of(gates) if measure not in measures]
+    lenient = for_gates if request.measures else [*measures, *for_gates]
     scores = []
     with progress(request.runs, quiet=request.quiet) as begin:
         for name in request.runs:
             begin(name)
             run = scan_run(name, format=request.run_format, strict=request.strict)
-            scores.append(score_run(run, prepared, measures, lenient=not request.measures))
-    return build_report(scores, gold=gold, queries=queries, corpus=corpus, by=request.by)
+            wanted = [*measures, *for_gates]
+            scores.append(score_run(run, prepared, wanted, lenient=lenient, keep=keep))
+    source = None if request.gates is None else Source.of(Path(request.gates))
+    return Scored(scores, gold, queries, corpus, by, tuple(gates), left_out, source)
+
+
+def _gates(request: Request, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
+    if request.gates is None:
+        return [], ()
+    from karat.analysis.gate_files import read_gates
+
+    return read_gates(request.gates, rel=rel)
+
+
+def _settings(request: Request) -> dict[str, str]:
+    settings = parse_settings(request.settings)
+    if request.seed is None:
+        return settings
+    if settings.get("seed", request.seed) != request.seed:
+        raise UsageError("--seed and --set seed=… contradict each other")
+    return settings | {"seed": request.seed}
 
 
 def _queries(request: Request) -> Queries | None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import karat
-from karat.analysis.segments import Segments, segment_means
+from karat.analysis.compare import Comparisons
+from karat.analysis.gates import Gating
+from karat.analysis.segments import SMALL, By, Segments, segment_means
 from karat.columns import Source
 from karat.errors import UsageError
 from karat.measures.scores import Scores, Summary
@@ -40,6 +42,9 @@ class Report:
     queries: Source | None = None
     corpus: Source | None = None
     as_of_range: tuple[str, str] | None = None
+    comparisons: Comparisons | None = None
+    gatings: tuple[Gating, ...] = ()
+    gates: Source | None = None
 
     def results(self) -> dict[str, Any]:
         """The document without its inputs, whose digests take a pass over every file."""
@@ -51,7 +56,19 @@ class Report:
             "conventions": first | dict.fromkeys(different),
             "counts": _common_counts([system.scores.counts.document() for system in self.systems]),
             "systems": [_system(system, different) for system in self.systems],
+            **_compared(self.comparisons),
+            **_gated(self.gatings),
+            **({} if self.verdict is None else {"verdict": self.verdict}),
         }
+
+    @property
+    def verdict(self) -> str | None:
+        """One word for the whole: of the gates where there are some, else of the comparison."""
+        gates = {gating.verdict for gating in self.gatings}
+        for word in ("fail", "unmeasurable", "pass"):
+            if word in gates:
+                return word
+        return None if self.comparisons is None else self.comparisons.verdict
 
     def document(self) -> dict[str, Any]:
         """The whole document, with the digest of every input."""
@@ -63,6 +80,8 @@ class Report:
         }
         if self.as_of_range is not None:
             inputs["as_of_range"] = list(self.as_of_range)
+        if self.gates is not None:
+            inputs["gates"] = _input(self.gates)
         return {**self.results(), "inputs": inputs}
 
 
@@ -72,7 +91,7 @@ def build_report(
     gold: Gold,
     queries: Queries | None = None,
     corpus: Corpus | None = None,
-    by: Sequence[str] = (),
+    by: Sequence[By | str] = (),
 ) -> Report:
     """A report on one or many systems, with means by each of the columns ``by``."""
     if not scores:
@@ -81,11 +100,11 @@ def build_report(
     systems = tuple(
         System(
             name,
-            one,
-            summaries=one.summaries,
-            segments={column: segment_means(one, queries, column) for column in by},
+            scored,
+            summaries=scored.summaries,
+            segments={str(By.parse(one)): segment_means(scored, queries, one) for one in by},
         )
-        for name, one in zip(names, scores, strict=True)
+        for name, scored in zip(names, scores, strict=True)
     )
     return Report(
         systems,
@@ -136,7 +155,7 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     if system.segments:
         document["segments"] = {
             column: {
-                value: {name: _short(summary) for name, summary in summaries.items()}
+                value: {name: _in_segment(summary) for name, summary in summaries.items()}
                 for value, summaries in segments.items()
             }
             for column, segments in system.segments.items()
@@ -147,6 +166,46 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     if scores.meta:
         document["meta"] = dict(scores.meta)
     return document
+
+
+def _compared(comparisons: Comparisons | None) -> dict[str, Any]:
+    if comparisons is None:
+        return {}
+    return {
+        "rule": asdict(comparisons.rule),
+        "comparisons": [_plain(row.document()) for row in comparisons.rows],
+        "decisions": [decision.document() for decision in comparisons.decisions],
+        "overlap": [_plain(one.document()) for one in comparisons.overlaps],
+        "moved": [_plain(one.document()) for one in comparisons.moved],
+        "reversals": list(comparisons.reversals),
+        "replicates": dict(comparisons.replicates),
+    }
+
+
+def _gated(gatings: Sequence[Gating]) -> dict[str, Any]:
+    if not gatings:
+        return {}
+    return {
+        "gates": [_plain(result.document()) for one in gatings for result in one.results],
+        "blocking": {
+            one.results[0].system: None if one.blocking is None else one.blocking.document()
+            for one in gatings
+            if one.results
+        },
+        "gates_left_out": sorted({name for one in gatings for name in one.left_out}),
+    }
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Tuples as lists, and null for what is no number."""
+    return {
+        key: [_number(one) for one in value]
+        if isinstance(value, tuple)
+        else _number(value)
+        if isinstance(value, float)
+        else value
+        for key, value in document.items()
+    }
 
 
 def _measure(summary: Summary) -> dict[str, Any]:
@@ -163,9 +222,15 @@ def _measure(summary: Summary) -> dict[str, Any]:
 def _short(summary: Summary) -> dict[str, Any]:
     return {
         "mean": _number(summary.mean),
+        "ci": None if summary.ci is None else [_number(end) for end in summary.ci],
         "n": summary.n,
         "ceiling": _number(summary.ceiling),
     }
+
+
+def _in_segment(summary: Summary) -> dict[str, Any]:
+    """A segment is small by the queries that took part, whatever the measure made of them."""
+    return _short(summary) | ({"small": True} if summary.n < SMALL else {})
 
 
 def _number(value: float | None) -> float | None:

@@ -1,33 +1,13 @@
-"""How figures read to people: decimals, ranges, and the lines on counts and conventions.
-
-Works on the results part of a report's document; the terminal and Markdown both use it.
-"""
+"""How figures read to people: decimals, intervals, chances, and names that are safe to show."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from karat.measures.conventions import ANY_GRADE
-
 NOTHING = "-"
-
-# each count in words, for one and for more
-_EVENTS = {
-    "missing": ("missing from the run", "missing from the run"),
-    "failed_calls": ("failed call", "failed calls"),
-    "empty_gold": ("without relevant gold", "without relevant gold"),
-    "no_answer": ("without an answer", "without an answer"),
-    "not_in_gold": ("in the run but not asked", "in the run but not asked"),
-    "not_in_queries": (
-        "in the gold but not among the queries",
-        "in the gold but not among the queries",
-    ),
-    "duplicates_dropped": ("duplicate hit dropped", "duplicate hits dropped"),
-    "order_conflicts": ("rank against its score", "ranks against their scores"),
-    "versions_unknown": ("unknown version", "unknown versions"),
-}
-_NO_RESULT = {"missing", "failed_calls"}
+# Parts of a cell that stand below each other in a column, such as a mean and its interval.
+PART = "\t"
 
 
 def figure(value: float | None) -> str:
@@ -41,9 +21,87 @@ def figure(value: float | None) -> str:
     return f"{value:.4f}" if abs(value) < 100 else f"{value:.1f}"
 
 
+def change(value: float | None) -> str:
+    """A difference, with its sign.
+
+    >>> change(0.03), change(-12345.67), change(0.0), change(None)
+    ('+0.0300', '-12345.7', '0.0000', '-')
+    """
+    return f"+{figure(value)}" if value is not None and value > 0 else figure(value)
+
+
+def interval(ends: Sequence[float] | None) -> str:
+    """Both ends, with as many decimals as it takes to tell them apart.
+
+    >>> interval([0.381, 0.442]), interval([0.4121, 0.4188]), interval([140.2, 171.9])
+    ('[0.38, 0.44]', '[0.412, 0.419]', '[140.2, 171.9]')
+    >>> interval([-0.002, 0.31]), interval([-1e-9, 0.31]), interval(None)
+    ('[-0.002, 0.310]', '[0.0000, 0.3100]', '')
+    """
+    if ends is None:
+        return ""
+    low, high = ends
+    if max(abs(low), abs(high)) >= 100:
+        return f"[{low:.1f}, {high:.1f}]"
+    decimals = 2 if high - low >= 0.02 else 3
+    # An end on one side of zero must not read as if it were on it.
+    while decimals < 4 and (
+        high - low < 0.002 or any(end and not round(end, decimals) for end in ends)
+    ):
+        decimals += 1
+    shown = (f"{round(end, decimals) + 0.0:.{decimals}f}" for end in ends)
+    return f"[{', '.join(shown)}]"
+
+
+def measured(cell: Mapping[str, Any]) -> str:
+    """A mean and its interval, as two parts of one cell."""
+    return f"{figure(cell['mean'])}{PART}{interval(cell['ci'])}"
+
+
+def held(gate: Mapping[str, Any]) -> str:
+    """A mean and its interval, as exact as a limit that they are held against.
+
+    >>> held({"mean": 0.93, "ci": [0.89961, 0.96]}).replace(PART, " ")
+    '0.9300 [0.8996, 0.9600]'
+    """
+    ends = "" if gate["ci"] is None else f"[{', '.join(map(figure, gate['ci']))}]"
+    return f"{figure(gate['mean'])}{PART}{ends}"
+
+
+def p_value(value: float | None) -> str:
+    """Three decimals; below a thousandth only that it is.
+
+    >>> p_value(0.0123), p_value(0.00001), p_value(None)
+    ('0.012', '<0.001', '-')
+    """
+    if value is None:
+        return NOTHING
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
+
+
+def percent(share: float) -> str:
+    """A chance as people say it; what is not quite certain never reads as certain.
+
+    >>> percent(0.973), percent(0.0001), percent(0.9999), percent(0.0)
+    ('97 %', 'below 1 %', 'above 99 %', '0 %')
+    """
+    if 0 < share < 0.01:
+        return "below 1 %"
+    return "above 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
 def between(low: str, high: str) -> str:
     """A range, or the one value where both ends read the same."""
     return low if low == high else f"{low}..{high}"
+
+
+def several(count: int, one: str, more: str | None = None) -> str:
+    """A number of things.
+
+    >>> several(1, "gate"), several(2, "query", "queries")
+    ('1 gate', '2 queries')
+    """
+    return f"{count:,} {one if count == 1 else more or one + 's'}"
 
 
 def label(text: str) -> str:
@@ -51,118 +109,29 @@ def label(text: str) -> str:
     return "".join(character if character.isprintable() else "�" for character in text)
 
 
-def measure_grid(results: Mapping[str, Any]) -> list[list[str]]:
-    """Measures as rows, systems as columns; n, ceiling and tie ranges where they say something."""
-    systems = results["systems"]
-    measures = [system["measures"] for system in systems]
-    most = max((one["n"] for own in measures for one in own.values()), default=0)
-    grid = [["measure", *(label(system["name"]) for system in systems), "n", "ceiling"]]
-    for name in measures[0]:
-        cells = [own[name] for own in measures]
-        ns = [cell["n"] for cell in cells]
-        n = "" if set(ns) == {most} else between(str(min(ns)), str(max(ns)))
-        grid.append([name, *(figure(cell["mean"]) for cell in cells), n, _ceiling(cells)])
-        ties = [_tie_range(cell) for cell in cells]
-        if any(ties):
-            grid.append(["  by tie order", *ties, "", ""])
-    return _without_empty_columns(grid)
+def where(segment: Mapping[str, str] | None) -> str:
+    """Which queries a gate or comparison is about; nothing for all of them.
+
+    >>> where({"language": "pt-BR", "hard": "true"}), where(None)
+    ('language = pt-BR and hard = true', '')
+    """
+    return label(" and ".join(f"{key} = {value}" for key, value in (segment or {}).items()))
 
 
-def segment_grid(segments: Mapping[str, Mapping[str, Any]], column: str) -> list[list[str]]:
-    """The values of one segment column as rows, measures as columns."""
-    measures = list(next(iter(segments.values()), {}))
-    grid = [[label(column), "n", *measures]]
-    for value, cells in segments.items():
-        n = max((cell["n"] for cell in cells.values()), default=0)
-        grid.append([label(value), str(n), *(figure(cells[name]["mean"]) for name in measures)])
-    return grid
+def gate_name(gate: Mapping[str, Any]) -> str:
+    """A gate as one would write it.
+
+    >>> gate_name({"measure": "R@5", "min": 0.9, "strict": False, "on": "ci_low",
+    ...            "segment": {"language": "pt-BR"}})
+    'R@5 >= 0.9 where language = pt-BR'
+    """
+    lower = gate.get("min") is not None
+    sign = (">" if lower else "<") + ("" if gate["strict"] else "=")
+    held = "mean " if gate["on"] == "mean" else ""
+    name = f"{held}{gate['measure']} {sign} {gate['min' if lower else 'max']:.10g}"
+    return f"{name} where {where(gate['segment'])}" if gate["segment"] else name
 
 
-def transposed(grid: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Systems as rows."""
-    return [list(column) for column in zip(*grid, strict=True)]
-
-
-def counts_lines(results: Mapping[str, Any]) -> list[str]:
-    """What happened to the queries and hits: one line, or one a system where they differ."""
-    fate = "left out" if results["conventions"]["missing"] == "skip" else "worst value"
-    lines = [_counts_line(system["counts"], fate) for system in results["systems"]]
-    if len(set(lines)) == 1:
-        return lines[:1]
-    names = (label(system["name"]) for system in results["systems"])
-    return [f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
-
-
-def lacks_lines(results: Mapping[str, Any]) -> list[str]:
-    """Which of the profile's measures could not be computed, and what they needed."""
-    reasons: dict[str, list[str]] = {}
-    for system in results["systems"]:
-        for name, cell in system["measures"].items():
-            if "lacks" in cell and name not in reasons.setdefault(cell["lacks"], []):
-                reasons[cell["lacks"]].append(name)
-    return [f"not measured: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
-
-
-def conventions_line(results: Mapping[str, Any]) -> str:
-    """The decisions under which the numbers hold."""
-    conventions = dict(results["conventions"])
-    for idle in _idle_settings(results):
-        conventions.pop(idle, None)
-    parts = [f"profile {conventions.pop('profile')}"]
-    for name, value in conventions.items():
-        if value is None:
-            own = {system.get("conventions", {}).get(name) for system in results["systems"]}
-            value = " or ".join(sorted(str(one) for one in own if one is not None))
-        if name == "rel" and value == ANY_GRADE:
-            parts.append("rel above 0")
-        elif value:
-            parts.append(f"{name} {_setting(value)}")
-    return " · ".join(parts)
-
-
-def _idle_settings(results: Mapping[str, Any]) -> list[str]:
-    """Settings that have no part in these numbers: spans' cover, the k of measures without one."""
-    own_k = any(name.endswith("@k") for name in results["systems"][0]["measures"])
-    spans = results["conventions"]["level"] == "span"
-    return [*([] if spans else ["cover"]), *([] if own_k else ["k"])]
-
-
-def _setting(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:g}"
-    return " < ".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
-def _counts_line(counts: Mapping[str, int], fate: str) -> str:
-    """``fate`` is what becomes of a query without a result."""
-    events = [
-        f"{counts[name]:,} {words[counts[name] > 1]}" + (f" ({fate})" if name in _NO_RESULT else "")
-        for name, words in _EVENTS.items()
-        if counts.get(name)
-    ]
-    return " · ".join([f"{counts['scored']:,} of {counts['queries']:,} queries scored", *events])
-
-
-def _ceiling(cells: Iterable[Mapping[str, Any]]) -> str:
-    """The best reachable value, where it is below what a reader takes for granted."""
-    reachable = [
-        cell["ceiling"]
-        for cell in cells
-        if cell["better"] == "higher" and cell["ceiling"] not in (None, 1.0)
-    ]
-    return between(figure(min(reachable)), figure(max(reachable))) if reachable else ""
-
-
-def _tie_range(cell: Mapping[str, Any]) -> str:
-    """The range of the mean over tie orders, where it is wide enough to be seen."""
-    low, high = map(figure, cell.get("ties", (None, None)))
-    return "" if low == high else between(low, high)
-
-
-def _without_empty_columns(grid: list[list[str]]) -> list[list[str]]:
-    keep = [
-        column
-        for column in range(len(grid[0]))
-        if column <= len(grid[0]) - 3 or any(row[column] for row in grid[1:])
-    ]
-    return [[row[column] for column in keep] for row in grid]
+def pair_name(compared: Mapping[str, Any]) -> str:
+    """Which system a comparison is about, and what it is compared with."""
+    return f"{label(compared['system'])} against {label(compared['baseline'])}"

@@ -16,6 +16,7 @@ from karat.formats.files import replacing
 from karat.reports.document import Report
 from karat.reports.per_query import to_csv, to_parquet
 from karat.reports.to_json import to_json
+from karat.reports.to_junit import to_junit
 from karat.reports.to_markdown import to_markdown
 from karat.reports.to_trec import to_trec
 
@@ -36,7 +37,8 @@ FORMS: Mapping[str, Form] = {
         Form("json", ".json", "the whole report, stable to the byte", to_json),
         Form("csv", ".csv", "one row a query", to_csv),
         Form("parquet", ".parquet", "one row a query", to_parquet),
-        Form("md", ".md", "tables in Markdown", to_markdown),
+        Form("md", ".md", "Markdown: a comment on a pull request, or a page", to_markdown),
+        Form("junit", None, "JUnit XML: gates and comparisons as tests", to_junit),
         Form("trec", None, "the layout of trec_eval -q", to_trec),
     )
 }
@@ -64,7 +66,7 @@ def parse_output(text: str) -> Output:
     ('json', 'trec')
     >>> parse_output("report.docx")
     Traceback (most recent call last):
-    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, trec:
+    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, junit:, trec:
     """
     prefix = _PREFIX.fullmatch(text)
     if prefix is not None:

@@ -1,51 +1,88 @@
-"""The report as tables on a terminal; a table too wide for it is split, never cut."""
+"""The report on a terminal, the verdict first; a table too wide for it is split, never cut."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 from karat.reports.document import Report
-from karat.reports.figures import (
-    conventions_line,
-    counts_lines,
-    label,
-    lacks_lines,
+from karat.reports.figures import PART, label
+from karat.reports.grids import (
+    Grid,
+    compared_segments,
+    comparison_grids,
+    gate_grid,
     measure_grid,
+    moved_grids,
     segment_grid,
     transposed,
+    word_columns,
+)
+from karat.reports.headlines import Tone, headlines, unreachable
+from karat.reports.notes import (
+    blocking_lines,
+    conventions_lines,
+    counts_lines,
+    lacks_lines,
+    left_out_lines,
+    overlap_lines,
+    rule_line,
+    tests_line,
 )
 
 # More systems than this read better below each other than side by side.
 SIDE_BY_SIDE = 4
 PIPED_WIDTH = 100
+# What a query's text gets on a terminal that has no room for it.
+SHORTEST_TEXT = 20
+# Between columns; the narrow one where it saves a table from being split.
+WIDE_GAP, NARROW_GAP = 2, 1
 
-Grid = Sequence[Sequence[str]]
+_TONES: dict[Tone, str] = {"bad": "bold red", "unsure": "bold yellow", "good": "bold green"}
+_VERDICTS = {
+    "pass": "green",
+    "better": "green",
+    "fail": "red",
+    "worse": "red",
+    "regression": "red",
+    "unmeasurable": "yellow",
+}
+
+Results = Mapping[str, Any]
 
 
 def show_report(report: Report, console: Console | None = None) -> None:
-    """Print measures, segments, counts and conventions."""
-    console = console or standard_console()
-    results = report.results()
-    grid = measure_grid(results)
-    if len(report.systems) > SIDE_BY_SIDE:
-        grid = transposed(grid)
-        grid[0][0] = "system"
-    show_grid(grid, console)
-    for system in results["systems"]:
-        for column, segments in system.get("segments", {}).items():
-            if len(report.systems) > 1:
-                console.print(label(system["name"]), style="bold", soft_wrap=True)
-            show_grid(segment_grid(segments, column), console)
+    """Print the verdict, gates, comparisons, measures, segments, counts and conventions."""
+    show_results(report.results(), console or standard_console())
+
+
+def show_results(results: Results, console: Console) -> None:
+    """Print the results part of a report's document."""
+    _show_verdict(results, console)
+    if results.get("gates"):
+        show_grid(gate_grid(results), console)
+    _show_lines([*blocking_lines(results), *left_out_lines(results)], console)
+    if "comparisons" in results and (compared := comparison_grids(results)):
+        _show_titled(compared, console)
+        _show_lines([f"{rule_line(results)} · {tests_line(results)}"], console)
+    _show_measures(results, console)
+    _show_segments(results, console)
+    _show_lines(results.get("reversals", []), console, style="yellow")
+    _show_lines(overlap_lines(results), console)
+    moved = moved_grids(results).items()
+    _show_titled({f"moved most: {title}": _cut(grid, console) for title, grid in moved}, console)
     for line in (*counts_lines(results), *lacks_lines(results)):
         console.print(line, soft_wrap=True)
-    console.print(conventions_line(results), style="dim", soft_wrap=True)
+    for line in conventions_lines(results):
+        console.print(line, style="dim", soft_wrap=True)
 
 
 def standard_console() -> Console:
@@ -57,39 +94,141 @@ def standard_console() -> Console:
     return Console(width=width, markup=False, emoji=False, highlight=False)
 
 
+def _show_verdict(results: Results, console: Console) -> None:
+    for line in unreachable(results):
+        console.print(f"OUT OF REACH  {line}", style=_TONES["bad"], soft_wrap=True)
+    found = headlines(results)
+    several = len(results.get("decisions", [])) > 1
+    for one in found:
+        told = one.about
+        if one.pair:
+            told = f"{one.about}: {one.because[0]}" if several else one.because[0]
+        console.print(f"{one.word}  {told}", style=_TONES[one.tone], soft_wrap=True)
+        for reason in () if one.pair else one.because:
+            console.print(f"  {reason}", soft_wrap=True)
+    if found:
+        console.print()
+
+
+def _show_measures(results: Results, console: Console) -> None:
+    grid = measure_grid(results)
+    if len(results["systems"]) > SIDE_BY_SIDE:
+        grid = transposed(grid)
+        grid[0][0] = "system"
+    show_grid(grid, console)
+
+
+def _show_segments(results: Results, console: Console) -> None:
+    if "comparisons" in results:
+        _show_titled(compared_segments(results), console)
+    for system in results["systems"]:
+        for column, segments in system.get("segments", {}).items():
+            if len(results["systems"]) > 1:
+                console.print(label(system["name"]), style="bold", soft_wrap=True)
+            show_grid(segment_grid(segments, column), console)
+
+
+def _show_titled(grids: Mapping[str, Grid], console: Console) -> None:
+    for title, grid in grids.items():
+        console.print(title, style="bold", soft_wrap=True)
+        show_grid(grid, console)
+
+
+def _show_lines(lines: Sequence[str], console: Console, *, style: str = "") -> None:
+    """Lines that belong to what stands above them, and a gap below."""
+    for line in lines:
+        console.print(label(line), style=style, soft_wrap=True)
+    if lines:
+        console.print()
+
+
+def _cut(grid: Grid, console: Console) -> Grid:
+    """The grid with the texts in its last column cut to what is left of the width."""
+    if grid[0][-1] != "text":
+        return grid
+    *others, _ = _columns(grid)
+    room = max(SHORTEST_TEXT, console.width - sum(_width(column) + WIDE_GAP for column in others))
+    cut = [grid[0]]
+    for *cells, words in grid[1:]:
+        text = Text(words)
+        text.truncate(room, overflow="ellipsis")
+        cut.append([*cells, text.plain])
+    return cut
+
+
 def show_grid(grid: Grid, console: Console) -> None:
     """Print a grid as one table, or as several that each fit the width."""
-    fitting = console.width
-    for columns in _columns_that_fit(grid, console):
-        table = _table(grid, columns)
+    columns, fitting = _columns(grid), console.width
+    coloured = word_columns(grid) - {0}
+    gap = NARROW_GAP if _span(columns, NARROW_GAP) <= fitting else WIDE_GAP
+    gap = WIDE_GAP if _span(columns, WIDE_GAP) <= fitting else gap
+    for places in _places_that_fit([_width(column) for column in columns], fitting, gap):
+        chosen = [columns[place] for place in places]
+        table = _table(chosen, gap, {places.index(one) for one in coloured if one in places})
         # A single column may still be too wide: then the terminal wraps it, and nothing is cut.
-        console.width = max(fitting, _width(table, console))
+        console.width = max(fitting, _span(chosen, gap))
         console.print(table, crop=False)
         console.print()
         console.width = fitting
 
 
-def _columns_that_fit(grid: Grid, console: Console) -> Iterator[list[int]]:
+def _places_that_fit(widths: Sequence[int], room: int, gap: int) -> Iterator[list[int]]:
     """The first column with as many of the others as fit, until all have been shown."""
     chosen: list[int] = []
-    for column in range(1, len(grid[0])):
-        if chosen and _width(_table(grid, [0, *chosen, column]), console) > console.width:
+    for place in range(1, len(widths)):
+        wider = [0, *chosen, place]
+        if chosen and sum(widths[one] for one in wider) + gap * (len(wider) - 1) > room:
             yield [0, *chosen]
             chosen = []
-        chosen.append(column)
+        chosen.append(place)
     yield [0, *chosen]
 
 
-def _table(grid: Grid, columns: Sequence[int]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
-    for column in columns:
-        justify = "left" if column == 0 else "right"
-        table.add_column(grid[0][column], justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for row in grid[1:]:
-        table.add_row(*(row[column] for column in columns))
+def _table(columns: Sequence[Sequence[str]], gap: int, coloured: Collection[int]) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, gap - 1, 0, 0),
+        header_style="bold",
+    )
+    for header, *_ in columns:
+        table.add_column(header, no_wrap=True)
+    for cells in zip(*(column[1:] for column in columns), strict=True):
+        styles = (
+            _VERDICTS.get(cell, "") if at in coloured else "" for at, cell in enumerate(cells)
+        )
+        table.add_row(*map(Text, cells, styles))
     return table
 
 
-def _width(table: Table, console: Console) -> int:
-    unbounded = console.options.update(width=100_000)
-    return Measurement.get(console, unbounded, table).maximum
+def _columns(grid: Grid) -> list[list[str]]:
+    """The columns, each with its header: numbers end at the right, words start at the left."""
+    words = word_columns(grid)
+    columns = enumerate(zip(*grid, strict=True))
+    return [list(cells) if place in words else _aligned(cells) for place, cells in columns]
+
+
+def _aligned(cells: Sequence[str]) -> list[str]:
+    """Cells of one width, and the parts of a cell below those of the others."""
+    parts = [cell.split(PART) for cell in cells]
+    most = max(map(len, parts))
+    whole = [own for own in parts if len(own) == most]
+    widths = [max(map(cell_len, column)) for column in zip(*whole, strict=True)]
+    joined = [" ".join(map(_right, own, widths)) if len(own) == most else own[0] for own in parts]
+    if most > 1 and not widths[-1]:
+        joined = [cell.rstrip() for cell in joined]
+    widest = _width(joined)
+    return [_right(cell, widest) for cell in joined]
+
+
+def _right(text: str, width: int) -> str:
+    return " " * (width - cell_len(text)) + text
+
+
+def _width(column: Sequence[str]) -> int:
+    return max(map(cell_len, column))
+
+
+def _span(columns: Sequence[Sequence[str]], gap: int) -> int:
+    return sum(map(_width, columns)) + gap * (len(columns) - 1)

@@ -1,65 +1,203 @@
-"""The report as Markdown, for a pull request or a page."""
+"""The report as Markdown: a pull-request comment, with the verdict first and the detail folded.
+
+A report without gates and comparisons has no verdict: it is a page with open sections.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import html
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from karat.reports.document import Report
-from karat.reports.figures import (
-    conventions_line,
-    counts_lines,
-    label,
-    lacks_lines,
+from karat.reports.figures import PART, label, several
+from karat.reports.grids import (
+    COMPARED_SHORT,
+    Grid,
+    compared_segments,
+    comparison_grids,
+    gate_grid,
+    input_grid,
     measure_grid,
+    moved_grids,
     segment_grid,
+    word_columns,
+)
+from karat.reports.headlines import Headline, Tone, headlines, unreachable
+from karat.reports.notes import (
+    blocking_lines,
+    conventions_lines,
+    counts_lines,
+    lacks_lines,
+    left_out_lines,
+    overlap_lines,
+    rule_line,
+    tests_line,
 )
 
+# By its first line a workflow finds the comment that it wrote before, and updates it.
+MARKER = "<!-- karat -->"
+# GitHub refuses a comment of more than 65,536 characters.
+LONGEST_COMMENT = 65_000
+LONGEST_TEXT = 120
+# What a reader takes in at a glance; the rest is folded.
+MOST_ROWS, MOST_SENTENCES = 30, 10
+
+_SYMBOLS: dict[Tone, str] = {"bad": "❌", "unsure": "⚠️", "good": "✅"}
 # What would end a table cell or start markup inside it.
-_ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\|`*_<>[]"})
+_ESCAPED = str.maketrans({character: f"\\{character}" for character in "\\|`*_<>[]~#&"})
+_MENTION = re.compile(r"(?<!\w)@(?=\w)")
+
+Document = Mapping[str, Any]
 
 
 def to_markdown(report: Report) -> bytes:
-    """Systems by measures, then segments, counts, conventions and the digests of the inputs."""
-    document = report.document()
-    names = ", ".join(_escape(label(system["name"])) for system in document["systems"])
-    parts = [f"# Retrieval quality: {names}", _table(measure_grid(document))]
-    parts += _segments(document["systems"])
-    parts += ["## Counts", _bullets([*counts_lines(document), *lacks_lines(document)])]
-    parts += ["## Conventions", _escape(conventions_line(document))]
-    parts += ["## Inputs", _table(_inputs(document["inputs"]))]
+    """A comment where there is a verdict, else a page."""
+    return markdown(report.document()).encode()
+
+
+def markdown(document: Document) -> str:
+    """The text for a report's whole document."""
     tool = document["tool"]
-    parts += [f"Written by {tool['name']} {tool['version']}."]
-    return ("\n\n".join(parts) + "\n").encode()
+    end = f"Written by {tool['name']} {tool['version']}."
+    verdicts = headlines(document)
+    if not verdicts:
+        return _joined([MARKER, *_page(document), end])
+    first = [MARKER, *_verdict(document, verdicts), *_gates(document), *_compared(document)]
+    room = LONGEST_COMMENT - len(_joined([*first, end]))
+    return _joined([*first, *_folded(_details(document), room), end])
 
 
-def _segments(systems: Sequence[dict[str, Any]]) -> list[str]:
-    parts = []
-    for system in systems:
-        for column, segments in system.get("segments", {}).items():
-            heading = f"## {label(system['name'])} by {label(column)}"
-            parts += [_escape(heading), _table(segment_grid(segments, column))]
-    return parts
+def _page(document: Document) -> Iterator[str]:
+    names = ", ".join(_safe(system["name"]) for system in document["systems"])
+    yield f"# Retrieval quality: {names}"
+    yield _table(measure_grid(document))
+    for title, grid in _segments(document).items():
+        yield f"## {_safe(title)}"
+        yield _table(grid)
+    yield "## Counts"
+    yield _bullets([*counts_lines(document), *lacks_lines(document)])
+    yield "## Conventions"
+    yield _bullets(conventions_lines(document))
+    yield "## Inputs"
+    yield _table(input_grid(document["inputs"]))
 
 
-def _inputs(inputs: dict[str, Any]) -> list[list[str]]:
-    rows = [["input", "file", "sha256"]]
-    for kind in ("gold", "queries", "corpus"):
-        if inputs[kind] is not None:
-            rows.append([kind, label(inputs[kind]["name"]), inputs[kind]["sha256"] or ""])
-    rows += [["run", label(run["name"]), run["sha256"] or ""] for run in inputs["runs"]]
-    return rows
+def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
+    """The most urgent verdict as a heading, then the others, each with its sentences."""
+    for place, one in enumerate(verdicts):
+        told = f"{_SYMBOLS[one.tone]} {one.word.capitalize()}: {_safe(one.about)}"
+        yield f"**{told}**" if place else f"## {told}"
+        if one.pair:
+            yield _safe(one.because[0])
+            continue
+        never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
+        if reasons := [*never, *one.because]:
+            yield _some(reasons)
 
 
-def _table(grid: Sequence[Sequence[str]]) -> str:
-    header, *rows = ([_escape(cell.strip()) for cell in row] for row in grid)
-    rule = ["---", *["---:" for _ in header[1:]]]
+def _gates(document: Document) -> Iterator[str]:
+    gates = sorted(document.get("gates", []), key=lambda gate: gate["verdict"] == "pass")
+    if gates:
+        yield _table(gate_grid({"gates": gates[:MOST_ROWS]}))
+    if len(gates) > MOST_ROWS:
+        yield f"Shown: {MOST_ROWS} of {len(gates)} gates, those that do not pass first."
+    lines = [*blocking_lines(document), *left_out_lines(document)]
+    if lines:
+        yield _bullets(lines)
+
+
+def _compared(document: Document) -> Iterator[str]:
+    rows = [row for row in document.get("comparisons", []) if not row["segment"] and row["n"]]
+    if len(rows) > MOST_ROWS:
+        rows = [row for row in rows if row["primary"]]
+    if rows:
+        yield from _titled(comparison_grids({"comparisons": rows}, COMPARED_SHORT))
+        yield _safe(rule_line(document))
+    if document.get("reversals"):
+        yield "**Better overall, worse in a segment:**"
+        yield _some(document["reversals"])
+
+
+def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
+    """What is folded: a title and what stands below it."""
+    yield "All measures", [_table(measure_grid(document))]
+    if len(document.get("gates", [])) > MOST_ROWS:
+        yield "All gates", [_table(gate_grid(document))]
+    if "comparisons" in document and (tests := comparison_grids(document)):
+        yield "All tests", [*_titled(tests), _safe(tests_line(document))]
+    segments = compared_segments(document) if "comparisons" in document else {}
+    segments |= _segments(document)
+    if segments:
+        yield "Segments", _titled(segments)
+    if moved := moved_grids(document):
+        yield "Queries that moved most", _titled(moved)
+    if alike := overlap_lines(document):
+        yield "How alike the lists are", [_bullets(alike)]
+    counts = [*counts_lines(document), *lacks_lines(document)]
+    yield "Counts and conventions", [_bullets([*counts, *conventions_lines(document)])]
+    yield "Inputs", [_table(input_grid(document["inputs"]))]
+
+
+def _segments(document: Document) -> dict[str, Grid]:
+    return {
+        f"{label(system['name'])} by {label(column)}": segment_grid(segments, column)
+        for system in document["systems"]
+        for column, segments in system.get("segments", {}).items()
+    }
+
+
+def _titled(grids: Mapping[str, Grid]) -> list[str]:
+    return [part for title, grid in grids.items() for part in (f"**{_safe(title)}**", _table(grid))]
+
+
+def _folded(details: Iterator[tuple[str, list[str]]], room: int) -> Iterator[str]:
+    """Blocks that open at a click; those that do not fit are named."""
+    left_out = []
+    for title, parts in details:
+        # GitHub reads Markdown inside a block only between empty lines.
+        head = f"<details><summary>{html.escape(title)}</summary>"
+        block = "\n\n".join([head, *parts, "</details>"])
+        if len(block) + 2 > room:
+            left_out.append(title)
+            continue
+        room -= len(block) + 2
+        yield block
+    if left_out:
+        yield f"Left out, as a comment has no room for it: {', '.join(left_out)}."
+
+
+def _some(sentences: Sequence[str]) -> str:
+    more = len(sentences) - MOST_SENTENCES
+    rest = [f"and {several(more, 'other')}"] if more > 0 else []
+    return _bullets([*sentences[:MOST_SENTENCES], *rest])
+
+
+def _table(grid: Grid) -> str:
+    header, *rows = ([_cell(cell) for cell in row] for row in grid)
+    words = word_columns(grid)
+    rule = ["---" if column in words else "---:" for column in range(len(header))]
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, rule, *rows))
 
 
+def _cell(text: str) -> str:
+    text = text.replace(PART, " ").strip()
+    return _escape(text if len(text) <= LONGEST_TEXT else f"{text[: LONGEST_TEXT - 1]}…")
+
+
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {_escape(line)}" for line in lines)
+    return "\n".join(f"- {_safe(line)}" for line in lines)
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return "\n\n".join(parts) + "\n"
+
+
+def _safe(text: str) -> str:
+    return _escape(label(text))
 
 
 def _escape(text: str) -> str:
-    return text.translate(_ESCAPED)
+    """Text that stays text: no markup, and nobody is called by an @ in a query."""
+    return _MENTION.sub("@\N{WORD JOINER}", text.translate(_ESCAPED))

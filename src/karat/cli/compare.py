@@ -1,0 +1,134 @@
+"""``karat compare``: did the change help?"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from karat.cli import options, saving
+
+Runs = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN...", help="The run to compare with, then the others."),
+]
+Primary = Annotated[
+    str | None,
+    typer.Option("--primary", metavar="MEASURE", help="The measure that decides. Default: first."),
+]
+Margin = Annotated[
+    str,
+    typer.Option(
+        "--margin", metavar="SHARE", help="A change that does not matter: 0.02 is 2 % of the mean."
+    ),
+]
+MarginKind = Annotated[
+    str,
+    typer.Option("--margin-kind", metavar="KIND", help="relative (to the baseline) or absolute."),
+]
+MarginOn = Annotated[
+    str,
+    typer.Option(
+        "--margin-on",
+        metavar="WHAT",
+        help="A regression is beyond the margin with its interval, or with its mean alone.",
+    ),
+]
+Pairs = Annotated[
+    str, typer.Option("--pairs", metavar="WHICH", help="Each with the baseline, or all pairs.")
+]
+Correction = Annotated[
+    str,
+    typer.Option("--correction", metavar="NAME", help="For several tests: holm or bh."),
+]
+Detect = Annotated[
+    str | None,
+    typer.Option("--detect", metavar="X", help="Say how many queries would detect this change."),
+]
+Replicates = Annotated[
+    bool,
+    typer.Option(
+        "--replicates", help="Runs named alike (x-1, x-2) are repeated runs of one system."
+    ),
+]
+RequireVerdict = Annotated[
+    bool, typer.Option("--require-verdict", help="Exit with 3 when the verdict is unclear.")
+]
+
+EXAMPLES = """\b
+Examples:
+  karat compare base.trec new.trec --gold qrels.txt
+  karat compare base.trec new.trec --gold qrels.txt -m nDCG@10,R@100 --primary R@100 --margin 0.01
+  karat compare a.trec b.trec c.trec --gold qrels.txt --pairs all -o report.md
+  karat compare base.jsonl new-1.jsonl new-2.jsonl --gold qrels.txt --replicates
+  karat compare base.jsonl new.jsonl --gold qrels.txt --queries queries.jsonl --by language
+  karat compare new.jsonl --gold qrels.txt --baseline main
+"""
+
+
+def compare(
+    runs: Runs,
+    gold: options.GoldFile,
+    measures: options.Measures = None,
+    primary: Primary = None,
+    margin: Margin = "0.02",
+    margin_kind: MarginKind = "relative",
+    margin_on: MarginOn = "interval",
+    pairs: Pairs = "baseline",
+    correction: Correction = "holm",
+    detect: Detect = None,
+    replicates: Replicates = False,
+    require_verdict: RequireVerdict = False,
+    profile: options.Profile = "karat",
+    settings: options.Settings = None,
+    by: options.By = None,
+    queries: options.QueriesFile = None,
+    corpus: options.CorpusFile = None,
+    gates: options.GatesFile = None,
+    output: options.Outputs = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    baseline: saving.Baseline = None,
+    save: saving.Save = False,
+    tag: saving.Tags = None,
+    store: saving.StoreUrl = None,
+    seed: options.Seed = None,
+    strict: options.Strict = False,
+    run_format: options.RunFormat = None,
+    gold_format: options.GoldFormat = None,
+) -> None:
+    """Compare runs with the first one, query by query.
+
+    Exits with 1 when a regression is confirmed or a gate fails, with 3 when a gate cannot be
+    judged, or when --require-verdict is given and the verdict is unclear.
+
+    """
+    from karat.cli.comparing import compare_runs, rule_of
+    from karat.cli.publish import publish
+    from karat.cli.scoring import Request
+    from karat.reports.outputs import parse_outputs
+
+    rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
+    request = Request(
+        runs=runs,
+        gold=gold,
+        measures=measures,
+        profile=profile,
+        settings=settings or [],
+        by=by or [],
+        queries=queries,
+        corpus=corpus,
+        gates=gates,
+        seed=seed,
+        strict=strict,
+        run_format=run_format,
+        gold_format=gold_format,
+        quiet=quiet,
+    )
+    outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json)
+    saving.check_saving(save=save, store=store, tags=tag)
+    report = compare_runs(request, rule, replicates=replicates, baseline=baseline, store=store)
+    if save:
+        stored = report.systems[:1] if baseline is not None else ()
+        saving.save_report(report, store=store, tags=tag, skip=[one.name for one in stored])
+    publish(report, outputs, as_json=as_json, quiet=quiet, require_verdict=require_verdict)

@@ -1,0 +1,88 @@
+"""From a request to a report that compares: the systems scored alike, then against each other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from karat.analysis.compare import compare_scores
+from karat.analysis.contenders import contenders_of
+from karat.analysis.overlap import DEPTH
+from karat.analysis.verdicts import Rule
+from karat.cli.saving import with_baseline
+from karat.cli.scoring import Request, Scored, score
+from karat.errors import UsageError
+from karat.measures.names import parse_measures
+from karat.measures.scores import Scores
+from karat.reports.document import Report
+
+
+def rule_of(
+    primary: str | None,
+    margin: str,
+    margin_kind: str,
+    margin_on: str,
+    pairs: str,
+    correction: str,
+    detect: str | None,
+) -> Rule:
+    """The rule that the options spell out, refused where they do not."""
+    words: dict[str, Any] = {
+        "margin_kind": margin_kind,
+        "margin_on": margin_on,
+        "pairs": pairs,
+        "correction": correction,
+    }
+    if primary is not None:
+        parse_measures([primary])
+    wanted = None if detect is None else _number("--detect", detect)
+    return Rule(primary=primary, margin=_number("--margin", margin), detect=wanted, **words)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} is {text!r}; it is a number, such as 0.02") from None
+
+
+def compare_runs(
+    request: Request,
+    rule: Rule,
+    *,
+    replicates: bool = False,
+    baseline: str | None = None,
+    store: str | None = None,
+) -> Report:
+    """Score every run, compare, and hold all but the baseline against the gates."""
+    if len(request.runs) + (baseline is not None) < 2:
+        raise UsageError("compare needs two runs at least: the baseline first, then the others")
+    scored = score(_with_primary(request, rule), keep=DEPTH)
+    systems = scored.scores
+    if baseline is not None:
+        systems = _after_baseline(baseline, scored, store)
+    report = replace(scored, scores=systems).report()
+    names = [system.name for system in report.systems]
+    contenders = contenders_of(systems, replicates=replicates, names=names)
+    found = compare_scores(contenders, rule, queries=scored.queries, by=scored.by)
+    first = {name for name, one in zip(names, systems, strict=True) if one in contenders[0].runs}
+    return replace(scored.gated(report, skip=first), comparisons=found)
+
+
+def _after_baseline(ref: str, scored: Scored, store: str | None) -> list[Scores]:
+    """The stored evaluation, then the runs, by the measures that they share."""
+    return with_baseline(
+        ref,
+        scored.scores,
+        store=store,
+        gold=scored.gold.source,
+        queries=None if scored.queries is None else scored.queries.source,
+        corpus=None if scored.corpus is None else scored.corpus.source,
+    )
+
+
+def _with_primary(request: Request, rule: Rule) -> Request:
+    """The primary measure is scored even if it was not asked for by itself."""
+    if rule.primary is None or request.measures is None:
+        return request
+    return replace(request, measures=[*request.measures, rule.primary])

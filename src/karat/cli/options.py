@@ -1,0 +1,73 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+GoldFile = Annotated[
+    str, typer.Option("--gold", metavar="FILE", help="The judgments: qrels or any format read.")
+]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--measure",
+        metavar="MEASURE",
+        help="What to report, such as 'nDCG@10, R@{1,5}'; repeatable. Default: the profile's.",
+    ),
+]
+Profile = Annotated[
+    str, typer.Option("--profile", metavar="NAME", help="The reading of measures and gaps.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Change one convention; repeatable."),
+]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--by",
+        metavar="COLUMN",
+        help="Also report each value of it, or of two crossed: 'language*topic'; repeatable.",
+    ),
+]
+QueriesFile = Annotated[
+    str | None,
+    typer.Option("--queries", metavar="FILE", help="Queries with attributes; it says which count."),
+]
+CorpusFile = Annotated[
+    str | None, typer.Option("--corpus", metavar="FILE", help="Items with texts and versions.")
+]
+GatesFile = Annotated[
+    str | None,
+    typer.Option("--gates", metavar="FILE", help="Limits that must hold, as YAML; else exit 1."),
+]
+Seed = Annotated[
+    str | None,
+    typer.Option("--seed", metavar="N", help="What resampling starts from. Default: 0."),
+]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="OUT",
+        help="Write out.json, out.csv, out.parquet, out.md, junit:out.xml or trec:out.txt;"
+        " repeatable.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON, not as tables.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither tables nor progress.")]
+Strict = Annotated[
+    bool, typer.Option("--strict", help="Refuse an item that a run returns twice for a query.")
+]
+RunFormat = Annotated[
+    str | None,
+    typer.Option("--run-format", metavar="FORMAT", help="How the runs are laid out."),
+]
+GoldFormat = Annotated[
+    str | None,
+    typer.Option("--gold-format", metavar="FORMAT", help="How the gold is laid out."),
+]

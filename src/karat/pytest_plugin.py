@@ -1,0 +1,212 @@
+"""The pytest plugin: the fixture ``karat``, for gates and comparisons as tests.
+
+Every run of pytest loads it wherever karat is installed, so it imports nothing until it is used.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from karat.analysis.compare import Comparisons
+    from karat.analysis.gates import Gate, Gating
+    from karat.measures.conventions import Conventions
+    from karat.measures.scores import Scores
+    from karat.tables import Blocks, Corpus, Gold, Queries, Run
+
+    File = str | os.PathLike[str]
+    Gates = str | os.PathLike[str] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+
+_FILES = (".yaml", ".yml", ".json")
+_WORDS = {"pass": "PASS", "fail": "FAIL", "unmeasurable": "CANNOT BE JUDGED"}
+_COLOURS = {"FAIL": "red", "WORSE": "red", "CANNOT BE JUDGED": "yellow", "UNCLEAR": "yellow"}
+
+
+class Karat:
+    """What ``import karat`` offers, and assertions that say what they found.
+
+    Wherever a run, gold, queries or a corpus is asked for, the name of a file will do.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+
+    def __getattr__(self, name: str) -> Any:
+        import karat
+
+        return getattr(karat, name)
+
+    def gate(
+        self,
+        measured: Run | Blocks | Scores | File,
+        gates: Gates,
+        *,
+        gold: Gold | File | None = None,
+        queries: Queries | File | None = None,
+        corpus: Corpus | File | None = None,
+        profile: str = "karat",
+        settings: Mapping[str, Any] | None = None,
+    ) -> Gating:
+        """Fail the test unless all gates pass; one that cannot be judged does not pass.
+
+        ``measured`` is a run, which needs its ``gold``, or scores made before. ``gates`` is a
+        line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate file.
+        """
+        __tracebackhide__ = True
+        from karat.analysis.gates import judge, measures_of
+        from karat.measures.conventions import conventions_of
+        from karat.measures.scores import Scores, prepare, score
+
+        asked = _queries(queries, gold)
+        if isinstance(measured, Scores):
+            scores = measured
+            wanted, left_out = _gates(gates, scores.conventions.rel)
+        else:
+            conventions = conventions_of(profile, settings)
+            wanted, left_out = _gates(gates, conventions.rel)
+            judgments, texts = _needed_gold(gold, conventions), _read("corpus", corpus)
+            prepared = prepare(judgments, conventions, queries=asked, corpus=texts)
+            measures = measures_of(wanted)
+            # What a measure lacks is for its gate to say.
+            scores = score(_read("run", measured), prepared, measures, lenient=measures)
+        found = judge(wanted, scores, asked, system=scores.system, left_out=left_out)
+        told = [
+            (f"{_WORDS[one.verdict]}  {one.system}: {one.because}", one.verdict != "pass")
+            for one in found.results
+        ]
+        self._lines.tell(told, "gate")
+        return found
+
+    def no_regression(
+        self,
+        runs: Sequence[Run | Blocks | Scores | File],
+        gold: Gold | File | None = None,
+        measures: str | Sequence[str] | None = None,
+        *,
+        queries: Queries | File | None = None,
+        corpus: Corpus | File | None = None,
+        require_verdict: bool = False,
+        **options: Any,
+    ) -> Comparisons:
+        """Fail the test if a run is confirmed to be worse than the first of them.
+
+        ``options`` are those of ``karat.compare``, such as ``primary`` and ``margin``. What is
+        unclear passes, unless ``require_verdict`` says otherwise.
+        """
+        __tracebackhide__ = True
+        from karat.analysis.compare import compare
+
+        found = compare(
+            [_read("run", run) for run in runs],
+            _read("gold", gold),
+            measures,
+            queries=_queries(queries, gold),
+            corpus=_read("corpus", corpus),
+            **options,
+        )
+        told = [
+            (
+                f"{one.verdict.upper()}  {one.system} against {one.baseline}: {one.because}",
+                one.regression or (require_verdict and one.verdict == "unclear"),
+            )
+            for one in found.decisions
+        ]
+        self._lines.tell(told, "comparison")
+        return found
+
+
+class Lines:
+    """What the tests of a session were told; it travels with their reports, so also from xdist."""
+
+    def __init__(self) -> None:
+        self.item: pytest.Item | None = None
+        self.told: dict[str, None] = {}
+
+    def tell(self, lines: Sequence[tuple[str, bool]], what: str) -> None:
+        """Keep the lines for the summary, and fail the test by those that stop it."""
+        __tracebackhide__ = True
+        from karat.reports.figures import label
+
+        if self.item is not None:
+            self.item.user_properties += [("karat", label(line)) for line, _ in lines]
+        stops = [label(line) for line, stop in lines if stop]
+        if stops:
+            many = "" if len(lines) == 1 else "s"
+            head = f"{len(stops)} of {len(lines)} {what}{many} did not pass"
+            pytest.fail("\n  ".join([f"{head}:", *stops]), pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """The fixture lives as long as the session; this is how it knows the test at hand."""
+        self.item = item
+        try:
+            return (yield)
+        finally:
+            self.item = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """The report on the end of a test holds what it was told before."""
+        if report.when == "teardown":
+            own = [value for name, value in report.user_properties if name == "karat"]
+            self.told |= dict.fromkeys(str(value) for value in own)
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """One line a gate and comparison."""
+        if self.told:
+            terminalreporter.section("karat")
+        for line in self.told:
+            colour = _COLOURS.get(line.partition("  ")[0], "green")
+            terminalreporter.write_line(line, **{colour: True})
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Collect what this session's tests are told."""
+    config.pluginmanager.register(Lines(), "karat-lines")
+
+
+@pytest.fixture(scope="session")
+def karat(pytestconfig: pytest.Config) -> Karat:
+    """Retrieval quality: everything of karat, ``karat.gate`` and ``karat.no_regression``."""
+    lines = pytestconfig.pluginmanager.get_plugin("karat-lines")
+    return Karat(lines if isinstance(lines, Lines) else Lines())
+
+
+def _gates(gates: Gates, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
+    from karat.analysis.gate_files import parse_gates, read_gates
+
+    if isinstance(gates, os.PathLike) or (isinstance(gates, str) and gates.endswith(_FILES)):
+        return read_gates(os.fspath(gates), rel=rel)
+    one = isinstance(gates, str) or (isinstance(gates, Mapping) and "measure" in gates)
+    return parse_gates([gates] if one else gates, "gates", rel=rel)
+
+
+def _read(kind: str, given: Any, **how: Any) -> Any:
+    """What was given, read if it is the name of a file."""
+    import karat
+
+    if isinstance(given, str | os.PathLike):
+        return getattr(karat, f"read_{kind}")(os.fspath(given), **how)
+    return given
+
+
+def _needed_gold(gold: Gold | File | None, conventions: Conventions) -> Gold:
+    from karat.errors import UsageError
+
+    if gold is None:
+        raise UsageError("a run needs gold to be held against gates; give gold=")
+    found: Gold = _read("gold", gold, duplicates=conventions.duplicates)
+    return found
+
+
+def _queries(queries: Queries | File | None, gold: Gold | File | None) -> Queries | None:
+    """The queries, or those that came with the gold."""
+    from karat.formats import queries_beside
+
+    if queries is None and isinstance(gold, str | os.PathLike):
+        return queries_beside(os.fspath(gold))
+    found: Queries | None = _read("queries", queries)
+    return found

@@ -1,0 +1,97 @@
+"""GitHub Actions: annotations beside the diff, and the report on the page of the job.
+
+GitHub reads ``::error`` and ``::warning`` lines from standard error as well, which leaves
+standard output to the report.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from karat.reports.document import Report
+from karat.reports.figures import gate_name, label, pair_name, several
+from karat.reports.to_markdown import markdown
+
+# GitHub shows so many errors, and so many warnings, of one step and drops the others.
+MOST_SHOWN = 10
+
+Document = Mapping[str, Any]
+Message = tuple[str, str]
+
+
+def announce(report: Report, environ: Mapping[str, str], *, require_verdict: bool = False) -> None:
+    """Tell GitHub what was found, where this runs as one of its actions; else do nothing.
+
+    ``require_verdict`` makes an unclear comparison worth a warning.
+    """
+    if environ.get("GITHUB_ACTIONS") != "true":
+        return
+    document = report.document()
+    lines = annotation_lines(document, require_verdict=require_verdict)
+    try:
+        write_step_summary(document, environ)
+    except OSError as error:
+        lines.append(_line("warning", "karat", f"no step summary: {error.strerror or error}"))
+    sys.stderr.write("".join(f"{line}\n" for line in lines))
+    sys.stderr.flush()
+
+
+def annotation_lines(results: Document, *, require_verdict: bool = False) -> list[str]:
+    """A line for GitHub for everything that stops a change or puts it in doubt."""
+    errors = [_line("error", *one) for one in _shown([*_errors(results)])]
+    doubts = _shown([*_warnings(results, require_verdict=require_verdict)])
+    return errors + [_line("warning", *one) for one in doubts]
+
+
+def write_step_summary(document: Document, environ: Mapping[str, str]) -> None:
+    """Add the report to the page of the job, if GitHub names a file for it."""
+    name = environ.get("GITHUB_STEP_SUMMARY")
+    if name:
+        with Path(name).open("a", encoding="utf-8") as file:
+            file.write(markdown(document) + "\n")
+
+
+def _errors(results: Document) -> Iterator[Message]:
+    """Failed gates, those out of reach first, and confirmed regressions."""
+    failed = [gate for gate in results.get("gates", []) if gate["verdict"] == "fail"]
+    for gate in sorted(failed, key=lambda gate: not gate["unreachable"]):
+        kind = "gate out of reach" if gate["unreachable"] else "gate failed"
+        yield f"{kind}: {gate_name(gate)}", f"{gate['system']}: {gate['because']}"
+    for decision in results.get("decisions", []):
+        if decision["regression"]:
+            yield f"regression: {pair_name(decision)}", decision["because"]
+
+
+def _warnings(results: Document, *, require_verdict: bool) -> Iterator[Message]:
+    for gate in results.get("gates", []):
+        if gate["verdict"] == "unmeasurable":
+            title = f"gate cannot be judged: {gate_name(gate)}"
+            yield title, f"{gate['system']}: {gate['because']}"
+    for decision in results.get("decisions", []):
+        if require_verdict and decision["verdict"] == "unclear":
+            yield f"no verdict: {pair_name(decision)}", decision["because"]
+    for sentence in results.get("reversals", []):
+        yield "better overall, worse in a segment", sentence
+
+
+def _shown(messages: Sequence[Message]) -> list[Message]:
+    """As many as GitHub shows; the last one counts the rest."""
+    if len(messages) <= MOST_SHOWN:
+        return list(messages)
+    rest = several(len(messages) - MOST_SHOWN + 1, "other")
+    return [*messages[: MOST_SHOWN - 1], ("karat", f"and {rest}: see the report")]
+
+
+def _line(level: str, title: str, message: str) -> str:
+    return f"::{level} title={_property(label(title))}::{_data(label(message))}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import polars as pl
+import pytest
+from markdown_it import MarkdownIt
+
+from karat.measures.scores import evaluate
+from karat.reports.document import build_report
+from karat.reports.to_markdown import LONGEST_COMMENT, MARKER, markdown, to_markdown
+from karat.tables import Gold, Queries, Run
+
+from .conftest import BASE, GATES, HEAD, decided, world
+
+NASTY = "a|b\n# <b>[x](http://y) @octocat `z` &lt; ~~s~~"
+
+
+def written(report) -> str:
+    return to_markdown(report).decode()
+
+
+def rendered(text: str) -> str:
+    """As GitHub renders it, in what matters here: tables, and HTML where it stands."""
+    return MarkdownIt("commonmark", {"html": True}).enable("table").render(text)
+
+
+def test_a_report_without_a_verdict_is_a_page(report):
+    text = written(report)
+    assert text.startswith(f"{MARKER}\n\n# Retrieval quality: good, poor\n")
+    assert "| measure | good | poor | ceiling |" in text
+    assert "## good by language" in text
+    assert "| pt-BR | 1 small |" in text
+    assert "## Conventions" in text
+    assert "1 missing from the run" in text
+    assert "<details>" not in text
+
+
+def test_means_have_their_intervals_beside_them(report):
+    cell = report.results()["systems"][0]["measures"]["P@5"]
+    low, high = cell["ci"]
+    assert f"| P@5 | {cell['mean']:.4f} \\[{low:.2f}, {high:.2f}\\] |" in written(report)
+
+
+def test_a_comment_begins_with_its_mark_and_the_verdict(change):
+    lines = written(change).splitlines()
+    assert lines[:3] == [MARKER, "", "## ❌ Fail: 2 of 5 gates fail, 1 cannot be judged"]
+    assert lines[4].startswith("- out of reach: P@5: no ranking can reach 0.50")
+    assert "**✅ Better: head against base**" in lines
+    assert lines.index("**✅ Better: head against base**") < lines.index(
+        "| gate | verdict | mean | n | needed |"
+    )
+
+
+def test_a_regression_is_the_heading_even_where_the_gates_pass():
+    text = written(decided(*world({"base": HEAD, "head": BASE}), gates=["mean RR > 0.1"]))
+    assert text.splitlines()[2] == "## ❌ Worse: head against base"
+    assert "**✅ Pass: the gate passes**" in text
+    assert re.search(r"\| RR \\\* \|.*\| regression \|", text)
+
+
+def test_gates_alone_make_a_comment_too():
+    runs, gold, queries = world({"head": HEAD})
+    text = written(decided(runs, gold, queries, gates=["R@1 >= 0.3"], compared=False))
+    assert text.splitlines()[2] == "## ✅ Pass: the gate passes"
+    assert "| R@1 \\>= 0.3 | pass |" in text
+
+
+def test_gates_that_do_not_pass_stand_first(change):
+    rows = re.findall(r"^\| .* \| (fail|unmeasurable|pass) \|", written(change), re.MULTILINE)
+    assert rows == ["fail", "fail", "unmeasurable", "pass", "pass"]
+
+
+def test_the_detail_is_folded_between_empty_lines(change):
+    text = written(change)
+    titles = re.findall(r"\n\n<details><summary>(.*)</summary>\n\n", text)
+    assert titles == [
+        "All measures",
+        "All tests",
+        "Segments",
+        "Queries that moved most",
+        "How alike the lists are",
+        "Counts and conventions",
+        "Inputs",
+    ]
+    assert len(re.findall(r"\n\n</details>\n\n", text)) == text.count("<details>") == len(titles)
+
+
+def test_tables_in_folded_blocks_are_rendered_as_tables(change):
+    text = written(change)
+    rules = len(re.findall(r"^\| -", text, re.MULTILINE))
+    page = rendered(text)
+    assert rules == 9
+    assert page.count("<table>") == rules
+    assert "<td>question number 12</td>" in page
+
+
+def test_a_reversal_is_told_before_the_folded_part(change):
+    text = written(change)
+    sentence = text.index("head changes RR by +0.431 overall but by -0.167")
+    assert sentence < text.index("<details>")
+
+
+@pytest.mark.parametrize("gates", [(), ("RR >= 0.9",)])
+def test_nothing_from_a_file_becomes_markup(gates):
+    runs, gold, queries = world({NASTY: BASE, f"{NASTY}2": HEAD})
+    frame = queries.frame.with_columns(
+        text=queries.frame["text"] + NASTY, language=queries.frame["language"] + NASTY
+    )
+    report = decided(runs, gold, Queries.from_frame(frame), gates=gates, compared=bool(gates))
+    text = written(report)
+    page = rendered(text)
+    for markup in ("<b>", "<a ", "<code>", "<del>", "<s>", "<h1><"):
+        assert markup not in page
+    assert "&amp;lt;" in page
+    assert "@octocat" not in text
+    assert "a\\|b" in text
+    usual = decided(*world({"base": BASE, "head": HEAD}), gates=gates, compared=bool(gates))
+    assert page.count("<td") == rendered(written(usual)).count("<td")
+
+
+def test_a_name_with_markup_keeps_the_table_whole():
+    gold = Gold.from_dict({"q": {"x": 1}})
+    run = Run.from_dict({"q": {"x": 1.0}}, name="a|b\n# <b>[x](y)")
+    text = written(build_report([evaluate(run, gold, ["RR"])], gold=gold))
+    assert "a\\|b" in text
+    assert "<b>" not in text
+    assert "\n# <" not in text
+
+
+def test_many_gates_are_shown_in_part_and_folded_in_whole():
+    runs, gold, queries = world({"head": HEAD})
+    gates = [f"mean RR > {limit / 100}" for limit in range(40, 80)]
+    text = written(decided(runs, gold, queries, gates=gates, compared=False))
+    first, _, folded = text.partition("<details>")
+    assert "Shown: 30 of 40 gates, those that do not pass first." in first
+    assert len(re.findall(r"^\| mean RR", first, re.MULTILINE)) == 30
+    assert len(re.findall(r"^\| mean RR", folded, re.MULTILINE)) == 40
+    assert "<summary>All gates</summary>" in folded
+
+
+def test_many_reasons_are_counted_and_not_listed():
+    runs, gold, queries = world({"head": HEAD})
+    gates = [f"mean RR > {limit / 100}" for limit in range(80, 93)]
+    text = written(decided(runs, gold, queries, gates=gates, compared=False))
+    assert "- and 3 others\n" in text
+
+
+def test_a_comment_that_would_be_too_long_says_what_it_leaves_out():
+    runs, gold, queries = world({"base": BASE * 20, "head": HEAD * 20})
+    kinds = [f"a kind of question with a long name {at}" for at in range(queries.frame.height)]
+    frame = queries.frame.with_columns(language=pl.Series(kinds))
+    text = written(decided(runs, gold, Queries.from_frame(frame), gates=GATES[:1]))
+    assert len(text) <= LONGEST_COMMENT
+    assert "Left out, as a comment has no room for it: Segments." in text
+    assert "<summary>Inputs</summary>" in text
+
+
+def test_the_text_is_the_same_for_the_same_document(change):
+    assert markdown(change.document()) == written(change) == written(replace(change))
