@@ -253,8 +253,9 @@ below and above the truth. *Required*: 92–98 % where at least 5 queries' worth
 of failure is expected, at least 93 % elsewhere.
 
 Columns of two values get Wilson's interval, whose coverage is a known, uneven function of the
-share and n; it is computed *exactly* beside the simulation, which has to agree with it. Where
-Wilson's own coverage falls short of what is required, the row says so.
+share and n. It is computed *exactly* beside the simulation, which has to agree with it within
+3.5 standard errors; the exact figure, not the simulated one, is held against what is required.
+Where it falls short, the row says *Wilson's own* and does not fail the run.
 
 {summary}
 

@@ -417,3 +417,38 @@ def test_a_primary_measure_that_is_not_scored_is_refused():
 def test_a_single_run_cannot_be_compared():
     with pytest.raises(UsageError, match="at least two runs"):
         compare([run_of([1], "old")], gold_of(1), ["RR"])
+
+
+def test_runs_of_the_same_name_stay_apart():
+    runs = [run_of([2] * N, "run"), run_of([1] * N, "run"), run_of([2] * N, "run")]
+    found = compare(runs, gold_of(), ["RR"])
+    told = {decision.system: decision.verdict for decision in found.decisions}
+    assert told == {"run-2": "better", "run-3": "same"}
+
+
+def test_equal_gains_everywhere_have_an_interval_on_their_side_of_zero():
+    """The share of queries that gain is at least 60/63.84 by Wilson; the rest may gain up to 1."""
+    row = compare([run_of([5] * N, "old"), run_of([4] * N, "new")], gold_of(), ["RR"]).of("new")
+    seen = 0.05 * N / (N + 3.84)
+    assert row.ci == pytest.approx((seen, seen + 3.84 / (N + 3.84)))
+    assert (row.verdict, row.detectable, row.effect, row.needed) == ("better", None, None, None)
+
+
+def test_a_regression_outranks_gates_that_pass_in_the_report():
+    from dataclasses import replace
+
+    from karat.analysis.gate_files import parse_gates
+    from karat.analysis.gates import judge
+    from karat.reports.document import build_report
+
+    gold = gold_of()
+    runs = run_of([1] * N, "a"), run_of([2] * N, "b")
+    scores = [karat.evaluate(run, gold, ["RR"]) for run in runs]
+    gates, _ = parse_gates(["RR >= 0.3"], "gates")
+    report = replace(
+        build_report(scores, gold=gold),
+        comparisons=compare(scores),
+        gatings=(judge(gates, scores[1], None, system="b"),),
+    )
+    assert report.gatings[0].verdict == "pass"
+    assert report.verdict == "worse"

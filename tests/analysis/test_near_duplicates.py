@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karat.analysis import near_duplicates as join
@@ -63,11 +63,13 @@ def by_brute_force(texts: list[str], threshold: float) -> dict[tuple[int, int], 
     return pairs
 
 
+@settings(deadline=None)
 @given(TEXTS, THRESHOLDS)
 def test_the_join_finds_what_comparing_all_with_all_finds(texts, threshold):
     assert found(texts, threshold) == by_brute_force(texts, threshold)
 
 
+@settings(deadline=None)
 @given(TEXTS, THRESHOLDS, st.integers(1, 5), st.integers(1, 6))
 def test_the_size_of_blocks_changes_nothing(texts, threshold, rows, block):
     with pytest.MonkeyPatch.context() as patch:
@@ -76,6 +78,7 @@ def test_the_size_of_blocks_changes_nothing(texts, threshold, rows, block):
         assert found(texts, threshold) == by_brute_force(texts, threshold)
 
 
+@settings(deadline=None)
 @given(TEXTS, THRESHOLDS, st.sets(st.integers(0, 24)))
 def test_probes_find_the_pairs_that_hold_one_of_them(texts, threshold, marked):
     probes = np.array([row in marked for row in range(len(texts))], dtype=bool)

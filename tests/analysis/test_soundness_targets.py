@@ -96,6 +96,15 @@ def test_segments_below_twenty_queries_with_gold_are_small():
     assert found(check(one_each(40), gate, queries=queries), "small_gated_segment") is None
 
 
+def test_versions_of_the_gold_make_segments_without_a_queries_file():
+    corpus = Corpus.from_dict(
+        {f"d{at}": {"text": f"text {at}", "version": f"v{at % 2}"} for at in range(30)}
+    )
+    result = check(one_each(30), corpus=corpus, by=["version"])
+    assert [one["queries"] for one in found(result, "small_segment").examples] == [15, 15]
+    assert found(result, "empty_query") is None
+
+
 def test_a_cut_off_as_deep_as_the_corpus_is_won_by_returning_everything():
     corpus = Corpus.from_dict({f"d{at}": f"text {at}" for at in range(10)})
     result = check(one_each(10), corpus=corpus, measures=["R@9", "R@10", "P@10", "nDCG@10"])

@@ -6,9 +6,10 @@ import math
 import pytest
 
 import karat
+from karat.analysis.contenders import distinct_names
 from karat.errors import UsageError
 from karat.measures.scores import evaluate
-from karat.reports.document import build_report, distinct_names
+from karat.reports.document import build_report
 from karat.reports.to_json import to_json
 from karat.tables import Gold, Run
 

@@ -133,7 +133,7 @@ def test_a_comparison_of_nothing_is_said_and_shows_no_empty_table():
     gold = Gold.from_dict({"q00": {"a": 0}})
     runs, _, queries = world({"base": [1], "head": [2]})
     text = shown(decided(runs, gold, queries, measures=["RR"]))
-    assert text.startswith("UNCLEAR  RR has no value in one of the systems\n")
+    assert text.startswith("UNCLEAR  RR has no value that both systems share\n")
     assert "* decides" not in text
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import product
 
 import numpy as np
@@ -109,9 +110,10 @@ def test_a_column_has_the_same_p_in_any_company() -> None:
     assert [p_of(column, resamples=300) for column in deltas.T] == together.tolist()
 
 
-def test_gaps_are_refused() -> None:
+@pytest.mark.parametrize("test", [randomisation, randomised_tukey])
+def test_gaps_are_refused(test: Callable[[Values], Values]) -> None:
     with pytest.raises(UsageError):
-        randomisation(np.array([[np.nan], [1.0]]))
+        test(np.array([[np.nan, 1.0], [1.0, 1.0]]))
 
 
 @settings(max_examples=50, deadline=None)

@@ -63,7 +63,8 @@ def contenders_of(
     """
     own = [one.system for one in scores] if names is None else list(names)
     if not replicates:
-        return [Contender(name, (one,)) for name, one in zip(own, scores, strict=True)]
+        distinct = distinct_names(own)
+        return [Contender(name, (one,)) for name, one in zip(distinct, scores, strict=True)]
     together: dict[str, list[Scores]] = {}
     for name, one in zip(own, scores, strict=True):
         logged = one.meta.get("system")
@@ -75,6 +76,24 @@ def contenders_of(
             " as in dense-1.trec dense-2.trec, or leave --replicates out"
         )
     return [Contender(name, tuple(some)) for name, some in together.items()]
+
+
+def distinct_names(names: Sequence[str]) -> list[str]:
+    """The names in order, each once: a repeated one gets a number that is still free.
+
+    >>> distinct_names(["bm25", "bm25", "dense", "bm25"])
+    ['bm25', 'bm25-2', 'dense', 'bm25-3']
+    """
+    taken = set(names)
+    seen: set[str] = set()
+    distinct = []
+    for name in names:
+        number, candidate = 2, name
+        while candidate in seen or (candidate != name and candidate in taken):
+            number, candidate = number + 1, f"{name}-{number}"
+        seen.add(candidate)
+        distinct.append(candidate)
+    return distinct
 
 
 def check_comparable(contenders: Sequence[Contender]) -> None:

@@ -210,6 +210,14 @@ class Finding:
         }
 
 
+def as_text(column: pl.Series) -> pl.Series:
+    """A column of a user's file as text, whatever it holds; what is empty is null."""
+    if column.dtype.is_nested() or column.dtype == pl.Object:
+        values = [None if value is None else str(value) for value in column.to_list()]
+        column = pl.Series(column.name, values, dtype=pl.String)
+    return column.cast(pl.String).replace("", None)
+
+
 @dataclass(frozen=True, slots=True)
 class Fine:
     """What was looked for and not found, in one line."""
@@ -247,12 +255,16 @@ Results = Iterator[Finding | Fine | Unchecked]
 
 @dataclass(frozen=True, eq=False)
 class EvalSet:
-    """An eval set to be checked. The queries file, where there is one, says which queries count."""
+    """An eval set to be checked. The queries file, where there is one, says which queries count.
+
+    ``attributes`` are the queries with everything that can make segments.
+    """
 
     gold: Gold
     queries: Queries | None
     corpus: Corpus | None
     conventions: Conventions
+    attributes: Queries | None = None
 
     @cached_property
     def prepared(self) -> Prepared:

@@ -19,8 +19,15 @@ from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.overall import number_of
 from karat.measures.scores import Scores
-from karat.stats.bootstrap import mean_intervals
-from karat.stats.paired import all_pairs, randomisation, sign_test, t_test, wilcoxon
+from karat.stats.bootstrap import intervals_at
+from karat.stats.paired import (
+    EXACT_UP_TO,
+    all_pairs,
+    randomisation,
+    sign_test,
+    t_test,
+    wilcoxons,
+)
 from karat.stats.power import detectable, queries_needed, standard_error
 from karat.stats.replicates import between_runs, t_p, total_error
 
@@ -122,25 +129,23 @@ def compared_pairs(
     where: Mapping[str, str] | None,
     rule: Rule,
 ) -> list[Comparison]:
-    """Every measure of every pair over the marked queries, not yet corrected or judged."""
+    """Every measure of every pair over the marked queries, not yet judged."""
     cells = [
         _cell(pair, measure, mask, where, rule)
         for measure in contenders[0].measures
         for pair in pairs
     ]
     groups = contenders[0].runs[0].groups
+    tested = _over_all_pairs(contenders, mask, groups) if rule.pairs == "all" else {}
     rows = {id(cell): cell.row for cell in cells}
     means = [cell for cell in cells if _is_mean(cell.measure) and cell.known.any()]
     for some in _over_the_same_queries(means):
         own = None if groups is None else groups[some[0].known]
-        rows |= {id(cell): row for cell, row in zip(some, _tested(some, own), strict=True)}
+        rows |= {id(cell): row for cell, row in zip(some, _tested(some, own, tested), strict=True)}
     for cell in cells:
         if not _is_mean(cell.measure) and cell.known.any():
             rows[id(cell)] = _of_numbers(cell)
-    found = [rows[id(cell)] for cell in cells]
-    if rule.pairs == "all":
-        found = _over_all_pairs(found, contenders, mask, groups)
-    return found
+    return [rows[id(cell)] for cell in cells]
 
 
 def _cell(
@@ -185,29 +190,68 @@ def _over_the_same_queries(cells: Iterable[_Cell]) -> list[list[_Cell]]:
     return list(together.values())
 
 
-def _tested(cells: Sequence[_Cell], groups: Groups) -> list[Comparison]:
+# p and adjusted p of a pair (by its names) and measure, where all pairs were tested at once
+Tested = Mapping[tuple[str, str, str], tuple[float, float]]
+
+
+def _tested(cells: Sequence[_Cell], groups: Groups, tested: Tested) -> list[Comparison]:
     """Means and sums: intervals and p of all cells from the same resamples."""
     conventions = cells[0].pair.baseline.conventions
     deltas = np.stack([cell.delta for cell in cells], axis=1)
-    ps = randomisation(
-        deltas, resamples=conventions.permutations, seed=conventions.seed, groups=groups
-    )
+    units = deltas if groups is None else _group_means(deltas, groups)
+    ps = _randomised(cells, deltas, groups, tested)
+    ranked = wilcoxons(units) if len(units) > 1 else np.full(len(cells), np.nan)
     wide = narrow = np.full((len(cells), 2), np.nan)
     if conventions.interval != "none":
-        same = max(0.5, 2 * conventions.ci - 1)
-        wide = mean_intervals(deltas, plan_of(conventions), groups=groups)
-        narrow = mean_intervals(deltas, plan_of(conventions, same), groups=groups)
-    return [
-        _row(cell, float(p), _interval(cell, ci), _interval(cell, ci_same), groups)
-        for cell, p, ci, ci_same in zip(cells, ps, wide, narrow, strict=True)
-    ]
+        confidences = (conventions.ci, max(0.5, 2 * conventions.ci - 1))
+        wide, narrow = intervals_at(confidences, deltas, plan_of(conventions), groups=groups)
+    rows = []
+    for at, cell in enumerate(cells):
+        p, p_adjusted = ps[at]
+        row = replace(
+            cell.row,
+            p=p,
+            p_adjusted=p_adjusted,
+            ci=_interval(cell, wide[at]),
+            ci_same=_interval(cell, narrow[at]),
+            t=t_test(units[:, at]),
+            wilcoxon=float(ranked[at]),
+            sign=sign_test(units[:, at]),
+        )
+        rows.append(_counted(row if len(units) > 1 else cell.row, cell, groups))
+    return rows
+
+
+def _randomised(
+    cells: Sequence[_Cell], deltas: Values, groups: Groups, tested: Tested
+) -> list[tuple[float, float | None]]:
+    """The p of each cell, and adjusted p where all pairs were tested at once.
+
+    Few differences are tested exactly, also among all pairs.
+    """
+    conventions = cells[0].pair.baseline.conventions
+    known = [tested.get((*cell.pair.names, str(cell.measure))) for cell in cells]
+    few = np.count_nonzero(deltas, axis=0) <= EXACT_UP_TO
+    own = [at for at, found in enumerate(known) if found is None or few[at]]
+    ps: list[tuple[float, float | None]] = [found or (1.0, None) for found in known]
+    if own:
+        exact = randomisation(
+            deltas[:, own],
+            resamples=conventions.permutations,
+            seed=conventions.seed,
+            groups=groups,
+        )
+        for at, p in zip(own, exact.tolist(), strict=True):
+            adjusted = known[at]
+            ps[at] = p, None if adjusted is None else max(p, adjusted[1])
+    return ps
 
 
 def _interval(cell: _Cell, ends: Values) -> Interval:
-    """Differences that are all the same say nothing of the queries that were not drawn.
+    """Differences that are all the same still say little of queries that were not drawn.
 
-    With n queries a share up to z²/(n + z²) of others could have been missed, each with any
-    difference that the measure allows.
+    With n queries a share up to z²/(n + z²) of others could have been missed: queries that
+    move further the same way, or do not move; where none moved, queries that move either way.
     """
     low, high = ends.tolist()
     if math.isnan(low):
@@ -217,38 +261,34 @@ def _interval(cell: _Cell, ends: Values) -> Interval:
         scale = len(delta) if number_of(cell.measure) is numbers.total else 1
         return low * scale, high * scale
     unseen = 3.84 / (len(delta) + 3.84)
-    seen = float(delta[0]) * (1 - unseen)
-    return seen - unseen, seen + unseen
+    same = float(delta[0])
+    seen = same * (1 - unseen)
+    return (seen if same > 0 else seen - unseen), (seen if same < 0 else seen + unseen)
 
 
-def _row(cell: _Cell, p: float, ci: Interval, ci_same: Interval, groups: Groups) -> Comparison:
-    delta, row = cell.delta, cell.row
-    up = -delta if row.better == "lower" else delta
-    row = replace(
-        row,
-        wins=int((up > NO_DIFFERENCE).sum()),
-        losses=int((up < -NO_DIFFERENCE).sum()),
-        ties=int((np.abs(delta) <= NO_DIFFERENCE).sum()),
-    )
-    if len(delta) < 2:
+def _counted(row: Comparison, cell: _Cell, groups: Groups) -> Comparison:
+    """With the queries that won and lost, the spread between runs, and what can be detected."""
+    row = _with_wins(row, cell)
+    if row.p is None:
         return row
-    units = delta if groups is None else _group_means(delta, groups)
-    error, df = standard_error(delta, groups)
-    row = replace(
-        row,
-        p=p,
-        ci=ci,
-        ci_same=ci_same,
-        t=t_test(units),
-        wilcoxon=wilcoxon(units),
-        sign=sign_test(units),
-    )
+    error, df = standard_error(cell.delta, groups)
     return _with_power(_with_runs(row, cell, error, df), cell)
 
 
-def _group_means(delta: Values, groups: NDArray[np.int64]) -> Values:
+def _with_wins(row: Comparison, cell: _Cell) -> Comparison:
+    up = -cell.delta if row.better == "lower" else cell.delta
+    return replace(
+        row,
+        wins=int((up > NO_DIFFERENCE).sum()),
+        losses=int((up < -NO_DIFFERENCE).sum()),
+        ties=int((np.abs(up) <= NO_DIFFERENCE).sum()),
+    )
+
+
+def _group_means(deltas: Values, groups: NDArray[np.int64]) -> Values:
     _, member = np.unique(groups, return_inverse=True)
-    return np.bincount(member, weights=delta) / np.bincount(member)
+    sums = [np.bincount(member, weights=delta) for delta in deltas.T]
+    return np.stack(sums, axis=1) / np.bincount(member)[:, None]
 
 
 def _with_runs(
@@ -273,11 +313,16 @@ def _with_runs(
     centre = float(cell.delta.mean())
     row = replace(
         row,
-        p=max(float(row.p or 0.0), t_p(centre, whole_error, whole_df)),
+        p=_at_least(row.p, by_runs := t_p(centre, whole_error, whole_df)),
+        p_adjusted=None if row.p_adjusted is None else _at_least(row.p_adjusted, by_runs),
         ci=_widened(row.ci, centre, wider),
         ci_same=_widened(row.ci_same, centre, wider),
     )
     return row, whole_error, whole_df
+
+
+def _at_least(p: float | None, other: float) -> float:
+    return other if p is None else max(p, other)
 
 
 def _widened(ends: Interval, centre: float, factor: float) -> Interval:
@@ -294,55 +339,46 @@ def _with_power(found: tuple[Comparison, float, float], cell: _Cell) -> Comparis
     return replace(
         row,
         effect=float(cell.delta.mean()) / sd if sd > NO_DIFFERENCE else None,
-        detectable=detectable(error, df) * scale,
-        needed=queries_needed(row.wanted / scale, spread) if row.wanted > 0 else None,
+        detectable=detectable(error, df) * scale if spread > NO_DIFFERENCE else None,
+        needed=_needed(row.wanted / scale, spread),
     )
+
+
+def _needed(wanted: float, spread: float) -> int | None:
+    """Without any spread there is nothing to judge the number of queries by."""
+    return queries_needed(wanted, spread) if wanted > 0 and spread > NO_DIFFERENCE else None
 
 
 def _of_numbers(cell: _Cell) -> Comparison:
     """Percentiles and other numbers that are no means of the queries' values."""
-    row = cell.row
+    row = _with_wins(cell.row, cell)
     found = compare_numbers(cell.measure, cell.a, cell.b, cell.pair.baseline.conventions)
-    up = cell.delta if row.better != "lower" else -cell.delta
-    counted = replace(
-        row,
-        wins=int((up > NO_DIFFERENCE).sum()),
-        losses=int((up < -NO_DIFFERENCE).sum()),
-        ties=int((np.abs(up) <= NO_DIFFERENCE).sum()),
-    )
     if found is None:
-        return counted
-    return replace(counted, p=found.p, ci=found.ci, ci_same=found.ci_same)
+        return row
+    return replace(row, p=found.p, ci=found.ci, ci_same=found.ci_same)
 
 
-def _over_all_pairs(
-    rows: list[Comparison], contenders: Sequence[Contender], mask: Mask, groups: Groups
-) -> list[Comparison]:
-    """P of every pair, corrected by the largest difference that permuting makes anywhere."""
+def _over_all_pairs(contenders: Sequence[Contender], mask: Mask, groups: Groups) -> Tested:
+    """Tests of every pair, corrected by the largest difference that permuting makes anywhere."""
     conventions = contenders[0].conventions
-    adjusted: dict[tuple[str, str, str], tuple[float, float]] = {}
-    for measure in contenders[0].measures:
-        if not _is_mean(measure):
-            continue
+    together: dict[bytes, list[tuple[str, Values, Mask]]] = {}
+    for measure in filter(_is_mean, contenders[0].measures):
         columns = np.stack([one.values(str(measure)) for one in contenders], axis=1)
         known = mask & ~np.isnan(columns).any(axis=1)
-        if known.sum() < 2:
-            continue
+        if known.sum() > 1:
+            together.setdefault(known.tobytes(), []).append((str(measure), columns, known))
+    tested = {}
+    for some in together.values():
+        known = some[0][2]
         found = all_pairs(
-            columns[known][:, :, None],
+            np.stack([columns[known] for _, columns, _ in some], axis=2),
             resamples=conventions.permutations,
             seed=conventions.seed,
             groups=None if groups is None else groups[known],
         )
         for at, (a, b) in enumerate(zip(found.first.tolist(), found.second.tolist(), strict=True)):
-            key = (contenders[a].name, contenders[b].name, str(measure))
-            adjusted[key] = float(found.p[at, 0]), float(found.p_adjusted[at, 0])
-    return [_corrected(row, adjusted.get((row.baseline, row.system, row.measure))) for row in rows]
-
-
-def _corrected(row: Comparison, found: tuple[float, float] | None) -> Comparison:
-    if found is None or row.p is None:
-        return row
-    p, p_adjusted = found
-    # Repeated runs may have made p larger than permuting queries alone would.
-    return replace(row, p=max(p, row.p), p_adjusted=max(p_adjusted, row.p))
+            names = contenders[a].name, contenders[b].name
+            for which, (name, _, _) in enumerate(some):
+                ps = float(found.p[at, which]), float(found.p_adjusted[at, which])
+                tested[(*names, name)] = ps
+    return tested

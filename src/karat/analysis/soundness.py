@@ -92,10 +92,11 @@ def check_set(
     if spread is not None and not (math.isfinite(spread) and spread > 0):
         raise UsageError(f"spread is {spread!r}; it is a number above 0, such as 0.35")
     grouping = [*columns, *(gate.by for gate in gates if gate.by is not None)]
-    queries = with_versions(queries, gold, corpus, grouping)
-    subject = EvalSet(gold, queries, corpus, conventions)
-    check_by(queries, columns)
-    check_segments(gates, queries, subject.prepared.query_ids)
+    # Segments by version need an attribute that is not in the file; texts are checked as given.
+    attributes = with_versions(queries, gold, corpus, grouping)
+    subject = EvalSet(gold, queries, corpus, conventions, attributes)
+    check_by(attributes, columns)
+    check_segments(gates, attributes, subject.prepared.query_ids)
     ideal = ideal_scores(subject, list(dict.fromkeys(chosen)))
     results = list(
         chain(

@@ -16,12 +16,13 @@ from karat.analysis.findings import (
     Fine,
     Results,
     Unchecked,
+    as_text,
     many,
     rows_of,
 )
 from karat.columns import doc_of
 from karat.measures.conventions import ANY_GRADE
-from karat.measures.kernels.lists import _in_time as in_time
+from karat.measures.kernels.lists import in_time as in_time
 from karat.tables import Corpus
 
 # An item that answers so large a share of at least so many queries is worth a word.
@@ -211,7 +212,8 @@ def places(corpus: Corpus) -> pl.DataFrame:
     """Where each item lies: ``doc``, ``start``, ``end``, in the corpus's order; null if unknown."""
     frame = corpus.frame
     if {"start", "end"} <= set(frame.columns):
-        return frame.select("start", "end", doc="doc_id")
+        ends = (as_text(frame[name]).cast(pl.Int64, strict=False) for name in ("start", "end"))
+        return frame.select(*ends, doc="doc_id")
     parts = pl.col("item_id").str.extract_groups(
         r"^(?s)(?<doc>.+):(?<start>\d{1,18})-(?<end>\d{1,18})$"
     )
@@ -227,7 +229,9 @@ def places(corpus: Corpus) -> pl.DataFrame:
 
 
 def _known_spans(subject: EvalSet, corpus: Corpus) -> Results:
-    ends = places(corpus).group_by("doc").agg(length=pl.col("end").max())
+    # With one end unknown the document may be longer than the others tell.
+    length = pl.when(pl.col("end").null_count() == 0).then(pl.col("end").max())
+    ends = places(corpus).group_by("doc").agg(length=length)
     spans = subject.relevant.join(
         ends, left_on="item_id", right_on="doc", how="left", maintain_order="left"
     ).sort("query_id", "item_id", "start")
@@ -266,7 +270,8 @@ def _versions(subject: EvalSet) -> Results:
     if "version" not in rows.columns:
         if subject.corpus is None or "version" not in subject.corpus.frame.columns:
             return
-        versions = subject.corpus.frame.select("item_id", pl.col("version").cast(pl.String))
+        frame = subject.corpus.frame
+        versions = frame.select("item_id", as_text(frame["version"]))
         rows = rows.join(versions, on="item_id", how="left", maintain_order="left")
     order = subject.conventions.versions
     late = []
@@ -289,7 +294,7 @@ def _versions(subject: EvalSet) -> Results:
 def _freshness(subject: EvalSet, order: tuple[str, ...]) -> Results:
     if subject.corpus is None or "version" not in subject.corpus.frame.columns:
         return
-    made = subject.corpus.frame["version"].drop_nulls().cast(pl.String).unique().to_list()
+    made = as_text(subject.corpus.frame["version"]).drop_nulls().unique().to_list()
     asked = {one for one in subject.prepared.as_of if one}
     if len(made) * len(asked) > _MOST_VERSIONS:
         return

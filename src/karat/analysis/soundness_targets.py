@@ -20,8 +20,8 @@ from karat.measures.scores import Scores, score
 from karat.stats.power import detectable, queries_needed, standard_error
 from karat.tables import Run
 
-# The spread of differences between two systems that is assumed until two runs tell: about what
-# nDCG@10 has between systems that are not alike.
+# The spread of differences between two systems that is assumed until two runs tell; a guess,
+# and printed as one.
 SPREAD = 0.35
 POWER = 0.8
 DIFFERENCES = (0.02, 0.05)
@@ -78,7 +78,7 @@ def target_checks(
     """Ceilings, cut-offs, gates and segments."""
     yield from _ceilings(ideal)
     yield from _cutoffs(subject, ideal.measures)
-    results = judge(gates, ideal, subject.queries, system=ideal.system).results if gates else ()
+    results = judge(gates, ideal, subject.attributes, system=ideal.system).results if gates else ()
     yield from _gates(ideal, results)
     yield from _gated_segments(subject, gates, results)
     yield from _segments(subject, by)
@@ -155,7 +155,7 @@ def _gated_segments(
     held = {
         tuple(segment.where.items()): int(segment.mask.sum())
         for by in dict.fromkeys(gate.by for gate in gates if gate.by is not None)
-        for segment in segments_by(_answered(subject), subject.queries, by)
+        for segment in segments_by(_answered(subject), subject.attributes, by)
     }
     small = [
         {"segment": dict(segment), "queries": held.get(segment, 0)}
@@ -174,7 +174,7 @@ def _gated_segments(
 
 def _segments(subject: EvalSet, by: Sequence[By]) -> Results:
     for one in by:
-        segments = segments_by(_answered(subject), subject.queries, one)
+        segments = segments_by(_answered(subject), subject.attributes, one)
         small = [
             {"segment": dict(segment.where), "queries": int(segment.mask.sum())}
             for segment in segments

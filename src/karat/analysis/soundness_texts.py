@@ -18,6 +18,7 @@ from karat.analysis.findings import (
     Fine,
     Results,
     Unchecked,
+    as_text,
     many,
     rows_of,
 )
@@ -61,7 +62,7 @@ def _same_texts(subject: EvalSet, asked: pl.DataFrame) -> Results:
     """The same text at the same time in the same conversation must have the same gold."""
     key = ["folded", *(name for name in ("as_of", "group") if name in asked.columns)]
     twice = asked.filter(pl.col("folded").is_duplicated()).sort("query_id")
-    twice = twice.with_columns(_context(twice[name]) for name in key[1:]).with_columns(
+    twice = twice.with_columns(as_text(twice[name]) for name in key[1:]).with_columns(
         # Who says nothing of it means what the only other one says.
         pl.when(pl.col(name).drop_nulls().n_unique().over("folded") == 1)
         .then(pl.col(name).max().over("folded"))
@@ -88,12 +89,6 @@ def _same_texts(subject: EvalSet, asked: pl.DataFrame) -> Results:
         yield Finding("repeated_query", len(agree), what, _first(agree))
     if not differ and not agree:
         yield Fine(f"no text is asked twice among {many(asked.height, 'query', 'queries')}")
-
-
-def _context(column: pl.Series) -> pl.Series:
-    """What a query was asked in, as text, whatever its file makes of it."""
-    values = [None if value in (None, "") else str(value) for value in column.to_list()]
-    return pl.Series(column.name, values, dtype=pl.String)
 
 
 def _near_queries(subject: EvalSet, asked: pl.DataFrame, threshold: float) -> Results:

@@ -88,7 +88,7 @@ def _because(
     if identical:
         return f"both runs return the same lists, so {row.measure} is the same"
     if row.delta is None:
-        return f"{row.measure} has no value in one of the systems"
+        return f"{row.measure} has no value that both systems share"
     moved = "rose" if row.delta > 0 else "fell" if row.delta < 0 else "did not move"
     by = f" by {_short(abs(row.delta))}" if row.delta else ""
     interval = "" if row.ci is None else f" [{_short(row.ci[0])}, {_short(row.ci[1])}]"

@@ -38,5 +38,7 @@ def _versions(gold: Gold, corpus: Corpus | None) -> pl.DataFrame | None:
             return None
         known = corpus.frame.select("item_id", VERSION)
         rows = rows.join(known, on="item_id", how="left", maintain_order="left")
+    if rows[VERSION].dtype.is_nested():
+        return None
     each = rows.drop_nulls(VERSION).group_by("query_id", maintain_order=True)
     return each.agg(pl.col(VERSION).cast(pl.String).unique().sort())

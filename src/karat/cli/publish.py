@@ -25,7 +25,7 @@ def publish(
 ) -> None:
     """Write the files, then print the report unless something else goes to standard output."""
     write_outputs(outputs, report)
-    announce(report, os.environ)
+    announce(report, os.environ, require_verdict=require_verdict)
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):

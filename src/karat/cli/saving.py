@@ -62,7 +62,7 @@ def save_report(
     """
     from dataclasses import replace
 
-    from karat.reports.document import distinct_names
+    from karat.analysis.contenders import distinct_names
     from karat.store import Store, revision_here
 
     systems = [system for system in report.systems if system.name not in skip]

@@ -208,6 +208,12 @@ def _flags(queries: Queries | None, n: int) -> Mask:
                 f"no_answer is {strange[0]!r}; true or false is expected", where=queries.source.name
             )
         column = words.is_in(["true", "1", "yes"])
+    if column.dtype.is_nested():
+        told = column.drop_nulls()[0]
+        told = told.to_list() if isinstance(told, pl.Series) else told
+        raise InputError(
+            f"no_answer is {told!r}; true or false is expected", where=queries.source.name
+        )
     return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
 
 

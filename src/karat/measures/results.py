@@ -127,7 +127,9 @@ class Scores:
             return None
         if str(measure) not in self.ceilings or not rows.any():
             return 1.0
-        return float(np.nanmax(self.ceilings[str(measure)][0][rows], initial=0.0)) or 1.0
+        # A token budget may let a list do better than the ideal one, which it does not cut.
+        ceiling = np.nanmax(self.ceilings[str(measure)][0][rows], initial=0.0)
+        return float(np.max(self.values(str(measure))[rows], initial=ceiling)) or 1.0
 
     def number(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
         """One measure's number over the marked queries."""

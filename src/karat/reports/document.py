@@ -13,6 +13,7 @@ from typing import Any
 
 import karat
 from karat.analysis.compare import Comparisons
+from karat.analysis.contenders import distinct_names
 from karat.analysis.gates import Gating
 from karat.analysis.segments import SMALL, By, Segments, segment_means
 from karat.columns import Source
@@ -63,25 +64,29 @@ class Report:
 
     @property
     def verdict(self) -> str | None:
-        """One word for the whole: of the gates where there are some, else of the comparison."""
+        """One word for the whole: of the gates where there are some, else of the comparison.
+
+        A confirmed regression is worse than a gate that passes or cannot be judged.
+        """
         gates = {gating.verdict for gating in self.gatings}
-        for word in ("fail", "unmeasurable", "pass"):
-            if word in gates:
-                return word
-        return None if self.comparisons is None else self.comparisons.verdict
+        if "fail" in gates:
+            return "fail"
+        if self.comparisons is not None and (self.comparisons.regression or not gates):
+            return self.comparisons.verdict
+        return next((word for word in ("unmeasurable", "pass") if word in gates), None)
 
     def document(self) -> dict[str, Any]:
         """The whole document, with the digest of every input."""
         inputs: dict[str, Any] = {
-            "gold": _input(self.gold),
-            "runs": [_input(system.scores.source) for system in self.systems],
-            "queries": self.queries and _input(self.queries),
-            "corpus": self.corpus and _input(self.corpus),
+            "gold": input_of(self.gold),
+            "runs": [input_of(system.scores.source) for system in self.systems],
+            "queries": self.queries and input_of(self.queries),
+            "corpus": self.corpus and input_of(self.corpus),
         }
         if self.as_of_range is not None:
             inputs["as_of_range"] = list(self.as_of_range)
         if self.gates is not None:
-            inputs["gates"] = _input(self.gates)
+            inputs["gates"] = input_of(self.gates)
         return {**self.results(), "inputs": inputs}
 
 
@@ -96,7 +101,7 @@ def build_report(
     """A report on one or many systems, with means by each of the columns ``by``."""
     if not scores:
         raise UsageError("a report needs the scores of at least one run")
-    names = distinct_names([_utf8(one.system) for one in scores])
+    names = distinct_names([utf8(one.system) for one in scores])
     systems = tuple(
         System(
             name,
@@ -113,24 +118,6 @@ def build_report(
         corpus=None if corpus is None else corpus.source,
         as_of_range=None if queries is None else _as_of_range(queries),
     )
-
-
-def distinct_names(names: Sequence[str]) -> list[str]:
-    """The names in order, each once: a repeated one gets a number that is still free.
-
-    >>> distinct_names(["bm25", "bm25", "dense", "bm25"])
-    ['bm25', 'bm25-2', 'dense', 'bm25-3']
-    """
-    taken = set(names)
-    seen: set[str] = set()
-    distinct = []
-    for name in names:
-        number, candidate = 2, name
-        while candidate in seen or (candidate != name and candidate in taken):
-            number, candidate = number + 1, f"{name}-{number}"
-        seen.add(candidate)
-        distinct.append(candidate)
-    return distinct
 
 
 def _different_conventions(systems: Sequence[System]) -> list[str]:
@@ -238,11 +225,12 @@ def _number(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else float(value)
 
 
-def _input(source: Source) -> dict[str, Any]:
-    return {"name": _utf8(source.name), "sha256": source.digest()}
+def input_of(source: Source) -> dict[str, Any]:
+    """An input as it stands in a report: its name and the digest of its bytes."""
+    return {"name": utf8(source.name), "sha256": source.digest()}
 
 
-def _utf8(name: str) -> str:
+def utf8(name: str) -> str:
     """A file may have a name that is no text; what cannot be written down is a question mark."""
     return name.encode("utf-8", "replace").decode()
 

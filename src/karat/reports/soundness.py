@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,8 +13,9 @@ import karat
 from karat.analysis.findings import LEVELS
 from karat.analysis.soundness import Soundness
 from karat.columns import Source
-from karat.reports.document import SCHEMA_VERSION, _input, _utf8
+from karat.reports.document import SCHEMA_VERSION, input_of, utf8
 from karat.reports.figures import figure, label, percent, several
+from karat.reports.to_json import dumps
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 _LONGEST = 60
@@ -42,7 +42,7 @@ class CheckReport:
     def results(self) -> dict[str, Any]:
         """The document without its inputs, whose digests take a pass over every file."""
         found = self.found.document()
-        found["detectable"]["runs"] = [_utf8(name) for name in found["detectable"]["runs"]]
+        found["detectable"]["runs"] = [utf8(name) for name in found["detectable"]["runs"]]
         return {
             "schema_version": SCHEMA_VERSION,
             "tool": {"name": "karat", "version": karat.__version__},
@@ -54,11 +54,11 @@ class CheckReport:
     def document(self) -> dict[str, Any]:
         """The whole document, with the digest of every input."""
         inputs: dict[str, Any] = {
-            "gold": _input(self.gold),
-            "queries": self.queries and _input(self.queries),
-            "corpus": self.corpus and _input(self.corpus),
-            "gates": self.gates and _input(self.gates),
-            "runs": [_input(source) for source in self.runs],
+            "gold": input_of(self.gold),
+            "queries": self.queries and input_of(self.queries),
+            "corpus": self.corpus and input_of(self.corpus),
+            "gates": self.gates and input_of(self.gates),
+            "runs": [input_of(source) for source in self.runs],
         }
         if self.config_digest is not None:
             inputs["config_digest"] = self.config_digest
@@ -67,10 +67,7 @@ class CheckReport:
 
 def check_to_json(report: CheckReport) -> bytes:
     """The whole document; same inputs, same bytes."""
-    text = json.dumps(
-        report.document(), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False
-    )
-    return (text + "\n").encode()
+    return dumps(report.document())
 
 
 def show_check(report: CheckReport, console: Console) -> None:

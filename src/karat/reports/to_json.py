@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from typing import Any
 
 from karat.reports.document import Report
 
 
 def to_json(report: Report) -> bytes:
     """The whole document; same inputs, same bytes."""
+    return dumps(report.document())
+
+
+def dumps(document: Mapping[str, Any]) -> bytes:
+    """A document of plain data as bytes."""
     # What a run logged about itself may hold dates: those are spelled out.
     text = json.dumps(
-        report.document(),
+        document,
         sort_keys=True,
         indent=2,
         ensure_ascii=False,

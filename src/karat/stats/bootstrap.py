@@ -1,14 +1,14 @@
 """Intervals for means by resampling whole rows, or whole groups of rows that belong together.
 
-All sums are exact, so the same values, seed and plan give the same bits on any machine and
-any number of threads, however many other columns are resampled with them.
+All sums over resamples are exact, so the same values, seed and plan give the same bits on any
+number of threads, however many other columns are resampled with them.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -97,27 +97,44 @@ def mean_intervals(
     More than 20,000 rows are drawn as about 10,000 bundles of neighbours, which for independent
     rows is as good: the spread of a sum of bundles is the spread of the sum of their rows.
     """
+    return intervals_at((plan.confidence,), columns, plan, tops=tops, groups=groups)[0]
+
+
+def intervals_at(
+    confidences: Sequence[float],
+    columns: Values,
+    plan: Resampling,
+    *,
+    tops: Sequence[float | None] | None = None,
+    groups: Places | None = None,
+) -> list[Values]:
+    """What ``mean_intervals`` gives at several confidences, all from the same resamples."""
     rows = rows_of(columns)
     units = _units(rows, groups)
     if len(units) < 2:
-        return np.full((len(rows), 2), np.nan)
+        return [np.full((len(rows), 2), np.nan) for _ in confidences]
+    plans = [replace(plan, confidence=one) for one in confidences]
     # A mean on the grid may differ from the true one in its last bits.
     lowest, highest = rows.min(axis=1, keepdims=True), rows.max(axis=1, keepdims=True)
     if plan.method == "percentile":
-        return np.clip(_percentile(units, plan), lowest, highest)
+        means = _sorted_means(units, plan)
+        return [np.clip(_percentile(means, one), lowest, highest) for one in plans]
     tops = [None] * len(rows) if tops is None else tops
     n = _effective_number(units) if groups is not None else rows.shape[1]
-    intervals = np.empty((len(rows), 2))
-    left = []
-    for j, (values, top) in enumerate(zip(rows, tops, strict=True)):
-        known = _without_resampling(values, top, n, groups is not None, plan.confidence)
-        if known is None:
-            left.append(j)
-        else:
-            intervals[j] = known
-    if left:
-        intervals[left] = np.clip(_bca(units.of(left), plan), lowest[left], highest[left])
-    return intervals
+    known = [
+        [_without_resampling(*one, n, groups is not None, plan.confidence) for plan in plans]
+        for one in zip(rows, tops, strict=True)
+    ]
+    left = [j for j, ends in enumerate(known) if ends[0] is None]
+    part = units.of(left)
+    means = _sorted_means(part, plan) if left else np.empty((0, plan.resamples))
+    found = []
+    for at, one in enumerate(plans):
+        intervals = np.array([ends[at] or (np.nan, np.nan) for ends in known])
+        if left:
+            intervals[left] = np.clip(_bca(part, means, one), lowest[left], highest[left])
+        found.append(intervals)
+    return found
 
 
 def resampled_means(
@@ -189,24 +206,23 @@ def _sorted_means(units: _Units, plan: Resampling) -> Values:
     return np.sort(np.vstack(list(_resampled(units, plan))).T, axis=1)
 
 
-def _percentile(units: _Units, plan: Resampling) -> Values:
-    means = _sorted_means(units, plan)
+def _percentile(means: Values, plan: Resampling) -> Values:
     each_side = tail(plan.confidence)
     places = [int(share * plan.resamples) for share in (each_side, 1 - each_side)]
     return means[:, np.minimum(places, plan.resamples - 1)]
 
 
-def _bca(units: _Units, plan: Resampling) -> Values:
-    means = _sorted_means(units, plan)
+def _bca(units: _Units, means: Values, plan: Resampling) -> Values:
     reach = two_sided_t(plan.confidence, len(units) - 1)
     intervals = np.empty((len(means), 2))
+    places = np.arange(means.shape[1])
     rows = zip(means, units.means(), _acceleration(units).tolist(), strict=True)
     for j, (row, mean, acceleration) in enumerate(rows):
         # Ties count half; a mean beyond all resamples would have an infinite bias.
         below = (np.searchsorted(row, mean, "left") + np.searchsorted(row, mean, "right")) / 2
         bias = NORMAL.inv_cdf(min(max(below, 0.5), len(row) - 0.5) / len(row))
         shares = [_corrected(bias + z, bias, acceleration) for z in (-reach, reach)]
-        intervals[j] = np.quantile(row, shares)
+        intervals[j] = np.interp(np.multiply(shares, len(row) - 1), places, row)
     return intervals
 
 

@@ -16,7 +16,10 @@ from karat.stats.power import standard_error
 from karat.stats.student import t_p
 
 # Up to this many differences, all ways to swap them are counted: a million at most.
-_EXACT_UP_TO = 20
+EXACT_UP_TO = 20
+
+# Up to this many rows Wilcoxon's test may be exact.
+_EXACT_WILCOXON = 50
 
 # Cells of a table of signs that are held at one time, 8 MB a table.
 _CELLS = 1_000_000
@@ -35,7 +38,7 @@ def randomisation(
     n = units.shape[1]
     # Sums that are equal on paper differ in floats, and on the grid by up to 1 for each term.
     least = np.abs(units.sum(axis=1)) - 1e-9 * np.abs(units).sum(axis=1) - n
-    few = np.count_nonzero(units, axis=1) <= _EXACT_UP_TO
+    few = np.count_nonzero(units, axis=1) <= EXACT_UP_TO
     p = np.ones(len(units))
     for j in np.flatnonzero(few & (least > 0)):
         p[j] = _share_of_all_signs(units[j][units[j] != 0], float(least[j]))
@@ -168,10 +171,10 @@ def randomised_tukey(columns: Values, *, resamples: int = 10_000, seed: int = 0)
     its hypothesis that all systems are alike; pairs are ordered as in ``all_pairs``.
     """
     n, systems = columns.shape
-    units = on_grid(np.ascontiguousarray(columns.reshape(1, -1)))[0].reshape(n, systems)
+    units = on_grid(rows_of(columns).reshape(1, -1))[0].reshape(systems, n).T
     first, second = np.triu_indices(systems, k=1)
     totals = units.sum(axis=0)
-    least = np.abs(totals[first] - totals[second]) - 2 * n
+    least = np.abs(totals[first] - totals[second]) - 1e-9 * np.abs(units).sum() - 2 * n
     rng = np.random.default_rng([seed, n, systems])
     at_once = max(1, _CELLS // max(units.size, 1))
     hits = np.zeros(len(first))
@@ -193,23 +196,33 @@ def t_test(delta: Values) -> float | None:
 
 def wilcoxon(delta: Values) -> float | None:
     """The p of Wilcoxon's signed-rank test with Pratt's treatment of zeros; None without rows."""
+    return float(wilcoxons(delta[:, None])[0]) if len(delta) else None
+
+
+def wilcoxons(deltas: Values) -> Values:
+    """The p of Wilcoxon's test for each column."""
     from scipy import stats
 
-    if not len(delta):
-        return None
-    settled = _settled(delta)
-    return float(stats.wilcoxon(settled, zero_method="pratt").pvalue) if settled.any() else 1.0
+    settled = np.apply_along_axis(_settled, 0, deltas)
+    p = np.ones(settled.shape[1])
+    some = np.flatnonzero(settled.any(axis=0))
+    # Up to 50 rows scipy looks at each column whether its distribution can be exact.
+    together = [some] if len(settled) > _EXACT_WILCOXON else [[one] for one in some]
+    for columns in together:
+        if len(columns):
+            p[columns] = stats.wilcoxon(settled[:, columns], zero_method="pratt", axis=0).pvalue
+    return p
 
 
 def sign_test(delta: Values) -> float | None:
     """The p of the sign test, which leaves zeros out; None without rows."""
-    from scipy import stats
+    from scipy.special import bdtr
 
     if not len(delta):
         return None
     settled = _settled(delta)
     gains, losses = int((settled > 0).sum()), int((settled < 0).sum())
-    return float(stats.binomtest(gains, gains + losses).pvalue) if gains + losses else 1.0
+    return min(1.0, 2 * float(bdtr(min(gains, losses), gains + losses, 0.5)))
 
 
 def _settled(delta: Values) -> Values:

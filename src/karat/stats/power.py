@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.quantiles import tail
+from karat.stats.quantiles import NORMAL, tail, two_sided_z
 from karat.stats.student import t_quantile
 
 Values = NDArray[np.float64]
@@ -56,12 +56,13 @@ def queries_needed(
 
     if not difference > 0 or math.isnan(sd):
         return None
-    most = 2
-    while not enough(most):
-        most *= 2
-        if most > _MOST_QUERIES:
-            return None
-    return 2 + bisect_left(range(2, most), True, key=enough)
+    # Normal quantiles lie below Student's (at a power of a half and more), and hardly so where
+    # queries are many: from here it is a few steps.
+    least = ((two_sided_z(confidence) + NORMAL.inv_cdf(power)) * sd / difference) ** 2
+    if least > _MOST_QUERIES:
+        return None
+    start = max(2, math.ceil(least) - 1)
+    return next(n for n in count(start) if enough(n))
 
 
 def _reach(df: float, power: float, confidence: float) -> float:

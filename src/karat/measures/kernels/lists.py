@@ -82,7 +82,7 @@ def _ages(r: Ranked, k: Cut, versions: tuple[str, ...]) -> tuple[Ints, Values]:
             "Fresh needs an as_of for each query: give --queries with that column"
         )
     places = [p for p in np.flatnonzero(mask).tolist() if r.target.as_of[listing.query[p]]]
-    ages = [_in_time(column[p], r.target.as_of[listing.query[p]], versions) for p in places]
+    ages = [in_time(column[p], r.target.as_of[listing.query[p]], versions) for p in places]
     return listing.query[places], np.array(ages, dtype=np.float64)
 
 
@@ -115,7 +115,7 @@ def freshness(r: Ranked, k: Cut, *, versions: tuple[str, ...] = ()) -> Values:
 
 
 @lru_cache(maxsize=100_000)
-def _in_time(version: str | None, as_of: str, versions: tuple[str, ...]) -> float:
+def in_time(version: str | None, as_of: str, versions: tuple[str, ...]) -> float:
     if version is None:
         return float("nan")
     if version in versions and as_of in versions:
