@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml scripts/venv
 	bash scripts/venv $(VENV)
 	touch $@
 
-demo: venv ## score the small set that ships with karat
+demo: venv ## compare the two systems of the small set that ships with karat
 	$(BIN)/karat demo
 
 test: venv ## run the tests

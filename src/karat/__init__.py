@@ -20,8 +20,10 @@ _HOMES = {
     "Run": "karat.tables",
     "Scores": "karat.measures.scores",
     "UsageError": "karat.errors",
+    "check_set": "karat.analysis.soundness",
     "compare": "karat.analysis.compare",
     "evaluate": "karat.measures.scores",
+    "gate": "karat.analysis.gate_files",
     "parse_measure": "karat.measures.names",
     "read_corpus": "karat.formats",
     "read_gold": "karat.formats",
@@ -42,8 +44,10 @@ __all__ = [
     "Scores",
     "UsageError",
     "__version__",
+    "check_set",
     "compare",
     "evaluate",
+    "gate",
     "parse_measure",
     "read_corpus",
     "read_gold",
@@ -53,6 +57,8 @@ __all__ = [
 
 if TYPE_CHECKING:
     from karat.analysis.compare import Comparisons, compare
+    from karat.analysis.gate_files import gate
+    from karat.analysis.soundness import check_set
     from karat.analysis.verdicts import Rule
     from karat.errors import InputError, KaratError, MissingInputError, UsageError
     from karat.formats import read_corpus, read_gold, read_queries, read_run

@@ -13,15 +13,14 @@ import pytest
 
 if TYPE_CHECKING:
     from karat.analysis.compare import Comparisons
-    from karat.analysis.gates import Gate, Gating
+    from karat.analysis.gate_files import Gates
+    from karat.analysis.gates import Gating
     from karat.measures.conventions import Conventions
     from karat.measures.scores import Scores
     from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
     File = str | os.PathLike[str]
-    Gates = str | os.PathLike[str] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 
-_FILES = (".yaml", ".yml", ".json")
 _WORDS = {"pass": "PASS", "fail": "FAIL", "unmeasurable": "CANNOT BE JUDGED"}
 _COLOURS = {"FAIL": "red", "WORSE": "red", "CANNOT BE JUDGED": "yellow", "UNCLEAR": "yellow"}
 
@@ -57,6 +56,7 @@ class Karat:
         line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate file.
         """
         __tracebackhide__ = True
+        from karat.analysis.gate_files import gates_of
         from karat.analysis.gates import judge, measures_of
         from karat.measures.conventions import conventions_of
         from karat.measures.scores import Scores, prepare, score
@@ -64,10 +64,10 @@ class Karat:
         asked = _queries(queries, gold)
         if isinstance(measured, Scores):
             scores = measured
-            wanted, left_out = _gates(gates, scores.conventions.rel)
+            wanted, left_out = gates_of(gates, scores.conventions.rel)
         else:
             conventions = conventions_of(profile, settings)
-            wanted, left_out = _gates(gates, conventions.rel)
+            wanted, left_out = gates_of(gates, conventions.rel)
             judgments, texts = _needed_gold(gold, conventions), _read("corpus", corpus)
             prepared = prepare(judgments, conventions, queries=asked, corpus=texts)
             measures = measures_of(wanted)
@@ -173,15 +173,6 @@ def karat(pytestconfig: pytest.Config) -> Karat:
     """Retrieval quality: everything of karat, ``karat.gate`` and ``karat.no_regression``."""
     lines = pytestconfig.pluginmanager.get_plugin("karat-lines")
     return Karat(lines if isinstance(lines, Lines) else Lines())
-
-
-def _gates(gates: Gates, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
-    from karat.analysis.gate_files import parse_gates, read_gates
-
-    if isinstance(gates, os.PathLike) or (isinstance(gates, str) and gates.endswith(_FILES)):
-        return read_gates(os.fspath(gates), rel=rel)
-    one = isinstance(gates, str) or (isinstance(gates, Mapping) and "measure" in gates)
-    return parse_gates([gates] if one else gates, "gates", rel=rel)
 
 
 def _read(kind: str, given: Any, **how: Any) -> Any:

@@ -14,7 +14,7 @@ from karat.measures.registry import MEASURES
 from karat.reports.outputs import FORMS
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/score-a-run.md", "docs/conventions.md"]
+PAGES = ["README.md", "docs/score-a-run.md", "docs/conventions.md", "docs/compare-systems.md"]
 
 
 def loaded(name: str) -> ModuleType:

@@ -77,6 +77,7 @@ def test_the_detail_is_folded_between_empty_lines(change):
     titles = re.findall(r"\n\n<details><summary>(.*)</summary>\n\n", text)
     assert titles == [
         "All measures",
+        "Distribution over queries",
         "All tests",
         "Segments",
         "Queries that moved most",
@@ -91,7 +92,7 @@ def test_tables_in_folded_blocks_are_rendered_as_tables(change):
     text = written(change)
     rules = len(re.findall(r"^\| -", text, re.MULTILINE))
     page = rendered(text)
-    assert rules == 9
+    assert rules == 10
     assert page.count("<table>") == rules
     assert "<td>question number 12</td>" in page
 

@@ -240,3 +240,15 @@ def test_columns_stand_closer_before_a_table_is_split():
     assert printed(15)[0] == "name  one  two"
     assert printed(14)[0] == "name  one  two"
     assert printed(13)[0] == "name   one"
+
+
+def test_one_system_alone_shows_how_its_queries_spread(capsys):
+    """Ranks 1, 2, 4, 5 and none: the values 0, 0.2, 0.25, 0.5 and 1."""
+    import karat
+    from karat.reports.document import build_report
+
+    lists = {"q1": "a", "q2": "xa", "q3": "xyza", "q4": "xyzwa", "q5": "x"}
+    gold = karat.Gold.from_dict({query: ["a"] for query in lists})
+    run = karat.Run.from_dict({query: list(items) for query, items in lists.items()})
+    show_report(build_report([karat.evaluate(run, gold, ["RR"])], gold=gold))
+    assert "0.2000 · 0.2500 · 0.5000" in capsys.readouterr().out

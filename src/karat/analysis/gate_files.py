@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from karat.analysis.gates import Gate
+from karat.analysis.gates import Gate, Gating, judge
 from karat.analysis.segments import By
 from karat.errors import KaratError, UsageError, unknown
 from karat.formats.yamls import Place, read_yaml, shown
 from karat.measures.names import Measure, parse_measure
+from karat.measures.scores import Scores
+from karat.tables import Queries
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+# A line, a mapping, several of them, or the name of a gate file.
+Gates = str | os.PathLike[str] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
+_FILES = (".yaml", ".yml", ".json")
+
+
+def gate(scores: Scores, gates: Gates, *, queries: Queries | None = None) -> Gating:
+    """Hold scores against gates; the queries say which segment each belongs to.
+
+    >>> from karat.measures.scores import evaluate
+    >>> from karat.tables import Gold, Run
+    >>> gold = Gold.from_dict({f"q{n}": ["a"] for n in range(40)})
+    >>> scores = evaluate(Run.from_dict({f"q{n}": ["a"] for n in range(40)}), gold, ["Hit@1"])
+    >>> gate(scores, "Hit@1 >= 0.9").verdict
+    'pass'
+    """
+    wanted, left_out = gates_of(gates, scores.conventions.rel)
+    return judge(wanted, scores, queries, system=scores.system, left_out=left_out)
+
+
+def gates_of(gates: Gates, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
+    """Gates in any of the forms that a caller may give them."""
+    if isinstance(gates, os.PathLike) or (isinstance(gates, str) and gates.endswith(_FILES)):
+        return read_gates(os.fspath(gates), rel=rel)
+    one = isinstance(gates, str) or (isinstance(gates, Mapping) and "measure" in gates)
+    return parse_gates([gates] if one else gates, "gates", rel=rel)
 
 
 def read_gates(path: str | Path, *, rel: float = 1) -> tuple[list[Gate], tuple[str, ...]]:

@@ -23,16 +23,21 @@ def publish(
     quiet: bool,
     require_verdict: bool = False,
 ) -> None:
+    """Show the report, tell GitHub where it runs there, and leave with the code it asks for."""
+    show(report, outputs, as_json=as_json, quiet=quiet)
+    announce(report, os.environ, require_verdict=require_verdict)
+    _end(report, require_verdict=require_verdict)
+
+
+def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
     """Write the files, then print the report unless something else goes to standard output."""
     write_outputs(outputs, report)
-    announce(report, os.environ, require_verdict=require_verdict)
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
         from karat.reports.terminal import show_report
 
         show_report(report)
-    _end(report, require_verdict=require_verdict)
 
 
 def _end(report: Report, *, require_verdict: bool) -> None:

@@ -37,20 +37,35 @@ COMPARED = ("baseline", "system", "Δ", "p", "verdict", "n", "+/=/−", "detects
 
 
 def measure_grid(results: Mapping[str, Any]) -> Grid:
-    """Measures as rows, systems as columns; n, ceiling and tie ranges where they say something."""
+    """Measures as rows, systems as columns; n, ceiling and tie ranges where they say something.
+
+    One system alone has room for the quartiles of its queries; ``distribution_grid`` has all.
+    """
     systems = results["systems"]
     measures = [system["measures"] for system in systems]
     most = max((one["n"] for own in measures for one in own.values()), default=0)
-    grid = [["measure", *(label(system["name"]) for system in systems), "n", "ceiling"]]
+    names = [label(system["name"]) for system in systems]
+    grid = [["measure", *names, "quartiles", "n", "ceiling"]]
     for name in measures[0]:
         cells = [own[name] for own in measures]
         ns = [cell["n"] for cell in cells]
         n = "" if set(ns) == {most} else between(str(min(ns)), str(max(ns)))
-        grid.append([name, *(measured(cell) for cell in cells), n, _ceiling(cells)])
+        quartiles = _quartiles(cells[0]) if len(cells) == 1 else ""
+        grid.append([name, *(measured(cell) for cell in cells), quartiles, n, _ceiling(cells)])
         ties = [_tie_range(cell) for cell in cells]
         if any(ties):
-            grid.append(["  by tie order", *ties, "", ""])
-    return _without_empty(grid, ("n", "ceiling"))
+            grid.append(["  by tie order", *ties, "", "", ""])
+    return _without_empty(grid, ("quartiles", "n", "ceiling"))
+
+
+def distribution_grid(results: Mapping[str, Any]) -> Grid:
+    """How the values spread over the queries: the ends, the quartiles and the median."""
+    grid = [["measure", "system", "lowest", "25 %", "median", "75 %", "highest"]]
+    for name in results["systems"][0]["measures"]:
+        for system in results["systems"]:
+            if spread := system["measures"][name].get("quantiles"):
+                grid.append([name, label(system["name"]), *map(figure, spread)])
+    return grid
 
 
 def word_columns(grid: Grid) -> set[int]:
@@ -182,6 +197,14 @@ def _ceiling(cells: Iterable[Row]) -> str:
         if cell["better"] == "higher" and cell["ceiling"] not in (None, 1.0)
     ]
     return between(figure(min(reachable)), figure(max(reachable))) if reachable else ""
+
+
+def _quartiles(cell: Row) -> str:
+    """The middle half of the queries and their median."""
+    low, median, high = (cell.get("quantiles") or [None] * 5)[1:4]
+    if low is None:
+        return ""
+    return f"{figure(low)} · {figure(median)} · {figure(high)}"
 
 
 def _tie_range(cell: Row) -> str:

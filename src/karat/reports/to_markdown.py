@@ -17,6 +17,7 @@ from karat.reports.grids import (
     Grid,
     compared_segments,
     comparison_grids,
+    distribution_grid,
     gate_grid,
     input_grid,
     measure_grid,
@@ -73,6 +74,9 @@ def _page(document: Document) -> Iterator[str]:
     names = ", ".join(_safe(system["name"]) for system in document["systems"])
     yield f"# Retrieval quality: {names}"
     yield _table(measure_grid(document))
+    if len(document["systems"]) > 1:
+        yield "## Distribution over queries"
+        yield _table(distribution_grid(document))
     for title, grid in _segments(document).items():
         yield f"## {_safe(title)}"
         yield _table(grid)
@@ -123,6 +127,7 @@ def _compared(document: Document) -> Iterator[str]:
 def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
     """What is folded: a title and what stands below it."""
     yield "All measures", [_table(measure_grid(document))]
+    yield "Distribution over queries", [_table(distribution_grid(document))]
     if len(document.get("gates", [])) > MOST_ROWS:
         yield "All gates", [_table(gate_grid(document))]
     if "comparisons" in document and (tests := comparison_grids(document)):
