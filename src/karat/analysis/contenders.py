@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from karat.errors import UsageError
-from karat.measures.conventions import Conventions
+from karat.measures.conventions import DECISIVE, Conventions
 from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.scores import Scores
@@ -118,15 +118,13 @@ def differences(a: Scores, b: Scores) -> list[str]:
     if a.measures != b.measures:
         names = {str(measure) for measure in a.measures} ^ {str(measure) for measure in b.measures}
         found.append(f"only one of them has {', '.join(sorted(names))}")
-    ours, theirs = a.conventions.document(), b.conventions.document()
-    changed = [key for key in _THAT_MATTER if ours[key] != theirs[key]]
-    found += [f"{key} is {ours[key]} for one and {theirs[key]} for the other" for key in changed]
+    for name in (*DECISIVE, "unit"):
+        ours, theirs = (getattr(one.conventions, name) for one in (a, b))
+        if ours != theirs:
+            found.append(f"{name} is {ours} for one and {theirs} for the other")
     if a.conventions.missing == "skip" and not found:
         found += _different_answers(a, b)
     return found
-
-
-_THAT_MATTER = ("ties", "missing", "empty_gold", "level", "rel", "depth", "cover", "k", "unit")
 
 
 def _different_queries(a: Scores, b: Scores) -> str | None:

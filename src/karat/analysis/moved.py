@@ -37,9 +37,9 @@ def moved_most(pair: Pair, measure: str, queries: Queries | None) -> list[Moved]
     scores = pair.scores[0]
     lower = next(m for m in scores.measures if str(m) == measure).definition.better == "lower"
     gain = np.nan_to_num(a - b if lower else b - a)
-    order = np.argsort(-gain, kind="stable")
-    best = [at for at in order[:MOST] if gain[at] > NO_DIFFERENCE]
-    worst = [at for at in order[::-1][:MOST] if gain[at] < -NO_DIFFERENCE]
+    up, down = (np.argsort(side, kind="stable")[:MOST] for side in (-gain, gain))
+    best = [at for at in up if gain[at] > NO_DIFFERENCE]
+    worst = [at for at in down if gain[at] < -NO_DIFFERENCE]
     ids = scores.table["query_id"]
     texts = {} if queries is None else dict(queries.frame.select("query_id", "text").iter_rows())
     return [

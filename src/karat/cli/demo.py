@@ -3,19 +3,10 @@
 from __future__ import annotations
 
 from importlib.resources import as_file, files
-from typing import Annotated
 
 import typer
 
-Outputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="Also write the report: out.json, out.csv, out.md, junit:out.xml ….",
-    ),
-]
+from karat.cli import options
 
 _STORY = """\
 A help centre of 30 paragraphs, 12 questions with graded gold, two systems: bm25 matches
@@ -49,7 +40,7 @@ Examples:
 """
 
 
-def demo(output: Outputs = None) -> None:
+def demo(output: options.Outputs = None) -> None:
     """Compare the two systems of the small set that ships with karat.
 
     Leaves nothing behind unless -o names a file.

@@ -76,6 +76,11 @@ _SHOWN = (
     "seed",
 )
 SETTABLE = (*_SHOWN[1:], "versions")
+# What a query's value depends on; what ranks a run is the run's own affair.
+DECISIVE = (
+    *("ties", "missing", "empty_gold", "level", "rel", "depth", "cover", "k", "versions"),
+    *("score_type", "whole_grades", "recall_point", "duplicates"),
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,27 +9,12 @@ from typing import Any, Literal
 
 from karat.columns import Source
 from karat.errors import UsageError
+from karat.measures.conventions import DECISIVE
 from karat.measures.results import Scores
 from karat.store.records import Evaluation, Stored
 
-# What a value depends on; what ranks a run is the run's own affair.
-_VALUES = (
-    "ties",
-    "missing",
-    "empty_gold",
-    "level",
-    "rel",
-    "depth",
-    "cover",
-    "k",
-    "versions",
-    "score_type",
-    "whole_grades",
-    "recall_point",
-    "duplicates",
-)
 # What the whole of a comparison depends on besides.
-_COMPARED = (*_VALUES, "unit")
+_COMPARED = (*DECISIVE, "unit")
 _VERSIONS = ("index_version", "dataset_version")
 _SHORT = 12
 
@@ -110,7 +95,7 @@ def breaks(before: Evaluation, after: Evaluation) -> tuple[What, ...]:
     if _other(before.gold, after.gold, before.fingerprint, after.fingerprint):
         same_file = before.gold.sha256 is not None and before.gold.sha256 == after.gold.sha256
         found.append("queries" if same_file else "gold")
-    if any(before.conventions.get(key) != after.conventions.get(key) for key in _VALUES):
+    if any(before.conventions.get(key) != after.conventions.get(key) for key in DECISIVE):
         # Read at another level, the same file is other gold; the conventions are the reason.
         found = [*(what for what in found if what == "gold"), "conventions"]
     return tuple(found)
