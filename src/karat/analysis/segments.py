@@ -75,14 +75,22 @@ def segments_by(query_ids: pl.Series, queries: Queries | None, by: By | str) -> 
         _rows_by_value(query_ids, check_column(queries, column).frame, column)
         for column in by.columns
     ]
+    masks = [
+        {value: _mask(own[value], len(query_ids)) for value in sorted(own, key=_reading_order)}
+        for own in rows
+    ]
     segments = []
-    for values in product(*(sorted(own, key=_reading_order) for own in rows)):
-        mask = np.ones(len(query_ids), dtype=np.bool_)
-        for own, value in zip(rows, values, strict=True):
-            mask &= np.isin(np.arange(len(query_ids)), own[value])
+    for values in product(*masks):
+        mask = np.logical_and.reduce([own[v] for own, v in zip(masks, values, strict=True)])
         if mask.any():
             segments.append(Segment(dict(zip(by.columns, values, strict=True)), mask))
     return segments
+
+
+def _mask(rows: Sequence[int], n: int) -> NDArray[np.bool_]:
+    mask = np.zeros(n, dtype=np.bool_)
+    mask[rows] = True
+    return mask
 
 
 def segment_means(scores: Scores, queries: Queries | None, by: By | str) -> Segments:
