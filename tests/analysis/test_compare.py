@@ -429,8 +429,9 @@ def test_runs_of_the_same_name_stay_apart():
 def test_equal_gains_everywhere_have_an_interval_on_their_side_of_zero():
     """The share of queries that gain is at least 60/63.84 by Wilson; the rest may gain up to 1."""
     row = compare([run_of([5] * N, "old"), run_of([4] * N, "new")], gold_of(), ["RR"]).of("new")
-    seen = 0.05 * N / (N + 3.84)
-    assert row.ci == pytest.approx((seen, seen + 3.84 / (N + 3.84)))
+    z2 = stats.norm.ppf(0.975) ** 2
+    seen = 0.05 * N / (N + z2)
+    assert row.ci == pytest.approx((seen, seen + z2 / (N + z2)))
     assert (row.verdict, row.detectable, row.effect, row.needed) == ("better", None, None, None)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from karat.stats.power import standard_error
 from karat.stats.replicates import between_runs, t_p, total_error
 
 
@@ -48,7 +49,7 @@ def test_one_run_or_one_query_says_nothing(shape: tuple[int, int]) -> None:
 
 def test_without_variance_between_runs_the_error_is_the_plain_one() -> None:
     delta = np.random.default_rng(2).normal(size=50)
-    error, df = total_error(delta, [(0.0, 3), (0.0, 3)])
+    error, df = total_error(standard_error(delta), [(0.0, 3), (0.0, 3)])
     assert error == pytest.approx(stats.sem(delta), rel=1e-12)
     assert df == pytest.approx(49)
 
@@ -56,7 +57,7 @@ def test_without_variance_between_runs_the_error_is_the_plain_one() -> None:
 def test_the_degrees_of_freedom_are_those_of_welch() -> None:
     rng = np.random.default_rng(3)
     a, b = rng.normal(size=12), 3 * rng.normal(size=5)
-    error, df = total_error(a, [(float(b.var(ddof=1)), 5)])
+    error, df = total_error(standard_error(a), [(float(b.var(ddof=1)), 5)])
     welch = stats.ttest_ind(a, b, equal_var=False)
     assert df == pytest.approx(welch.df, rel=1e-12)
     assert t_p(a.mean() - b.mean(), error, df) == pytest.approx(welch.pvalue, rel=1e-10)
@@ -75,7 +76,10 @@ def test_luck_of_runs_is_not_taken_for_a_difference() -> None:
     for a, b in zip(first, second, strict=True):
         delta = (a - b).mean(axis=1)
         ps.append(
-            t_p(delta.mean(), *total_error(delta, [(between_runs(a), 4), (between_runs(b), 4)]))
+            t_p(
+                delta.mean(),
+                *total_error(standard_error(delta), [(between_runs(a), 4), (between_runs(b), 4)]),
+            )
         )
     assert np.mean(np.array(ps) < 0.05) <= 0.06
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from karat.analysis.comparison import Comparison, Pair
 from karat.analysis.contenders import Contender, check_comparable, contenders_of
 from karat.analysis.moved import Moved, moved_most
 from karat.analysis.overlap import DEPTH, Overlap, overlap
-from karat.analysis.paired import Comparison, Pair, compared_pairs
+from karat.analysis.paired import compared_pairs
 from karat.analysis.reversals import reversals_in
 from karat.analysis.segments import By, segments_by
 from karat.analysis.verdicts import Rule, Verdict, judged

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.paired import NO_DIFFERENCE, Pair
+from karat.analysis.comparison import NO_DIFFERENCE, Pair
 from karat.tables import Queries
 
 MOST = 5

@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from karat.analysis.comparison import NO_DIFFERENCE, Comparison, Pair
 from karat.analysis.contenders import Contender
 from karat.analysis.setwise import compare_numbers
-from karat.analysis.verdicts import Rule, Verdict
+from karat.analysis.spread import with_spread
+from karat.analysis.verdicts import Rule
 from karat.measures import numbers
 from karat.measures.intervals import Interval, plan_of
 from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.overall import number_of
-from karat.measures.scores import Scores
 from karat.stats.bootstrap import intervals_at
 from karat.stats.paired import (
     EXACT_UP_TO,
@@ -28,82 +28,10 @@ from karat.stats.paired import (
     t_test,
     wilcoxons,
 )
-from karat.stats.power import detectable, queries_needed, standard_error
-from karat.stats.replicates import between_runs, t_p, total_error
+from karat.stats.proportions import wilson
 
 Mask = NDArray[np.bool_]
 Groups = NDArray[np.int64] | None
-
-# Differences below this are how floating point writes "none".
-NO_DIFFERENCE = 1e-12
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One measure of a system against its baseline, over all queries or a segment of them.
-
-    ``delta`` is the system's number minus the baseline's, whichever way is better; wins and
-    losses count queries that got better and worse. ``ci_same`` is the narrower interval that
-    must lie within the ``margin`` for the two to be the same. ``wanted`` is the difference
-    that ``needed`` queries would detect, ``detectable`` what those at hand can.
-    """
-
-    baseline: str
-    system: str
-    measure: str
-    segment: Mapping[str, str] | None
-    primary: bool
-    better: Literal["higher", "lower", "none"]
-    n: int
-    baseline_mean: float | None = None
-    system_mean: float | None = None
-    delta: float | None = None
-    ci: Interval = None
-    ci_same: Interval = None
-    p: float | None = None
-    p_adjusted: float | None = None
-    t: float | None = None
-    wilcoxon: float | None = None
-    sign: float | None = None
-    wins: int = 0
-    ties: int = 0
-    losses: int = 0
-    effect: float | None = None
-    detectable: float | None = None
-    wanted: float = 0.0
-    needed: int | None = None
-    margin: float = 0.0
-    between_runs: float | None = None
-    verdict: Verdict | None = None
-    regression: bool = False
-    because: str = ""
-
-    def document(self) -> dict[str, Any]:
-        """The comparison as it stands in a report."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A system and what it is compared with."""
-
-    baseline: Contender
-    system: Contender
-    identical: bool = False
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """The names of both."""
-        return self.baseline.name, self.system.name
-
-    @property
-    def scores(self) -> tuple[Scores, Scores]:
-        """The first run of both."""
-        return self.baseline.runs[0], self.system.runs[0]
-
-    def values(self, measure: str) -> tuple[Values, Values]:
-        """One value a query of both."""
-        return self.baseline.values(measure), self.system.values(measure)
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,8 +81,7 @@ def _cell(
 ) -> _Cell:
     a, b = pair.values(str(measure))
     known = mask & ~np.isnan(a) & ~np.isnan(b)
-    numbers_of_both = [_number(one, measure, known) for one in (pair.baseline, pair.system)]
-    old, new = numbers_of_both
+    old, new = (_number(one, measure, known) for one in (pair.baseline, pair.system))
     row = Comparison(
         *pair.names,
         measure=str(measure),
@@ -202,8 +129,8 @@ def _tested(cells: Sequence[_Cell], groups: Groups, tested: Tested) -> list[Comp
     ps = _randomised(cells, deltas, groups, tested)
     ranked = wilcoxons(units) if len(units) > 1 else np.full(len(cells), np.nan)
     wide = narrow = np.full((len(cells), 2), np.nan)
+    confidences = (conventions.ci, max(0.5, 2 * conventions.ci - 1))
     if conventions.interval != "none":
-        confidences = (conventions.ci, max(0.5, 2 * conventions.ci - 1))
         wide, narrow = intervals_at(confidences, deltas, plan_of(conventions), groups=groups)
     rows = []
     for at, cell in enumerate(cells):
@@ -212,8 +139,8 @@ def _tested(cells: Sequence[_Cell], groups: Groups, tested: Tested) -> list[Comp
             cell.row,
             p=p,
             p_adjusted=p_adjusted,
-            ci=_interval(cell, wide[at]),
-            ci_same=_interval(cell, narrow[at]),
+            ci=_interval(cell, wide[at], confidences[0]),
+            ci_same=_interval(cell, narrow[at], confidences[1]),
             t=t_test(units[:, at]),
             wilcoxon=float(ranked[at]),
             sign=sign_test(units[:, at]),
@@ -247,7 +174,7 @@ def _randomised(
     return ps
 
 
-def _interval(cell: _Cell, ends: Values) -> Interval:
+def _interval(cell: _Cell, ends: Values, confidence: float) -> Interval:
     """Differences that are all the same still say little of queries that were not drawn.
 
     With n queries a share up to z²/(n + z²) of others could have been missed: queries that
@@ -260,7 +187,7 @@ def _interval(cell: _Cell, ends: Values) -> Interval:
     if delta.min() < delta.max() or cell.pair.identical or not cell.measure.definition.bounded:
         scale = len(delta) if number_of(cell.measure) is numbers.total else 1
         return low * scale, high * scale
-    unseen = 3.84 / (len(delta) + 3.84)
+    unseen = 1 - wilson(1.0, len(delta), confidence=confidence)[0]
     same = float(delta[0])
     seen = same * (1 - unseen)
     return (seen if same > 0 else seen - unseen), (seen if same < 0 else seen + unseen)
@@ -271,8 +198,8 @@ def _counted(row: Comparison, cell: _Cell, groups: Groups) -> Comparison:
     row = _with_wins(row, cell)
     if row.p is None:
         return row
-    error, df = standard_error(cell.delta, groups)
-    return _with_power(_with_runs(row, cell, error, df), cell)
+    sum_of = row.n if number_of(cell.measure) is numbers.total else 1
+    return with_spread(row, cell.pair, cell.delta, cell.known, groups, sum_of=sum_of)
 
 
 def _with_wins(row: Comparison, cell: _Cell) -> Comparison:
@@ -289,64 +216,6 @@ def _group_means(deltas: Values, groups: NDArray[np.int64]) -> Values:
     _, member = np.unique(groups, return_inverse=True)
     sums = [np.bincount(member, weights=delta) for delta in deltas.T]
     return np.stack(sums, axis=1) / np.bincount(member)[:, None]
-
-
-def _with_runs(
-    row: Comparison, cell: _Cell, error: float, df: int
-) -> tuple[Comparison, float, float]:
-    """What repeated runs add: a difference between runs is no difference between systems."""
-    extra = []
-    for contender in (cell.pair.baseline, cell.pair.system):
-        if len(contender.runs) > 1:
-            matrix = contender.matrix(str(cell.measure))[cell.known]
-            whole = matrix[~np.isnan(matrix).any(axis=1)]
-            if len(whole) > 1:
-                extra.append((between_runs(whole), len(contender.runs)))
-    if not extra:
-        return row, error, df
-    between = math.sqrt(sum(variance / runs for variance, runs in extra))
-    row = replace(row, between_runs=between)
-    if between == 0 or error == 0:
-        return row, error, df
-    whole_error, whole_df = total_error(cell.delta, extra)
-    wider = whole_error / error
-    centre = float(cell.delta.mean())
-    row = replace(
-        row,
-        p=_at_least(row.p, by_runs := t_p(centre, whole_error, whole_df)),
-        p_adjusted=None if row.p_adjusted is None else _at_least(row.p_adjusted, by_runs),
-        ci=_widened(row.ci, centre, wider),
-        ci_same=_widened(row.ci_same, centre, wider),
-    )
-    return row, whole_error, whole_df
-
-
-def _at_least(p: float | None, other: float) -> float:
-    return other if p is None else max(p, other)
-
-
-def _widened(ends: Interval, centre: float, factor: float) -> Interval:
-    return None if ends is None else tuple(centre + (end - centre) * factor for end in ends)  # type: ignore[return-value]
-
-
-def _with_power(found: tuple[Comparison, float, float], cell: _Cell) -> Comparison:
-    """What these queries can detect, and how many more would detect what is wanted."""
-    row, error, df = found
-    n = row.n
-    scale = n if number_of(cell.measure) is numbers.total else 1
-    spread = error * math.sqrt(n)
-    sd = float(cell.delta.std(ddof=1))
-    return replace(
-        row,
-        effect=float(cell.delta.mean()) / sd if sd > NO_DIFFERENCE else None,
-        detectable=detectable(error, df) * scale if spread > NO_DIFFERENCE else None,
-        needed=_needed(row.wanted / scale, spread),
-    )
-
-
-def _needed(wanted: float, spread: float) -> int | None:
-    """Without any spread there is nothing to judge the number of queries by."""
-    return queries_needed(wanted, spread) if wanted > 0 and spread > NO_DIFFERENCE else None
 
 
 def _of_numbers(cell: _Cell) -> Comparison:

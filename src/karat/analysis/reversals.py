@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from karat.analysis.paired import Comparison
+from karat.analysis.comparison import Comparison
 from karat.analysis.segments import CROSS
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
-    from karat.analysis.compare import Comparison
+    from karat.analysis.comparison import Comparison
 
 Verdict = Literal["better", "worse", "same", "unclear"]
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.power import standard_error
 from karat.stats.student import t_p
 
 __all__ = ["between_runs", "t_p", "total_error"]
@@ -39,15 +38,15 @@ def between_runs(values: Values) -> float:
 
 
 def total_error(
-    delta_of_means: Values, variances_and_runs: Sequence[tuple[float, int]]
+    between_queries: tuple[float, float], variances_and_runs: Sequence[tuple[float, int]]
 ) -> tuple[float, float]:
     """The standard error of a mean difference and its degrees of freedom.
 
-    To the spread between queries, s²/n, comes variance/runs for each system that was run more
-    than once. The degrees of freedom are Satterthwaite's: few, where the runs are few and
-    their variance is what matters.
+    To the error from the spread between queries (with its own degrees of freedom) comes
+    variance/runs for each system that was run more than once. The degrees of freedom are
+    Satterthwaite's: few, where the runs are few and their variance is what matters.
     """
-    error, df = standard_error(delta_of_means)
+    error, df = between_queries
     parts = [(error**2, df)]
     parts += [(variance / runs, max(1, runs - 1)) for variance, runs in variances_and_runs]
     whole = math.fsum(part for part, _ in parts)
