@@ -453,3 +453,125 @@ def test_a_regression_outranks_gates_that_pass_in_the_report():
     )
     assert report.gatings[0].verdict == "pass"
     assert report.verdict == "worse"
+
+
+def with_costs(run, costs):
+    ids = [f"q{i:03}" for i in range(len(costs))]
+    calls = _frame({"query_id": ids, "cost.tokens": list(map(float, costs))})
+    return karat.Run.from_frame(run.hits, calls=calls, name=run.name)
+
+
+def test_a_sum_is_so_many_times_the_mean_also_with_repeated_runs():
+    rng = np.random.default_rng(0)
+    base = rng.normal(100, 5, N)
+    runs = [with_costs(run_of([1] * N, "old"), base)]
+    for at, shift in enumerate((3, 5, 7)):
+        costs = base + shift + rng.normal(0, 1, N)
+        runs.append(with_costs(run_of([1] * N, f"new-{at}"), costs))
+    measures = ["RR", "cost.tokens", "cost.tokens.sum"]
+    found = compare(runs, gold_of(), measures, replicates=True)
+    mean, total = (found.of("new", measure) for measure in measures[1:])
+    assert mean.ci[0] < mean.delta < mean.ci[1]
+    for name in ("delta", "detectable", "between_runs", "margin"):
+        assert getattr(total, name) == pytest.approx(N * getattr(mean, name))
+    assert total.ci == pytest.approx(tuple(N * end for end in mean.ci))
+    assert (total.verdict, total.needed) == (mean.verdict, mean.needed)
+
+
+def test_repeated_runs_never_make_an_interval_of_conversations_narrower():
+    rng = np.random.default_rng(1)
+    queries = Queries.from_dict(
+        {f"q{i:03}": {"text": "t", "group": f"c{i // 10}"} for i in range(N)}
+    )
+    old = np.repeat(rng.integers(1, 5, 6), 10)
+    new = np.repeat(rng.integers(1, 5, 6), 10)
+    runs = [run_of(old, "old"), run_of(new, "new-1"), run_of(np.maximum(new - 1, 1), "new-2")]
+    single = compare(runs[:2], gold_of(), ["RR"], queries=queries).of("new-1")
+    repeated = compare(runs, gold_of(), ["RR"], queries=queries, replicates=True).of("new")
+    assert repeated.ci[1] - repeated.ci[0] > single.ci[1] - single.ci[0]
+
+
+def test_numbers_of_the_set_count_conversations_too():
+    """Six conversations of ten equal queries are no more than six queries."""
+    queries = Queries.from_dict(
+        {f"q{i:03}": {"text": "t", "group": f"c{i // 10}"} for i in range(N)}
+    )
+    old, new = (np.repeat(ranks, 10) for ranks in ([2, 3, 1, 2, 4, 3], [1, 2, 2, 1, 3, 2]))
+    runs = []
+    for name, ranks in (("old", old), ("new", new)):
+        run = run_of(ranks, name)
+        ids = [f"q{i:03}" for i in range(N)]
+        calls = _frame({"query_id": ids, "latency.total": (10.0 * ranks).tolist()})
+        runs.append(karat.Run.from_frame(run.hits, calls=calls, name=name, order="rank"))
+    measures = ["RR", "GMAP", "latency.total.p50"]
+    alone = compare(runs, gold_of(), measures)
+    together = compare(runs, gold_of(), measures, queries=queries)
+    for measure in measures:
+        assert alone.of("new", measure).p < 0.01
+        # Five of six got better: 14 of the 64 ways to swap them are as extreme.
+        assert together.of("new", measure).p > 0.05
+
+
+def test_two_queries_confirm_no_regression():
+    found = compare([run_of([1, 1], "old"), run_of([2, 2], "new")], gold_of(2), ["RR"])
+    row = found.of("new")
+    assert (row.p, row.verdict, row.regression) == (0.5, "unclear", False)
+    assert found.verdict == "unclear"
+
+
+def test_few_differences_reach_as_far_as_students_t():
+    old, new = [1, 1, 2, 3], [2, 1, 3, 5]
+    row = compare([run_of(old, "old"), run_of(new, "new")], gold_of(4), ["RR"]).of("new")
+    theirs = stats.ttest_1samp(rr(new) - rr(old), 0).confidence_interval(0.95)
+    assert row.ci[0] <= theirs.low + 1e-12
+    assert row.ci[1] >= theirs.high - 1e-12
+
+
+def test_lists_that_differ_below_the_depth_looked_at_are_not_called_the_same():
+    gold = Gold.from_dict({f"q{i:03}": ["a"] for i in range(30)})
+    filler = [f"x{j}" for j in range(120)]
+
+    def deep(name, parity):
+        lists = {f"q{i:03}": [*filler[:110], "a"] if i % 2 == parity else filler for i in range(30)}
+        return Run.from_dict(lists, name=name)
+
+    found = compare([deep("old", 0), deep("new", 1)], gold, ["R@1000", "R@10"])
+    assert found.of("new", "R@1000").verdict == "unclear"
+    assert found.of("new", "R@10").verdict == "same"
+
+
+def test_all_pairs_of_repeated_runs_are_corrected_for_the_runs_as_well():
+    """Between single runs of systems that are alike, runs differ; that is no difference."""
+    rng = np.random.default_rng(3)
+    runs = []
+    for system in "abcd":
+        for at, shift in enumerate(rng.integers(0, 4, 2)):
+            runs.append(run_of(1 + shift + rng.integers(0, 2, N), f"{system}-{at}"))
+    found = compare(runs, gold_of(), ["RR"], pairs="all", replicates=True)
+    assert len(found.rows) == 6
+    small = min(found.rows, key=lambda row: row.p)
+    assert small.p_adjusted >= min(1.0, 6 * small.p) - 1e-12
+
+
+def test_a_correction_of_its_own_leaves_no_room_for_another():
+    with pytest.raises(UsageError, match="pairs=all brings its own correction"):
+        Rule(pairs="all", correction="bh")
+
+
+def test_a_large_family_has_permutations_enough_to_be_significant():
+    """80 segments × 8 measures, every query clearly better: none is lost to the smallest p."""
+    n = 80 * 25
+    gold = Gold.from_dict({f"q{i:04}": ["a"] for i in range(n)})
+    rng = np.random.default_rng(0)
+    queries = Queries.from_dict({f"q{i:04}": {"text": "t", "part": f"s{i % 80}"} for i in range(n)})
+
+    def run(name, ranks):
+        lists = {f"q{i:04}": [*"xyzwv"[: r - 1], "a"] for i, r in enumerate(ranks)}
+        return Run.from_dict(lists, name=name)
+
+    measures = ["RR", "nDCG@10", "RBP", "AP", "ERR@5", "DCG@5", "RR@5", "AP@5"]
+    old, new = run("old", rng.integers(3, 6, n)), run("new", [1] * n)
+    found = compare([old, new], gold, measures, queries=queries, by=["part"])
+    parts = [row for row in found.rows if row.segment]
+    assert len(parts) == 640
+    assert {row.verdict for row in parts} == {"better"}

@@ -108,7 +108,7 @@ def test_a_needed_mean_beyond_the_ceiling_is_none():
     result = only(ranks(*[1, None] * 10, lines=["RR >= 0.95"]))
     assert result.verdict == "fail"
     assert result.needed is None
-    assert result.because.endswith("with so wide an interval no mean would pass at this n")
+    assert result.because.endswith("with values as spread as these no mean would pass at this n")
 
 
 @settings(max_examples=40, deadline=None)
@@ -286,7 +286,7 @@ def test_what_is_out_of_reach_comes_first():
         ("mean FPR@1 < 0", True),
         ("FPR@1 <= 0", True),
         ("mean DCG@1 >= 1", False),
-        ("DCG@1 >= 1", False),
+        ("DCG@1 >= 1", True),
         ("Coverage@5 >= 1", True),
         ("NumRet >= 1000", False),
     ],

@@ -15,7 +15,7 @@ from karat.analysis.moved import Moved, moved_most
 from karat.analysis.overlap import DEPTH, Overlap, overlap
 from karat.analysis.paired import compared_pairs
 from karat.analysis.reversals import reversals_in
-from karat.analysis.segments import By, segments_by
+from karat.analysis.segments import By, Segment, segments_by
 from karat.analysis.verdicts import Rule, Verdict, judged
 from karat.errors import UsageError, unknown
 from karat.measures.conventions import PROFILES, conventions_of
@@ -23,6 +23,9 @@ from karat.measures.names import parse_measures
 from karat.measures.scores import Scores, prepare, score
 from karat.stats.corrections import benjamini_hochberg, holm
 from karat.tables import Blocks, Corpus, Gold, Queries, Run
+
+# A family too large for this many cannot have significant members by chance alone.
+MOST_PERMUTATIONS = 100_000
 
 __all__ = ["Comparison", "Comparisons", "Decision", "Rule", "compare", "compare_scores"]
 
@@ -151,23 +154,19 @@ def compare_scores(
     pairs = [Pair(contenders[a], contenders[b]) for a, b in chosen]
     overlaps = [overlap(*pair.scores, names=pair.names) for pair in pairs]
     pairs = [
-        replace(pair, identical=found is not None and found.identical)
+        replace(pair, identical=found is not None and found.identical and not pair.repeated)
         for pair, found in zip(pairs, overlaps, strict=True)
     ]
-    everyone = np.ones(contenders[0].height, dtype=bool)
-    rows = _adjusted(compared_pairs(contenders, pairs, everyone, None, rule), rule)
-    ids = contenders[0].runs[0].table["query_id"]
-    for one in by:
-        within = [
-            row
-            for segment in segments_by(ids, queries, one)
-            for row in compared_pairs(contenders, pairs, segment.mask, segment.where, rule)
-        ]
-        rows += _adjusted(within, rule)
+    rows = _all_rows(contenders, pairs, rule, queries, by)
     same = {pair.names: pair.identical for pair in pairs}
     alpha = 1 - contenders[0].conventions.ci
     rows = [
-        judged(row, rule, alpha=alpha, identical=same[row.baseline, row.system] and not row.delta)
+        judged(
+            row,
+            rule,
+            alpha=alpha,
+            identical=same[row.baseline, row.system] and not row.wins and not row.losses,
+        )
         for row in rows
     ]
     return Comparisons(
@@ -179,6 +178,41 @@ def compare_scores(
         reversals=tuple(reversals_in(rows)),
         replicates={one.name: len(one.runs) for one in contenders if len(one.runs) > 1},
     )
+
+
+def _all_rows(
+    contenders: Sequence[Contender],
+    pairs: Sequence[Pair],
+    rule: Rule,
+    queries: Queries | None,
+    by: Sequence[By],
+) -> list[Comparison]:
+    """Every comparison, overall and by segment, corrected within its family."""
+    ids = contenders[0].runs[0].table["query_id"]
+    everyone = Segment({}, np.ones(contenders[0].height, dtype=bool))
+    rows = []
+    for segments in ([everyone], *(segments_by(ids, queries, one) for one in by)):
+        family = len(segments) * len(pairs) * len(contenders[0].measures)
+        permutations = _enough(contenders[0].conventions.permutations, family)
+        within = [
+            row
+            for segment in segments
+            for row in compared_pairs(
+                contenders,
+                pairs,
+                segment.mask,
+                segment.where or None,
+                rule,
+                permutations=permutations,
+            )
+        ]
+        rows += _adjusted(within, rule)
+    return rows
+
+
+def _enough(permutations: int, family: int) -> int:
+    """So many that the smallest p there can be is still small when corrected for its family."""
+    return max(permutations, min(100 * family, MOST_PERMUTATIONS))
 
 
 def _primary(rule: Rule, baseline: Contender) -> str:
@@ -201,13 +235,21 @@ def _adjusted(rows: list[Comparison], rule: Rule) -> list[Comparison]:
     adjusted = dict(enumerate(rows))
     for primary in (True, False):
         family = [at for at, row in enumerate(rows) if row.primary == primary]
-        # Over all pairs, the largest of the permuted differences has corrected for the pairs.
-        several = {rows[at].measure for at in family} if rule.pairs == "all" else ()
+        measures = len({rows[at].measure for at in family})
         for at, p in zip(family, correct([rows[at].p for at in family]), strict=True):
-            if rows[at].p_adjusted is not None:
-                p = min(1.0, float(rows[at].p_adjusted or 0) * max(1, len(several)))
-            adjusted[at] = replace(rows[at], p_adjusted=p)
+            adjusted[at] = replace(rows[at], p_adjusted=_corrected(rows[at], p, measures))
     return list(adjusted.values())
+
+
+def _corrected(row: Comparison, p: float | None, measures: int) -> float | None:
+    """Where all pairs were tested at once, their largest difference has corrected for the pairs.
+
+    That knows nothing of repeated runs, for which the plain correction counts as well.
+    """
+    if row.p_adjusted is None or p is None:
+        return p
+    of_pairs = min(1.0, row.p_adjusted * measures)
+    return of_pairs if row.between_runs is None else max(of_pairs, p)
 
 
 def _decision(pair: Pair, rows: Sequence[Comparison]) -> Decision:

@@ -79,6 +79,11 @@ class Pair:
         """The first run of both."""
         return self.baseline.runs[0], self.system.runs[0]
 
+    @property
+    def repeated(self) -> bool:
+        """Whether one of them was run more than once."""
+        return len(self.baseline.runs) + len(self.system.runs) > 2
+
     def values(self, measure: str) -> tuple[Values, Values]:
         """One value a query of both."""
         return self.baseline.values(measure), self.system.values(measure)

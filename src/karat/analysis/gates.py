@@ -308,9 +308,11 @@ def _comparison(held: Held, value: float, *, passes: bool) -> str:
     compared = f"its {end} bound {_show(held, value)} {verb} {number}"
     what = "mean" if number_of(held.measure) is mean else "value"
     if held.needed is None:
-        return f"{compared}; with so wide an interval no {what} would pass at this n"
+        return f"{compared}; with values as spread as these no {what} would pass at this n"
     tail = "is enough" if passes else "would pass"
-    return f"{compared}; a {what} of {_show(held, held.needed, safe=True)} {tail} at this n"
+    # Counted out for a share; any other mean is taken to keep its spread, and could not quite.
+    about = "" if held.on_mean or held.share_of is not None else "about "
+    return f"{compared}; a {what} of {about}{_show(held, held.needed, safe=True)} {tail} at this n"
 
 
 def _figures(held: Held, subject: str) -> str:

@@ -28,7 +28,12 @@ from karat.stats.paired import (
     t_test,
     wilcoxons,
 )
+from karat.stats.power import standard_error
 from karat.stats.proportions import wilson
+from karat.stats.student import t_p, t_quantile
+
+# Below so many queries or conversations an interval is not left to resamples alone.
+FEW = 10
 
 Mask = NDArray[np.bool_]
 Groups = NDArray[np.int64] | None
@@ -56,6 +61,8 @@ def compared_pairs(
     mask: Mask,
     where: Mapping[str, str] | None,
     rule: Rule,
+    *,
+    permutations: int,
 ) -> list[Comparison]:
     """Every measure of every pair over the marked queries, not yet judged."""
     cells = [
@@ -64,15 +71,18 @@ def compared_pairs(
         for pair in pairs
     ]
     groups = contenders[0].runs[0].groups
-    tested = _over_all_pairs(contenders, mask, groups) if rule.pairs == "all" else {}
+    tested: Tested = {}
+    if rule.pairs == "all":
+        tested = _over_all_pairs(contenders, mask, groups, permutations)
     rows = {id(cell): cell.row for cell in cells}
     means = [cell for cell in cells if _is_mean(cell.measure) and cell.known.any()]
     for some in _over_the_same_queries(means):
         own = None if groups is None else groups[some[0].known]
-        rows |= {id(cell): row for cell, row in zip(some, _tested(some, own, tested), strict=True)}
+        found = _tested(some, own, tested, permutations)
+        rows |= {id(cell): row for cell, row in zip(some, found, strict=True)}
     for cell in cells:
         if not _is_mean(cell.measure) and cell.known.any():
-            rows[id(cell)] = _of_numbers(cell)
+            rows[id(cell)] = _of_numbers(cell, None if groups is None else groups[cell.known])
     return [rows[id(cell)] for cell in cells]
 
 
@@ -94,7 +104,8 @@ def _cell(
         delta=None if old is None or new is None else new - old,
         margin=0.0 if old is None else rule.margin_for(old),
     )
-    row = replace(row, wanted=rule.detect or row.margin)
+    wanted = rule.detect or row.margin
+    row = replace(row, wanted=wanted)
     return _Cell(pair, measure, known, a[known], b[known], row)
 
 
@@ -121,12 +132,14 @@ def _over_the_same_queries(cells: Iterable[_Cell]) -> list[list[_Cell]]:
 Tested = Mapping[tuple[str, str, str], tuple[float, float]]
 
 
-def _tested(cells: Sequence[_Cell], groups: Groups, tested: Tested) -> list[Comparison]:
+def _tested(
+    cells: Sequence[_Cell], groups: Groups, tested: Tested, permutations: int
+) -> list[Comparison]:
     """Means and sums: intervals and p of all cells from the same resamples."""
     conventions = cells[0].pair.baseline.conventions
     deltas = np.stack([cell.delta for cell in cells], axis=1)
     units = deltas if groups is None else _group_means(deltas, groups)
-    ps = _randomised(cells, deltas, groups, tested)
+    ps = _randomised(cells, deltas, groups, tested, permutations)
     ranked = wilcoxons(units) if len(units) > 1 else np.full(len(cells), np.nan)
     wide = narrow = np.full((len(cells), 2), np.nan)
     confidences = (conventions.ci, max(0.5, 2 * conventions.ci - 1))
@@ -139,9 +152,9 @@ def _tested(cells: Sequence[_Cell], groups: Groups, tested: Tested) -> list[Comp
             cell.row,
             p=p,
             p_adjusted=p_adjusted,
-            ci=_interval(cell, wide[at], confidences[0]),
-            ci_same=_interval(cell, narrow[at], confidences[1]),
-            t=t_test(units[:, at]),
+            ci=_interval(cell, wide[at], confidences[0], groups),
+            ci_same=_interval(cell, narrow[at], confidences[1], groups),
+            t=t_test(units[:, at]) if groups is None else _clustered_t(cell.delta, groups),
             wilcoxon=float(ranked[at]),
             sign=sign_test(units[:, at]),
         )
@@ -150,7 +163,7 @@ def _tested(cells: Sequence[_Cell], groups: Groups, tested: Tested) -> list[Comp
 
 
 def _randomised(
-    cells: Sequence[_Cell], deltas: Values, groups: Groups, tested: Tested
+    cells: Sequence[_Cell], deltas: Values, groups: Groups, tested: Tested, permutations: int
 ) -> list[tuple[float, float | None]]:
     """The p of each cell, and adjusted p where all pairs were tested at once.
 
@@ -162,35 +175,48 @@ def _randomised(
     own = [at for at, found in enumerate(known) if found is None or few[at]]
     ps: list[tuple[float, float | None]] = [found or (1.0, None) for found in known]
     if own:
-        exact = randomisation(
-            deltas[:, own],
-            resamples=conventions.permutations,
-            seed=conventions.seed,
-            groups=groups,
-        )
+        seed = conventions.seed
+        exact = randomisation(deltas[:, own], resamples=permutations, seed=seed, groups=groups)
         for at, p in zip(own, exact.tolist(), strict=True):
             adjusted = known[at]
             ps[at] = p, None if adjusted is None else max(p, adjusted[1])
     return ps
 
 
-def _interval(cell: _Cell, ends: Values, confidence: float) -> Interval:
+def _interval(cell: _Cell, ends: Values, confidence: float, groups: Groups) -> Interval:
+    """The interval of the mean difference, on the safe side where resamples say too little."""
+    low, high = ends.tolist()
+    delta = cell.delta
+    if math.isnan(low) or cell.pair.identical:
+        return None if math.isnan(low) else (low, high)
+    units = len(delta) if groups is None else len(np.unique(groups))
+    if delta.min() == delta.max():
+        bounded = cell.measure.definition.bounded
+        return _of_constant(float(delta[0]), units, confidence) if bounded else (low, high)
+    if units >= FEW:
+        return low, high
+    # Resamples of so few never leave the range of what was seen; Student's t does.
+    error, df = standard_error(delta, groups)
+    reach = error * t_quantile((1 + confidence) / 2, df)
+    mean = float(delta.mean())
+    return min(low, mean - reach), max(high, mean + reach)
+
+
+def _of_constant(same: float, units: int, confidence: float) -> Interval:
     """Differences that are all the same still say little of queries that were not drawn.
 
     With n queries a share up to z²/(n + z²) of others could have been missed: queries that
     move further the same way, or do not move; where none moved, queries that move either way.
     """
-    low, high = ends.tolist()
-    if math.isnan(low):
-        return None
-    delta = cell.delta
-    if delta.min() < delta.max() or cell.pair.identical or not cell.measure.definition.bounded:
-        scale = len(delta) if number_of(cell.measure) is numbers.total else 1
-        return low * scale, high * scale
-    unseen = 1 - wilson(1.0, len(delta), confidence=confidence)[0]
-    same = float(delta[0])
+    unseen = 1 - wilson(1.0, units, confidence=confidence)[0]
     seen = same * (1 - unseen)
     return (seen if same > 0 else seen - unseen), (seen if same < 0 else seen + unseen)
+
+
+def _clustered_t(delta: Values, groups: NDArray[np.int64]) -> float | None:
+    """The t-test of the mean difference itself, with an error that allows for conversations."""
+    error, df = standard_error(delta, groups)
+    return t_p(float(delta.mean()), error, df) if error > 0 else None
 
 
 def _counted(row: Comparison, cell: _Cell, groups: Groups) -> Comparison:
@@ -198,8 +224,23 @@ def _counted(row: Comparison, cell: _Cell, groups: Groups) -> Comparison:
     row = _with_wins(row, cell)
     if row.p is None:
         return row
-    sum_of = row.n if number_of(cell.measure) is numbers.total else 1
-    return with_spread(row, cell.pair, cell.delta, cell.known, groups, sum_of=sum_of)
+    if number_of(cell.measure) is not numbers.total:
+        return with_spread(row, cell.pair, cell.delta, cell.known, groups)
+    # A sum is so many times the mean, and so is all that is said of it.
+    of_means = replace(row, wanted=row.wanted / row.n)
+    found = with_spread(of_means, cell.pair, cell.delta, cell.known, groups)
+    return replace(
+        found,
+        wanted=row.wanted,
+        ci=_times(found.ci, row.n),
+        ci_same=_times(found.ci_same, row.n),
+        detectable=None if found.detectable is None else found.detectable * row.n,
+        between_runs=None if found.between_runs is None else found.between_runs * row.n,
+    )
+
+
+def _times(ends: Interval, n: int) -> Interval:
+    return None if ends is None else (ends[0] * n, ends[1] * n)
 
 
 def _with_wins(row: Comparison, cell: _Cell) -> Comparison:
@@ -218,16 +259,19 @@ def _group_means(deltas: Values, groups: NDArray[np.int64]) -> Values:
     return np.stack(sums, axis=1) / np.bincount(member)[:, None]
 
 
-def _of_numbers(cell: _Cell) -> Comparison:
+def _of_numbers(cell: _Cell, groups: Groups) -> Comparison:
     """Percentiles and other numbers that are no means of the queries' values."""
     row = _with_wins(cell.row, cell)
-    found = compare_numbers(cell.measure, cell.a, cell.b, cell.pair.baseline.conventions)
+    conventions = cell.pair.baseline.conventions
+    found = compare_numbers(cell.measure, cell.a, cell.b, conventions, groups)
     if found is None:
         return row
     return replace(row, p=found.p, ci=found.ci, ci_same=found.ci_same)
 
 
-def _over_all_pairs(contenders: Sequence[Contender], mask: Mask, groups: Groups) -> Tested:
+def _over_all_pairs(
+    contenders: Sequence[Contender], mask: Mask, groups: Groups, permutations: int
+) -> Tested:
     """Tests of every pair, corrected by the largest difference that permuting makes anywhere."""
     conventions = contenders[0].conventions
     together: dict[bytes, list[tuple[str, Values, Mask]]] = {}
@@ -241,7 +285,7 @@ def _over_all_pairs(contenders: Sequence[Contender], mask: Mask, groups: Groups)
         known = some[0][2]
         found = all_pairs(
             np.stack([columns[known] for _, columns, _ in some], axis=2),
-            resamples=conventions.permutations,
+            resamples=permutations,
             seed=conventions.seed,
             groups=None if groups is None else groups[known],
         )

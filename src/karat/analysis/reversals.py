@@ -11,8 +11,8 @@ from karat.analysis.segments import CROSS
 def reversals_in(rows: Sequence[Comparison]) -> Iterator[str]:
     """A sentence for each segment that goes down while all queries together go up.
 
-    A segment counts when its interval lies below zero, or when it lost more than the margin;
-    which of the two it is, is part of the sentence.
+    A segment counts when it is worse beyond chance, corrected for the segments of its column,
+    or when it lost more than the margin; which of the two it is, is part of the sentence.
     """
     overall = {(row.baseline, row.system, row.measure): row for row in rows if row.segment is None}
     for row in rows:
@@ -22,7 +22,7 @@ def reversals_in(rows: Sequence[Comparison]) -> Iterator[str]:
         up = -1.0 if row.better == "lower" else 1.0
         if up * whole.delta <= 0 or up * row.delta >= 0:
             continue
-        certain = row.ci is not None and max(up * end for end in row.ci) < 0
+        certain = row.verdict == "worse"
         if certain or up * row.delta < -row.margin:
             yield _sentence(row, whole, certain=certain)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,63 +22,75 @@ def with_spread(
     delta: Values,
     known: NDArray[np.bool_],
     groups: NDArray[np.int64] | None,
-    *,
-    sum_of: int = 1,
 ) -> Comparison:
     """The comparison with its effect size and power, widened where runs differ as a whole.
 
-    ``delta`` holds the differences of the ``known`` queries, ``sum_of`` their number where the
-    measure is a sum and not a mean.
+    ``delta`` holds the differences of the ``known`` queries.
     """
     own = standard_error(delta, groups)
-    row, error, df = _with_runs(row, delta, own, _between_runs(pair, row.measure, known))
+    row, error, df = _with_runs(row, delta, own, _repeated(pair, row.measure, known))
     sd = float(delta.std(ddof=1))
     spread = error * math.sqrt(row.n)
     if not spread > NO_DIFFERENCE:
         # Without any spread there is nothing to judge the number of queries by.
         return row
-    wanted = row.wanted / sum_of
+    # More queries cannot make up for few runs: then no number of them is named.
+    alone = row.between_runs is None and row.wanted > 0
     return replace(
         row,
         effect=float(delta.mean()) / sd if sd > NO_DIFFERENCE else None,
-        detectable=detectable(error, df) * sum_of,
-        needed=queries_needed(wanted, spread) if wanted > 0 else None,
+        detectable=detectable(error, df),
+        needed=queries_needed(row.wanted, spread) if alone else None,
     )
 
 
-def _between_runs(pair: Pair, measure: str, known: NDArray[np.bool_]) -> list[tuple[float, int]]:
-    """Of each system that was run more than once: the variance between runs, and their number."""
+@dataclass(frozen=True, slots=True)
+class _Runs:
+    """A system that was run more than once: how its runs' means vary, and how many there are.
+
+    ``beyond_noise`` is the variance between runs that the noise at single queries does not
+    explain, ``in_all`` what is there. The error counts with the latter: it cannot be
+    underestimated by chance to nothing, and errs on the safe side.
+    """
+
+    beyond_noise: float
+    in_all: float
+    number: int
+
+
+def _repeated(pair: Pair, measure: str, known: NDArray[np.bool_]) -> list[_Runs]:
     found = []
     for contender in (pair.baseline, pair.system):
         if len(contender.runs) > 1:
             matrix = contender.matrix(measure)[known]
             whole = matrix[~np.isnan(matrix).any(axis=1)]
             if len(whole) > 1:
-                found.append((between_runs(whole), len(contender.runs)))
+                in_all = float(whole.mean(axis=0).var(ddof=1))
+                found.append(_Runs(between_runs(whole), in_all, len(contender.runs)))
     return found
 
 
 def _with_runs(
-    row: Comparison, delta: Values, own: tuple[float, float], extra: list[tuple[float, int]]
+    row: Comparison, delta: Values, own: tuple[float, float], runs: list[_Runs]
 ) -> tuple[Comparison, float, float]:
     """What repeated runs add: a difference between runs is no difference between systems."""
     error, df = own
-    if not extra:
+    if not runs:
         return row, error, df
-    between = math.sqrt(sum(variance / runs for variance, runs in extra))
+    between = math.sqrt(sum(one.beyond_noise / one.number for one in runs))
     row = replace(row, between_runs=between)
-    if between == 0:
+    whole = total_error((error, df), [(one.in_all, one.number) for one in runs])
+    if not whole[0] > error:
         return row, error, df
-    whole_error, whole_df = total_error((error, df), extra)
-    by_runs = t_p(float(delta.mean()), whole_error, whole_df)
+    by_runs = t_p(float(delta.mean()), *whole)
     row = replace(
         row,
         p=max(row.p or 0.0, by_runs),
-        p_adjusted=None if row.p_adjusted is None else max(row.p_adjusted, by_runs),
-        ci=_reaching(row.ci, delta, (error, df), (whole_error, whole_df), 0.975),
-        ci_same=_reaching(row.ci_same, delta, (error, df), (whole_error, whole_df), 0.95),
+        t=by_runs,
+        ci=_reaching(row.ci, delta, own, whole, 0.975),
+        ci_same=_reaching(row.ci_same, delta, own, whole, 0.95),
     )
-    return row, whole_error, whole_df
+    return row, *whole
 
 
 def _reaching(

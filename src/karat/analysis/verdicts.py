@@ -35,6 +35,8 @@ class Rule:
         _one_of("margin_on", self.margin_on, ("interval", "mean"))
         _one_of("pairs", self.pairs, ("baseline", "all"))
         _one_of("correction", self.correction, ("holm", "bh"))
+        if self.pairs == "all" and self.correction == "bh":
+            raise UsageError("pairs=all brings its own correction; leave correction=bh out")
         if not 0 <= self.margin <= 1:
             raise UsageError(
                 f"margin is {self.margin:g}; it is a share from 0 to 1, such as 0.02 for 2 %"
@@ -59,7 +61,7 @@ def judged(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> Com
         return replace(row, because=because)
     up = -1.0 if row.better == "lower" else 1.0
     verdict = _verdict(row, up, alpha, identical=identical)
-    regression = _beyond_margin(row, rule, up) or (row.primary and verdict == "worse")
+    regression = _beyond_margin(row, rule, up, alpha) or (row.primary and verdict == "worse")
     because = _because(row, verdict, rule, identical=identical, regression=regression)
     return replace(row, verdict=verdict, regression=regression, because=because)
 
@@ -73,13 +75,19 @@ def _verdict(row: Comparison, up: float, alpha: float, *, identical: bool) -> Ve
     return "same" if within else "unclear"
 
 
-def _beyond_margin(row: Comparison, rule: Rule, up: float) -> bool:
-    """Whether the measure got worse by more than the margin."""
+def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool:
+    """Whether the measure got worse by more than the margin.
+
+    By the interval only where the test of this measure, taken by itself, can see it as well:
+    with five queries it never can.
+    """
     if row.delta is None:
         return False
     if rule.margin_on == "mean":
         return up * row.delta < -row.margin
-    return row.ci is not None and max(up * end for end in row.ci) < -row.margin
+    if row.ci is None or row.p is None or row.p >= alpha:
+        return False
+    return max(up * end for end in row.ci) < -row.margin
 
 
 def _because(

@@ -16,9 +16,12 @@ from karat.measures.numbers import Evidence, Values
 from karat.measures.overall import number_of, percentile_of
 from karat.stats.bootstrap import Resampling, mean_intervals
 from karat.stats.order import percentile_interval
+from karat.stats.percentiles import resampled_percentiles
 from karat.stats.proportions import wilson
 
 Interval = tuple[float, float] | None
+
+_LOWEST_LOG = math.log(numbers.SMALLEST)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +62,30 @@ def intervals_of(
     for column in columns:
         number = number_of(column.measure)
         if (share := percentile_of(column.measure)) is not None:
-            known = column.known
-            intervals[column.name] = percentile_interval(known, share, confidence=conventions.ci)
+            intervals[column.name] = _of_percentile(column, share, conventions, groups)
         elif number is numbers.share_of_keys:
             intervals[column.name] = _of_keys(column, conventions)
         else:
             means.append(column)
     return intervals | _of_means(means, conventions, groups)
+
+
+def _of_percentile(
+    column: Column, share: float, conventions: Conventions, groups: NDArray[np.int64] | None
+) -> Interval:
+    """Order statistics; where queries belong to conversations, those are resampled."""
+    if groups is None:
+        return percentile_interval(column.known, share, confidence=conventions.ci)
+    own = groups[column.rows]
+    units = np.arange(len(np.unique(own)), dtype=np.float64)
+    if percentile_interval(units, share, confidence=conventions.ci) is None:
+        return None
+    drawn = resampled_percentiles(
+        column.known[:, None], share, resamples=conventions.boot, seed=conventions.seed, groups=own
+    )
+    outside = 1 - conventions.ci
+    low, high = np.quantile(drawn, [outside / 2, 1 - outside / 2]).tolist()
+    return low, high
 
 
 def _of_keys(column: Column, conventions: Conventions) -> Interval:
@@ -91,7 +111,7 @@ def _of_means(
         ends = mean_intervals(
             np.stack([_scaled(column) for column in some], axis=1),
             plan_of(conventions),
-            tops=[None if _is_geometric(column) else column.top for column in some],
+            tops=[1.0 if _is_geometric(column) else column.top for column in some],
             groups=None if groups is None else groups[rows],
         )
         for column, (low, high) in zip(some, ends.tolist(), strict=True):
@@ -104,15 +124,16 @@ def _is_geometric(column: Column) -> bool:
 
 
 def _scaled(column: Column) -> Values:
-    """Values whose mean tells the number: their logarithms for a geometric mean."""
+    """Values whose mean tells the number; for a geometric mean their logarithms, from 0 to 1."""
     if _is_geometric(column):
-        return np.log(np.maximum(column.known, numbers.SMALLEST))
+        logs = np.log(np.maximum(column.known, numbers.SMALLEST))
+        return np.asarray(np.clip(1 - logs / _LOWEST_LOG, 0.0, 1.0))
     return column.known
 
 
 def _unscaled(column: Column, low: float, high: float) -> tuple[float, float]:
     if _is_geometric(column):
-        return math.exp(low), math.exp(high)
+        return math.exp(_LOWEST_LOG * (1 - low)), math.exp(_LOWEST_LOG * (1 - high))
     if number_of(column.measure) is numbers.total:
         n = len(column.known)
         return low * n, high * n

@@ -123,10 +123,12 @@ class Scores:
 
     def _top(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
         """The highest value that any of these queries could have."""
-        if not measure.definition.bounded:
+        if not measure.definition.bounded and measure.definition.ceiling is None:
             return None
+        if measure.definition.ceiling == "k":
+            return float(measure.k) if isinstance(measure.k, int) else None
         if str(measure) not in self.ceilings or not rows.any():
-            return 1.0
+            return 1.0 if measure.definition.bounded else None
         # A token budget may let a list do better than the ideal one, which it does not cut.
         ceiling = np.nanmax(self.ceilings[str(measure)][0][rows], initial=0.0)
         return float(np.max(self.values(str(measure))[rows], initial=ceiling)) or 1.0

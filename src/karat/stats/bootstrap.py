@@ -23,7 +23,7 @@ from karat.stats.quantiles import NORMAL, tail, two_sided_t
 # nDCG miss the truth too often, above 2 those of recalls hold it too often.
 _NEAR_AN_END = 2 - 1e-9
 
-# Drawing from a million rows would take minutes; drawing bundles of neighbours does not.
+# Drawing from a million rows would take minutes; drawing bundles of them does not.
 _MANY_ROWS, _BUNDLES = 20_000, 10_000
 
 # Cells of the table of counts that are held at one time, 8 MB a table.
@@ -51,7 +51,7 @@ class Resampling:
 
 @dataclass(frozen=True, slots=True)
 class _Units:
-    """What is drawn: rows, bundles of neighbouring rows, or groups.
+    """What is drawn: rows, bundles of rows, or groups.
 
     ``sums`` has one row a column of the data and counts in multiples of that row's ``grid``.
     """
@@ -94,7 +94,7 @@ def mean_intervals(
       top in the place of a share, which is wider than needed;
     - of two values only, without groups: Wilson's interval for the share of the larger one.
 
-    More than 20,000 rows are drawn as about 10,000 bundles of neighbours, which for independent
+    More than 20,000 rows are drawn as about 10,000 bundles made at random, which for independent
     rows is as good: the spread of a sum of bundles is the spread of the sum of their rows.
     """
     return intervals_at((plan.confidence,), columns, plan, tops=tops, groups=groups)[0]
@@ -110,7 +110,7 @@ def intervals_at(
 ) -> list[Values]:
     """What ``mean_intervals`` gives at several confidences, all from the same resamples."""
     rows = rows_of(columns)
-    units = _units(rows, groups)
+    units = _units(rows, groups, plan.seed)
     if len(units) < 2:
         return [np.full((len(rows), 2), np.nan) for _ in confidences]
     plans = [replace(plan, confidence=one) for one in confidences]
@@ -132,7 +132,8 @@ def intervals_at(
     for at, one in enumerate(plans):
         intervals = np.array([ends[at] or (np.nan, np.nan) for ends in known])
         if left:
-            intervals[left] = np.clip(_bca(part, means, one), lowest[left], highest[left])
+            ends = _bca(part, means, one, df=n - 1 if groups is not None else len(units) - 1)
+            intervals[left] = np.clip(ends, lowest[left], highest[left])
         found.append(intervals)
     return found
 
@@ -145,15 +146,17 @@ def resampled_means(
     Every column sees the same draws, so a chunk's rows are joint over the columns. The draws
     depend only on the seed and the number of rows (or groups).
     """
-    return _resampled(_units(rows_of(columns), groups), plan)
+    return _resampled(_units(rows_of(columns), groups, plan.seed), plan)
 
 
-def _units(rows: Values, groups: Places | None) -> _Units:
+def _units(rows: Values, groups: Places | None, seed: int) -> _Units:
     n = rows.shape[1]
     if groups is not None:
         _, member = np.unique(groups, return_inverse=True)
     elif n > _MANY_ROWS:
-        member = np.arange(n) // math.ceil(n / _BUNDLES)
+        # At random, since neighbours in a file may be alike.
+        places = np.random.default_rng([seed, n, n]).permutation(n)
+        member = places // math.ceil(n / _BUNDLES)
     else:
         sums, grid = on_grid(rows)
         return _Units(sums, np.ones(n), grid)
@@ -212,8 +215,8 @@ def _percentile(means: Values, plan: Resampling) -> Values:
     return means[:, np.minimum(places, plan.resamples - 1)]
 
 
-def _bca(units: _Units, means: Values, plan: Resampling) -> Values:
-    reach = two_sided_t(plan.confidence, len(units) - 1)
+def _bca(units: _Units, means: Values, plan: Resampling, *, df: int) -> Values:
+    reach = two_sided_t(plan.confidence, max(1, df))
     intervals = np.empty((len(means), 2))
     places = np.arange(means.shape[1])
     rows = zip(means, units.means(), _acceleration(units).tolist(), strict=True)

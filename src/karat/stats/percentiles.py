@@ -1,45 +1,84 @@
-"""The difference between a percentile of two paired columns: resampled, and with sides swapped."""
+"""Percentiles of columns under resampling and swapping, by rows or by whole groups of rows."""
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Iterator
 
-Values = NDArray[np.float64]
+import numpy as np
+
+from karat.stats.exact import Places, Values
 
 # Values that are held at one time.
 _CELLS = 2_000_000
 
 
-def resampled_differences(
-    a: Values, b: Values, share: float, *, resamples: int, seed: int = 0
+def resampled_percentiles(
+    columns: Values, share: float, *, resamples: int, seed: int = 0, groups: Places | None = None
 ) -> Values:
-    """B's percentile minus a's, in resamples of the rows."""
-    rng = np.random.default_rng([seed, len(a)])
+    """A percentile of each column in resamples of the rows, of shape (resamples, columns)."""
+    member = _members(groups, len(columns))
+    units = int(member.max()) + 1
+    rng = np.random.default_rng([seed, units])
+    order = np.argsort(columns, axis=0, kind="stable")
     parts = []
-    for size in _chunks(resamples, len(a)):
-        rows = rng.integers(0, len(a), size=(size, len(a)))
-        parts.append(_differences(a[rows], b[rows], share))
+    for size in _chunks(resamples, len(columns)):
+        drawn = rng.integers(0, units, size=(size, units)) + np.arange(size)[:, None] * units
+        counts = np.bincount(drawn.ravel(), minlength=size * units).reshape(size, units)
+        parts.append(
+            np.stack(
+                [
+                    _percentile(column[rows], counts[:, member[rows]], share)
+                    for column, rows in zip(columns.T, order.T, strict=True)
+                ],
+                axis=1,
+            )
+        )
     return np.concatenate(parts)
+
+
+def _percentile(values: Values, counts: Places, share: float) -> Values:
+    """A percentile of sorted values, each taken as often as counted; one row of counts each."""
+    until = np.cumsum(counts, axis=1)
+    place = share * (until[:, -1] - 1)
+    below, above = (_at(values, until, ends(place)) for ends in (np.floor, np.ceil))
+    return np.asarray(below + (above - below) * (place - np.floor(place)))
+
+
+def _at(values: Values, until: Places, place: Values) -> Values:
+    return np.asarray(values[np.argmax(until > place[:, None], axis=1)])
 
 
 def swapped_differences(
-    a: Values, b: Values, share: float, *, resamples: int, seed: int = 0
+    a: Values,
+    b: Values,
+    share: float,
+    *,
+    resamples: int,
+    seed: int = 0,
+    groups: Places | None = None,
 ) -> Values:
-    """The same difference, with the two values of each row swapped or not at random."""
-    rng = np.random.default_rng([seed, len(a), 1])
+    """B's percentile minus a's, with the two values of each row swapped or not at random.
+
+    The rows of a group are swapped together.
+    """
+    member = _members(groups, len(a))
+    units = int(member.max()) + 1
+    rng = np.random.default_rng([seed, units, 1])
     parts = []
     for size in _chunks(resamples, len(a)):
-        swap = rng.integers(0, 2, size=(size, len(a)), dtype=np.int8).astype(bool)
-        parts.append(_differences(np.where(swap, b, a), np.where(swap, a, b), share))
+        swap = rng.integers(0, 2, size=(size, units), dtype=np.int8).astype(bool)[:, member]
+        first, second = (
+            np.percentile(side, 100 * share, axis=1)
+            for side in (np.where(swap, b, a), np.where(swap, a, b))
+        )
+        parts.append(second - first)
     return np.concatenate(parts)
 
 
-def _chunks(resamples: int, n: int) -> list[int]:
+def _members(groups: Places | None, n: int) -> Places:
+    return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+
+
+def _chunks(resamples: int, n: int) -> Iterator[int]:
     size = max(1, _CELLS // n)
-    return [min(size, resamples - start) for start in range(0, resamples, size)]
-
-
-def _differences(a: Values, b: Values, share: float) -> Values:
-    first, second = (np.percentile(one, 100 * share, axis=1) for one in (a, b))
-    return np.asarray(second - first)
+    return (min(size, resamples - start) for start in range(0, resamples, size))
