@@ -113,7 +113,12 @@ def _changed(conventions: Conventions) -> list[str]:
 
 def _forms() -> str:
     rows = [
-        (f"`out{form.suffix}`" if form.suffix else f"`{form.name}:out.txt`", form.about)
+        (
+            f"`out{form.suffix}`"
+            if form.suffix
+            else f"`{form.name}:out.{'xml' if form.name == 'junit' else 'txt'}`",
+            form.about,
+        )
         for form in FORMS.values()
     ]
     return _table(["`-o`", "what is written"], rows)

@@ -164,3 +164,56 @@ def test_the_same_inputs_give_the_same_bytes_on_any_number_of_threads(files):
         done = subprocess.run(command, env={**os.environ, **count}, capture_output=True, check=True)
         outputs.add(done.stdout)
     assert len(outputs) == 1
+
+
+def test_an_option_that_takes_one_value_is_refused_twice(files, run):
+    gold = str(files / "qrels.txt")
+    base = str(files / "base.trec")
+    done = run("eval", base, "--gold", "nowhere.txt", f"--gold={gold}", "-m", "RR")
+    assert (done.code, done.err) == (2, "karat: --gold is given twice; it takes one value\n")
+    assert run("eval", base, "--gold", gold, "-m", "RR", "-m", "R@5").code == 0
+
+
+def test_a_system_that_failed_everywhere_cannot_be_told(files, run):
+    calls = [{"query_id": f"q{i:02}", "error": "timed out", "topk": []} for i in range(N)]
+    (files / "failed.jsonl").write_text("\n".join(map(json.dumps, calls)) + "\n")
+    failed, base = str(files / "failed.jsonl"), str(files / "base.trec")
+    gold = ("--gold", str(files / "qrels.txt"), "-m", "RR")
+    alone = run("eval", failed, *gold)
+    assert (alone.code, alone.err) == (3, "karat: cannot tell: not one query could be scored\n")
+    assert run("eval", failed, base, *gold).code == 0
+    for pair in ((base, failed), (failed, base), (failed, failed)):
+        done = run("compare", *pair, *gold)
+        assert done.code == 3
+        assert "not one query of failed" in done.err
+
+
+def test_a_reader_that_goes_away_is_no_failed_gate(files):
+    command = f"{sys.executable} -m karat.cli compare base.trec better.trec --gold qrels.txt -m RR"
+    done = subprocess.run(
+        ["bash", "-c", f"{command} | true; echo ${{PIPESTATUS[0]}}"],
+        cwd=files,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout.strip() in {"0", "141"}
+
+
+@pytest.mark.parametrize("name", ["latency", "cost", "cost@5"])
+def test_a_latency_or_cost_of_nothing_is_refused(compare, name):
+    for options in ({"m": name}, {"m": "RR", "primary": name}):
+        done = compare("base", "better", **options)
+        assert done.code == 2
+        assert "does not say of what" in done.err
+
+
+def test_an_absolute_margin_may_be_any_difference(compare):
+    found = compare("base", "better", m="RR", margin="5", margin_kind="absolute", json=True)
+    assert json.loads(found.out)["comparisons"][0]["margin"] == 5.0
+    assert compare("base", "better", m="RR", margin="1e-300").code == 0
+    assert compare("base", "better", m="RR", detect="1e-300").code == 0
+
+
+def test_only_one_measure_decides(compare):
+    done = compare("base", "better", m="RR", primary="RR,R@5")
+    assert done.code == 2

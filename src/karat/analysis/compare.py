@@ -19,7 +19,7 @@ from karat.analysis.segments import By, Segment, segments_by
 from karat.analysis.verdicts import Rule, Verdict, judged
 from karat.errors import UsageError, unknown
 from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.names import parse_measures
+from karat.measures.names import parse_measure, parse_measures
 from karat.measures.scores import Scores, prepare, score
 from karat.stats.corrections import benjamini_hochberg, holm
 from karat.tables import Blocks, Corpus, Gold, Queries, Run
@@ -223,7 +223,7 @@ def _primary(rule: Rule, baseline: Contender) -> str:
         if not directed:
             raise UsageError("no measure here is better high or low; name another one to decide")
         return directed[0]
-    wanted = str(parse_measures([rule.primary], rel=baseline.conventions.rel)[0])
+    wanted = str(parse_measure(rule.primary, rel=baseline.conventions.rel))
     if wanted not in names:
         raise unknown("primary measure", wanted, names)
     return wanted

@@ -10,6 +10,9 @@ from karat.errors import UsageError
 if TYPE_CHECKING:
     from karat.analysis.comparison import Comparison
 
+# A single query has no spread, and so neither an interval nor a test.
+FEWEST = 2
+
 Verdict = Literal["better", "worse", "same", "unclear"]
 
 
@@ -37,16 +40,18 @@ class Rule:
         _one_of("correction", self.correction, ("holm", "bh"))
         if self.pairs == "all" and self.correction == "bh":
             raise UsageError("pairs=all brings its own correction; leave correction=bh out")
-        if not 0 <= self.margin <= 1:
+        if self.margin_kind == "relative" and not 0 <= self.margin <= 1:
             raise UsageError(
                 f"margin is {self.margin:g}; it is a share from 0 to 1, such as 0.02 for 2 %"
             )
+        if not 0 <= self.margin < 1e9:
+            raise UsageError(f"margin is {self.margin:g}; it is a difference of 0 or more")
         if self.detect is not None and not 0 < self.detect < 1e9:
             raise UsageError(f"detect is {self.detect:g}; it is a difference above 0, such as 0.02")
 
     def margin_for(self, baseline_mean: float) -> float:
         """The margin in the measure's own unit."""
-        return self.margin * (abs(baseline_mean) if self.margin_kind == "relative" else 1.0)
+        return abs(self.margin * (baseline_mean if self.margin_kind == "relative" else 1.0))
 
 
 def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
@@ -103,6 +108,9 @@ def _because(
     told = f"{row.measure} {moved}{by}{interval}"
     if row.p_adjusted is not None:
         told += f", p {_p(row.p_adjusted)}"
+    beyond = regression and verdict not in {"worse", "better"}
+    if beyond and rule.margin_on == "interval":
+        return f"{told}: the whole interval lies beyond the margin of {_short(row.margin)}"
     if verdict == "unclear":
         told += _unclear(row)
     elif verdict == "same":
@@ -111,14 +119,14 @@ def _because(
         told += f" over {row.n} {'query' if row.n == 1 else 'queries'}"
     if regression and rule.margin_on == "mean":
         told += f"; that is more than the margin of {_short(row.margin)}"
-    elif regression and verdict != "worse":
-        told += f"; the whole interval lies beyond the margin of {_short(row.margin)}"
     return told
 
 
 def _unclear(row: Comparison) -> str:
-    if row.ci is None:
+    if row.ci is None and row.n < FEWEST:
         return f": {row.n} {'query is' if row.n == 1 else 'queries are'} too few to tell"
+    if row.ci is None:
+        return ": without an interval sameness cannot be shown"
     told = f": neither a difference nor sameness within ±{_short(row.margin)} is shown"
     if row.detectable is not None:
         told += f"; {row.n} queries can detect {_short(row.detectable)}"

@@ -12,7 +12,7 @@ from karat.analysis.verdicts import Rule
 from karat.cli.saving import with_baseline
 from karat.cli.scoring import Request, Scored, score
 from karat.errors import UsageError
-from karat.measures.names import parse_measures
+from karat.measures.names import parse_measure
 from karat.measures.scores import Scores
 from karat.reports.document import Report
 
@@ -34,7 +34,7 @@ def rule_of(
         "correction": correction,
     }
     if primary is not None:
-        parse_measures([primary])
+        parse_measure(primary)
     wanted = None if detect is None else _number("--detect", detect)
     return Rule(primary=primary, margin=_number("--margin", margin), detect=wanted, **words)
 

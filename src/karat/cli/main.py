@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +17,7 @@ from typer.main import get_command
 
 import karat
 from karat.cli import check, compare, convert, demo, evaluate, history, measures
-from karat.errors import KaratError
+from karat.errors import KaratError, UsageError
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
 
@@ -99,6 +100,7 @@ def _invoke(arguments: list[str]) -> int:
     for one in (command, *getattr(command, "commands", {}).values()):
         _take_values_as_they_are(one)
     try:
+        _refuse_repeated(command, arguments)
         with command.make_context("karat", arguments) as context:
             command.invoke(context)
     except typer.Exit as stop:
@@ -110,6 +112,19 @@ def _invoke(arguments: list[str]) -> int:
     except _Refusal as error:
         return _refuse(_in_our_words(error))
     return EXIT_OK
+
+
+def _refuse_repeated(command: Any, arguments: Sequence[str]) -> None:
+    """An option that takes one value is given once: of two, one would be silently ignored."""
+    named = getattr(command, "commands", {}).get(arguments[0] if arguments else "")
+    if named is None:
+        return
+    given = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments)]
+    options = [one for one in named.params if one.param_type_name == "option"]
+    for parameter in options:
+        single = not parameter.multiple and not parameter.is_flag
+        if single and sum(given.count(name) for name in parameter.opts) > 1:
+            raise UsageError(f"{parameter.opts[0]} is given twice; it takes one value")
 
 
 def _take_values_as_they_are(command: Any) -> None:

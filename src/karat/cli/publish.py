@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import typer
 
-from karat.reports.document import Report
+from karat.reports.document import Report, System
+from karat.reports.figures import label
 from karat.reports.outputs import Output, write_outputs, write_stdout
 from karat.reports.to_github import announce
 from karat.reports.to_json import to_json
@@ -42,11 +43,13 @@ def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: boo
 
 def _end(report: Report, *, require_verdict: bool) -> None:
     """Leave with the exit code that the report asks for; a failure outranks a doubt."""
-    if not _anything_scored(report):
-        typer.echo("karat: cannot tell: not one query could be scored", err=True)
+    compared = report.comparisons
+    silent = [label(system.name) for system in report.systems if not _answered(system)]
+    if silent and (compared is not None or len(silent) == len(report.systems)):
+        told = "" if len(report.systems) == 1 else f" of {', '.join(silent)}"
+        typer.echo(f"karat: cannot tell: not one query{told} could be scored", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
     gates = {gating.verdict for gating in report.gatings}
-    compared = report.comparisons
     if "fail" in gates or (compared is not None and compared.regression):
         raise typer.Exit(EXIT_FAILED)
     unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
@@ -54,5 +57,8 @@ def _end(report: Report, *, require_verdict: bool) -> None:
         raise typer.Exit(EXIT_CANNOT_TELL)
 
 
-def _anything_scored(report: Report) -> bool:
-    return any(summary.n for system in report.systems for summary in system.summaries.values())
+def _answered(system: System) -> bool:
+    """Whether anything was measured: a system that failed everywhere was not, only counted as 0."""
+    counts = system.scores.counts
+    apart = counts.no_answer + counts.empty_gold
+    return any(summary.n for summary in system.summaries.values()) and counts.scored + apart > 0

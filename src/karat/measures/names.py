@@ -141,6 +141,9 @@ def _made(name: str, params: dict[str, Any], k: str | None, text: str, rel: floa
     if name.casefold() not in _spellings():
         raise unknown("measure", name, [*MEASURES, *_spellings().values()], inside=text)
     definition = MEASURES[_spellings()[name.casefold()]]
+    if definition.cutoff == "path":
+        ends = {"latency": "latency.retrieve.p50", "cost": "cost.tokens"}[definition.name]
+        raise UsageError(f"{text!r} does not say of what; write it as in {ends}")
     if "k" in params:
         k = str(params.pop("k"))
     known = [key for key in definition.parameters if key not in _INTERNAL]

@@ -91,7 +91,14 @@ def standard_console() -> Console:
     if not sys.stdout.isatty():
         columns = os.environ.get("COLUMNS", "")
         width = int(columns) if columns.isdecimal() and int(columns) > 0 else PIPED_WIDTH
-    return Console(width=width, markup=False, emoji=False, highlight=False)
+    return _Console(width=width, markup=False, emoji=False, highlight=False)
+
+
+class _Console(Console):
+    """Rich ends the process with 1 when a reader goes away, which is the code of a failed gate."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
 
 
 def _show_verdict(results: Results, console: Console) -> None:

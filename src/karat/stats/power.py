@@ -58,10 +58,10 @@ def queries_needed(
         return None
     # Normal quantiles lie below Student's (at a power of a half and more), and hardly so where
     # queries are many: from here it is a few steps.
-    least = ((two_sided_z(confidence) + NORMAL.inv_cdf(power)) * sd / difference) ** 2
-    if least > _MOST_QUERIES:
+    root = (two_sided_z(confidence) + NORMAL.inv_cdf(power)) * sd / difference
+    if not root < math.sqrt(_MOST_QUERIES):
         return None
-    start = max(2, math.ceil(least) - 1)
+    start = max(2, math.ceil(root**2) - 1)
     return next(n for n in count(start) if enough(n))
 
 
