@@ -200,6 +200,18 @@ def test_a_run_without_gold_is_refused(session):
     done.stdout.fnmatch_lines(["*UsageError: a run needs gold to be held against gates*"])
 
 
+def test_no_gate_and_no_run_are_refused(session):
+    done = session(
+        "def test_no_gate(karat, best, gold): karat.gate(best, [], gold=gold)\n"
+        "def test_no_run(karat, gold): karat.gate(None, 'R@5 >= 0.8', gold=gold)\n"
+        "def test_no_runs(karat, best, gold): karat.no_regression([best, None], gold, 'RR')\n"
+    )
+    done.assert_outcomes(failed=3)
+    done.stdout.fnmatch_lines(["*UsageError: gates: holds no gate on retrieval*"])
+    told = "*UsageError: a run, the name of its file, or scores are expected, not None"
+    done.stdout.fnmatch_lines([told, told])
+
+
 def test_loading_the_plugin_costs_nothing():
     code = (
         "import sys; import pytest; before = set(sys.modules); import karat.pytest_plugin;"

@@ -7,19 +7,11 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    InstanceOf,
-    PrivateAttr,
-    ValidationError,
-)
+from pydantic import InstanceOf, PrivateAttr, ValidationError
 
-from karat.analysis.gate_files import parse_gates, refusal
+from karat.analysis.gate_files import CONFIG_KEYS, ConfigForm, parse_gates, refusal
 from karat.analysis.gates import Gate
 from karat.analysis.segments import By
 from karat.errors import KaratError
@@ -27,50 +19,17 @@ from karat.formats.yamls import Place, read_yaml, shown
 from karat.measures.conventions import Conventions, conventions_of
 from karat.measures.names import parse_measure, parse_measures
 
-OneOrMany = Annotated[
-    list[str], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
-]
-
-_EXPECTED = {
-    "queries": "a file name",
-    "gold": "a file name",
-    "corpus": "a file name",
-    "systems": "a mapping of names to systems, such as bm25: {retriever: bm25}",
-    "measures": "a measure or a list of measures, such as [R@5, nDCG@10]",
-    "profile": "the name of a profile",
-    "settings": "a mapping of conventions, such as {ties: given}",
-    "by": "a column of the queries, or a list of columns",
-    "gates": "a list of gates",
-    "outputs": "a file name, or a list of file names",
-    "primary": "a measure",
-    "margin": "a number, 0 or more",
-    "seed": "a whole number, 0 or more",
-}
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}:)?(?P<path>.*)", re.DOTALL)
 
 
-class Config(BaseModel):
+class Config(ConfigForm):
     """What a karat.yaml says; a field a key, and paths as they are written there.
 
     ``settings`` are the conventions that ``--set`` takes. What a system is made of is
     checked when it is built.
     """
 
-    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
-
-    queries: str | None = None
-    gold: str | None = None
-    corpus: str | None = None
-    systems: dict[str, dict[str, Any]] = Field(default_factory=dict)
-    measures: OneOrMany | None = None
-    profile: str = "karat"
-    settings: dict[str, Any] = Field(default_factory=dict)
-    by: OneOrMany = Field(default_factory=list)
     gates: tuple[InstanceOf[Gate], ...] = ()
-    outputs: OneOrMany = Field(default_factory=list)
-    primary: str | None = None
-    margin: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    seed: Annotated[int, Field(ge=0)] | None = None
 
     _folder: Path = PrivateAttr(default_factory=Path)
     _digest: str = PrivateAttr(default="")
@@ -125,7 +84,7 @@ def _validated(data: dict[str, Any], place: Place) -> Config:
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        key, what = refusal(error, data, _EXPECTED)
+        key, what = refusal(error, data, CONFIG_KEYS)
         raise place.at(key).error(what) from None
 
 

@@ -66,6 +66,7 @@ class Karat:
             scores = measured
             wanted, left_out = gates_of(gates, scores.conventions.rel)
         else:
+            _refuse_no_run(measured)
             conventions = conventions_of(profile, settings)
             wanted, left_out = gates_of(gates, conventions.rel)
             judgments, texts = _needed_gold(gold, conventions), _read("corpus", corpus)
@@ -100,6 +101,8 @@ class Karat:
         __tracebackhide__ = True
         from karat.analysis.compare import compare
 
+        for run in runs:
+            _refuse_no_run(run)
         found = compare(
             [_read("run", run) for run in runs],
             _read("gold", gold),
@@ -182,6 +185,16 @@ def _read(kind: str, given: Any, **how: Any) -> Any:
     if isinstance(given, str | os.PathLike):
         return getattr(karat, f"read_{kind}")(os.fspath(given), **how)
     return given
+
+
+def _refuse_no_run(measured: object) -> None:
+    from karat.errors import UsageError
+    from karat.measures.scores import Scores
+
+    known = isinstance(measured, str | os.PathLike | Scores)
+    if not known and not hasattr(measured, "blocks"):
+        given = "None" if measured is None else type(measured).__name__
+        raise UsageError(f"a run, the name of its file, or scores are expected, not {given}")
 
 
 def _needed_gold(gold: Gold | File | None, conventions: Conventions) -> Gold:

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis.gate_files import parse_gates, read_gates
+from karat.analysis.gate_files import gate, parse_gates, read_gates
 from karat.analysis.gates import Gate
 from karat.analysis.segments import By
-from karat.errors import InputError, KaratError
+from karat.errors import InputError, KaratError, UsageError
 from karat.formats.yamls import parse_yaml
 from karat.measures.names import parse_measure
+from karat.measures.scores import evaluate
+from karat.tables import Gold, Run
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "gates"
 
@@ -206,14 +208,27 @@ def test_the_courses_layout_knows_the_other_retrieval_metrics():
         ("- {measure: R@5, min: 0.1, by: 'a*b*c'}", "by 'a*b*c': name one column"),
         ("- R@5 is good", "gate 1: cannot read 'R@5 is good'; write a gate such as 'R@5 >= 0.90'"),
         ("- R@5 >= 90%", "'90%' in 'R@5 >= 90%' is not a number"),
-        ("- R@5 >= nan", "gate 1: min is nan; it must be a number"),
+        ("- R@5 >= nan", "'nan' in 'R@5 >= nan' is not a number"),
+        ("- R@5 >= 0_5", "'0_5' in 'R@5 >= 0_5' is not a number; write it as 0.90"),
+        ("- R@5 >= ٠.٥", "'٠.٥' in 'R@5 >= ٠.٥' is not a number"),
+        ("- R@5 >= 1e999", "gate 1: min is inf; it must be a number"),
+        ("- {measure: R@5, min: 0.5, by: null}", "gates.yaml:1: gate 1: by is nothing; it must be"),
+        ("- measure: R@5\n  min: 0.5\n  values:", "gates.yaml:3: gate 1: values is nothing"),
+        ("- {measure: R@5, min: 0.5, strict: null}", "strict is nothing; it must be true or false"),
         ("- R@5 [=pt] >= 0.9", "cannot read the segment"),
         ("- R@5 [language=] >= 0.9", "cannot read the segment"),
         ("- 5", "gate 1: a gate is a mapping or a line of text, not 5"),
         ("-", "gate 1: a gate is a mapping or a line of text, not nothing"),
         ("R@5 >= 0.9", "a list of gates is expected, not 'R@5 >= 0.9'; write '- R@5 >= 0.90'"),
         ("gats:\n- R@5 >= 0.9", "gates.yaml:1: unknown key 'gats'; did you mean gates?"),
-        ("gates: [R@5 >= 0.9]\nretrieval: {mrr: 0.6}", "gates.yaml:2: unknown key 'retrieval'"),
+        (
+            "gates: [R@5 >= 0.9]\nretrieval: {mrr: 0.6}",
+            "gates.yaml:2: retrieval and gates are two layouts, which cannot be mixed",
+        ),
+        ("retrieval: {mrr: 0.6}\ngold: a.txt", "gates.yaml:2: gold needs gates beside it"),
+        ("gates: [R@5 >= 0.9]\nsystems: 7", "gates.yaml:2: systems is 7; it must be a mapping"),
+        ("gates: [R@5 >= 0.9]\nqueries: [1]", "gates.yaml:2: queries is [1]; it must be a file"),
+        ("gates: [R@5 >= 0.9]\nquery: a", "unknown key 'query'; did you mean queries?"),
         ("gates: 5", "gates.yaml:1: a list of gates is expected, not 5"),
         ("[]", "holds no gate on retrieval"),
         ("gates:", "holds no gate on retrieval"),
@@ -283,6 +298,17 @@ def test_a_file_that_is_not_there_is_named(tmp_path):
         read_gates(tmp_path / "gates.yaml")
     with pytest.raises(InputError, match="is a folder"):
         read_gates(tmp_path)
+
+
+def test_scores_are_held_against_at_least_one_gate():
+    gold = Gold.from_dict({f"q{n}": ["a"] for n in range(40)})
+    scores = evaluate(Run.from_dict({f"q{n}": ["a"] for n in range(40)}), gold, ["Hit@1"])
+    assert gate(scores, ("Hit@1 >= 0.9",)).verdict == "pass"
+    for nothing in ([], (), {"gates": []}, {"generation": {"true_success": 0.8}}):
+        with pytest.raises(UsageError, match="gates: holds no gate on retrieval"):
+            gate(scores, nothing)
+    with pytest.raises(UsageError, match="scores are expected"):
+        gate(None, "Hit@1 >= 0.9")
 
 
 KEYS = (

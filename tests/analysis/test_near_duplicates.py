@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -155,3 +156,37 @@ def test_sets_are_read_once_for_several_comparisons():
 def test_a_threshold_that_makes_no_sense_is_refused(threshold):
     with pytest.raises(UsageError, match="threshold"):
         near_duplicates(pl.Series(["a b c"]), threshold=threshold)
+
+
+@settings(deadline=None)
+@given(TEXTS, THRESHOLDS, st.integers(0, 8), st.integers(2, 8))
+def test_long_texts_are_joined_exactly_too(texts, threshold, long, one_in):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(join, "LONG", long)
+        patch.setattr(join, "_ONE_IN", one_in)
+        assert found(texts, threshold) == by_brute_force(texts, threshold)
+        test_probes_find_the_pairs_that_hold_one_of_them.hypothesis.inner_test(
+            texts, threshold, {0, 3, 7}
+        )
+
+
+def test_two_very_long_texts_are_compared_in_a_moment():
+    n = 50_000
+    texts = [" ".join(f"w{at}" for at in range(start, start + n)) for start in (0, n // 20, n // 5)]
+    began = time.perf_counter()
+    near = near_duplicates(pl.Series(texts))
+    assert time.perf_counter() - began < 5
+    assert near.complete
+    # Of 50,000 words 47,500 are shared by the first two and 42,500 by the last two.
+    assert list(near.pairs()) == [(0, 1, 47_500 / 52_500)]
+
+
+def test_too_many_long_texts_are_said_and_end():
+    texts = pl.Series(
+        [" ".join(f"w{at}" for at in range(start, start + 600)) for start in range(40)]
+    )
+    assert near_duplicates(texts).complete
+    assert len(near_duplicates(texts).left) == 40 * 39 // 2
+    assert not near_duplicates(texts, most_candidates=100).complete
+    cut = near_duplicates(texts, most_pairs=100)
+    assert (cut.complete, len(cut.left)) == (False, 100)

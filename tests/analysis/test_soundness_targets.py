@@ -151,10 +151,12 @@ def test_queries_in_groups_are_worth_less():
     assert grouped.difference > 2 * plain.difference
 
 
-def test_two_equal_runs_tell_nothing():
+def test_two_equal_runs_tell_nothing_and_the_spread_is_assumed():
     one, _ = two_runs(40)
     scores = [evaluate(one, one_each(40), ["RR"])] * 2
-    assert check(one_each(40), scores=scores).detectable.difference is None
+    told = check(one_each(40), scores=scores).detectable
+    assert (told.basis, told.sd, told.runs) == ("assumed", 0.35, ("one", "one"))
+    assert told.difference == check(one_each(40)).detectable.difference
 
 
 @pytest.mark.parametrize("n", [0, 1])

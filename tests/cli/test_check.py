@@ -114,6 +114,35 @@ def test_a_file_of_queries_with_gold_stands_for_both(run, files):
     assert "1 query · 1 with gold" in run("check").out
 
 
+def test_queries_without_gold_are_told_what_is_missing(run, files):
+    Path("karat.yaml").write_text("queries: queries.jsonl\n")
+    done = run("check")
+    assert done.code == 2
+    assert done.err == (
+        "karat: queries.jsonl: holds queries without gold; name the judgments:"
+        " gold in karat.yaml, or --gold FILE\n"
+    )
+    Path("karat.yaml").write_text("queries: none.jsonl\n")
+    assert "none.jsonl: no such file" in run("check").err
+
+
+def test_runs_that_do_not_differ_tell_nothing(run, files):
+    twice = ("--run", "bm25.trec", "--run", "bm25.trec", "-m", "RR")
+    told = "(11 queries; spread 0.35 ASSUMED; bm25 and bm25 do not differ from query to query in RR"
+    done = run("check", *SET, *twice)
+    assert told in done.out
+    assert "a difference of 0.02 needs 2,406 queries" in done.out
+    assert json.loads(run("check", *SET, *twice, "--json").out)["detectable"]["basis"] == "assumed"
+
+
+def test_gates_can_be_piped(spawn, files):
+    done = spawn("check", *SET, "--gates", "-", "--json", stdin=b"- P@5 >= 0.9\n")
+    assert done.code == 1
+    assert json.loads(done.out)["inputs"]["gates"]["name"] == "stdin"
+    both = spawn("check", "--gold", "-", "--gates", "-", stdin=b"- P@5 >= 0.9\n")
+    assert both.err == "karat: only one input can be standard input (-)\n"
+
+
 def test_gold_alone_is_checked_as_far_as_it_goes(run, files):
     done = run("check", "--gold", "qrels.txt")
     assert done.code == 0

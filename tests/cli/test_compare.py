@@ -217,3 +217,9 @@ def test_an_absolute_margin_may_be_any_difference(compare):
 def test_only_one_measure_decides(compare):
     done = compare("base", "better", m="RR", primary="RR,R@5")
     assert done.code == 2
+
+
+def test_gates_can_come_through_stdin(files, spawn):
+    words = ("eval", str(files / "better.trec"), "--gold", str(files / "qrels.txt"), "-m", "RR")
+    assert spawn(*words, "--gates", "-", stdin=b"- RR >= 0.5\n").code == 0
+    assert spawn(*words, "--gates", "-", stdin=b"- mean RR >= 0.5\n- RR >= 0.99\n").code == 3

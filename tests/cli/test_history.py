@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from karat.cli.saving import check_saving, save_report, with_baseline
@@ -154,6 +156,11 @@ def test_an_evaluation_can_get_a_tag_later(run, history):
         (["--trend", "RR", "--show", "1"], "--trend and --show are two questions"),
         (["--tag-as", "x"], "--tag-as needs --show"),
         (["--show", "1", "--tag-as", "7"], "tag '7' would read as an id"),
+        (["--show", "1", "--tag-as", ""], "tag '': use 1 to 100 characters"),
+        (["--tag-as", ""], "--tag-as needs --show"),
+        (["--show", ""], "unknown tag ''"),
+        (["--trend", "", "--show", ""], "--trend and --show are two questions"),
+        (["--store", "."], ".: is a folder; name a file in it"),
         (["--limit", "0"], "--limit is '0'; it is a whole number above 0"),
         (["--limit", "x"], "--limit is 'x'; it is a whole number above 0"),
         (["--store", "other.db"], "other.db: no history here; begin one with karat eval"),
@@ -225,6 +232,8 @@ def test_what_could_not_be_saved_is_refused_before_any_work(files):
         ({"save": False, "store": None, "tags": ["main"]}, "--tag is for what is saved; add"),
         ({"save": True, "store": None, "tags": ["a b"]}, "tag 'a b'"),
         ({"save": True, "store": "qrels.txt", "tags": []}, "is no SQLite database"),
+        ({"save": True, "store": "sqlite://", "tags": []}, "a store in memory keeps nothing"),
+        ({"save": True, "store": "sqlite:///:memory:", "tags": []}, "in memory keeps nothing"),
         ({"save": True, "store": "qrels.txt/s.db", "tags": []}, "qrels.txt is no folder"),
         ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tags": []}, "cannot be used"),
     ):
@@ -264,6 +273,81 @@ def test_a_baseline_on_other_gold_is_refused(history):
     strict = report_on("dense.jsonl", settings={"rel": 2}).systems[0].scores
     with pytest.raises(UsageError, match=r"rel was 1\.0 and is 2\.0; score it again and save it"):
         with_baseline("main", [strict], store=None, gold=report.gold)
+
+
+def compared(run, *options: str, gold: str = "qrels.txt", of: str = "dense.jsonl") -> dict:
+    done = run("compare", of, "--gold", gold, "--baseline", "main", "--json", *options)
+    assert done.code in (0, 1), done.err
+    return json.loads(done.out)
+
+
+def test_the_order_of_measures_is_that_of_the_command_line(run, history):
+    rows = compared(run, "-m", "RR,nDCG@5")["comparisons"]
+    assert [(row["measure"], row["primary"]) for row in rows] == [("RR", True), ("nDCG@5", False)]
+
+
+def test_a_baseline_without_the_measure_that_decides_is_refused(run, history):
+    done = run(
+        "compare", "dense.jsonl", "--gold", "qrels.txt", "-m", "P@5,RR", "--baseline", "main"
+    )
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        "karat: the baseline main was not scored by P@5, the first measure;"
+        " name another with --primary, or score it again and save it\n"
+    )
+    report = report_on("dense.jsonl", measures="NumRel, P@5, RR")
+    runs = [system.scores for system in report.systems]
+    both = with_baseline("main", runs, store=None, gold=report.gold, primary="mrr")
+    assert [str(measure) for measure in both[0].measures] == ["RR"]
+    for primary, told in ((None, "P@5, the first"), ("P@5", "P@5, the primary")):
+        with pytest.raises(UsageError, match=f"was not scored by {told} measure; name another"):
+            with_baseline("main", runs, store=None, gold=report.gold, primary=primary)
+
+
+@pytest.fixture
+def turned(files: Path) -> str:
+    """The demo's judgments, the last line first."""
+    lines = (files / "qrels.txt").read_text().splitlines(keepends=True)
+    (files / "turned.txt").write_text("".join(reversed(lines)))
+    return "turned.txt"
+
+
+def test_gold_in_another_order_can_be_compared_with(run, history, turned):
+    measures = ("-m", "nDCG@5,RR")
+    before, after = compared(run, *measures), compared(run, *measures, gold=turned)
+    exact = ("measure", "delta", "wins", "losses", "ties", "verdict", "p")
+    for old, new in zip(before["comparisons"], after["comparisons"], strict=True):
+        assert [new[key] for key in exact] == [old[key] for key in exact]
+    done = run("compare", "bm25.trec", "dense.jsonl", "--gold", turned, *measures, "--json")
+    for old, new in zip(json.loads(done.out)["comparisons"], after["comparisons"], strict=True):
+        assert {**old, "baseline": "bm25@main"} == new
+
+
+def test_gold_in_another_order_breaks_no_trend_and_is_not_stale(run, history, turned):
+    saved(report_on("bm25.trec", gold="qrels.txt"), 3)
+    saved(report_on("bm25.trec", gold=turned), 4)
+    points = json.loads(run("history", "--trend", "RR", "--system", "bm25", "--json").out)["points"]
+    assert (points[-1]["breaks"], points[-1]["change"]) == ([], 0.0)
+    options = ("--gold", turned, "-m", "RR", "--baseline", "main")
+    assert run("compare", "dense.jsonl", *options).err == ""
+
+
+def test_a_run_against_its_own_stored_self_is_identical(run, history, turned):
+    for gold in ("qrels.txt", turned):
+        done = run("compare", "bm25.trec", "--gold", gold, "-m", "RR", "--baseline", "main")
+        assert "bm25.trec is the run that it was made of: nothing to compare" in done.err
+        found = compared(run, "-m", "RR", gold=gold, of="bm25.trec")
+        assert found["overlap"][0]["identical"]
+        assert found["comparisons"][0]["verdict"] == "same"
+
+
+def test_a_run_ranked_by_something_else_need_not_be_identical(history):
+    lists = pl.DataFrame({"row": [0], "rank": [1], "item_id": ["a"]})
+    for order, expected in (("score", lists), ("rank", None)):
+        report = report_on("bm25.trec", settings={"order": order})
+        runs = [replace(system.scores, lists=lists) for system in report.systems]
+        baseline = with_baseline("main", runs, store=None, gold=report.gold)[0]
+        assert baseline.lists is expected
 
 
 def test_a_baseline_is_not_saved_again(history, capfd):

@@ -12,7 +12,7 @@ from karat.analysis.compare import compare
 from karat.columns import Source
 from karat.errors import UsageError
 from karat.measures.scores import Scores, evaluate
-from karat.store import Revision, Store, Stored, differs, shared, stale
+from karat.store import Revision, Store, Stored, differs, same_run, shared, stale
 from karat.tables import Gold, Run
 
 from .conftest import made, small
@@ -73,13 +73,13 @@ def test_a_comparison_takes_the_measures_that_both_have():
     (new,), _ = made(gold, run, measures="AP, nDCG@5, RR")
     baseline = stored(old, report)
     assert changed(differs(baseline, new)) == [("measures", "it was not scored by nDCG@5")]
-    for one in shared([baseline.scores, new]):
-        assert [str(measure) for measure in one.measures] == ["RR", "AP"]
-        assert one.table.columns == ["query_id", "RR", "AP"]
-        assert list(one.summaries) == ["RR", "AP"]
+    for one in shared(baseline.scores, [new]):
+        assert [str(measure) for measure in one.measures] == ["AP", "RR"]
+        assert one.table.columns == ["query_id", "AP", "RR"]
+        assert list(one.summaries) == ["AP", "RR"]
     (other,), _ = made(gold, run, measures="nDCG@5")
     with pytest.raises(UsageError, match="no measure in common: run was scored by RR, P@5, AP"):
-        shared([baseline.scores, other])
+        shared(baseline.scores, [other])
 
 
 def file(path: Path, text: str) -> Source:
@@ -149,6 +149,24 @@ def test_the_run_of_a_baseline_may_have_changed_or_be_the_same(tmp_path, monkeyp
     monkeypatch.chdir("/")
     assert stale(baseline, gold=gold, runs=[new]) == [told]
     assert stale(baseline, gold=gold) == []
+
+
+def test_a_gold_file_written_anew_with_the_same_judgments_is_not_stale(tmp_path):
+    (scores,), _ = small()
+    baseline = stored(scores, inputs(gold=file(tmp_path / "gold", "a\nb")))
+    gold = file(tmp_path / "gold", "b\na")
+    assert stale(baseline, gold=gold, runs=[scores]) == []
+    assert len(stale(baseline, gold=gold, runs=[small(grade=2)[0][0]])) == 1
+
+
+def test_a_run_is_the_stored_one_if_its_bytes_are(tmp_path):
+    (scores,), report = small()
+    old = replace(scores, source=file(tmp_path / "old.trec", "old"))
+    new = replace(scores, source=file(tmp_path / "new.trec", "new"))
+    copy = replace(scores, source=file(tmp_path / "copy.trec", "old"))
+    assert same_run(stored(old, report), [new, copy]) is copy
+    assert same_run(stored(old, report), [new]) is None
+    assert same_run(stored(scores, report), [scores, new]) is None
 
 
 def test_versions_commits_and_karat_itself_may_be_other_ones(tmp_path):

@@ -74,8 +74,9 @@ def test_a_damaged_database(tmp_path):
 
 def test_a_folder_instead_of_a_file(tmp_path):
     assert refused(tmp_path) == f"{tmp_path}: is a folder; name a file in it"
-    with pytest.raises(InputError, match="cannot be opened"), Store.open(tmp_path) as store:
+    with pytest.raises(InputError) as caught, Store.open(tmp_path) as store:
         store.evaluations()
+    assert str(caught.value) == f"{tmp_path}: is a folder; name a file in it"
 
 
 def test_a_file_in_place_of_a_folder(tmp_path):
@@ -217,7 +218,10 @@ def test_a_user_who_may_not_make_tables(server, postgres):
     [
         (f"postgresql://ann:{SECRET}@host:port/karat", "the store's URL cannot be read; write it"),
         (f"postgresql://ann:{SECRET}@x@host/karat", "has more than one @; in a password write it"),
-        (f"ann:{SECRET}@host/karat", "looks like a URL without its beginning"),
+        (f"postgresql:///ann:{SECRET}@host/karat", "an @ in its database; are there too many"),
+        (f"sqlite://ann:{SECRET}@host/karat", "a URL of SQLite has three slashes, as in sqlite:"),
+        ("sqlite://history.db", "a URL of SQLite has three slashes, as in sqlite:///history.db"),
+        ("sqlite:///file:x.db?mode=memory&uri=true", "by its path alone, without file:"),
         (f"foo://ann:{SECRET}@host/karat", "unknown kind of store 'foo'; known: sqlite, postgres"),
         (
             f"postgresql+foo://ann:{SECRET}@host/x",
@@ -230,6 +234,59 @@ def test_a_user_who_may_not_make_tables(server, postgres):
 )
 def test_a_url_that_leads_nowhere(where, told):
     assert told in refused(where)
+
+
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        (f"postgresql:/ann:{SECRET}@host/karat", "looks like a URL but is none; write postgresql"),
+        (f"PostgreSQL:/ann:{SECRET}@host/karat", "looks like a URL but is none"),
+        (f"postgresql:ann:{SECRET}@host/karat", "looks like a URL but is none"),
+        (f"postgresql//ann:{SECRET}@host/karat", "looks like a URL but is none"),
+        (f"postgresql:\\\\ann:{SECRET}@host", "looks like a URL but is none"),
+        (f"ann:{SECRET}@host/karat", "looks like a URL but is none"),
+        (f"ann:{SECRET[:4]}/{SECRET}@host/karat", "looks like a URL but is none"),
+        (Path(f"postgresql://ann:{SECRET}@host/karat"), "looks like a URL but is none"),
+        ("postgresql+psycopg:/host/karat", "looks like a URL but is none"),
+        ("sqlite:history.db", "looks like a URL but is none"),
+        ("sqlite:/history.db", "looks like a URL but is none"),
+        ("mysql:/host/karat", "looks like a URL but is none"),
+        (f"file:{SECRET}.db?mode=ro", "the store's file is named by its path alone, without file:"),
+        (f"file:/tmp/{SECRET}.db", "the store's file is named by its path alone, without file:"),
+        (":memory:", "a store in memory keeps nothing; name a file"),
+    ],
+)
+def test_a_mistyped_url_is_not_taken_for_a_file(where, told, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert told in refused(where)
+    monkeypatch.setenv("KARAT_STORE", str(where))
+    assert told in refused(None)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["./a:b@c.db", "2026-01:main.db", "team@work.db", "c:d/x.db"])
+def test_a_file_name_may_have_a_colon_or_an_at(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with Store.open(name) as store:
+        store.save(*small())
+    assert (tmp_path / name).is_file()
+
+
+@pytest.mark.parametrize("version", ["0", "-1", "'one'"])
+def test_a_store_of_a_version_that_never_was(tmp_path, version):
+    file = tmp_path / "history.db"
+    with Store.open(file) as store:
+        store.save(*small())
+    connection = sqlite3.connect(file)
+    connection.execute(f"UPDATE karat_store SET version = {version}")
+    connection.commit()
+    connection.close()
+    told = f"{file}: says that it is of store version {version}, which there never was; restore it"
+    assert refused(file).startswith(told)
+    with Store.open(file) as store:
+        for use in (store.check, store.evaluations):
+            with pytest.raises(InputError, match="which there never was"):
+                use()
 
 
 def test_a_password_that_the_server_repeats_is_not_passed_on(server):
@@ -293,6 +350,7 @@ def test_a_store_can_live_in_memory():
     with Store.open("sqlite://") as store:
         store.save(*small())
         assert store.baseline("1").scores.means() == small()[0][0].means()
+        assert not store.lasting
 
 
 def test_a_file_name_may_hold_what_means_something_in_a_url(tmp_path):

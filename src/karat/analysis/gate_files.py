@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from karat.analysis.gates import Gate, Gating, judge
 from karat.analysis.segments import By
-from karat.errors import KaratError, UsageError, unknown
+from karat.columns import Source
+from karat.errors import InputError, KaratError, UsageError, unknown
 from karat.formats.yamls import Place, read_yaml, shown
 from karat.measures.names import Measure, parse_measure
 from karat.measures.scores import Scores
@@ -24,6 +26,16 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 # A line, a mapping, several of them, or the name of a gate file.
 Gates = str | os.PathLike[str] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
 _FILES = (".yaml", ".yml", ".json")
+_NO_GATE = "holds no gate on retrieval; write one such as '- R@5 >= 0.90'"
+
+
+@dataclass(frozen=True, eq=False)
+class GateFile:
+    """The gates of a file, the names of those not about retrieval, and the file itself."""
+
+    gates: list[Gate]
+    left_out: tuple[str, ...]
+    source: Source
 
 
 def gate(scores: Scores, gates: Gates, *, queries: Queries | None = None) -> Gating:
@@ -36,6 +48,8 @@ def gate(scores: Scores, gates: Gates, *, queries: Queries | None = None) -> Gat
     >>> gate(scores, "Hit@1 >= 0.9").verdict
     'pass'
     """
+    if not isinstance(scores, Scores):
+        raise UsageError(f"scores are expected, such as karat.evaluate gives, not {shown(scores)}")
     wanted, left_out = gates_of(gates, scores.conventions.rel)
     return judge(wanted, scores, queries, system=scores.system, left_out=left_out)
 
@@ -45,7 +59,11 @@ def gates_of(gates: Gates, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
     if isinstance(gates, os.PathLike) or (isinstance(gates, str) and gates.endswith(_FILES)):
         return read_gates(os.fspath(gates), rel=rel)
     one = isinstance(gates, str) or (isinstance(gates, Mapping) and "measure" in gates)
-    return parse_gates([gates] if one else gates, "gates", rel=rel)
+    several = list(gates) if isinstance(gates, tuple) else gates
+    found, left_out = parse_gates([gates] if one else several, "gates", rel=rel)
+    if not found:
+        raise UsageError(f"gates: {_NO_GATE}")
+    return found, left_out
 
 
 def read_gates(path: str | Path, *, rel: float = 1) -> tuple[list[Gate], tuple[str, ...]]:
@@ -53,11 +71,17 @@ def read_gates(path: str | Path, *, rel: float = 1) -> tuple[list[Gate], tuple[s
 
     ``rel`` is what a measure that names none takes for relevant, as in ``parse_measure``.
     """
+    file = read_gate_file(path, rel=rel)
+    return file.gates, file.left_out
+
+
+def read_gate_file(path: str | Path, *, rel: float = 1) -> GateFile:
+    """A file of gates, or standard input for ``-``, with where it came from."""
     file = read_yaml(path)
     gates, left_out = parse_gates(file.data, file.place, rel=rel)
     if not gates:
-        raise file.place.error("holds no gate on retrieval; write one such as '- R@5 >= 0.90'")
-    return gates, left_out
+        raise file.place.error(_NO_GATE)
+    return GateFile(gates, left_out, file.source)
 
 
 def parse_gates(
@@ -74,9 +98,7 @@ def parse_gates(
     """
     place = where if isinstance(where, Place) else Place(where)
     if isinstance(data, dict) and "gates" in data:
-        for key in data:
-            if key != "gates" and key not in CONFIG_KEYS:
-                raise place.at(key).error(str(unknown("key", str(key), ["gates", *CONFIG_KEYS])))
+        _check_beside(data, place)
         place = place.at("gates")
         data = [] if data["gates"] is None else data["gates"]
     if isinstance(data, list):
@@ -86,21 +108,62 @@ def parse_gates(
     return _of_sections(data, place, rel)
 
 
-# What else a karat.yaml may hold; karat.config reads it.
-CONFIG_KEYS = (
-    "queries",
-    "gold",
-    "corpus",
-    "systems",
-    "measures",
-    "profile",
-    "settings",
-    "by",
-    "outputs",
-    "primary",
-    "margin",
-    "seed",
-)
+# What a karat.yaml may hold, in the words of messages.
+CONFIG_KEYS = {
+    "queries": "a file name",
+    "gold": "a file name",
+    "corpus": "a file name",
+    "systems": "a mapping of names to systems, such as bm25: {retriever: bm25}",
+    "measures": "a measure or a list of measures, such as [R@5, nDCG@10]",
+    "profile": "the name of a profile",
+    "settings": "a mapping of conventions, such as {ties: given}",
+    "by": "a column of the queries, or a list of columns",
+    "gates": "a list of gates",
+    "outputs": "a file name, or a list of file names",
+    "primary": "a measure",
+    "margin": "a share from 0 to 1, such as 0.02",
+    "seed": "a whole number, 0 or more",
+}
+
+Text = Annotated[str, Field(pattern=r"\S")]
+OneOrMany = Annotated[
+    list[Text], BeforeValidator(lambda given: [given] if isinstance(given, str) else given)
+]
+
+
+class ConfigForm(BaseModel):
+    """What a karat.yaml may hold beside its gates, by type; karat.config says what it means."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    queries: Text | None = None
+    gold: Text | None = None
+    corpus: Text | None = None
+    systems: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    measures: OneOrMany | None = None
+    profile: str = "karat"
+    settings: dict[str, Any] = Field(default_factory=dict)
+    by: OneOrMany = Field(default_factory=list)
+    outputs: OneOrMany = Field(default_factory=list)
+    primary: str | None = None
+    margin: Annotated[float, Field(ge=0, le=1)] | None = None
+    seed: Annotated[int, Field(ge=0)] | None = None
+
+
+def _check_beside(data: dict[Any, Any], place: Place) -> None:
+    """What stands beside ``gates`` must be what a karat.yaml holds."""
+    for key in data:
+        if key in _SECTIONS:
+            raise place.at(key).error(
+                f"{key} and gates are two layouts, which cannot be mixed; keep one of them"
+            )
+    beside = {key: data[key] for key in data if key != "gates" and data[key] is not None}
+    try:
+        ConfigForm.model_validate(beside)
+    except ValidationError as error:
+        key, what = refusal(error, beside, CONFIG_KEYS)
+        raise place.at(key).error(what) from None
+
 
 Scalar = str | int | float | bool
 
@@ -133,6 +196,7 @@ _LINE = re.compile(
     r"(?P<mean>mean\s+)?(?P<measure>[^<>≤≥\[\]]+?)\s*(?:\[(?P<segment>[^\]]*)\])?"
     r"\s*(?P<sign>>=|<=|[<>≤≥])\s*(?P<number>\S+)"
 )
+_NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
 def _gate(data: Any, place: Place, number: int, rel: float) -> Gate:
@@ -140,10 +204,16 @@ def _gate(data: Any, place: Place, number: int, rel: float) -> Gate:
         form = _from_line(data) if isinstance(data, str) else data
         if not isinstance(form, dict):
             raise UsageError(f"a gate is a mapping or a line of text, not {shown(data)}")
+        for key in _EXPECTED:
+            if key in form and form[key] is None:
+                what = f"gate {number}: {key} is nothing; it must be {_EXPECTED[key]}"
+                raise place.at(key).error(what)
         return _from_form(form, rel, f"{place}: gate {number}")
     except ValidationError as error:
         key, what = refusal(error, form, _EXPECTED)
         raise place.at(key).error(f"gate {number}: {what}") from None
+    except InputError:
+        raise
     except KaratError as error:
         raise place.error(f"gate {number}: {error}") from None
 
@@ -178,22 +248,19 @@ def _from_line(text: str) -> dict[str, Any]:
     match = _LINE.fullmatch(text.strip())
     if match is None:
         raise UsageError(f"cannot read {shown(text)}; write a gate such as 'R@5 >= 0.90'")
-    try:
-        number = float(match["number"])
-    except ValueError:
-        raise UsageError(
-            f"{match['number']!r} in {shown(text)} is not a number; write it as 0.90"
-        ) from None
+    # float reads more than people write: 0_5 is 5 to it, and digits of any script are digits.
+    if _NUMBER.fullmatch(match["number"]) is None:
+        raise UsageError(f"{match['number']!r} in {shown(text)} is not a number; write it as 0.90")
     column, equals, value = (match["segment"] or "").partition("=")
     if match["segment"] is not None and (not column.strip() or (equals and not value.strip())):
         raise UsageError(f"cannot read the segment in {shown(text)}; write [language=pt-BR]")
+    segment = {"by": column.strip(), "values": value.strip()}
     return {
         "measure": match["measure"],
-        "min" if match["sign"] in {">", ">=", "≥"} else "max": number,
+        "min" if match["sign"] in {">", ">=", "≥"} else "max": float(match["number"]),
         "strict": match["sign"] in {"<", ">"},
         "on": "mean" if match["mean"] else "interval",
-        "by": column.strip() or None,
-        "values": value.strip() or None,
+        **{key: text for key, text in segment.items() if text},
     }
 
 
@@ -219,9 +286,11 @@ def _of_sections(
     gates: list[Gate] = []
     left_out: list[str] = []
     for section, metrics in data.items():
+        if section in CONFIG_KEYS:
+            raise place.at(section).error(f"{section} needs gates beside it, and there are none")
         if section not in _SECTIONS:
             raise place.at(section).error(
-                str(unknown("key", str(section), ["gates", *CONFIG_KEYS, *_SECTIONS]))
+                str(unknown("key", str(section), [*CONFIG_KEYS, *_SECTIONS]))
             )
         if not isinstance(metrics, dict):
             raise place.at(section).error(f"{section} is {shown(metrics)}; it must be a mapping")

@@ -3,6 +3,9 @@
 The join is exact. Two sets that are near enough share at least threshold * size words of either,
 rounded up. All but so many words of a set and two more, the rarest ones, hold at least two of
 these, so only texts that meet in a pair of rare words are compared, and compared in full.
+
+A long text has too many pairs of rare words. It is compared with the texts that share enough
+single words among the rarest: with c more of them in view, two that are near share c of these.
 """
 
 from __future__ import annotations
@@ -31,6 +34,11 @@ THRESHOLD = 0.8
 # What one comparison may cost: a minute or two of candidates, and pairs that nobody will read.
 MOST_CANDIDATES = 500_000_000
 MOST_PAIRS = 1_000_000
+# A set of more words is long. One in so many of its words must be shared among the rarest.
+LONG = 500
+_ONE_IN = 20
+# So many words of long texts are looked up in the time that one candidate takes.
+_WORDS_A_CANDIDATE = 10
 
 _BLOCK = 4_000_000
 
@@ -124,6 +132,8 @@ class _Join:
         self.allowed = both - 2 * -(-self.up * both // (self.up + self.down))
         self.found = np.empty(0, dtype=np.int64)
         self.overlap = np.empty(0, dtype=np.int64)
+        # Sets are in the order of size, so the long ones are the last.
+        self.first_long = int(np.searchsorted(sets.size, LONG, side="right"))
 
     def run(self, most_candidates: int, most_pairs: int) -> bool:
         """Find the pairs; false if there are more candidates or pairs than that."""
@@ -136,7 +146,7 @@ class _Join:
                 self._verify(left, right)
                 if len(self.found) > most_pairs:
                     return False
-        return True
+        return self._run_long(most_candidates - candidates, most_pairs)
 
     def _meetings(self) -> Iterator[tuple[Ints, Ints]]:
         """Sets by the pairs of rare words that they hold: the pair's number, and the set."""
@@ -162,6 +172,7 @@ class _Join:
     def _rare_words(self) -> tuple[Ints, Ints, Ints, Ints]:
         """The rare words of all sets: set, position, word and how many follow; by word and set."""
         length = np.clip(self.kept - self.least + 2, 0, self.kept)
+        length[self.first_long :] = 0
         place, position = ranges(length)
         following = length[place] - 1 - position
         word = self.sets.words[self.sets.first[place] + position].astype(np.int64)
@@ -220,6 +231,38 @@ class _Join:
         ones = pl.Series(bits.ravel()).bitwise_count_ones().to_numpy().reshape(bits.shape)
         return np.asarray(alone + ones.sum(axis=1) <= self.allowed[both])
 
+    def _run_long(self, most_candidates: int, most_pairs: int) -> bool:
+        """Find the pairs whose larger set is long, one such set after another."""
+        if self.first_long == self.n:
+            return True
+        seen = _Postings(self)
+        budget = most_candidates * _WORDS_A_CANDIDATE
+        keys, overlaps, pairs = [self.found], [self.overlap], len(self.found)
+        complete = True
+        for own in range(self.first_long, self.n):
+            budget -= seen.work(own)
+            others = seen.sharing(own) if budget >= 0 else np.empty(0, dtype=np.int64)
+            budget -= int(self.kept[others].sum())
+            if budget < 0 or pairs > most_pairs:
+                complete = False
+                break
+            overlap = self._overlaps_with(own, others)
+            both = self.sets.size[own] + self.sets.size[others]
+            near = overlap * (self.up + self.down) >= self.up * both
+            keys.append(others[near] * self.n + own)
+            overlaps.append(overlap[near])
+            pairs += int(near.sum())
+        self.found, self.overlap = np.concatenate(keys), np.concatenate(overlaps)
+        return complete and pairs <= most_pairs
+
+    def _overlaps_with(self, own: int, others: Ints) -> Ints:
+        """How many words each of the others has in common with one long set."""
+        first, words = self.sets.first, self.sets.words
+        has = np.zeros(self.width, dtype=np.bool_)
+        has[words[first[own] : first[own + 1]]] = True
+        counts = [has[words[first[one] : first[one + 1]]].sum() for one in others.tolist()]
+        return np.array(counts, dtype=np.int64)
+
     def _overlaps(self, left: Ints, right: Ints) -> Ints:
         """How many words each pair of sets has in common."""
         overlaps = np.empty(len(left), dtype=np.int64)
@@ -232,6 +275,63 @@ class _Join:
             common = both[:-1][both[1:] == both[:-1]] // self.width
             overlaps[at] = np.bincount(common, minlength=len(left[at]))
         return overlaps
+
+
+class _Postings:
+    """The rarest words of all sets that can be near a long one: by word the sets that hold it."""
+
+    def __init__(self, join: _Join) -> None:
+        self.join = join
+        self.least = join.least
+        # In view are so many words that sets which are near share at least ``shared`` of them.
+        self.shared = np.maximum(join.sets.size // _ONE_IN, 1)
+        length = np.clip(join.kept - join.least + self.shared, 0, join.kept)
+        length[join.kept < join.least] = 0
+        length[: np.searchsorted(join.sets.size, join.least[join.first_long])] = 0
+        place, position = ranges(length)
+        word = join.sets.words[join.sets.first[place] + position]
+        order = np.argsort(word, kind="stable")
+        self.place = place[order]
+        # For each word of each set: where the sets of this word begin, and where it stands itself.
+        edges = np.flatnonzero(np.diff(word[order], prepend=-1))
+        begin = np.repeat(edges, np.diff(edges, append=len(word)))
+        self.begin, self.at = np.empty_like(order), np.empty_like(order)
+        self.begin[order], self.at[order] = begin, np.arange(len(order))
+        self.first = np.concatenate(([0], np.cumsum(length)))
+        self.probed = self._probed(join.probes)
+
+    def _probed(self, probes: Mask | None) -> Mask | None:
+        """Which words of each set a marked set before it has too."""
+        if probes is None:
+            return None
+        before = np.concatenate(([0], np.cumsum(probes[self.place])))
+        return np.asarray(before[self.at] > before[self.begin])
+
+    def _words(self, own: int) -> tuple[Ints, Ints]:
+        """For each word of a set that may lead to another: the stretch of sets before it."""
+        span = slice(self.first[own], self.first[own + 1])
+        begin, at = self.begin[span], self.at[span]
+        if self.probed is None or self.join.probes is None or self.join.probes[own]:
+            return begin, at
+        return begin[self.probed[span]], at[self.probed[span]]
+
+    def work(self, own: int) -> int:
+        """How many words of other sets are looked at to find those that share some."""
+        begin, at = self._words(own)
+        return int((at - begin).sum())
+
+    def sharing(self, own: int) -> Ints:
+        """The smaller sets that share so many words in view with this one that they may be near."""
+        begin, at = self._words(own)
+        word, step = ranges(at - begin)
+        held = self.place[begin[word] + step]
+        lowest = int(np.searchsorted(self.join.sets.size, self.least[own]))
+        counts = np.bincount(held[held >= lowest] - lowest)
+        others = np.flatnonzero(counts) + lowest
+        enough = counts[others - lowest] >= self.shared[others]
+        if self.join.probes is not None and not self.join.probes[own]:
+            enough &= self.join.probes[others]
+        return others[enough]
 
 
 def _met(keys: Ints, n: int) -> tuple[Ints, Ints]:

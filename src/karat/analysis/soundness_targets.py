@@ -33,7 +33,8 @@ class Detectable:
     """The smallest true difference between two systems that the set shows with 80 % chance.
 
     ``sd`` is the spread of the difference from query to query: taken from two ``runs`` by
-    ``measure``, or ``assumed``. ``needed`` says how many queries other differences need.
+    ``measure``, or ``assumed``, also where runs were given that differ alike on every query.
+    ``needed`` says how many queries other differences need.
     """
 
     basis: Literal["assumed", "runs"]
@@ -200,19 +201,22 @@ def what_it_detects(
     """The smallest difference that the set can show, from two runs or an assumed spread."""
     confidence = subject.conventions.ci
     groups = subject.prepared.group if scores is None else scores[0].groups
-    if scores is None:
+    told: dict[str, Any] = {"basis": "assumed"}
+    delta, known = np.empty(0), np.empty(0, dtype=np.bool_)
+    if scores is not None:
+        measure, delta, known = _differences(scores)
+        told = {"basis": "runs", "measure": measure, "runs": tuple(one.system for one in scores)}
+        if _tell_nothing(delta):
+            told["basis"] = "assumed"
+    if told["basis"] == "assumed":
         n = len(_answered(subject))
         sd = SPREAD if spread is None else spread
         error, df = (sd / math.sqrt(n), n - 1) if n else (math.nan, 0)
-        told: dict[str, Any] = {"basis": "assumed"}
     else:
-        measure, delta, known = _differences(scores)
         n = len(delta)
         error, df = standard_error(delta, None if groups is None else groups[known])
         # What one query of so many brings to the error, whether or not queries come in groups.
         sd = error * math.sqrt(n)
-        names = tuple(one.system for one in scores)
-        told = {"basis": "runs", "measure": measure, "runs": names}
     smallest = detectable(error, df, power=POWER, confidence=confidence)
     return Detectable(
         n=n,
@@ -226,6 +230,12 @@ def what_it_detects(
         groups=None if groups is None else len(np.unique(groups)),
         **told,
     )
+
+
+def _tell_nothing(delta: NDArray[np.float64]) -> bool:
+    """Whether two runs are the same, or apart by the same on every query: there is no spread."""
+    alike = float(np.ptp(delta)) <= 1e-12
+    return alike and (len(delta) > 1 or not delta.any())
 
 
 def _differences(

@@ -109,7 +109,7 @@ def _near_queries(subject: EvalSet, asked: pl.DataFrame, threshold: float) -> Re
                 }
             )
     if not near.count:
-        yield Fine(f"no near-duplicate queries among {many(asked.height, 'text')}")
+        yield _none_found(near, f"near-duplicate queries among {many(asked.height, 'text')}")
         return
     what = f"{_at_least(near)}{many(near.count, 'pair')} of queries with nearly the same words"
     what += f", {different:,} of them with different gold."
@@ -184,7 +184,7 @@ def _items(subject: EvalSet, corpus: Corpus, threshold: float) -> Results:
         yield from _twins(subject, corpus, near)
     near = near_duplicates(sets, threshold=threshold)
     if not near.count:
-        yield Fine(f"no near-duplicate items among {frame.height:,}")
+        yield _none_found(near, f"near-duplicate items among {frame.height:,}")
         return
     ids, texts = frame["item_id"], frame["text"]
     what = f"{_at_least(near)}{many(near.count, 'pair')} of items with nearly the same words, which"
@@ -236,7 +236,7 @@ def _twins(subject: EvalSet, corpus: Corpus, near: NearDuplicates) -> Results:
         what += " near-duplicate that is judged as not relevant for the query."
         yield Finding("twins_judged_differently", len(apart), what, look.examples(subject, apart))
     if not alone and not apart:
-        yield Fine("no near-duplicate of relevant gold is unjudged or judged otherwise")
+        yield _none_found(near, "near-duplicate of relevant gold is unjudged or judged otherwise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -297,6 +297,12 @@ class _Look:
             }
             for query, row, twin in cases[:MOST_EXAMPLES]
         )
+
+
+def _none_found(near: NearDuplicates, what: str) -> Fine | Unchecked:
+    if near.complete:
+        return Fine(f"no {what}")
+    return Unchecked(f"no {what}, as far as was looked: there is too much to compare")
 
 
 def _at_least(near: NearDuplicates) -> str:

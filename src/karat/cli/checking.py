@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from karat.analysis.gate_files import read_gates
+from karat.analysis.gate_files import read_gate_file
 from karat.analysis.gates import Gate
 from karat.analysis.soundness import check_set
 from karat.cli.interrupts import heed_interrupts
@@ -14,7 +14,7 @@ from karat.cli.progress import progress
 from karat.cli.scoring import parse_settings
 from karat.columns import Source
 from karat.config import Config, read_config
-from karat.errors import UsageError
+from karat.errors import InputError, UsageError
 from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
 from karat.measures.conventions import PROFILES, Conventions, conventions_of
 from karat.measures.names import Measure, parse_measures
@@ -49,6 +49,7 @@ class _Plan:
     """What to read and check, as options and karat.yaml together say."""
 
     gold: str
+    gold_in_queries: bool
     queries: str | None
     corpus: str | None
     runs: Sequence[str]
@@ -72,7 +73,7 @@ def check(request: Request) -> CheckReport:
     plan = _plan(request)
     with progress(plan.files(), quiet=request.quiet) as begin:
         begin(plan.gold)
-        gold = read_gold(plan.gold, duplicates=plan.conventions.duplicates)
+        gold = _gold(plan)
         queries = _queries(plan)
         corpus = None if plan.corpus is None else read_corpus(plan.corpus)
         scores = _scores(plan, gold, queries, corpus)
@@ -113,11 +114,12 @@ def _plan(request: Request) -> _Plan:
     gold, queries = _gold_and_queries(request, config)
     plan = _Plan(
         gold=gold,
+        gold_in_queries=request.gold is None and config.gold is None,
         queries=queries,
         corpus=request.corpus or (config.corpus and config.path(config.corpus)),
         runs=request.runs,
         gates=config.gates if request.gates is None else (),
-        gates_file=None if request.gates is None else Source.of(Path(request.gates)),
+        gates_file=None,
         by=request.by or config.by,
         measures=measures,
         lenient=() if named else measures,
@@ -125,11 +127,12 @@ def _plan(request: Request) -> _Plan:
         spread=None if request.spread is None else _number(request.spread),
         config_digest=config.digest or None,
     )
-    if plan.files().count("-") > 1:
+    if [*plan.files(), request.gates].count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
     if request.gates is None:
         return plan
-    return replace(plan, gates=read_gates(request.gates, rel=conventions.rel)[0])
+    file = read_gate_file(request.gates, rel=conventions.rel)
+    return replace(plan, gates=file.gates, gates_file=file.source)
 
 
 def _config(request: Request) -> Config:
@@ -150,6 +153,29 @@ def _gold_and_queries(request: Request, config: Config) -> tuple[str, str | None
     if queries is None:
         raise UsageError("nothing to check: name a karat.yaml, or give --gold FILE")
     return queries, None
+
+
+def _gold(plan: _Plan) -> Gold:
+    """The gold; a file of queries that holds none lacks it, whatever else can be read there."""
+    try:
+        return read_gold(plan.gold, duplicates=plan.conventions.duplicates)
+    except InputError:
+        if not plan.gold_in_queries or not _holds_queries(plan.gold):
+            raise
+    raise InputError(
+        "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
+        where=Path(plan.gold).name,
+    )
+
+
+def _holds_queries(name: str) -> bool:
+    if not Path(name).exists():
+        return False
+    try:
+        read_queries(name)
+    except InputError:
+        return False
+    return True
 
 
 def _queries(plan: _Plan) -> Queries | None:

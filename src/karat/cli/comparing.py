@@ -60,7 +60,7 @@ def compare_runs(
     scored = score(_with_primary(request, rule), keep=DEPTH)
     systems = scored.scores
     if baseline is not None:
-        systems = _after_baseline(baseline, scored, store)
+        systems = _after_baseline(baseline, scored, rule, store)
     report = replace(scored, scores=systems).report()
     names = [system.name for system in report.systems]
     contenders = contenders_of(systems, replicates=replicates, names=names)
@@ -69,7 +69,7 @@ def compare_runs(
     return replace(scored.gated(report, skip=first), comparisons=found)
 
 
-def _after_baseline(ref: str, scored: Scored, store: str | None) -> list[Scores]:
+def _after_baseline(ref: str, scored: Scored, rule: Rule, store: str | None) -> list[Scores]:
     """The stored evaluation, then the runs, by the measures that they share."""
     return with_baseline(
         ref,
@@ -78,6 +78,7 @@ def _after_baseline(ref: str, scored: Scored, store: str | None) -> list[Scores]
         gold=scored.gold.source,
         queries=None if scored.queries is None else scored.queries.source,
         corpus=None if scored.corpus is None else scored.corpus.source,
+        primary=rule.primary,
     )
 
 

@@ -59,17 +59,17 @@ def history(
     Evaluations are saved by karat eval --save. Times are in UTC.
 
     """
-    if trend and show:
+    if trend is not None and show is not None:
         raise UsageError("--trend and --show are two questions; ask one at a time")
-    if tag_as and not show:
+    if tag_as is not None and show is None:
         raise UsageError("--tag-as needs --show with the id of the evaluation that gets the tag")
     at_most = _whole(limit)
     from karat.store import Store
 
     with Store.open(store) as opened:
-        if show:
+        if show is not None:
             _show(opened, show, system, tag_as, as_json=as_json)
-        elif trend:
+        elif trend is not None:
             _trend(opened, trend, system, tag, at_most, as_json=as_json)
         else:
             _list(opened, system, tag, at_most, as_json=as_json)
@@ -112,7 +112,7 @@ def _show(store: Store, ref: str, system: str | None, tag_as: str | None, *, as_
     from karat.reports.trend import show_stored
 
     stored = store.baseline(ref, system=system)
-    if tag_as:
+    if tag_as is not None:
         store.tag(stored.evaluation.id, [tag_as])
         stored = store.baseline(str(stored.evaluation.id))
     if as_json:

@@ -46,6 +46,8 @@ def check_saving(*, save: bool, store: str | None, tags: Sequence[str] | None) -
 
     checked_tags(tags or [])
     with Store.open(store) as opened:
+        if not opened.lasting:
+            raise UsageError("a store in memory keeps nothing; name a file")
         opened.check()
 
 
@@ -90,18 +92,21 @@ def with_baseline(
     gold: Source,
     queries: Source | None = None,
     corpus: Source | None = None,
+    primary: str | None = None,
 ) -> list[Scores]:
     """The stored baseline and the runs, all by the measures that they share.
 
-    Refuses a baseline that was scored on other gold, queries or conventions; warns of one
-    whose inputs are stale. The baseline is called after its tag, as in bm25@main.
+    Refuses a baseline that was scored on other gold, queries or conventions, or not by the
+    measure that decides: ``primary``, else the first. Warns of one whose inputs are stale.
+    The baseline is called after its tag, as in bm25@main.
     """
     from dataclasses import replace
 
-    from karat.store import Store, differs, shared, stale
+    from karat.store import Store, differs, in_order_of, same_run, shared, stale
 
     with Store.open(store) as opened:
         stored = opened.baseline(ref)
+    stored = replace(stored, scores=in_order_of(stored.scores, runs[0]))
     found = dict.fromkeys(one for run in runs for one in differs(stored, run))
     wrong = [str(one) for one in found if one.what != "measures"]
     if wrong:
@@ -109,10 +114,33 @@ def with_baseline(
             f"the baseline {ref} cannot be compared with these runs: {'; '.join(wrong)};"
             " score it again and save it"
         )
+    _check_deciding(ref, stored.scores, runs[0], primary)
     warnings = stale(
         stored, gold=gold, queries=queries, corpus=corpus, runs=runs, version=karat.__version__
     )
     for sentence in (*map(str, found), *warnings):
         typer.echo(f"karat: warning: baseline {ref}: {sentence}", err=True)
     baseline = replace(stored.scores, system=f"{stored.scores.system}@{ref}")
-    return shared([baseline, *runs])
+    same = same_run(stored, runs)
+    if same is not None and same.conventions.order == baseline.conventions.order:
+        # Lists are not stored, but these are the very ones.
+        baseline = replace(baseline, lists=same.lists)
+    return shared(baseline, runs)
+
+
+def _check_deciding(ref: str, baseline: Scores, run: Scores, primary: str | None) -> None:
+    """Refuse a baseline without the measure that decides: another would, and nobody chose it."""
+    from karat.measures.names import parse_measures
+
+    if primary is None:
+        which = "first"
+        deciding = [one for one in run.measures if one.definition.better != "none"][:1]
+    else:
+        which = "primary"
+        named = parse_measures([primary], rel=run.conventions.rel)
+        deciding = [one for one in named if one in run.measures]
+    if any(one not in baseline.measures for one in deciding):
+        raise UsageError(
+            f"the baseline {ref} was not scored by {deciding[0]}, the {which} measure;"
+            " name another with --primary, or score it again and save it"
+        )

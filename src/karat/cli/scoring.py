@@ -90,7 +90,7 @@ def score(request: Request, *, keep: int = 0) -> Scored:
     by = tuple(By.parse(one) for one in request.by)
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
-    gates, left_out = _gates(request, conventions.rel)
+    gates, left_out, source = _gates(request, conventions.rel)
     gold = read_gold(request.gold, format=request.gold_format, duplicates=conventions.duplicates)
     queries = _queries(request)
     corpus = None if request.corpus is None else read_corpus(request.corpus)
@@ -107,16 +107,16 @@ def score(request: Request, *, keep: int = 0) -> Scored:
             run = scan_run(name, format=request.run_format, strict=request.strict)
             wanted = [*measures, *for_gates]
             scores.append(score_run(run, prepared, wanted, lenient=lenient, keep=keep))
-    source = None if request.gates is None else Source.of(Path(request.gates))
     return Scored(scores, gold, queries, corpus, by, tuple(gates), left_out, source)
 
 
-def _gates(request: Request, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
+def _gates(request: Request, rel: float) -> tuple[list[Gate], tuple[str, ...], Source | None]:
     if request.gates is None:
-        return [], ()
-    from karat.analysis.gate_files import read_gates
+        return [], (), None
+    from karat.analysis.gate_files import read_gate_file
 
-    return read_gates(request.gates, rel=rel)
+    file = read_gate_file(request.gates, rel=rel)
+    return file.gates, file.left_out, file.source
 
 
 def _settings(request: Request) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from karat.columns import IN_MEMORY, Source
 from karat.errors import InputError
 from karat.formats.files import open_input
 
@@ -59,6 +60,7 @@ class Yaml:
 
     data: Any
     place: Place
+    source: Source = IN_MEMORY
 
 
 def read_yaml(path: str | Path) -> Yaml:
@@ -69,7 +71,7 @@ def read_yaml(path: str | Path) -> Yaml:
         raise InputError(
             f"has {size:,} bytes; a file of settings has at most {_LARGEST:,}", where=file.name
         )
-    return parse_yaml(file.text(), file.name)
+    return replace(parse_yaml(file.text(), file.name), source=file.source)
 
 
 def parse_yaml(text: str, name: str) -> Yaml:

@@ -49,13 +49,23 @@ class Prepared:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of the queries and their judgments: equal ones make scores comparable."""
+        """A digest of the queries and their judgments: equal ones make scores comparable.
+
+        The order of the queries makes no difference, nor does that of a file's lines.
+        """
         digest = hashlib.sha256()
-        for texts in (self.query_ids, self.rows["item_id"].to_list()):
+        order = np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__))
+        rows, place = self.rows_of(order)
+        judged = self.rows[rows].with_columns(place=place)
+        spans = [name for name in ("start", "end") if name in judged.columns]
+        if spans:
+            # Spans of one document and grade stand as they came.
+            judged = judged.sort("place", -pl.col("grade"), "item_id", *spans)
+        for texts in ([self.query_ids[code] for code in order], judged["item_id"].to_list()):
             digest.update("\n".join(texts).encode("utf-8", "surrogatepass"))
             digest.update(b"\0")
-        for column in (self.grade, self.first):
-            digest.update(np.ascontiguousarray(column).tobytes())
+        for name in ("place", "grade", *spans):
+            digest.update(np.ascontiguousarray(judged[name].to_numpy()).tobytes())
         return digest.hexdigest()
 
     def code_of(self, query_ids: pl.Series) -> Ints:

@@ -154,9 +154,12 @@ def _sizes_line(sizes: Mapping[str, int]) -> str:
 
 
 def _detectable_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    names = " and ".join(label(name) for name in found["runs"])
     if found["basis"] == "runs":
-        names = " and ".join(label(name) for name in found["runs"])
         spread = f"spread {figure(found['sd'])} in {found['measure']} between {names}"
+    elif names:
+        spread = f"spread {found['sd']:g} ASSUMED; {names} do not differ from query to query"
+        spread += f" in {found['measure']}, so they tell nothing"
     else:
         spread = f"spread {found['sd']:g} ASSUMED; --run A --run B would measure it"
     if found["difference"] is None:

@@ -6,8 +6,9 @@ The one place in karat with a clock. Needs SQLAlchemy, which ``karat[store]`` in
 from __future__ import annotations
 
 from karat.errors import missing_extra
-from karat.store.differences import Difference, differs, shared, stale
+from karat.store.differences import Difference, differs, same_run, shared, stale
 from karat.store.records import Evaluation, Point, Revision, Stored
+from karat.store.reordering import in_order_of
 from karat.store.revision import revision_here
 from karat.store.tags import checked_tags
 
@@ -28,7 +29,9 @@ __all__ = [
     "Stored",
     "checked_tags",
     "differs",
+    "in_order_of",
     "revision_here",
+    "same_run",
     "shared",
     "stale",
 ]

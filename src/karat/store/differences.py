@@ -45,18 +45,27 @@ def differs(stored: Stored, scores: Scores) -> list[Difference]:
     ]
 
 
-def shared(scores: Sequence[Scores]) -> list[Scores]:
-    """The same scores with only the measures that all of them have."""
-    everywhere = set(scores[0].measures).intersection(*(one.measures for one in scores))
-    common = [measure for measure in scores[0].measures if measure in everywhere]
+def shared(baseline: Scores, runs: Sequence[Scores]) -> list[Scores]:
+    """The baseline and the runs with only the measures that all have, in the order of the runs."""
+    scores = [baseline, *runs]
+    everywhere = set(baseline.measures).intersection(*(one.measures for one in scores))
+    common = [measure for measure in scores[-1].measures if measure in everywhere]
     if not common:
-        theirs = ", ".join(str(measure) for measure in scores[0].measures)
-        raise UsageError(f"no measure in common: {scores[0].system} was scored by {theirs}")
+        theirs = ", ".join(str(measure) for measure in baseline.measures)
+        raise UsageError(f"no measure in common: {baseline.system} was scored by {theirs}")
     names = [str(measure) for measure in common]
     return [
         replace(one, measures=tuple(common), table=one.table.select("query_id", *names))
         for one in scores
     ]
+
+
+def same_run(stored: Stored, runs: Sequence[Scores]) -> Scores | None:
+    """The one of these runs that the stored evaluation was made of, to the byte."""
+    old = stored.evaluation.run.sha256
+    if old is None:
+        return None
+    return next((run for run in runs if run.source.digest() == old), None)
 
 
 def stale(
@@ -74,14 +83,13 @@ def stale(
     """
     evaluation = stored.evaluation
     same_judgments = {stored.scores.fingerprint} == {run.fingerprint for run in runs}
-    without_digest = evaluation.gold.sha256 is None or gold.digest() is None
     found = [
-        # A folder has no digest, but the judgments that were read from it have a fingerprint.
-        None if same_judgments and without_digest else _file("gold", evaluation.gold, gold),
+        # A folder has no digest and a file may be written anew; the judgments are what counts.
+        None if same_judgments else _file("gold", evaluation.gold, gold),
         _file("queries", evaluation.queries, queries),
         _file("corpus", evaluation.corpus, corpus),
         *(_version(stored, run, key) for run in runs for key in _VERSIONS),
-        _run(evaluation, runs),
+        _run(stored, runs),
         _revision(evaluation),
     ]
     if version is not None and version != evaluation.version:
@@ -159,13 +167,13 @@ def _version(stored: Stored, run: Scores, key: str) -> str | None:
     return f"its {key} was {old}, that of {run.system} is {new}"
 
 
-def _run(evaluation: Evaluation, runs: Sequence[Scores]) -> str | None:
+def _run(stored: Stored, runs: Sequence[Scores]) -> str | None:
     """Whether the run that it was made of has changed; a run compared with it is meant to."""
-    old = evaluation.run
+    old = stored.evaluation.run
+    same = same_run(stored, runs)
+    if same is not None:
+        return f"{same.source.name} is the run that it was made of: nothing to compare"
     compared = [run.source.path.absolute() for run in runs if run.source.path is not None]
-    for run in runs:
-        if old.sha256 is not None and run.source.digest() == old.sha256:
-            return f"{run.source.name} is the run that it was made of: nothing to compare"
     folders = dict.fromkeys([Path(), *(path.parent for path in compared)])
     for file in (folder / Path(old.name).name for folder in folders):
         if old.sha256 is None or file.absolute() in compared or not file.is_file():

@@ -18,7 +18,7 @@ from karat.measures.results import Scores, Summary
 from karat.store import lookups, rows, schema
 from karat.store.differences import breaks
 from karat.store.packing import Packed, jsonable, pack, unpack
-from karat.store.place import Place, check_writable, engine_of, make_room, place_of
+from karat.store.place import Place, check_file, check_writable, engine_of, make_room, place_of
 from karat.store.records import Evaluation, Point, Revision, Stored
 from karat.store.schema import EVALUATIONS, MEASURES, REPORTS, SCORES, TAGS
 from karat.store.tags import checked_tags
@@ -46,6 +46,11 @@ class Store:
     def name(self) -> str:
         """Where the store is, without user and password."""
         return self._place.shown
+
+    @property
+    def lasting(self) -> bool:
+        """Whether what is saved outlives the process, which it does not in memory."""
+        return not self._place.in_memory
 
     def close(self) -> None:
         """Let go of all connections."""
@@ -173,8 +178,10 @@ class Store:
     def _reading(self) -> Iterator[Connection]:
         nothing = InputError("no history here; begin one with karat eval … --save", where=self.name)
         with one_line(self._place):
-            if self._place.path is not None and not self._place.path.exists():
-                raise nothing
+            if self._place.path is not None:
+                check_file(self._place.path)
+                if not self._place.path.exists():
+                    raise nothing
             with self._engine.begin() as connection:
                 version = schema.version_of(connection, self.name)
                 if version == schema.newest():

@@ -24,7 +24,12 @@ KINDS = ("sqlite", "postgresql")
 # How long to wait for another process that saves, and for a server that does not answer.
 _BUSY_SECONDS, _CONNECT_SECONDS = 60, 10
 _ADDRESS = ("host", "hostaddr", "port")
-_FORGOTTEN_SCHEME = re.compile(r"[^/\\]+:[^/\\]*@.")
+# What was meant as a URL, though it lacks a slash or a colon; ./ before it makes it a file's name.
+_MISTYPED = re.compile(
+    r"[a-z][a-z0-9+.-]+:[/\\]|(sqlite|postgres(ql)?)(\+\w+)?:|(?![./\\~]).*:.*@.", re.I | re.S
+)
+_FILE_URI = re.compile("file:", re.I)
+_IN_MEMORY = ":memory:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,11 @@ class Place:
     url: URL
     shown: str
     path: Path | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether it ends with the process."""
+        return self.path is None and self.url.get_backend_name() == "sqlite"
 
     def secrets(self) -> list[str]:
         """What no message may hold: a password, or options, which may be parts of one."""
@@ -49,20 +59,36 @@ def place_of(where: str | os.PathLike[str] | None = None) -> Place:
     """
     where = where or os.environ.get(VARIABLE) or DEFAULT
     if not isinstance(where, str) or "://" not in where:
-        text = os.fspath(where)
-        if _FORGOTTEN_SCHEME.match(text):
-            raise UsageError(
-                "the store looks like a URL without its beginning; is it postgresql://?"
-            )
-        path = Path(text).expanduser()
+        path = Path(_file_name(os.fspath(where))).expanduser()
         return Place(URL.create("sqlite", database=str(path)), shown=str(path), path=path)
     url = _url(where)
     if url.get_backend_name() == "sqlite":
-        in_memory = url.database in (None, "", ":memory:")
-        file = None if in_memory else Path(str(url.database))
+        if url.host or url.username:
+            raise UsageError("a URL of SQLite has three slashes, as in sqlite:///history.db")
+        in_memory = url.database in (None, "", _IN_MEMORY)
+        file = None if in_memory else Path(_no_uri(str(url.database)))
         return Place(url, shown="sqlite in memory" if file is None else str(file), path=file)
     shown = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
     return Place(url, shown=str(shown))
+
+
+def _file_name(text: str) -> str:
+    """The name of a file; what was meant as a URL would be shown with its password."""
+    if text == _IN_MEMORY:
+        raise UsageError("a store in memory keeps nothing; name a file")
+    if _MISTYPED.match(_no_uri(text)):
+        raise UsageError(
+            "the store looks like a URL but is none; write postgresql://user@host:5432/database,"
+            " or a file's name with ./ before it"
+        )
+    return text
+
+
+def _no_uri(text: str) -> str:
+    """Refuse SQLite's own kind of URL, whose options would become part of a name."""
+    if _FILE_URI.match(text):
+        raise UsageError("the store's file is named by its path alone, without file:")
+    return text
 
 
 def _url(text: str) -> URL:
@@ -75,6 +101,8 @@ def _url(text: str) -> URL:
         ) from None
     if "@" in (url.host or ""):
         raise UsageError("the store's URL has more than one @; in a password write it as %40")
+    if "@" in (url.database or "") and url.get_backend_name() != "sqlite":
+        raise UsageError("the store's URL has an @ in its database; are there too many slashes?")
     # SQLAlchemy's own choice of a driver has changed between its versions.
     return url.set(drivername="postgresql+psycopg") if url.drivername == "postgresql" else url
 
@@ -101,7 +129,7 @@ def _options(place: Place) -> dict[str, Any]:
     path = place.path
     if path is not None:
         return {"creator": lambda: _sqlite(path), "poolclass": NullPool}
-    if place.url.get_backend_name() == "sqlite":
+    if place.in_memory:
         return {"connect_args": {"check_same_thread": False}, "poolclass": StaticPool}
     if place.url.drivername == "postgresql+psycopg" and "connect_timeout" not in place.url.query:
         return {"connect_args": {"connect_timeout": _CONNECT_SECONDS}}
@@ -119,10 +147,15 @@ def _sqlite(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(uri, uri=True, timeout=_BUSY_SECONDS, check_same_thread=False)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a file that could not be written, without making it."""
+def check_file(path: Path) -> None:
+    """Refuse a folder."""
     if path.is_dir():
         raise InputError("is a folder; name a file in it", where=str(path))
+
+
+def check_writable(path: Path) -> None:
+    """Refuse a file that could not be written, without making it."""
+    check_file(path)
     folder = path.absolute().parent
     while not folder.exists():
         folder = folder.parent

@@ -35,7 +35,7 @@ class Revision:
 class Evaluation:
     """One system, scored and saved: ``saved_at`` is in UTC, ``version`` that of karat.
 
-    ``fingerprint`` is equal where the judgments are, whatever the bytes of the gold's file.
+    ``fingerprint`` is equal where the judgments are, whatever the order of the gold's lines.
     """
 
     id: int

@@ -143,14 +143,22 @@ def version_of(connection: Connection, where: str) -> int:
     """The version of the store's tables, 0 where there are none yet; refuses a newer one."""
     if not inspect(connection).has_table(VERSIONS.name):
         return 0
-    version = connection.execute(select(VERSIONS.c.version)).scalar() or 0
+    version = connection.execute(select(VERSIONS.c.version)).scalar()
+    if version is None:
+        return 0
+    if not isinstance(version, int) or version < 1:
+        raise InputError(
+            f"says that it is of store version {version!r}, which there never was;"
+            " restore it from a copy",
+            where=where,
+        )
     if version > newest():
         raise InputError(
             f"was made by a newer karat (store version {version}, this one knows {newest()});"
             " upgrade karat",
             where=where,
         )
-    return int(version)
+    return version
 
 
 def upgrade(connection: Connection, where: str) -> None:

@@ -19,7 +19,7 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
     """
     for tag in tags:
         if not isinstance(tag, str) or not _TAG.fullmatch(tag) or not tag.isprintable():
-            raise UsageError(f"tag {tag!r}: use up to 100 characters, no blank, comma or colon")
+            raise UsageError(f"tag {tag!r}: use 1 to 100 characters, no blank, comma or colon")
         if tag.isdecimal():
             raise UsageError(f"tag {tag!r} would read as an id; begin it with a letter")
     return list(dict.fromkeys(tags))
