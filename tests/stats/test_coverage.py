@@ -1,4 +1,4 @@
-"""A short form of bench/coverage.py: do the intervals hold the truth as often as they say?"""
+"""A short form of bench/simulate.py: do the intervals hold the truth as often as they say?"""
 
 from __future__ import annotations
 

@@ -192,7 +192,9 @@ def _all_rows(
     everyone = Segment({}, np.ones(contenders[0].height, dtype=bool))
     rows = []
     for segments in ([everyone], *(segments_by(ids, queries, one) for one in by)):
-        family = len(segments) * len(pairs) * len(contenders[0].measures)
+        # All pairs of a measure share one correction, which the smallest p need not survive.
+        tests = 1 if rule.pairs == "all" else len(pairs)
+        family = len(segments) * tests * len(contenders[0].measures)
         permutations = _enough(contenders[0].conventions.permutations, family)
         within = [
             row

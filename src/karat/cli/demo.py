@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.resources import as_file, files
-
 import typer
 
 from karat.cli import options
@@ -46,6 +44,8 @@ def demo(output: options.Outputs = None) -> None:
     Leaves nothing behind unless -o names a file.
 
     """
+    from importlib.resources import as_file, files
+
     from karat.analysis.verdicts import Rule
     from karat.cli.comparing import compare_runs
     from karat.cli.publish import show

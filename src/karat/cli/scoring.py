@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from karat.analysis.gates import Gate, check_segments, judge, measures_of
 from karat.analysis.segments import By, check_by
 from karat.analysis.versions import with_versions
 from karat.cli.interrupts import heed_interrupts
@@ -15,11 +15,14 @@ from karat.columns import Source
 from karat.errors import UsageError
 from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
 from karat.measures.conventions import PROFILES, conventions_of, setting_names
-from karat.measures.names import parse_measures
+from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
 from karat.reports.document import Report, build_report
 from karat.tables import Corpus, Gold, Queries
+
+if TYPE_CHECKING:
+    from karat.analysis.gates import Gate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +74,8 @@ class Scored:
         """The report with every run but some held against the gates."""
         if not self.gates:
             return report
+        from karat.analysis.gates import judge
+
         # A stored baseline stands before the runs, which may have measures that it lacks.
         names = [system.name for system in report.systems][-len(self.scores) :]
         gatings = [
@@ -97,8 +102,8 @@ def score(request: Request, *, keep: int = 0) -> Scored:
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     queries = with_versions(queries, gold, corpus, by)
     check_by(queries, by)
-    check_segments(gates, queries, prepared.query_ids)
-    for_gates = [measure for measure in measures_of(gates) if measure not in measures]
+    for_gates = [] if not gates else _measures_for(gates, queries, prepared.query_ids)
+    for_gates = [measure for measure in for_gates if measure not in measures]
     lenient = for_gates if request.measures else [*measures, *for_gates]
     scores = []
     with progress(request.runs, quiet=request.quiet) as begin:
@@ -108,6 +113,16 @@ def score(request: Request, *, keep: int = 0) -> Scored:
             wanted = [*measures, *for_gates]
             scores.append(score_run(run, prepared, wanted, lenient=lenient, keep=keep))
     return Scored(scores, gold, queries, corpus, by, tuple(gates), left_out, source)
+
+
+def _measures_for(
+    gates: Sequence[Gate], queries: Queries | None, query_ids: Sequence[str]
+) -> list[Measure]:
+    """What the gates need scored; a segment that no query is in is refused first."""
+    from karat.analysis.gates import check_segments, measures_of
+
+    check_segments(gates, queries, query_ids)
+    return measures_of(gates)
 
 
 def _gates(request: Request, rel: float) -> tuple[list[Gate], tuple[str, ...], Source | None]:

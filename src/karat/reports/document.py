@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import karat
-from karat.analysis.compare import Comparisons
 from karat.analysis.contenders import distinct_names
-from karat.analysis.gates import Gating
 from karat.analysis.segments import SMALL, By, Segments, segment_means
 from karat.columns import Source
 from karat.errors import UsageError
 from karat.measures.scores import Scores, Summary
 from karat.tables import Corpus, Gold, Queries
+
+if TYPE_CHECKING:
+    from karat.analysis.compare import Comparisons
+    from karat.analysis.gates import Gating
 
 SCHEMA_VERSION = 1
 

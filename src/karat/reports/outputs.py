@@ -9,37 +9,45 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.files import replacing
 from karat.reports.document import Report
-from karat.reports.per_query import to_csv, to_parquet
-from karat.reports.to_json import to_json
-from karat.reports.to_junit import to_junit
-from karat.reports.to_markdown import to_markdown
-from karat.reports.to_trec import to_trec
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A form that a report can take; without a suffix it is chosen by its prefix alone."""
+    """A form that a report can take; without a suffix it is chosen by its prefix alone.
+
+    ``writer`` names a function of this package, which loads when a report is written.
+    """
 
     name: str
     suffix: str | None
     about: str
-    render: Callable[[Report], bytes]
+    writer: str
 
+    def render(self, report: Report) -> bytes:
+        """The report in this form."""
+        module, _, function = self.writer.partition(".")
+        render: Callable[[Report], bytes]
+        render = getattr(import_module(f"karat.reports.{module}"), function)
+        return render(report)
+
+
+_MARKDOWN = "Markdown: a comment on a pull request, or a page"
 
 FORMS: Mapping[str, Form] = {
     form.name: form
     for form in (
-        Form("json", ".json", "the whole report, stable to the byte", to_json),
-        Form("csv", ".csv", "one row a query", to_csv),
-        Form("parquet", ".parquet", "one row a query", to_parquet),
-        Form("md", ".md", "Markdown: a comment on a pull request, or a page", to_markdown),
-        Form("junit", None, "JUnit XML: gates and comparisons as tests", to_junit),
-        Form("trec", None, "the layout of trec_eval -q", to_trec),
+        Form("json", ".json", "the whole report, stable to the byte", "to_json.to_json"),
+        Form("csv", ".csv", "one row a query", "per_query.to_csv"),
+        Form("parquet", ".parquet", "one row a query", "per_query.to_parquet"),
+        Form("md", ".md", _MARKDOWN, "to_markdown.to_markdown"),
+        Form("junit", None, "JUnit XML: gates and comparisons as tests", "to_junit.to_junit"),
+        Form("trec", None, "the layout of trec_eval -q", "to_trec.to_trec"),
     )
 }
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}):(?P<rest>.*)", re.DOTALL)

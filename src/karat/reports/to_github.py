@@ -13,7 +13,6 @@ from typing import Any
 
 from karat.reports.document import Report
 from karat.reports.figures import gate_name, label, pair_name, several
-from karat.reports.to_markdown import markdown
 
 # GitHub shows so many errors, and so many warnings, of one step and drops the others.
 MOST_SHOWN = 10
@@ -48,6 +47,8 @@ def annotation_lines(results: Document, *, require_verdict: bool = False) -> lis
 
 def write_step_summary(document: Document, environ: Mapping[str, str]) -> None:
     """Add the report to the page of the job, if GitHub names a file for it."""
+    from karat.reports.to_markdown import markdown
+
     name = environ.get("GITHUB_STEP_SUMMARY")
     if name:
         with Path(name).open("a", encoding="utf-8") as file:

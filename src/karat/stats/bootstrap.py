@@ -19,7 +19,7 @@ from karat.stats.proportions import wilson
 from karat.stats.quantiles import NORMAL, tail, two_sided_t
 
 # With less than two rows' worth of success or failure, resamples see too little of an end.
-# bench/coverage.py holds this number to account: below 1.75 intervals of reciprocal ranks and
+# bench/simulate.py holds this number to account: below 1.75 intervals of reciprocal ranks and
 # nDCG miss the truth too often, above 2 those of recalls hold it too often.
 _NEAR_AN_END = 2 - 1e-9
 

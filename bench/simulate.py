@@ -247,7 +247,7 @@ def reject_families(shifted: int, n: int, simulations: int) -> list[Rejections]:
 
 HEAD = """# How often the intervals hold the truth
 
-Made by `python bench/coverage.py` in {minutes:.0f} minutes: {simulations:,} simulated sets a row,
+Made by `python bench/simulate.py` in {minutes:.0f} minutes: {simulations:,} simulated sets a row,
 95 % intervals from 2,000 resamples. *Below* and *above* count the intervals that lie wholly
 below and above the truth. *Required*: 92–98 % where at least 5 queries' worth of success and
 of failure is expected, at least 93 % elsewhere.
