@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from karat.errors import KaratError, UsageError
-from karat.reports.outputs import FORMS, Form, Output, parse_output, parse_outputs, write_outputs
+from karat.reports.outputs import FORMS, Output, parse_output, parse_outputs, write_outputs
 
 
 @pytest.mark.parametrize(
@@ -42,12 +42,12 @@ def test_two_names_of_one_file_are_one_file(tmp_path):
         parse_outputs([str(tmp_path / "a.json"), str(tmp_path / "b.json")])
 
 
-def test_all_files_are_written_or_none(report, tmp_path):
+def test_all_files_are_written_or_none(report, tmp_path, monkeypatch):
     def fail(report: object) -> bytes:
         raise UsageError("no")
 
-    good, bad = tmp_path / "a.json", tmp_path / "b.bad"
-    outputs = [parse_output(str(good)), Output(Form("bad", ".bad", "", fail), bad)]
+    monkeypatch.setattr("karat.reports.to_markdown.to_markdown", fail)
+    outputs = [parse_output(str(tmp_path / name)) for name in ("a.json", "b.md")]
     with pytest.raises(KaratError):
         write_outputs(outputs, report)
     assert not list(tmp_path.iterdir())
