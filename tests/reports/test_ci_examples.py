@@ -67,7 +67,8 @@ def test_every_call_of_karat_has_commands_and_options_that_exist(name):
 @pytest.mark.parametrize("name", FILES)
 def test_every_script_is_one_that_bash_understands(name):
     for script in scripts(name):
-        subprocess.run(["bash", "-n", "-c", script], check=True)
+        read = subprocess.run(["bash", "-n", "-c", script], capture_output=True, text=True)
+        assert (read.returncode, read.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("name", FILES)
