@@ -5,17 +5,41 @@ Run ``python docs/generate.py`` after changing any of them; a test fails when it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
 from typer.main import get_command
 
-from karat.cli import check, compare, convert, demo, evaluate, history, measures
+from karat.cli import (
+    ab,
+    check,
+    chunks,
+    compare,
+    convert,
+    demo,
+    evaluate,
+    history,
+    measures,
+    run,
+    search,
+    story,
+)
 from karat.cli.main import app
 from karat.measures.conventions import PROFILES, Conventions, setting_names
 from karat.reports.glossary import glossary
 from karat.reports.outputs import FORMS
+from karat.retrievers.chunkers import ChunkerForm
+from karat.retrievers.forms import (
+    CallsForm,
+    MmrForm,
+    NormaliseForm,
+    RerankForm,
+    RewriteForm,
+    StagesForm,
+)
+from karat.retrievers.kinds import KINDS, maker
 
 PAGE = Path(__file__).parent / "reference.md"
 
@@ -37,6 +61,8 @@ def reference() -> str:
         _HEAD,
         "## Commands",
         *(_command(name, module.EXAMPLES) for name, module in _COMMANDS.items()),
+        "## Systems in karat.yaml",
+        *_systems(),
         "## Measures",
         _WRITTEN,
         _measures(),
@@ -51,8 +77,13 @@ def reference() -> str:
 
 
 _COMMANDS = {
+    "run": run,
+    "search": search,
     "eval": evaluate,
     "compare": compare,
+    "chunks": chunks,
+    "ab": ab,
+    "story": story,
     "history": history,
     "check": check,
     "convert": convert,
@@ -81,6 +112,55 @@ def _written(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return str(parameter.metavar)
     return " ".join([", ".join(parameter.opts), *filter(None, [parameter.metavar])])
+
+
+def _systems() -> list[str]:
+    """What a system may say: for every kind, and then each kind's own keys."""
+    parts = [
+        "A system has a `retriever` of one of the kinds below, and keys that any system may have.",
+        "### Before and after retrieving, in this order",
+        _keys(StagesForm),
+        *_nested(
+            {
+                "normalise": NormaliseForm,
+                "rewrite": RewriteForm,
+                "rerank": RerankForm,
+                "mmr": MmrForm,
+            }
+        ),
+        "### How it is called, and what the log says",
+        _keys(CallsForm),
+        *_nested({"chunker": ChunkerForm}),
+    ]
+    for kind in KINDS.values():
+        parts += [f"### `retriever: {kind.name}`", f"{kind.about[0].upper()}{kind.about[1:]}."]
+        keys = _keys(maker(kind.name).Options)
+        parts += [keys] if keys else []
+    return parts
+
+
+def _nested(forms: Mapping[str, type[BaseModel]]) -> Iterable[str]:
+    """The keys of settings that are mappings themselves."""
+    for key, form in forms.items():
+        yield f"Within `{key}`:"
+        yield _keys(form)
+
+
+def _keys(form: type[BaseModel]) -> str:
+    rows = []
+    for name, field in form.model_fields.items():
+        default = (
+            "" if field.is_required() else _default(field.get_default(call_default_factory=True))
+        )
+        must = "" if not field.is_required() else "needed"
+        rows.append((f"`{field.alias or name}`", field.description or "", must or default))
+    return _table(["key", "is", "default"], rows) if rows else ""
+
+
+def _default(value: Any) -> str:
+    if value is None or value == {} or value == "":
+        return ""
+    return f"`{value}`" if not isinstance(value, bool) else f"`{str(value).lower()}`"
 
 
 def _measures() -> str:

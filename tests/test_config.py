@@ -128,7 +128,7 @@ def test_the_keys_are_those_that_a_file_of_gates_may_have_beside_them():
         ),
         ("gold: 5", "karat.yaml:1: gold is 5; it must be a file name"),
         ("systems: [bm25]", "systems is ['bm25']; it must be a mapping of names"),
-        ("systems: {bm25: 5}", "it must be a mapping of names to systems"),
+        ("systems: {bm25: 5}", "bm25 is 5; a mapping is expected, such as {retriever: bm25}"),
         ("measures: 5", "measures is 5; it must be a measure or a list"),
         ("measures: [5]", "measures is [5]; it must be"),
         ("measures: []", "karat.yaml:1: measures: no measure named"),

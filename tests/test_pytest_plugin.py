@@ -218,7 +218,7 @@ def test_loading_the_plugin_costs_nothing():
         "print(sorted(set(sys.modules) - before))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['karat', 'karat.pytest_plugin']"
+    assert done.stdout.strip() == "['karat', 'karat.pytest_plugin', 'karat.version']"
 
 
 def test_the_example_in_the_documentation_runs(session, pytester):

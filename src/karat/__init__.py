@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from karat.version import __version__
 
 # name -> the module that holds it; loaded at first use, so that ``import karat`` is cheap.
 _HOMES = {
+    "CallError": "karat.errors",
     "Comparisons": "karat.analysis.compare",
     "Corpus": "karat.tables",
     "Gold": "karat.tables",
@@ -16,6 +17,7 @@ _HOMES = {
     "KaratError": "karat.errors",
     "MissingInputError": "karat.errors",
     "Queries": "karat.tables",
+    "Retriever": "karat.retrievers.protocol",
     "Rule": "karat.analysis.verdicts",
     "Run": "karat.tables",
     "Scores": "karat.measures.scores",
@@ -29,9 +31,11 @@ _HOMES = {
     "read_gold": "karat.formats",
     "read_queries": "karat.formats",
     "read_run": "karat.formats",
+    "read_systems": "karat.systems",
 }
 
 __all__ = [
+    "CallError",
     "Comparisons",
     "Corpus",
     "Gold",
@@ -39,6 +43,7 @@ __all__ = [
     "KaratError",
     "MissingInputError",
     "Queries",
+    "Retriever",
     "Rule",
     "Run",
     "Scores",
@@ -53,6 +58,7 @@ __all__ = [
     "read_gold",
     "read_queries",
     "read_run",
+    "read_systems",
 ]
 
 if TYPE_CHECKING:
@@ -60,10 +66,12 @@ if TYPE_CHECKING:
     from karat.analysis.gate_files import gate
     from karat.analysis.soundness import check_set
     from karat.analysis.verdicts import Rule
-    from karat.errors import InputError, KaratError, MissingInputError, UsageError
+    from karat.errors import CallError, InputError, KaratError, MissingInputError, UsageError
     from karat.formats import read_corpus, read_gold, read_queries, read_run
     from karat.measures.names import parse_measure
     from karat.measures.scores import Scores, evaluate
+    from karat.retrievers.protocol import Retriever
+    from karat.systems import read_systems
     from karat.tables import Corpus, Gold, Queries, Run
 
 

@@ -75,6 +75,15 @@ def doc_of(item: pl.Expr) -> pl.Expr:
     return item.str.replace(r"#[^#]*$", "")
 
 
+def doc_of_text(item_id: str) -> str:
+    """The same for one id.
+
+    >>> doc_of_text("faq#billing#2"), doc_of_text("faq")
+    ('faq#billing', 'faq')
+    """
+    return item_id.rpartition("#")[0] if "#" in item_id else item_id
+
+
 def to_polars(frame: Any, source: Source = IN_MEMORY) -> pl.DataFrame:
     """A Polars, pandas or Arrow table as a Polars frame."""
     if isinstance(frame, pl.DataFrame):

@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import InstanceOf, PrivateAttr, ValidationError
 
-from karat.analysis.gate_files import CONFIG_KEYS, ConfigForm, parse_gates, refusal
+from karat.analysis.gate_files import CONFIG_KEYS, ConfigForm, parse_gates
 from karat.analysis.gates import Gate
 from karat.analysis.segments import By
 from karat.errors import KaratError
+from karat.formats.forms import refusal
 from karat.formats.yamls import Place, read_yaml, shown
 from karat.measures.conventions import Conventions, conventions_of
 from karat.measures.names import parse_measure, parse_measures
+from karat.retrievers.blueprints import Blueprint, parse_systems
 
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}:)?(?P<path>.*)", re.DOTALL)
 
@@ -25,8 +27,7 @@ _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}:)?(?P<path>.*)", re.DOTALL)
 class Config(ConfigForm):
     """What a karat.yaml says; a field a key, and paths as they are written there.
 
-    ``settings`` are the conventions that ``--set`` takes. What a system is made of is
-    checked when it is built.
+    ``settings`` are the conventions that ``--set`` takes.
     """
 
     gates: tuple[InstanceOf[Gate], ...] = ()
@@ -34,6 +35,8 @@ class Config(ConfigForm):
     _folder: Path = PrivateAttr(default_factory=Path)
     _digest: str = PrivateAttr(default="")
     _left_out: tuple[str, ...] = PrivateAttr(default=())
+    _blueprints: Mapping[str, Blueprint] = PrivateAttr(default_factory=dict)
+    _place: Place = PrivateAttr(default_factory=lambda: Place("karat.yaml"))
 
     @property
     def digest(self) -> str:
@@ -44,6 +47,16 @@ class Config(ConfigForm):
     def left_out(self) -> tuple[str, ...]:
         """The gates that are not about retrieval."""
         return self._left_out
+
+    @property
+    def blueprints(self) -> Mapping[str, Blueprint]:
+        """The systems, ready to be built; whatever in them cannot be meant has been refused."""
+        return self._blueprints
+
+    @property
+    def place(self) -> Place:
+        """The file, for messages about what it holds."""
+        return self._place
 
     @property
     def conventions(self) -> Conventions:
@@ -77,6 +90,8 @@ def read_config(path: str | Path) -> Config:
     config._folder = Path(path).parent
     config._digest = _digest(file.data)
     config._left_out = left_out
+    config._place = file.place
+    config._blueprints = parse_systems(config.systems, file.place.at("systems"))
     return config
 
 

@@ -6,6 +6,7 @@
     ├── UsageError              a name, option or combination that does not exist
     ├── InputError              a file or table that cannot be used; carries file and line
     ├── MissingInputError       a measure needs texts, versions or entities that were not given
+    ├── CallError               a call to a retriever failed; it is logged as failed and counted
     └── MissingExtraError       a part of karat needs a library that is not installed
 
 The command line turns each of them into one line and exit code 2.
@@ -52,6 +53,18 @@ def _rebuild_input_error(
 
 class MissingInputError(KaratError):
     """A measure needs an input that was not given."""
+
+
+class CallError(KaratError):
+    """A call to a retriever failed; ``may_pass`` says that the same call may succeed later.
+
+    ``wait`` is how many seconds the other side asked to be left alone.
+    """
+
+    def __init__(self, what: str, *, may_pass: bool = False, wait: float | None = None) -> None:
+        super().__init__(what)
+        self.may_pass = may_pass
+        self.wait = wait
 
 
 class MissingExtraError(KaratError, ImportError):

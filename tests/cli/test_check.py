@@ -189,6 +189,7 @@ def test_gold_can_be_piped(spawn, files):
     ],
 )
 def test_what_cannot_be_checked_is_one_line(run, files, arguments, words):
+    Path("karat.yaml").unlink()
     Path("bad.yaml").write_text("- R@5 at least 0.9\n")
     gate = "- {measure: R@5, by: language, values: [klingon], min: 0.5}\n"
     Path("stranger.yaml").write_text(gate)

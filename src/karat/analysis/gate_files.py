@@ -15,6 +15,7 @@ from karat.analysis.gates import Gate, Gating, judge
 from karat.analysis.segments import By
 from karat.columns import Source
 from karat.errors import InputError, KaratError, UsageError, unknown
+from karat.formats.forms import refusal
 from karat.formats.yamls import Place, read_yaml, shown
 from karat.measures.names import Measure, parse_measure
 from karat.measures.scores import Scores
@@ -123,6 +124,9 @@ CONFIG_KEYS = {
     "primary": "a measure",
     "margin": "a share from 0 to 1, such as 0.02",
     "seed": "a whole number, 0 or more",
+    "runs": "the folder for the run logs, such as runs",
+    "dataset_version": "the version of the eval set, as text",
+    "code_version": "the version of the code that is evaluated, as text",
 }
 
 Text = Annotated[str, Field(pattern=r"\S")]
@@ -139,7 +143,7 @@ class ConfigForm(BaseModel):
     queries: Text | None = None
     gold: Text | None = None
     corpus: Text | None = None
-    systems: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    systems: dict[str, Any] = Field(default_factory=dict)
     measures: OneOrMany | None = None
     profile: str = "karat"
     settings: dict[str, Any] = Field(default_factory=dict)
@@ -148,6 +152,9 @@ class ConfigForm(BaseModel):
     primary: str | None = None
     margin: Annotated[float, Field(ge=0, le=1)] | None = None
     seed: Annotated[int, Field(ge=0)] | None = None
+    runs: Text = "runs"
+    dataset_version: Text | None = None
+    code_version: Text | None = None
 
 
 def _check_beside(data: dict[Any, Any], place: Place) -> None:
@@ -344,18 +351,3 @@ def _latency(text: str, rel: float) -> tuple[Measure, bool]:
     if match is None:
         raise UsageError("a latency is named by stage and percentile, such as retrieve_p50_ms")
     return parse_measure(f"latency.{match['stage']}.{match['part']}"), True
-
-
-def refusal(
-    error: ValidationError, data: Mapping[Any, Any], expected: Mapping[str, str]
-) -> tuple[str, str]:
-    """The key that a form does not take as it is, and what is wrong with it."""
-    # A misspelled key is also a missing one, and the misspelling is what helps.
-    kinds = ("extra_forbidden", "missing")
-    found = sorted(error.errors(), key=lambda one: (*(one["type"] != kind for kind in kinds),))
-    key = str(found[0]["loc"][0]) if found[0]["loc"] else ""
-    if found[0]["type"] == "extra_forbidden":
-        return key, str(unknown("key", key, expected))
-    if found[0]["type"] == "missing":
-        return key, f"{key} is missing; give {expected[key]}"
-    return key, f"{key} is {shown(data.get(key))}; it must be {expected.get(key, 'something else')}"

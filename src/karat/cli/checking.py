@@ -11,11 +11,11 @@ from karat.analysis.gates import Gate
 from karat.analysis.soundness import check_set
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import progress
-from karat.cli.scoring import parse_settings
+from karat.cli.scoring import parse_settings, read_the_gold
 from karat.columns import Source
 from karat.config import Config, read_config
-from karat.errors import InputError, UsageError
-from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
+from karat.errors import UsageError
+from karat.formats import queries_beside, read_corpus, read_queries, scan_run
 from karat.measures.conventions import PROFILES, Conventions, conventions_of
 from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare, score
@@ -73,7 +73,10 @@ def check(request: Request) -> CheckReport:
     plan = _plan(request)
     with progress(plan.files(), quiet=request.quiet) as begin:
         begin(plan.gold)
-        gold = _gold(plan)
+        conventions = plan.conventions
+        gold = read_the_gold(
+            plan.gold, in_queries=plan.gold_in_queries, duplicates=conventions.duplicates
+        )
         queries = _queries(plan)
         corpus = None if plan.corpus is None else read_corpus(plan.corpus)
         scores = _scores(plan, gold, queries, corpus)
@@ -153,29 +156,6 @@ def _gold_and_queries(request: Request, config: Config) -> tuple[str, str | None
     if queries is None:
         raise UsageError("nothing to check: name a karat.yaml, or give --gold FILE")
     return queries, None
-
-
-def _gold(plan: _Plan) -> Gold:
-    """The gold; a file of queries that holds none lacks it, whatever else can be read there."""
-    try:
-        return read_gold(plan.gold, duplicates=plan.conventions.duplicates)
-    except InputError:
-        if not plan.gold_in_queries or not _holds_queries(plan.gold):
-            raise
-    raise InputError(
-        "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
-        where=Path(plan.gold).name,
-    )
-
-
-def _holds_queries(name: str) -> bool:
-    if not Path(name).exists():
-        return False
-    try:
-        read_queries(name)
-    except InputError:
-        return False
-    return True
 
 
 def _queries(plan: _Plan) -> Queries | None:

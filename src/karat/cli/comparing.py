@@ -10,7 +10,7 @@ from karat.analysis.contenders import contenders_of
 from karat.analysis.overlap import DEPTH
 from karat.analysis.verdicts import Rule
 from karat.cli.saving import with_baseline
-from karat.cli.scoring import Request, Scored, score
+from karat.cli.scoring import Ready, Request, Scored, score
 from karat.errors import UsageError
 from karat.measures.names import parse_measure
 from karat.measures.scores import Scores
@@ -53,11 +53,12 @@ def compare_runs(
     replicates: bool = False,
     baseline: str | None = None,
     store: str | None = None,
+    given: Ready | None = None,
 ) -> Report:
     """Score every run, compare, and hold all but the baseline against the gates."""
     if len(request.runs) + (baseline is not None) < 2:
         raise UsageError("compare needs two runs at least: the baseline first, then the others")
-    scored = score(_with_primary(request, rule), keep=DEPTH)
+    scored = score(with_primary(request, rule), keep=DEPTH, given=given)
     systems = scored.scores
     if baseline is not None:
         systems = _after_baseline(baseline, scored, rule, store)
@@ -82,7 +83,7 @@ def _after_baseline(ref: str, scored: Scored, rule: Rule, store: str | None) -> 
     )
 
 
-def _with_primary(request: Request, rule: Rule) -> Request:
+def with_primary(request: Request, rule: Rule) -> Request:
     """The primary measure is scored even if it was not asked for by itself."""
     if rule.primary is None or request.measures is None:
         return request

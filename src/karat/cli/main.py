@@ -16,7 +16,20 @@ import typer
 from typer.main import get_command
 
 import karat
-from karat.cli import check, compare, convert, demo, evaluate, history, measures
+from karat.cli import (
+    ab,
+    check,
+    chunks,
+    compare,
+    convert,
+    demo,
+    evaluate,
+    history,
+    measures,
+    run,
+    search,
+    story,
+)
 from karat.errors import KaratError, UsageError
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
@@ -59,6 +72,11 @@ def karat_command(
 
 app.command("eval", epilog=evaluate.EXAMPLES)(evaluate.evaluate)
 app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
+app.command("search", epilog=search.EXAMPLES)(search.search)
+app.command("run", epilog=run.EXAMPLES)(run.run)
+app.command("chunks", epilog=chunks.EXAMPLES)(chunks.chunks)
+app.command("ab", epilog=ab.EXAMPLES)(ab.ab)
+app.command("story", epilog=story.EXAMPLES)(story.story)
 app.command("history", epilog=history.EXAMPLES)(history.history)
 app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
@@ -79,8 +97,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _close_quietly()
         return EXIT_PIPE_CLOSED
-    except KeyboardInterrupt:
-        return _refuse("interrupted; nothing was written", EXIT_INTERRUPTED)
+    except KeyboardInterrupt as stop:
+        return _refuse(str(stop) or "interrupted; nothing was written", EXIT_INTERRUPTED)
     except MemoryError:
         return _refuse("out of memory; score fewer runs or measures at a time")
     except OSError as error:

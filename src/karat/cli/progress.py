@@ -1,15 +1,22 @@
-"""A progress bar on standard error, for long work on a terminal and nowhere else."""
+"""How far long work has got, on standard error: a bar on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 # Less work than this is over before a bar could be read.
 _LONG_BYTES = 50_000_000
 _LONG_RUNS = 5
+# Where there is no terminal, a line this often says that work goes on.
+_LINE_SECONDS = 10.0
 
 
 @contextmanager
@@ -37,3 +44,107 @@ def _is_long(names: Sequence[str]) -> bool:
     files = [Path(name) for name in names if name != "-"]
     size = sum(file.stat().st_size for file in files if file.is_file())
     return len(names) >= _LONG_RUNS or size >= _LONG_BYTES
+
+
+class Bar(Protocol):
+    """Told what is being built, then of calls as they are done."""
+
+    def build(self, what: str, done: int, total: int) -> None: ...
+    def advance(self, calls: int) -> None: ...
+
+
+@contextmanager
+def counting(name: str, total: int, *, quiet: bool) -> Iterator[Bar]:
+    """How many of the calls are done, at what rate, and how long the rest will take."""
+    if quiet:
+        yield _Silent()
+        return
+    if not sys.stderr.isatty():
+        yield _Lines(name, total)
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=20),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}", markup=False),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        yield _Shown(shown, name, total)
+
+
+class _Silent:
+    def build(self, what: str, done: int, total: int) -> None:
+        """Say nothing."""
+
+    def advance(self, calls: int) -> None:
+        """Say nothing."""
+
+
+class _Lines:
+    """A line every few seconds, for logs of builds."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total = name, total
+        self.done = 0
+        self.begun = self.last = time.monotonic()
+
+    def build(self, what: str, done: int, total: int) -> None:
+        """How far the index is, if it is time to say so."""
+        if self._is_time():
+            print(f"{self.name}: {what} {done:,} of {total:,}", file=sys.stderr, flush=True)
+
+    def advance(self, calls: int) -> None:
+        """How many calls are done, if it is time to say so."""
+        self.done += calls
+        if self._is_time():
+            rate = self.done / (time.monotonic() - self.begun)
+            left = (self.total - self.done) / rate if rate else 0.0
+            print(
+                f"{self.name}: {self.done:,} of {self.total:,} calls, {rate:.1f} a second, "
+                f"about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def _is_time(self) -> bool:
+        now = time.monotonic()
+        if now - self.last < _LINE_SECONDS:
+            return False
+        self.last = now
+        return True
+
+
+class _Shown:
+    """A bar on a terminal."""
+
+    def __init__(self, shown: Progress, name: str, total: int) -> None:
+        self.shown, self.name, self.total = shown, name, total
+        self.task = shown.add_task(name, total=total, rate="")
+        self.begun: float | None = None
+
+    def build(self, what: str, done: int, total: int) -> None:
+        """The bar is the index's while there are no calls."""
+        self.shown.update(
+            self.task, description=f"{self.name}: {what}", completed=done, total=total
+        )
+
+    def advance(self, calls: int) -> None:
+        """The bar is the calls'."""
+        if self.begun is None:
+            self.begun = time.monotonic()
+            self.shown.reset(self.task, total=self.total, description=self.name, rate="")
+        self.shown.advance(self.task, calls)
+        passed = time.monotonic() - self.begun
+        done = self.shown.tasks[0].completed
+        if passed > 0:
+            self.shown.update(self.task, rate=f"{done / passed:.1f}/s")

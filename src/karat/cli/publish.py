@@ -49,6 +49,10 @@ def _end(report: Report, *, require_verdict: bool) -> None:
         told = "" if len(report.systems) == 1 else f" of {', '.join(silent)}"
         typer.echo(f"karat: cannot tell: not one query{told} could be scored", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
+    if report.partial:
+        told = ", ".join(label(name) for name in report.partial)
+        typer.echo(f"karat: cannot tell: too many calls of {told} failed", err=True)
+        raise typer.Exit(EXIT_CANNOT_TELL)
     gates = {gating.verdict for gating in report.gatings}
     if "fail" in gates or (compared is not None and compared.regression):
         raise typer.Exit(EXIT_FAILED)

@@ -11,8 +11,8 @@ from karat.analysis.segments import By, check_by
 from karat.analysis.versions import with_versions
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import progress
-from karat.columns import Source
-from karat.errors import UsageError
+from karat.columns import Duplicates, Source
+from karat.errors import InputError, UsageError
 from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
 from karat.measures.conventions import PROFILES, conventions_of, setting_names
 from karat.measures.names import Measure, parse_measures
@@ -23,6 +23,7 @@ from karat.tables import Corpus, Gold, Queries
 
 if TYPE_CHECKING:
     from karat.analysis.gates import Gate
+    from karat.measures.prepare import Prepared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,8 +87,24 @@ class Scored:
         return replace(report, gatings=tuple(gatings))
 
 
-def score(request: Request, *, keep: int = 0) -> Scored:
-    """Score every run of the request; what is misspelled is refused before anything is read."""
+@dataclass(frozen=True, eq=False)
+class Ready:
+    """All that scoring needs beside the runs, read and checked."""
+
+    gold: Gold
+    queries: Queries | None
+    corpus: Corpus | None
+    by: tuple[By, ...]
+    gates: tuple[Gate, ...]
+    left_out: tuple[str, ...]
+    gates_file: Source | None
+    prepared: Prepared
+    measures: list[Measure]
+    lenient: list[Measure]
+
+
+def ready(request: Request) -> Ready:
+    """Read the gold and what goes with it; what is misspelled is refused before that."""
     heed_interrupts()
     conventions = conventions_of(request.profile, _settings(request))
     named = request.measures or PROFILES[request.profile].measures
@@ -96,7 +113,12 @@ def score(request: Request, *, keep: int = 0) -> Scored:
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
     gates, left_out, source = _gates(request, conventions.rel)
-    gold = read_gold(request.gold, format=request.gold_format, duplicates=conventions.duplicates)
+    gold = read_the_gold(
+        request.gold,
+        in_queries=request.gold == request.queries,
+        duplicates=conventions.duplicates,
+        form=request.gold_format,
+    )
     queries = _queries(request)
     corpus = None if request.corpus is None else read_corpus(request.corpus)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
@@ -104,15 +126,66 @@ def score(request: Request, *, keep: int = 0) -> Scored:
     check_by(queries, by)
     for_gates = [] if not gates else _measures_for(gates, queries, prepared.query_ids)
     for_gates = [measure for measure in for_gates if measure not in measures]
-    lenient = for_gates if request.measures else [*measures, *for_gates]
+    return Ready(
+        gold=gold,
+        queries=queries,
+        corpus=corpus,
+        by=by,
+        gates=tuple(gates),
+        left_out=left_out,
+        gates_file=source,
+        prepared=prepared,
+        measures=[*measures, *for_gates],
+        lenient=for_gates if request.measures else [*measures, *for_gates],
+    )
+
+
+def score(request: Request, *, keep: int = 0, given: Ready | None = None) -> Scored:
+    """Score every run of the request."""
+    read = given or ready(request)
     scores = []
     with progress(request.runs, quiet=request.quiet) as begin:
         for name in request.runs:
             begin(name)
             run = scan_run(name, format=request.run_format, strict=request.strict)
-            wanted = [*measures, *for_gates]
-            scores.append(score_run(run, prepared, wanted, lenient=lenient, keep=keep))
-    return Scored(scores, gold, queries, corpus, by, tuple(gates), left_out, source)
+            scores.append(
+                score_run(run, read.prepared, read.measures, lenient=read.lenient, keep=keep)
+            )
+    return Scored(
+        scores,
+        read.gold,
+        read.queries,
+        read.corpus,
+        read.by,
+        read.gates,
+        read.left_out,
+        read.gates_file,
+    )
+
+
+def read_the_gold(
+    name: str, *, in_queries: bool, duplicates: Duplicates, form: str | None = None
+) -> Gold:
+    """The gold; a file of queries that holds none lacks it, whatever else can be read there."""
+    try:
+        return read_gold(name, format=form, duplicates=duplicates)
+    except InputError:
+        if not in_queries or not _holds_queries(name):
+            raise
+    raise InputError(
+        "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
+        where=Path(name).name,
+    )
+
+
+def _holds_queries(name: str) -> bool:
+    if not Path(name).exists():
+        return False
+    try:
+        read_queries(name)
+    except InputError:
+        return False
+    return True
 
 
 def _measures_for(

@@ -12,6 +12,7 @@ from karat.columns import Duplicates
 from karat.errors import InputError
 from karat.formats.beir import Folder
 from karat.formats.detect import detect_input, format_for_writing, refuse_binary
+from karat.formats.documents import is_folder_of_documents, read_folder
 from karat.formats.files import Input, open_input, refuse_no_path
 from karat.formats.registry import Format, Kind, format_named
 from karat.tables import Blocks, Corpus, Gold, Queries, Run
@@ -50,7 +51,9 @@ def read_queries(path: str | Path, *, format: str | None = None) -> Queries:
 
 
 def read_corpus(path: str | Path, *, format: str | None = None) -> Corpus:
-    """Read the items that can be found."""
+    """Read the items that can be found; a folder of texts is one document a file."""
+    if format is None and is_folder_of_documents(path):
+        return read_folder(path)
     file, form = _open(path, "corpus", format)
     return cast("Corpus", form.reader("corpus")(file))
 

@@ -23,7 +23,9 @@ _NAMES = ("chunk_id", *(n for n in ITEM_NAMES if n not in ("chunk_id", "doc_id")
 _TEXTS = {"doc_id": "doc_id", "doc_version": "version", "version": "version", "source": "source"}
 _OURS: dict[str, str] = {"chunk_id": "item_id", **_TEXTS}
 _NUMBERS = ("score", "similarity")
-_REGULAR = frozenset(("chunk_id", "rank", "doc_id", "doc_version", "source", *_NUMBERS))
+# Whole numbers, each with the lowest that it may be.
+_WHOLE = {"rank": 1, "start": 0, "end": 0}
+_REGULAR = frozenset(("chunk_id", "doc_id", "doc_version", "source", *_NUMBERS, *_WHOLE))
 _KINDS = {
     "query_id": pl.String,
     "item_id": pl.String,
@@ -34,6 +36,8 @@ _KINDS = {
     "version": pl.String,
     "source": pl.String,
     "similarity": pl.Float64,
+    "start": pl.Int64,
+    "end": pl.Int64,
 }
 
 Columns = dict[str, Sequence[Any]]
@@ -66,7 +70,7 @@ class HitLists:
         if not all("score" in part for part in self.parts):
             # Half a column of scores ranks nothing; the ranks do.
             present.discard("score")
-        if any(stage == "raw" for _, stage, _ in self.owners):
+        if any(stage != "final" for _, stage, _ in self.owners):
             present.add("stage")
         return pl.DataFrame([self._column(name) for name in _KINDS if name in present])
 
@@ -105,8 +109,8 @@ def _regular(entries: list[Any]) -> Columns | None:
     for key in map(str, keys):
         values = [entry[key] for entry in entries]
         kinds = set(map(type, values))
-        if key == "rank":
-            fine = kinds == {int} and min(values) >= 1 and max(values) < 2**63
+        if key in _WHOLE:
+            fine = kinds == {int} and min(values) >= _WHOLE[key] and max(values) < 2**63
         elif key in _NUMBERS:
             values = list(map(float, values)) if kinds <= {int, float} and _small(values) else []
             fine = bool(values)
@@ -140,12 +144,18 @@ def _hit(entry: Any, place: int, where: str, line: int) -> dict[str, Any]:
         entry = {"chunk_id": entry}
     entry = as_object(entry, "a hit", where, line)
     name = next((entry[key] for key in _NAMES if entry.get(key) is not None), None)
-    rank = place if entry.get("rank") is None else entry["rank"]
-    if not isinstance(rank, int) or isinstance(rank, bool) or not 1 <= rank < 2**63:
-        raise InputError(
-            f"rank is {rank!r}; a whole number from 1 is expected", where=where, line=line
-        )
-    hit: dict[str, Any] = {"item_id": as_id(name, "chunk_id", where, line), "rank": rank}
+    hit: dict[str, Any] = {"item_id": as_id(name, "chunk_id", where, line), "rank": place}
+    for key, least in _WHOLE.items():
+        value = entry.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+            raise InputError(
+                f"{key} is {value!r}; a whole number from {least} is expected",
+                where=where,
+                line=line,
+            )
+        hit[key] = value
     for key in _NUMBERS:
         if entry.get(key) is not None:
             hit[key] = as_number(entry[key], key, where, line)

@@ -1,14 +1,15 @@
 """Run logs in JSONL: one call a line, with its hits, latencies and what went wrong.
 
 Ranked by rank. Keys: query_id, system, k_raw, topk [{rank, chunk_id, score, doc_version}],
-latency_ms, index_version, chunker; also ``raw`` (the list before reranking), ``cost``,
-``rewritten``, ``source``, ``error``, ``entities``, ``as_of``, and on a hit ``doc_id``,
-``source`` and ``similarity``.
+latency_ms, index_version, chunker; also ``raw`` (the list before later stages), ``stages``
+(the list of each stage by its name), ``cost``, ``query``, ``rewritten``, ``source``, ``error``,
+``entities``, ``as_of``, and on a hit ``doc_id``, ``source``, ``similarity``,
+``start`` and ``end``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ from karat.formats.records import (
 from karat.tables import Run
 
 _BLOCK_HITS = 200_000
-_CALL = ("rewritten", "source", "error", "entities", "as_of")
+_CALL = ("query", "rewritten", "source", "error", "entities", "as_of")
 _LISTS = {"final": "topk", "raw": "raw"}
-_NO_META = frozenset((*_CALL, *_LISTS.values(), "query_id", "latency_ms", "cost"))
+_STAGES = "stages"
+_NO_META = frozenset((*_CALL, *_LISTS.values(), _STAGES, "query_id", "latency_ms", "cost"))
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,7 @@ class LoggedRun:
 
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole calls."""
-        reader = _Reader(self.file, self.strict)
+        reader = _Reader(self.file, self.strict, stages=False)
         records = read_records(self.file)
         empty = True
         for block in _blocks(records):
@@ -79,6 +81,12 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     return LoggedRun(file, name, strict).read()
 
 
+def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
+    """A run of records that have not been to a file; ``name`` is what messages call them."""
+    lines = [Record(number, dict(value)) for number, value in enumerate(records, 1)]
+    return _Reader(Input(Source(name)), strict=False).run(lines, name)
+
+
 def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
     """Calls in blocks of so many hits, since it is hits that fill the memory."""
     block: list[Record] = []
@@ -98,6 +106,8 @@ def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
 class _Reader:
     file: Input
     strict: bool
+    # A run in blocks is for scoring, which looks at the final lists only.
+    stages: bool = True
     meta: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
 
@@ -108,8 +118,7 @@ class _Reader:
             call = self._call(record)
             calls.append(call)
             if "error" not in call:
-                for stage, key in _LISTS.items():
-                    entries = as_list(record.value.get(key), key, self.file.name, record.line)
+                for stage, entries in self._lists(record):
                     lists.add(call["query_id"], stage, entries, record.line)
         return Run(
             lists.frame(),
@@ -119,6 +128,23 @@ class _Reader:
             name=name,
             source=self.file.source,
         )
+
+    def _lists(self, record: Record) -> Iterator[tuple[str, list[Any]]]:
+        """The final list, the raw one, and those of the stages between them."""
+        line, value = record
+        where = self.file.name
+        for stage, key in _LISTS.items():
+            yield stage, as_list(value.get(key), key, where, line)
+        if not self.stages:
+            return
+        for stage, entries in as_object(value.get(_STAGES) or {}, _STAGES, where, line).items():
+            if stage in _LISTS:
+                raise InputError(
+                    f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}",
+                    where=where,
+                    line=line,
+                )
+            yield stage, as_list(entries, f"{_STAGES}.{stage}", where, line)
 
     def _call(self, record: Record) -> dict[str, Any]:
         line, value = record
@@ -179,8 +205,9 @@ def _lines(run: Run) -> Iterator[str]:
     meta = {"system": run.name, **run.meta}
     for query_id in dict.fromkeys([*calls, *order]):
         stages = lists.get(query_id, {})
-        record = {"query_id": query_id, **meta, "topk": stages.get("final", [])}
-        record["raw"] = stages.get("raw") or None
+        record = {"query_id": query_id, **meta, "topk": stages.pop("final", [])}
+        record["raw"] = stages.pop("raw", None) or None
+        record[_STAGES] = stages or None
         yield to_line(record | _call_record(calls.get(query_id, {})))
 
 

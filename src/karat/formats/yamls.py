@@ -21,7 +21,7 @@ _LARGEST = 1_000_000
 # Entries with every alias written out; a few lines of aliases can stand for billions.
 _MOST_ENTRIES = 100_000
 # Lines are kept for entries down to here; what lies deeper is told by the entry around it.
-_DEPTH = 4
+_DEPTH = 8
 
 Step = str | int
 

@@ -87,6 +87,14 @@ class Scores:
     groups: NDArray[np.int64] | None = field(default=None, repr=False)
     lists: pl.DataFrame | None = field(default=None, repr=False)
 
+    @property
+    def partial(self) -> bool:
+        """Whether a larger share of calls failed than the log itself says may fail."""
+        most = self.meta.get("max_failures")
+        return isinstance(most, (int, float)) and (
+            self.counts.failed_calls > most * self.counts.queries
+        )
+
     def means(self) -> dict[str, float | None]:
         """Each measure's value over the set."""
         everyone = np.ones(self.table.height, dtype=bool)

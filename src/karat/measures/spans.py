@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from karat.columns import doc_of
 from karat.errors import MissingInputError
 from karat.measures.ranked import Entries, Ints, Target
 
@@ -60,8 +61,10 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
 
 def chunk_places(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
     """Where each hit lies in its document: from the run, the corpus, or an id ``doc:start-end``."""
-    if {"doc_id", "start", "end"} <= set(hits.columns):
-        joined = hits.select("item_id", "start", "end", doc="doc_id")
+    if {"start", "end"} <= set(hits.columns):
+        named = [pl.col("doc_id")] if "doc_id" in hits.columns else []
+        doc = pl.coalesce(*named, doc_of(pl.col("item_id")))
+        joined = hits.select("item_id", "start", "end", doc=doc)
     elif gold.corpus is not None and {"start", "end"} <= set(gold.corpus.columns):
         places = gold.corpus.select("item_id", doc="doc_id", start="start", end="end")
         joined = hits.select("item_id").join(

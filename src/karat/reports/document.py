@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import karat
 from karat.analysis.contenders import distinct_names
 from karat.analysis.segments import SMALL, By, Segments, segment_means
 from karat.columns import Source
 from karat.errors import UsageError
 from karat.measures.scores import Scores, Summary
 from karat.tables import Corpus, Gold, Queries
+from karat.version import __version__
 
 if TYPE_CHECKING:
     from karat.analysis.compare import Comparisons
@@ -48,6 +48,9 @@ class Report:
     comparisons: Comparisons | None = None
     gatings: tuple[Gating, ...] = ()
     gates: Source | None = None
+    config_digest: str | None = None
+    dataset_version: str | None = None
+    code_version: str | None = None
 
     def results(self) -> dict[str, Any]:
         """The document without its inputs, whose digests take a pass over every file."""
@@ -55,7 +58,7 @@ class Report:
         first = self.systems[0].scores.conventions.document()
         return {
             "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "karat", "version": karat.__version__},
+            "tool": {"name": "karat", "version": __version__},
             "conventions": first | dict.fromkeys(different),
             "counts": _common_counts([system.scores.counts.document() for system in self.systems]),
             "systems": [_system(system, different) for system in self.systems],
@@ -68,14 +71,22 @@ class Report:
     def verdict(self) -> str | None:
         """One word for the whole: of the gates where there are some, else of the comparison.
 
-        A confirmed regression is worse than a gate that passes or cannot be judged.
+        A confirmed regression is worse than a gate that passes or cannot be judged. Where too
+        many calls failed, neither says anything.
         """
+        if self.partial:
+            return "unmeasurable"
         gates = {gating.verdict for gating in self.gatings}
         if "fail" in gates:
             return "fail"
         if self.comparisons is not None and (self.comparisons.regression or not gates):
             return self.comparisons.verdict
         return next((word for word in ("unmeasurable", "pass") if word in gates), None)
+
+    @property
+    def partial(self) -> tuple[str, ...]:
+        """The systems too many of whose calls failed."""
+        return tuple(system.name for system in self.systems if system.scores.partial)
 
     def document(self) -> dict[str, Any]:
         """The whole document, with the digest of every input."""
@@ -89,6 +100,9 @@ class Report:
             inputs["as_of_range"] = list(self.as_of_range)
         if self.gates is not None:
             inputs["gates"] = input_of(self.gates)
+        for name in ("config_digest", "dataset_version", "code_version"):
+            if getattr(self, name) is not None:
+                inputs[name] = getattr(self, name)
         return {**self.results(), "inputs": inputs}
 
 
@@ -152,6 +166,8 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     if different:
         own = scores.conventions.document()
         document["conventions"] = {key: own[key] for key in different}
+    if scores.partial:
+        document["partial"] = True
     if scores.meta:
         document["meta"] = dict(scores.meta)
     return document

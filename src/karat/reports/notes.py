@@ -34,7 +34,11 @@ _RESAMPLING = ("interval", "unit", "ci", "boot", "permutations", "seed")
 def counts_lines(results: Mapping[str, Any]) -> list[str]:
     """What happened to the queries and hits: one line, or one a system where they differ."""
     fate = "left out" if results["conventions"]["missing"] == "skip" else "worst value"
-    lines = [_counts_line(system["counts"], fate) for system in results["systems"]]
+    lines = [
+        _counts_line(system["counts"], fate)
+        + (" · PARTIAL: too many calls failed to judge by" if system.get("partial") else "")
+        for system in results["systems"]
+    ]
     if len(set(lines)) == 1:
         return lines[:1]
     names = (label(system["name"]) for system in results["systems"])

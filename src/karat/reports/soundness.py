@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-import karat
 from karat.analysis.findings import LEVELS
 from karat.analysis.soundness import Soundness
 from karat.columns import Source
 from karat.reports.document import SCHEMA_VERSION, input_of, utf8
 from karat.reports.figures import figure, label, percent, several
 from karat.reports.to_json import dumps
+from karat.version import __version__
 
 _STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold"}
 _LONGEST = 60
@@ -45,7 +45,7 @@ class CheckReport:
         found["detectable"]["runs"] = [utf8(name) for name in found["detectable"]["runs"]]
         return {
             "schema_version": SCHEMA_VERSION,
-            "tool": {"name": "karat", "version": karat.__version__},
+            "tool": {"name": "karat", "version": __version__},
             "strict": self.strict,
             "verdict": self.verdict,
             **found,

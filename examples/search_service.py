@@ -1,0 +1,116 @@
+"""A small search service over a JSONL corpus: POST /search, ranked by shared words.
+
+Run it, then point karat at it (docs/call-a-service.md):
+
+    python examples/search_service.py corpus.jsonl --port 8000
+
+A line of the corpus is an object with chunk_id (or item_id, or id) and text; doc_id is the
+part of the id before its # unless the line has one, and every other key is metadata.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from pydantic import BaseModel, Field
+
+
+class SearchRequest(BaseModel):
+    """What is asked for; ``filters`` keeps chunks whose metadata equal it, key by key."""
+
+    query: str = Field(min_length=1)
+    top_k: int = Field(5, ge=1, le=50)
+    filters: dict[str, Any] | None = None
+
+
+class SearchHit(BaseModel):
+    """One chunk; a larger score is better."""
+
+    doc_id: str
+    chunk_id: str
+    score: float
+    text: str
+    metadata: dict[str, Any]
+
+
+class SearchResponse(BaseModel):
+    """The hits, best first."""
+
+    query: str
+    hits: list[SearchHit]
+
+
+class Index:
+    """Chunks and their words; a chunk scores the share of the query's words that it has."""
+
+    def __init__(self, chunks: list[dict[str, Any]]) -> None:
+        self.chunks = chunks
+        self.words = [set(words_of(chunk["text"])) for chunk in chunks]
+
+    def search(self, request: SearchRequest) -> list[SearchHit]:
+        """The best chunks that share a word with the query; equals stay in corpus order."""
+        wanted = Counter(words_of(request.query))
+        scores = [sum(wanted[word] for word in words & wanted.keys()) for words in self.words]
+        rows = [row for row, score in enumerate(scores) if score and self._kept(row, request)]
+        rows.sort(key=lambda row: -scores[row])
+        return [
+            SearchHit(**self.chunks[row], score=scores[row] / wanted.total())
+            for row in rows[: request.top_k]
+        ]
+
+    def _kept(self, row: int, request: SearchRequest) -> bool:
+        chunk = self.chunks[row]
+        known = {**chunk["metadata"], "doc_id": chunk["doc_id"]}
+        return all(known.get(key) == value for key, value in (request.filters or {}).items())
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text, in lower case."""
+    return re.findall(r"\w+", text.lower())
+
+
+def read_chunks(path: Path) -> list[dict[str, Any]]:
+    """The corpus as the service returns it."""
+    chunks = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.strip():
+            continue
+        record = json.loads(line)
+        own = [key for key in ("chunk_id", "item_id", "id") if key in record]
+        chunk_id = str(record.pop(own[0]))
+        doc_id = str(record.pop("doc_id", chunk_id.partition("#")[0]))
+        text = record.pop("text")
+        chunks.append({"chunk_id": chunk_id, "doc_id": doc_id, "text": text, "metadata": record})
+    return chunks
+
+
+def service(corpus: Path) -> FastAPI:
+    """The application over a corpus."""
+    app = FastAPI(title="search")
+    index = Index(read_chunks(corpus))
+
+    @app.post("/search")
+    def search(request: SearchRequest) -> SearchResponse:
+        return SearchResponse(query=request.query, hits=index.search(request))
+
+    return app
+
+
+def main() -> None:
+    """Serve a corpus on this machine."""
+    parser = argparse.ArgumentParser(description="A search service over a JSONL corpus.")
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("--port", type=int, default=8000)
+    options = parser.parse_args()
+    uvicorn.run(service(options.corpus), host="127.0.0.1", port=options.port, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,272 @@
+"""From two configs to one report: read the inputs, search or take runs, score, write, tell."""
+
+from __future__ import annotations
+
+import gzip
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from karat.cli.ab_inputs import Inputs, read_queries, read_truth
+from karat.cli.ab_notes import about_gold, about_items, about_lists, about_run, why_no_traces
+from karat.cli.interrupts import heed_interrupts
+from karat.cli.progress import counting
+from karat.columns import Source
+from karat.errors import InputError, UsageError
+from karat.formats import read_corpus, read_run, replacing
+from karat.formats.files import layout_suffix
+from karat.measures.conventions import PROFILES, conventions_of
+from karat.measures.names import parse_measures
+from karat.measures.scores import Scores, prepare, score
+from karat.reports.outputs import Output, parse_outputs, write_stdout
+from karat.reports.to_ab import METRICS, AbReport, QueryRow, Side, macro_grid, to_csv, to_json
+from karat.retrievers.quality.pipeline import Quality, Ranked
+from karat.retrievers.quality.settings import Config, Document, read_config, read_document
+from karat.retrievers.quality.traces import append_traces, trace_folder, trace_of
+from karat.tables import Corpus, Gold, Run
+
+_PROFILE = "ab"
+_ABSENT = "absent"
+_MOST = 10**9
+_BASE = "The base ranking is by a hash of each text: the same everywhere, and without meaning."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What ``karat ab`` was asked for."""
+
+    queries: str
+    truth: str
+    config_a: str
+    config_b: str
+    out: str
+    csv: str | None = None
+    k: str = "10"
+    corpus: str | None = None
+    run_a: str | None = None
+    run_b: str | None = None
+    emit_traces: bool = False
+    trace_dir: str | None = None
+    as_json: bool = False
+    quiet: bool = False
+
+    def files(self) -> list[str]:
+        """Every input by name."""
+        named = [self.queries, self.truth, self.config_a, self.config_b]
+        return [*named, *(one for one in (self.corpus, self.run_a, self.run_b) if one is not None)]
+
+
+@dataclass
+class Compared:
+    """The report, what there is to say about it, and the traces by the folder they go to."""
+
+    report: AbReport
+    outputs: Sequence[Output]
+    notes: list[str]
+    traces: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+def compare_configs(request: Request) -> Compared:
+    """Score both configs on the same queries; what is misspelled is refused before any work."""
+    heed_interrupts()
+    k = _cut(request.k)
+    _check_together(request)
+    outputs = _outputs(request)
+    queries, gold = read_queries(request.queries), read_truth(request.truth)
+    notes = about_gold(queries, gold)
+    inputs = Inputs(queries, gold, k, request.quiet or request.as_json)
+    told = _given(request, inputs) if request.corpus is None else _searched(request, inputs)
+    report = AbReport(
+        k=k,
+        corpus_digest=told.corpus_digest,
+        queries_digest=_digest(queries.source),
+        qrels_digest=_digest(gold.source),
+        a=told.sides[0],
+        b=told.sides[1],
+    )
+    return Compared(report, outputs, [*told.notes, *notes], told.traces)
+
+
+def publish(compared: Compared, request: Request) -> None:
+    """Write the files, append the traces, and say what was done and what was not."""
+    _write(compared)
+    notes = [*compared.notes]
+    for folder, traces in compared.traces.items():
+        failed = append_traces(folder, traces)
+        notes.extend([] if failed is None else [f"{failed}; the run goes on"])
+    for note in notes:
+        typer.echo(f"karat: {note}", err=True)
+    if request.as_json:
+        write_stdout(to_json(compared.report) + b"\n")
+    elif all(output.path is not None for output in compared.outputs):
+        _show(compared.report, request)
+
+
+def _show(report: AbReport, request: Request) -> None:
+    also = "" if request.csv is None else f" and CSV to {request.csv}"
+    typer.echo(f"Wrote JSON to {request.out}{also}")
+    if request.quiet:
+        return
+    from karat.reports.terminal import show_grid, standard_console
+
+    console = standard_console()
+    console.print()
+    show_grid(macro_grid(report), console)
+    if request.corpus is not None:
+        console.print(_BASE, style="dim", soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class _Told:
+    sides: Sequence[Side]
+    notes: Sequence[str]
+    corpus_digest: str = _ABSENT
+    traces: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+
+
+def _given(request: Request, inputs: Inputs) -> _Told:
+    """Both sides from the runs that were given; the configs are on record."""
+    sides, notes = [], ["runs are given, so the configs are on record and change nothing"]
+    pairs = ((request.config_a, request.run_a), (request.config_b, request.run_b))
+    for system, (config, path) in zip("AB", pairs, strict=True):
+        document = read_document(config)
+        scores = _scored(read_run(path or "", name=system), inputs)
+        notes.extend(about_run(scores, system))
+        sides.append(_side(document, scores, inputs))
+    return _Told(sides, notes)
+
+
+def _searched(request: Request, inputs: Inputs) -> _Told:
+    """Both sides by searching the corpus under each config."""
+    configs = [read_config(request.config_a), read_config(request.config_b)]
+    corpus = _corpus(request.corpus or "")
+    sides, notes = [], [note for config in configs for note in config.notes]
+    traces: dict[Path, list[Mapping[str, Any]]] = defaultdict(list)
+    for system, config in zip("AB", configs, strict=True):
+        quality = Quality(corpus, config.settings)
+        lists = _lists(quality, inputs, system)
+        notes.extend(about_lists(quality, lists, inputs, system))
+        run = Run.from_dict({query_id: one.item_ids for query_id, one in lists.items()})
+        sides.append(_side(config.document, _scored(run, inputs), inputs))
+        if request.emit_traces:
+            folder = Path(request.trace_dir or trace_folder(config.settings))
+            found = _traces(config, lists, inputs)
+            traces[folder].extend(found)
+            if not found:
+                notes.append(f"config {system}: no traces: {why_no_traces(config.settings)}")
+    notes.extend(about_items(corpus, inputs))
+    written = {place: rows for place, rows in traces.items() if rows}
+    return _Told(sides, notes, _digest(corpus.source), written)
+
+
+def _lists(quality: Quality, inputs: Inputs, system: str) -> dict[str, Ranked]:
+    found = {}
+    with counting(system, len(inputs.asked), quiet=inputs.quiet) as bar:
+        for query_id, text in inputs.asked:
+            found[query_id] = quality.rank(text, inputs.k)
+            bar.advance(1)
+    return found
+
+
+def _traces(config: Config, lists: Mapping[str, Ranked], inputs: Inputs) -> list[Mapping[str, Any]]:
+    told = (
+        trace_of(config.settings, text, lists[query_id], os.environ)
+        for query_id, text in inputs.asked
+    )
+    return [trace for trace in told if trace is not None]
+
+
+def _scored(run: Run, inputs: Inputs) -> Scores:
+    """The run under the harness's conventions, in the order in which it ranks its hits."""
+    conventions = conventions_of(_PROFILE, {"k": inputs.k, "order": run.order})
+    measures = parse_measures(PROFILES[_PROFILE].measures, rel=conventions.rel)
+    prepared = prepare(inputs.gold, conventions, queries=inputs.queries)
+    return score(run, prepared, measures, keep=inputs.k)
+
+
+def _side(document: Document, scores: Scores, inputs: Inputs) -> Side:
+    names = [str(measure) for measure in scores.measures]
+    means = scores.means().values()
+    hits = _judged_hits(scores, inputs.gold)
+    rows = [
+        QueryRow(query_id, dict(zip(METRICS, values, strict=True)), hits[at])
+        for at, (query_id, *values) in enumerate(scores.table.select("query_id", *names).rows())
+    ]
+    macro = dict(zip(METRICS, (mean for mean in means if mean is not None), strict=True))
+    return Side(document.path, document.digest, macro, rows)
+
+
+def _judged_hits(scores: Scores, gold: Gold) -> dict[int, list[str]]:
+    """What each query got back that anyone judged, relevant or not, by the query's row."""
+    judged = set(gold.frame.select("query_id", "item_id").rows())
+    ids: list[str] = scores.table["query_id"].to_list()
+    hits: dict[int, list[str]] = defaultdict(list)
+    if scores.lists is not None:
+        for row, item_id in scores.lists.sort("row", "rank").select("row", "item_id").rows():
+            if (ids[row], item_id) in judged:
+                hits[row].append(item_id)
+    return hits
+
+
+def _corpus(path: str) -> Corpus:
+    """The items; lines of JSON are what the harness reads, all else is told by its content."""
+    return read_corpus(path, format="jsonl" if layout_suffix(path) == ".jsonl" else None)
+
+
+def _digest(source: Source) -> str:
+    digest = source.digest()
+    if digest is None:
+        raise InputError("is no file whose bytes could be digested; give a file", where=source.name)
+    return digest
+
+
+def _cut(given: str) -> int:
+    if not given.isascii() or not given.isdecimal() or not 1 <= int(given) <= _MOST:
+        raise UsageError(f"--k is {given!r}; it must be a whole number from 1 to {_MOST:,}")
+    return int(given)
+
+
+def _check_together(request: Request) -> None:
+    """Refuse options that contradict each other or would do nothing."""
+    runs = [one for one in (request.run_a, request.run_b) if one is not None]
+    if request.corpus is not None and runs:
+        raise UsageError(
+            "--corpus is searched and --runA and --runB are not; give one or the other"
+        )
+    if request.corpus is None and len(runs) < 2:
+        raise UsageError("give --corpus to search it, or both --runA and --runB")
+    if request.emit_traces and runs:
+        raise UsageError("--emit-traces needs --corpus: runs leave nothing to trace")
+    if request.trace_dir is not None and not request.emit_traces:
+        raise UsageError("--trace-dir says where traces go; add --emit-traces")
+    if request.trace_dir == "":
+        raise UsageError("--trace-dir is empty; name a folder")
+    if request.files().count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
+
+
+def _outputs(request: Request) -> list[Output]:
+    named = [f"json:{request.out}", *([] if request.csv is None else [f"csv:{request.csv}"])]
+    return parse_outputs(named, inputs=request.files(), stdout_taken=request.as_json)
+
+
+def _write(compared: Compared) -> None:
+    """Write every file, or none: each is complete beside its place before any is moved there."""
+    renderers = (to_json, to_csv)
+    with ExitStack() as stack:
+        for output, render in zip(compared.outputs, renderers, strict=False):
+            data = render(compared.report)
+            if output.path is None:
+                continue
+            packed = output.path.suffix.lower() == ".gz"
+            place = stack.enter_context(replacing(output.path))
+            place.write_bytes(gzip.compress(data, mtime=0) if packed else data)
+    for output, render in zip(compared.outputs, renderers, strict=False):
+        if output.path is None:
+            write_stdout(render(compared.report))

@@ -1,0 +1,61 @@
+"""``karat run``: search, evaluate, compare, gate and report, as a karat.yaml says."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from karat.cli import options, saving
+from karat.cli.search import ConfigFile, Systems
+
+Fresh = Annotated[
+    bool, typer.Option("--fresh", help="Ask every system again, even where nothing changed.")
+]
+Resume = Annotated[
+    bool,
+    typer.Option("--resume", help="Go on with the interrupted logs of live systems too."),
+]
+RequireVerdict = Annotated[
+    bool, typer.Option("--require-verdict", help="Exit with 3 when the verdict is unclear.")
+]
+
+EXAMPLES = """\b
+Examples:
+  karat run
+  karat run path/to/karat.yaml -o report.md
+  karat run --system bm25 --system hybrid --fresh
+  karat run --json
+"""
+
+
+def run(
+    config: ConfigFile = None,
+    system: Systems = None,
+    fresh: Fresh = False,
+    resume: Resume = False,
+    output: options.Outputs = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    require_verdict: RequireVerdict = False,
+    save: saving.Save = False,
+    tag: saving.Tags = None,
+    store: saving.StoreUrl = None,
+) -> None:
+    """Do what a karat.yaml says: search, evaluate, compare, hold against gates, report.
+
+    A log whose system, files, corpus and queries are unchanged is used again; a live system
+    (http, python, a store) is asked again unless its index_version says what it is. The first
+    system is the baseline of the comparison.
+
+    """
+    from karat.cli.publish import publish
+    from karat.cli.running import Request, outputs_of, run_all
+
+    request = Request(config=config, systems=system, resume=resume, quiet=quiet or as_json)
+    saving.check_saving(save=save, store=store, tags=tag)
+    outputs = outputs_of(request, output or [], stdout_taken=as_json)
+    report = run_all(request, fresh=fresh)
+    if save:
+        saving.save_report(report, store=store, tags=tag)
+    publish(report, outputs, as_json=as_json, quiet=quiet, require_verdict=require_verdict)

@@ -1,0 +1,106 @@
+"""From a karat.yaml to a report: logs made or used again, then scored, compared and gated."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+import typer
+
+from karat.analysis.verdicts import Rule
+from karat.cli.comparing import compare_runs, rule_of, with_primary
+from karat.cli.interrupts import heed_interrupts
+from karat.cli.scoring import Request as ScoringRequest
+from karat.cli.scoring import ready, score
+from karat.cli.searching import Plan, Request, config_path, lines_on, plan_of, search_one
+from karat.config import Config, read_config
+from karat.errors import InputError
+from karat.reports.document import Report
+from karat.reports.outputs import Output, parse_outputs
+from karat.retrievers.blueprints import Blueprint
+from karat.retrievers.journal import part_of
+from karat.retrievers.searching import Searched, is_resumable, up_to_date
+
+__all__ = ["Request", "outputs_of", "run_all"]
+
+
+def outputs_of(request: Request, given: Sequence[str], *, stdout_taken: bool) -> list[Output]:
+    """The outputs of the config, with those of the command line, checked before any work."""
+    config = read_config(config_path(request.config))
+    wanted = [*(config.output(text) for text in config.outputs), *given]
+    named = [config.queries, config.gold, config.corpus]
+    inputs = [config.path(name) for name in named if name is not None]
+    return parse_outputs(wanted, inputs=inputs, stdout_taken=stdout_taken)
+
+
+def run_all(request: Request, *, fresh: bool) -> Report:
+    """Ask the systems, score what they returned, compare it, hold it against the gates."""
+    heed_interrupts()
+    plan = plan_of(request)
+    gold = plan.config.gold or plan.config.queries
+    if gold is None:
+        raise InputError(
+            "has no gold; name its file: gold: qrels.txt", where=plan.config.place.file
+        )
+    scoring = _scoring(plan, gold, request)
+    rule = _rule(plan.config)
+    # Whatever is wrong with the gold or the gates is told before anything is asked.
+    given = ready(with_primary(scoring, rule))
+    for blueprint in plan.blueprints:
+        searched = _logged(plan, blueprint, fresh=fresh, request=request)
+        if not request.quiet:
+            for line in lines_on(searched):
+                typer.echo(line, err=True)
+    if len(scoring.runs) == 1:
+        scored = score(scoring, given=given)
+        report = scored.gated(scored.report())
+    else:
+        report = compare_runs(scoring, rule, given=given)
+    return replace(
+        report,
+        config_digest=plan.config.digest,
+        dataset_version=plan.config.dataset_version,
+        code_version=plan.wishes.code_version,
+    )
+
+
+def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) -> Searched:
+    """A system's log: the one that is there if nothing it depends on changed, else a new one."""
+    path = plan.logs[blueprint.name]
+    if not fresh and up_to_date(blueprint, plan.workshop, plan.queries, path):
+        share = blueprint.calls.max_failures
+        return Searched(blueprint.name, path, len(plan.queries), 0, share, reused=True)
+    going_on = not fresh and (request.resume or not blueprint.live)
+    resume = going_on and is_resumable(blueprint, plan.workshop, plan.queries, part_of(path))
+    wishes = replace(plan.wishes, resume=resume, restart=not resume)
+    return search_one(replace(plan, wishes=wishes), blueprint, quiet=request.quiet)
+
+
+def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:
+    """What ``karat eval`` would be asked for these logs."""
+    config = plan.config
+    seed = None if config.seed is None else str(config.seed)
+    return ScoringRequest(
+        runs=[str(plan.logs[blueprint.name]) for blueprint in plan.blueprints],
+        gold=config.path(gold),
+        measures=config.measures,
+        profile=config.profile,
+        settings=[f"{key}={_spelled(value)}" for key, value in config.settings.items()],
+        by=config.by,
+        queries=None if config.queries is None else config.path(config.queries),
+        corpus=None if config.corpus is None else config.path(config.corpus),
+        gates=str(config_path(request.config)) if config.gates else None,
+        seed=seed,
+        quiet=request.quiet,
+    )
+
+
+def _rule(config: Config) -> Rule:
+    margin = "0.02" if config.margin is None else str(config.margin)
+    return rule_of(config.primary, margin, "relative", "interval", "baseline", "holm", None)
+
+
+def _spelled(value: object) -> str:
+    """A setting of a YAML file as ``--set`` takes it."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,114 @@
+"""The retrieval quality of a story as the result object of a story tool, and on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from karat.analysis.story_quality import THRESHOLD, Found, Quality
+from karat.reports.figures import NOTHING, figure, label, several
+from karat.reports.terminal import show_grid
+from karat.reports.to_json import dumps
+
+_SKIPPED = {
+    "missing_retrieval_queries": "the file holds no queries",
+    "no_labeled_queries": "no query says which scenes are relevant",
+}
+_STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
+# More rows than this hide what matters: the queries that did worst are shown.
+_MOST_ROWS = 30
+_LONGEST = 48
+
+
+def story_to_json(quality: Quality) -> bytes:
+    """The result object; same inputs, same bytes."""
+    return dumps(story_document(quality))
+
+
+def story_document(quality: Quality) -> dict[str, Any]:
+    """``value``, ``threshold``, ``pass`` and ``details``, with the keys of a story tool."""
+    details: dict[str, Any] = {"status": "skipped", "reason": quality.reason}
+    if quality.reason is None:
+        details = {
+            "mrr": quality.value,
+            "recall_at_k_avg": quality.recall,
+            "labeled_queries": len(quality.labelled),
+            "total_queries": quality.total,
+            "per_query": [_row(found) for found in quality.queries],
+        }
+    return {
+        "value": quality.value,
+        "threshold": THRESHOLD,
+        "pass": quality.passed,
+        "details": details,
+    }
+
+
+def _row(found: Found) -> dict[str, Any]:
+    row: dict[str, Any] = {"id": found.query_id, "query": found.text}
+    if found.recall is None:
+        return {**row, "status": "skipped", "reason": "no_ground_truth"}
+    return {
+        **row,
+        "topK": found.k,
+        "reciprocal_rank": found.reciprocal_rank,
+        "first_relevant_rank": found.rank,
+        "recall_at_k": found.recall,
+        "top_results": [{"id": scene, "score": score} for scene, score in found.top],
+    }
+
+
+def why_skipped(quality: Quality) -> str:
+    """Why nothing could be measured, in words."""
+    return _SKIPPED[str(quality.reason)]
+
+
+def show_story(quality: Quality, about: str, notes: Sequence[str], console: Console) -> None:
+    """Print the verdict, what was measured, a row a query, and what else should be known."""
+    console.print(_verdict(quality), style=_STYLES[quality.passed], soft_wrap=True)
+    gold = f"{len(quality.labelled)} of {several(quality.total, 'query', 'queries')} with gold"
+    parts = [f"R@k {figure(quality.recall)}", gold, about]
+    console.print(label(f"  {' · '.join(parts)}"), soft_wrap=True)
+    console.print()
+    rows = sorted(quality.labelled, key=lambda found: found.reciprocal_rank or 0.0)[:_MOST_ROWS]
+    if quality.labelled and len(quality.queries) <= _MOST_ROWS:
+        rows = list(quality.queries)
+    if rows:
+        show_grid(_grid(rows), console)
+    if len(rows) < len(quality.labelled):
+        notes = [f"the {len(rows)} queries that did worst; all are in -o out.json", *notes]
+    for note in notes:
+        console.print(label(note), soft_wrap=True)
+
+
+def _verdict(quality: Quality) -> str:
+    if quality.value is None:
+        return f"SKIPPED  {why_skipped(quality)}"
+    if quality.passed:
+        return f"PASS  MRR {_near(quality.value)} is above {THRESHOLD}"
+    return f"FAIL  MRR {_near(quality.value)} is not above {THRESHOLD}"
+
+
+def _grid(rows: Sequence[Found]) -> list[list[str]]:
+    grid = [["query", "rank", "RR", "R@k", "k", "ranked first", "text"]]
+    for found in rows:
+        if found.recall is None:
+            cells = ["no gold", NOTHING, NOTHING, NOTHING, NOTHING]
+        else:
+            place = "none" if found.rank is None else str(found.rank)
+            values = [figure(found.reciprocal_rank), figure(found.recall), str(found.k)]
+            cells = [place, *values, _short(label(found.top[0][0]))]
+        grid.append([label(found.query_id), *cells, _short(label(found.text))])
+    return grid
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _near(value: float) -> str:
+    """Four decimals, or as many as it takes to tell the value from the threshold."""
+    rounded = figure(value)
+    return rounded if value == THRESHOLD or float(rounded) != THRESHOLD else repr(value)

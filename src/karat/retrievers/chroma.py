@@ -1,0 +1,245 @@
+"""A Chroma collection: on a server, or in a folder (a persistent client).
+
+Queries are embedded here, never by Chroma, and its telemetry is off.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from karat.errors import CallError, InputError, UsageError, missing_extra
+from karat.retrievers.foreign import Foreign, may_pass, redacting, said
+from karat.retrievers.forms import Text
+from karat.retrievers.http.secrets import literal_in_headers
+from karat.retrievers.protocol import Finder, Hit, Hits, Query
+from karat.retrievers.stores import (
+    SERVER_CONCURRENCY,
+    FieldsForm,
+    StoreFinder,
+    hit_of,
+    is_plain,
+    literal,
+    query_model,
+    refuse,
+    wrong_model,
+)
+from karat.retrievers.templates import filled
+from karat.retrievers.vectors import Floats
+from karat.retrievers.workshop import Workshop
+
+Redact = Callable[[str], str]
+
+# Opening the folder changes its files, so that no digest can be taken of it.
+STORES = ("path",)
+_TOKEN = "x-chroma-token"  # noqa: S105 - the name of a header
+_OF_A_SERVER = ("host", "port", "ssl", "token", "headers")
+# What the library says, as a ValueError, when nobody listens.
+_NOBODY = "Could not connect"
+
+
+class Options(FieldsForm):
+    """Where the collection is, and what its records hold."""
+
+    host: Text | None = Field(None, description="the server's name, such as 127.0.0.1")
+    port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        8000, description="the server's port, from 1 to 65535"
+    )
+    ssl: bool = Field(False, description="true to use HTTPS, or false")
+    token: Text | None = Field(None, description="${NAME} of the variable that holds the token")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="a mapping of HTTP headers, secrets in it as ${NAME}"
+    )
+    path: Text | None = Field(None, description="the folder of a persistent client")
+    collection: Text = Field(description="the collection's name")
+    tenant: Text = Field("default_tenant", description="the tenant's name")
+    database: Text = Field("default_database", description="the database's name")
+    where: dict[str, Any] | None = Field(
+        None, description="a filter as Chroma writes it; {column} in it stands for the query's"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        one = (self.host is None) != (self.path is None)
+        alone = not set("/@") & set(self.host or "")
+        idle = sorted(set(_OF_A_SERVER) & self.model_fields_set) if self.path else []
+        refuse(
+            None if one else "give host, of a server, or path, of a folder",
+            f"{idle[0]} is for a server; with path leave it out" if idle else None,
+            None if alone else "host must be a name alone; port and ssl stand beside it",
+            literal(self.token, "token"),
+            literal_in_headers(self.headers),
+            wrong_model(self),
+        )
+        return self
+
+
+def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> StoreFinder:
+    """The collection; it is not asked anything yet."""
+    _library()
+    if options.where is not None and is_plain(options.where):
+        _check_filter(options.where)
+    redact = redacting(workshop)
+    connect = _opening(options, workshop) if options.host is None else _calling(options, workshop)
+    return StoreFinder(
+        _Collection(options, connect, redact).hits,
+        query_model(options, workshop),
+        Foreign("chroma", workshop.timeout, redact, again=True),
+        concurrency=SERVER_CONCURRENCY if options.path is None else 1,
+        meta={"store": "chroma", "collection": options.collection},
+    )
+
+
+def _library() -> Any:
+    try:
+        import chromadb
+    except ImportError:
+        raise missing_extra("retriever chroma", "chromadb", "chroma") from None
+    return chromadb
+
+
+def _check_filter(where: Mapping[str, Any]) -> None:
+    from chromadb.api.types import validate_where
+
+    try:
+        validate_where(dict(where))
+    except ValueError as error:
+        raise UsageError(f"where is not a filter of Chroma's: {error}") from None
+
+
+def _settings(**more: Any) -> Any:
+    """Settings that no .env file of this folder changes."""
+    from chromadb.config import Settings
+
+    quiet = {"anonymized_telemetry": False, "chroma_otel_collection_endpoint": ""}
+    given: dict[str, Any] = {"_env_file": None, **quiet, **more}
+    return Settings(**given)
+
+
+def _opening(options: Options, workshop: Workshop) -> Callable[[], Any]:
+    """How to open a folder."""
+    folder = workshop.path(options.path or "")
+    if not (folder / "chroma.sqlite3").is_file():
+        what = "holds no collections" if folder.is_dir() else "no such folder"
+        raise InputError(f"{what}; path must be a folder that Chroma made", where=str(folder))
+    return lambda: _library().PersistentClient(
+        str(folder.resolve()),
+        settings=_settings(),
+        tenant=options.tenant,
+        database=options.database,
+    )
+
+
+def _calling(options: Options, workshop: Workshop) -> Callable[[], Any]:
+    """How to reach a server."""
+    host = workshop.expand(options.host or "")
+    headers = {name: workshop.expand(value) for name, value in options.headers.items()}
+    if options.token is not None:
+        headers[_TOKEN] = workshop.expand(options.token)
+    return lambda: _library().HttpClient(
+        host=host,
+        port=options.port,
+        ssl=options.ssl,
+        headers=dict(headers),
+        settings=_settings(chroma_server_host=host, chroma_server_http_port=options.port),
+        tenant=options.tenant,
+        database=options.database,
+    )
+
+
+class _Collection:
+    """Asks a collection; it is looked up once, and again after it went away."""
+
+    def __init__(self, options: Options, connect: Callable[[], Any], redact: Redact) -> None:
+        self._options = options
+        self._connect = connect
+        self._redact = redact
+        self._client: Any = None
+        self._found: Any = None
+        self._first = threading.Lock()
+
+    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
+        """The nearest records, as hits."""
+        if vector is None:
+            raise AssertionError("every query has a vector here")
+        where = self._options.where
+        where = None if where is None else filled(where, query, {"k": k})
+        try:
+            collection = self._ready()
+            found = collection.query(
+                query_embeddings=[vector.tolist()],
+                n_results=k,
+                where=where,
+                include=["metadatas", "documents", "distances"],
+            )
+        except Exception as error:
+            raise self._told(error) from error
+        cosine = _space(collection) == "cosine"
+        return [self._hit(record, cosine) for record in _records(found)]
+
+    def _ready(self) -> Any:
+        with self._first:
+            if self._client is None:
+                self._client = self._connect()
+                weakref.finalize(self, _close, self._client)
+            if self._found is None:
+                # Without this the library would embed with a model that it fetches.
+                self._found = self._client.get_collection(
+                    self._options.collection, embedding_function=None
+                )
+            return self._found
+
+    def _hit(self, record: tuple[str, float, Any, str | None], cosine: bool) -> Hit:
+        item, distance, metadata, document = record
+        return hit_of(
+            metadata or {},
+            self._options,
+            f"collection {self._options.collection!r}",
+            item=item,
+            score=-distance,
+            # A distance may be a little below 0, so that this may be a little above 1.
+            similarity=1 - distance if cosine else None,
+            text=document,
+        )
+
+    def _told(self, error: Exception) -> CallError:
+        """What went wrong, and whether it may pass."""
+        kind, text = type(error).__name__, said(error, self._redact)
+        name = self._options.collection
+        if kind == "NotFoundError":
+            self._found = None
+            what = text if "Collection" not in text else f"no collection {name!r}"
+            return CallError(f"chroma: {what}; check collection, tenant and database")
+        if kind in ("AuthorizationError", "ChromaAuthError"):
+            return CallError(f"chroma refused the call ({text}); check token or headers")
+        if "dimension" in text:
+            return CallError(f"chroma: {text}; use the model that made the vectors")
+        if _NOBODY in text or may_pass(error):
+            return CallError(f"chroma cannot be reached: {text}", may_pass=True)
+        return CallError(f"chroma: {text}", may_pass=kind == "InternalError")
+
+
+def _close(client: Any) -> None:
+    client.close()
+    # The library leaves its connections to the garbage collector.
+    for one in (client, getattr(client, "_admin_client", None)):
+        session = getattr(getattr(one, "_server", None), "_session", None)
+        if session is not None:
+            session.close()
+
+
+def _records(found: Any) -> list[tuple[str, float, Any, str | None]]:
+    """What a query returned, record by record."""
+    lists = (found["ids"], found["distances"], found["metadatas"], found["documents"])
+    return list(zip(*(one[0] for one in lists), strict=True))
+
+
+def _space(collection: Any) -> str:
+    """By what the collection compares vectors."""
+    told: Mapping[str, Any] = collection.configuration_json
+    index = told.get("hnsw") or told.get("spann") or {}
+    return str(index.get("space") or (collection.metadata or {}).get("hnsw:space") or "l2")

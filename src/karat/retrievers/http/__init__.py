@@ -1,0 +1,1 @@
+"""The adapter to search services: request out, connection, answer in, secrets kept."""

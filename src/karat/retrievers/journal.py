@@ -1,0 +1,174 @@
+"""A run log while it is being written: line by line under ``.part``, renamed when it is whole.
+
+Whatever stops the writing, complete lines stay. Going on later needs the same digest in
+them, so that a log never holds answers of two different systems or sets of queries.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from karat.errors import InputError, UsageError
+
+DIGEST = "run_digest"
+# What a call says of itself; the rest of a record is about the run.
+_CALL = ("topk", "raw", "stages", "latency_ms", "cost", "rewritten", "query", "source", "error")
+
+
+class Line(NamedTuple):
+    """One complete line of a log: whose call, whether it failed, and its bytes."""
+
+    query_id: str
+    failed: bool
+    data: bytes
+
+
+class Journal:
+    """Writes a log; ``done`` lines stand in it already when it goes on with an earlier one."""
+
+    def __init__(self, path: Path, digest: str, *, resume: bool, restart: bool = False) -> None:
+        if path.is_dir():
+            raise InputError("is a folder; a file name is expected", where=str(path))
+        self.path = path
+        self.part = part_of(path)
+        self.digest = digest
+        self.done: list[tuple[str, bool]] = []
+        self._whole = 0
+        self.meta: dict[str, Any] | None = None
+        self._earlier = _Earlier(path, digest) if resume and path.is_file() else None
+        if self.part.is_file() and not restart:
+            self._go_on(resume)
+        if self._earlier is not None:
+            self._earlier.skip(len(self.done))
+            self.meta = self.meta or self._earlier.meta
+        self._file: IO[bytes] | None = None
+
+    def _opened(self) -> IO[bytes]:
+        """The file, opened for more lines; until the first of them nothing is changed."""
+        if self._file is None:
+            self.part.parent.mkdir(parents=True, exist_ok=True)
+            self._file = self.part.open("ab" if self.done else "wb")
+            self._file.truncate(self._whole)
+        return self._file
+
+    def _go_on(self, resume: bool) -> None:
+        """Keep the complete lines of an interrupted run; a torn last one is dropped."""
+        for line, record in _lines(self.part):
+            if self.meta is None:
+                self._refuse_other(record)
+                self.meta = meta_of(record)
+            self.done.append((line.query_id, line.failed))
+            self._whole += len(line.data)
+        if self.done and not resume:
+            raise UsageError(
+                f"{self.part} holds {len(self.done):,} calls of an interrupted run; "
+                "go on with --resume, or start over with --restart"
+            )
+
+    def _refuse_other(self, record: Mapping[str, Any]) -> None:
+        if record.get(DIGEST) != self.digest:
+            raise UsageError(
+                f"{self.part} is of another run: the system, the queries or the corpus changed "
+                "since; start over with --restart"
+            )
+
+    def kept(self, query_id: str) -> bytes | None:
+        """The line of a finished log that need not be asked again; failed calls are."""
+        return None if self._earlier is None else self._earlier.good(query_id)
+
+    def write(self, data: bytes) -> None:
+        """Add complete lines; they are with the operating system when this returns."""
+        file = self._opened()
+        file.write(data)
+        file.flush()
+
+    def finish(self) -> None:
+        """The log is whole: give it its name."""
+        file = self._opened()
+        os.fsync(file.fileno())
+        file.close()
+        self.part.replace(self.path)
+
+    def close(self) -> None:
+        """Leave what there is for a later --resume."""
+        if self._file is not None:
+            self._file.close()
+
+
+class _Earlier:
+    """A finished log, read along with the queries, whose order it has."""
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self._lines = _lines(path)
+        self._ahead = next(self._lines, None)
+        self.meta: dict[str, Any] | None = None
+        if self._ahead is not None:
+            record = self._ahead[1]
+            if record.get(DIGEST) != digest:
+                raise UsageError(
+                    f"{path} is of another run: the system, the queries or the corpus changed "
+                    "since; leave out --resume to ask everything again"
+                )
+            self.meta = meta_of(record)
+
+    def skip(self, lines: int) -> None:
+        """Go past lines that another log already has."""
+        for _ in range(lines):
+            self._ahead = next(self._lines, None)
+
+    def good(self, query_id: str) -> bytes | None:
+        """The line of this query if its call went well; queries come in the log's order."""
+        if self._ahead is None or self._ahead[0].query_id != query_id:
+            return None
+        line = self._ahead[0]
+        self._ahead = next(self._lines, None)
+        return None if line.failed else line.data
+
+
+def part_of(path: Path) -> Path:
+    """Where a log stands while it is written."""
+    return path.with_name(path.name + ".part")
+
+
+def begins_with(path: Path, digest: str) -> bool:
+    """Whether a log was begun under this digest."""
+    first = next(_lines(path), None) if path.is_file() else None
+    return first is not None and first[1].get(DIGEST) == digest
+
+
+def is_complete(path: Path, digest: str, query_ids: list[str]) -> bool:
+    """Whether a log answers exactly these queries under this digest, without a failed call."""
+    if not path.is_file():
+        return False
+    wanted = iter(query_ids)
+    try:
+        for line, record in _lines(path):
+            if record.get(DIGEST) != digest or line.failed or next(wanted, None) != line.query_id:
+                return False
+    except OSError:
+        return False
+    return next(wanted, None) is None
+
+
+def meta_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a record says of the run rather than of its call."""
+    return {key: value for key, value in record.items() if key != "query_id" and key not in _CALL}
+
+
+def _lines(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
+    """The complete lines of a log that can be read, up to the first that cannot."""
+    with path.open("rb") as file:
+        for data in file:
+            if not data.endswith(b"\n"):
+                return
+            try:
+                record = json.loads(data)
+            except ValueError:
+                return
+            if not isinstance(record, dict) or not isinstance(record.get("query_id"), str):
+                return
+            yield Line(record["query_id"], bool(record.get("error")), data), record

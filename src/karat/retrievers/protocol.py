@@ -1,0 +1,99 @@
+"""What retrieving is made of: a query, a hit, an answer, and what gives one for the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from karat.tables import Queries, Run
+
+
+class Retriever(Protocol):
+    """Whatever searches: a whole table of queries in, a run out."""
+
+    def search(self, queries: Queries, k: int) -> Run: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """One query on its way through a system; ``attributes`` are its other columns."""
+
+    query_id: str
+    text: str
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def as_of(self) -> str | None:
+        """The moment that the query is asked for, as text."""
+        value = self.attributes.get("as_of")
+        return None if value is None else str(value)
+
+
+class Hit(NamedTuple):
+    """One item of a ranked list; its place in the list is its rank.
+
+    ``text`` serves later stages, such as a reranker, and is not logged. ``start`` and ``end``
+    are where a chunk lies in its document, in characters.
+    """
+
+    item_id: str
+    score: float | None = None
+    doc_id: str | None = None
+    version: str | None = None
+    source: str | None = None
+    similarity: float | None = None
+    text: str | None = None
+    start: int | None = None
+    end: int | None = None
+
+
+Hits = list[Hit]
+
+
+@dataclass(slots=True)
+class Answer:
+    """What one call gave: the ranked hits, and how it came to them.
+
+    ``latency`` is in milliseconds by stage; ``lists`` holds the list of every stage, in
+    the order in which they ran; ``source`` is the source that a router chose.
+    """
+
+    hits: Hits
+    latency: dict[str, float] = field(default_factory=dict)
+    cost: dict[str, float] = field(default_factory=dict)
+    lists: dict[str, Hits] = field(default_factory=dict)
+    rewritten: str | None = None
+    source: str | None = None
+
+
+class Finder(Protocol):
+    """What a system retrieves with: some queries in, one answer each, in their order.
+
+    ``batch`` is how many queries it likes to be given at once, ``concurrency`` how many
+    such calls may run side by side, ``deep`` whether it can be asked for any number of
+    hits at little cost. ``meta`` is what the log should say of it: models, index, sizes.
+    A call that fails raises CallError.
+    """
+
+    @property
+    def batch(self) -> int: ...
+    @property
+    def concurrency(self) -> int: ...
+    @property
+    def deep(self) -> bool: ...
+    @property
+    def meta(self) -> Mapping[str, Any]: ...
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]: ...
+
+
+def queries_from(queries: Queries) -> list[Query]:
+    """A table of queries one by one."""
+    return [
+        Query(
+            str(row.pop("query_id")),
+            str(row.pop("text")),
+            {name: value for name, value in row.items() if value is not None},
+        )
+        for row in queries.frame.iter_rows(named=True)
+    ]

@@ -1,0 +1,114 @@
+"""Traces of an A/B harness: one line a query, in ``rq_traces.jsonl``, behind a triple gate."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from karat.retrievers.quality.forms import Settings
+from karat.retrievers.quality.pipeline import Ranked
+from karat.retrievers.quality.words import made_alike
+
+FILE = "rq_traces.jsonl"
+REVISION = "CLEMATIS_GIT_SHA"
+REDACTED = "[REDACTED]"
+_SCHEMA_VERSION = 1
+_FOLDER = "logs/quality"
+
+
+def trace_of(
+    settings: Settings, text: str, ranked: Ranked, environment: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """What there is to log of one query; None where the gate is shut or nothing was fused."""
+    told = _told(settings, ranked) if settings.traced else None
+    if told is None:
+        return None
+    meta, items = told
+    return {
+        "trace_schema_version": _SCHEMA_VERSION,
+        "git_sha": environment.get(REVISION, "unknown"),
+        "config_digest": gate_digest(settings),
+        "clock": 0,
+        "seed": 0,
+        "query": REDACTED if settings.quality.redact else text.strip(),
+        "query_id": query_digest(text),
+        "meta": meta,
+        "items": items,
+    }
+
+
+def _told(
+    settings: Settings, ranked: Ranked
+) -> tuple[dict[str, Any], Sequence[Mapping[str, Any]]] | None:
+    places = range(1, len(ranked.item_ids) + 1)
+    if settings.quality.enabled:
+        if not ranked.fused:
+            return None
+        rows = zip(ranked.item_ids, ranked.base_ranks, places, ranked.fused, strict=True)
+        names = ("id", "rank_sem", "rank_fused", "score_fused")
+        meta = {
+            "k": len(places),
+            "reason": "enabled",
+            "note": "enabled trace; fused ordering active",
+            "alpha": settings.fusion.alpha_semantic,
+            "lex_hits": ranked.lexical_hits,
+        }
+        return meta, [dict(zip(names, row, strict=True)) for row in rows]
+    meta = {
+        "k": len(places),
+        "reason": settings.metrics.trace_reason or "shadow",
+        "note": "shadow trace; rankings unchanged",
+    }
+    scored = zip(ranked.item_ids, ranked.base_scores, strict=True)
+    return meta, [{"id": item_id, "score": score} for item_id, score in scored]
+
+
+def gate_digest(settings: Settings) -> str:
+    """The sha256 of the five settings that decide whether and how traces are written."""
+    quality = settings.quality
+    decisive = {
+        "perf": {
+            "enabled": settings.perf.enabled,
+            "metrics": {"report_memory": settings.metrics.report_memory},
+        },
+        "t2": {
+            "quality": {
+                "enabled": quality.enabled,
+                "shadow": quality.shadow,
+                "redact": quality.redact,
+            }
+        },
+    }
+    return hashlib.sha256(_line(decisive).encode()).hexdigest()
+
+
+def query_digest(text: str) -> str:
+    """A query's id in traces: the sha1 of its text, made alike.
+
+    >>> query_digest("  Apple   TART ") == query_digest("apple tart")
+    True
+    """
+    return hashlib.sha1(made_alike(text).encode(), usedforsecurity=False).hexdigest()
+
+
+def trace_folder(settings: Settings) -> Path:
+    """Where a config wants its traces."""
+    return Path(settings.metrics.trace_dir or settings.quality.trace_dir or _FOLDER)
+
+
+def append_traces(folder: Path, traces: Sequence[Mapping[str, Any]]) -> str | None:
+    """Add lines to the folder's file; says what went wrong, for traces never stop a run."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / FILE).open("a", encoding="utf-8", newline="\n") as file:
+            file.writelines(f"{_line(trace)}\n" for trace in traces)
+    except OSError as error:
+        return f"{folder / FILE}: traces cannot be written: {error.strerror or error}"
+    return None
+
+
+def _line(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

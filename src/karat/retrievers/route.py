@@ -1,0 +1,187 @@
+"""One of several retrievers, chosen query by query: by a callable, a column or rules."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+
+from karat.errors import CallError, unknown
+from karat.formats.forms import Form, refused
+from karat.retrievers import fuse
+from karat.retrievers.callables import load_callable, takes, told
+from karat.retrievers.forms import Spec, Text
+from karat.retrievers.protocol import Answer, Finder, Query
+from karat.retrievers.workshop import Workshop
+
+# What a choice may be: a name, several, or none.
+Choose = Callable[[Query], Any]
+
+
+def _expression(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise refused(f"match is {pattern!r}, no regular expression: {error}") from None
+    return pattern
+
+
+class Rule(Form):
+    """Queries whose text has a match go to one retriever."""
+
+    match: Annotated[Text, AfterValidator(_expression)] = Field(
+        description="a regular expression that the query's text is searched for"
+    )
+    to: Text = Field(description="the name of one of the retrievers in of")
+
+
+def _known_rules(rules: list[Rule], info: ValidationInfo) -> list[Rule]:
+    if not rules:
+        raise refused("rules is empty; give at least one {match: ..., to: ...}")
+    for rule in rules:
+        _known(rule.to, info)
+    return rules
+
+
+def _known(name: str, info: ValidationInfo) -> str:
+    of = info.data.get("of")
+    if of is not None and name not in of:
+        raise refused(str(unknown("retriever of the route", name, of)))
+    return name
+
+
+class Options(Form):
+    """What to choose among, and by what."""
+
+    of: Annotated[dict[str, Spec], AfterValidator(fuse.told_apart)] = Field(
+        description="a mapping of names to retrievers"
+    )
+    by: Text | None = Field(None, description="module:callable or file.py:callable")
+    column: Text | None = Field(None, description="a column of the queries")
+    rules: Annotated[list[Rule], AfterValidator(_known_rules)] | None = Field(
+        None, description="a list of rules such as {match: invoice, to: tickets}"
+    )
+    default: Annotated[Text, AfterValidator(_known)] | None = Field(
+        None, description="the name of one of the retrievers in of"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Options:
+        given = [key for key in ("by", "column", "rules") if getattr(self, key) is not None]
+        if len(given) != 1:
+            has = f"has {' and '.join(given)}" if given else "has none of them"
+            raise refused(f"a route needs one of by, column and rules; this one {has}")
+        return self
+
+
+def parts(options: Options) -> dict[str, Spec]:
+    """The retrievers by name."""
+    return options.of
+
+
+def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> Route:
+    """The router over the parts."""
+    return Route(_chooser(options, workshop), parts, options.default)
+
+
+class Route:
+    """Asks for each query the parts that it is meant for; lists of several are fused by rank."""
+
+    def __init__(self, choose: Choose, parts: Mapping[str, Finder], default: str | None) -> None:
+        self.parts = dict(parts)
+        self.default = default
+        self.batch, self.concurrency = fuse.pace(self.parts)
+        self.deep = all(part.deep for part in parts.values())
+        self._choose = choose
+        self._ways: dict[tuple[str, ...], fuse.Fuse] = {}
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The parts' own facts, with sizes added up."""
+        return fuse.facts(self.parts)
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """One list a query; those that go the same way are asked together."""
+        chosen: dict[tuple[str, ...], list[int]] = {}
+        times: list[float] = []
+        for at, query in enumerate(queries):
+            start = time.perf_counter()
+            chosen.setdefault(self._chosen(query), []).append(at)
+            times.append((time.perf_counter() - start) * 1000)
+        answers: dict[int, Answer] = {}
+        for names, places in chosen.items():
+            asked = [queries[at] for at in places]
+            for at, answer in zip(places, self._way(names).find(asked, k), strict=True):
+                answer.latency = {"route": times[at]} | answer.latency
+                answer.source = "+".join(names)
+                answers[at] = answer
+        return [answers[at] for at in range(len(queries))]
+
+    def _way(self, names: tuple[str, ...]) -> fuse.Fuse:
+        if names not in self._ways:
+            some = {name: self.parts[name] for name in names}
+            how = fuse.Options.model_validate({"of": list(names)})
+            self._ways[names] = fuse.Fuse(how, some, label=True)
+        return self._ways[names]
+
+    def _chosen(self, query: Query) -> tuple[str, ...]:
+        """The names that a query is meant for, each once."""
+        choice = self._choose(query)
+        names = [choice] if isinstance(choice, str) else choice
+        if names is None or names == []:
+            names = [] if self.default is None else [self.default]
+        known = f"known: {', '.join(self.parts)}"
+        if not isinstance(names, list | tuple) or not all(isinstance(one, str) for one in names):
+            raise CallError(f"route gave {type(choice).__name__} instead of names; {known}")
+        if not names:
+            raise CallError(f"route chose nothing and there is no default; {known}")
+        for name in names:
+            if name not in self.parts:
+                raise CallError(f"route chose {name!r}, which is not in of; {known}")
+        return tuple(dict.fromkeys(names))
+
+
+def _chooser(options: Options, workshop: Workshop) -> Choose:
+    if options.by is not None:
+        return _by_callable(load_callable(options.by, workshop.folder))
+    if options.column is not None:
+        return _by_column(options.column)
+    return _by_rules(options.rules or [])
+
+
+def _by_callable(call: Callable[..., Any]) -> Choose:
+    whole = takes(call, Query)
+
+    def choose(query: Query) -> Any:
+        try:
+            return call(query) if whole else call(query.text)
+        except CallError as error:
+            raise CallError(
+                f"route failed: {error}", may_pass=error.may_pass, wait=error.wait
+            ) from error
+        except Exception as error:
+            lost = isinstance(error, ConnectionError | TimeoutError)
+            raise CallError(f"route failed: {told(error)}", may_pass=lost) from error
+
+    return choose
+
+
+def _by_column(column: str) -> Choose:
+    def choose(query: Query) -> list[str]:
+        value = query.attributes.get(column)
+        values = value if isinstance(value, list) else [value]
+        return [str(one) for one in values if one is not None]
+
+    return choose
+
+
+def _by_rules(rules: Sequence[Rule]) -> Choose:
+    compiled = [(re.compile(rule.match), rule.to) for rule in rules]
+
+    def choose(query: Query) -> str | None:
+        return next((to for match, to in compiled if match.search(query.text)), None)
+
+    return choose

@@ -1,0 +1,228 @@
+"""From a blueprint and queries to a run log: build, ask, write, and go on where it stopped."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from karat.errors import InputError
+from karat.retrievers.blueprints import Blueprint
+from karat.retrievers.journal import DIGEST, Journal, begins_with, is_complete
+from karat.retrievers.protocol import Answer, Query
+from karat.retrievers.records import failed_record, record_of, to_json_line
+from karat.retrievers.runner import Failed, Limits, Runner, Tally
+from karat.retrievers.system import DEFAULT_K, System
+from karat.retrievers.workshop import Workshop
+from karat.version import __version__
+
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wishes:
+    """What the caller wants otherwise than the karat.yaml says; None leaves it as it is."""
+
+    concurrency: int | None = None
+    rate: float | None = None
+    retries: int | None = None
+    max_failures: float | None = None
+    resume: bool = False
+    restart: bool = False
+    latency: bool = True
+    code_version: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """A finished log, and what came of the calls in it."""
+
+    system: str
+    path: Path
+    calls: int
+    failed: int
+    max_failures: float
+    tally: Tally = field(default_factory=Tally)
+    reused: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether too many calls failed for the run to be judged."""
+        return self.calls > 0 and self.failed / self.calls > self.max_failures
+
+
+class InterruptedSearch(KeyboardInterrupt):
+    """Ctrl-C while asking; the message says what is kept and how to go on."""
+
+
+def run_digest(blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query]) -> str:
+    """The sha256 of all that a log depends on: system, files, corpus, queries and karat."""
+    digest = hashlib.sha256(f"karat {__version__}\0{workshop.digest(blueprint)}\0".encode())
+    digest.update(f"{workshop.corpus_digest}\0".encode())
+    for query in queries:
+        told = [query.query_id, query.text, dict(query.attributes)]
+        digest.update(json.dumps(told, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def up_to_date(
+    blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query], path: Path
+) -> bool:
+    """Whether a log can stand for asking again.
+
+    What lies behind a live system can change unseen, so it is asked again unless its
+    index_version says what it is.
+    """
+    if blueprint.live and blueprint.calls.index_version is None:
+        return False
+    return is_complete(
+        path, run_digest(blueprint, workshop, queries), [query.query_id for query in queries]
+    )
+
+
+def is_resumable(
+    blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query], part: Path
+) -> bool:
+    """Whether an interrupted log is of this very run."""
+    return begins_with(part, run_digest(blueprint, workshop, queries))
+
+
+def search(
+    blueprint: Blueprint,
+    workshop: Workshop,
+    queries: Sequence[Query],
+    path: Path,
+    *,
+    wishes: Wishes | None = None,
+    advance: Advance = lambda calls: None,
+) -> Searched:
+    """Ask one system every query and write its log; ``advance`` hears of each call."""
+    wishes = wishes or Wishes()
+    _check(queries, path)
+    digest = run_digest(blueprint, workshop, queries)
+    journal = Journal(path, digest, resume=wishes.resume, restart=wishes.restart)
+    system = _built(blueprint, workshop)
+    runner = _runner(blueprint, system, wishes, workshop)
+    try:
+        meta = journal.meta or _meta(blueprint, system, runner, wishes) | {DIGEST: digest}
+        advance(len(journal.done))
+        for line in _lines(journal, runner, queries, meta, wishes.latency):
+            journal.write(line)
+            advance(1)
+        journal.finish()
+    except KeyboardInterrupt:
+        kept = len(journal.done) + runner.tally.asked + runner.tally.kept
+        raise InterruptedSearch(
+            f"interrupted; {kept:,} of {len(queries):,} calls are kept in {journal.part}: "
+            "go on with --resume"
+        ) from None
+    finally:
+        journal.close()
+    failed = runner.tally.failed + sum(failed for _, failed in journal.done)
+    return Searched(
+        blueprint.name, path, len(queries), failed, float(meta["max_failures"]), runner.tally
+    )
+
+
+def _built(blueprint: Blueprint, workshop: Workshop) -> System:
+    try:
+        return workshop.build(blueprint)
+    except KeyboardInterrupt:
+        raise InterruptedSearch(
+            "interrupted before the first call; vectors that were made are kept"
+        ) from None
+
+
+def _check(queries: Sequence[Query], path: Path) -> None:
+    if path.suffix != ".jsonl":
+        raise InputError(
+            "a run log ends in .jsonl; write it, then karat convert gives other formats",
+            where=str(path),
+        )
+    if not queries:
+        raise InputError("no query is left to ask; check --filter and --limit", where=str(path))
+
+
+def _runner(blueprint: Blueprint, system: System, wishes: Wishes, workshop: Workshop) -> Runner:
+    calls = blueprint.calls
+    limits = Limits(
+        concurrency=wishes.concurrency or calls.concurrency or system.concurrency,
+        batch=calls.batch or system.batch,
+        rate=wishes.rate or calls.rate,
+        retries=calls.retries if wishes.retries is None else wishes.retries,
+    )
+    return Runner(system, blueprint.stages.k or DEFAULT_K, limits, redact=workshop.redact)
+
+
+def _meta(blueprint: Blueprint, system: System, runner: Runner, wishes: Wishes) -> dict[str, Any]:
+    """What every line of the log says of the run."""
+    most = blueprint.calls.max_failures if wishes.max_failures is None else wishes.max_failures
+    meta: dict[str, Any] = {
+        "system": blueprint.name,
+        "k": runner.k,
+        "k_raw": system.depth(runner.k),
+        **system.meta,
+        "karat_version": __version__,
+        "config_digest": blueprint.digest,
+        "max_failures": most,
+    }
+    if runner.limits.batch > 1:
+        meta["batch"] = runner.limits.batch
+    if wishes.code_version is not None:
+        meta["code_version"] = wishes.code_version
+    return meta if wishes.latency else _lasting(meta)
+
+
+def _lasting(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The meta without what differs from one run to an equal one."""
+    return {
+        key: _lasting(value) if isinstance(value, Mapping) else value
+        for key, value in meta.items()
+        if key != "embedding_updates"
+    }
+
+
+def _lines(
+    journal: Journal,
+    runner: Runner,
+    queries: Sequence[Query],
+    meta: dict[str, Any],
+    latency: bool,
+) -> Iterator[bytes]:
+    """A line for each query that has none yet, in the order of the queries."""
+    rest = queries[len(journal.done) :]
+    kept: dict[str, bytes] = {}
+
+    def to_ask() -> Iterator[Query]:
+        for query in rest:
+            line = journal.kept(query.query_id)
+            if line is None:
+                yield query
+            else:
+                kept[query.query_id] = line
+
+    outcomes = runner.outcomes(to_ask())
+    ready = next(outcomes, None)
+    for query in rest:
+        if ready is not None and ready[0] is query:
+            yield _line(query, ready[1], meta, runner, latency)
+            ready = next(outcomes, None)
+        else:
+            runner.tally.kept += 1
+            yield kept.pop(query.query_id)
+
+
+def _line(
+    query: Query, outcome: Answer | Failed, meta: dict[str, Any], runner: Runner, latency: bool
+) -> bytes:
+    """A call's line; an answer that no log can hold is a failed call."""
+    if isinstance(outcome, Answer):
+        try:
+            return to_json_line(record_of(query, outcome, meta, latency=latency))
+        except (TypeError, ValueError) as error:
+            outcome = Failed(f"the answer cannot be logged: {error}")
+            runner.tally.fail(outcome)
+    return to_json_line(failed_record(query, outcome.reason, meta))

@@ -1,0 +1,248 @@
+"""A system: a retriever with what comes before and after it, every stage timed and listed.
+
+The query is normalised and rewritten, the retriever gives ``raw``, then follow filter,
+as_of, threshold, rerank, distinct_docs and mmr, and the cut at k gives ``final``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from karat.retrievers.blueprints import Blueprint
+from karat.retrievers.chunkers import Chunker
+from karat.retrievers.forms import StagesForm
+from karat.retrievers.items import Items
+from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query, queries_from
+from karat.retrievers.rewrite import Rewrite
+from karat.retrievers.stages import AsOf, DistinctDocs, Filter, Sieve, Stage, Threshold
+from karat.retrievers.texts import TextRules
+from karat.retrievers.workshop import Workshop
+from karat.tables import Queries, Run
+
+DEFAULT_K = 100
+# Fusion, a reranker or a filter needs more to work on than is finally shown.
+_LEAST_RAW = 50
+_DEEPER = 4
+
+
+@dataclass(eq=False)
+class System:
+    """A retriever with its stages; itself something that finds, so that systems nest."""
+
+    name: str
+    finder: Finder
+    k: int | None = None
+    k_raw: int | None = None
+    rules: TextRules = field(default_factory=TextRules)
+    rewrite: Rewrite | None = None
+    sieves: Sequence[Sieve] = ()
+    stages: Sequence[Stage] = ()
+    items: Items | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, blueprint: Blueprint, finder: Finder, workshop: Workshop, rules: TextRules
+    ) -> System:
+        """The system of a blueprint, around its retriever."""
+        form = blueprint.stages
+        items = workshop.items if workshop.has_corpus else None
+        if items is not None:
+            items.settle()
+        about: dict[str, Any] = {"retriever": blueprint.kind}
+        if blueprint.calls.chunker is not None:
+            about["chunker"] = Chunker.of(blueprint.calls.chunker).document()
+        if blueprint.calls.index_version is not None:
+            about["index_version"] = blueprint.calls.index_version
+        return cls(
+            blueprint.name,
+            finder,
+            k=form.k,
+            k_raw=form.k_raw,
+            rules=rules,
+            rewrite=None if form.rewrite is None else Rewrite.of(form.rewrite, workshop),
+            sieves=_sieves(form, items),
+            stages=_stages(form, items, workshop),
+            items=items,
+            about=about,
+        )
+
+    @property
+    def batch(self) -> int:
+        """As its retriever likes it."""
+        return self.finder.batch
+
+    @property
+    def concurrency(self) -> int:
+        """As its retriever allows."""
+        return self.finder.concurrency
+
+    @property
+    def deep(self) -> bool:
+        """Whether more can be asked for: not where k or a model sets the length."""
+        return self.finder.deep and self.k is None and not self.stages
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What the log says of it."""
+        told: dict[str, Any] = {**self.finder.meta, **self.about}
+        for stage in self.stages:
+            told.update(getattr(stage, "meta", {}))
+        return told
+
+    def depth(self, k: int) -> int:
+        """How many hits to retrieve for k in the end."""
+        if self.k_raw is not None:
+            return max(self.k_raw, k)
+        several = len(getattr(self.finder, "parts", ())) > 1
+        later = bool(self.sieves or self.stages or several)
+        return max(k, _LEAST_RAW) if later else k
+
+    def search(self, queries: Queries, k: int | None = None) -> Run:
+        """A run over a table of queries, in memory."""
+        from karat.retrievers.records import run_of
+
+        asked = queries_from(queries)
+        size = max(1, self.batch)
+        answers: list[Answer] = []
+        for start in range(0, len(asked), size):
+            answers += self.find(asked[start : start + size], k or self.k or DEFAULT_K)
+        return run_of(self, asked, answers)
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """One answer a query: retrieved together, then each list on its own."""
+        k = k if self.k is None else self.k
+        watch = _Watch(len(queries))
+        asked = [replace(query, text=self.rules.apply(query.text)) for query in queries]
+        if self.rewrite is not None:
+            with watch("rewrite"):
+                rewritten = [self.rewrite.apply(query) for query in asked]
+        else:
+            rewritten = asked
+        with watch("retrieve"):
+            answers = self.finder.find(rewritten, self.depth(k))
+        for answer in answers:
+            answer.latency = {**watch.told, **answer.latency}
+        if self.rewrite is not None:
+            self._note_rewrites(asked, rewritten, answers, k)
+        for query, answer in zip(rewritten, answers, strict=True):
+            self._finish(query, answer, k)
+        return answers
+
+    def _note_rewrites(
+        self, asked: list[Query], rewritten: list[Query], answers: list[Answer], k: int
+    ) -> None:
+        """Both texts, and with ``both`` the list that the original text would have given."""
+        for new, answer in zip(rewritten, answers, strict=True):
+            answer.rewritten = new.text
+        if self.rewrite is None or not self.rewrite.both:
+            return
+        originals = self.finder.find(asked, self.depth(k))
+        for query, original, answer in zip(asked, originals, answers, strict=True):
+            apart = Answer(original.hits)
+            self._finish(query, apart, k)
+            answer.lists["original"] = apart.hits
+
+    def _finish(self, query: Query, answer: Answer, k: int) -> None:
+        """Sieves, stages and the cut, each with its list and its time."""
+        depth = self.depth(k)
+        raw = answer.hits
+        hits = self._sieved(query, answer, depth)
+        for stage in self.stages:
+            with _timed(answer, stage.name):
+                hits = stage.apply(query, hits)
+            answer.lists[stage.name] = hits
+        if self.sieves or self.stages or len(raw) > k:
+            answer.lists = {"raw": raw[:depth], **answer.lists}
+        answer.hits = hits[:k]
+        if self.items is not None:
+            answer.cost.setdefault("tokens", _tokens(answer.hits, self.items))
+
+    def _sieved(self, query: Query, answer: Answer, wanted: int) -> Hits:
+        """What passes every sieve; a retriever that can goes deeper until there is enough."""
+        if not self.sieves:
+            return answer.hits
+        start = time.perf_counter()
+        hits, depth = answer.hits, wanted
+        kept = self._passing(query, hits)
+        while len(kept) < wanted and self._has_more(hits, depth):
+            depth *= _DEEPER
+            hits = self.finder.find([query], depth)[0].hits
+            kept = self._passing(query, hits)
+        for at, sieve in enumerate(self.sieves, 1):
+            passing = [hit for hit in hits if _passes(self.sieves[:at], query, hit)]
+            answer.lists[sieve.name] = passing[:wanted]
+        answer.latency["filter"] = (time.perf_counter() - start) * 1000
+        return kept[:wanted]
+
+    def _has_more(self, hits: Hits, depth: int) -> bool:
+        """Whether asking for more can give more that passes."""
+        return (
+            self.finder.deep
+            and len(hits) >= depth
+            and not any(sieve.ends(hits[-1]) for sieve in self.sieves)
+        )
+
+    def _passing(self, query: Query, hits: Hits) -> Hits:
+        return [hit for hit in hits if _passes(self.sieves, query, hit)]
+
+
+def _passes(sieves: Sequence[Sieve], query: Query, hit: Hit) -> bool:
+    return all(sieve.keeps(query, hit) for sieve in sieves)
+
+
+def _sieves(form: StagesForm, items: Items | None) -> list[Sieve]:
+    sieves: list[Sieve] = []
+    if form.filter:
+        sieves.append(Filter(form.filter, items))
+    if form.as_of:
+        sieves.append(AsOf(form.as_of == "strict", items))
+    if form.threshold is not None:
+        sieves.append(Threshold(form.threshold))
+    return sieves
+
+
+def _stages(form: StagesForm, items: Items | None, workshop: Workshop) -> list[Stage]:
+    stages: list[Stage] = []
+    if form.rerank is not None:
+        from karat.retrievers.rerank import reranker
+
+        stages.append(reranker(form.rerank, items, workshop))
+    if form.distinct_docs is not None:
+        stages.append(DistinctDocs(form.distinct_docs, items))
+    if form.mmr is not None:
+        from karat.retrievers.mmr import Mmr
+
+        stages.append(Mmr.of(form.mmr, items))
+    return stages
+
+
+def _tokens(hits: Hits, items: Items) -> float:
+    """How many tokens the texts have that a call returned."""
+    rows = (items.rows.get(hit.item_id) for hit in hits)
+    return float(sum(items.tokens[row] for row in rows if row is not None))
+
+
+class _Watch:
+    """Times of stages that a whole batch shares: each query has its share of them."""
+
+    def __init__(self, queries: int) -> None:
+        self.queries = max(1, queries)
+        self.told: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self.told[stage] = (time.perf_counter() - start) * 1000 / self.queries
+
+
+@contextmanager
+def _timed(answer: Answer, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    answer.latency[stage] = (time.perf_counter() - start) * 1000

@@ -1,0 +1,101 @@
+"""Texts made alike before they are compared: Unicode, case, and words that stand for others."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from karat.errors import UsageError
+from karat.formats.yamls import read_yaml, shown
+from karat.retrievers.forms import NormaliseForm
+
+_WORD = re.compile(r"\w+")
+_Shape = Literal["NFC", "NFKC"]
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """What is done to queries, and by retrievers that compare words to items as well.
+
+    >>> TextRules(NormaliseForm(), {"llm": "large language model"}).apply("An  LLM")
+    'an large language model'
+    """
+
+    normalise: NormaliseForm | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    before: TextRules | None = None
+
+    @property
+    def empty(self) -> bool:
+        """Whether every text stays as it is."""
+        own = self.normalise is None and not self.aliases
+        return own and (self.before is None or self.before.empty)
+
+    def after(self, outer: TextRules) -> TextRules:
+        """These rules behind those of the system around, as a query meets them."""
+        return self if outer.empty else replace(self, before=outer)
+
+    def apply(self, text: str) -> str:
+        """The text after the rules: first made alike, then each word or phrase replaced once."""
+        if self.before is not None:
+            text = self.before.apply(text)
+        if self.normalise is not None:
+            text = normalised(text, self.normalise)
+        return self._pattern.sub(self._meaning, text) if self.aliases else text
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        """What may be an alias: phrases and such words as C++, the longest first, then words."""
+        phrases = [word for word in self.aliases if not _WORD.fullmatch(word)]
+        spelled = [
+            r"\s+".join(map(re.escape, phrase.split()))
+            for phrase in sorted(phrases, key=len, reverse=True)
+        ]
+        # One group of bare phrases: the expression then looks at no more than their beginnings.
+        among = [rf"(?<!\w)(?:{'|'.join(spelled)})(?!\w)"] if spelled else []
+        return re.compile("|".join([*among, r"\w+"]))
+
+    def _meaning(self, match: re.Match[str]) -> str:
+        return self.aliases.get(" ".join(match[0].split()), match[0])
+
+
+def normalised(text: str, how: NormaliseForm) -> str:
+    """One Unicode form, one case, single spaces."""
+    if how.unicode != "none":
+        shape: _Shape = "NFC" if how.unicode == "NFC" else "NFKC"
+        text = unicodedata.normalize(shape, text)
+    if how.case != "none":
+        text = text.lower() if how.case == "lower" else text.casefold()
+    return " ".join(text.split())
+
+
+def read_aliases(path: str | Path) -> dict[str, str]:
+    """A YAML file of words and what they stand for, such as ``llm: large language model``."""
+    file = read_yaml(path)
+    if not isinstance(file.data, dict):
+        raise file.place.error(f"a mapping of words to words is expected, not {shown(file.data)}")
+    for word, meaning in file.data.items():
+        if not isinstance(meaning, str) or not meaning.strip():
+            raise file.place.at(word).error(f"{word} stands for {shown(meaning)}; text is expected")
+    return dict(file.data)
+
+
+def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> TextRules:
+    """The rules, with both sides of every alias normalised as the texts are."""
+    alike: dict[str, str] = {}
+    for word, meaning in aliases.items():
+        key, to = (_alike(text, normalise) for text in (word, meaning))
+        if not key or not to:
+            raise UsageError(f"aliases: {word!r} stands for {meaning!r}; both must be text")
+        if alike.setdefault(key, to) != to:
+            raise UsageError(f"aliases: {key!r} stands for {alike[key]!r} and for {to!r}; keep one")
+    return TextRules(normalise, alike)
+
+
+def _alike(text: str, normalise: NormaliseForm | None) -> str:
+    return " ".join(text.split()) if normalise is None else normalised(text, normalise)

@@ -1,0 +1,170 @@
+"""``karat run``: one command from a karat.yaml to logs, report, verdict and exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+WORDS = ["apple", "bread", "cider", "dates", "endive", "figs", "grape", "honey"]
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """Items of two words, and a query for each; `sloppy` searches for the wrong word."""
+    monkeypatch.chdir(tmp_path)
+    pairs = [(a, b) for a in WORDS for b in WORDS if a < b]
+    items = [{"id": f"{a}-{b}", "text": f"{a} {b}"} for a, b in pairs]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(one) + "\n" for one in items))
+    asked = [
+        {"id": f"q{i:02}", "query": f"{a} {b}", "relevant_chunk_ids": [f"{a}-{b}"]}
+        for i, (a, b) in enumerate(pairs)
+    ]
+    (tmp_path / "eval.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    (tmp_path / "mine.py").write_text(
+        "import pathlib\n"
+        "def sloppy(text):\n"
+        "    return text.split()[0] + ' ' + text.split()[0]\n"
+        "def search(text, k):\n"
+        "    with open('asked.txt', 'a') as file:\n"
+        "        file.write(text + chr(10))\n"
+        "    if pathlib.Path('down').exists():\n"
+        "        raise RuntimeError('no connection')\n"
+        "    return [text.replace(' ', '-')]\n"
+    )
+    write(tmp_path)
+    return tmp_path
+
+
+SYSTEMS = """\
+systems:
+  good: {retriever: bm25, k: 5}
+  worse: {retriever: bm25, k: 5, rewrite: "mine.py:sloppy"}
+"""
+
+
+def write(folder, systems=SYSTEMS, more=""):
+    head = "queries: eval.jsonl\ncorpus: corpus.jsonl\nmeasures: [RR, R@1]\n"
+    (folder / "karat.yaml").write_text(head + more + systems)
+
+
+def stamps(place):
+    return {path.name: path.stat().st_mtime_ns for path in (place / "runs").iterdir()}
+
+
+def test_systems_are_searched_compared_and_reported(place, run):
+    more = "outputs: [out/report.json, out/report.md]\ndataset_version: v7\ncode_version: c1\n"
+    write(place, more=more)
+    done = run("run")
+    assert done.code == 1, "the second system is a confirmed regression"
+    assert done.out.startswith("WORSE")
+    report = json.loads((place / "out" / "report.json").read_text())
+    assert [system["name"] for system in report["systems"]] == ["good", "worse"]
+    assert report["systems"][0]["measures"]["R@1"]["mean"] == 1.0
+    assert report["comparisons"][0]["baseline"] == "good"
+    inputs = report["inputs"]
+    assert (inputs["dataset_version"], inputs["code_version"]) == ("v7", "c1")
+    assert len(inputs["config_digest"]) == 64
+    assert [one["name"] for one in inputs["runs"]] == ["good.jsonl", "worse.jsonl"]
+    assert (place / "out" / "report.md").is_file()
+
+
+def test_gates_of_the_config_decide_the_exit_code(place, run):
+    gates = 'gates: ["R@1 >= 0.5"]\n'
+    one = "systems:\n  good: {retriever: bm25, k: 5}\n"
+    write(place, one, gates)
+    assert run("run").code == 0
+    write(place, 'systems:\n  x: {retriever: bm25, rewrite: "mine.py:sloppy"}\n', gates)
+    assert run("run").code == 1
+
+
+def test_logs_are_used_again_until_something_they_depend_on_changes(place, run):
+    run("run")
+    before = stamps(place)
+    again = run("run")
+    assert "log reused" in again.err
+    assert stamps(place) == before
+    run("run", "--fresh")
+    assert stamps(place).keys() == before.keys()
+    assert all(stamps(place)[name] != before[name] for name in before)
+
+    before = stamps(place)
+    # Another order of keys and a comment mean the same.
+    write(place, SYSTEMS.replace("{retriever: bm25, k: 5}", "{k: 5, retriever: bm25}  # same"))
+    run("run")
+    assert stamps(place) == before
+    write(place, SYSTEMS.replace("retriever: bm25, k: 5}", "retriever: bm25, k: 6}"))
+    run("run")
+    assert stamps(place)["good.jsonl"] != before["good.jsonl"]
+    assert stamps(place)["worse.jsonl"] == before["worse.jsonl"]
+
+
+@pytest.mark.parametrize("changed", ["corpus.jsonl", "eval.jsonl", "mine.py"])
+def test_a_changed_file_has_its_systems_asked_again(place, run, changed):
+    run("run")
+    before = stamps(place)
+    text = (place / changed).read_text()
+    (place / changed).write_text(text.replace("honey", "honeycomb") + ("\n" * (changed[-1] == "y")))
+    run("run")
+    after = stamps(place)
+    assert after["worse.jsonl"] != before["worse.jsonl"]
+    if changed == "mine.py":
+        assert after["good.jsonl"] == before["good.jsonl"], "it does not use the file"
+
+
+def test_a_live_system_is_asked_again_unless_its_version_is_told(place, run):
+    live = 'systems:\n  live: {retriever: python, call: "mine.py:search"}\n'
+    write(place, live)
+    run("run")
+    asked = len((place / "asked.txt").read_text().splitlines())
+    run("run")
+    assert len((place / "asked.txt").read_text().splitlines()) == 2 * asked
+    write(place, live.replace('search"}', 'search", index_version: "2026-11"}'))
+    run("run")
+    run("run")
+    assert len((place / "asked.txt").read_text().splitlines()) == 3 * asked
+
+
+def test_too_many_failed_calls_make_the_run_partial_and_exit_with_3(place, run):
+    write(place, 'systems:\n  live: {retriever: python, call: "mine.py:search"}\n')
+    (place / "down").write_text("")
+    done = run("run", "-o", "report.json")
+    assert done.code == 3
+    assert "no connection" in done.err
+    report = json.loads((place / "report.json").read_text())
+    assert report["systems"][0]["partial"] is True
+    assert report["verdict"] == "unmeasurable"
+    assert report["counts"]["failed_calls"] == 28
+    (place / "down").unlink()
+    assert run("run").code == 0
+
+
+def test_eval_of_a_partial_log_exits_with_3_and_a_few_failures_do_not(place, run):
+    run("run", "--system", "good")
+    lines = (place / "runs" / "good.jsonl").read_text().splitlines()
+    bad = [json.loads(line) for line in lines]
+    for at in range(2):
+        bad[at] |= {"topk": [], "error": "busy"}
+    (place / "two.jsonl").write_text("".join(json.dumps(one) + "\n" for one in bad))
+    # 2 of 28 is more than 5 %, 1 of 28 is less.
+    assert run("eval", "two.jsonl", "--gold", "eval.jsonl").code == 3
+    bad[0] = json.loads(lines[0])
+    (place / "one.jsonl").write_text("".join(json.dumps(one) + "\n" for one in bad))
+    assert run("eval", "one.jsonl", "--gold", "eval.jsonl").code == 0
+
+
+def test_the_config_must_name_gold_and_systems(place, run):
+    write(place, "")
+    assert "has no systems" in run("run").err
+    (place / "queries.tsv").write_text("q1\tapple\n")
+    text = (place / "karat.yaml").read_text().replace("eval.jsonl", "queries.tsv")
+    (place / "karat.yaml").write_text(text + SYSTEMS)
+    done = run("run")
+    assert done.code == 2
+    assert "gold" in done.err
+
+
+def test_json_and_saving_work_as_elsewhere(place, run):
+    done = run("run", "--json", "--save", "--tag", "main", "--store", "h.db")
+    assert json.loads(done.out)["systems"][0]["name"] == "good"
+    assert "good" in run("history", "--store", "h.db").out

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import gc
+import json
+
+import numpy as np
+import pytest
+import small_corpus
+from small_corpus import BEST, TEXTS, ask, by_cosine, cosine, embed, ids
+from store_servers import fill_qdrant, free_port
+
+from karat.errors import CallError, InputError, KaratError
+from karat.retrievers.protocol import Query
+from karat.retrievers.runner import Failed, Limits, Runner
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Collections that Qdrant's local mode keeps on disk."""
+    from qdrant_client import QdrantClient, models
+
+    place = tmp_path_factory.mktemp("qdrant")
+    client = QdrantClient(path=str(place / "kept"))
+    fill_qdrant(client, "items")
+    size = small_corpus.SIZE
+    fill_qdrant(client, "far", size=size, distance=models.Distance.EUCLID)
+    fill_qdrant(client, "product", size=size, distance=models.Distance.DOT)
+    named = models.VectorParams(size=3, distance=models.Distance.COSINE)
+    client.create_collection("named", vectors_config={"small": named, "large": named})
+    points = [
+        models.PointStruct(id=7, vector={"small": [1, 0, 0]}),
+        models.PointStruct(id="12345678-1234-5678-1234-567812345678", vector={"small": [0, 1, 0]}),
+    ]
+    client.upsert("named", points)
+    client.close()
+    (place / "kept" / "three.py").write_text("def embed(texts):\n    return [[1, 0.5, 0]]\n")
+    small_corpus.write_embed(place)
+    return place
+
+
+@pytest.fixture
+def made(folder):
+    def make(more: str = "collection: items, embed: embed.py:embed", **shop):
+        spec = f"{{retriever: qdrant, {more}}}"
+        return small_corpus.system(small_corpus.workshop(folder, **shop), spec)
+
+    return lambda more="collection: items", embedded="embed.py:embed", **shop: make(
+        f'path: kept, {more}, embed: "{embedded}"', **shop
+    )
+
+
+@pytest.mark.parametrize("text", BEST)
+def test_local_mode_ranks_as_exact_cosine_does(made, text):
+    hits = ask(made(), text)
+    assert ids(hits) == by_cosine(text)
+    expected = [cosine(embed(text), embed(TEXTS[item])) for item in ids(hits)]
+    assert [hit.score for hit in hits] == pytest.approx(expected, abs=1e-6)
+    assert [hit.similarity for hit in hits] == [hit.score for hit in hits]
+
+
+def test_a_distance_becomes_a_score_that_is_high_for_what_is_near(made):
+    text = "gravel roads"
+    hits = ask(made("collection: far"), text)
+    distances = {item: np.linalg.norm(embed(text) - embed(body)) for item, body in TEXTS.items()}
+    assert ids(hits) == sorted(distances, key=lambda item: distances[item])
+    assert hits[0].score == pytest.approx(-min(distances.values()), rel=1e-6)
+    assert hits[0].similarity is None
+
+
+def test_a_product_is_of_the_vectors_as_they_are(made):
+    text = "gravel roads"
+    hits = ask(made("collection: product"), text)
+    products = {item: float(embed(text) @ embed(body)) for item, body in TEXTS.items()}
+    assert hits[0].item_id == max(products, key=lambda item: products[item])
+    assert hits[0].score == pytest.approx(max(products.values()), rel=1e-6)
+
+
+def test_ids_come_from_the_payload_even_from_deep_in_it(made):
+    deep = made("collection: items, id: metadata.chunk, version: metadata.version, text: body")
+    hit = ask(deep, "gravel roads", 1)[0]
+    assert (hit.item_id, hit.version, hit.text) == ("m plain-4", "3", TEXTS["plain-4"])
+
+
+def test_without_an_id_in_the_payload_the_point_s_own_is_taken(made):
+    found = made("collection: named, vector_name: small", "kept/three.py:embed")
+    assert ids(ask(found, "x")) == ["7", "12345678-1234-5678-1234-567812345678"]
+
+
+def test_a_filter_of_qdrant_s_own_takes_the_query_s_attributes(made):
+    where = 'where: {must: [{key: lang, match: {value: "{language}"}}]}'
+    found = made(f"collection: items, {where}")
+    english = {item for item, text in TEXTS.items() if text.isascii()}
+    assert set(ids(ask(found, "gravel roads", language="en"))) == english
+    assert len(ask(found, "gravel roads", language="other")) == len(TEXTS) - len(english)
+    with pytest.raises(CallError, match=r"\{language\} is neither query, k nor an attribute"):
+        ask(found, "gravel roads")
+
+
+def test_times_of_embedding_and_searching_are_told_apart(made):
+    answer = made().find([Query("q1", "gravel roads")], 3)[0]
+    assert answer.latency.keys() >= {"embed", "search", "retrieve"}
+    assert answer.latency["embed"] + answer.latency["search"] <= answer.latency["retrieve"]
+
+
+def test_two_systems_can_share_a_folder(made):
+    first, second = made(), made("collection: product")
+    assert ids(ask(first, "gravel roads", 1)) == ["plain-4"]
+    assert len(ask(second, "gravel roads", 2)) == 2
+
+
+def test_a_folder_is_free_again_when_the_system_is_gone(made, folder):
+    from qdrant_client import QdrantClient
+
+    found = made()
+    ask(found, "gravel roads", 1)
+    del found
+    gc.collect()
+    QdrantClient(path=str(folder / "kept")).close()
+
+
+# The library leaves the lock that it did not get to the garbage collector.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_folder_in_use_elsewhere_is_a_failed_call(made, folder):
+    from qdrant_client import QdrantClient
+
+    gc.collect()
+    other = QdrantClient(path=str(folder / "kept"))
+    try:
+        with pytest.raises(CallError, match="already accessed by another instance"):
+            ask(made(), "x")
+    finally:
+        other.close()
+
+
+def test_many_calls_at_once_give_what_one_gives(made):
+    found = made()
+    queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 10)]
+    assert found.concurrency == 1
+    runner = Runner(found, 3, Limits(concurrency=8, retries=0))
+    for query, outcome in runner.outcomes(queries):
+        assert not isinstance(outcome, Failed)
+        assert ids(outcome.hits) == by_cosine(query.text)[:3]
+
+
+@pytest.mark.parametrize(
+    ("more", "embedded", "told"),
+    [
+        ("collection: gone", "embed.py:embed", "qdrant has no collection 'gone'"),
+        ("collection: items", "kept/three.py:embed", "of 64 numbers, and the model makes 3"),
+        ("collection: named", "kept/three.py:embed", "has small, large; set vector_name to one"),
+        ("collection: named, vector_name: x", "kept/three.py:embed", "set vector_name to one"),
+        ("collection: items, vector_name: x", "embed.py:embed", "leave out vector_name"),
+        ("collection: items, id: uid", "embed.py:embed", "has a record without 'uid'; it has item"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_a_failed_call_that_says_what_to_do(made, more, embedded, told):
+    found = made(more, embedded)
+    with pytest.raises(CallError) as caught:
+        ask(found, "x")
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert not caught.value.may_pass
+
+
+def spec(tmp_path, more: str, **shop):
+    small_corpus.write_embed(tmp_path)
+    shop = small_corpus.workshop(tmp_path, **shop)
+    return small_corpus.system(shop, f'{{retriever: qdrant, {more}, embed: "embed.py:embed"}}')
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("collection: a", "give url, of a server, or path"),
+        ("url: http://h, path: p, collection: a", "give url, of a server, or path"),
+        ("path: p, collection: a, api_key: x", "api_key is for a server"),
+        ("url: http://h, collection: a, api_key: x", "api_key is written out; keep it in"),
+        ("url: http://u:secret@h, collection: a", "url holds a user or password"),
+        ("url: h, collection: a", "url must begin with http:// or https://"),
+        ("url: 'u:secret@h', collection: a", "url must begin with http:// or https://"),
+        ('url: http://h, collection: a, api_key: "${NOPE}"', "variable NOPE is not set"),
+        ("url: http://h, collection: a, where: {musst: []}", "where is not a filter of Qdrant's"),
+        ("url: http://h, collection: a, model: b", "both model and embed are given"),
+        ("url: http://h, collection: a, model_path: b", "model_path is for a model"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_any_call(tmp_path, more, told):
+    with pytest.raises(KaratError) as caught:
+        spec(tmp_path, more)
+    assert told in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path):
+    with pytest.raises(InputError, match="no such folder"):
+        spec(tmp_path, "path: gone, collection: a")
+    assert not (tmp_path / "gone").exists()
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no collections"):
+        spec(tmp_path, "path: empty, collection: a")
+    assert not list((tmp_path / "empty").iterdir())
+
+
+COLLECTION = {
+    "result": {
+        "status": "green",
+        "optimizer_status": "ok",
+        "segments_count": 1,
+        "config": {
+            "params": {"vectors": {"size": small_corpus.SIZE, "distance": "Cosine"}},
+            "hnsw_config": {"m": 16, "ef_construct": 100, "full_scan_threshold": 10000},
+            "optimizer_config": {
+                "deleted_threshold": 0.2,
+                "vacuum_min_vector_number": 1000,
+                "default_segment_number": 0,
+                "flush_interval_sec": 5,
+            },
+        },
+        "payload_schema": {},
+    },
+    "status": "ok",
+    "time": 0.1,
+}
+POINTS = {
+    "result": {
+        "points": [
+            {"id": 1, "version": 1, "score": 0.9, "payload": {"item_id": "b"}},
+            {"id": 2, "version": 1, "score": 0.4, "payload": {"item_id": "a"}},
+        ]
+    },
+    "status": "ok",
+    "time": 0.1,
+}
+KEY = {"KEY": "s3cret-k3y"}
+QUERY = "/collections/items/points/query"
+
+
+@pytest.fixture
+def remote(told, tmp_path):
+    """A system on a server that answers as Qdrant's documentation says."""
+    told.answers = {"/collections/items": COLLECTION, QUERY: POINTS}
+
+    def make(**shop):
+        more = f'url: "{told.url}", collection: items, api_key: "${{KEY}}"'
+        return spec(tmp_path, more, environment=KEY, **shop)
+
+    return make
+
+
+def test_a_server_is_asked_with_the_key_and_the_vector(remote, told):
+    hits = ask(remote(), "gravel roads", 2)
+    assert [(hit.item_id, hit.score) for hit in hits] == [("b", 0.9), ("a", 0.4)]
+    path, headers, body = told.asked[-1]
+    assert path == QUERY
+    assert {name.lower(): value for name, value in headers.items()}["api-key"] == KEY["KEY"]
+    sent = json.loads(body)
+    assert sent["limit"] == 2
+    assert sent["query"]["nearest"] == pytest.approx(embed("gravel roads").tolist())
+
+
+def test_what_the_log_says_holds_no_key(remote):
+    assert KEY["KEY"] not in json.dumps(dict(remote().meta))
+    assert remote().meta["collection"] == "items"
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers", "message", "passes"),
+    [
+        (401, b"Must provide an API key", {}, "qdrant refused the key (401)", False),
+        (403, {"status": {"error": "no"}}, {}, "qdrant refused the key (403)", False),
+        (404, {"status": {"error": "Not found"}}, {}, "no collection 'items'", False),
+        (400, {"status": {"error": "Wrong: s3cret-k3y"}}, {}, "answered 400: Wrong: ${KEY}", False),
+        (429, {"status": {"error": "slow down"}}, {"Retry-After": "7"}, "less often", True),
+        (429, b"", {}, "less often", True),
+        (500, {"status": {"error": "disk\nfull"}}, {}, "qdrant answered 500: disk full", True),
+        (503, b"<html>busy</html>", {}, "answered 503: <html>busy</html>", True),
+        (200, b"<html>a page</html>", {}, "qdrant cannot be asked", False),
+    ],
+)  # fmt: skip
+def test_a_server_s_refusal_is_one_line(remote, told, status, body, headers, message, passes):
+    told.status, told.body, told.headers, told.answers = status, body, headers, {}
+    with pytest.raises(CallError) as caught:
+        ask(remote(), "x")
+    assert message in str(caught.value)
+    assert caught.value.may_pass is passes
+    assert caught.value.wait == (7 if headers else None)
+    assert "\n" not in str(caught.value)
+    assert KEY["KEY"] not in str(caught.value)
+
+
+def test_a_server_that_is_down_may_be_up_later(tmp_path):
+    found = spec(tmp_path, f'url: "http://127.0.0.1:{free_port()}", collection: items')
+    with pytest.raises(CallError, match="qdrant cannot be asked: ConnectError") as caught:
+        ask(found, "x")
+    assert caught.value.may_pass
+
+
+def test_a_server_that_comes_up_is_used(remote, told):
+    found = remote()
+    told.status = 503
+    with pytest.raises(CallError):
+        ask(found, "x")
+    told.status = 200
+    assert ids(ask(found, "x")) == ["b", "a"]
+
+
+def test_a_slow_server_is_given_up(remote, told):
+    told.wait = 3.0
+    with pytest.raises(CallError, match=r"qdrant took longer than 0\.3 s") as caught:
+        ask(remote(timeout=0.3), "x")
+    assert caught.value.may_pass

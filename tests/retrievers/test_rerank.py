@@ -1,0 +1,191 @@
+"""Rerankers: a cross-encoder whose scores can be counted, and a real bi-encoder."""
+
+from __future__ import annotations
+
+import shutil
+
+import model_folders
+import pytest
+
+from karat.errors import CallError, InputError, UsageError
+from karat.formats.yamls import Place
+from karat.retrievers.blueprints import parse_systems
+from karat.retrievers.forms import RerankForm
+from karat.retrievers.items import Items
+from karat.retrievers.protocol import Hit, Query
+from karat.retrievers.rerank import reranker
+from karat.retrievers.workshop import Workshop
+from karat.tables import Corpus
+
+TEXTS = {
+    "calm": "a calm sea",
+    "storm": "a storm at sea and another storm",
+    "tax": "filing the tax return",
+    "gale": "the gale",
+}
+
+
+def stage(folder, corpus=None, **form):
+    items = None if corpus is None else Items(Corpus.from_dict(corpus))
+    return reranker(RerankForm(**form), items, Workshop(folder=folder))
+
+
+def crossed(folder, corpus=TEXTS, **form):
+    return stage(folder, corpus, model=model_folders.CROSS, path=".", **form)
+
+
+def hits(*names, **told):
+    return [Hit(name, 10.0 - place, **told) for place, name in enumerate(names)]
+
+
+def pairs(found):
+    return [(hit.item_id, pytest.approx(hit.score, abs=1e-6)) for hit in found]
+
+
+def test_the_model_reads_query_and_text_together(cross_encoder):
+    found = crossed(cross_encoder).apply(
+        Query("1", "storm at sea"), hits("tax", "calm", "storm", "gale")
+    )
+    # Shared tokens, less 0.01 a token of the text.
+    assert pairs(found) == [
+        ("storm", 4 - 0.07),
+        ("calm", 1 - 0.03),
+        ("gale", -0.02),
+        ("tax", -0.04),
+    ]
+
+
+def test_equal_scores_keep_the_order_that_they_had(cross_encoder):
+    corpus = {"a": "one two", "b": "three four", "c": "storm", "d": "five six"}
+    found = crossed(cross_encoder, corpus).apply(Query("1", "storm"), hits("d", "b", "c", "a"))
+    assert [hit.item_id for hit in found] == ["c", "d", "b", "a"]
+
+
+def test_what_stands_below_the_top_is_dropped(cross_encoder):
+    found = crossed(cross_encoder, top=2).apply(
+        Query("1", "storm at sea"), hits("tax", "calm", "storm")
+    )
+    assert [hit.item_id for hit in found] == ["calm", "tax"]
+
+
+def test_a_hit_keeps_what_else_is_known_of_it(cross_encoder):
+    told = {"doc_id": "book", "version": "3", "source": "shelf", "similarity": 0.5}
+    (found,) = crossed(cross_encoder).apply(Query("1", "sea"), hits("calm", **told))
+    assert found == Hit("calm", found.score, **told)
+
+
+def test_a_hits_own_text_comes_before_the_corpus(cross_encoder):
+    own = [Hit("calm", 1.0, text="tax"), Hit("elsewhere", 0.5, text="storm")]
+    found = crossed(cross_encoder).apply(Query("1", "storm"), own)
+    assert pairs(found) == [("elsewhere", 0.99), ("calm", -0.01)]
+    alone = stage(cross_encoder, None, model=model_folders.CROSS, path=".")
+    assert pairs(alone.apply(Query("1", "storm"), own)) == pairs(found)
+
+
+def test_titles_are_read_too(cross_encoder):
+    corpus = {"a": {"title": "storm", "text": "calm"}, "b": {"title": None, "text": "sea"}}
+    found = crossed(cross_encoder, corpus).apply(Query("1", "storm"), hits("b", "a"))
+    assert pairs(found) == [("a", 1 - 0.02), ("b", -0.01)]
+
+
+@pytest.mark.parametrize(
+    ("corpus", "told"),
+    [
+        (
+            None,
+            "item 'x' has no text to rerank by: no corpus is named; name a corpus that holds it",
+        ),
+        (TEXTS, "item 'x' has no text to rerank by: the corpus does not have it"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["cross", "bi"])
+def test_a_hit_without_a_text_is_a_failed_call(cross_encoder, minilm, corpus, told, kind):
+    folder = cross_encoder if kind == "cross" else minilm
+    name = model_folders.CROSS if kind == "cross" else model_folders.MINILM
+    with pytest.raises(CallError) as caught:
+        stage(folder, corpus, model=name, path=".", kind=kind).apply(Query("1", "sea"), hits("x"))
+    assert told in str(caught.value)
+
+
+def test_an_empty_list_stays_empty_and_odd_texts_are_read(cross_encoder, minilm):
+    corpus = {"empty": "", "long": "sea " * 100_000}
+    odd = [*hits(*corpus), Hit("half", 1.0, text="\ud83d sea")]
+    for rerank in (
+        crossed(cross_encoder, corpus),
+        stage(minilm, corpus, model=model_folders.MINILM, path=".", kind="bi"),
+    ):
+        assert rerank.apply(Query("1", "sea"), []) == []
+        assert len(rerank.apply(Query("1", "\udc00 sea"), odd)) == 3
+
+
+def test_max_length_says_how_much_of_a_pair_is_read(cross_encoder):
+    corpus = {"late": "a b c d e f g h storm"}
+    query = Query("1", "storm")
+    (whole,) = crossed(cross_encoder, corpus).apply(query, hits("late"))
+    (short,) = crossed(cross_encoder, corpus, max_length=8).apply(query, hits("late"))
+    assert whole.score == pytest.approx(1 - 0.09, abs=1e-6)
+    assert short.score == pytest.approx(-0.04, abs=1e-6)  # [CLS] storm [SEP] a b c d [SEP]
+
+
+def test_what_the_log_says_of_a_reranker(cross_encoder, minilm):
+    told = crossed(cross_encoder, max_length=64).meta["reranker_model"]
+    assert told["name"] == model_folders.CROSS
+    assert (told["kind"], told["max_length"], len(told["sha256"])) == ("cross", 64, 64)
+    told = stage(minilm, TEXTS, model=model_folders.MINILM, path=".", kind="bi").meta
+    assert told["reranker_model"]["kind"] == "bi"
+    assert told["reranker_model"]["dim"] == 384
+
+
+def test_a_bi_encoder_gives_the_cosines_of_a_dense_system(minilm, tmp_path):
+    spec = {"retriever": "dense", "model": model_folders.MINILM, "path": str(minilm)}
+    corpus = Corpus.from_dict(TEXTS)
+    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path, cache=tmp_path)
+    dense = workshop.build(parse_systems({"dense": spec}, Place("karat.yaml"))["dense"])
+    query = Query("1", "rough weather on the ocean")
+    expected = [(hit.item_id, hit.score) for hit in dense.find([query], 4)[0].hits]
+    bi = stage(minilm, TEXTS, model=model_folders.MINILM, path=".", kind="bi")
+    found = bi.apply(query, hits("tax", "gale", "calm", "storm"))
+    assert [hit.item_id for hit in found] == [item for item, _ in expected]
+    assert [hit.score for hit in found] == pytest.approx([score for _, score in expected], abs=1e-6)
+    assert [hit.similarity for hit in found] == [hit.score for hit in found]
+
+
+def test_in_a_system_the_reranked_list_is_a_stage_of_its_own(cross_encoder, tmp_path):
+    spec = {
+        "retriever": "bm25",
+        "k": 2,
+        "k_raw": 3,
+        "rerank": {"model": model_folders.CROSS, "path": str(cross_encoder)},
+    }
+    corpus = Corpus.from_dict(
+        {"a": "sea sea sea", "b": "storm storm at sea sea", "c": "sea storm", "d": "tax"}
+    )
+    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path)
+    system = workshop.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
+    (answer,) = system.find([Query("1", "storm sea")], 2)
+    assert [hit.item_id for hit in answer.hits] == ["b", "a"]
+    assert [hit.item_id for hit in answer.lists["rerank"]] == ["b", "a", "c"]
+    assert sorted(hit.item_id for hit in answer.lists["raw"]) == ["a", "b", "c"]
+    assert answer.latency["rerank"] > 0
+    assert system.meta["reranker_model"]["kind"] == "cross"
+
+
+@pytest.mark.parametrize(
+    ("form", "error", "told"),
+    [
+        ({"model": "Xenova/ms-marco-MiniLM-L-7-v2"}, UsageError, "did you mean Xenova/ms-marco"),
+        ({"model": model_folders.MINILM}, UsageError, "unknown model"),
+        ({"model": model_folders.CROSS, "path": "none"}, InputError, "no such folder"),
+        ({"model": model_folders.CROSS, "path": "."}, InputError, "holds no onnx/model.onnx"),
+        ({"model": model_folders.CROSS, "kind": "bi"}, UsageError, "unknown model"),
+        ({"model": model_folders.CROSS, "path": "other"}, CallError, "MiniLM-L-6-v2 failed: "),
+    ],
+)
+def test_what_cannot_work_is_refused(tmp_path, minilm, form, error, told):
+    (tmp_path / "other" / "onnx").mkdir(parents=True)
+    for file in minilm.iterdir():
+        shutil.copy(file, tmp_path / "other" / ("onnx" if file.suffix == ".onnx" else ""))
+    with pytest.raises(error) as caught:
+        stage(tmp_path, TEXTS, **form)
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
