@@ -1,12 +1,12 @@
 # Everything a contributor runs; the same commands run in CI.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench scifact clean
+.PHONY: help venv demo test check bench bench-retrieving scifact clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 
 help: ## list these targets
-	@sed -n 's/^\([a-z]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 26
 
 venv: $(VENV)/.installed
 
@@ -28,6 +28,9 @@ check: venv ## lint, formatting, types and import layers
 
 bench: venv ## race karat against its peers (ARGS=--quick skips the largest file)
 	$(BIN)/python bench/run.py $(ARGS)
+
+bench-retrieving: venv ## race the retrievers and the runner against the bare libraries
+	$(BIN)/python bench/retrieving.py
 
 scifact: venv ## BM25, embeddings and their fusion on SciFact, against published figures (minutes)
 	$(BIN)/python scripts/scifact.py

@@ -64,9 +64,9 @@ def machine() -> str:
     )
 
 
-def versions() -> str:
+def versions(packages: Sequence[str]) -> str:
     found = [f"Python {platform.python_version()}"]
-    for name in PACKAGES:
+    for name in packages:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
@@ -74,7 +74,18 @@ def versions() -> str:
     return ", ".join(found)
 
 
-def document(sections: Sequence[Section], machine: str, how: str) -> str:
+WHOLE = "All in one run on one machine, in turns; whole processes unless said otherwise."
+
+
+def document(
+    sections: Sequence[Section],
+    machine: str,
+    how: str,
+    *,
+    about: str = WHOLE,
+    ratios: str = "Ratios are of medians.",
+    packages: Sequence[str] = PACKAGES,
+) -> str:
     marks = {True: "pass", False: "**FAIL**", None: "not measured"}
     targets = [
         (target.what, target.asked, target.measured, marks[target.met])
@@ -84,10 +95,10 @@ def document(sections: Sequence[Section], machine: str, how: str) -> str:
     parts = [
         "# Benchmark results",
         f"Written by {how} on {time.strftime('%Y-%m-%d')}, never by hand.",
-        "All in one run on one machine, in turns; whole processes unless said otherwise.",
-        f"- Machine: {machine}\n- Versions: {versions()}",
+        about,
+        f"- Machine: {machine}\n- Versions: {versions(packages)}",
         "## Targets",
-        "Ratios are of medians.",
+        ratios,
         table(("target", "asked", "measured", ""), targets),
     ]
     for section in sections:

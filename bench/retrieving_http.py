@@ -115,18 +115,7 @@ def with_karat(url: str, queries: list[Query], folder: Path) -> float:
 
 def main() -> None:
     calls, rounds = (int(word) for word in [*sys.argv[1:], *("2000", "7")[len(sys.argv) - 1 :]])
-    queries = [Query(f"q{i}", f"what is the answer to question {i}") for i in range(calls)]
-    process = subprocess.Popen(
-        [sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert process.stdout is not None
-        url = f"http://127.0.0.1:{int(process.stdout.readline())}/search"
-        with tempfile.TemporaryDirectory() as folder:
-            samples = [race(url, queries, Path(folder), turn) for turn in range(-1, rounds)][1:]
-    finally:
-        process.terminate()
-        process.wait()
+    samples = measure(calls, rounds)
     print(f"{calls:,} calls, {CONCURRENCY} at once, {K} hits each; medians of {rounds} rounds")
     for name in ("httpx", "httpcore", "karat"):
         print(f"  {name:9} {statistics.median(one[name] for one in samples):7.3f} ms a call")
@@ -136,6 +125,22 @@ def main() -> None:
             f"karat adds {statistics.median(added):+.3f} ms to a call over bare {name} "
             f"({added[0]:+.3f} to {added[-1]:+.3f})"
         )
+
+
+def measure(calls: int = 2000, rounds: int = 7) -> list[dict[str, float]]:
+    """Milliseconds a call of each contender, round by round."""
+    queries = [Query(f"q{i}", f"what is the answer to question {i}") for i in range(calls)]
+    process = subprocess.Popen(
+        [sys.executable, __file__, "serve"], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stdout is not None
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}/search"
+        with tempfile.TemporaryDirectory() as folder:
+            return [race(url, queries, Path(folder), turn) for turn in range(-1, rounds)][1:]
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def race(url: str, queries: list[Query], folder: Path, turn: int) -> dict[str, float]:

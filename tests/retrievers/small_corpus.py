@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import parse_systems
+from karat.retrievers.blueprints import Blueprint, parse_systems
 from karat.retrievers.protocol import Query
 from karat.retrievers.system import System
 from karat.retrievers.workshop import Workshop
@@ -91,10 +91,15 @@ def workshop(folder: Path, environment: dict[str, str] | None = None, **more: An
     )
 
 
+def blueprint(yaml: str, name: str = "one") -> Blueprint:
+    """The system of this name as the text of a karat.yaml has it."""
+    file = parse_yaml(yaml, "karat.yaml")
+    return parse_systems(file.data["systems"], file.place.at("systems"))[name]
+
+
 def built(shop: Workshop, yaml: str, name: str = "one") -> System:
     """The system of this name, out of the text of a karat.yaml."""
-    file = parse_yaml(yaml, "karat.yaml")
-    return shop.build(parse_systems(file.data["systems"], file.place.at("systems"))[name])
+    return shop.build(blueprint(yaml, name))
 
 
 def system(shop: Workshop, spec: str) -> System:

@@ -111,7 +111,6 @@ def test_a_filter_of_chroma_s_own_takes_the_query_s_attributes(made):
     [
         ("collection: gone-away", "no collection 'gone-away'; check collection, tenant"),
         ("collection: items-cosine, embed: three.py:embed", "dimension of 64, got 3"),
-        ("collection: items-cosine, database: nope", "check collection, tenant and database"),
         ("collection: items-cosine, id: uid", "has a record without 'uid'; it has"),
         ('collection: items-cosine, where: {lang: {$nope: "{query}"}}', "got $nope"),
     ],
@@ -123,6 +122,14 @@ def test_what_does_not_fit_is_a_failed_call_that_says_what_to_do(made, more, tol
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
     assert not caught.value.may_pass
+
+
+def test_a_database_that_is_not_there_is_told(folder, chroma_server):
+    more = "collection: items-cosine, database: nope"
+    with pytest.raises(CallError, match=r"Database .*; check collection, tenant and database"):
+        ask(spec(folder, f"host: 127.0.0.1, port: {chroma_server.port}", more), "x")
+    with pytest.raises(KaratError, match="chroma failed while it was opened"):
+        spec(folder, "path: kept", more)
 
 
 def test_many_calls_at_once_give_what_one_gives(made):
@@ -242,6 +249,19 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(folder, tmp_path):
     with pytest.raises(InputError, match="no such folder"):
         spec(tmp_path, "path: gone", "collection: a")
     assert not (tmp_path / "gone").exists()
+
+
+def test_asking_a_folder_changes_no_digest(folder):
+    yaml = "{retriever: chroma, path: kept, collection: items-cosine, embed: 'embed.py:embed'}"
+    asked_for = small_corpus.blueprint(
+        f"systems:\n  one: {{retriever: fuse, of: [two]}}\n  two: {yaml}\n"
+    )
+    shop = small_corpus.workshop(folder)
+    before = shop.digest(asked_for)
+    assert ask(shop.build(asked_for), "plain gravel roads")
+    assert shop.digest(asked_for) == before
+    (folder / "embed.py").write_text(small_corpus.EMBED + "\n")
+    assert shop.digest(asked_for) != before
 
 
 def test_clients_are_closed_with_the_system(folder):

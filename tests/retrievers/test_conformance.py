@@ -154,6 +154,15 @@ def test_what_the_log_says_of_it_is_json_and_holds_no_secret(case, system):
         assert value not in told
 
 
+def test_asking_changes_no_digest(case, system):
+    # Else a log that was interrupted could not be gone on with.
+    made, shop, _ = case
+    asked_for = small_corpus.blueprint(f"systems:\n  one: {made.spec}\n")
+    before = shop.digest(asked_for)
+    ask(system, "plain gravel roads")
+    assert shop.digest(asked_for) == before
+
+
 def test_numbers_of_calls_are_whole(system):
     assert system.batch >= 1
     assert system.concurrency >= 1

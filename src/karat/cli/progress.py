@@ -17,6 +17,8 @@ _LONG_BYTES = 50_000_000
 _LONG_RUNS = 5
 # Where there is no terminal, a line this often says that work goes on.
 _LINE_SECONDS = 10.0
+# A rate of less time than this is chance.
+_RATE_SECONDS = 0.5
 
 
 @contextmanager
@@ -90,13 +92,32 @@ class _Silent:
         """Say nothing."""
 
 
+class _Rate:
+    """Calls a second since the first was reported; what was done before does not count."""
+
+    def __init__(self) -> None:
+        self._begun: float | None = None
+        self._calls = 0
+
+    def note(self, calls: int) -> float | None:
+        """The rate after some more calls, or None while there is nothing to go by."""
+        now = time.monotonic()
+        if self._begun is None:
+            self._begun = now
+            return None
+        self._calls += calls
+        passed = now - self._begun
+        return self._calls / passed if passed >= _RATE_SECONDS and self._calls else None
+
+
 class _Lines:
     """A line every few seconds, for logs of builds."""
 
     def __init__(self, name: str, total: int) -> None:
         self.name, self.total = name, total
         self.done = 0
-        self.begun = self.last = time.monotonic()
+        self.rate = _Rate()
+        self.last = time.monotonic()
 
     def build(self, what: str, done: int, total: int) -> None:
         """How far the index is, if it is time to say so."""
@@ -106,9 +127,9 @@ class _Lines:
     def advance(self, calls: int) -> None:
         """How many calls are done, if it is time to say so."""
         self.done += calls
-        if self._is_time():
-            rate = self.done / (time.monotonic() - self.begun)
-            left = (self.total - self.done) / rate if rate else 0.0
+        rate = self.rate.note(calls)
+        if rate is not None and self._is_time():
+            left = (self.total - self.done) / rate
             print(
                 f"{self.name}: {self.done:,} of {self.total:,} calls, {rate:.1f} a second, "
                 f"about {left:.0f} s left",
@@ -130,21 +151,20 @@ class _Shown:
     def __init__(self, shown: Progress, name: str, total: int) -> None:
         self.shown, self.name, self.total = shown, name, total
         self.task = shown.add_task(name, total=total, rate="")
-        self.begun: float | None = None
+        self.rate = _Rate()
+        self.calling = False
 
     def build(self, what: str, done: int, total: int) -> None:
         """The bar is the index's while there are no calls."""
-        self.shown.update(
-            self.task, description=f"{self.name}: {what}", completed=done, total=total
-        )
+        about = f"{self.name}: {what}"
+        self.shown.update(self.task, description=about, completed=done, total=total)
 
     def advance(self, calls: int) -> None:
         """The bar is the calls'."""
-        if self.begun is None:
-            self.begun = time.monotonic()
+        if not self.calling:
+            self.calling = True
             self.shown.reset(self.task, total=self.total, description=self.name, rate="")
-        self.shown.advance(self.task, calls)
-        passed = time.monotonic() - self.begun
-        done = self.shown.tasks[0].completed
-        if passed > 0:
-            self.shown.update(self.task, rate=f"{done / passed:.1f}/s")
+        rate = self.rate.note(calls)
+        self.shown.update(self.task, advance=calls)
+        if rate is not None:
+            self.shown.update(self.task, rate=f"{rate:.1f}/s")

@@ -85,10 +85,15 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> S
         _check_filter(options.where)
     redact = redacting(workshop)
     connect = _opening(options, workshop) if options.host is None else _calling(options, workshop)
+    asked = _Collection(options, connect, redact)
+    foreign = Foreign("chroma", workshop.timeout, redact, again=True)
+    if options.path is not None:
+        # A folder takes a while to open, and no query's time should hold that.
+        foreign.load(asked.connected, done="opened")
     return StoreFinder(
-        _Collection(options, connect, redact).hits,
+        asked.hits,
         query_model(options, workshop),
-        Foreign("chroma", workshop.timeout, redact, again=True),
+        foreign,
         concurrency=SERVER_CONCURRENCY if options.path is None else 1,
         meta={"store": "chroma", "collection": options.collection},
     )
@@ -181,14 +186,20 @@ class _Collection:
         cosine = _space(collection) == "cosine"
         return [self._hit(record, cosine) for record in _records(found)]
 
-    def _ready(self) -> Any:
+    def connected(self) -> Any:
+        """The client, which is made once."""
         with self._first:
             if self._client is None:
                 self._client = self._connect()
                 weakref.finalize(self, _close, self._client)
+            return self._client
+
+    def _ready(self) -> Any:
+        client = self.connected()
+        with self._first:
             if self._found is None:
                 # Without this the library would embed with a model that it fetches.
-                self._found = self._client.get_collection(
+                self._found = client.get_collection(
                     self._options.collection, embedding_function=None
                 )
             return self._found

@@ -77,15 +77,15 @@ class Foreign:
         self._threads = _Threads()
         weakref.finalize(self, self._threads.stop)
 
-    def load(self, work: Callable[[], T]) -> T:
-        """What must be done before the first call; it may take its time."""
+    def load(self, work: Callable[[], T], *, done: str = "made") -> T:
+        """What must be done before the first call, told by ``done``; it may take its time."""
         try:
             return self._begin(work).result()
         except (KaratError, KeyboardInterrupt):
             raise
         except BaseException as error:
             raise UsageError(
-                f"{self.name} failed while it was made: {said(error, self.redact)}"
+                f"{self.name} failed while it was {done}: {said(error, self.redact)}"
             ) from error
 
     def call(self, work: Callable[[], T]) -> T:

@@ -7,12 +7,12 @@ import math
 import re
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from weakref import WeakValueDictionary
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -83,10 +83,15 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> S
         connect = _opening(workshop.path(options.path))
     if options.where is not None and is_plain(options.where):
         _filter(options.where)
+    asked = _Collection(options, connect, redact)
+    foreign = Foreign("qdrant", workshop.timeout, redact, again=True)
+    if options.path is not None:
+        # A folder is read whole, and no query's time should hold that.
+        foreign.load(asked.connected, done="opened")
     return StoreFinder(
-        _Collection(options, connect, redact).hits,
+        asked.hits,
         query_model(options, workshop),
-        Foreign("qdrant", workshop.timeout, redact, again=True),
+        foreign,
         concurrency=SERVER_CONCURRENCY if options.path is None else 1,
         meta={"store": "qdrant", "collection": options.collection},
     )
@@ -123,7 +128,7 @@ class _Client:
 
 
 # Local mode locks its folder, so systems that use the same one share a client.
-_open: WeakValueDictionary[Path, _Client] = WeakValueDictionary()
+_open: weakref.WeakValueDictionary[Path, _Client] = weakref.WeakValueDictionary()
 _opening_one = threading.Lock()
 
 
@@ -140,10 +145,11 @@ def _opening(folder: Path) -> Callable[[], _Client]:
         with _opening_one:
             client = _open.get(where)
             if client is None:
-                client = _Client(
-                    _made(path=str(where), force_disable_check_same_thread=True), threading.Lock()
-                )
+                made = _made(path=str(where), force_disable_check_same_thread=True)
+                client = _Client(made, threading.Lock())
                 _open[where] = client
+                # At once, and not when the garbage collector comes to it.
+                weakref.finalize(client, made.close)
             return client
 
     return connect
@@ -213,15 +219,21 @@ class _Collection:
         except UsageError as error:
             raise CallError(str(error)) from None
 
-    def _ready(self) -> tuple[_Client, tuple[int, str]]:
+    def connected(self) -> _Client:
+        """The client, which is made once."""
         with self._first:
             if self._client is None:
                 self._client = self._connect()
+            return self._client
+
+    def _ready(self) -> tuple[_Client, tuple[int, str]]:
+        client = self.connected()
+        with self._first:
             if self._about is None:
-                with self._client.turn:
-                    told = self._client.calls.get_collection(self._options.collection)
+                with client.turn:
+                    told = client.calls.get_collection(self._options.collection)
                 self._about = self._vectors(told.config.params.vectors)
-            return self._client, self._about
+            return client, self._about
 
     def _vectors(self, told: Any) -> tuple[int, str]:
         """How long the vectors are, and by what they are compared."""

@@ -118,7 +118,7 @@ def _place(value: Any, item: Any, name: str) -> int | None:
     """Where a chunk begins or ends in its document."""
     if value is None:
         return None
-    if isinstance(value, Integral) and not isinstance(value, bool) and value >= 0:
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0:
         return int(value)
     raise CallError(
         f"{name} returned {shown(value)} as a place in the document of item {item!r}; "
