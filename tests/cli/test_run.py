@@ -168,3 +168,37 @@ def test_json_and_saving_work_as_elsewhere(place, run):
     done = run("run", "--json", "--save", "--tag", "main", "--store", "h.db")
     assert json.loads(done.out)["systems"][0]["name"] == "good"
     assert "good" in run("history", "--store", "h.db").out
+
+
+def test_an_interrupted_log_of_a_built_in_retriever_is_gone_on_with(place, run):
+    run("run", "--system", "good")
+    log = place / "runs" / "good.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    part = place / "runs" / "good.jsonl.part"
+    part.write_bytes(b"".join(lines[:10]))
+    log.unlink()
+    done = run("run", "--system", "good")
+    assert "10 from before" in done.err
+    assert log.read_bytes().splitlines(keepends=True)[:10] == lines[:10]
+    assert not part.exists()
+
+
+def test_a_part_of_another_run_is_started_over_by_itself(place, run):
+    run("run", "--system", "good")
+    log = place / "runs" / "good.jsonl"
+    lines = log.read_bytes().splitlines(keepends=True)
+    (place / "runs" / "good.jsonl.part").write_bytes(b"".join(lines[:10]))
+    write(place, SYSTEMS.replace("retriever: bm25, k: 5}", "retriever: bm25, k: 6}"))
+    done = run("run", "--system", "good")
+    assert done.code == 0
+    assert "from before" not in done.err
+    assert all(json.loads(line)["k"] == 6 for line in log.read_text().splitlines())
+
+
+def test_what_is_wrong_with_gold_or_gates_is_told_before_any_system_is_asked(place, run):
+    live = 'systems:\n  live: {retriever: python, call: "mine.py:search"}\n'
+    write(place, live, "by: [langage]\n")
+    assert run("run").code == 2
+    write(place, live, "gates: [{measure: R@1, by: tone, values: [x], min: 0.5}]\n")
+    assert run("run").code == 2
+    assert not (place / "asked.txt").exists()

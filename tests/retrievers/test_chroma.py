@@ -11,6 +11,7 @@ from small_corpus import BEST, TEXTS, ask, by_cosine, cosine, embed, ids
 from store_servers import ChromaServer, fill_chroma, free_port
 
 from karat.errors import CallError, InputError, KaratError
+from karat.retrievers.digests import run_digest
 from karat.retrievers.protocol import Query
 from karat.retrievers.runner import Failed, Limits, Runner
 
@@ -257,11 +258,11 @@ def test_asking_a_folder_changes_no_digest(folder):
         f"systems:\n  one: {{retriever: fuse, of: [two]}}\n  two: {yaml}\n"
     )
     shop = small_corpus.workshop(folder)
-    before = shop.digest(asked_for)
+    before = run_digest(asked_for, shop, [])
     assert ask(shop.build(asked_for), "plain gravel roads")
-    assert shop.digest(asked_for) == before
+    assert run_digest(asked_for, shop, []) == before
     (folder / "embed.py").write_text(small_corpus.EMBED + "\n")
-    assert shop.digest(asked_for) != before
+    assert run_digest(asked_for, shop, []) != before
 
 
 def test_clients_are_closed_with_the_system(folder):

@@ -30,8 +30,6 @@ from karat.reports.outputs import parse_output
 from karat.retrievers.blueprints import parse_systems
 from karat.retrievers.chunkers import ALGOS, Chunker, chunk_corpus, documents
 from karat.retrievers.kinds import KINDS
-from karat.retrievers.protocol import Answer, queries_from
-from karat.retrievers.records import run_of
 from karat.retrievers.system import DEFAULT_K
 from karat.retrievers.workshop import Workshop
 from karat.tables import Corpus, Gold, Queries, Run
@@ -40,8 +38,8 @@ MEASURES = ("R@5", "DistinctDocs@5")
 RETRIEVER = "bm25"
 # Formats of a corpus that keep every column.
 _WHOLE = ("jsonl", "csv", "tsv-with-header", "parquet")
-# Made of other retrievers, which a name alone does not tell.
-_OF_OTHERS = ("fuse", "route")
+# A name alone does not tell their parts or their model.
+_NEED_MORE = ("dense", "fuse", "route", "sparse")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +166,7 @@ def _asked(request: Request, queries: str) -> _Asked:
     conventions = conventions_of("karat", settings)
     measures = parse_measures(request.measures or MEASURES, rel=conventions.rel)
     retriever = request.retriever or RETRIEVER
-    known = [one.name for one in KINDS.values() if not one.live and one.name not in _OF_OTHERS]
+    known = [one.name for one in KINDS.values() if not one.live and one.name not in _NEED_MORE]
     if retriever in KINDS and retriever not in known:
         raise UsageError(
             f"--retriever {retriever} cannot index chunks by its name alone; these can:"
@@ -249,16 +247,9 @@ def _searched(name: str, chunks: Corpus, asked: _Asked, k: int, *, quiet: bool) 
     """What a system over the chunks returns for every query."""
     place = Place("--retriever")
     blueprint = parse_systems({name: {"retriever": asked.retriever}}, place)[name]
-    queries = queries_from(asked.queries)
-    answers: list[Answer] = []
-    with counting(name, len(queries), quiet=quiet) as bar:
+    with counting(name, asked.queries.frame.height, quiet=quiet) as bar:
         system = Workshop(corpus=lambda: chunks, progress=bar.build).build(blueprint)
-        size = max(1, system.batch)
-        for start in range(0, len(queries), size):
-            found = system.find(queries[start : start + size], min(k, chunks.frame.height))
-            answers += found
-            bar.advance(len(found))
-    return run_of(system, queries, answers)
+        return system.search(asked.queries, min(k, chunks.frame.height), advance=bar.advance)
 
 
 def _report(scores: Sequence[Scores], asked: _Asked, docs: Corpus) -> Report:

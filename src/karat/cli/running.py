@@ -19,8 +19,9 @@ from karat.errors import InputError
 from karat.reports.document import Report
 from karat.reports.outputs import Output, parse_outputs
 from karat.retrievers.blueprints import Blueprint
-from karat.retrievers.journal import part_of
-from karat.retrievers.searching import Searched, is_resumable, up_to_date
+from karat.retrievers.digests import run_digest
+from karat.retrievers.journal import begins_with, is_complete, part_of
+from karat.retrievers.searching import Searched, is_reusable
 
 __all__ = ["Request", "outputs_of", "run_all"]
 
@@ -68,13 +69,15 @@ def run_all(request: Request, *, fresh: bool) -> Report:
 def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) -> Searched:
     """A system's log: the one that is there if nothing it depends on changed, else a new one."""
     path = plan.logs[blueprint.name]
-    if not fresh and up_to_date(blueprint, plan.workshop, plan.queries, path):
+    digest = run_digest(blueprint, plan.workshop, plan.queries)
+    ids = [query.query_id for query in plan.queries]
+    if not fresh and is_reusable(blueprint) and is_complete(path, digest, ids):
         share = blueprint.calls.max_failures
-        return Searched(blueprint.name, path, len(plan.queries), 0, share, reused=True)
+        return Searched(blueprint.name, path, len(ids), 0, share, reused=True)
     going_on = not fresh and (request.resume or not blueprint.live)
-    resume = going_on and is_resumable(blueprint, plan.workshop, plan.queries, part_of(path))
+    resume = going_on and begins_with(part_of(path), digest)
     wishes = replace(plan.wishes, resume=resume, restart=not resume)
-    return search_one(replace(plan, wishes=wishes), blueprint, quiet=request.quiet)
+    return search_one(replace(plan, wishes=wishes), blueprint, quiet=request.quiet, digest=digest)
 
 
 def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -66,17 +65,19 @@ def search_all(request: Request) -> list[Searched]:
     return [search_one(plan, blueprint, quiet=request.quiet) for blueprint in plan.blueprints]
 
 
-def search_one(plan: Plan, blueprint: Blueprint, *, quiet: bool) -> Searched:
+def search_one(
+    plan: Plan, blueprint: Blueprint, *, quiet: bool, digest: str | None = None
+) -> Searched:
     """Ask one system, with a bar for the building and one for the calls."""
     name = blueprint.name
     with counting(name, len(plan.queries), quiet=quiet) as bar:
-        plan.workshop.progress = bar.build
         return search(
             blueprint,
-            plan.workshop,
+            replace(plan.workshop, progress=bar.build),
             plan.queries,
             plan.logs[name],
             wishes=plan.wishes,
+            digest=digest,
             advance=bar.advance,
         )
 
@@ -199,12 +200,10 @@ def _number(
 
 def _revision(folder: Path) -> str | None:
     """What git calls the code beside the karat.yaml, where there is git."""
-    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return told.stdout.strip() or None
+    from karat.store.revision import revision_here
+
+    found = revision_here(folder)
+    return None if found is None else f"{found.commit[:12]}{'-dirty' if found.dirty else ''}"
 
 
 def show_searched(searched: Sequence[Searched], *, as_json: bool, quiet: bool) -> None:

@@ -98,13 +98,18 @@ class _Reader:
             for at, (part, one) in enumerate(parts_of(made_by, options).items())
         }
         called = fill(CallsForm, calls, place)
+        around_it = fill(StagesForm, stages, place)
+        if around_it.k and around_it.k_raw and around_it.k_raw < around_it.k:
+            raise place.at("k_raw").error(
+                f"k_raw is {around_it.k_raw} and k {around_it.k}; k_raw is what k is cut from"
+            )
         if called.chunker is not None:
             Chunker.of(called.chunker, place.at("chunker"))
         return Blueprint(
             name=name,
             kind=kind,
             options=options,
-            stages=fill(StagesForm, stages, place),
+            stages=around_it,
             calls=called,
             parts=parts,
             spec=spec,

@@ -54,7 +54,7 @@ class Bm25:
         self._stemmer = _stemmer(options.stemmer)
         self._dropped = _stopwords(options.stopwords)
         texts = items.titled if options.title else items.texts
-        texts = texts if rules.empty else [rules.apply(text) for text in texts]
+        texts = rules.apply_all(texts)
         words = self._tokenise(texts)
         self._index = bm25s.BM25(method=options.method, k1=options.k1, b=options.b)
         # The library cannot index texts of which not one has a word.
@@ -88,12 +88,7 @@ class Bm25:
         base = 0.0 if lacking is None else float(lacking[ids].sum())
         sharing = np.flatnonzero(scores > base)
         rows = sharing[top_rows(scores[sharing], k)]
-        return Answer(
-            [
-                self.items.hit(row, score)
-                for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
-            ]
-        )
+        return Answer(self.items.hits(rows, scores))
 
     def _tokenise(self, texts: list[str]) -> Any:
         return _library().tokenize(

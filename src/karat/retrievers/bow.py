@@ -40,7 +40,7 @@ class Bow:
 
     def __init__(self, items: Items, rules: TextRules) -> None:
         self.items = items
-        texts = items.texts if rules.empty else [rules.apply(text) for text in items.texts]
+        texts = rules.apply_all(items.texts)
         bags = bags_of(texts)
         self._ids = bags.vocabulary
         # The items of each word and how often each holds it, one word after the other.
@@ -64,12 +64,7 @@ class Bow:
     def _one(self, text: str, k: int) -> Answer:
         scores = self._scores(Counter(words(text)))
         rows = top_rows(scores, k)
-        return Answer(
-            [
-                self.items.hit(row, score)
-                for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
-            ]
-        )
+        return Answer(self.items.hits(rows, scores))
 
     def _scores(self, asked: Mapping[str, int]) -> npt.NDArray[np.float64]:
         """The cosines; 0 where either side has no words."""

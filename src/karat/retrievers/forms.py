@@ -70,7 +70,9 @@ def _true_or_form(given: Any) -> Any:
 class StagesForm(Form):
     """What happens before and after retrieving, in the order in which it happens."""
 
-    k: Count | None = Field(None, description="how many hits to return, a whole number from 1")
+    k: Count | None = Field(
+        None, description="how many hits to return, a whole number from 1; 50 if absent"
+    )
     k_raw: Count | None = Field(
         None, description="how many hits to retrieve before later stages, from 1"
     )

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy.typing as npt
 import polars as pl
 
 from karat.columns import doc_of
 from karat.errors import InputError
-from karat.retrievers.protocol import Hit
+from karat.retrievers.protocol import Hit, Hits
 from karat.tables import Corpus
 
 
@@ -52,6 +53,13 @@ class Items:
             *((None, None) if self._places is None else self._places[row]),
         )
 
+    def hits(self, rows: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Hits:
+        """The items of some rows as a list, each with its place in ``scores``."""
+        return [
+            self.hit(row, score)
+            for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
+        ]
+
     @cached_property
     def rows(self) -> Mapping[str, int]:
         """The row of each item."""
@@ -81,13 +89,6 @@ class Items:
             return hit.text
         row = self.rows.get(hit.item_id)
         return None if row is None else self.texts[row]
-
-    def attributes(self, hit: Hit) -> Mapping[str, Any]:
-        """What the corpus says of a hit, with what the hit itself brought."""
-        row = self.rows.get(hit.item_id)
-        told = {} if row is None else self.frame.row(row, named=True)
-        own = {"doc_id": hit.doc_id, "version": hit.version, "source": hit.source}
-        return told | {name: value for name, value in own.items() if value is not None}
 
 
 def _places(frame: pl.DataFrame) -> list[tuple[int, int]] | None:

@@ -1,7 +1,8 @@
 """The kinds of retrievers: the built-in ones, adapters to real systems, and those of plugins.
 
 A kind is a module with ``Options`` (a form), ``make(options, workshop, parts)`` and, if it
-is made of other retrievers, ``parts(options)``. A package adds one through the entry point
+is made of other retrievers, ``parts(options)``; ``STORES`` names options that are folders of a
+live store, whose files change by being read. A package adds one through the entry point
 group ``karat.retrievers``; its value is such a module or an object with the same names.
 """
 
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from karat.errors import UsageError, unknown
 from karat.formats.forms import Form
+from karat.retrievers.callables import told
 from karat.retrievers.forms import Spec
 from karat.retrievers.protocol import Finder
 
@@ -83,10 +85,15 @@ def maker(name: str) -> Maker:
     entry = next((one for one in entry_points(group=GROUP) if one.name == name), None)
     if entry is None:
         raise unknown("retriever", name, known_kinds())
-    loaded: Any = entry.load()
+    try:
+        loaded: Any = entry.load()
+    except Exception as error:
+        raise UsageError(f"retriever {name!r} ({entry.value}) fails: {told(error)}") from error
     for needed in ("Options", "make"):
         if not hasattr(loaded, needed):
-            raise UsageError(f"retriever {name!r} ({entry.value}) has no {needed}; see {GROUP}")
+            raise UsageError(
+                f"retriever {name!r} ({entry.value}) has no {needed}; it is no karat retriever"
+            )
     return loaded  # type: ignore[no-any-return]
 
 

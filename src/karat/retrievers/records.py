@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from karat.formats.runlog import run_of_records
 from karat.retrievers.protocol import Answer, Hit, Hits, Query
 from karat.tables import Run
-
-if TYPE_CHECKING:
-    from karat.retrievers.system import System
 
 # Microseconds are all that a clock is good for here.
 _DIGITS = 3
@@ -51,13 +48,15 @@ def to_json_line(record: Mapping[str, Any]) -> bytes:
     return text.encode() + b"\n"
 
 
-def run_of(system: System, queries: Sequence[Query], answers: Sequence[Answer]) -> Run:
+def run_of(
+    name: str, meta: Mapping[str, Any], queries: Sequence[Query], answers: Sequence[Answer]
+) -> Run:
     """The answers as the run that their log would be read as."""
-    meta = {"system": system.name, **system.meta}
+    told = {"system": name, **meta}
     records = [
-        record_of(query, answer, meta) for query, answer in zip(queries, answers, strict=True)
+        record_of(query, answer, told) for query, answer in zip(queries, answers, strict=True)
     ]
-    return run_of_records(records, name=system.name)
+    return run_of_records(records, name=name)
 
 
 def _entries(hits: Hits) -> list[dict[str, Any]]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from karat.errors import CallError
 from karat.retrievers.callables import load_callable, takes, told
 from karat.retrievers.forms import RewriteForm
 from karat.retrievers.protocol import Query
-from karat.retrievers.workshop import Workshop
+
+if TYPE_CHECKING:
+    from karat.retrievers.workshop import Workshop
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +9,8 @@ from typing import Any
 
 from karat.errors import InputError
 from karat.retrievers.blueprints import Blueprint
-from karat.retrievers.journal import DIGEST, Journal, begins_with, is_complete
+from karat.retrievers.digests import run_digest
+from karat.retrievers.journal import DIGEST, Journal
 from karat.retrievers.protocol import Answer, Query
 from karat.retrievers.records import failed_record, record_of, to_json_line
 from karat.retrievers.runner import Failed, Limits, Runner, Tally
@@ -58,36 +57,13 @@ class InterruptedSearch(KeyboardInterrupt):
     """Ctrl-C while asking; the message says what is kept and how to go on."""
 
 
-def run_digest(blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query]) -> str:
-    """The sha256 of all that a log depends on: system, files, corpus, queries and karat."""
-    digest = hashlib.sha256(f"karat {__version__}\0{workshop.digest(blueprint)}\0".encode())
-    digest.update(f"{workshop.corpus_digest}\0".encode())
-    for query in queries:
-        told = [query.query_id, query.text, dict(query.attributes)]
-        digest.update(json.dumps(told, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
-
-
-def up_to_date(
-    blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query], path: Path
-) -> bool:
-    """Whether a log can stand for asking again.
+def is_reusable(blueprint: Blueprint) -> bool:
+    """Whether an equal digest means equal answers.
 
     What lies behind a live system can change unseen, so it is asked again unless its
     index_version says what it is.
     """
-    if blueprint.live and blueprint.calls.index_version is None:
-        return False
-    return is_complete(
-        path, run_digest(blueprint, workshop, queries), [query.query_id for query in queries]
-    )
-
-
-def is_resumable(
-    blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query], part: Path
-) -> bool:
-    """Whether an interrupted log is of this very run."""
-    return begins_with(part, run_digest(blueprint, workshop, queries))
+    return not blueprint.live or blueprint.calls.index_version is not None
 
 
 def search(
@@ -97,12 +73,13 @@ def search(
     path: Path,
     *,
     wishes: Wishes | None = None,
+    digest: str | None = None,
     advance: Advance = lambda calls: None,
 ) -> Searched:
     """Ask one system every query and write its log; ``advance`` hears of each call."""
     wishes = wishes or Wishes()
     _check(queries, path)
-    digest = run_digest(blueprint, workshop, queries)
+    digest = digest or run_digest(blueprint, workshop, queries)
     journal = Journal(path, digest, resume=wishes.resume, restart=wishes.restart)
     system = _built(blueprint, workshop)
     runner = _runner(blueprint, system, wishes, workshop)

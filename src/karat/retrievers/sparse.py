@@ -117,10 +117,7 @@ class Sparse:
         scores = self._scores(asked)
         sharing = np.flatnonzero(scores)
         rows = sharing[top_rows(scores[sharing], k)]
-        hits = [
-            self.items.hit(row, score)
-            for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
-        ]
+        hits = self.items.hits(rows, scores)
         searched = time.perf_counter()
         return Answer(
             hits,

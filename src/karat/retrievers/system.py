@@ -7,23 +7,26 @@ as_of, threshold, rerank, distinct_docs and mmr, and the cut at k gives ``final`
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.chunkers import Chunker
 from karat.retrievers.forms import StagesForm
 from karat.retrievers.items import Items
 from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query, queries_from
+from karat.retrievers.records import run_of
 from karat.retrievers.rewrite import Rewrite
 from karat.retrievers.stages import AsOf, DistinctDocs, Filter, Sieve, Stage, Threshold
 from karat.retrievers.texts import TextRules
-from karat.retrievers.workshop import Workshop
 from karat.tables import Queries, Run
 
-DEFAULT_K = 100
+if TYPE_CHECKING:
+    from karat.retrievers.workshop import Workshop
+
+DEFAULT_K = 50
 # Fusion, a reranker or a filter needs more to work on than is finally shown.
 _LEAST_RAW = 50
 _DEEPER = 4
@@ -102,16 +105,25 @@ class System:
         later = bool(self.sieves or self.stages or several)
         return max(k, _LEAST_RAW) if later else k
 
-    def search(self, queries: Queries, k: int | None = None) -> Run:
-        """A run over a table of queries, in memory."""
-        from karat.retrievers.records import run_of
+    def search(
+        self,
+        queries: Queries,
+        k: int | None = None,
+        *,
+        advance: Callable[[int], None] = lambda calls: None,
+    ) -> Run:
+        """A run over a table of queries, in memory; ``advance`` hears of each batch.
 
+        Nothing is tried again or slowed down: that, and the log, is what ``karat search`` does.
+        """
         asked = queries_from(queries)
         size = max(1, self.batch)
         answers: list[Answer] = []
         for start in range(0, len(asked), size):
-            answers += self.find(asked[start : start + size], k or self.k or DEFAULT_K)
-        return run_of(self, asked, answers)
+            found = self.find(asked[start : start + size], k or self.k or DEFAULT_K)
+            answers += found
+            advance(len(found))
+        return run_of(self.name, self.meta, asked, answers)
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """One answer a query: retrieved together, then each list on its own."""

@@ -48,6 +48,10 @@ class TextRules:
             text = normalised(text, self.normalise)
         return self._pattern.sub(self._meaning, text) if self.aliases else text
 
+    def apply_all(self, texts: list[str]) -> list[str]:
+        """Many texts after the rules."""
+        return texts if self.empty else [self.apply(text) for text in texts]
+
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         """What may be an alias: phrases and such words as C++, the longest first, then words."""

@@ -50,7 +50,7 @@ class Vsa:
     def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
         self.items = items
         self._encoder = Encoder(options.dim, options.seed)
-        texts = items.texts if rules.empty else [rules.apply(text) for text in items.texts]
+        texts = rules.apply_all(items.texts)
         self._vectors = self._encoder.encode(texts)
 
     @property
@@ -67,9 +67,4 @@ class Vsa:
     def _one(self, asked: Any, k: int) -> Answer:
         scores = self._encoder.cosines(asked, self._vectors)
         rows = top_rows(scores, k)
-        return Answer(
-            [
-                self.items.hit(row, score)
-                for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
-            ]
-        )
+        return Answer(self.items.hits(rows, scores))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from karat.store.records import Revision
 
@@ -13,20 +14,20 @@ _CI = ("GITHUB_SHA", "CI_COMMIT_SHA")
 _SECONDS = 10
 
 
-def revision_here() -> Revision | None:
-    """The commit of the current folder, None where there is no way to tell.
+def revision_here(folder: Path | None = None) -> Revision | None:
+    """The commit of a folder, the current one unless given; None where there is no way to tell.
 
     Files that git does not track, such as runs and reports, do not make it dirty.
     """
-    commit = _git("rev-parse", "--verify", "HEAD")
+    commit = _git(folder, "rev-parse", "--verify", "HEAD")
     if commit:
-        changed = _git("status", "--porcelain", "--untracked-files=no")
+        changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
         return Revision(commit, dirty=None if changed is None else bool(changed))
     told = next((os.environ[name].strip() for name in _CI if os.environ.get(name)), "")
     return Revision(told[:100]) if told.isalnum() else None
 
 
-def _git(*arguments: str) -> str | None:
+def _git(folder: Path | None, *arguments: str) -> str | None:
     """What git answers, None where it has no answer."""
     git = shutil.which("git")
     if git is None:
@@ -36,6 +37,7 @@ def _git(*arguments: str) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603 - no shell, and no word of it comes from outside
             command,
+            cwd=folder,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,
