@@ -66,6 +66,10 @@ class CallError(KaratError):
         self.may_pass = may_pass
         self.wait = wait
 
+    def saying(self, text: str) -> CallError:
+        """The same failure in other words."""
+        return CallError(text, may_pass=self.may_pass, wait=self.wait)
+
 
 class MissingExtraError(KaratError, ImportError):
     """A part of karat needs a library that is not installed."""

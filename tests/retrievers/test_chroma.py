@@ -203,9 +203,11 @@ def test_secrets_go_to_the_server_and_nowhere_else(folder, told, how):
     ("status", "body", "message", "passes"),
     [
         (401, {"error": "AuthorizationError", "message": "no"}, "refused the call", False),
-        (429, {"error": "RateLimitError", "message": "slow"}, "RateLimitError: slow", True),
-        (500, {"error": "InternalError", "message": "a\nb"}, "InternalError: a b", True),
-        (502, b"<html>bad\ngateway</html>", "<html>bad gateway</html>", False),
+        (403, b"no", "refused the call", False),
+        (429, {"error": "RateLimitError", "message": "slow"}, "429: RateLimitError: slow", True),
+        (500, {"error": "InternalError", "message": "a\nb"}, "500: InternalError: a b", True),
+        (502, b"<html>bad\ngateway</html>", "<html>bad gateway</html>", True),
+        (400, {"error": "InvalidArgumentError", "message": "odd"}, "answered 400: ", False),
         (200, b"<html>a page</html>", "chroma: ", False),
     ],
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +17,12 @@ from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import counting
 from karat.columns import Source
 from karat.errors import InputError, UsageError
-from karat.formats import read_corpus, read_run, replacing
+from karat.formats import read_corpus, read_run
 from karat.formats.files import layout_suffix
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.scores import Scores, prepare, score
-from karat.reports.outputs import Output, parse_outputs, write_stdout
+from karat.reports.outputs import Output, packed, parse_outputs, write_stdout, write_whole
 from karat.reports.to_ab import METRICS, AbReport, QueryRow, Side, macro_grid, to_csv, to_json
 from karat.retrievers.quality.pipeline import Quality, Ranked
 from karat.retrievers.quality.settings import Config, Document, read_config, read_document
@@ -257,16 +255,10 @@ def _outputs(request: Request) -> list[Output]:
 
 
 def _write(compared: Compared) -> None:
-    """Write every file, or none: each is complete beside its place before any is moved there."""
-    renderers = (to_json, to_csv)
-    with ExitStack() as stack:
-        for output, render in zip(compared.outputs, renderers, strict=False):
-            data = render(compared.report)
-            if output.path is None:
-                continue
-            packed = output.path.suffix.lower() == ".gz"
-            place = stack.enter_context(replacing(output.path))
-            place.write_bytes(gzip.compress(data, mtime=0) if packed else data)
-    for output, render in zip(compared.outputs, renderers, strict=False):
-        if output.path is None:
-            write_stdout(render(compared.report))
+    rendered = [render(compared.report) for render in (to_json, to_csv)]
+    write_whole(
+        [
+            (output.path, packed(data, output.path))
+            for output, data in zip(compared.outputs, rendered, strict=False)
+        ]
+    )

@@ -65,7 +65,7 @@ def compare_runs(
     report = replace(scored, scores=systems).report()
     names = [system.name for system in report.systems]
     contenders = contenders_of(systems, replicates=replicates, names=names)
-    found = compare_scores(contenders, rule, queries=scored.queries, by=scored.by)
+    found = compare_scores(contenders, rule, queries=scored.given.queries, by=scored.given.by)
     first = {name for name, one in zip(names, systems, strict=True) if one in contenders[0].runs}
     return replace(scored.gated(report, skip=first), comparisons=found)
 
@@ -76,9 +76,9 @@ def _after_baseline(ref: str, scored: Scored, rule: Rule, store: str | None) -> 
         ref,
         scored.scores,
         store=store,
-        gold=scored.gold.source,
-        queries=None if scored.queries is None else scored.queries.source,
-        corpus=None if scored.corpus is None else scored.corpus.source,
+        gold=scored.given.gold.source,
+        queries=None if scored.given.queries is None else scored.given.queries.source,
+        corpus=None if scored.given.corpus is None else scored.given.corpus.source,
         primary=rule.primary,
     )
 

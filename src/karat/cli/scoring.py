@@ -52,42 +52,6 @@ class Request:
 
 
 @dataclass(frozen=True, eq=False)
-class Scored:
-    """The scores of every run, and what they were made with."""
-
-    scores: list[Scores]
-    gold: Gold
-    queries: Queries | None
-    corpus: Corpus | None
-    by: tuple[By, ...]
-    gates: tuple[Gate, ...]
-    left_out: tuple[str, ...]
-    gates_file: Source | None
-
-    def report(self) -> Report:
-        """The report on all systems, with the segments asked for."""
-        report = build_report(
-            self.scores, gold=self.gold, queries=self.queries, corpus=self.corpus, by=self.by
-        )
-        return replace(report, gates=self.gates_file)
-
-    def gated(self, report: Report, *, skip: Collection[str] = ()) -> Report:
-        """The report with every run but some held against the gates."""
-        if not self.gates:
-            return report
-        from karat.analysis.gates import judge
-
-        # A stored baseline stands before the runs, which may have measures that it lacks.
-        names = [system.name for system in report.systems][-len(self.scores) :]
-        gatings = [
-            judge(self.gates, scores, self.queries, system=name, left_out=self.left_out)
-            for name, scores in zip(names, self.scores, strict=True)
-            if name not in skip
-        ]
-        return replace(report, gatings=tuple(gatings))
-
-
-@dataclass(frozen=True, eq=False)
 class Ready:
     """All that scoring needs beside the runs, read and checked."""
 
@@ -101,6 +65,38 @@ class Ready:
     prepared: Prepared
     measures: list[Measure]
     lenient: list[Measure]
+
+
+@dataclass(frozen=True, eq=False)
+class Scored:
+    """The scores of every run, and what they were made with."""
+
+    scores: list[Scores]
+    given: Ready
+
+    def report(self) -> Report:
+        """The report on all systems, with the segments asked for."""
+        given = self.given
+        report = build_report(
+            self.scores, gold=given.gold, queries=given.queries, corpus=given.corpus, by=given.by
+        )
+        return replace(report, gates=given.gates_file)
+
+    def gated(self, report: Report, *, skip: Collection[str] = ()) -> Report:
+        """The report with every run but some held against the gates."""
+        given = self.given
+        if not given.gates:
+            return report
+        from karat.analysis.gates import judge
+
+        # A stored baseline stands before the runs, which may have measures that it lacks.
+        names = [system.name for system in report.systems][-len(self.scores) :]
+        gatings = [
+            judge(given.gates, scores, given.queries, system=name, left_out=given.left_out)
+            for name, scores in zip(names, self.scores, strict=True)
+            if name not in skip
+        ]
+        return replace(report, gatings=tuple(gatings))
 
 
 def ready(request: Request) -> Ready:
@@ -151,16 +147,7 @@ def score(request: Request, *, keep: int = 0, given: Ready | None = None) -> Sco
             scores.append(
                 score_run(run, read.prepared, read.measures, lenient=read.lenient, keep=keep)
             )
-    return Scored(
-        scores,
-        read.gold,
-        read.queries,
-        read.corpus,
-        read.by,
-        read.gates,
-        read.left_out,
-        read.gates_file,
-    )
+    return Scored(scores, read)
 
 
 def read_the_gold(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 
 import typer
@@ -12,10 +10,9 @@ import typer
 from karat.analysis.story_quality import DEFAULT_K, Quality, Ranking, story_quality
 from karat.cli.publish import EXIT_FAILED
 from karat.errors import UsageError, unknown
-from karat.formats.files import replacing
 from karat.formats.story import Asked, read_asked, read_story
 from karat.reports.figures import several
-from karat.reports.outputs import Output, parse_outputs, write_stdout
+from karat.reports.outputs import Output, packed, parse_outputs, write_stdout, write_whole
 from karat.reports.terminal import standard_console
 from karat.reports.to_story import show_story, story_to_json, why_skipped
 from karat.retrievers.kinds import maker
@@ -140,7 +137,8 @@ def _some(names: Sequence[str] | dict[str, None]) -> str:
 def publish(result: Result, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
     """Write the files, print the result, and leave with the code that it asks for."""
     data = story_to_json(result.quality)
-    _write(data, outputs)
+    files = [output.path for output in outputs if output.path is not None]
+    write_whole([(path, packed(data, path)) for path in files])
     if as_json or any(output.path is None for output in outputs):
         write_stdout(data)
         for note in result.notes:
@@ -152,11 +150,3 @@ def publish(result: Result, outputs: Sequence[Output], *, as_json: bool, quiet: 
     # A metric that was skipped is no failure.
     if result.quality.passed is False:
         raise typer.Exit(EXIT_FAILED)
-
-
-def _write(data: bytes, outputs: Sequence[Output]) -> None:
-    """All files or none: each is complete beside its place before any is moved there."""
-    with ExitStack() as stack:
-        for path in (output.path for output in outputs if output.path is not None):
-            packed = gzip.compress(data, mtime=0) if path.suffix.lower() == ".gz" else data
-            stack.enter_context(replacing(path)).write_bytes(packed)

@@ -62,9 +62,7 @@ class Output:
 
     def payload(self, report: Report) -> bytes:
         """The bytes to write, packed where the file name says so."""
-        data = self.form.render(report)
-        packed = self.path is not None and self.path.suffix.lower() == ".gz"
-        return gzip.compress(data, mtime=0) if packed else data
+        return packed(self.form.render(report), self.path)
 
 
 def parse_output(text: str) -> Output:
@@ -112,8 +110,15 @@ def parse_outputs(
 
 
 def write_outputs(outputs: Sequence[Output], report: Report) -> None:
-    """Write all files, or none: each is complete beside its place before any is moved there."""
-    payloads = [(output.path, output.payload(report)) for output in outputs]
+    """Write a report in every form that was asked for."""
+    write_whole([(output.path, output.payload(report)) for output in outputs])
+
+
+def write_whole(payloads: Sequence[tuple[Path | None, bytes]]) -> None:
+    """Write all files, or none: each is complete beside its place before any is moved there.
+
+    What has no path goes to standard output afterwards.
+    """
     with ExitStack() as stack:
         for path, data in payloads:
             if path is not None:
@@ -121,6 +126,13 @@ def write_outputs(outputs: Sequence[Output], report: Report) -> None:
     for path, data in payloads:
         if path is None:
             write_stdout(data)
+
+
+def packed(data: bytes, path: Path | None) -> bytes:
+    """Bytes as a file of that name holds them: packed if it ends in .gz."""
+    return (
+        gzip.compress(data, mtime=0) if path is not None and path.suffix.lower() == ".gz" else data
+    )
 
 
 def _write(place: Path, data: bytes, path: Path) -> None:

@@ -219,19 +219,34 @@ class _Collection:
 
     def _told(self, error: Exception) -> CallError:
         """What went wrong, and whether it may pass."""
-        kind, text = type(error).__name__, said(error, self._redact)
-        name = self._options.collection
+        kind, text, status = type(error).__name__, said(error, self._redact), _status(error)
         if kind == "NotFoundError":
             self._found = None
-            what = text if "Collection" not in text else f"no collection {name!r}"
+            missing = f"no collection {self._options.collection!r}"
+            what = missing if "Collection" in text else text
             return CallError(f"chroma: {what}; check collection, tenant and database")
-        if kind in ("AuthorizationError", "ChromaAuthError"):
+        if status in (401, 403):
             return CallError(f"chroma refused the call ({text}); check token or headers")
         if "dimension" in text:
             return CallError(f"chroma: {text}; use the model that made the vectors")
+        if status is not None:
+            passes = status == 429 or status >= 500
+            return CallError(f"chroma answered {status}: {text}", may_pass=passes)
         if _NOBODY in text or may_pass(error):
             return CallError(f"chroma cannot be reached: {text}", may_pass=True)
-        return CallError(f"chroma: {text}", may_pass=kind == "InternalError")
+        return CallError(f"chroma: {text}")
+
+
+def _status(error: BaseException | None) -> int | None:
+    """The status of HTTP that an error of the library's stands for, however it was wrapped."""
+    while error is not None:
+        if callable(code := getattr(error, "code", None)):
+            return int(code())
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is not None:
+            return int(status)
+        error = error.__context__
+    return None
 
 
 def _close(client: Any) -> None:

@@ -152,9 +152,7 @@ class Fuse:
         try:
             answers = part.find(queries, k)
         except CallError as error:
-            raise CallError(
-                f"part {name!r}: {error}", may_pass=error.may_pass, wait=error.wait
-            ) from error
+            raise error.saying(f"part {name!r}: {error}") from error
         each = (time.perf_counter() - start) * 1000 / max(1, len(queries))
         # Tokens are of the list returned, and the system around counts its own.
         counted = getattr(part, "items", None) is not None

@@ -111,7 +111,7 @@ class VectorCache(Generic[V]):
                 keys, vectors = self._read(part)
             except FileNotFoundError:
                 continue
-            except PermissionError as error:
+            except OSError as error:
                 raise unreadable(str(part), error) from None
             except MemoryError:
                 raise

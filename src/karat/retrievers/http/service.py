@@ -187,5 +187,4 @@ class Http:
             response = self._wire.send(self._template.filled(query, k))
             return self._reader.answer(response, k)
         except CallError as error:
-            told = self._redact(str(error))
-            raise CallError(told, may_pass=error.may_pass, wait=error.wait) from None
+            raise error.saying(self._redact(str(error))) from None
