@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import model_folders
 import pytest
+from pg_systems import on_table
 from store_servers import chroma_server, pg, pg_server, told
 
-__all__ = ["chroma_server", "cross_encoder", "minilm", "pg", "pg_server", "splade", "told"]
+__all__ = [
+    "chroma_server",
+    "cross_encoder",
+    "minilm",
+    "on_table",
+    "pg",
+    "pg_server",
+    "splade",
+    "told",
+]
 
 
 @pytest.fixture(scope="session")

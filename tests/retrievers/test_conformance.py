@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import pytest
 import small_corpus
 from conformance import CASES, SECRET, TWICE
 from small_corpus import BEST, NOTHING, TEXTS, ask, ids
 
-from karat.errors import CallError
+from karat.errors import CallError, MissingExtraError
 from karat.retrievers.digests import run_digest
 from karat.retrievers.kinds import KINDS
 from karat.retrievers.protocol import Query
@@ -162,6 +163,26 @@ def test_asking_changes_no_digest(case, system):
     before = run_digest(asked_for, shop, [])
     ask(system, "plain gravel roads")
     assert run_digest(asked_for, shop, []) == before
+
+
+LIBRARIES = {
+    "bm25": ("bm25s", "bm25"),
+    "sparse": ("fastembed", "dense"),
+    "http": ("httpcore", "http"),
+    "langchain": ("langchain_core.vectorstores", "langchain"),
+    "qdrant": ("qdrant_client", "qdrant"),
+    "pgvector": ("psycopg", "pgvector"),
+    "chroma": ("chromadb", "chroma"),
+}
+
+
+@pytest.mark.parametrize("case", list(LIBRARIES), indirect=True)
+def test_a_missing_library_is_answered_with_the_command_that_installs_it(case, monkeypatch):
+    made, shop, system = case
+    library, extra = LIBRARIES[system.meta["retriever"]]
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingExtraError, match=rf"pip install 'karat\[{extra}\]'"):
+        small_corpus.system(shop, made.spec)
 
 
 def test_numbers_of_calls_are_whole(system):

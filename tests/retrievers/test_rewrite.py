@@ -98,9 +98,9 @@ def test_a_callable_gets_the_text_or_the_whole_query(folder, name, text):
     [
         ("nothing", "rewrite gave NoneType instead of text", False),
         ("blank", "rewrite gave a blank text", False),
-        ("broken", "rewrite failed: KeyError: 'apple'", False),
-        ("busy", "rewrite failed: model is busy", True),
-        ("offline", "rewrite failed: ConnectionRefusedError: no route", True),
+        ("broken", "rewrite calls.py:broken raised KeyError: 'apple'", False),
+        ("busy", "model is busy", True),
+        ("offline", "rewrite calls.py:offline raised ConnectionRefusedError: no route", True),
     ],
 )
 def test_a_callable_that_fails_fails_the_call(folder, name, message, may_pass):
@@ -167,3 +167,26 @@ def test_rules_of_texts_come_before_the_rewriting(folder):
     answer = system(rewrite(folder, "swap"), rules).find([asked], 2)[0]
     assert answer.rewritten == "apple tart"
     assert record_of(asked, answer, {})["query"] == "APPLE  Pastry"
+
+
+def test_a_rewrite_must_be_in_time(tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ndef rewrite(text):\n    time.sleep(5)\n")
+    rewrite = Rewrite.of(
+        RewriteForm(call="slow.py:rewrite"), Workshop(folder=tmp_path, timeout=0.1)
+    )
+    with pytest.raises(CallError, match=r"rewrite slow.py:rewrite took longer than 0.1 s"):
+        rewrite.apply(Query("q", "apple"))
+
+
+@pytest.mark.parametrize("spelled", ["key", "key * 30", "base64.b64encode(key.encode()).decode()"])
+def test_a_secret_in_what_a_rewrite_raises_is_hidden_in_every_spelling(tmp_path, spelled):
+    (tmp_path / "leaky.py").write_text(
+        "import base64\nkey = 'hunter2/and+more'\n"
+        f"def rewrite(text):\n    raise ValueError('x' * 280 + {spelled})\n"
+    )
+    workshop = Workshop(folder=tmp_path, environment={"KEY": "hunter2/and+more"})
+    assert workshop.expand("${KEY}") == "hunter2/and+more"
+    with pytest.raises(CallError) as caught:
+        Rewrite.of(RewriteForm(call="leaky.py:rewrite"), workshop).apply(Query("q", "apple"))
+    assert "hunter2" not in str(caught.value)
+    assert "aHVudGVy" not in str(caught.value)

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from karat.errors import CallError, InputError, UsageError, missing_extra
-from karat.retrievers.foreign import Foreign, may_pass, redacting, said
+from karat.retrievers.foreign import Foreign, may_pass, said
 from karat.retrievers.forms import Text
-from karat.retrievers.http.secrets import literal_in_headers
 from karat.retrievers.protocol import Finder, Hit, Hits, Query
+from karat.retrievers.secrets import literal_in_headers
 from karat.retrievers.stores import (
     SERVER_CONCURRENCY,
     FieldsForm,
@@ -83,7 +83,7 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> S
     _library()
     if options.where is not None and is_plain(options.where):
         _check_filter(options.where)
-    redact = redacting(workshop)
+    redact = workshop.redact
     connect = _opening(options, workshop) if options.host is None else _calling(options, workshop)
     asked = _Collection(options, connect, redact)
     foreign = Foreign("chroma", workshop.timeout, redact, again=True)

@@ -17,6 +17,7 @@ from pydantic import Field
 from karat.errors import CallError, UsageError
 from karat.formats.forms import Form
 from karat.retrievers.callables import load_callable, told
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Count, Text
 from karat.retrievers.models import Model, load_model, sound
 from karat.retrievers.vectors import LARGEST
@@ -214,17 +215,16 @@ class _ByCallable:
     def __init__(self, name: str, workshop: Workshop) -> None:
         self._name = name
         self._call: Callable[..., Any] = load_callable(name, workshop.folder)
-        self._redact = workshop.redact
+        self._foreign = Foreign(name, workshop.timeout, workshop.redact)
         sha256 = hashlib.sha256(_source(name, workshop.folder).read_bytes()).hexdigest()
         self.digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
         self.about: Mapping[str, Any] = {"name": name, "sha256": sha256}
 
     def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
-        """Whatever it gives."""
-        try:
-            return self._call(list(texts))
-        except Exception as error:
-            raise CallError(self._redact(f"{self._name} failed: {told(error)}")) from error
+        """Whatever it gives; for a query it must be in time."""
+        if query:
+            return self._foreign.call(lambda: self._call(list(texts)))
+        return self._foreign.load(lambda: self._call(list(texts)), done="asked for vectors")
 
     def tokens(self, text: str) -> int | None:
         """Nobody can tell."""

@@ -15,8 +15,6 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from karat.errors import CallError, KaratError, UsageError
-from karat.retrievers.http.secrets import redactor
-from karat.retrievers.workshop import Workshop
 
 T = TypeVar("T")
 # Makes the context that code runs in.
@@ -45,11 +43,6 @@ def said(error: BaseException, redact: Callable[[str], str]) -> str:
     """What an exception says in one line; secrets go before it is cut, so that none is halved."""
     text = " ".join(redact(str(error)).split())
     return f"{type(error).__name__}: {text[:_LONGEST]}" if text else type(error).__name__
-
-
-def redacting(workshop: Workshop) -> Callable[[str], str]:
-    """What hides every secret that was looked up by the time of the message."""
-    return lambda text: redactor(workshop.secrets)(text)
 
 
 class Foreign:
@@ -103,8 +96,7 @@ class Foreign:
         if isinstance(error, KeyboardInterrupt):
             raise error
         if isinstance(error, CallError):
-            told = self.redact(str(error))
-            raise CallError(told, may_pass=error.may_pass, wait=error.wait) from error
+            raise error.saying(self.redact(str(error))) from error
         told = f"{self.name} raised {said(error, self.redact)}"
         raise CallError(told, may_pass=may_pass(error)) from error
 

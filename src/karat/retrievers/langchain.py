@@ -15,7 +15,7 @@ from karat.errors import CallError, UsageError, missing_extra
 from karat.formats.forms import Form
 from karat.formats.yamls import shown
 from karat.retrievers.callables import load_object
-from karat.retrievers.foreign import Foreign, redacting
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Text
 from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query
 from karat.retrievers.python import expanded, made_by, refuse_literals
@@ -62,7 +62,7 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> L
     foreign = Foreign(
         options.call,
         workshop.timeout,
-        redacting(workshop),
+        workshop.redact,
         around=lambda: tracing_context(enabled=False),
     )
     more = expanded(options.options, workshop)

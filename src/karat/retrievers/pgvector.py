@@ -15,9 +15,8 @@ from typing import Any
 from pydantic import Field, model_validator
 
 from karat.errors import UsageError, missing_extra
-from karat.retrievers.foreign import Foreign, redacting
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Text
-from karat.retrievers.http.secrets import FROM_ENVIRONMENT
 from karat.retrievers.pgvector_sql import (
     Metric,
     not_answered,
@@ -29,6 +28,7 @@ from karat.retrievers.pgvector_sql import (
 )
 from karat.retrievers.protocol import Finder, Hits, Query
 from karat.retrievers.returned import hits_of
+from karat.retrievers.secrets import FROM_ENVIRONMENT
 from karat.retrievers.stores import (
     SERVER_CONCURRENCY,
     FieldsForm,
@@ -81,7 +81,7 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> S
     """The table or the SQL; nothing is asked yet."""
     _library()
     dsn = _dsn(options.dsn, workshop)
-    redact = redacting(workshop)
+    redact = workshop.redact
     return StoreFinder(
         _Table(options, _Connections(dsn, workshop.timeout, redact)).hits,
         query_model(options, workshop) if "vector" in options.places else None,

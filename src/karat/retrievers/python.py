@@ -16,11 +16,11 @@ from pydantic import Field, model_validator
 from karat.errors import CallError, UsageError
 from karat.formats.forms import Form, refused
 from karat.retrievers.callables import load_object, takes
-from karat.retrievers.foreign import Foreign, redacting
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Text
-from karat.retrievers.http.secrets import literal_inside
 from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query
 from karat.retrievers.returned import hits_of
+from karat.retrievers.secrets import literal_inside
 from karat.retrievers.workshop import Workshop
 from karat.tables import Queries, Run
 
@@ -46,7 +46,7 @@ class Options(Form):
 
 def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> Finder:
     """Whatever the name stands for, as something that finds."""
-    foreign = Foreign(options.call, workshop.timeout, redacting(workshop))
+    foreign = Foreign(options.call, workshop.timeout, workshop.redact)
     more = expanded(options.options, workshop)
     found = foreign.load(lambda: load_object(options.call, workshop.folder))
     call, more = _settled(found, more, foreign)
@@ -60,7 +60,7 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> F
     one_by_one = search is None or takes(search, str) or takes(search, Query)
     if one_by_one and not takes(asked, Queries):
         return Calls(asked, more, foreign, meta)
-    return Batches(asked, foreign, meta)
+    return Batches(asked, more, foreign, meta)
 
 
 def refuse_literals(options: Mapping[str, Any]) -> None:
@@ -185,10 +185,15 @@ class Batches:
     deep = False
 
     def __init__(
-        self, search: Callable[..., Any], foreign: Foreign, meta: Mapping[str, Any]
+        self,
+        search: Callable[..., Any],
+        more: Mapping[str, Any],
+        foreign: Foreign,
+        meta: Mapping[str, Any],
     ) -> None:
         self.meta = meta
         self._search = search
+        self._more = dict(more)
         self._foreign = foreign
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
@@ -200,7 +205,7 @@ class Batches:
 
     def _answers(self, table: Queries, k: int) -> list[Answer]:
         name = self._foreign.name
-        run = self._search(table, k)
+        run = self._search(table, k, **self._more)
         if not isinstance(run, Run):
             raise CallError(
                 f"{name}'s search returned {type(run).__name__} instead of a karat Run; "

@@ -17,10 +17,10 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from karat.errors import CallError, InputError, UsageError, missing_extra
-from karat.retrievers.foreign import Foreign, may_pass, redacting, said
+from karat.retrievers.foreign import Foreign, may_pass, said
 from karat.retrievers.forms import Text
-from karat.retrievers.http.secrets import literal_in_url
 from karat.retrievers.protocol import Finder, Hit, Hits, Query
+from karat.retrievers.secrets import literal_in_url
 from karat.retrievers.stores import (
     SERVER_CONCURRENCY,
     FieldsForm,
@@ -76,7 +76,7 @@ class Options(FieldsForm):
 def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> StoreFinder:
     """The collection; it is not asked anything yet."""
     _library()
-    redact = redacting(workshop)
+    redact = workshop.redact
     if options.path is None:
         connect = _connecting(options, workshop)
     else:
@@ -271,7 +271,8 @@ class _Collection:
         if status in (401, 403):
             return CallError(f"qdrant refused the key ({status}); check api_key")
         if status == 404 or (isinstance(error, ValueError) and "not found" in str(error)):
-            return CallError(f"qdrant has no collection {name!r}; check collection and url")
+            at = "url" if self._options.path is None else "path"
+            return CallError(f"qdrant has no collection {name!r}; check collection and {at}")
         if wait is not None or status == 429:
             return CallError("qdrant asks to be called less often", may_pass=True, wait=wait)
         if status is not None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import CallError
-from karat.retrievers.callables import load_callable, takes, told
+from karat.retrievers.callables import load_callable, takes
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import RewriteForm
 from karat.retrievers.protocol import Query
 
@@ -22,24 +23,18 @@ class Rewrite:
     call: Callable[..., Any]
     both: bool
     whole: bool
+    foreign: Foreign
 
     @classmethod
     def of(cls, form: RewriteForm, workshop: Workshop) -> Rewrite:
         """The callable that a form names; one whose argument is a Query gets it whole."""
         call = load_callable(form.call, workshop.folder)
-        return cls(call, form.both, whole=takes(call, Query))
+        foreign = Foreign(f"rewrite {form.call}", workshop.timeout, workshop.redact)
+        return cls(call, form.both, whole=takes(call, Query), foreign=foreign)
 
     def apply(self, query: Query) -> Query:
         """The query with its new text."""
-        try:
-            text = self.call(query) if self.whole else self.call(query.text)
-        except CallError as error:
-            raise CallError(
-                f"rewrite failed: {error}", may_pass=error.may_pass, wait=error.wait
-            ) from error
-        except Exception as error:
-            lost = isinstance(error, ConnectionError | TimeoutError)
-            raise CallError(f"rewrite failed: {told(error)}", may_pass=lost) from error
+        text = self.foreign.call(lambda: self.call(query if self.whole else query.text))
         if not isinstance(text, str):
             raise CallError(f"rewrite gave {type(text).__name__} instead of text")
         if not text.strip():

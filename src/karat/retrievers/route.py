@@ -12,7 +12,8 @@ from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 from karat.errors import CallError, unknown
 from karat.formats.forms import Form, refused
 from karat.retrievers import fuse
-from karat.retrievers.callables import load_callable, takes, told
+from karat.retrievers.callables import load_callable, takes
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Spec, Text
 from karat.retrievers.protocol import Answer, Finder, Query
 from karat.retrievers.workshop import Workshop
@@ -146,27 +147,17 @@ class Route:
 
 def _chooser(options: Options, workshop: Workshop) -> Choose:
     if options.by is not None:
-        return _by_callable(load_callable(options.by, workshop.folder))
+        return _by_callable(options.by, workshop)
     if options.column is not None:
         return _by_column(options.column)
     return _by_rules(options.rules or [])
 
 
-def _by_callable(call: Callable[..., Any]) -> Choose:
+def _by_callable(name: str, workshop: Workshop) -> Choose:
+    call = load_callable(name, workshop.folder)
+    foreign = Foreign(f"route {name}", workshop.timeout, workshop.redact)
     whole = takes(call, Query)
-
-    def choose(query: Query) -> Any:
-        try:
-            return call(query) if whole else call(query.text)
-        except CallError as error:
-            raise CallError(
-                f"route failed: {error}", may_pass=error.may_pass, wait=error.wait
-            ) from error
-        except Exception as error:
-            lost = isinstance(error, ConnectionError | TimeoutError)
-            raise CallError(f"route failed: {told(error)}", may_pass=lost) from error
-
-    return choose
+    return lambda query: foreign.call(lambda: call(query if whole else query.text))
 
 
 def _by_column(column: str) -> Choose:

@@ -12,14 +12,14 @@ from typing import Any
 
 from pydantic import Field
 
-from karat.errors import CallError
+from karat.errors import CallError, InputError, UsageError
 from karat.formats.forms import Form, refused
 from karat.retrievers.embedding import Embedder, ModelForm, embedder
 from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Count, Text
-from karat.retrievers.http.secrets import FROM_ENVIRONMENT
 from karat.retrievers.protocol import Answer, Hit, Hits, Query
 from karat.retrievers.returned import hits_of, text_of
+from karat.retrievers.secrets import FROM_ENVIRONMENT
 from karat.retrievers.templates import filled
 from karat.retrievers.vectors import Floats
 from karat.retrievers.workshop import Workshop
@@ -87,7 +87,14 @@ def query_model(form: QueryModelForm, workshop: Workshop) -> Embedder:
             "threads": form.threads,
         }
     )
-    return embedder(wanted, workshop, unit=False)
+    try:
+        return embedder(wanted, workshop, unit=False)
+    # The model's folder has another name here, where path is the store's.
+    except InputError as error:
+        what = error.what.replace("path must", "model_path must")
+        raise InputError(what, where=error.where, line=error.line) from None
+    except UsageError as error:
+        raise UsageError(str(error).replace("give path:", "give model_path:")) from None
 
 
 class StoreFinder:

@@ -15,6 +15,7 @@ from karat.retrievers.chunkers import chunk_corpus
 from karat.retrievers.items import Items
 from karat.retrievers.kinds import maker
 from karat.retrievers.protocol import Finder
+from karat.retrievers.secrets import redactor
 from karat.retrievers.system import System
 from karat.retrievers.texts import TextRules, read_aliases, text_rules
 from karat.tables import Corpus
@@ -96,9 +97,7 @@ class Workshop:
 
     def redact(self, text: str) -> str:
         """The text with every secret that was looked up replaced by its name."""
-        for name, value in sorted(self.secrets.items(), key=lambda one: -len(one[1])):
-            text = text.replace(value, f"${{{name}}}")
-        return text
+        return redactor(self.secrets)(text)
 
     def build(self, blueprint: Blueprint) -> System:
         """The system of a blueprint, ready to be asked; its parts are built first."""

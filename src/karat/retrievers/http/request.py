@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus, unquote, urlencode, urlsplit
 
 from karat.errors import CallError, UsageError
-from karat.retrievers.http.secrets import FROM_ENVIRONMENT
 from karat.retrievers.protocol import Query
+from karat.retrievers.secrets import FROM_ENVIRONMENT
 from karat.retrievers.templates import filled, spelled
 from karat.retrievers.workshop import Workshop
 from karat.version import __version__

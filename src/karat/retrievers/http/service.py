@@ -15,15 +15,14 @@ from karat.retrievers.forms import Scalar, Text
 from karat.retrievers.http.answers import IDS, Reader
 from karat.retrievers.http.paths import Path
 from karat.retrievers.http.request import Template, wrong_address
-from karat.retrievers.http.secrets import (
+from karat.retrievers.http.wire import Wire
+from karat.retrievers.protocol import Answer, Finder, Query
+from karat.retrievers.secrets import (
     FROM_ENVIRONMENT,
     literal_in_headers,
     literal_in_url,
     literal_inside,
-    redactor,
 )
-from karat.retrievers.http.wire import Wire
-from karat.retrievers.protocol import Answer, Finder, Query
 from karat.retrievers.workshop import Workshop
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -174,7 +173,7 @@ class Http:
     def __init__(self, options: Options, workshop: Workshop) -> None:
         self.meta: Mapping[str, Any] = {"endpoint": options.url}
         self._template = Template.of(options, workshop)
-        self._redact = redactor(workshop.secrets)
+        self._redact = workshop.redact
         self._reader = Reader(options, self._redact)
         self._wire = Wire(self._template.address, workshop.timeout)
 

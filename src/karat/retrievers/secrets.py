@@ -1,4 +1,4 @@
-"""Secrets of a service: that none is written into a karat.yaml, and that none is ever shown."""
+"""Secrets: that none is written into a karat.yaml, and that none is ever shown."""
 
 from __future__ import annotations
 
