@@ -126,13 +126,6 @@ def test_prefixes_stand_before_queries_and_items(minilm):
     assert both.digest != plain.digest
 
 
-def test_progress_is_told_of_every_batch(minilm):
-    heard = []
-    model = made(minilm, model=model_folders.MINILM, path=".", batch_size=2)
-    model.items(["a", "b", "c"], lambda what, done, total: heard.append((what, done, total)))
-    assert heard == [("embedding", 2, 3), ("embedding", 3, 3)]
-
-
 def test_a_folder_is_all_that_is_needed(minilm, monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("the network was asked")
@@ -328,10 +321,6 @@ def test_a_callable_that_gives_no_vectors_is_a_failed_call(tmp_path, body, told)
     own = made(tmp_path, embed="own.py:embed")
     with pytest.raises((CallError, UsageError)) as caught:
         own.items(["abc"])
-    assert str(caught.value).startswith("own.py:embed ")
-    assert told in str(caught.value)
-    with pytest.raises(CallError) as caught:
-        own.query("abc")
     assert str(caught.value).startswith("own.py:embed ")
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -141,7 +141,7 @@ def test_a_callable_whose_argument_is_a_query_gets_it_whole(sources, folder):
 
 
 def test_a_callable_that_raises_fails_the_call_in_one_line(sources, folder):
-    with pytest.raises(CallError, match="route router.py:broken raised ValueError: no idea where") as caught:
+    with pytest.raises(CallError, match=r"broken raised ValueError: no idea where") as caught:
         ask(route(sources, folder, by="router.py:broken"))
     assert not caught.value.may_pass
     with pytest.raises(CallError) as caught:

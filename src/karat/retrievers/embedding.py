@@ -22,7 +22,7 @@ from karat.retrievers.forms import Count, Text
 from karat.retrievers.models import Model, load_model, sound
 from karat.retrievers.vectors import LARGEST
 from karat.retrievers.vectors import Floats as Floats
-from karat.retrievers.workshop import Progress, Workshop
+from karat.retrievers.workshop import Workshop
 
 # Short, and a word in most vocabularies: what the size of a vector is found out with.
 _PROBE = "word"
@@ -92,10 +92,9 @@ class Embedder:
             self._dim = self._embed([_PROBE], query=False).shape[1]
         return self._dim
 
-    def items(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
-        """One row an item; ``progress`` hears of "embedding" after every batch."""
-        prefixed = [self._prefix + text for text in texts]
-        return self._rows(prefixed, query=False, progress=progress)
+    def items(self, texts: Sequence[str]) -> Floats:
+        """One row an item."""
+        return self._rows([self._prefix + text for text in texts], query=False)
 
     def query(self, text: str) -> Floats:
         """The vector of a query."""
@@ -110,15 +109,11 @@ class Embedder:
         """How many tokens of a query the model reads; None where nobody can tell."""
         return self._encoder.tokens(self._query_prefix + text)
 
-    def _rows(
-        self, texts: Sequence[str], *, query: bool, progress: Progress | None = None
-    ) -> Floats:
+    def _rows(self, texts: Sequence[str], *, query: bool) -> Floats:
         rows = np.empty((len(texts), self.dim), dtype=np.float32)
         for start in range(0, len(texts), self.batch_size):
             batch = texts[start : start + self.batch_size]
             rows[start : start + len(batch)] = self._embed(batch, query=query)
-            if progress is not None:
-                progress("embedding", start + len(batch), len(texts))
         return rows
 
     def _embed(self, texts: Sequence[str], *, query: bool) -> Floats:
