@@ -294,13 +294,18 @@ class Run:
         return self
 
     def at(self, stage: str) -> Run:
-        """The hits of one stage, ``raw`` or ``final``."""
+        """The hits of one stage: ``final``, ``raw`` or another that the log has."""
         if "stage" not in self.hits.columns:
             if stage != "final":
                 raise UsageError(
                     f"run {self.name!r} has no stage {stage!r}; it logs only final lists"
                 )
             return self
+        known = self.hits["stage"].unique().sort().to_list()
+        if stage not in known and stage != "final":
+            raise UsageError(
+                f"run {self.name!r} has no stage {stage!r}; it has {', '.join(map(str, known))}"
+            )
         return replace(self, hits=self.hits.filter(pl.col("stage") == stage).drop("stage"))
 
 

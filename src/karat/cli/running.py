@@ -74,8 +74,11 @@ def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) 
     if not fresh and is_reusable(blueprint) and is_complete(path, digest, ids):
         share = blueprint.calls.max_failures
         return Searched(blueprint.name, path, len(ids), 0, share, reused=True)
-    going_on = not fresh and (request.resume or not blueprint.live)
-    resume = going_on and begins_with(part_of(path), digest)
+    # What was interrupted goes on, and of a log with failed calls only those are asked again.
+    begun = begins_with(part_of(path), digest) or (
+        is_reusable(blueprint) and begins_with(path, digest)
+    )
+    resume = begun and not fresh and (request.resume or is_reusable(blueprint))
     wishes = replace(plan.wishes, resume=resume, restart=not resume)
     return search_one(replace(plan, wishes=wishes), blueprint, quiet=request.quiet, digest=digest)
 

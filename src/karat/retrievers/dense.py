@@ -100,6 +100,7 @@ class Dense:
         share = (time.perf_counter() - start) * 1000 / len(queries)
         for answer in answers:
             answer.latency["search"] = share
+            answer.spent = sum(answer.latency.values())
         return answers
 
     def _hits(self, found: Found) -> Hits:

@@ -18,7 +18,7 @@ from karat.retrievers.fusion import (
     by_reciprocal_rank,
     by_weighted_score,
 )
-from karat.retrievers.protocol import Answer, Finder, Hits, Query
+from karat.retrievers.protocol import Answer, Finder, Hits, Query, shares
 from karat.retrievers.workshop import Workshop
 
 # Names that a log gives to lists and times of its own.
@@ -153,11 +153,14 @@ class Fuse:
             answers = part.find(queries, k)
         except CallError as error:
             raise error.saying(f"part {name!r}: {error}") from error
-        each = (time.perf_counter() - start) * 1000 / max(1, len(queries))
+        took = shares((time.perf_counter() - start) * 1000, answers)
         # Tokens are of the list returned, and the system around counts its own.
         counted = getattr(part, "items", None) is not None
         without = {"tokens"} if counted else set()
-        return [self._told(name, answer, each, without) for answer in answers]
+        return [
+            self._told(name, answer, each, without)
+            for answer, each in zip(answers, took, strict=True)
+        ]
 
     def _told(self, name: str, answer: Answer, each: float, without: set[str]) -> Answer:
         """A part's answer with its lists and times under its name."""
@@ -173,6 +176,8 @@ class Fuse:
             lists={f"{name}.{stage}": made for stage, made in answer.lists.items()} | {name: hits},
             rewritten=answer.rewritten,
             source=answer.source,
+            spent=each,
+            aside=answer.aside,
         )
 
     def _together(self, told: Sequence[Answer], k: int) -> Answer:
@@ -184,6 +189,8 @@ class Fuse:
             lists={stage: made for answer in told for stage, made in answer.lists.items()},
             rewritten=_joined(" | ", [answer.rewritten for answer in told]),
             source=_joined("+", [answer.source for answer in told]),
+            spent=fsum(answer.spent or 0.0 for answer in told),
+            aside=fsum(answer.aside for answer in told),
         )
 
     def _fused(self, lists: Sequence[Hits], k: int) -> Hits:

@@ -39,13 +39,24 @@ class Journal:
         self.done: list[tuple[str, bool]] = []
         self._whole = 0
         self.meta: dict[str, Any] | None = None
-        self._earlier = _Earlier(path, digest) if resume and path.is_file() else None
         if self.part.is_file() and not restart:
             self._go_on(resume)
+        self._earlier = self._finished() if resume and path.is_file() else None
         if self._earlier is not None:
             self._earlier.skip(len(self.done))
             self.meta = self.meta or self._earlier.meta
         self._file: IO[bytes] | None = None
+
+    def _finished(self) -> _Earlier | None:
+        """A finished log of this very run; one of another is only in the way of a new part."""
+        if begins_with(self.path, self.digest):
+            return _Earlier(self.path)
+        if self.done:
+            return None
+        raise UsageError(
+            f"{self.path} is of another run: the system, the queries or the corpus changed "
+            "since; leave out --resume to ask everything again"
+        )
 
     def _opened(self) -> IO[bytes]:
         """The file, opened for more lines; until the first of them nothing is changed."""
@@ -102,18 +113,10 @@ class Journal:
 class _Earlier:
     """A finished log, read along with the queries, whose order it has."""
 
-    def __init__(self, path: Path, digest: str) -> None:
+    def __init__(self, path: Path) -> None:
         self._lines = _lines(path)
         self._ahead = next(self._lines, None)
-        self.meta: dict[str, Any] | None = None
-        if self._ahead is not None:
-            record = self._ahead[1]
-            if record.get(DIGEST) != digest:
-                raise UsageError(
-                    f"{path} is of another run: the system, the queries or the corpus changed "
-                    "since; leave out --resume to ask everything again"
-                )
-            self.meta = meta_of(record)
+        self.meta = None if self._ahead is None else meta_of(self._ahead[1])
 
     def skip(self, lines: int) -> None:
         """Go past lines that another log already has."""

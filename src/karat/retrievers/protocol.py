@@ -56,7 +56,9 @@ class Answer:
     """What one call gave: the ranked hits, and how it came to them.
 
     ``latency`` is in milliseconds by stage; ``lists`` holds the list of every stage, in
-    the order in which they ran; ``source`` is the source that a router chose.
+    the order in which they ran; ``source`` is the source that a router chose. ``spent`` is
+    what this answer took by itself, for a batch that is timed together; ``aside`` is time
+    for what only the log wanted.
     """
 
     hits: Hits
@@ -65,6 +67,8 @@ class Answer:
     lists: dict[str, Hits] = field(default_factory=dict)
     rewritten: str | None = None
     source: str | None = None
+    spent: float | None = None
+    aside: float = 0.0
 
 
 class Finder(Protocol):
@@ -85,6 +89,17 @@ class Finder(Protocol):
     @property
     def meta(self) -> Mapping[str, Any]: ...
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]: ...
+
+
+def shares(elapsed: float, answers: Sequence[Answer]) -> list[float]:
+    """What each answer of a batch took: what it spent by itself, and a share of the rest.
+
+    >>> shares(30.0, [Answer([], spent=10.0), Answer([], spent=2.0)])
+    [19.0, 11.0]
+    """
+    own = [answer.spent or 0.0 for answer in answers]
+    rest = max(0.0, elapsed - sum(own)) / max(1, len(own))
+    return [one + rest for one in own]
 
 
 def queries_from(queries: Queries) -> list[Query]:

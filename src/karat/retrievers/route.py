@@ -117,6 +117,7 @@ class Route:
             asked = [queries[at] for at in places]
             for at, answer in zip(places, self._way(names).find(asked, k), strict=True):
                 answer.latency = {"route": times[at]} | answer.latency
+                answer.spent = times[at] + (answer.spent or 0.0)
                 answer.source = "+".join(names)
                 answers[at] = answer
         return [answers[at] for at in range(len(queries))]

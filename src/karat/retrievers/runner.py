@@ -17,7 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from karat.errors import CallError
-from karat.retrievers.protocol import Answer, Finder, Query
+from karat.retrievers.protocol import Answer, Finder, Query, shares
 
 # So many calls in a row that failed for a passing reason mean that the other side is gone;
 # until one succeeds, calls are tried once only.
@@ -148,9 +148,10 @@ class Runner:
                     self.tally.retried += 1
                 continue
             self._in_a_row = 0
-            total = (time.perf_counter() - start) * 1000 / len(batch)
-            for answer in answers:
-                answer.latency["total"] = total
+            elapsed = (time.perf_counter() - start) * 1000
+            useful = elapsed - sum(answer.aside for answer in answers)
+            for answer, took in zip(answers, shares(useful, answers), strict=True):
+                answer.latency["total"] = took
             return answers
 
     def _note_failure(self, error: CallError) -> bool:

@@ -16,7 +16,7 @@ from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.chunkers import Chunker
 from karat.retrievers.forms import StagesForm
 from karat.retrievers.items import Items
-from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query, queries_from
+from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query, queries_from, shares
 from karat.retrievers.records import run_of
 from karat.retrievers.rewrite import Rewrite
 from karat.retrievers.stages import AsOf, DistinctDocs, Filter, Sieve, Stage, Threshold
@@ -128,22 +128,32 @@ class System:
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """One answer a query: retrieved together, then each list on its own."""
         k = k if self.k is None else self.k
-        watch = _Watch(len(queries))
         asked = [replace(query, text=self.rules.apply(query.text)) for query in queries]
-        if self.rewrite is not None:
-            with watch("rewrite"):
-                rewritten = [self.rewrite.apply(query) for query in asked]
-        else:
-            rewritten = asked
-        with watch("retrieve"):
-            answers = self.finder.find(rewritten, self.depth(k))
-        for answer in answers:
-            answer.latency = {**watch.told, **answer.latency}
+        rewritten, times = self._rewritten(asked)
+        start = time.perf_counter()
+        answers = self.finder.find(rewritten, self.depth(k))
+        took = shares(_since(start), answers)
+        for answer, before, ms in zip(answers, times, took, strict=True):
+            answer.latency = {**before, "retrieve": ms, **answer.latency}
+            answer.spent = sum(before.values()) + ms
         if self.rewrite is not None:
             self._note_rewrites(asked, rewritten, answers, k)
         for query, answer in zip(rewritten, answers, strict=True):
+            start = time.perf_counter()
             self._finish(query, answer, k)
+            answer.spent = (answer.spent or 0.0) + _since(start)
         return answers
+
+    def _rewritten(self, asked: list[Query]) -> tuple[list[Query], list[dict[str, float]]]:
+        """The queries to search for, and what each took to be rewritten."""
+        if self.rewrite is None:
+            return asked, [{} for _ in asked]
+        queries, times = [], []
+        for query in asked:
+            start = time.perf_counter()
+            queries.append(self.rewrite.apply(query))
+            times.append({"rewrite": _since(start)})
+        return queries, times
 
     def _note_rewrites(
         self, asked: list[Query], rewritten: list[Query], answers: list[Answer], k: int
@@ -153,11 +163,15 @@ class System:
             answer.rewritten = new.text
         if self.rewrite is None or not self.rewrite.both:
             return
+        start = time.perf_counter()
         originals = self.finder.find(asked, self.depth(k))
         for query, original, answer in zip(asked, originals, answers, strict=True):
             apart = Answer(original.hits)
             self._finish(query, apart, k)
             answer.lists["original"] = apart.hits
+        # Nobody but the log would search for the original as well.
+        for answer in answers:
+            answer.aside += _since(start) / len(answers)
 
     def _finish(self, query: Query, answer: Answer, k: int) -> None:
         """Sieves, stages and the cut, each with its list and its time."""
@@ -188,7 +202,7 @@ class System:
         for at, sieve in enumerate(self.sieves, 1):
             passing = [hit for hit in hits if _passes(self.sieves[:at], query, hit)]
             answer.lists[sieve.name] = passing[:wanted]
-        answer.latency["filter"] = (time.perf_counter() - start) * 1000
+        answer.latency["filter"] = _since(start)
         return kept[:wanted]
 
     def _has_more(self, hits: Hits, depth: int) -> bool:
@@ -239,22 +253,13 @@ def _tokens(hits: Hits, items: Items) -> float:
     return float(sum(items.tokens[row] for row in rows if row is not None))
 
 
-class _Watch:
-    """Times of stages that a whole batch shares: each query has its share of them."""
-
-    def __init__(self, queries: int) -> None:
-        self.queries = max(1, queries)
-        self.told: dict[str, float] = {}
-
-    @contextmanager
-    def __call__(self, stage: str) -> Iterator[None]:
-        start = time.perf_counter()
-        yield
-        self.told[stage] = (time.perf_counter() - start) * 1000 / self.queries
+def _since(start: float) -> float:
+    """Milliseconds since then."""
+    return (time.perf_counter() - start) * 1000
 
 
 @contextmanager
 def _timed(answer: Answer, stage: str) -> Iterator[None]:
     start = time.perf_counter()
     yield
-    answer.latency[stage] = (time.perf_counter() - start) * 1000
+    answer.latency[stage] = _since(start)

@@ -22,8 +22,13 @@ _Shape = Literal["NFC", "NFKC"]
 class TextRules:
     """What is done to queries, and by retrievers that compare words to items as well.
 
+    Aliases are in lower case, as :func:`text_rules` makes them, and match words whatever their
+    case, unless ``normalise`` says ``case: none``.
+
     >>> TextRules(NormaliseForm(), {"llm": "large language model"}).apply("An  LLM")
     'an large language model'
+    >>> TextRules(aliases={"llm": "large language model"}).apply("An  LLM")
+    'An  large language model'
     """
 
     normalise: NormaliseForm | None = None
@@ -62,10 +67,12 @@ class TextRules:
         ]
         # One group of bare phrases: the expression then looks at no more than their beginnings.
         among = [rf"(?<!\w)(?:{'|'.join(spelled)})(?!\w)"] if spelled else []
-        return re.compile("|".join([*among, r"\w+"]))
+        # The one letter that becomes two in lower case would not be found by them.
+        together = "|".join([*among, r"\w+"]).replace("i\u0307", "(?:i\u0307|\u0130)")
+        return re.compile(together, re.IGNORECASE if self.normalise is None else re.NOFLAG)
 
     def _meaning(self, match: re.Match[str]) -> str:
-        return self.aliases.get(" ".join(match[0].split()), match[0])
+        return self.aliases.get(_alike(match[0], self.normalise), match[0])
 
 
 def normalised(text: str, how: NormaliseForm) -> str:
@@ -90,10 +97,14 @@ def read_aliases(path: str | Path) -> dict[str, str]:
 
 
 def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> TextRules:
-    """The rules, with both sides of every alias normalised as the texts are."""
+    """The rules, with both sides of every alias normalised as the texts are.
+
+    Where texts are not normalised, what an alias stands for keeps its case.
+    """
     alike: dict[str, str] = {}
     for word, meaning in aliases.items():
-        key, to = (_alike(text, normalise) for text in (word, meaning))
+        key = _alike(word, normalise)
+        to = " ".join(meaning.split()) if normalise is None else normalised(meaning, normalise)
         if not key or not to:
             raise UsageError(f"aliases: {word!r} stands for {meaning!r}; both must be text")
         if alike.setdefault(key, to) != to:
@@ -102,4 +113,7 @@ def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> T
 
 
 def _alike(text: str, normalise: NormaliseForm | None) -> str:
-    return " ".join(text.split()) if normalise is None else normalised(text, normalise)
+    """What a word or phrase is looked up by: in lower case where texts keep their case."""
+    if normalise is None:
+        return " ".join(text.split()).lower()
+    return normalised(text, normalise)
