@@ -35,12 +35,14 @@ def dense() -> Section:
         "dense: 256 queries among 100,000 × 384 vectors, in batches of 64",
         ["", "s, best of 7"],
         [
-            ("matrix product and argpartition", f"{told['bare_seconds']:.3f}"),
+            ("matrix product alone", f"{told['product_seconds']:.3f}"),
+            ("matrix product and top 100 by argpartition", f"{told['bare_seconds']:.3f}"),
             ("karat", f"{told['seconds']:.3f}"),
         ],
-        note=f"{100 * told['same_lists']:.1f} % of the lists are the same; karat orders near ties "
+        note=f"karat takes {told['product_ratio']:.2f} × the product alone. "
+        f"{100 * told['same_lists']:.1f} % of the lists are the same; karat orders near ties "
         "by scores in double precision.",
-        targets=[Target.at_most("dense: time against the bare product", 1.15, told["ratio"])],
+        targets=[Target.at_most("dense: time against product and top k", 1.15, told["ratio"])],
     )
 
 

@@ -85,7 +85,7 @@ def log_calls(calls: int) -> None:
             return [Answer([Hit(f"d{n}", 1 / (n + 1)) for n in range(20)]) for _ in asked]
 
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "log.jsonl", "d", resume=False)
+        journal = Journal(Path(folder) / "log.jsonl", "d", [], resume=False)
         runner = Runner(Fixed(), 20, Limits(concurrency=4))
         for query, answer in runner.outcomes(Query(f"q{n}", "text") for n in range(calls)):
             journal.write(to_json_line(record_of(query, answer, {"system": "x"})))

@@ -125,6 +125,31 @@ def test_a_live_system_is_asked_again_unless_its_version_is_told(place, run):
     assert len((place / "asked.txt").read_text().splitlines()) == 3 * asked
 
 
+def test_a_module_that_rewrites_is_asked_again_when_it_changes(place, run):
+    systems = 'systems:\n  x: {retriever: bm25, rewrite: "mine:sloppy"}\n'
+    write(place, systems)
+    run("run")
+    before = stamps(place)
+    run("run")
+    assert stamps(place) == before
+    (place / "mine.py").write_text((place / "mine.py").read_text() + "\n# changed\n")
+    run("run")
+    assert stamps(place) != before
+
+
+def test_of_a_log_with_few_failures_only_those_are_asked_again(place, run):
+    live = 'systems:\n  live: {retriever: python, call: "mine.py:search", index_version: "1"}\n'
+    write(place, live)
+    run("run")
+    log = place / "runs" / "live.jsonl"
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    lines[3] |= {"topk": [], "error": "busy"}
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (place / "asked.txt").unlink()
+    run("run")
+    assert len((place / "asked.txt").read_text().splitlines()) == 1
+
+
 def test_too_many_failed_calls_make_the_run_partial_and_exit_with_3(place, run):
     write(place, 'systems:\n  live: {retriever: python, call: "mine.py:search"}\n')
     (place / "down").write_text("")
@@ -202,3 +227,12 @@ def test_what_is_wrong_with_gold_or_gates_is_told_before_any_system_is_asked(pla
     write(place, live, "gates: [{measure: R@1, by: tone, values: [x], min: 0.5}]\n")
     assert run("run").code == 2
     assert not (place / "asked.txt").exists()
+
+
+def test_measures_that_look_deeper_than_the_log_are_named(place, run):
+    run("run", "--system", "good")
+    deeper = run(
+        "eval", "runs/good.jsonl", "--gold", "eval.jsonl", "-m", "R@5,R@20", "-o", "r.json"
+    )
+    assert "good was asked for 5 hits a query; R@20 would look at more" in deeper.out
+    assert json.loads((place / "r.json").read_text())["systems"][0]["beyond_log"] == ["R@20"]

@@ -217,3 +217,66 @@ def test_a_log_that_cannot_be_written_is_told(place, run):
         done = run("search", "--system", "bm25", "-o", "shut/x.jsonl")
     assert done.code == 2
     assert "x.jsonl" in done.err or "file" in done.err
+
+
+def test_a_log_does_not_replace_what_it_is_made_from(place, run):
+    before = (place / "eval.jsonl").read_bytes()
+    for name in ("eval.jsonl", "./corpus.jsonl"):
+        refused = run("search", "--system", "bm25", "-o", name)
+        assert refused.code == 2
+        assert "is also an input" in refused.err
+    assert (place / "eval.jsonl").read_bytes() == before
+
+
+def test_a_sample_does_not_replace_the_whole_log(place, run):
+    run("search", "--system", "bm25")
+    whole = (place / "runs" / "bm25.jsonl").read_bytes()
+    assert run("search", "--system", "bm25", "--limit", "3").code == 0
+    assert (place / "runs" / "bm25.jsonl").read_bytes() == whole
+    assert len(records(place / "runs" / "bm25.sample.jsonl")) == 3
+
+
+def test_code_of_others_that_prints_exits_or_walks_away_does_no_harm(place, run):
+    (place / "odd.py").write_text(
+        "import os, sys\n"
+        "def noisy(text):\n    print('NOISE')\n    return text\n"
+        "def leaving(text):\n    sys.exit(0)\n"
+        "def walking(text):\n    os.chdir('/')\n    return text\n"
+        "class Mute(Exception):\n    def __str__(self):\n        raise ValueError\n"
+        "def mute(text):\n    raise Mute\n"
+    )
+    for call in ("noisy", "leaving", "walking", "mute"):
+        write(place, f'odd: {{retriever: bm25, rewrite: "odd.py:{call}"}}')
+        done = run("search", "--json")
+        [told] = json.loads(done.out)
+        failing = call in ("leaving", "mute")
+        assert (done.code, told["failed"]) == ((3, N) if failing else (0, 0))
+        assert len(records(place / "runs" / "odd.jsonl")) == N
+
+
+def test_queries_without_text_are_told(place, run):
+    (place / "eval.jsonl").write_text(
+        '{"query_id": "q1", "text": "apple bread", "gold_evidence": ["apple-bread"]}\n'
+        '{"query_id": "q2", "question": " ", "gold_evidence": ["apple-bread"]}\n'
+    )
+    done = run("search", "--system", "bm25")
+    assert "1 of queries without text" in done.out
+    assert records(place / "runs" / "bm25.jsonl")[0]["topk"]
+
+
+def test_as_many_hits_are_returned_as_a_measure_looks_at(place, run):
+    write(place, "plain: {retriever: bow}", "measures: [R@55]\n")
+    run("search")
+    assert records(place / "runs" / "plain.jsonl")[0]["k"] == 55
+    write(place, "plain: {retriever: bow}", "measures: [R@5]\n")
+    run("search")
+    assert records(place / "runs" / "plain.jsonl")[0]["k"] == 50
+
+
+def test_the_log_says_what_it_was_made_with(place, run):
+    run("search", "--system", "more")
+    first = records(place / "runs" / "more.jsonl")[0]
+    assert first["config"] == {"retriever": "bm25", "k": 7, "b": 0.3}
+    for name in ("corpus", "queries"):
+        assert len(first[name]["sha256"]) == 64
+    assert first["corpus"]["name"] == "corpus.jsonl"

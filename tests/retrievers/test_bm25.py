@@ -14,7 +14,7 @@ from karat.retrievers.bm25 import Bm25, Options
 from karat.retrievers.items import Items
 from karat.retrievers.protocol import Query
 from karat.retrievers.ranking import top_rows
-from karat.retrievers.texts import TextRules
+from karat.retrievers.texts import TextRules, text_rules
 from karat.tables import Corpus
 
 TEXTS = [
@@ -112,6 +112,33 @@ def test_what_it_does_not_know_is_refused():
         retriever(TEXTS, stopwords="klingon")
     with pytest.raises(UsageError, match="unknown stemmer"):
         retriever(TEXTS, stemmer="klingon")
+
+
+@pytest.mark.parametrize("method", ["bm25l", "bm25+"])
+def test_k1_of_0_is_refused_where_scores_would_be_nan_or_all_alike(method):
+    with pytest.raises(UsageError) as caught:
+        retriever(TEXTS, method=method, k1=0)
+    assert str(caught.value) == (
+        f"k1 is 0, and method {method} needs more; give k1 above 0, or method lucene"
+    )
+    assert [item for item, _ in found(TEXTS, "cat", method=method, k1=0.01)] == ["d6", "d0"]
+
+
+@pytest.mark.parametrize("method", ["lucene", "robertson", "atire"])
+def test_k1_of_0_counts_each_word_once_where_that_is_defined(method):
+    (_, first), (_, second) = found(TEXTS, "cat", method=method, k1=0)
+    assert first == second > 0
+
+
+def test_aliases_reach_items_whatever_their_case():
+    rules = text_rules(None, {"llm": "language model"})
+    texts = ["An LLM at work", "Another model", "something else"]
+    [answer] = retriever(texts, rules).find([Query("q", rules.apply("llm"))], 3)
+    assert [hit.item_id for hit in answer.hits] == ["d0", "d1"]
+
+
+def test_the_log_names_the_library():
+    assert retriever(TEXTS).meta["libraries"] == {"bm25s": bm25s.__version__}
 
 
 @given(

@@ -103,7 +103,26 @@ def test_the_log_knows_the_size_of_the_index():
     assert 0 < small < system({"a": "sea storm", "b": "sea"}).meta["index_bytes"]
 
 
-def test_it_takes_no_options():
+def test_titles_stand_before_texts_unless_left_out():
+    corpus = {"a": {"title": "Storm", "text": "at sea"}, "b": {"title": None, "text": "sea"}}
+    # two of two words against two of three, one of two against one
+    assert found(system(corpus), "storm sea") == [
+        ("a", pytest.approx(2 / math.sqrt(2 * 3))),
+        ("b", pytest.approx(1 / math.sqrt(2))),
+    ]
+    assert found(system(corpus, title=False), "storm sea") == [
+        ("b", pytest.approx(1 / math.sqrt(2))),
+        ("a", pytest.approx(1 / math.sqrt(2 * 2))),
+    ]
+
+
+def test_rules_apply_to_titles_too():
+    corpus = {"b": {"title": "calm", "text": ""}, "a": {"title": "TEMPEST", "text": ""}}
+    ranked = found(system(corpus, aliases={"tempest": "storm"}), "Tempest")
+    assert ranked == [("a", pytest.approx(1.0)), ("b", 0.0)]
+
+
+def test_options_that_it_does_not_have_are_refused():
     with pytest.raises(InputError, match=re.escape("unknown key 'dim' in 'retriever: bow'")):
         system(STORY, dim=3)
 

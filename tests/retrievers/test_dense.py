@@ -169,6 +169,7 @@ def test_a_real_model_finds_what_is_meant(minilm, tmp_path):
     assert system.meta["embedding_updates"] == 4
     assert system.meta["index_bytes"] == 4 * 384 * 4
     assert system.meta["embedding_model"]["dim"] == 384
+    assert set(system.meta["libraries"]) == {"fastembed", "onnxruntime"}
 
 
 def test_a_second_build_embeds_only_new_texts(minilm, tmp_path):

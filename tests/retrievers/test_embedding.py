@@ -12,8 +12,10 @@ import sys
 import time
 from pathlib import Path
 
+import fastembed
 import model_folders
 import numpy as np
+import onnxruntime
 import pytest
 
 from karat.errors import CallError, InputError, KaratError, MissingExtraError, UsageError
@@ -90,7 +92,11 @@ def test_what_the_log_says_of_a_model(model, minilm):
             "sha256": weights,
             "max_length": 256,
             "dim": 384,
-        }
+        },
+        "libraries": {
+            "fastembed": fastembed.__version__,
+            "onnxruntime": onnxruntime.__version__,
+        },
     }
 
 

@@ -9,6 +9,8 @@ import pytest
 from karat.errors import UsageError
 from karat.retrievers.journal import Journal, is_complete, meta_of
 
+IDS = ["q1", "q2", "q3"]
+
 
 def line(query_id, *, error=None, digest="d"):
     record = {"query_id": query_id, "system": "s", "run_digest": digest, "topk": []}
@@ -18,7 +20,7 @@ def line(query_id, *, error=None, digest="d"):
 
 def test_nothing_is_touched_before_the_first_line(tmp_path):
     path = tmp_path / "new" / "log.jsonl"
-    journal = Journal(path, "d", resume=False)
+    journal = Journal(path, "d", IDS, resume=False)
     assert not path.parent.exists()
     journal.write(line("q1"))
     assert (tmp_path / "new" / "log.jsonl.part").read_bytes() == line("q1")
@@ -30,7 +32,7 @@ def test_nothing_is_touched_before_the_first_line(tmp_path):
 def test_failed_calls_of_a_finished_log_are_asked_again_and_the_others_kept(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(line("q1") + line("q2", error="busy") + line("q3"))
-    journal = Journal(path, "d", resume=True)
+    journal = Journal(path, "d", IDS, resume=True)
     assert journal.kept("q1") == line("q1")
     assert journal.kept("q2") is None
     assert journal.kept("q3") == line("q3")
@@ -40,10 +42,10 @@ def test_failed_calls_of_a_finished_log_are_asked_again_and_the_others_kept(tmp_
 def test_a_second_stop_while_failed_calls_are_asked_again_loses_nothing(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(line("q1", error="busy") + line("q2") + line("q3"))
-    first = Journal(path, "d", resume=True)
+    first = Journal(path, "d", IDS, resume=True)
     first.write(line("q1"))
     first.close()
-    second = Journal(path, "d", resume=True)
+    second = Journal(path, "d", IDS, resume=True)
     assert second.done == [("q1", False)]
     assert second.kept("q2") == line("q2")
     second.write(line("q2"))
@@ -56,15 +58,56 @@ def test_a_finished_log_of_another_run_is_not_gone_on_with(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(line("q1", digest="other"))
     with pytest.raises(UsageError, match="another run"):
-        Journal(path, "d", resume=True)
-    Journal(path, "d", resume=False)
+        Journal(path, "d", IDS, resume=True)
+    Journal(path, "d", IDS, resume=False)
     assert path.read_bytes() == line("q1", digest="other")
+
+
+def test_lines_that_are_not_the_next_querys_are_asked_again(tmp_path):
+    part = tmp_path / "log.jsonl.part"
+    for lines, kept in (
+        (["q1", "q1", "q2"], ["q1"]),
+        (["q1", "q3"], ["q1"]),
+        (["q2", "q1"], []),
+        (["q1", "q2", "q3", "q4"], IDS),
+    ):
+        part.write_bytes(b"".join(line(one) for one in lines))
+        journal = Journal(tmp_path / "log.jsonl", "d", IDS, resume=True)
+        assert [query_id for query_id, _ in journal.done] == kept
+        journal.close()
+
+
+def test_two_writers_do_not_meet_in_one_log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    first = Journal(path, "d", IDS, resume=False)
+    first.write(line("q1"))
+    for how in ({"resume": True}, {"resume": False, "restart": True}):
+        with pytest.raises(UsageError, match="another karat"):
+            Journal(path, "d", IDS, **how)
+    late = Journal(tmp_path / "other.jsonl", "d", IDS, resume=False)
+    first.finish()
+    assert path.read_bytes() == line("q1")
+    late.write(line("q1"))
+    late.close()
+    again = Journal(tmp_path / "other.jsonl", "d", IDS, resume=True)
+    assert again.done == [("q1", False)]
+    again.close()
+
+
+def test_an_old_finished_log_is_not_in_the_way_of_a_new_part(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(line("q1", digest="old"))
+    (tmp_path / "log.jsonl.part").write_bytes(line("q1"))
+    journal = Journal(path, "d", IDS, resume=True)
+    assert journal.done == [("q1", False)]
+    assert journal.kept("q2") is None
+    journal.close()
 
 
 @pytest.mark.parametrize("torn", [b'{"query_id": "q2", "to', b"\0\0\0\n", b"[1]\n", b"null\n"])
 def test_whatever_is_not_a_whole_record_ends_what_is_kept(tmp_path, torn):
     (tmp_path / "log.jsonl.part").write_bytes(line("q1") + torn)
-    journal = Journal(tmp_path / "log.jsonl", "d", resume=True)
+    journal = Journal(tmp_path / "log.jsonl", "d", IDS, resume=True)
     journal.write(line("q2"))
     journal.finish()
     assert (tmp_path / "log.jsonl").read_bytes() == line("q1") + line("q2")

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import shutil
 
+import bm25s
+import fastembed
 import model_folders
+import onnxruntime
 import pytest
 
 from karat.errors import CallError, InputError, UsageError
@@ -23,6 +26,7 @@ TEXTS = {
     "tax": "filing the tax return",
     "gale": "the gale",
 }
+LIBRARIES = {"fastembed": fastembed.__version__, "onnxruntime": onnxruntime.__version__}
 
 
 def stage(folder, corpus=None, **form):
@@ -134,6 +138,15 @@ def test_what_the_log_says_of_a_reranker(cross_encoder, minilm):
     told = stage(minilm, TEXTS, model=model_folders.MINILM, path=".", kind="bi").meta
     assert told["reranker_model"]["kind"] == "bi"
     assert told["reranker_model"]["dim"] == 384
+    assert told["libraries"] == LIBRARIES
+
+
+def test_a_bi_encoder_embeds_a_text_once(minilm):
+    bi = stage(minilm, TEXTS, model=model_folders.MINILM, path=".", kind="bi")
+    first = bi.apply(Query("1", "sea"), hits("calm", "storm"))
+    again = bi.apply(Query("2", "sea"), hits("calm", "storm", "tax"))
+    assert again[:2] == first
+    assert bi._vector.cache_info().misses == 3
 
 
 def test_a_bi_encoder_gives_the_cosines_of_a_dense_system(minilm, tmp_path):
@@ -168,6 +181,7 @@ def test_in_a_system_the_reranked_list_is_a_stage_of_its_own(cross_encoder, tmp_
     assert sorted(hit.item_id for hit in answer.lists["raw"]) == ["a", "b", "c"]
     assert answer.latency["rerank"] > 0
     assert system.meta["reranker_model"]["kind"] == "cross"
+    assert system.meta["libraries"] == {"bm25s": bm25s.__version__, **LIBRARIES}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import logging
 import math
 import sys
 
+import fastembed
 import model_folders
 import numpy as np
 import pytest
@@ -74,6 +75,7 @@ def test_what_a_call_took_is_told(system):
     assert answer.latency["embed"] > 0
     assert answer.latency["search"] > 0
     assert system.meta["embedding_model"]["name"] == model_folders.SPLADE
+    assert system.meta["libraries"]["fastembed"] == fastembed.__version__
     assert system.meta["embedding_updates"] == 5
     assert system.meta["index_bytes"] > 0
 

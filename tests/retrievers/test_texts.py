@@ -55,7 +55,32 @@ def test_words_are_replaced_once_and_whole():
 def test_aliases_are_normalised_as_the_texts_are():
     rules = text_rules(how(), {"LLM": "Large  Language Model"})
     assert rules.apply("An LLM; an llm") == "an large language model; an large language model"
-    assert text_rules(None, {"LLM": "x"}).apply("An LLM; an llm") == "An x; an llm"
+    exact = text_rules(how(case="none"), {"LLM": "X"})
+    assert exact.apply("An LLM; an llm") == "An X; an llm"
+
+
+@pytest.mark.parametrize("spelled", ["llm", "LLM", "Llm"])
+def test_aliases_match_whatever_their_case_and_other_words_keep_theirs(spelled):
+    rules = text_rules(None, {spelled: "Language Model"})
+    assert rules.apply("An LLM;  an llm, OLLM") == "An Language Model;  an Language Model, OLLM"
+
+
+def test_phrases_match_whatever_their_case():
+    rules = text_rules(None, {"new YORK": "NYC", "c++": "cpp", "İZMIR bay": "gulf", "ÄRA": "Era"})
+    assert rules.apply("New\n york, C++ and NEW York Times") == "NYC, cpp and NYC Times"
+    assert rules.apply("İzmir Bay, ära") == "gulf, Era"
+
+
+@given(st.text(alphabet="aAbBßẞsSİiıIσΣς ", max_size=12))
+def test_any_word_or_phrase_is_found_as_it_is_spelled_and_in_lower_case(spelled):
+    if not spelled.split():
+        return
+    rules = text_rules(None, {spelled: "#"})
+    spaced = " ".join(spelled.split())
+    assert rules.apply(f"( {spaced} )") == "( # )"
+    assert rules.apply(f"( {spaced.lower()} )") == "( # )"
+    exact = text_rules(how(unicode="none", case="none"), {spelled: "#"})
+    assert exact.apply(f"( {spaced} )") == "( # )"
 
 
 def test_phrases_and_words_with_signs_are_aliases_too():
@@ -92,12 +117,19 @@ def test_no_rules_leave_every_text_as_it_is():
     ],
 )
 def test_aliases_that_cannot_be_meant_are_refused(aliases, message):
-    with pytest.raises(UsageError, match=message):
-        text_rules(how(), aliases)
+    for normalise in (how(), None):
+        with pytest.raises(UsageError, match=message):
+            text_rules(normalise, aliases)
 
 
 def test_the_same_alias_spelled_twice_is_one():
     assert text_rules(how(), {"LLM": "a", "llm": "A"}).aliases == {"llm": "a"}
+    assert text_rules(None, {"LLM": "A", "llm": "A"}).aliases == {"llm": "A"}
+
+
+def test_aliases_that_differ_in_case_are_two_where_case_counts():
+    rules = text_rules(how(case="none"), {"US": "America", "us": "you and me"})
+    assert rules.apply("US and us") == "America and you and me"
 
 
 def test_aliases_are_read_from_a_yaml_file(tmp_path):

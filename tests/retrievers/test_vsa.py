@@ -216,6 +216,15 @@ def test_rules_apply_to_items_and_queries():
     assert found(system({"a": "A TEMPEST", "b": "a gale"}), "a storm")[0][1] < 0.99
 
 
+def test_titles_stand_before_texts_unless_left_out():
+    corpus = {"a": {"title": "Storm", "text": "at sea"}, "b": {"title": None, "text": "sea"}}
+    asked = "a storm at sea"
+    assert found(system(corpus), asked) == found(system({"a": "Storm at sea", "b": "sea"}), asked)
+    bare = found(system({"a": "at sea", "b": "sea"}), asked)
+    assert found(system(corpus, title=False), asked) == bare
+    assert found(system(corpus), asked) != bare
+
+
 def test_the_log_knows_the_size_and_the_vectors():
     meta = system({"a": "x", "b": "y"}, dim=1000, seed=7).meta
     # 1000 bits take 125 bytes, and are kept in whole numbers of 16 bits

@@ -12,10 +12,6 @@ from karat.cli.search import ConfigFile, Systems
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Ask every system again, even where nothing changed.")
 ]
-Resume = Annotated[
-    bool,
-    typer.Option("--resume", help="Go on with the interrupted logs of live systems too."),
-]
 RequireVerdict = Annotated[
     bool, typer.Option("--require-verdict", help="Exit with 3 when the verdict is unclear.")
 ]
@@ -33,7 +29,6 @@ def run(
     config: ConfigFile = None,
     system: Systems = None,
     fresh: Fresh = False,
-    resume: Resume = False,
     output: options.Outputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -44,15 +39,16 @@ def run(
 ) -> None:
     """Do what a karat.yaml says: search, evaluate, compare, hold against gates, report.
 
-    A log whose system, files, corpus and queries are unchanged is used again; a live system
-    (http, python, a store) is asked again unless its index_version says what it is. The first
-    system is the baseline of the comparison.
+    A log whose system, files, corpus and queries are unchanged is used again, an interrupted
+    one gone on with; a live system (http, python, a store) is asked again unless its
+    index_version says what it is. The first of several systems is the baseline of the
+    comparison: the others are held against the gates.
 
     """
     from karat.cli.publish import publish
     from karat.cli.running import Request, outputs_of, run_all
 
-    request = Request(config=config, systems=system, resume=resume, quiet=quiet or as_json)
+    request = Request(config=config, systems=system, quiet=quiet or as_json)
     saving.check_saving(save=save, store=store, tags=tag)
     outputs = outputs_of(request, output or [], stdout_taken=as_json)
     report = run_all(request, fresh=fresh)

@@ -69,16 +69,15 @@ def run_all(request: Request, *, fresh: bool) -> Report:
 def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) -> Searched:
     """A system's log: the one that is there if nothing it depends on changed, else a new one."""
     path = plan.logs[blueprint.name]
-    digest = run_digest(blueprint, plan.workshop, plan.queries)
+    digest = run_digest(blueprint, plan.workshop, plan.queries, k=plan.wishes.k)
     ids = [query.query_id for query in plan.queries]
     if not fresh and is_reusable(blueprint) and is_complete(path, digest, ids):
         share = blueprint.calls.max_failures
         return Searched(blueprint.name, path, len(ids), 0, share, reused=True)
     # What was interrupted goes on, and of a log with failed calls only those are asked again.
-    begun = begins_with(part_of(path), digest) or (
-        is_reusable(blueprint) and begins_with(path, digest)
-    )
-    resume = begun and not fresh and (request.resume or is_reusable(blueprint))
+    begun = begins_with(part_of(path), digest)
+    repairable = is_reusable(blueprint) and begins_with(path, digest)
+    resume = not fresh and (begun or repairable)
     wishes = replace(plan.wishes, resume=resume, restart=not resume)
     return search_one(replace(plan, wishes=wishes), blueprint, quiet=request.quiet, digest=digest)
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +15,15 @@ import typer
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import counting
 from karat.cli.publish import EXIT_CANNOT_TELL
+from karat.columns import Source
 from karat.config import Config, read_config
 from karat.errors import InputError, UsageError, unknown
 from karat.formats import read_queries
+from karat.measures.names import parse_measures
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.protocol import Query, queries_from
 from karat.retrievers.searching import Searched, Wishes, search
+from karat.retrievers.system import DEFAULT_K
 from karat.retrievers.workshop import Workshop
 from karat.systems import workshop_of
 
@@ -70,7 +75,7 @@ def search_one(
 ) -> Searched:
     """Ask one system, with a bar for the building and one for the calls."""
     name = blueprint.name
-    with counting(name, len(plan.queries), quiet=quiet) as bar:
+    with _staying_here(), counting(name, len(plan.queries), quiet=quiet) as bar:
         return search(
             blueprint,
             replace(plan.workshop, progress=bar.build),
@@ -82,16 +87,27 @@ def search_one(
         )
 
 
+@contextmanager
+def _staying_here() -> Iterator[None]:
+    """Come back to this folder, wherever someone else's code went."""
+    here = Path.cwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
 def plan_of(request: Request) -> Plan:
     """Read the config and the queries, and check every option."""
     path = config_path(request.config)
     config = read_config(path)
-    wishes = _wishes(request, config, path)
     blueprints = _blueprints(config, request.systems)
-    logs = _logs(config, blueprints, request.output)
+    logs = _logs(config, blueprints, request)
+    asked, source = _queries(config, request, path)
     timeout = _number("--timeout", request.timeout, least=0.001)
-    workshop = workshop_of(config, path.parent, timeout=timeout)
-    return Plan(config, blueprints, _queries(config, request, path), workshop, logs, wishes)
+    workshop = workshop_of(config, path.parent.absolute(), timeout=timeout)
+    wishes = replace(_wishes(request, config, path), queries=source)
+    return Plan(config, blueprints, asked, workshop, logs, wishes)
 
 
 def config_path(given: str | None) -> Path:
@@ -115,18 +131,25 @@ def _blueprints(config: Config, wanted: Sequence[str] | None) -> list[Blueprint]
     return [blueprints[name] for name in dict.fromkeys(wanted or blueprints)]
 
 
-def _logs(config: Config, blueprints: Sequence[Blueprint], output: str | None) -> dict[str, Path]:
-    """Where each system's log goes."""
-    template = output or str(Path(config.path(config.runs)) / f"{_SYSTEM}.jsonl")
+def _logs(config: Config, blueprints: Sequence[Blueprint], request: Request) -> dict[str, Path]:
+    """Where each system's log goes; one of some queries only does not replace that of all."""
+    some = ".sample" if request.limit is not None or request.only else ""
+    usual = str(Path(config.path(config.runs)) / f"{_SYSTEM}{some}.jsonl")
+    template = request.output or usual
+    names = ", ".join(blueprint.name for blueprint in blueprints)
     if _SYSTEM not in template and len(blueprints) > 1:
-        names = ", ".join(blueprint.name for blueprint in blueprints)
         raise UsageError(
             f"-o {template} is one file for {len(blueprints)} systems ({names}); "
             "put {system} into its name, or choose one with --system"
         )
     logs = {one.name: Path(template.replace(_SYSTEM, file_name(one.name))) for one in blueprints}
     if len(set(logs.values())) < len(logs):
-        raise UsageError("two systems' names give the same file name; rename one of them")
+        raise UsageError(f"two of {names} would have a log of the same name; rename one of them")
+    read = [config.path(one) for one in (config.queries, config.gold, config.corpus) if one]
+    inputs = {os.path.realpath(name) for name in (*read, config.place.file)}
+    for log in logs.values():
+        if os.path.realpath(log) in inputs:
+            raise UsageError(f"output {str(log)!r} is also an input; choose another name")
     return logs
 
 
@@ -136,11 +159,12 @@ def file_name(system: str) -> str:
     return safe or "system"
 
 
-def _queries(config: Config, request: Request, path: Path) -> list[Query]:
+def _queries(config: Config, request: Request, path: Path) -> tuple[list[Query], Source]:
     name = config.queries or config.gold
     if name is None:
         raise InputError("has no queries; name their file: queries: eval.jsonl", where=str(path))
-    asked = queries_from(read_queries(config.path(name)))
+    queries = read_queries(config.path(name))
+    asked = queries_from(queries)
     for text in request.only:
         column, equals, value = text.partition("=")
         if not equals:
@@ -148,7 +172,7 @@ def _queries(config: Config, request: Request, path: Path) -> list[Query]:
         asked = _only(asked, column.strip(), value.strip())
     if request.limit is not None:
         asked = asked[: int(_number("--limit", request.limit, least=1, whole=True) or 0)]
-    return asked
+    return asked, queries.source
 
 
 def _only(queries: list[Query], column: str, value: str) -> list[Query]:
@@ -171,6 +195,7 @@ def _wishes(request: Request, config: Config, path: Path) -> Wishes:
     concurrency = _number("--concurrency", request.concurrency, least=1, most=256, whole=True)
     retries = _number("--retries", request.retries, least=0, most=100, whole=True)
     return Wishes(
+        k=_deepest(config),
         concurrency=None if concurrency is None else int(concurrency),
         rate=_number("--rate", request.rate, least=0.001),
         retries=None if retries is None else int(retries),
@@ -180,6 +205,17 @@ def _wishes(request: Request, config: Config, path: Path) -> Wishes:
         latency=request.latency,
         code_version=config.code_version or _revision(path.parent),
     )
+
+
+def _deepest(config: Config) -> int:
+    """How many hits systems return that do not say so: as many as a measure looks at, 50 at least.
+
+    The measures that a profile brings by itself do not count: few services return so many.
+    """
+    rel = config.conventions.rel
+    named = parse_measures(config.measures, rel=rel) if config.measures else []
+    cuts = [one.k for one in (*named, *(gate.measure for gate in config.gates))]
+    return max([DEFAULT_K, *(cut for cut in cuts if isinstance(cut, int))])
 
 
 def _number(
@@ -234,6 +270,7 @@ def document(searched: Searched) -> dict[str, Any]:
         "retried": tally.retried,
         "fewer_than_k": tally.short,
         "without_score": tally.unscored,
+        "without_text": searched.blank,
         "reasons": dict(tally.reasons.most_common()),
     }
 
@@ -254,6 +291,7 @@ def lines_on(searched: Searched) -> list[str]:
             (tally.retried, "tried again"),
             (tally.short, "with fewer hits than k"),
             (tally.unscored, "without scores"),
+            (searched.blank, "of queries without text"),
         )
         if number
     ]

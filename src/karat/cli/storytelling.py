@@ -77,7 +77,9 @@ def measure(request: Request) -> Result:
     options = kind.Options(**settings)
     finder = kind.make(options, Workshop(corpus=lambda: told.corpus), {})
     quality = story_quality(asked, _ranker(finder, told.corpus), k=k)
-    with_what = [f"{name} {value}" for name, value in options.model_dump().items()]
+    # Scenes have no titles to read.
+    chosen = options.model_dump(exclude={"title"})
+    with_what = [f"{name} {value}" for name, value in chosen.items()]
     scenes = several(told.corpus.frame.height, "scene")
     about = f"{scenes} · {', '.join([request.profile, *with_what])}"
     return Result(quality, about, [*told.notes, *_notes(asked, told.corpus, request.profile)])

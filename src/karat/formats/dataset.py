@@ -49,6 +49,10 @@ def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path)
     )
 
 
+# The first that a record has; the others stay attributes.
+_TEXT = ("question", "query", "text", "content")
+
+
 def _cases(file: Input, *, texts: bool) -> Iterator[Case]:
     for record in read_records(file):
         yield _case(record, file.name, texts)
@@ -57,7 +61,8 @@ def _cases(file: Input, *, texts: bool) -> Iterator[Case]:
 def _case(record: Record, where: str, texts: bool) -> Case:
     line, rest = record.line, dict(record.value)
     query_id = as_id(rest.pop("query_id", None), "query_id", where, line)
-    text = rest.pop("question", None)
+    named = next((name for name in _TEXT if rest.get(name) is not None), "question")
+    text = rest.pop(named, None)
     if texts and text is not None and not isinstance(text, str):
         raise InputError('no question; expected "question" with its text', where=where, line=line)
     evidence = as_list(rest.pop("gold_evidence", None), "gold_evidence", where, line)

@@ -38,7 +38,7 @@ from karat.formats.sets import (
 from karat.tables import Gold, Queries
 
 _ID = ("query_id", "id", "_id", "qid")
-_TEXT = ("query", "question", "text")
+_TEXT = ("query", "question", "text", "content")
 _GOLD = ("relevant_chunk_ids", "relevant_doc_ids", "relevant_ids", "chunk_id", "doc_id")
 _USUAL = 1.0
 

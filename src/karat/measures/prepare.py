@@ -157,7 +157,8 @@ def _at_level(
         return rows
     if spans:
         raise InputError(
-            "this gold holds character spans; score it with --set level=span",
+            "this gold holds character spans; score it with --set level=span "
+            "(settings: {level: span} in karat.yaml)",
             where=gold.source.name,
         )
     if conventions.level == "item":

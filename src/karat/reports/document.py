@@ -168,9 +168,19 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         document["conventions"] = {key: own[key] for key in different}
     if scores.partial:
         document["partial"] = True
+    if deeper := _beyond_log(scores):
+        document["beyond_log"] = deeper
     if scores.meta:
         document["meta"] = dict(scores.meta)
     return document
+
+
+def _beyond_log(scores: Scores) -> list[str]:
+    """The measures that look at more hits than the run was asked for, as its log tells."""
+    asked = scores.meta.get("k")
+    if not isinstance(asked, int) or "run_digest" not in scores.meta:
+        return []
+    return [str(one) for one in scores.measures if isinstance(one.k, int) and one.k > asked]
 
 
 def _compared(comparisons: Comparisons | None) -> dict[str, Any]:

@@ -62,7 +62,18 @@ def lacks_lines(results: Mapping[str, Any]) -> list[str]:
         for name, cell in system["measures"].items():
             if "lacks" in cell and name not in reasons.setdefault(cell["lacks"], []):
                 reasons[cell["lacks"]].append(name)
-    return [f"not measured: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
+    lines = [f"not measured: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
+    return lines + _beyond_log_lines(results)
+
+
+def _beyond_log_lines(results: Mapping[str, Any]) -> list[str]:
+    """Which measures look deeper than the run goes; what lies there counts as not found."""
+    return [
+        f"{label(system['name'])} was asked for {system['meta']['k']} hits a query; "
+        f"{', '.join(system['beyond_log'])} would look at more"
+        for system in results["systems"]
+        if system.get("beyond_log")
+    ]
 
 
 def conventions_lines(results: Mapping[str, Any]) -> list[str]:

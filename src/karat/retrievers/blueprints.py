@@ -36,6 +36,8 @@ class Blueprint:
 
     def meaning(self) -> dict[str, Any]:
         """What the system is, with other systems that it names written out."""
+        if not self.parts:
+            return dict(self.spec)
         return {**self.spec, "parts": {name: part.meaning() for name, part in self.parts.items()}}
 
     @property

@@ -12,6 +12,7 @@ from pydantic import Field
 from karat.errors import UsageError, missing_extra, unknown
 from karat.formats.forms import Form
 from karat.retrievers.items import Items
+from karat.retrievers.libraries import versions
 from karat.retrievers.protocol import Answer, Finder, Query
 from karat.retrievers.ranking import top_rows
 from karat.retrievers.texts import TextRules
@@ -50,7 +51,9 @@ class Bm25:
 
     def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
         bm25s = _library()
+        _check(options)
         self.items = items
+        self._libraries = versions("bm25s")
         self._stemmer = _stemmer(options.stemmer)
         self._dropped = _stopwords(options.stopwords)
         texts = items.titled if options.title else items.texts
@@ -64,10 +67,10 @@ class Bm25:
 
     @property
     def meta(self) -> Mapping[str, Any]:
-        """The size of the index."""
+        """The size of the index, and what made it."""
         arrays = [] if self._empty else self._index.scores.values()
         size = sum(part.nbytes for part in arrays if isinstance(part, np.ndarray))
-        return {"index_bytes": size}
+        return {"index_bytes": size, "libraries": self._libraries}
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """The items that share words with each query, best first."""
@@ -97,6 +100,14 @@ class Bm25:
             stopwords=sorted(self._dropped),
             stemmer=self._stemmer,
             show_progress=False,
+        )
+
+
+def _check(options: Options) -> None:
+    """Refuse what the library would make nan of, or equal scores for all items."""
+    if options.k1 == 0 and options.method in ("bm25l", "bm25+"):
+        raise UsageError(
+            f"k1 is 0, and method {options.method} needs more; give k1 above 0, or method lucene"
         )
 
 

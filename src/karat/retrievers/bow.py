@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field
 
 from karat.formats.forms import Form
 from karat.retrievers.bags import bags_of, words
@@ -19,12 +20,14 @@ from karat.retrievers.workshop import Workshop
 
 
 class Options(Form):
-    """It has no options of its own."""
+    """What of an item is read."""
+
+    title: bool = Field(True, description="true to put an item's title before its text, or false")
 
 
 def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> Bow:
     """The index over the corpus."""
-    return Bow(workshop.items, workshop.rules)
+    return Bow(options, workshop.items, workshop.rules)
 
 
 class Bow:
@@ -38,9 +41,9 @@ class Bow:
     concurrency = 1
     deep = True
 
-    def __init__(self, items: Items, rules: TextRules) -> None:
+    def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
         self.items = items
-        texts = rules.apply_all(items.texts)
+        texts = rules.apply_all(items.titled if options.title else items.texts)
         bags = bags_of(texts)
         self._ids = bags.vocabulary
         # The items of each word and how often each holds it, one word after the other.

@@ -54,9 +54,17 @@ def takes(call: Callable[..., Any], kind: type) -> bool:
     return wanted is kind or str(wanted).rpartition(".")[2] == kind.__name__
 
 
+def words_of(error: BaseException) -> str:
+    """What an exception says; one that cannot even say it says nothing."""
+    try:
+        return str(error)
+    except Exception:
+        return ""
+
+
 def told(error: BaseException) -> str:
     """What an exception of someone else's code says, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(words_of(error).split())
     return f"{type(error).__name__}: {text[:300]}" if text else type(error).__name__
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,12 @@ from karat.version import __version__
 _LARGEST = 2_000_000_000
 
 
-def run_digest(blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query]) -> str:
-    """The sha256 of all that a log depends on."""
-    digest = hashlib.sha256(f"karat {__version__}\0{blueprint.digest}".encode())
+def run_digest(
+    blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query], *, k: int
+) -> str:
+    """The sha256 of all that a log depends on; ``k`` is for a system that does not say its own."""
+    own = blueprint.stages.k or k
+    digest = hashlib.sha256(f"karat {__version__}\0{own}\0{blueprint.digest}".encode())
     for name in sorted(_files(blueprint, workshop)):
         digest.update(f"\0{name}\0{_state(workshop.path(name))}".encode())
     digest.update(f"\0{workshop.corpus_digest}\0".encode())
@@ -33,10 +37,28 @@ def run_digest(blueprint: Blueprint, workshop: Workshop, queries: Sequence[Query
 def _files(blueprint: Blueprint, workshop: Workshop) -> set[str]:
     """The files and folders that a system names."""
     named = {value for value in _texts(blueprint.spec) if _may_be_path(value)}
-    found = {name.partition(":")[0] if ".py:" in name else name for name in named}
+    found = {_source(name, workshop) for name in named}
     inner = [_files(part, workshop) for part in blueprint.parts.values()]
     there = {name for name in found if workshop.path(name).exists()}.union(*inner)
     return there - _stores(blueprint)
+
+
+def _source(name: str, workshop: Workshop) -> str:
+    """The file behind ``file.py:callable`` or ``module:callable``; any other name as it is."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not attribute.isidentifier():
+        return name
+    if place.endswith(".py"):
+        return place
+    steps = place.replace(".", "/")
+    for beside in (f"{steps}.py", f"{steps}/__init__.py"):
+        if workshop.path(beside).is_file():
+            return beside
+    try:
+        spec = find_spec(place)
+    except (ImportError, ValueError):
+        spec = None
+    return name if spec is None or spec.origin is None else spec.origin
 
 
 def _stores(blueprint: Blueprint) -> set[str]:

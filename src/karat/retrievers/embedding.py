@@ -54,6 +54,7 @@ class _Encoder(Protocol):
 
     digest: str
     about: Mapping[str, Any]
+    libraries: Mapping[str, str]
 
     def vectors(self, texts: Sequence[str], *, query: bool) -> Any: ...
     def tokens(self, text: str) -> int | None: ...
@@ -76,7 +77,9 @@ class Embedder:
     @property
     def meta(self) -> Mapping[str, Any]:
         """What the log says of the model."""
-        return {"embedding_model": {**self._encoder.about, "dim": self.dim}}
+        told = {"embedding_model": {**self._encoder.about, "dim": self.dim}}
+        libraries = dict(self._encoder.libraries)
+        return {**told, "libraries": libraries} if libraries else told
 
     @cached_property
     def digest(self) -> str:
@@ -190,6 +193,7 @@ class _ByModel:
         self._batch = batch_size
         self.digest = model.digest
         self.about: Mapping[str, Any] = model.meta
+        self.libraries: Mapping[str, str] = model.libraries
 
     def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
         """The model's own ways with queries and with items."""
@@ -214,6 +218,7 @@ class _ByCallable:
         sha256 = hashlib.sha256(_source(name, workshop.folder).read_bytes()).hexdigest()
         self.digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
         self.about: Mapping[str, Any] = {"name": name, "sha256": sha256}
+        self.libraries: Mapping[str, str] = {}
 
     def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
         """Whatever it gives; for a query it must be in time."""

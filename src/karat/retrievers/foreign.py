@@ -15,6 +15,7 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from karat.errors import CallError, KaratError, UsageError
+from karat.retrievers.callables import words_of
 
 T = TypeVar("T")
 # Makes the context that code runs in.
@@ -41,7 +42,7 @@ def may_pass(error: BaseException) -> bool:
 
 def said(error: BaseException, redact: Callable[[str], str]) -> str:
     """What an exception says in one line; secrets go before it is cut, so that none is halved."""
-    text = " ".join(redact(str(error)).split())
+    text = " ".join(redact(words_of(error)).split())
     return f"{type(error).__name__}: {text[:_LONGEST]}" if text else type(error).__name__
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from karat.errors import InputError, UsageError
+from karat.errors import InputError, KaratError, UsageError
 
 DIGEST = "run_digest"
 # What a call says of itself; the rest of a record is about the run.
@@ -30,22 +31,40 @@ class Line(NamedTuple):
 class Journal:
     """Writes a log; ``done`` lines stand in it already when it goes on with an earlier one."""
 
-    def __init__(self, path: Path, digest: str, *, resume: bool, restart: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        digest: str,
+        query_ids: Sequence[str],
+        *,
+        resume: bool,
+        restart: bool = False,
+    ) -> None:
         if path.is_dir():
             raise InputError("is a folder; a file name is expected", where=str(path))
-        self.path = path
-        self.part = part_of(path)
+        # Whoever is called may change the current folder.
+        self.path = path.absolute()
+        self.part = part_of(self.path)
         self.digest = digest
         self.done: list[tuple[str, bool]] = []
         self._whole = 0
         self.meta: dict[str, Any] | None = None
-        if self.part.is_file() and not restart:
-            self._go_on(resume)
-        self._earlier = self._finished() if resume and path.is_file() else None
+        self._file: IO[bytes] | None = None
+        self._earlier: _Earlier | None = None
+        self._clean = False
+        try:
+            if self.part.is_file():
+                self._file = self._locked()
+                if not restart:
+                    self._go_on(resume, query_ids)
+            if resume and path.is_file():
+                self._earlier = self._finished()
+        except KaratError:
+            self.close()
+            raise
         if self._earlier is not None:
             self._earlier.skip(len(self.done))
             self.meta = self.meta or self._earlier.meta
-        self._file: IO[bytes] | None = None
 
     def _finished(self) -> _Earlier | None:
         """A finished log of this very run; one of another is only in the way of a new part."""
@@ -58,20 +77,38 @@ class Journal:
             "since; leave out --resume to ask everything again"
         )
 
+    def _locked(self) -> IO[bytes]:
+        """The part, opened by nobody else: two writers would tear each other's lines."""
+        while True:
+            file = self.part.open("ab")
+            if not lock(file):
+                file.close()
+                raise UsageError(
+                    f"{self.part} is being written by another karat; wait until it is done"
+                )
+            # It may have been finished and renamed between the opening and the lock.
+            if self.part.is_file() and os.path.samestat(os.fstat(file.fileno()), self.part.stat()):
+                return file
+            file.close()
+
     def _opened(self) -> IO[bytes]:
-        """The file, opened for more lines; until the first of them nothing is changed."""
+        """The file, ready for more lines; until the first of them nothing is changed."""
         if self._file is None:
             self.part.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.part.open("ab" if self.done else "wb")
+            self._file = self._locked()
+        if not self._clean:
             self._file.truncate(self._whole)
+            self._clean = True
         return self._file
 
-    def _go_on(self, resume: bool) -> None:
-        """Keep the complete lines of an interrupted run; a torn last one is dropped."""
-        for line, record in _lines(self.part):
+    def _go_on(self, resume: bool, query_ids: Sequence[str]) -> None:
+        """Keep the lines of an interrupted run as far as they are whole and in order."""
+        for (line, record), query_id in zip(_lines(self.part), query_ids, strict=False):
             if self.meta is None:
                 self._refuse_other(record)
                 self.meta = meta_of(record)
+            if line.query_id != query_id:
+                break
             self.done.append((line.query_id, line.failed))
             self._whole += len(line.data)
         if self.done and not resume:
@@ -93,21 +130,45 @@ class Journal:
 
     def write(self, data: bytes) -> None:
         """Add complete lines; they are with the operating system when this returns."""
-        file = self._opened()
-        file.write(data)
-        file.flush()
+        try:
+            file = self._opened()
+            file.write(data)
+            file.flush()
+        except OSError as error:
+            raise InputError(
+                f"cannot be written: {error.strerror}; what was logged is kept: make room, "
+                "then go on with --resume",
+                where=str(self.part),
+            ) from None
 
     def finish(self) -> None:
         """The log is whole: give it its name."""
         file = self._opened()
         os.fsync(file.fileno())
-        file.close()
         self.part.replace(self.path)
+        file.close()
 
     def close(self) -> None:
         """Leave what there is for a later --resume."""
-        if self._file is not None:
-            self._file.close()
+        if self._file is not None and not self._file.closed:
+            # A full disk may keep what was not written yet from being flushed.
+            with suppress(OSError):
+                self._file.close()
+
+
+def lock(file: IO[bytes]) -> bool:
+    """Whether the file is now this process's alone; where files cannot be locked, it is."""
+    try:
+        import fcntl
+    except ImportError:
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 class _Earlier:

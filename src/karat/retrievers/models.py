@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from karat.errors import InputError, KaratError, UsageError, missing_extra
 from karat.retrievers.callables import told
+from karat.retrievers.libraries import versions
 
 Family = Literal["TextEmbedding", "SparseTextEmbedding", "TextCrossEncoder"]
 
@@ -38,6 +39,11 @@ class Model:
         """What the log says of it."""
         length = {} if self.max_length is None else {"max_length": self.max_length}
         return {"name": self.name, "sha256": self.sha256, **length}
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """What runs it, for the log as well."""
+        return versions("fastembed", "onnxruntime")
 
 
 def load_model(

@@ -52,7 +52,10 @@ class CrossEncoder:
         self._model = model
         self._items = items
         self._top = top
-        self.meta: Mapping[str, Any] = {"reranker_model": {**model.meta, "kind": "cross"}}
+        self.meta: Mapping[str, Any] = {
+            "reranker_model": {**model.meta, "kind": "cross"},
+            "libraries": model.libraries,
+        }
         # A folder with some other model in it is known before the first query.
         self._scores("word", ["word"])
 
@@ -83,7 +86,10 @@ class BiEncoder:
         self._top = top
         self._vector = lru_cache(maxsize=_REMEMBERED)(self._embedded)
         inner = model.meta["embedding_model"]
-        self.meta: Mapping[str, Any] = {"reranker_model": {**inner, "kind": "bi"}}
+        self.meta: Mapping[str, Any] = {
+            "reranker_model": {**inner, "kind": "bi"},
+            "libraries": model.meta["libraries"],
+        }
 
     def apply(self, query: Query, hits: Hits) -> Hits:
         """The top of the list by cosine."""

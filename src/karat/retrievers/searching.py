@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from karat.columns import Source
 from karat.errors import InputError
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.digests import run_digest
@@ -25,6 +28,7 @@ Advance = Callable[[int], None]
 class Wishes:
     """What the caller wants otherwise than the karat.yaml says; None leaves it as it is."""
 
+    k: int = DEFAULT_K
     concurrency: int | None = None
     rate: float | None = None
     retries: int | None = None
@@ -33,6 +37,7 @@ class Wishes:
     restart: bool = False
     latency: bool = True
     code_version: str | None = None
+    queries: Source | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +51,7 @@ class Searched:
     max_failures: float
     tally: Tally = field(default_factory=Tally)
     reused: bool = False
+    blank: int = 0
 
     @property
     def partial(self) -> bool:
@@ -79,17 +85,23 @@ def search(
     """Ask one system every query and write its log; ``advance`` hears of each call."""
     wishes = wishes or Wishes()
     _check(queries, path)
-    digest = digest or run_digest(blueprint, workshop, queries)
-    journal = Journal(path, digest, resume=wishes.resume, restart=wishes.restart)
-    system = _built(blueprint, workshop)
-    runner = _runner(blueprint, system, wishes, workshop)
+    digest = digest or run_digest(blueprint, workshop, queries, k=wishes.k)
+    ids = [query.query_id for query in queries]
+    journal = Journal(path, digest, ids, resume=wishes.resume, restart=wishes.restart)
     try:
-        meta = journal.meta or _meta(blueprint, system, runner, wishes) | {DIGEST: digest}
-        advance(len(journal.done))
-        for line in _lines(journal, runner, queries, meta, wishes.latency):
-            journal.write(line)
-            advance(1)
-        journal.finish()
+        # What someone else's code prints is not what karat says.
+        with redirect_stdout(sys.stderr):
+            system = _built(blueprint, workshop)
+            runner = _runner(blueprint, system, wishes, workshop)
+            about = _meta(blueprint, system, runner, wishes) | _inputs(workshop, wishes)
+            meta = journal.meta or about | {DIGEST: digest}
+            advance(len(journal.done))
+            for line in _lines(journal, runner, queries, meta, wishes.latency):
+                journal.write(line)
+                advance(1)
+            journal.finish()
+    except InterruptedSearch:
+        raise
     except KeyboardInterrupt:
         kept = len(journal.done) + runner.tally.asked + runner.tally.kept
         raise InterruptedSearch(
@@ -99,9 +111,9 @@ def search(
     finally:
         journal.close()
     failed = runner.tally.failed + sum(failed for _, failed in journal.done)
-    return Searched(
-        blueprint.name, path, len(queries), failed, float(meta["max_failures"]), runner.tally
-    )
+    share = float(meta["max_failures"])
+    blank = sum(not query.text.strip() for query in queries)
+    return Searched(blueprint.name, path, len(queries), failed, share, runner.tally, blank=blank)
 
 
 def _built(blueprint: Blueprint, workshop: Workshop) -> System:
@@ -131,7 +143,7 @@ def _runner(blueprint: Blueprint, system: System, wishes: Wishes, workshop: Work
         rate=wishes.rate or calls.rate,
         retries=calls.retries if wishes.retries is None else wishes.retries,
     )
-    return Runner(system, blueprint.stages.k or DEFAULT_K, limits, redact=workshop.redact)
+    return Runner(system, blueprint.stages.k or wishes.k, limits, redact=workshop.redact)
 
 
 def _meta(blueprint: Blueprint, system: System, runner: Runner, wishes: Wishes) -> dict[str, Any]:
@@ -143,6 +155,7 @@ def _meta(blueprint: Blueprint, system: System, runner: Runner, wishes: Wishes) 
         "k_raw": system.depth(runner.k),
         **system.meta,
         "karat_version": __version__,
+        "config": blueprint.meaning(),
         "config_digest": blueprint.digest,
         "max_failures": most,
     }
@@ -151,6 +164,16 @@ def _meta(blueprint: Blueprint, system: System, runner: Runner, wishes: Wishes) 
     if wishes.code_version is not None:
         meta["code_version"] = wishes.code_version
     return meta if wishes.latency else _lasting(meta)
+
+
+def _inputs(workshop: Workshop, wishes: Wishes) -> dict[str, Any]:
+    """The files that the answers depend on, by name and digest."""
+    told: dict[str, Any] = {}
+    if workshop.has_corpus:
+        told["corpus"] = {"name": workshop.corpus_name, "sha256": workshop.corpus_digest}
+    if wishes.queries is not None:
+        told["queries"] = {"name": wishes.queries.name, "sha256": wishes.queries.digest()}
+    return told
 
 
 def _lasting(meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Sparse:
         inside = (self._postings.data, self._postings.indices, self._postings.indptr)
         self.meta: Mapping[str, Any] = {
             "embedding_model": encoder.meta,
+            "libraries": encoder.libraries,
             "index_bytes": sum(array.nbytes for array in inside),
             "embedding_updates": updates,
         }
@@ -145,6 +146,7 @@ class _Encoder:
         self._batch = batch_size
         self.needs_idf = model.needs_idf
         self.meta = model.meta
+        self.libraries = model.libraries
         decisive = json.dumps([model.digest, batch_size])
         self.digest = hashlib.sha256(decisive.encode()).hexdigest()
 

@@ -94,7 +94,11 @@ class System:
         """What the log says of it."""
         told: dict[str, Any] = {**self.finder.meta, **self.about}
         for stage in self.stages:
-            told.update(getattr(stage, "meta", {}))
+            more = getattr(stage, "meta", {})
+            libraries = [one.get("libraries", {}) for one in (told, more)]
+            told.update(more)
+            if all(isinstance(one, Mapping) and one for one in libraries):
+                told["libraries"] = {**libraries[0], **libraries[1]}
         return told
 
     def depth(self, k: int) -> int:

@@ -67,12 +67,14 @@ class TextRules:
         ]
         # One group of bare phrases: the expression then looks at no more than their beginnings.
         among = [rf"(?<!\w)(?:{'|'.join(spelled)})(?!\w)"] if spelled else []
-        # The one letter that becomes two in lower case would not be found by them.
-        together = "|".join([*among, r"\w+"]).replace("i\u0307", "(?:i\u0307|\u0130)")
-        return re.compile(together, re.IGNORECASE if self.normalise is None else re.NOFLAG)
+        together = "|".join([*among, r"\w+"])
+        if self.normalise is not None:
+            return re.compile(together)
+        # The one capital that is two signs in lower case is not found by those two.
+        return re.compile(together.replace("i\u0307", "(?:i\u0307|\u0130)"), re.IGNORECASE)
 
     def _meaning(self, match: re.Match[str]) -> str:
-        return self.aliases.get(_alike(match[0], self.normalise), match[0])
+        return self.aliases.get(_key(match[0], self.normalise), match[0])
 
 
 def normalised(text: str, how: NormaliseForm) -> str:
@@ -103,8 +105,8 @@ def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> T
     """
     alike: dict[str, str] = {}
     for word, meaning in aliases.items():
-        key = _alike(word, normalise)
-        to = " ".join(meaning.split()) if normalise is None else normalised(meaning, normalise)
+        key, to = (_alike(text, normalise) for text in (word, meaning))
+        key = _key(key, normalise)
         if not key or not to:
             raise UsageError(f"aliases: {word!r} stands for {meaning!r}; both must be text")
         if alike.setdefault(key, to) != to:
@@ -113,7 +115,10 @@ def text_rules(normalise: NormaliseForm | None, aliases: Mapping[str, str]) -> T
 
 
 def _alike(text: str, normalise: NormaliseForm | None) -> str:
-    """What a word or phrase is looked up by: in lower case where texts keep their case."""
-    if normalise is None:
-        return " ".join(text.split()).lower()
-    return normalised(text, normalise)
+    return " ".join(text.split()) if normalise is None else normalised(text, normalise)
+
+
+def _key(text: str, normalise: NormaliseForm | None) -> str:
+    """What a word or phrase is looked up by: in lower case where nothing is said of case."""
+    spaced = " ".join(text.split())
+    return spaced.lower() if normalise is None else spaced

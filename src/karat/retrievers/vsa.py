@@ -21,7 +21,7 @@ MOST_SEED = 2**53 - 1
 
 
 class Options(Form):
-    """How long the vectors are, and which ones."""
+    """How long the vectors are, which ones, and what of an item is read."""
 
     dim: Annotated[int, Field(ge=1, le=MOST_DIM)] = Field(
         1000, description=f"a whole number from 1 to {MOST_DIM:,}"
@@ -29,6 +29,7 @@ class Options(Form):
     seed: Annotated[int, Field(ge=-MOST_SEED, le=MOST_SEED)] = Field(
         42, description=f"a whole number from -{MOST_SEED} to {MOST_SEED}"
     )
+    title: bool = Field(True, description="true to put an item's title before its text, or false")
 
 
 def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> Vsa:
@@ -50,7 +51,7 @@ class Vsa:
     def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
         self.items = items
         self._encoder = Encoder(options.dim, options.seed)
-        texts = rules.apply_all(items.texts)
+        texts = rules.apply_all(items.titled if options.title else items.texts)
         self._vectors = self._encoder.encode(texts)
 
     @property

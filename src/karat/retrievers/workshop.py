@@ -59,6 +59,11 @@ class Workshop:
         return self._whole().source.digest() if self.has_corpus else None
 
     @property
+    def corpus_name(self) -> str | None:
+        """What the corpus's file is called."""
+        return self._whole().source.name if self.has_corpus else None
+
+    @property
     def items(self) -> Items:
         """The items of the corpus, cut into chunks if the system has a chunker."""
         key = f"items {sorted((self.chunker or {}).items())}"

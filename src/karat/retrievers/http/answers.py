@@ -294,4 +294,6 @@ def _spelled(value: Any) -> str:
         return kind(value)
     if isinstance(value, str) and len(value) > _LONGEST_VALUE:
         return "a longer text"
-    return {None: "null", True: "true", False: "false"}.get(value) or shown(value)
+    if value is None or isinstance(value, bool):
+        return json.dumps(value)
+    return shown(value)
