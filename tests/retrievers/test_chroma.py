@@ -260,11 +260,11 @@ def test_asking_a_folder_changes_no_digest(folder):
         f"systems:\n  one: {{retriever: fuse, of: [two]}}\n  two: {yaml}\n"
     )
     shop = small_corpus.workshop(folder)
-    before = run_digest(asked_for, shop, [])
+    before = run_digest(asked_for, shop, [], k=5)
     assert ask(shop.build(asked_for), "plain gravel roads")
-    assert run_digest(asked_for, shop, []) == before
+    assert run_digest(asked_for, shop, [], k=5) == before
     (folder / "embed.py").write_text(small_corpus.EMBED + "\n")
-    assert run_digest(asked_for, shop, []) != before
+    assert run_digest(asked_for, shop, [], k=5) != before
 
 
 def test_clients_are_closed_with_the_system(folder):

@@ -91,7 +91,7 @@ class Bm25:
         base = 0.0 if lacking is None else float(lacking[ids].sum())
         sharing = np.flatnonzero(scores > base)
         rows = sharing[top_rows(scores[sharing], k)]
-        return Answer(self.items.hits(rows, scores))
+        return Answer(self.items.hits(rows, scores[rows]))
 
     def _tokenise(self, texts: list[str]) -> Any:
         return _library().tokenize(

@@ -12,10 +12,10 @@ from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError
 from karat.retrievers.embedding import Embedder, ModelForm, embedder
-from karat.retrievers.exact import Exact, Found, Metric
+from karat.retrievers.exact import Exact, Metric
 from karat.retrievers.forms import Text
 from karat.retrievers.items import Items
-from karat.retrievers.protocol import Answer, Finder, Hits, Query
+from karat.retrievers.protocol import Answer, Finder, Query
 from karat.retrievers.vector_cache import DenseRows, VectorCache
 from karat.retrievers.vectors import Floats, Kept, read_vectors
 from karat.retrievers.workshop import Workshop
@@ -96,18 +96,12 @@ class Dense:
         start = time.perf_counter()
         found = self._index.top(np.concatenate([rows for rows, _ in asked]), k)
         for answer, one in zip(answers, found, strict=True):
-            answer.hits = self._hits(one)
+            answer.hits = self.items.hits(*one)
         share = (time.perf_counter() - start) * 1000 / len(queries)
         for answer in answers:
             answer.latency["search"] = share
             answer.spent = sum(answer.latency.values())
         return answers
-
-    def _hits(self, found: Found) -> Hits:
-        columns = found.rows.tolist(), found.scores.tolist(), found.cosines.tolist()
-        return [
-            self.items.hit(row, score, cosine) for row, score, cosine in zip(*columns, strict=True)
-        ]
 
 
 class _Asker(Protocol):

@@ -15,6 +15,8 @@ Metric = Literal["cosine", "dot"]
 # Scores that are held at a time, and rows that are scored anew at a time.
 _MOST_SCORES = 50_000_000
 _BLOCK = 4096
+# Rows looked at beyond k, so that those as good as the last are among them.
+_SPARE = 32
 # How far single precision can be off in one multiplication, relative and absolute.
 _OFF, _LEAST = 2.0**-24, 2.0**-149
 
@@ -58,12 +60,8 @@ class Exact:
     def _best(self, query: Floats, rough: Floats, k: int) -> Found:
         wide = query.astype(np.float64)
         length = float(np.sqrt((wide * wide).sum()))
-        if k < len(rough):
-            least = np.float64(np.partition(rough, len(rough) - k)[len(rough) - k])
-            off = len(query) * (_OFF * length * self._longest + _LEAST)
-            rows = np.flatnonzero(rough >= least - 2.1 * off)
-        else:
-            rows = np.arange(len(rough))
+        off = len(query) * (_OFF * length * self._longest + _LEAST)
+        rows = _candidates(rough, k, 2.1 * off)
         dots = np.empty(len(rows))
         for start in range(0, len(rows), _BLOCK):
             block = self.rows[rows[start : start + _BLOCK]].astype(np.float64)
@@ -73,6 +71,22 @@ class Exact:
         best = top_rows(cosines if self._cosine else dots, k)
         scores = cosines if self._cosine else dots
         return Found(rows[best], scores[best], cosines[best])
+
+
+def _candidates(rough: Floats, k: int, slack: float) -> npt.NDArray[np.intp]:
+    """The rows of the k best scores and of those that rounding may have put behind them."""
+    some = k + _SPARE
+    if some >= len(rough):
+        return np.arange(len(rough))
+    near = np.argpartition(rough, len(rough) - some)[-some:]
+    scores = rough[near]
+    least = float(np.partition(scores, some - k)[some - k])
+    # In single precision as well, or all scores would be widened to be compared.
+    floor = np.nextafter(np.float32(least - slack), np.float32(-np.inf))
+    if scores.min() < floor:
+        return np.sort(near[scores >= floor])
+    # So many lie so close that they may not all be near.
+    return np.flatnonzero(rough >= floor)
 
 
 def _lengths(rows: Floats) -> npt.NDArray[np.float64]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
+from itertools import repeat
 from typing import Any
 
 import numpy.typing as npt
@@ -40,25 +41,30 @@ class Items:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def hit(self, row: int, score: float | None, similarity: float | None = None) -> Hit:
-        """The item of a row as a hit."""
-        return Hit(
-            self.ids[row],
-            score,
-            None if self._docs is None else self._docs[row],
-            None if self._versions is None else self._versions[row],
-            None if self._sources is None else self._sources[row],
-            similarity,
-            None,
-            *((None, None) if self._places is None else self._places[row]),
+    def hits(
+        self,
+        rows: npt.NDArray[Any],
+        scores: npt.NDArray[Any],
+        similarities: npt.NDArray[Any] | None = None,
+    ) -> Hits:
+        """The items of some rows as a list of hits, with a score for each."""
+        places = rows.tolist()
+        alike = repeat(None) if similarities is None else similarities.tolist()
+        starts, ends = (None, None) if self._places is None else self._places
+        return list(
+            map(
+                Hit,
+                _at(self.ids, places),
+                scores.tolist(),
+                _at(self._docs, places),
+                _at(self._versions, places),
+                _at(self._sources, places),
+                alike,
+                repeat(None),
+                _at(starts, places),
+                _at(ends, places),
+            )
         )
-
-    def hits(self, rows: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Hits:
-        """The items of some rows as a list, each with its place in ``scores``."""
-        return [
-            self.hit(row, score)
-            for row, score in zip(rows.tolist(), scores[rows].tolist(), strict=True)
-        ]
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
@@ -91,13 +97,20 @@ class Items:
         return None if row is None else self.texts[row]
 
 
-def _places(frame: pl.DataFrame) -> list[tuple[int, int]] | None:
-    """Where chunks lie in their documents, or None where the corpus does not say."""
+def _at(column: list[Any] | None, places: list[int]) -> Iterable[Any]:
+    """The values of a column at some rows; nothing, over and over, where there is no column."""
+    return repeat(None) if column is None else [column[place] for place in places]
+
+
+def _places(frame: pl.DataFrame) -> tuple[list[int], list[int]] | None:
+    """Where chunks begin and end in their documents, or None where the corpus does not say."""
     if not {"start", "end"} <= set(frame.columns):
         return None
     places = frame.select("start", "end")
     whole = all(kind.is_integer() for kind in places.dtypes)
-    return places.rows() if whole and not places.null_count().sum_horizontal()[0] else None
+    if not whole or places.null_count().sum_horizontal()[0]:
+        return None
+    return places["start"].to_list(), places["end"].to_list()
 
 
 def _texts(frame: pl.DataFrame, name: str) -> list[str] | None:

@@ -118,7 +118,7 @@ class Sparse:
         scores = self._scores(asked)
         sharing = np.flatnonzero(scores)
         rows = sharing[top_rows(scores[sharing], k)]
-        hits = self.items.hits(rows, scores)
+        hits = self.items.hits(rows, scores[rows])
         searched = time.perf_counter()
         return Answer(
             hits,
