@@ -160,7 +160,7 @@ def read_the_gold(
         if not in_queries or not _holds_queries(name):
             raise
     raise InputError(
-        "holds queries without gold; name the judgments: gold: FILE in karat.yaml, or --gold FILE",
+        "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
         where=Path(name).name,
     )
 
