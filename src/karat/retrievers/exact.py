@@ -15,8 +15,6 @@ Metric = Literal["cosine", "dot"]
 # Scores that are held at a time, and rows that are scored anew at a time.
 _MOST_SCORES = 50_000_000
 _BLOCK = 4096
-# Rows looked at beyond k, so that those as good as the last are among them.
-_SPARE = 32
 # How far single precision can be off in one multiplication, relative and absolute.
 _OFF, _LEAST = 2.0**-24, 2.0**-149
 
@@ -65,7 +63,8 @@ class Exact:
         dots = np.empty(len(rows))
         for start in range(0, len(rows), _BLOCK):
             block = self.rows[rows[start : start + _BLOCK]].astype(np.float64)
-            dots[start : start + len(block)] = (block * wide).sum(axis=1)
+            # Row by row, and so the same whatever else is in the block.
+            dots[start : start + len(block)] = np.einsum("ij,j->i", block, wide)
         lengths = length * self._lengths[rows]
         cosines = np.clip(dots / np.where(lengths == 0, 1.0, lengths), -1.0, 1.0)
         best = top_rows(cosines if self._cosine else dots, k)
@@ -75,17 +74,11 @@ class Exact:
 
 def _candidates(rough: Floats, k: int, slack: float) -> npt.NDArray[np.intp]:
     """The rows of the k best scores and of those that rounding may have put behind them."""
-    some = k + _SPARE
-    if some >= len(rough):
+    if k >= len(rough):
         return np.arange(len(rough))
-    near = np.argpartition(rough, len(rough) - some)[-some:]
-    scores = rough[near]
-    least = float(np.partition(scores, some - k)[some - k])
+    least = float(np.partition(rough, len(rough) - k)[len(rough) - k])
     # In single precision as well, or all scores would be widened to be compared.
     floor = np.nextafter(np.float32(least - slack), np.float32(-np.inf))
-    if scores.min() < floor:
-        return np.sort(near[scores >= floor])
-    # So many lie so close that they may not all be near.
     return np.flatnonzero(rough >= floor)
 
 
