@@ -236,3 +236,15 @@ def test_measures_that_look_deeper_than_the_log_are_named(place, run):
     )
     assert "good was asked for 5 hits a query; R@20 would look at more" in deeper.out
     assert json.loads((place / "r.json").read_text())["systems"][0]["beyond_log"] == ["R@20"]
+
+
+def test_what_a_live_system_says_of_its_chunks_is_logged_as_it_is(place, run):
+    chunker = "{algo: hdgsent, target_tokens: 600, overlap: 80}"
+    call = f'live: {{retriever: python, call: "mine.py:search", chunker: {chunker}}}'
+    write(place, f"systems:\n  {call}\n")
+    assert run("run").code == 0
+    [first, *_] = (place / "runs" / "live.jsonl").read_text().splitlines()
+    told = {"algo": "hdgsent", "target_tokens": 600, "overlap": 80}
+    assert json.loads(first)["chunker"] == told
+    write(place, f"systems:\n  own: {{retriever: bm25, chunker: {chunker}}}\n")
+    assert run("run").code == 2

@@ -34,6 +34,11 @@ class Blueprint:
         """Whether it asks something whose state no digest can tell."""
         return is_live(self.kind) or any(part.live for part in self.parts.values())
 
+    @property
+    def chunker(self) -> Mapping[str, Any] | None:
+        """How the corpus is cut for it; what a live system says of itself is for the log only."""
+        return None if is_live(self.kind) else self.calls.chunker
+
     def meaning(self) -> dict[str, Any]:
         """What the system is, with other systems that it names written out."""
         if not self.parts:
@@ -105,7 +110,7 @@ class _Reader:
             raise place.at("k_raw").error(
                 f"k_raw is {around_it.k_raw} and k {around_it.k}; k_raw is what k is cut from"
             )
-        if called.chunker is not None:
+        if called.chunker is not None and not is_live(kind):
             Chunker.of(called.chunker, place.at("chunker"))
         return Blueprint(
             name=name,

@@ -57,8 +57,10 @@ class System:
         if items is not None:
             items.settle()
         about: dict[str, Any] = {"retriever": blueprint.kind}
-        if blueprint.calls.chunker is not None:
-            about["chunker"] = Chunker.of(blueprint.calls.chunker).document()
+        if blueprint.chunker is not None:
+            about["chunker"] = Chunker.of(blueprint.chunker).document()
+        elif blueprint.calls.chunker is not None:
+            about["chunker"] = dict(blueprint.calls.chunker)
         if blueprint.calls.index_version is not None:
             about["index_version"] = blueprint.calls.index_version
         return cls(

@@ -124,7 +124,7 @@ class Workshop:
         said = self.timeout_given or (
             blueprint.calls.timeout if "timeout" in blueprint.spec else self.timeout
         )
-        chunker = blueprint.calls.chunker or self.chunker
+        chunker = blueprint.chunker or self.chunker
         return replace(self, timeout=said, chunker=chunker, rules=own.after(self.rules))
 
     def _rules(self, blueprint: Blueprint) -> TextRules:
