@@ -280,3 +280,11 @@ def test_the_log_says_what_it_was_made_with(place, run):
     for name in ("corpus", "queries"):
         assert len(first[name]["sha256"]) == 64
     assert first["corpus"]["name"] == "corpus.jsonl"
+
+
+def test_a_log_with_stages_is_converted_by_its_final_list(place, run):
+    write(place, "both: {retriever: fuse, of: [bm25, bow], k: 2}")
+    run("search")
+    told = run("convert", "runs/both.jsonl", "both.trec").err
+    assert f"{2 * N} hits written as trec" in told
+    assert len((place / "both.trec").read_text().splitlines()) == 2 * N

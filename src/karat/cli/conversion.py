@@ -85,6 +85,8 @@ def convert_file(
         # What a sample cannot be written as, OUT cannot either.
         raise InputError(error.what, where=target) from None
     _WRITE[chosen](table, target, format=form.name)
+    if isinstance(table, Run) and "stage" in lost:
+        table = table.at("final")
     return Converted(_frame(table).height, _UNITS[chosen], form.name, lost)
 
 
