@@ -288,3 +288,22 @@ def test_a_log_with_stages_is_converted_by_its_final_list(place, run):
     told = run("convert", "runs/both.jsonl", "both.trec").err
     assert f"{2 * N} hits written as trec" in told
     assert len((place / "both.trec").read_text().splitlines()) == 2 * N
+
+
+def test_searching_needs_no_library_of_another_part(place):
+    write(place, "plain: {retriever: bow}")
+    absent = ("sqlalchemy", "bm25s", "fastembed", "httpcore", "jmespath", "psycopg", "chromadb")
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({absent}));"
+        "from karat.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "search"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    write(place, "words: {retriever: bm25}")
+    done = subprocess.run(
+        [sys.executable, "-c", code, "search"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+    assert "pip install 'karat[bm25]'" in done.stderr

@@ -25,6 +25,7 @@ from karat.retrievers.protocol import Query, queries_from
 from karat.retrievers.searching import Searched, Wishes, search
 from karat.retrievers.system import DEFAULT_K
 from karat.retrievers.workshop import Workshop
+from karat.revision import revision_here
 from karat.systems import workshop_of
 
 CONFIG = "karat.yaml"
@@ -236,8 +237,6 @@ def _number(
 
 def _revision(folder: Path) -> str | None:
     """What git calls the code beside the karat.yaml, where there is git."""
-    from karat.store.revision import revision_here
-
     found = revision_here(folder)
     return None if found is None else f"{found.commit[:12]}{'-dirty' if found.dirty else ''}"
 

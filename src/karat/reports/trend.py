@@ -12,7 +12,8 @@ from karat.columns import Source
 from karat.reports.document import Report, System
 from karat.reports.figures import between, figure, label
 from karat.reports.terminal import show_grid, show_report, standard_console
-from karat.store.records import Evaluation, Point, Revision, Stored
+from karat.revision import Revision
+from karat.store.records import Evaluation, Point, Stored
 
 # As many measures as stand beside each evaluation of a list.
 BESIDE = 3

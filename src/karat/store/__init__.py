@@ -6,10 +6,10 @@ The one place in karat with a clock. Needs SQLAlchemy, which ``karat[store]`` in
 from __future__ import annotations
 
 from karat.errors import missing_extra
+from karat.revision import Revision, revision_here
 from karat.store.differences import Difference, differs, same_run, shared, stale
-from karat.store.records import Evaluation, Point, Revision, Stored
+from karat.store.records import Evaluation, Point, Stored
 from karat.store.reordering import in_order_of
-from karat.store.revision import revision_here
 from karat.store.tags import checked_tags
 
 # Told here, once: whoever imports any part of the store gets a sentence instead of a traceback.

@@ -15,11 +15,12 @@ from sqlalchemy import Connection, CursorResult, Engine, insert, select, update
 
 from karat.errors import InputError, UsageError
 from karat.measures.results import Scores, Summary
+from karat.revision import Revision
 from karat.store import lookups, rows, schema
 from karat.store.differences import breaks
 from karat.store.packing import Packed, jsonable, pack, unpack
 from karat.store.place import Place, check_file, check_writable, engine_of, make_room, place_of
-from karat.store.records import Evaluation, Point, Revision, Stored
+from karat.store.records import Evaluation, Point, Stored
 from karat.store.schema import EVALUATIONS, MEASURES, REPORTS, SCORES, TAGS
 from karat.store.tags import checked_tags
 from karat.store.troubles import one_line

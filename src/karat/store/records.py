@@ -10,25 +10,7 @@ from typing import Any
 
 from karat.columns import Source
 from karat.measures.results import Scores, Summary
-
-
-@dataclass(frozen=True, slots=True)
-class Revision:
-    """The commit that an evaluation was made at; ``dirty`` where files differed from it.
-
-    >>> str(Revision("3f2a1bc09d", dirty=True))
-    '3f2a1bc*'
-    """
-
-    commit: str
-    dirty: bool | None = None
-
-    def __str__(self) -> str:
-        return self.commit[:7] + ("*" if self.dirty else "")
-
-    def document(self) -> dict[str, Any]:
-        """The revision as it stands in JSON."""
-        return {"commit": self.commit, "dirty": self.dirty}
+from karat.revision import Revision
 
 
 @dataclass(frozen=True, eq=False)

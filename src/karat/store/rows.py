@@ -12,8 +12,9 @@ from sqlalchemy import RowMapping
 from karat.columns import Source
 from karat.errors import UsageError, unknown
 from karat.measures.results import Scores, Summary
+from karat.revision import Revision
 from karat.store.packing import Packed
-from karat.store.records import Evaluation, Revision
+from karat.store.records import Evaluation
 from karat.store.schema import LONGEST_NAME
 
 Row = Mapping[str, Any]

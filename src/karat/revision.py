@@ -5,13 +5,32 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
-
-from karat.store.records import Revision
+from typing import Any
 
 _CI = ("GITHUB_SHA", "CI_COMMIT_SHA")
 # A network drive may keep git waiting; an evaluation is worth saving without its commit.
 _SECONDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """The commit that an evaluation was made at; ``dirty`` where files differed from it.
+
+    >>> str(Revision("3f2a1bc09d", dirty=True))
+    '3f2a1bc*'
+    """
+
+    commit: str
+    dirty: bool | None = None
+
+    def __str__(self) -> str:
+        return self.commit[:7] + ("*" if self.dirty else "")
+
+    def document(self) -> dict[str, Any]:
+        """The revision as it stands in JSON."""
+        return {"commit": self.commit, "dirty": self.dirty}
 
 
 def revision_here(folder: Path | None = None) -> Revision | None:
