@@ -13,18 +13,17 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from karat.errors import CallError, InputError, UsageError, missing_extra
-from karat.retrievers.foreign import Foreign, may_pass, said
+from karat.retrievers.foreign import may_pass, said
 from karat.retrievers.forms import Text
 from karat.retrievers.protocol import Finder, Hit, Hits, Query
 from karat.retrievers.secrets import literal_in_headers
 from karat.retrievers.stores import (
-    SERVER_CONCURRENCY,
     FieldsForm,
     StoreFinder,
+    collection_finder,
     hit_of,
     is_plain,
     literal,
-    query_model,
     refuse,
     wrong_model,
 )
@@ -86,17 +85,7 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> S
     redact = workshop.redact
     connect = _opening(options, workshop) if options.host is None else _calling(options, workshop)
     asked = _Collection(options, connect, redact)
-    foreign = Foreign("chroma", workshop.timeout, redact, again=True)
-    if options.path is not None:
-        # A folder takes a while to open, and no query's time should hold that.
-        foreign.load(asked.connected, done="opened")
-    return StoreFinder(
-        asked.hits,
-        query_model(options, workshop),
-        foreign,
-        concurrency=SERVER_CONCURRENCY if options.path is None else 1,
-        meta={"store": "chroma", "collection": options.collection},
-    )
+    return collection_finder("chroma", asked, options, workshop)
 
 
 def _library() -> Any:

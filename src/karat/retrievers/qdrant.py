@@ -17,18 +17,17 @@ from typing import Any
 from pydantic import Field, ValidationError, model_validator
 
 from karat.errors import CallError, InputError, UsageError, missing_extra
-from karat.retrievers.foreign import Foreign, may_pass, said
+from karat.retrievers.foreign import may_pass, said
 from karat.retrievers.forms import Text
 from karat.retrievers.protocol import Finder, Hit, Hits, Query
 from karat.retrievers.secrets import literal_in_url
 from karat.retrievers.stores import (
-    SERVER_CONCURRENCY,
     FieldsForm,
     StoreFinder,
+    collection_finder,
     hit_of,
     is_plain,
     literal,
-    query_model,
     refuse,
     wrong_model,
 )
@@ -84,17 +83,7 @@ def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> S
     if options.where is not None and is_plain(options.where):
         _filter(options.where)
     asked = _Collection(options, connect, redact)
-    foreign = Foreign("qdrant", workshop.timeout, redact, again=True)
-    if options.path is not None:
-        # A folder is read whole, and no query's time should hold that.
-        foreign.load(asked.connected, done="opened")
-    return StoreFinder(
-        asked.hits,
-        query_model(options, workshop),
-        foreign,
-        concurrency=SERVER_CONCURRENCY if options.path is None else 1,
-        meta={"store": "qdrant", "collection": options.collection},
-    )
+    return collection_finder("qdrant", asked, options, workshop)
 
 
 def _library() -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import Field
 
@@ -95,6 +95,38 @@ def query_model(form: QueryModelForm, workshop: Workshop) -> Embedder:
         raise InputError(what, where=error.where, line=error.line) from None
     except UsageError as error:
         raise UsageError(str(error).replace("give path:", "give model_path:")) from None
+
+
+class Collection(Protocol):
+    """A collection of a store that is a server or a folder."""
+
+    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits: ...
+    def connected(self) -> Any: ...
+
+
+class CollectionForm(Protocol):
+    """What the options of such a store have in common."""
+
+    path: str | None
+    collection: str
+
+
+def collection_finder(
+    store: str, asked: Collection, options: Any, workshop: Workshop
+) -> StoreFinder:
+    """A finder over a collection; ``options`` name it, its folder if it has one, and a model."""
+    named: CollectionForm = options
+    foreign = Foreign(store, workshop.timeout, workshop.redact, again=True)
+    if named.path is not None:
+        # A folder takes a while to open, and no query's time should hold that.
+        foreign.load(asked.connected, done="opened")
+    return StoreFinder(
+        asked.hits,
+        query_model(options, workshop),
+        foreign,
+        concurrency=SERVER_CONCURRENCY if named.path is None else 1,
+        meta={"store": store, "collection": named.collection},
+    )
 
 
 class StoreFinder:
