@@ -12,20 +12,6 @@ from typing import Any
 from pydantic import BaseModel
 from typer.main import get_command
 
-from karat.cli import (
-    ab,
-    check,
-    chunks,
-    compare,
-    convert,
-    demo,
-    evaluate,
-    history,
-    measures,
-    run,
-    search,
-    story,
-)
 from karat.cli.main import app
 from karat.measures.conventions import PROFILES, Conventions, setting_names
 from karat.reports.glossary import glossary
@@ -60,7 +46,7 @@ def reference() -> str:
     parts = [
         _HEAD,
         "## Commands",
-        *(_command(name, module.EXAMPLES) for name, module in _COMMANDS.items()),
+        *(_command(name, command) for name, command in _commands().items()),
         "## Systems in karat.yaml",
         *_systems(),
         "## Measures",
@@ -76,24 +62,12 @@ def reference() -> str:
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
-_COMMANDS = {
-    "run": run,
-    "search": search,
-    "eval": evaluate,
-    "compare": compare,
-    "chunks": chunks,
-    "ab": ab,
-    "story": story,
-    "history": history,
-    "check": check,
-    "convert": convert,
-    "measures": measures,
-    "demo": demo,
-}
+def _commands() -> dict[str, Any]:
+    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    return commands
 
 
-def _command(name: str, examples: str) -> str:
-    command: Any = get_command(app).commands[name]  # type: ignore[attr-defined]
+def _command(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
     usage = " ".join(["karat", name, *(one.metavar for one in arguments), "[OPTIONS]"])
     rows = [
@@ -101,7 +75,7 @@ def _command(name: str, examples: str) -> str:
         for one in command.params
         if one.help and one.name != "help"
     ]
-    lines = [line.strip() for line in examples.splitlines() if line.startswith("  ")]
+    lines = [line.strip() for line in command.epilog.splitlines() if line.startswith("  ")]
     about = " ".join(command.help.split())
     shown = "\n".join(["```", *lines, "```"])
     parts = [f"### `{usage}`", about, shown, _table(["", ""], rows)]

@@ -139,7 +139,7 @@ def test_a_folder_is_all_that_is_needed(minilm, monkeypatch):
     for name in ("getaddrinfo", "create_connection"):
         monkeypatch.setattr(socket, name, refuse)
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    made(minilm, model=model_folders.MINILM, path=".").query("storm")
+    assert made(minilm, model=model_folders.MINILM, path=".").query("storm").shape == (384,)
 
 
 @pytest.mark.parametrize(

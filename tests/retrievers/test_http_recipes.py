@@ -29,8 +29,12 @@ def test_every_block_of_the_page_can_be_built(block):
     inside = "systems" in file.data
     systems = file.data["systems"] if inside else file.data
     place = file.place.at("systems") if inside else file.place
-    for blueprint in parse_systems(systems, place).values():
-        Workshop(environment=ENVIRONMENT).build(blueprint)
+    blueprints = parse_systems(systems, place)
+    assert blueprints
+    for name, blueprint in blueprints.items():
+        system = Workshop(environment=ENVIRONMENT).build(blueprint)
+        # The log says where it asked, as the page has it and without a secret.
+        assert system.meta["endpoint"] == systems[name]["url"]
 
 
 def test_the_first_example_runs_as_the_page_has_it(tmp_path):
