@@ -172,12 +172,17 @@ class InterleavedError(Exception):
 
 
 class Blocks(Protocol):
-    """Anything that gives a run block by block, each block holding whole queries."""
+    """Anything that gives a run block by block, each block holding whole queries.
+
+    ``staged`` says that there may be lists of earlier stages, which reading it whole gives.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def source(self) -> Source: ...
+    @property
+    def staged(self) -> bool: ...
     def blocks(self) -> Iterator[Run]: ...
     def read(self) -> Run: ...
 
@@ -270,6 +275,11 @@ class Run:
             name=name,
             source=source,
         )
+
+    @property
+    def staged(self) -> bool:
+        """Whether it holds lists of stages before the final one."""
+        return "stage" in self.hits.columns
 
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole queries, small enough for the processor's cache."""

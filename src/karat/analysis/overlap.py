@@ -74,7 +74,8 @@ def _numbered(lists: pl.DataFrame | None, rows: NDArray[np.int64]) -> pl.DataFra
 def _same(a: pl.DataFrame | None, b: pl.DataFrame | None) -> bool:
     if a is None or b is None or a.height != b.height:
         return False
-    return a.sort("row", "rank").equals(b.sort("row", "rank"))
+    one, other = (lists.select("row", "rank", "item_id").sort("row", "rank") for lists in (a, b))
+    return one.equals(other)
 
 
 def _jaccard(

@@ -93,6 +93,7 @@ class Streamed:
     order: Order = "score"
     meta: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
+    staged: bool = False
 
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole queries; ``InterleavedError`` if there are none."""

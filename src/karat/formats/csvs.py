@@ -55,7 +55,8 @@ def scan_run(file: Input, *, name: str, strict: bool = False, separator: str = "
     header = file.head().split(b"\n", 1)[0].decode("utf-8", "replace")
     names = [name.strip('"\r') for name in header.split(separator)]
     order: Order = "score" if "score" in names else "rank"
-    return Streamed(name, file.source, batches, order=order, strict=strict)
+    staged = "stage" in names
+    return Streamed(name, file.source, batches, order=order, strict=strict, staged=staged)
 
 
 def read_run(file: Input, *, name: str, strict: bool = False, separator: str = ",") -> Run:

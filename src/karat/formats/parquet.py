@@ -47,7 +47,8 @@ def scan_run(file: Input, *, name: str, strict: bool = False) -> Streamed:
         return run_from(_batches(file), file, strict)
 
     order: Order = "score" if "score" in names else "rank"
-    return Streamed(name, file.source, batches, order=order, strict=strict)
+    staged = "stage" in names
+    return Streamed(name, file.source, batches, order=order, strict=strict, staged=staged)
 
 
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:

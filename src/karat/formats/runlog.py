@@ -52,6 +52,11 @@ class LoggedRun:
     def source(self) -> Source:
         return self.file.source
 
+    @property
+    def staged(self) -> bool:
+        """A log may hold the list of every stage."""
+        return True
+
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole calls."""
         reader = _Reader(self.file, self.strict, stages=False)

@@ -54,16 +54,16 @@ def list_hits(
     """The listing, the calls and the linked entities, as far as they are wanted."""
     parts: dict[str, Any] = {}
     if "list" in wanted.needs:
-        ordered, rows_in_order, query, rank = lists.in_order()
+        depth = min(wanted.depth, gold.conventions.depth or UNLIMITED)
+        ordered, rows_in_order, query, rank = lists.in_order(depth)
         once = hits.grade if hits.repeat is None else np.where(hits.repeat, np.nan, hits.grade)
         grade = np.full(lists.hits.height, np.nan)
         grade[rows] = once
-        keep = rank <= min(wanted.depth, gold.conventions.depth or UNLIMITED)
-        frame = ordered.with_columns(grade=pl.Series(grade[rows_in_order])).filter(keep)
+        frame = ordered.with_columns(grade=pl.Series(grade[rows_in_order]))
         frame = _with_attributes(frame, run, gold, wanted.needs)
         parts["listing"] = Listing(
-            query[keep],
-            rank[keep],
+            query,
+            rank,
             frame,
             corpus_size=None if gold.corpus is None else gold.corpus.height,
         )

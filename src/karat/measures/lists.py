@@ -120,12 +120,13 @@ class Lists:
         owner = None if self.owner is None else (np.cumsum(keep) - 1)[self.owner]
         return Lists(self.hits, self.codes[keep], self.lengths[keep], owner)
 
-    def in_order(self) -> tuple[pl.DataFrame, Ints, Ints, Ints]:
-        """All hits as they are ranked: the rows, and the row number, query and rank of each."""
-        query = np.repeat(np.arange(len(self.codes)), self.lengths)
-        rank = np.arange(1, len(query) + 1) - np.repeat(self.starts, self.lengths)
-        rows = self.row_at(np.arange(len(query)))
-        still = self.order is None and self.moved is None
+    def in_order(self, depth: int | None = None) -> tuple[pl.DataFrame, Ints, Ints, Ints]:
+        """The hits as they are ranked, to a depth: rows, and row number, query and rank of each."""
+        shown = self.lengths if depth is None else np.minimum(self.lengths, depth)
+        query = np.repeat(np.arange(len(self.codes)), shown)
+        rank = np.arange(1, len(query) + 1) - np.repeat(np.cumsum(shown) - shown, shown)
+        rows = self.row_at(self.starts[query] + rank - 1)
+        still = self.order is None and self.moved is None and len(rows) == self.hits.height
         return (self.hits if still else self.hits[rows]), rows, query, rank
 
 

@@ -21,6 +21,7 @@ from karat.measures.prepare import Prepared, short_hash
 from karat.measures.ranked import Entries, Ints, Ranked, Target
 from karat.measures.spans import meet_spans
 from karat.measures.ties import Ties
+from karat.measures.traces import facts_of
 from karat.measures.units import doc_of_hits
 from karat.tables import Run
 
@@ -39,6 +40,7 @@ class Block:
     duplicates: int
     conflicts: int
     ties: Ties | None
+    facts: pl.DataFrame
 
 
 def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
@@ -75,6 +77,7 @@ def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
         duplicates=len(again),
         conflicts=_conflicts(lists, run, conventions),
         ties=None if conventions.depth else Ties.of(lists, hits),
+        facts=facts_of(lists.hits, rows),
     )
 
 

@@ -259,6 +259,22 @@ def ideal_of(target: Target) -> Ranked:
     return Ranked(target, ideal, found, returned, is_ideal=True)
 
 
+def in_best_order(ranked: Ranked, keep: Mask | None = None) -> Ranked:
+    """The lists with the gold that they hold moved to the top, best grades first.
+
+    ``keep`` takes only some of the gold units found: what a list without the others could be.
+    """
+    found = ranked.found if keep is None else ranked.found.where(keep)
+    found = found.where(found.gain > 0)
+    order = np.lexsort((found.rank, -found.grade, found.query))
+    query = found.query[order]
+    first = np.searchsorted(query, np.arange(found.n))
+    rank = np.arange(len(query)) - first[query] + 1
+    row = None if found.row is None else found.row[order]
+    best = Entries(found.n, query, rank, found.grade[order], row=row)
+    return Ranked(ranked.target, best, best, ranked.returned)
+
+
 @cache
 def nobody() -> Ranked:
     """No query at all: to try out a measure's parameters before there is anything to score."""

@@ -17,6 +17,7 @@ from karat.measures.intervals import Column, Interval, intervals_of
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING, Evidence, Values
 from karat.measures.overall import Number, number_of
+from karat.measures.traces import Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class Scores:
     A null was not scored: ``status`` says why (in the table's order), and ``counts`` how often.
     ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
     of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
-    ``rank``, ``item_id``), where they were asked for.
+    ``rank``, ``item_id``, and what the run and the gold say of them), where they were asked for.
+    ``trace`` is where the judged hits stood; scores that come from a store have none.
     """
 
     system: str
@@ -86,6 +88,7 @@ class Scores:
     fingerprint: str = ""
     groups: NDArray[np.int64] | None = field(default=None, repr=False)
     lists: pl.DataFrame | None = field(default=None, repr=False)
+    trace: Trace | None = field(default=None, repr=False)
 
     @property
     def partial(self) -> bool:

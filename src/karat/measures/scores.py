@@ -20,9 +20,10 @@ from karat.measures.ranked import Entries, Ints, Listing, Mask, Ranked, ideal_of
 from karat.measures.registry import MEASURES
 from karat.measures.results import Counts, Scores, Summary
 from karat.measures.ties import tie_orders
+from karat.measures.traces import FACTS, traced
 from karat.tables import Blocks, Corpus, Gold, InterleavedError, Queries, Run
 
-__all__ = ["Counts", "Scores", "Summary", "evaluate", "prepare", "score"]
+__all__ = ["Counts", "Scores", "Summary", "evaluate", "prepare", "score", "values_of"]
 
 
 def evaluate(
@@ -96,6 +97,7 @@ class _Table:
         n = len(gold.query_ids)
         self.gold, self.measures, self.lenient = gold, tuple(measures), frozenset(lenient)
         self.keep, self.lists = keep, list[pl.DataFrame]()
+        self.blocks: list[Block] = []
         self.wanted = Wanted.by(measures).with_lists(keep)
         self.columns = {measure: np.full(n, np.nan) for measure in measures}
         self.ends: dict[Measure, tuple[Values, Values]] = {}
@@ -127,10 +129,12 @@ class _Table:
             self._fill(measure, block, orders)
         if self.keep and block.ranked.listing is not None:
             self.lists.append(_top(block.ranked.listing, block.codes, self.keep))
+        # What was listed is used up, and can be large.
+        self.blocks.append(replace(block, ranked=replace(block.ranked, listing=None, calls={})))
 
     def _fill(self, measure: Measure, block: Block, orders: tuple[Ranked, Ranked] | None) -> None:
         try:
-            self.columns[measure][block.codes] = _values(measure, block.ranked, self.gold)
+            self.columns[measure][block.codes] = values_of(measure, block.ranked, self.gold)
             self._collect(measure, block.ranked, block.codes)
         except MissingInputError as error:
             # Another block may bring it: a log need not say the same of every call.
@@ -141,7 +145,7 @@ class _Table:
             n = self.counts.queries
             sides = self.ends.setdefault(measure, (np.full(n, np.nan), np.full(n, np.nan)))
             for side, ranked in zip(sides, orders, strict=True):
-                side[block.codes] = _values(measure, ranked, self.gold)
+                side[block.codes] = values_of(measure, ranked, self.gold)
 
     def _collect(self, measure: Measure, ranked: Ranked, codes: Ints) -> None:
         collect = measure.definition.evidence
@@ -184,7 +188,8 @@ class _Table:
             lacks={str(measure): str(error) for measure, error in self.lacks.items()},
             fingerprint=self.gold.fingerprint,
             groups=self.gold.group,
-            lists=pl.concat(self.lists) if self.lists else None,
+            lists=pl.concat(self.lists, how="diagonal") if self.lists else None,
+            trace=traced(self.blocks, self.gold),
         )
 
     def _settle(self, measure: Measure, evidence: Evidence) -> None:
@@ -247,11 +252,12 @@ _NONE = np.empty(0, dtype=np.int64)
 
 
 def _top(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:
-    """The first items of each query: its row in the table, rank and item."""
-    frame = pl.DataFrame(
-        {"row": codes[listing.query], "rank": listing.rank, "item_id": listing.frame["item_id"]}
+    """The first items of each query: its row in the table, rank, item and what is known of it."""
+    told = [name for name in ("item_id", *FACTS, "grade") if name in listing.frame.columns]
+    frame = listing.frame.select(
+        pl.Series("row", codes[listing.query]), pl.Series("rank", listing.rank), *told
     )
-    return frame.filter(pl.col("rank") <= depth)
+    return frame.filter(pl.col("rank") <= depth).with_columns(pl.col("grade").fill_nan(None))
 
 
 def _arguments(measure: Measure, gold: Prepared) -> dict[str, Any]:
@@ -266,8 +272,8 @@ def _arguments(measure: Measure, gold: Prepared) -> dict[str, Any]:
     return {key: value for key, value in settled.items() if key in takes} | measure.arguments
 
 
-def _values(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
-    """A measure's value for each query; NaN where its gold is empty and stands apart."""
+def values_of(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
+    """A measure's value for each of some ranked lists; NaN where gold is empty, hence apart."""
     arguments = _arguments(measure, gold)
     values = np.asarray(measure.definition.function(ranked, measure.k, **arguments))
     if gold.conventions.empty_gold == "zero":
@@ -308,7 +314,7 @@ def _worst(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     nothing = _without_gold(measure, empty, gold) & apart
     if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
         return np.where(nothing | _unasked(measure, empty), np.nan, worst)
-    values = _values(measure, empty, gold)
+    values = values_of(measure, empty, gold)
     return np.where(np.isnan(values) & ~nothing, worst, values)
 
 
@@ -348,7 +354,7 @@ def _ceilings(measures: Sequence[Measure], gold: Prepared) -> dict[str, tuple[Va
         definition = measure.definition
         if definition.ceiling != "ideal" or measure.arguments.get("of") == "corpus":
             continue
-        values = _values(measure, ideal, gold)
+        values = values_of(measure, ideal, gold)
         collect = definition.evidence
         arguments = _arguments(measure, gold)
         evidence = NOTHING if collect is None else collect(ideal, measure.k, **arguments)

@@ -24,7 +24,11 @@ from karat.reports.figures import (
     pair_name,
 )
 
-_WORDS = {"change", "file", "sha256", "text", "verdict"}
+# Heads of columns that hold words.
+_WORDS = {
+    *("change", "file", "sha256", "text", "verdict", "class", "query", "stage", "source", "item"),
+    *("doc", "because", "what", "rule", "measure", "system", "segment", "version", "chosen"),
+}
 
 Grid = list[list[str]]
 Row = Mapping[str, Any]

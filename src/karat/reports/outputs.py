@@ -11,10 +11,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.files import replacing
-from karat.reports.document import Report
+
+# What forms render: a Report for karat eval, another finished document for other commands.
+Rendered = Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,27 +32,33 @@ class Form:
     about: str
     writer: str
 
-    def render(self, report: Report) -> bytes:
+    def render(self, report: Rendered) -> bytes:
         """The report in this form."""
         module, _, function = self.writer.partition(".")
-        render: Callable[[Report], bytes]
+        render: Callable[[Rendered], bytes]
         render = getattr(import_module(f"karat.reports.{module}"), function)
         return render(report)
 
 
 _MARKDOWN = "Markdown: a comment on a pull request, or a page"
 
-FORMS: Mapping[str, Form] = {
-    form.name: form
-    for form in (
-        Form("json", ".json", "the whole report, stable to the byte", "to_json.to_json"),
-        Form("csv", ".csv", "one row a query", "per_query.to_csv"),
-        Form("parquet", ".parquet", "one row a query", "per_query.to_parquet"),
-        Form("md", ".md", _MARKDOWN, "to_markdown.to_markdown"),
-        Form("junit", None, "JUnit XML: gates and comparisons as tests", "to_junit.to_junit"),
-        Form("trec", None, "the layout of trec_eval -q", "to_trec.to_trec"),
-    )
-}
+
+def forms_of(*forms: Form) -> Mapping[str, Form]:
+    """Forms by name, as ``parse_output`` takes them."""
+    return {form.name: form for form in forms}
+
+
+JSON = Form("json", ".json", "the whole report, stable to the byte", "to_json.to_json")
+FORMS = forms_of(
+    JSON,
+    Form("csv", ".csv", "one row a query", "per_query.to_csv"),
+    Form("parquet", ".parquet", "one row a query", "per_query.to_parquet"),
+    Form("md", ".md", _MARKDOWN, "to_markdown.to_markdown"),
+    Form("junit", None, "JUnit XML: gates and comparisons as tests", "to_junit.to_junit"),
+    Form("trec", None, "the layout of trec_eval -q", "to_trec.to_trec"),
+)
+# What a page of analysis can be; some have more.
+PAGE_FORMS = forms_of(JSON, Form("md", ".md", "Markdown", "pages.to_markdown"))
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}):(?P<rest>.*)", re.DOTALL)
 
 
@@ -60,12 +69,12 @@ class Output:
     form: Form
     path: Path | None
 
-    def payload(self, report: Report) -> bytes:
+    def payload(self, report: Rendered) -> bytes:
         """The bytes to write, packed where the file name says so."""
         return packed(self.form.render(report), self.path)
 
 
-def parse_output(text: str) -> Output:
+def parse_output(text: str, forms: Mapping[str, Form] = FORMS) -> Output:
     """Read an ``-o``: the prefix or the suffix picks the form.
 
     >>> parse_output("out/report.json").form.name, parse_output("trec:out.txt").form.name
@@ -76,24 +85,28 @@ def parse_output(text: str) -> Output:
     """
     prefix = _PREFIX.fullmatch(text)
     if prefix is not None:
-        if prefix["form"] not in FORMS:
-            raise unknown("output form", prefix["form"], FORMS, inside=text)
+        if prefix["form"] not in forms:
+            raise unknown("output form", prefix["form"], forms, inside=text)
         if not prefix["rest"]:
             raise UsageError(f"output {text!r} has no file name; write {text}out.txt or {text}-")
-        return Output(FORMS[prefix["form"]], _path(prefix["rest"]))
+        return Output(forms[prefix["form"]], _path(prefix["rest"]))
     name = text.lower().removesuffix(".gz")
-    for form in FORMS.values():
+    for form in forms.values():
         if form.suffix is not None and name.endswith(form.suffix):
             return Output(form, _path(text))
-    known = ", ".join(form.suffix or f"{form.name}:" for form in FORMS.values())
+    known = ", ".join(form.suffix or f"{form.name}:" for form in forms.values())
     raise UsageError(f"output {text!r}: use {known}")
 
 
 def parse_outputs(
-    texts: Sequence[str], *, inputs: Iterable[str] = (), stdout_taken: bool = False
+    texts: Sequence[str],
+    *,
+    inputs: Iterable[str] = (),
+    stdout_taken: bool = False,
+    forms: Mapping[str, Form] = FORMS,
 ) -> list[Output]:
     """Read every ``-o`` and refuse, before any work, what could not be written later."""
-    outputs = [parse_output(text) for text in texts]
+    outputs = [parse_output(text, forms) for text in texts]
     if sum(output.path is None for output in outputs) + stdout_taken > 1:
         raise UsageError("only one report can go to standard output; give the others file names")
     read = {os.path.realpath(name) for name in inputs if name != "-"}
@@ -109,7 +122,7 @@ def parse_outputs(
     return outputs
 
 
-def write_outputs(outputs: Sequence[Output], report: Report) -> None:
+def write_outputs(outputs: Sequence[Output], report: Rendered) -> None:
     """Write a report in every form that was asked for."""
     write_whole([(output.path, output.payload(report)) for output in outputs])
 

@@ -78,7 +78,9 @@ def show_results(results: Results, console: Console) -> None:
     _show_lines(results.get("reversals", []), console, style="yellow")
     _show_lines(overlap_lines(results), console)
     moved = moved_grids(results).items()
-    _show_titled({f"moved most: {title}": _cut(grid, console) for title, grid in moved}, console)
+    _show_titled(
+        {f"moved most: {title}": cut_texts(grid, console) for title, grid in moved}, console
+    )
     for line in (*counts_lines(results), *lacks_lines(results)):
         console.print(line, soft_wrap=True)
     for line in conventions_lines(results):
@@ -149,7 +151,7 @@ def _show_lines(lines: Sequence[str], console: Console, *, style: str = "") -> N
         console.print()
 
 
-def _cut(grid: Grid, console: Console) -> Grid:
+def cut_texts(grid: Grid, console: Console) -> Grid:
     """The grid with the texts in its last column cut to what is left of the width."""
     if grid[0][-1] != "text":
         return grid

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
-
-from karat.reports.document import Report
+from typing import Any, Protocol
 
 
-def to_json(report: Report) -> bytes:
+class Documented(Protocol):
+    """Whatever is finished and plain: a report, or another analysis."""
+
+    def document(self) -> dict[str, Any]: ...
+
+
+def to_json(report: Documented) -> bytes:
     """The whole document; same inputs, same bytes."""
     return dumps(report.document())
 

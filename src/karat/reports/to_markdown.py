@@ -71,30 +71,30 @@ def markdown(document: Document) -> str:
 
 
 def _page(document: Document) -> Iterator[str]:
-    names = ", ".join(_safe(system["name"]) for system in document["systems"])
+    names = ", ".join(safe(system["name"]) for system in document["systems"])
     yield f"# Retrieval quality: {names}"
-    yield _table(measure_grid(document))
+    yield table(measure_grid(document))
     if len(document["systems"]) > 1:
         yield "## Distribution over queries"
-        yield _table(distribution_grid(document))
+        yield table(distribution_grid(document))
     for title, grid in _segments(document).items():
-        yield f"## {_safe(title)}"
-        yield _table(grid)
+        yield f"## {safe(title)}"
+        yield table(grid)
     yield "## Counts"
     yield _bullets([*counts_lines(document), *lacks_lines(document)])
     yield "## Conventions"
     yield _bullets(conventions_lines(document))
     yield "## Inputs"
-    yield _table(input_grid(document["inputs"]))
+    yield table(input_grid(document["inputs"]))
 
 
 def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
     """The most urgent verdict as a heading, then the others, each with its sentences."""
     for place, one in enumerate(verdicts):
-        told = f"{_SYMBOLS[one.tone]} {one.word.capitalize()}: {_safe(one.about)}"
+        told = f"{_SYMBOLS[one.tone]} {one.word.capitalize()}: {safe(one.about)}"
         yield f"**{told}**" if place else f"## {told}"
         if one.pair:
-            yield _safe(one.because[0])
+            yield safe(one.because[0])
             continue
         never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
         if reasons := [*never, *one.because]:
@@ -104,7 +104,7 @@ def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
 def _gates(document: Document) -> Iterator[str]:
     gates = sorted(document.get("gates", []), key=lambda gate: gate["verdict"] == "pass")
     if gates:
-        yield _table(gate_grid({"gates": gates[:MOST_ROWS]}))
+        yield table(gate_grid({"gates": gates[:MOST_ROWS]}))
     if len(gates) > MOST_ROWS:
         yield f"Shown: {MOST_ROWS} of {len(gates)} gates, those that do not pass first."
     lines = [*blocking_lines(document), *left_out_lines(document)]
@@ -118,7 +118,7 @@ def _compared(document: Document) -> Iterator[str]:
         rows = [row for row in rows if row["primary"]]
     if rows:
         yield from _titled(comparison_grids({"comparisons": rows}, COMPARED_SHORT))
-        yield _safe(rule_line(document))
+        yield safe(rule_line(document))
     if document.get("reversals"):
         yield "**Better overall, worse in a segment:**"
         yield _some(document["reversals"])
@@ -126,12 +126,12 @@ def _compared(document: Document) -> Iterator[str]:
 
 def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
     """What is folded: a title and what stands below it."""
-    yield "All measures", [_table(measure_grid(document))]
-    yield "Distribution over queries", [_table(distribution_grid(document))]
+    yield "All measures", [table(measure_grid(document))]
+    yield "Distribution over queries", [table(distribution_grid(document))]
     if len(document.get("gates", [])) > MOST_ROWS:
-        yield "All gates", [_table(gate_grid(document))]
+        yield "All gates", [table(gate_grid(document))]
     if "comparisons" in document and (tests := comparison_grids(document)):
-        yield "All tests", [*_titled(tests), _safe(tests_line(document))]
+        yield "All tests", [*_titled(tests), safe(tests_line(document))]
     segments = compared_segments(document) if "comparisons" in document else {}
     segments |= _segments(document)
     if segments:
@@ -142,7 +142,7 @@ def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
         yield "How alike the lists are", [_bullets(alike)]
     counts = [*counts_lines(document), *lacks_lines(document)]
     yield "Counts and conventions", [_bullets([*counts, *conventions_lines(document)])]
-    yield "Inputs", [_table(input_grid(document["inputs"]))]
+    yield "Inputs", [table(input_grid(document["inputs"]))]
 
 
 def _segments(document: Document) -> dict[str, Grid]:
@@ -154,7 +154,7 @@ def _segments(document: Document) -> dict[str, Grid]:
 
 
 def _titled(grids: Mapping[str, Grid]) -> list[str]:
-    return [part for title, grid in grids.items() for part in (f"**{_safe(title)}**", _table(grid))]
+    return [part for title, grid in grids.items() for part in (f"**{safe(title)}**", table(grid))]
 
 
 def _folded(details: Iterator[tuple[str, list[str]]], room: int) -> Iterator[str]:
@@ -179,7 +179,7 @@ def _some(sentences: Sequence[str]) -> str:
     return _bullets([*sentences[:MOST_SENTENCES], *rest])
 
 
-def _table(grid: Grid) -> str:
+def table(grid: Grid) -> str:
     header, *rows = ([_cell(cell) for cell in row] for row in grid)
     words = word_columns(grid)
     rule = ["---" if column in words else "---:" for column in range(len(header))]
@@ -192,14 +192,14 @@ def _cell(text: str) -> str:
 
 
 def _bullets(lines: Sequence[str]) -> str:
-    return "\n".join(f"- {_safe(line)}" for line in lines)
+    return "\n".join(f"- {safe(line)}" for line in lines)
 
 
 def _joined(parts: Sequence[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     return _escape(label(text))
 
 

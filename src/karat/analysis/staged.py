@@ -1,0 +1,127 @@
+"""A run stage by stage: every list that its log holds, scored on the same gold.
+
+The retriever gives ``raw``; filters, an as_of and a threshold take items out; a reranker and
+the like give another order; the cut at k gives the final list. Parts of a fusion and the list
+for the ``original`` query stand beside that line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import polars as pl
+
+from karat.measures.names import Measure
+from karat.measures.prepare import Prepared
+from karat.measures.scores import Scores, score
+from karat.tables import Blocks, Run
+
+RAW, ORIGINAL = "raw", "original"
+# What takes items out, in the order in which it runs, and what puts them in another order.
+SIEVES = ("filter", "as_of", "threshold")
+REORDERING = ("rerank", "distinct_docs", "mmr")
+LINE = (RAW, *SIEVES, *REORDERING)
+
+
+@dataclass(frozen=True, slots=True)
+class Depth:
+    """How far down the lists of a stage can be judged.
+
+    ``asked`` is the number of hits that a call asked for, as the log tells; None where it does
+    not, and then the ``longest`` list says how far one can see. ``everything`` holds where lists
+    are as long as the corpus, so that nothing lies below them.
+    """
+
+    longest: int
+    asked: int | None = None
+    everything: bool = False
+
+    @property
+    def known(self) -> int:
+        """The last rank of which anything can be said."""
+        return self.longest if self.asked is None else max(self.asked, self.longest)
+
+    def reaches(self, k: int) -> bool:
+        """Whether a value at this cut-off was measured."""
+        return self.everything or k <= self.known
+
+
+@dataclass(frozen=True, eq=False)
+class Staged:
+    """A run's final lists, and those of every stage that its log has beside them.
+
+    ``line`` holds the stages that lead to the final list, in their order, ``beside`` the others:
+    parts of a fusion, the ``original`` query's list. A stage that logged nothing for a query
+    passed on what the next one shows. ``calls`` is what the log says of each call.
+    """
+
+    final: Scores
+    gold: Prepared
+    line: Mapping[str, Scores] = field(default_factory=dict)
+    beside: Mapping[str, Scores] = field(default_factory=dict)
+    calls: pl.DataFrame | None = None
+
+    @property
+    def raw(self) -> Scores:
+        """The retriever's own lists; the final ones where the log has no others."""
+        return self.line.get(RAW, self.final)
+
+    @property
+    def before_cut(self) -> Scores:
+        """The last lists before the cut at k: those of the last stage logged."""
+        return [self.final, *self.line.values()][-1]
+
+    def depth(self, scores: Scores) -> Depth:
+        """How far down some of these lists can be judged."""
+        longest = 0 if scores.trace is None else int(scores.trace.ranked.returned.max(initial=0))
+        told = scores.meta.get("k" if scores is self.final else "k_raw")
+        asked = told if isinstance(told, int) and not isinstance(told, bool) else None
+        size = None if self.gold.corpus is None else self.gold.corpus.height
+        return Depth(longest, asked, everything=size is not None and longest >= size > 0)
+
+
+def score_stages(
+    run: Run | Blocks,
+    gold: Prepared,
+    measures: Sequence[Measure],
+    *,
+    lenient: Collection[Measure] = (),
+    keep: int = 0,
+) -> Staged:
+    """Score a run's final lists and those of each stage by the same measures."""
+    if not run.staged:
+        return Staged(score(run, gold, measures, lenient=lenient, keep=keep), gold)
+    whole = run.read()
+
+    def scored(own: Run) -> Scores:
+        return score(own, gold, measures, lenient=lenient, keep=keep)
+
+    names = stage_names(whole)
+    line = [name for name in LINE if name in names]
+    return Staged(
+        scored(whole.at("final")),
+        gold,
+        line={name: scored(_passed_on(whole, line[at:])) for at, name in enumerate(line)},
+        beside={name: scored(whole.at(name)) for name in names if name not in LINE},
+        calls=whole.calls,
+    )
+
+
+def stage_names(run: Run) -> list[str]:
+    """The stages before the final one that a run in memory holds, in the log's order."""
+    if not run.staged:
+        return []
+    names: list[str] = run.hits["stage"].unique(maintain_order=True).to_list()
+    return [name for name in names if name != "final"]
+
+
+def _passed_on(run: Run, stages: Sequence[str]) -> Run:
+    """The lists of the first of some stages; of a query that it lacks, those of the next."""
+    order = [*stages, "final"]
+    place = pl.col("stage").replace_strict(
+        {name: at for at, name in enumerate(order)}, default=None, return_dtype=pl.Int64
+    )
+    hits = run.hits.with_columns(_place=place).drop_nulls("_place")
+    first = pl.col("_place").min().over("query_id")
+    return replace(run, hits=hits.filter(pl.col("_place") == first).drop("_place", "stage"))
