@@ -90,7 +90,7 @@ def _value(key: str, told: str) -> float | int:
     except ValueError:
         number = math.nan
     if key in _WHOLE:
-        if number >= 1 and number == int(number) and number <= 1e9:
+        if 1 <= number <= 1e9 and number == int(number):
             return int(number)
         raise UsageError(f"{key} is {told!r}; a whole number above 0 is expected")
     if key in _ANY:
