@@ -22,6 +22,8 @@ RAW, ORIGINAL = "raw", "original"
 SIEVES = ("filter", "as_of", "threshold")
 REORDERING = ("rerank", "distinct_docs", "mmr")
 LINE = (RAW, *SIEVES, *REORDERING)
+# How many of the top items of every query are kept to look at.
+KEEP = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +55,9 @@ class Staged:
 
     ``line`` holds the stages that lead to the final list, in their order, ``beside`` the others:
     parts of a fusion, the ``original`` query's list. A stage that logged nothing for a query
-    passed on what the next one shows. ``calls`` is what the log says of each call.
+    passed on what the next one shows; ``logged`` names the queries for which each stage has a
+    list of its own that is not empty. ``calls`` is what the log says of each call, and ``run``
+    the run itself, where it has lists of earlier stages.
     """
 
     final: Scores
@@ -61,6 +65,8 @@ class Staged:
     line: Mapping[str, Scores] = field(default_factory=dict)
     beside: Mapping[str, Scores] = field(default_factory=dict)
     calls: pl.DataFrame | None = None
+    logged: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    run: Run | None = field(default=None, repr=False)
 
     @property
     def raw(self) -> Scores:
@@ -88,23 +94,29 @@ def score_stages(
     *,
     lenient: Collection[Measure] = (),
     keep: int = 0,
+    of_stages: Sequence[Measure] | None = None,
 ) -> Staged:
-    """Score a run's final lists and those of each stage by the same measures."""
+    """Score a run's final lists and those of each stage, by the same measures unless said."""
     if not run.staged:
-        return Staged(score(run, gold, measures, lenient=lenient, keep=keep), gold)
+        final = score(run, gold, measures, lenient=lenient, keep=keep)
+        return Staged(final, gold, calls=run.calls if isinstance(run, Run) else None)
     whole = run.read()
 
+    earlier = measures if of_stages is None else of_stages
+
     def scored(own: Run) -> Scores:
-        return score(own, gold, measures, lenient=lenient, keep=keep)
+        return score(own, gold, earlier, lenient=lenient, keep=keep)
 
     names = stage_names(whole)
     line = [name for name in LINE if name in names]
     return Staged(
-        scored(whole.at("final")),
+        score(whole.at("final"), gold, measures, lenient=lenient, keep=keep),
         gold,
         line={name: scored(_passed_on(whole, line[at:])) for at, name in enumerate(line)},
         beside={name: scored(whole.at(name)) for name in names if name not in LINE},
         calls=whole.calls,
+        logged={name: _queries_at(whole, name) for name in (*names, "final")},
+        run=whole if names else None,
     )
 
 
@@ -114,6 +126,10 @@ def stage_names(run: Run) -> list[str]:
         return []
     names: list[str] = run.hits["stage"].unique(maintain_order=True).to_list()
     return [name for name in names if name != "final"]
+
+
+def _queries_at(run: Run, stage: str) -> frozenset[str]:
+    return frozenset(run.at(stage).hits["query_id"].unique().to_list())
 
 
 def _passed_on(run: Run, stages: Sequence[str]) -> Run:

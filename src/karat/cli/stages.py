@@ -1,0 +1,93 @@
+"""``karat stages``: what each stage of a run is worth."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from karat.cli import options
+
+Runs = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN...", help="Run logs with stages; - reads standard input."),
+]
+Cut = Annotated[
+    str,
+    typer.Option("-k", metavar="K", help="How many of the top items count in the end. Default: 5."),
+]
+Depth = Annotated[
+    str,
+    typer.Option(
+        "--depth", metavar="N", help="How deep raw lists are searched for gold. Default: 50."
+    ),
+]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--measure",
+        metavar="MEASURE",
+        help="What stages are compared by; the first decides; repeatable."
+        " Default: nDCG, P, R and RR at k.",
+    ),
+]
+
+EXAMPLES = """\b
+Examples:
+  karat stages run.jsonl --gold qrels.txt
+  karat stages run.jsonl --gold qrels.txt --queries queries.jsonl --by language -o stages.md
+  karat stages run.jsonl --gold qrels.txt -k 10 --depth 100 -m nDCG@10,P@10
+  karat stages routed.jsonl --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl
+"""
+
+
+def stages(
+    runs: Runs,
+    gold: options.GoldFile,
+    measures: Measures = None,
+    k: Cut = "5",
+    depth: Depth = "50",
+    profile: options.Profile = "karat",
+    settings: options.Settings = None,
+    by: options.By = None,
+    queries: options.QueriesFile = None,
+    corpus: options.CorpusFile = None,
+    output: options.PageOutputs = None,
+    as_json: options.Json = False,
+    quiet: options.Quiet = False,
+    seed: options.Seed = None,
+    strict: options.Strict = False,
+    run_format: options.RunFormat = None,
+    gold_format: options.GoldFormat = None,
+) -> None:
+    """Measure each stage by itself: raw retriever, reranker, fusion, router, rewriting, linking.
+
+    Every list that the log holds is scored on the same gold, and each stage is compared with
+    the one before, query by query. What the log or the queries do not tell is named.
+
+    """
+    from karat.cli.analysing import publish_paper
+    from karat.cli.scoring import Request
+    from karat.cli.staging import stages_of
+    from karat.reports.outputs import PAGE_FORMS, parse_outputs
+
+    request = Request(
+        runs=runs,
+        gold=gold,
+        measures=measures,
+        profile=profile,
+        settings=settings or [],
+        by=by or [],
+        queries=queries,
+        corpus=corpus,
+        seed=seed,
+        strict=strict,
+        run_format=run_format,
+        gold_format=gold_format,
+        quiet=quiet,
+    )
+    outputs = parse_outputs(
+        output or [], inputs=request.files(), stdout_taken=as_json, forms=PAGE_FORMS
+    )
+    publish_paper(stages_of(request, k=k, depth=depth), outputs, as_json=as_json, quiet=quiet)

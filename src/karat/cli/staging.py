@@ -1,0 +1,98 @@
+"""From run logs to what each of their stages is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from karat.analysis.rewriting import linking_of, missing_for_rewriting, rewriting_of
+from karat.analysis.routing import missing_for_routing, routing_of
+from karat.analysis.stage_cuts import LINKING, Cuts, fair_cut, reach_of
+from karat.analysis.stage_effects import effect_of, raw_of, steps_of
+from karat.analysis.stage_parts import parts_of
+from karat.analysis.staged import KEEP, RAW, Staged
+from karat.analysis.verdicts import Rule
+from karat.cli.analysing import subject_of
+from karat.cli.scoring import Ready, Request, ready
+from karat.errors import UsageError
+from karat.measures.conventions import PROFILES
+from karat.measures.names import Measure, parse_measures
+from karat.reports.pages import Paper
+from karat.reports.stages import stages_page
+
+_MOST = 1_000_000
+
+NO_RAW = (
+    "the log has no list before the later stages, only final ones; log the retriever's own list"
+    " as raw, and those of other stages under stages"
+)
+NO_PARTS = "the log has no part's list; a fusion logs each part's under stages, by its name"
+
+
+def stages_of(request: Request, *, k: str, depth: str) -> Paper:
+    """Score every run stage by stage and look into each."""
+    top, deep = _whole("-k", k), _whole("--depth", depth)
+    given = ready(request)
+    chosen = given.measures if request.measures else _usual(request.profile, top)
+    cuts = Cuts(tuple(chosen), top, deep)
+    subject = subject_of(request, cuts.every, keep=max(top, KEEP), given=given)
+    systems = [
+        {"name": name, **_looked_into(staged, cuts, given)} for name, staged in subject.runs.items()
+    ]
+    return subject.paper({"systems": systems}, stages_page)
+
+
+def _usual(profile: str, k: int) -> list[Measure]:
+    """The profile's own nDCG, and P, R and RR."""
+    named = parse_measures(PROFILES[profile].measures)
+    params = next((one.params for one in named if one.name == "nDCG"), ())
+    return [Measure("nDCG", k, params), *(Measure(name, k) for name in ("P", "R", "RR"))]
+
+
+def _whole(option: str, text: str) -> int:
+    fine = text.isascii() and text.isdecimal() and len(text) < 20
+    if not fine or not 1 <= int(text) <= _MOST:
+        raise UsageError(f"{option} is {text!r}; it must be a whole number from 1 to {_MOST:,}")
+    return int(text)
+
+
+def _looked_into(staged: Staged, cuts: Cuts, given: Ready) -> dict[str, Any]:
+    rule = Rule()
+    effect = effect_of(staged, cuts, rule, queries=given.queries, by=given.by)
+    parts = parts_of(staged, cuts)
+    routing = routing_of(staged, given.queries, cuts.recall)
+    rewriting = rewriting_of(staged, cuts, rule, given.queries)
+    linking, unlinked = linking_of(staged)
+    lacks = {
+        RAW: None if RAW in staged.line else NO_RAW,
+        "parts": None if parts is not None else NO_PARTS,
+        "router": missing_for_routing(routing),
+        "rewriting": missing_for_rewriting(rewriting),
+        "entities": unlinked,
+        **{name: text for name, text in staged.final.lacks.items() if name != str(LINKING)},
+    }
+    return {
+        "depth": _depth(staged, cuts),
+        "raw": raw_of(staged, cuts),
+        "effect": None if effect is None else effect.document(),
+        "stages": [step.document() for step in steps_of(staged, cuts, rule)],
+        "parts": None if parts is None else parts.document(),
+        "router": None if routing is None else routing.document(),
+        "rewriting": None if rewriting is None else rewriting.document(),
+        "entities": None if linking is None else linking.document(),
+        "counts": staged.final.counts.document(),
+        "lacks": {name: text for name, text in lacks.items() if text is not None},
+    }
+
+
+def _depth(staged: Staged, cuts: Cuts) -> dict[str, Any]:
+    """How deep raw lists were looked at, and how many queries have none of their own."""
+    final = staged.logged.get("final", frozenset())
+    own = staged.logged.get(RAW, frozenset())
+    asked = {*staged.gold.query_ids}
+    return {
+        **reach_of(staged, [staged.raw], cuts.depth).document(),
+        "raw": staged.depth(staged.raw).longest if RAW in staged.line else None,
+        "final": staged.depth(staged.final).longest,
+        "without_raw": len((final - own) & asked) if RAW in staged.line else None,
+        "k": fair_cut(staged, cuts.k).document(),
+    }
