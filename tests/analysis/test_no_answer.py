@@ -1,0 +1,330 @@
+"""Thresholds for queries without an answer, against scikit-learn, scipy, hand and simulation."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from returned import Queries, Run, logged, staged_of
+from scipy.stats import binomtest, norm
+from sklearn.metrics import roc_auc_score, roc_curve
+
+import karat
+from karat.analysis import cut_points
+from karat.analysis.cut_points import Kinds, best_cut, redraw
+from karat.analysis.no_answer import MOST_POINTS, no_answer, no_answer_measures
+from karat.errors import MissingInputError, UsageError
+
+# Four of five find their gold, at these scores; what has no answer gets these best scores.
+FOUND = {"a1": 0.9, "a2": 0.8, "a3": 0.7, "a4": 0.4}
+NOT_THERE = {"n1": 0.6, "n2": 0.5, "n3": 0.3, "n4": None}
+
+
+def planted(found=FOUND, without=NOT_THERE, *, lost=("a5",), k=10, keep=0.95, **settings):
+    lists = {query: {"gold": score, "low": score - 0.2} for query, score in found.items()}
+    lists |= {query: {"other": 0.95} for query in lost}
+    lists |= {q: {} if s is None else {"wrong": s, "bad": s - 0.1} for q, s in without.items()}
+    asked = {query: {"text": query, "no_answer": query in without} for query in lists}
+    gold = {query: ["gold"] for query in (*found, *lost)}
+    staged = staged_of(
+        Run(lists), gold, no_answer_measures(k, keep=keep), queries=Queries(asked), **settings
+    )
+    return no_answer(staged, k=k, keep=keep)
+
+
+def kinds_of(wanted, unwanted):
+    units = np.arange(len(wanted) + len(unwanted))
+    return Kinds(
+        np.array(wanted, float), np.array(unwanted, float), *np.split(units, [len(wanted)])
+    )
+
+
+def test_a_worked_example():
+    """At 0.7 three of four keep their gold and nothing false is left; at 0.4 four and two."""
+    found = planted()
+    best = found.best
+    assert found.counts == {"no_answer": 4, "unanswered": 0, "answerable": 5, "found": 4}
+    assert (best["threshold"], best["above"]) == (0.7, 0.6)
+    assert (best["kept"]["mean"], best["false_evidence"]["mean"]) == (0.75, 0.0)
+    assert best["answered"]["mean"] == 3 / 5
+    assert best["youden"] == 0.75
+    assert found.without["kept"]["mean"] == 1.0
+    # n4 got nothing at all, which is right
+    assert found.without["false_evidence"]["mean"] == 3 / 4
+    # 0.9, 0.8 and 0.7 lie above all; 0.4 above 0.3 and nothing
+    assert found.area == (4 + 4 + 4 + 2) / 16
+
+
+def test_shares_have_wilsons_interval():
+    found = planted()
+    for name, successes, n in (("kept", 3, 4), ("answered", 3, 5), ("false_evidence", 0, 4)):
+        expected = binomtest(successes, n).proportion_ci(method="wilson")
+        assert found.best[name]["ci"] == pytest.approx([expected.low, expected.high])
+
+
+def test_of_equally_good_thresholds_the_lowest_is_chosen():
+    """At 0.9 one of two and nothing; at 0.5 both and one of two: J is 0.5 at both."""
+    assert best_cut(kinds_of([0.9, 0.5], [0.7, 0.1])) == 0.5
+
+
+scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
+
+
+@given(scores, scores)
+def test_the_choice_is_that_of_brute_force_over_all_scores(wanted, unwanted):
+    def youden(s):
+        kept = Fraction(sum(one >= s for one in wanted), len(wanted))
+        return kept - Fraction(sum(one >= s for one in unwanted), len(unwanted))
+
+    candidates = sorted({*wanted, *unwanted})
+    highest = max(map(youden, candidates))
+    chosen = best_cut(kinds_of(wanted, unwanted))
+    assert chosen == min(s for s in candidates if youden(s) == highest)
+
+
+@given(scores, scores)
+def test_rates_and_area_are_those_of_scikit_learn(wanted, unwanted):
+    kinds = kinds_of(wanted, unwanted)
+    truth, values = [1] * len(wanted) + [0] * len(unwanted), [*wanted, *unwanted]
+    false, kept, at = roc_curve(truth, values, drop_intermediate=False)
+    chosen = best_cut(kinds)
+    assert chosen == at[np.flatnonzero(np.isclose(kept - false, (kept - false).max()))[-1]]
+    for threshold, one, other in zip(at, kept, false, strict=True):
+        masks = kinds.kept(threshold)
+        assert (masks[0].mean(), masks[1].mean()) == pytest.approx((one, other))
+    assert kinds.area == pytest.approx(roc_auc_score(truth, values))
+
+
+@st.composite
+def worlds(draw):
+    """Some queries with gold, some without an answer; lists that miss, fail or are empty."""
+    lists, gold, asked = [], {}, {}
+    for n in range(draw(st.integers(2, 8))):
+        query, without = f"q{n}", draw(st.booleans())
+        asked[query] = {"text": query, "no_answer": without}
+        gold[query] = [] if without else ["g1", "g2"]
+        fate = draw(st.sampled_from(["fine", "fine", "fine", "missing", "failed", "empty"]))
+        if fate == "missing":
+            continue
+        items = draw(st.permutations(["g1", "g2", "x", "y"]))[: draw(st.integers(1, 4))]
+        hits = [{"chunk_id": i, "score": float(draw(st.integers(0, 5)))} for i in items]
+        record = {"query_id": query, "topk": [] if fate == "empty" else hits}
+        lists.append(record | ({"error": "timeout", "topk": []} if fate == "failed" else {}))
+    return lists, gold, asked
+
+
+@settings(max_examples=40)
+@given(worlds(), st.sampled_from([0.5, 0.8, 0.95, 1.0]), st.sampled_from(["zero", "skip"]))
+def test_keeping_a_share_of_the_gold_is_what_the_measure_does(world, keep, missing):
+    records, gold, asked = world
+    from karat.formats.runlog import run_of_records
+
+    name = no_answer_measures(2, keep=keep)[0]
+    try:
+        run = run_of_records(records, name="log")
+        staged = staged_of(run, gold, [name], queries=Queries(asked), missing=missing)
+        found = no_answer(staged, k=2, keep=keep)
+    except (MissingInputError, karat.InputError):
+        return
+    expected = next(iter(staged.final.summaries.values()))
+    told = found.keep["false_evidence"]
+    assert told["mean"] == expected.mean
+    assert told["n"] == expected.n
+    assert told["ci"] == (None if expected.ci is None else pytest.approx(list(expected.ci)))
+    assert found.keep["gold"] >= keep
+
+
+def test_a_query_without_an_answer_that_failed_is_false_evidence_at_every_threshold():
+    run = logged({"a": [{"chunk_id": "g", "score": 5.0}], "n": [{"chunk_id": "x", "score": 1.0}]})
+    asked = {"a": "a", "n": {"text": "n", "no_answer": True}, "m": {"text": "", "no_answer": True}}
+    staged = staged_of(run, {"a": ["g"]}, no_answer_measures(), queries=Queries(asked))
+    found = no_answer(staged)
+    assert found.counts["unanswered"] == 1
+    assert found.best["false_evidence"]["mean"] == 0.5
+    assert found.sweep[-1]["false_evidence"] == 0.5
+    assert any("missing from the run" in note for note in found.notes)
+
+
+@pytest.mark.parametrize(("missing", "answerable"), [("zero", 2), ("skip", 1)])
+def test_an_answerable_query_without_a_result_is_not_answered_unless_left_out(missing, answerable):
+    asked = {"a": "a", "gone": "gone", "n": {"text": "n", "no_answer": True}}
+    gold, run = {"a": ["g"], "gone": ["g"]}, Run({"a": {"g": 1.0}, "n": {"x": 0.5}})
+    measures = no_answer_measures()
+    staged = staged_of(run, gold, measures, queries=Queries(asked), missing=missing)
+    found = no_answer(staged)
+    assert found.counts["answerable"] == answerable
+    assert found.best["answered"]["mean"] == 1 / answerable
+
+
+def test_only_the_top_k_counts():
+    """Below the first place the gold of a4 does not count."""
+    lists = {"a": {"x": 0.9, "gold": 0.8}, "b": {"gold": 0.7}, "n": {"x": 0.2}}
+    asked = {q: {"text": q, "no_answer": q == "n"} for q in lists}
+    measures = no_answer_measures(1)
+    gold = {"a": ["gold"], "b": ["gold"]}
+    found = no_answer(staged_of(Run(lists), gold, measures, queries=Queries(asked)), k=1)
+    assert found.counts["found"] == 1
+    assert found.best["threshold"] == 0.7
+
+
+def test_the_sweep_holds_every_score_while_they_are_few():
+    """And the threshold of the measure, which here is the lowest score of gold."""
+    found = planted()
+    assert [point["threshold"] for point in found.sweep] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    assert [point["kept"] for point in found.sweep] == [1, 1, 0.75, 0.75, 0.75, 0.5, 0.25]
+    assert [point["false_evidence"] for point in found.sweep] == [0.75, 0.5, 0.5, 0.25, 0, 0, 0]
+
+
+def test_a_long_sweep_is_thinned_and_the_choice_stays_exact():
+    rng = np.random.default_rng(3)
+    found = planted(
+        {f"a{n}": score for n, score in enumerate(rng.normal(1, 1, 150))},
+        {f"n{n}": score for n, score in enumerate(rng.normal(0, 1, 150))},
+        boot=100,
+    )
+    thresholds = [point["threshold"] for point in found.sweep]
+    assert MOST_POINTS <= len(thresholds) <= MOST_POINTS + 2
+    assert thresholds == sorted(thresholds)
+    assert found.best["threshold"] in thresholds
+    wanted = [np.random.default_rng(3).normal(1, 1, 150)]
+    assert found.best["threshold"] in wanted[0]
+    assert max(point["kept"] - point["false_evidence"] for point in found.sweep) == pytest.approx(
+        found.best["youden"]
+    )
+
+
+def test_every_resample_chooses_anew_and_is_tried_on_what_it_left_out(monkeypatch):
+    wanted, unwanted = [5.0, 3.0, 2.0, 2.0], [4.0, 1.0, 0.0]
+    draws = np.random.default_rng(1).multinomial(4, [0.25] * 4, 30)
+    others = np.random.default_rng(2).multinomial(3, [1 / 3] * 3, 30)
+    counts = np.concatenate((draws, others), axis=1)
+    monkeypatch.setattr(cut_points, "_drawn", lambda *_: iter([counts[:10], counts[10:]]))
+    found = redraw(kinds_of(wanted, unwanted), resamples=30, seed=0)
+    for at, row in enumerate(counts.tolist()):
+        values, weights = [*wanted, *unwanted], row
+        inside = [v for v, w in zip(values[:4], weights[:4], strict=True) for _ in range(w)]
+        other = [v for v, w in zip(values[4:], weights[4:], strict=True) for _ in range(w)]
+        best = max(
+            sorted({*inside, *other}),
+            key=lambda s: (
+                Fraction(sum(v >= s for v in inside), 4) - Fraction(sum(v >= s for v in other), 3)
+            ),
+        )
+        assert found.threshold[at] == best
+        assert found.wanted[at] == pytest.approx(np.mean([v >= best for v in inside]))
+        assert found.unwanted[at] == pytest.approx(np.mean([v >= best for v in other]))
+        left = [v >= best for v, w in zip(wanted, weights[:4], strict=True) if not w]
+        assert found.new_wanted[at] == pytest.approx(np.mean(left) if left else np.nan, nan_ok=True)
+        left = [v >= best for v, w in zip(unwanted, weights[4:], strict=True) if not w]
+        assert found.new_unwanted[at] == pytest.approx(
+            np.mean(left) if left else np.nan, nan_ok=True
+        )
+
+
+def test_resamples_draw_each_kind_as_often_as_the_sample_has_it():
+    kinds = Kinds(np.arange(3.0), np.arange(2.0), np.array([0, 0, 1]), np.array([1, 2]))
+    for counts in cut_points._drawn(kinds, 50, 0):
+        # 0 brings wanted values only, 1 both, 2 unwanted ones only: one of each is all there is
+        assert (counts == 1).all()
+
+
+def test_intervals_hold_the_truth_and_the_correction_takes_the_optimism_away():
+    """Scores from two normal distributions two apart: the best threshold is half way."""
+    rng = np.random.default_rng(11)
+    held, optimism, left = [], [], []
+    for _ in range(150):
+        kinds = kinds_of(rng.normal(2, 1, 80), rng.normal(0, 1, 50))
+        drawn = redraw(kinds, resamples=300, seed=1)
+        low, high = np.quantile(drawn.threshold, [0.025, 0.975])
+        held.append(low <= 1 <= high)
+        chosen = best_cut(kinds)
+        kept, false = (mask.mean() for mask in kinds.kept(chosen))
+        truth = norm.sf(chosen - 2) - norm.sf(chosen)
+        optimism.append(kept - false - truth)
+        left.append(np.nanmean(drawn.new_wanted) - np.nanmean(drawn.new_unwanted) - truth)
+    # 95 %, less about three standard errors of 150 simulations
+    assert np.mean(held) > 0.9
+    assert np.mean(optimism) > 0.03
+    assert abs(np.mean(left)) < np.mean(optimism) / 3
+
+
+def test_conversations_are_drawn_as_a_whole():
+    """Ten queries, each asked five times in one conversation, tell as much as the ten."""
+    rng = np.random.default_rng(2)
+    scores = {f"a{n}": s for n, s in enumerate(rng.normal(1, 1, 10))}
+    scores |= {f"n{n}": s for n, s in enumerate(rng.normal(0, 1, 10))}
+
+    def best(copies):
+        lists, asked, gold = {}, {}, {}
+        for query, score in scores.items():
+            for copy in range(copies):
+                name, without = f"{query}.{copy}", query[0] == "n"
+                lists[name] = {"x" if without else "g": score}
+                asked[name] = {"text": "", "no_answer": without, "group": query}
+                gold |= {} if without else {name: ["g"]}
+        staged = staged_of(Run(lists), gold, no_answer_measures(), queries=Queries(asked))
+        return no_answer(staged).best
+
+    once, often = best(1), best(5)
+    assert once["ci"] == often["ci"]
+    for name in ("kept", "false_evidence"):
+        assert once[name]["ci_chosen"] == often[name]["ci_chosen"]
+        assert once[name]["corrected"] == pytest.approx(often[name]["corrected"])
+    assert np.ptp(once["kept"]["ci_chosen"]) > 0
+
+
+def test_one_query_of_a_kind_has_no_interval():
+    found = planted(without={"n1": 0.1})
+    assert found.best["ci"] is None
+    assert found.best["false_evidence"]["ci"] is None
+    assert found.best["false_evidence"]["ci_chosen"] is None
+    assert found.best["false_evidence"]["corrected"] is None
+
+
+def test_scores_that_were_made_equal_query_by_query_are_said_to_be():
+    found = planted(dict.fromkeys("abc", 1.0), dict.fromkeys("xyz", 1.0), lost=())
+    assert any("normalised query by query" in note for note in found.notes)
+    assert not any("normalised" in note for note in planted().notes)
+
+
+def test_distances_are_said_to_be():
+    lists = {
+        q: [{"chunk_id": "g", "score": 0.1}, {"chunk_id": "x", "score": 0.5}] for q in ("a", "b")
+    }
+    lists["n"] = [{"chunk_id": "y", "score": 0.4}, {"chunk_id": "x", "score": 0.7}]
+    asked = {q: {"text": q, "no_answer": q == "n"} for q in lists}
+    gold = {"a": ["g"], "b": ["g"]}
+    staged = staged_of(logged(lists), gold, no_answer_measures(), queries=Queries(asked))
+    assert any("as distances do" in note for note in no_answer(staged).notes)
+
+
+def test_what_is_missing_is_named():
+    lists = {"a": {"g": 1.0}, "n": {"x": 0.5}}
+    gold, asked = {"a": ["g"]}, {"a": "a", "n": {"text": "n", "no_answer": True}}
+    measures = no_answer_measures()
+    with pytest.raises(MissingInputError, match="marked no_answer: give --queries"):
+        no_answer(staged_of(Run(lists), gold, measures))
+    ranks_only = Run({query: list(items) for query, items in lists.items()})
+    with pytest.raises(MissingInputError, match="needs scores"):
+        no_answer(staged_of(ranks_only, gold, measures, queries=Queries(asked)))
+    with pytest.raises(MissingInputError, match="no answerable query has gold in its top 10"):
+        no_answer(staged_of(Run(lists), {"a": ["z"]}, measures, queries=Queries(asked)))
+    staged = staged_of(Run(lists), gold, ["RR"], queries=Queries(asked))
+    with pytest.raises(UsageError, match="FalseEvidence@10 is looked at; score the run by it"):
+        no_answer(staged)
+
+
+def test_the_same_seed_gives_the_same_document():
+    rng = np.random.default_rng(0)
+    world = [
+        {f"a{n}": s for n, s in enumerate(rng.normal(1, 1, 30))},
+        {f"n{n}": s for n, s in enumerate(rng.normal(0, 1, 30))},
+    ]
+    one, again, other = (planted(*world, seed=seed).document() for seed in (0, 0, 1))
+    assert json.dumps(one, allow_nan=False) == json.dumps(again)
+    assert one["best"]["threshold"] == other["best"]["threshold"]
+    assert one["best"]["kept"]["corrected"] != other["best"]["kept"]["corrected"]

@@ -1,0 +1,136 @@
+"""What a run returns, beyond its relevance, as a reader sees it."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+from rich.console import Console
+
+import karat
+from karat.analysis.diversity import diversity, diversity_measures
+from karat.analysis.freshness import freshness, freshness_measures
+from karat.analysis.hubs import hubs
+from karat.analysis.no_answer import no_answer, no_answer_measures
+from karat.analysis.reach import reach, reach_measures
+from karat.analysis.staged import score_stages
+from karat.formats.runlog import run_of_records
+from karat.measures.conventions import conventions_of
+from karat.measures.names import parse_measures
+from karat.measures.scores import prepare
+from karat.reports import panels
+from karat.reports.pages import Page, show_page
+
+K = 3
+
+
+def hit(item, score, version="2025-01-01"):
+    return {"chunk_id": item, "score": score, "doc_version": version}
+
+
+@pytest.fixture
+def world():
+    """Twelve queries with a hub, twins, a newer document and two queries without an answer."""
+    lists, asked, gold = {}, {}, {}
+    for n in range(12):
+        query, without = f"q{n:02}", n >= 10
+        lists[query] = [hit(f"own{n}#1", 9.0 - n / 2), hit("home#1", 3.0), hit("home#2", 2.0)]
+        asked[query] = {"text": query, "as_of": "2025-06-01", "no_answer": without}
+        gold[query] = [] if without else [f"own{n}#1"]
+    lists["q00"][0] = hit("own0#1", 9.0, "2025-09-01")
+    gold["q01"].append("lost#1")
+    texts = {"home#1": "welcome to our home page", "home#2": "Welcome to our home page!"}
+    texts |= {f"own{n}#1": f"own text number {n}" for n in range(12)}
+    texts |= {f"other{n}#1": f"nobody asks for number {n}" for n in range(60)}
+    run = run_of_records(
+        [{"query_id": query, "topk": hits} for query, hits in lists.items()], name="log"
+    )
+    prepared = prepare(
+        karat.Gold.from_dict(gold),
+        conventions_of("karat"),
+        queries=karat.Queries.from_dict(asked),
+        corpus=karat.Corpus.from_dict(texts),
+    )
+    names = [*no_answer_measures(K), *freshness_measures(K), *diversity_measures(K)]
+    measures = parse_measures([*names, *reach_measures(K)])
+    return score_stages(run, prepared, measures, lenient=measures, keep=K), run
+
+
+def printed(sections):
+    console = Console(file=io.StringIO(), width=100)
+    show_page(Page("", sections=sections), console)
+    return console.file.getvalue()
+
+
+def documents(staged, run):
+    found = {
+        "no_answer": no_answer(staged, k=K),
+        "freshness": freshness(staged, run, k=K),
+        "diversity": diversity(staged, k=K),
+        "hubs": hubs(staged, k=K),
+        "reach": reach(staged, run, k=K),
+    }
+    # A page is made of what was written to a file as well.
+    return {name: json.loads(json.dumps(one.document())) for name, one in found.items()}
+
+
+def row_of(text, start):
+    return next(line.split() for line in text.splitlines() if line.startswith(start))
+
+
+def test_queries_without_an_answer(world):
+    text = printed(panels.no_answer_sections(documents(*world)["no_answer"]))
+    # gold scores 9, 8.5 … 4.5, what has no answer 4 and 3.5
+    assert row_of(text, "best")[1] == "4.5000"
+    assert row_of(text, "no threshold")[3] == "1.0000"
+    assert "2 queries without an answer · 10 with one, 10 of them with gold in the top 3" in text
+    assert "any threshold above 4.0000 and up to the best does the same" in text
+    assert "optimistic" in text
+
+
+def test_freshness(world):
+    text = printed(panels.freshness_sections(documents(*world)["freshness"]))
+    assert "1 of 36 places hold an item newer than as_of, in 1 of 12 lists" in text
+    assert row_of(text, "R@3")[:4] == ["R@3", "0.9500", "0.8500", "-0.1000"]
+    assert row_of(text, "own0") == ["own0", "2025-09-01", "1", "1", "1"]
+    assert "1 relevant item is newer than as_of" in text
+    assert "1 list ends before the top 3 is full again" in text
+
+
+def test_diversity(world):
+    text = printed(panels.diversity_sections(documents(*world)["diversity"]))
+    assert "12 of 36 places repeat a higher one (overlap of words 0.8 or more), in 12 lists" in text
+    assert row_of(text, "home#1")[:4] == ["home#1", "home#2", "12", "1.0000"]
+
+
+def test_hubs(world):
+    text = printed(panels.hub_sections(documents(*world)["hubs"]))
+    assert "2 items in the top 3 of 3 or more of 12 queries without being their gold" in text
+    assert row_of(text, "home#2")[:6] == ["home#2", "12", "0", "0", "12", "12"]
+    assert "they take 67 % of 36 places" in text
+
+
+def test_reach(world):
+    text = printed(panels.reach_sections(documents(*world)["reach"]))
+    assert row_of(text, "gold, top 3")[3:6] == ["10", "1", "0.9091"]
+    assert row_of(text, "lost#1")[:4] == ["lost#1", "q01", "1", "no"]
+    assert row_of(text, "corpus, any list")[3:5] == ["14", "60"]
+    assert "1 relevant item is not in the corpus" in text
+
+
+def test_where_there_is_little_to_say_little_is_said():
+    gold = prepare(karat.Gold.from_dict({"q": ["a"]}), conventions_of("karat"))
+    measures = parse_measures([*diversity_measures(K), *reach_measures(K)])
+    run = karat.Run.from_dict({"q": ["a"]})
+    staged = score_stages(run, gold, measures, lenient=measures, keep=K)
+    text = printed(
+        [
+            *panels.diversity_sections(diversity(staged, k=K).document()),
+            *panels.hub_sections(hubs(staged, k=K).document()),
+            *panels.reach_sections(reach(staged, k=K).document()),
+        ]
+    )
+    assert "Novelty needs the items' texts: give --corpus" in text
+    assert "no item in the top 3 of 3 or more of 1 query without being" in text
+    assert "need --corpus" in text
