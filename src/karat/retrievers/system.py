@@ -150,6 +150,30 @@ class System:
             answer.spent = (answer.spent or 0.0) + _since(start)
         return answers
 
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """What the later stages of ``find`` are given: the lists as retrieved, and no stage run.
+
+        A retriever that can is asked for more until enough passes the sieves.
+        """
+        depth = self.depth(k if self.k is None else self.k)
+        asked = [replace(query, text=self.rules.apply(query.text)) for query in queries]
+        rewritten, _ = self._rewritten(asked)
+        answers = self.finder.find(rewritten, depth)
+        for query, answer in zip(rewritten, answers, strict=True):
+            answer.hits = self._deep_enough(query, answer.hits, depth)
+            if self.rewrite is not None:
+                answer.rewritten = query.text
+        return answers
+
+    def finish(self, query: Query, raw: Hits, k: int) -> Answer:
+        """The later stages on a list that is given; nothing more is retrieved for them.
+
+        ``query`` is as they see it: after the rules for texts, and rewritten.
+        """
+        answer = Answer(raw)
+        self._finish(query, answer, k if self.k is None else self.k, deeper=False)
+        return answer
+
     def _rewritten(self, asked: list[Query]) -> tuple[list[Query], list[dict[str, float]]]:
         """The queries to search for, and what each took to be rewritten."""
         if self.rewrite is None:
@@ -179,11 +203,11 @@ class System:
         for answer in answers:
             answer.aside += _since(start) / len(answers)
 
-    def _finish(self, query: Query, answer: Answer, k: int) -> None:
+    def _finish(self, query: Query, answer: Answer, k: int, *, deeper: bool = True) -> None:
         """Sieves, stages and the cut, each with its list and its time."""
         depth = self.depth(k)
         raw = answer.hits
-        hits = self._sieved(query, answer, depth)
+        hits = self._sieved(query, answer, depth, deeper=deeper)
         for stage in self.stages:
             with _timed(answer, stage.name):
                 hits = stage.apply(query, hits)
@@ -194,22 +218,25 @@ class System:
         if self.items is not None:
             answer.cost.setdefault("tokens", _tokens(answer.hits, self.items))
 
-    def _sieved(self, query: Query, answer: Answer, wanted: int) -> Hits:
-        """What passes every sieve; a retriever that can goes deeper until there is enough."""
+    def _sieved(self, query: Query, answer: Answer, wanted: int, *, deeper: bool) -> Hits:
+        """What passes every sieve, from as deep as it takes unless the list is all there is."""
         if not self.sieves:
             return answer.hits
         start = time.perf_counter()
-        hits, depth = answer.hits, wanted
-        kept = self._passing(query, hits)
-        while len(kept) < wanted and self._has_more(hits, depth):
-            depth *= _DEEPER
-            hits = self.finder.find([query], depth)[0].hits
-            kept = self._passing(query, hits)
+        hits = self._deep_enough(query, answer.hits, wanted) if deeper else answer.hits
         for at, sieve in enumerate(self.sieves, 1):
             passing = [hit for hit in hits if _passes(self.sieves[:at], query, hit)]
             answer.lists[sieve.name] = passing[:wanted]
         answer.latency["filter"] = _since(start)
-        return kept[:wanted]
+        return passing[:wanted]
+
+    def _deep_enough(self, query: Query, hits: Hits, wanted: int) -> Hits:
+        """A list of which enough passes the sieves; a retriever that can goes deeper for it."""
+        depth = wanted
+        while len(self._passing(query, hits)) < wanted and self._has_more(hits, depth):
+            depth *= _DEEPER
+            hits = self.finder.find([query], depth)[0].hits
+        return hits
 
     def _has_more(self, hits: Hits, depth: int) -> bool:
         """Whether asking for more can give more that passes."""
