@@ -1,6 +1,6 @@
 # Everything a contributor runs; the same commands run in CI.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check bench bench-retrieving scifact clean
+.PHONY: help venv demo test check bench bench-retrieving bench-diagnosing scifact clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -31,6 +31,9 @@ bench: venv ## race karat against its peers (ARGS=--quick skips the largest file
 
 bench-retrieving: venv ## race the retrievers and the runner against the bare libraries
 	$(BIN)/python bench/retrieving.py
+
+bench-diagnosing: venv ## time the commands that say what to fix next
+	$(BIN)/python bench/diagnosing.py
 
 scifact: venv ## BM25, embeddings and their fusion on SciFact, against published figures (minutes)
 	$(BIN)/python scripts/scifact.py
