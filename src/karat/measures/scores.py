@@ -253,9 +253,12 @@ _NONE = np.empty(0, dtype=np.int64)
 
 def _top(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:
     """The first items of each query: its row in the table, rank, item and what is known of it."""
-    told = [name for name in ("item_id", *FACTS, "grade") if name in listing.frame.columns]
+    wanted = ("item_id", "doc_id", *FACTS, "grade")
+    told = [name for name in wanted if name in listing.frame.columns]
+    # A run's own column of tokens may be of any kind.
+    lengths = pl.col("^tokens$").cast(pl.Float64, strict=False)
     frame = listing.frame.select(
-        pl.Series("row", codes[listing.query]), pl.Series("rank", listing.rank), *told
+        pl.Series("row", codes[listing.query]), pl.Series("rank", listing.rank), *told, lengths
     )
     return frame.filter(pl.col("rank") <= depth).with_columns(pl.col("grade").fill_nan(None))
 

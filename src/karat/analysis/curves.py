@@ -1,0 +1,143 @@
+"""Curves: measures without a cut-off, to be taken at each of several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from karat.errors import UsageError
+from karat.measures.conventions import PROFILES
+from karat.measures.names import Measure, parse_measure, parse_measures
+from karat.measures.registry import MEASURES, Definition
+
+# A cut-off: a rank, or a budget such as 500tok.
+K = int | str
+# More than these no one looks at, and each is scored and resampled.
+MOST_KS = 200
+
+# Commas and blanks that stand outside of brackets.
+_BETWEEN = re.compile(r"[\s,]+(?![^({]*[)}])")
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A measure without its cut-off, and with each of some, from the smallest."""
+
+    name: str
+    at: Mapping[K, Measure]
+
+    @property
+    def bare(self) -> Measure:
+        """The measure without a cut-off."""
+        return replace(next(iter(self.at.values())), k=None)
+
+    def only(self, ks: Collection[K]) -> Curve:
+        """The same curve at some of its cut-offs."""
+        return Curve(self.name, {k: one for k, one in self.at.items() if k in ks})
+
+
+def size_of(k: K) -> int:
+    """The number in a cut-off.
+
+    >>> size_of(10), size_of("500tok")
+    (10, 500)
+    """
+    return k if isinstance(k, int) else int(k.removesuffix("tok"))
+
+
+def parse_ks(text: str) -> tuple[K, ...]:
+    """Cut-offs from the smallest to the largest: all ranks, or all budgets of tokens.
+
+    >>> parse_ks("10, 1, 5"), parse_ks("1000tok,500tok")
+    ((1, 5, 10), ('500tok', '1000tok'))
+    >>> parse_ks("1,1.5")
+    Traceback (most recent call last):
+    karat.errors.UsageError: k is '1.5'; it is a whole number above 0, or a budget such as 500tok
+    """
+    ks = [_k(one) for one in re.split(r"[\s,]+", text.strip()) if one]
+    if not ks:
+        raise UsageError("no k is named; give some, such as 1,3,5,10,20")
+    if len(ks) > MOST_KS:
+        raise UsageError(f"{len(ks):,} cut-offs are too many; name at most {MOST_KS}")
+    twice = next((k for at, k in enumerate(ks) if k in ks[:at]), None)
+    if twice is not None:
+        raise UsageError(f"k has {twice} twice; name each cut-off once")
+    budget = next((k for k in ks if isinstance(k, str)), None)
+    rank = next((k for k in ks if isinstance(k, int)), None)
+    if budget is not None and rank is not None:
+        raise UsageError(
+            f"k mixes ranks ({rank}) and budgets of tokens ({budget}); sweep one kind at a time"
+        )
+    return tuple(sorted(ks, key=size_of))
+
+
+def _k(text: str) -> K:
+    number = re.fullmatch(r"([0-9]{1,12})(tok)?", text.casefold())
+    if number is None or int(number[1]) < 1:
+        raise UsageError(f"k is {text!r}; it is a whole number above 0, or a budget such as 500tok")
+    return f"{int(number[1])}tok" if number[2] else int(number[1])
+
+
+def default_measures(profile: str) -> tuple[str, ...]:
+    """What a sweep looks at unless told: R, and nDCG as the profile has it.
+
+    >>> default_measures("karat"), default_measures("rag")
+    (('R', 'nDCG'), ('R', "nDCG(gain='exp')"))
+    """
+    own = [one for one in parse_measures(PROFILES[profile].measures) if one.name == "nDCG"]
+    return ("R", str(replace(own[0], k=None)) if own else "nDCG")
+
+
+def parse_curves(texts: Sequence[str], ks: Sequence[K], *, rel: float = 1) -> list[Curve]:
+    """Measures written without a cut-off, such as ``R, nDCG(gain='exp')``, at every cut-off.
+
+    >>> [str(one) for one in parse_curves(["R"], (1, 5))[0].at.values()]
+    ['R@1', 'R@5']
+    """
+    names = [one for text in texts for one in _BETWEEN.split(text.strip()) if one]
+    if not names:
+        raise UsageError("no measure named; give one without a cut-off, such as R")
+    found: dict[str, Curve] = {}
+    for name in names:
+        _refuse_what_has_no_curve(name)
+        at = {k: parse_measure(f"{name}@{k}", rel=rel) for k in ks}
+        if any(one.k != k for k, one in at.items()):
+            raise _has_a_cut(name, str(replace(at[ks[0]], k=None)), str(at[ks[0]].k))
+        curve = Curve(name, at)
+        found.setdefault(str(curve.bare), replace(curve, name=str(curve.bare)))
+    return list(found.values())
+
+
+def _refuse_what_has_no_curve(text: str) -> None:
+    """A sweep chooses the cut-offs: a measure comes without one, and must take one."""
+    if "@" in text:
+        name, _, cut = text.partition("@")
+        raise _has_a_cut(text, name, cut.strip("{}"))
+    definition = _defined(text)
+    if definition is None:
+        measure = parse_measure(text)
+        if measure.k is not None:
+            raise _has_a_cut(text, str(replace(measure, k=None)), str(measure.k))
+        definition = measure.definition
+    if definition.cutoff == "path":
+        other = "; --budget latency.total shows it beside a curve"
+        what = f"{text} is measured once a call and has no curve over k"
+        raise UsageError(what + (other if definition.name == "latency" else ""))
+    if definition.cutoff == "recall":
+        raise UsageError(f"{definition.name} is taken at points of recall, not at cut-offs")
+    if definition.cutoff == "none":
+        raise UsageError(f"{definition.name} takes no cut-off, so it has no curve over k; try R")
+
+
+def _has_a_cut(text: str, name: str, cut: str) -> UsageError:
+    return UsageError(f"{text!r} has a cut-off, which a sweep chooses; write {name}, and --k {cut}")
+
+
+def _defined(text: str) -> Definition | None:
+    """The measure of a name, in any of its spellings; None where the name says more than that."""
+    name = text.partition("(")[0].strip().casefold()
+    for definition in MEASURES.values():
+        if name in {one.casefold() for one in (definition.name, *definition.aliases)}:
+            return definition
+    return None
