@@ -97,23 +97,30 @@ def _with_attributes(
     if "_version" in frame.columns:
         own = [pl.col("version").cast(pl.String)] if "version" in frame.columns else []
         frame = frame.with_columns(version=pl.coalesce(*own, "_version")).drop("_version")
-    words = pl.col("text").str.count_matches(r"\S+").cast(pl.Int64)
-    counted = pl.coalesce(pl.col("tokens").cast(pl.Int64), words) if "tokens" in wanted else words
+    # A corpus whose texts stay on disk brings their lengths.
+    counts = {
+        "tokens": pl.col("tokens").cast(pl.Int64),
+        "text": pl.col("text").str.count_matches(r"\S+").cast(pl.Int64),
+    }
+    counted = pl.coalesce(count for name, count in counts.items() if name in wanted)
     return frame.with_columns(pl.col("corpus_row").fill_null(-1), tokens=counted)
 
 
 def _call_columns(calls: pl.DataFrame, codes: Ints, gold: Prepared) -> dict[str, Values]:
-    """Latencies and costs of each query; ``latency.total`` is the sum of stages unless logged."""
+    """Latencies and costs of each query; a call's total is the sum of its stages unless logged."""
     known = {
         name: _aligned(calls, name, codes, gold)
         for name in calls.columns
         if name.startswith(("latency.", "cost."))
     }
+    total = known.pop("latency.total", None)
     stages = [values for name, values in known.items() if name.startswith("latency.")]
-    if stages and "latency.total" not in known:
+    if stages:
         logged = ~np.isnan(stages).all(axis=0)
-        known["latency.total"] = np.where(logged, np.nansum(stages, axis=0), np.nan)
-    return known
+        added = np.where(logged, np.nansum(stages, axis=0), np.nan)
+        # One call may log its stages and another, such as one that failed, a total alone.
+        total = added if total is None else np.where(np.isnan(total), added, total)
+    return known if total is None else known | {"latency.total": total}
 
 
 def _aligned(calls: pl.DataFrame, name: str, codes: Ints, gold: Prepared) -> Values:

@@ -1,0 +1,234 @@
+"""The playbook's rules on calls and stages: slower, reranked, rewritten, failed, sent elsewhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from planted import World, finding, fired, judged_records, only, placed, with_gold
+
+from karat.analysis.compare import compare
+from karat.analysis.latencies import latency_of, score_calls
+from karat.analysis.playbook import findings
+
+MEDIAN = [latency_of("total", "p50")]
+
+
+def taking(factor, *, rerank=20.0, k_raw=50, n=100):
+    """A world whose calls take so many times as long to retrieve, and this long to rerank."""
+
+    def change(one):
+        times = {"retrieve": (30 + one.number % 7) * factor, "rerank": rerank}
+        return replace(one, call={**one.call, "latency_ms": times})
+
+    return World.of(n, told={"k_raw": k_raw}).change(change, n)
+
+
+def test_slower_calls_are_told_with_the_stage_that_grew_most():
+    world = replace(taking(1.5, rerank=25.0, k_raw=100), baseline=taking(1.0).staged())
+    found = world.findings()
+    figures = only(found, "slower")
+    old = [30 + n % 7 + 20 for n in range(100)]
+    new = [1.5 * (30 + n % 7) + 25 for n in range(100)]
+    assert figures["latency.total.p50"]["baseline"] == pytest.approx(np.percentile(old, 50))
+    assert figures["latency.total.p50"]["system"] == pytest.approx(np.percentile(new, 50))
+    assert figures["latency.total.p90"]["system"] == pytest.approx(np.percentile(new, 90))
+    assert figures["stage"] == {"name": "retrieve", "baseline": 33.0, "system": 49.5}
+    assert figures["k_raw"] == {"baseline": 50, "system": 100}
+    sentence = found.findings[0].sentence
+    assert "latency.total.p50 from 53 to 74.5 ms (+41 %)" in sentence
+    assert "most of all retrieve, from 33 to 49.5 ms (+50 %); k_raw went from 50 to 100" in sentence
+
+
+@pytest.mark.parametrize(("factor", "expected"), [(1.1, ["slower"]), (1.09, [])])
+def test_calls_may_take_longer_by_less_than_the_line(factor, expected):
+    world = replace(taking(factor, rerank=20 * factor), baseline=taking(1.0).staged())
+    assert fired(world.findings()) == expected
+
+
+def test_a_new_stage_grew_from_nothing():
+    old = World.of(40).change(lambda one: replace(one, call={"latency_ms": {"retrieve": 30}}), 40)
+    new = World.of(40).change(
+        lambda one: replace(one, call={"latency_ms": {"retrieve": 30, "rerank": 40}}), 40
+    )
+    found = replace(new, baseline=old.staged()).findings()
+    assert finding(found, "slower").figures["stage"] == {
+        "name": "rerank",
+        "baseline": None,
+        "system": 40.0,
+    }
+    assert "which the baseline does not log" in finding(found, "slower").sentence
+
+
+def test_too_few_calls_confirm_nothing():
+    # With five queries the smallest p there can be is 2/32.
+    world = replace(taking(3.0, n=5), baseline=taking(1.0, n=5).staged())
+    assert "slower" in world.findings().quiet
+
+
+def test_noise_is_not_slower():
+    rng = np.random.default_rng(7)
+    old, new = rng.lognormal(4, 1, 40), rng.lognormal(4, 1, 40)
+    new *= 1.15 * np.median(old) / np.median(new)
+
+    def timed(times):
+        return World.of(40).change(
+            lambda one: replace(one, call={"latency_ms": float(times[one.number])}), 40
+        )
+
+    assert "slower" in replace(timed(new), baseline=timed(old).staged()).findings().quiet
+
+
+@pytest.mark.parametrize("seed", [5, 14])
+def test_a_median_that_one_test_alone_confirms_is_not_slower(seed):
+    rng = np.random.default_rng(seed)
+    old = rng.lognormal(4, 0.5, 40).round(1)
+    new = (old * rng.lognormal(0.12, 0.35, 40)).round(1)
+
+    def timed(times):
+        return World.of(40).change(
+            lambda one: replace(one, call={"latency_ms": float(times[one.number])}), 40
+        )
+
+    first, second = (score_calls(timed(times).staged(), MEDIAN) for times in (old, new))
+    row = compare([replace(first, system="old"), replace(second, system="new")]).of("new")
+    assert np.median(new) > 1.1 * np.median(old)
+    assert row.p < 0.05
+    # With two percentiles tested p must be twice as small; and the interval must agree.
+    assert 2 * row.p > 0.05 if seed == 5 else row.ci[0] < 0
+    assert "slower" in replace(timed(new), baseline=timed(old).staged()).findings().quiet
+
+
+def test_without_a_baseline_or_its_latencies_slower_is_not_checked():
+    world = World.of(30)
+    assert findings(world.staged(), world.queries).unchecked["slower"] == "needs a baseline run"
+    silent = World.of(30).change(lambda one: replace(one, call={}), 30)
+    found = replace(world, baseline=silent.staged()).findings()
+    assert found.unchecked["slower"] == "needs latency_ms in both logs"
+    other = replace(world, baseline=World.of(31).staged()).findings()
+    assert other.unchecked["slower"] == "needs a baseline that was asked the same queries"
+
+
+def demoted(one):
+    """The reranker puts the first three gold items below two others."""
+    return replace(one, final=dict(zip(one.gold, (3, 4, 5), strict=True)))
+
+
+def test_a_reranker_that_makes_the_order_worse_is_told():
+    found = World.of().change(demoted, 10).findings()
+    figures = only(found, "reranker_hurts")
+    ideal = sum(1 / math.log2(rank + 1) for rank in (1, 2, 3))
+    after = sum(1 / math.log2(rank + 1) for rank in (3, 4, 5))
+    assert figures["raw"] == 1.0
+    assert figures["nDCG@5"] == pytest.approx(0.9 + 0.1 * after / ideal)
+    # All ten that moved got worse: of all signs two are as extreme.
+    assert figures["p"] == pytest.approx(2 / 2**10)
+    assert figures["worse"] == 10
+
+
+@pytest.mark.parametrize(("moved", "expected"), [(5, []), (6, ["reranker_hurts"])])
+def test_a_few_queries_that_got_worse_may_be_chance(moved, expected):
+    # 2/2^5 is above 0.05 and 2/2^6 is below.
+    assert fired(World.of().change(demoted, moved).findings()) == expected
+
+
+def test_a_reranker_is_judged_by_the_list_that_it_was_given():
+    def filtered(one):
+        best, rest = placed_list(one, [1, 2, 3]), placed_list(one, [3, 4, 5])
+        return replace(one, final=dict(zip(one.gold, (3, 4, 5), strict=True))), best, rest
+
+    world = World.of(40)
+    records = []
+    for one in world.questions:
+        changed, best, rest = filtered(one)
+        records.append({**world.record(changed), "raw": best, "stages": {"filter": rest}})
+    # The filter lost the order, and the final list is what it gave.
+    assert "reranker_hurts" in judged_records(world, records).quiet
+
+
+def placed_list(one, ranks):
+    return placed(one.number, 50, dict(zip(one.gold, ranks, strict=True)))
+
+
+def misplaced(one):
+    """The rewritten query loses two of three, the original finds all."""
+    ranks = {one.gold[0]: 1}
+    return replace(one, raw=ranks, final=ranks)
+
+
+def test_a_rewrite_that_loses_evidence_is_told():
+    found = World.of().change(misplaced, 12).findings()
+    figures = only(found, "rewrite_hurts")
+    assert figures["original"] == 1.0
+    assert figures["R@5"] == pytest.approx(0.88 + 0.12 / 3)
+    assert (figures["worse"], figures["n"]) == (12, 100)
+    assert figures["p"] == pytest.approx(2 / 2**12)
+
+
+@pytest.mark.parametrize(("moved", "expected"), [(5, []), (6, ["rewrite_hurts"])])
+def test_a_few_rewrites_that_lost_may_be_chance(moved, expected):
+    assert fired(World.of().change(misplaced, moved).findings()) == expected
+
+
+def test_only_queries_with_a_list_for_the_original_take_part():
+    world = World.of().change(misplaced, 12)
+    records = [world.record(one) for one in world.questions]
+    for record in records[40:]:
+        record["stages"] = {}
+    figures = only(judged_records(world, records), "rewrite_hurts")
+    assert figures["original"] == 1.0
+    assert figures["R@5"] == pytest.approx(28 / 40 + 12 / 40 / 3)
+    assert figures["n"] == 40
+
+
+def test_failed_calls_come_first_and_take_no_part_in_the_rest():
+    def failing(one):
+        return replace(one, call={"error": "timeout" if one.number else "no route"})
+
+    found = World.of().change(failing, 30).findings()
+    figures = only(found, "failed_calls")
+    errors = {"timeout": 29, "no route": 1}
+    assert figures == {"failed": 30, "queries": 100, "errors": errors}
+    told = "30 of 100 calls failed (most often with 'timeout')"
+    assert found.findings[0].sentence.startswith(told)
+
+
+def test_queries_that_are_not_in_the_run_got_nothing_unless_they_are_left_out():
+    world = with_gold(100, 4)
+    records = [world.record(one) for one in world.questions[30:]]
+    assert only(judged_records(world, records), "not_retrieved")["R@50"] == 0.7
+    skipping = replace(world, settings={"missing": "skip"})
+    assert fired(judged_records(skipping, records)) == []
+
+
+def test_gold_that_the_corpus_lacks_is_told():
+    found = World.of(lost=("doc7#2", "doc7#3", "doc8#1")).findings()
+    assert only(found, "gold_not_in_corpus") == {
+        "lost": 3,
+        "of": 300,
+        "queries": 2,
+        "examples": ["doc7#2", "doc7#3", "doc8#1"],
+    }
+
+
+def test_queries_that_went_to_a_wrong_source_are_counted():
+    def astray(one):
+        return replace(one, call={**one.call, "source": "tickets"})
+
+    def asked_both(one):
+        return replace(one, call={**one.call, "source": "tickets+faq"})
+
+    found = World.of().change(astray, 3).change(asked_both, 3, 6).findings()
+    figures = only(found, "wrong_source")
+    assert (figures["wrong"], figures["n"], figures["share"]) == (3, 100, 0.03)
+    assert figures["examples"] == ["q0000", "q0001", "q0002"]
+
+
+def test_gold_of_documents_is_sought_among_documents():
+    world = World.of(settings={"level": "doc"})
+    assert "gold_not_in_corpus" in world.findings().quiet
+    lost = tuple(f"doc7#{part}" for part in (1, 2, 3))
+    found = replace(world, lost=lost).findings()
+    assert finding(found, "gold_not_in_corpus").figures["examples"] == ["doc7"]
