@@ -48,7 +48,7 @@ def test_help_takes_less_than_a_third_of_a_second_of_cpu(spawn):
 
 
 def test_an_interrupt_exits_with_130(run, files, monkeypatch):
-    def interrupt(request: object) -> None:
+    def interrupt(request: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("karat.cli.scoring.score", interrupt)
@@ -78,7 +78,7 @@ def test_ctrl_c_ends_a_wait_for_input(files):
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
 def test_the_machine_s_troubles_are_one_line(run, files, monkeypatch, error):
-    def fail(request: object) -> None:
+    def fail(request: object, **options: object) -> None:
         raise error
 
     monkeypatch.setattr("karat.cli.scoring.score", fail)

@@ -194,7 +194,8 @@ def test_k_beyond_the_final_lists_is_told(desk, run):
 def test_all_calls_may_have_failed(log, run):
     log([{"query_id": "q1", "topk": [], "error": "down"}], {"q1": ["a"]})
     result = run("stages", "run.jsonl", *ASKED)
-    assert result.code == 0
+    assert result.code == 3
+    assert "not one query could be scored" in result.err
     assert "1 failed call" in result.out
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from karat.errors import MissingExtraError
 from karat.reports import charts
-from karat.reports.charts import marks_of, pareto_chart, png, svg, waterfall_chart
+from karat.reports.charts import below_each_other, marks_of, pareto_chart, png, svg, waterfall_chart
 from karat.reports.curve_charts import sweep_chart
 
 
@@ -174,17 +174,22 @@ LOSSES = {
     "ceiling": 0.9,
     "value": 0.5,
     "parts": [
-        {"part": "never retrieved", "mean": 0.3},
-        {"part": "rerank", "mean": -0.1},
-        {"part": "cut at k", "mean": 0.2},
+        {"part": "never retrieved", "lost": 0.3},
+        {"part": "filters", "lost": None},
+        {"part": "rerank", "lost": -0.1},
+        {"part": "cut at k", "lost": 0.2},
     ],
+    "unknown": {"filters": "needs the raw lists in the log"},
 }
 SPEED = {
-    "points": [
-        {"system": "bm25", "latency": 10.0, "quality": 0.4, "front": True},
-        {"system": "dense", "latency": 40.0, "quality": 0.6, "front": True},
-        {"system": "slow", "latency": 50.0, "quality": 0.3, "front": False},
-    ]
+    "measure": "nDCG@10",
+    "latency": "latency.total.p50",
+    "front": ["bm25", "dense"],
+    "systems": [
+        {"system": "bm25", "latency": {"value": 10.0}, "quality": {"value": 0.4}},
+        {"system": "dense", "latency": {"value": 40.0}, "quality": {"value": 0.6}},
+        {"system": "slow", "latency": {"value": 50.0}, "quality": {"value": 0.3}},
+    ],
 }
 
 
@@ -194,18 +199,27 @@ def test_a_waterfall_goes_down_from_the_ceiling_to_the_value():
     assert spans == [
         ("ceiling", 0.0, 0.9),
         ("never retrieved", 0.6, 0.9),
+        ("filters", 0.6, 0.6),
         ("rerank", 0.6, 0.7),
         ("cut at k", 0.5, 0.7),
         ("value", 0.0, 0.5),
     ]
-    assert [bar["told"] for bar in bars] == ["0.900", "-0.300", "+0.100", "-0.200", "0.500"]
+    told = ["0.900", "-0.300", "?", "+0.100", "-0.200", "0.500"]
+    assert [bar["told"] for bar in bars] == told
     assert "never retrieved" in texts_of(svg(waterfall_chart(LOSSES)))
 
 
 def test_quality_against_latency_joins_those_that_none_beats():
-    spec = pareto_chart(SPEED | {"quality": "nDCG@10"})
+    spec = pareto_chart(SPEED)
     assert spec["encoding"]["y"]["title"] == "nDCG@10"
+    assert [point["front"] for point in spec["data"]["values"]] == [True, True, False]
     joined, dots = spec["layer"]
     assert joined["transform"] == [{"filter": "datum.front"}]
     assert dots["encoding"]["color"]["scale"]["domain"] == ["bm25", "dense", "slow"]
-    assert svg(spec) == svg(pareto_chart(SPEED | {"quality": "nDCG@10"}))
+    assert svg(spec) == svg(pareto_chart(SPEED))
+
+
+def test_charts_stand_below_each_other():
+    drawn = texts_of(svg(below_each_other([waterfall_chart(LOSSES), pareto_chart(SPEED)])))
+    assert "never retrieved" in drawn
+    assert "Quality against latency" in drawn

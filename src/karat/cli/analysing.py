@@ -3,38 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+import typer
+
 from karat.analysis.contenders import distinct_names
-from karat.analysis.staged import Staged, score_stages
+from karat.analysis.staged import KEEP, Staged, score_stages
 from karat.cli.progress import progress
+from karat.cli.publish import EXIT_CANNOT_TELL
 from karat.cli.scoring import Ready, Request, ready
 from karat.formats import scan_run
 from karat.measures.names import Measure
 from karat.reports.document import utf8
-from karat.reports.outputs import Output, write_outputs, write_stdout
+from karat.reports.figures import label
+from karat.reports.outputs import (
+    PAGE_FORMS,
+    PICTURES,
+    Form,
+    Output,
+    parse_outputs,
+    write_outputs,
+    write_stdout,
+)
 from karat.reports.pages import Page, Paper, show_page
 from karat.reports.to_json import to_json
-
-# How many of the top items of every query are kept to look at.
-TOP = 10
+from karat.tables import Blocks, Run
 
 
 @dataclass(frozen=True, eq=False)
 class Subject:
-    """The runs to be looked into, each scored stage by stage, and what they were scored with."""
+    """The runs to be looked into, each scored stage by stage, and what they were scored with.
+
+    ``scans`` are the runs themselves, to be scored again in another way.
+    """
 
     given: Ready
     runs: Mapping[str, Staged]
+    scans: Mapping[str, Run | Blocks]
 
     def paper(self, body: Mapping[str, Any], page_of: Callable[[Mapping[str, Any]], Page]) -> Paper:
         """The analysis ready to be shown or written."""
         given = self.given
-        first = next(iter(self.runs.values())).final
+        conventions = [staged.final.conventions for staged in self.runs.values()]
+        same = len({one.order for one in conventions}) == 1
+        if "systems" in body:
+            body = {**body, "systems": self._systems(body, own_order=not same)}
         return Paper(
             body,
-            first.conventions,
+            conventions[0] if same else replace(conventions[0], order=None),
             given.gold.source,
             [staged.final.source for staged in self.runs.values()],
             page_of,
@@ -42,30 +59,77 @@ class Subject:
             corpus=None if given.corpus is None else given.corpus.source,
         )
 
+    def _systems(self, body: Mapping[str, Any], *, own_order: bool) -> list[dict[str, Any]]:
+        """What is said of each run, with what is the run's own affair: its order, its gaps."""
+        told = []
+        for system, staged in zip(body["systems"], self.runs.values(), strict=True):
+            own: dict[str, Any] = {"counts": staged.final.counts.document()}
+            if own_order:
+                own["conventions"] = {"order": staged.final.conventions.order}
+            if staged.final.partial:
+                own["partial"] = True
+            told.append({**system, **own})
+        return told
+
 
 def subject_of(
     request: Request,
     measures: Sequence[Measure] | None = None,
     *,
-    keep: int = TOP,
+    keep: int = KEEP,
     given: Ready | None = None,
+    of_stages: Sequence[Measure] | None = None,
 ) -> Subject:
-    """Read everything and score every run; ``measures`` in place of those of the request."""
+    """Read everything and score every run; ``measures`` in place of those of the request.
+
+    The lists of earlier stages are scored by the same ones, or by those ``of_stages``.
+    """
     read = given or ready(request)
-    staged = []
+    staged: list[Staged] = []
+    scans: list[Run | Blocks] = []
     with progress(request.runs, quiet=request.quiet) as begin:
         for name in request.runs:
             begin(name)
+            run: Run | Blocks
             run = scan_run(name, format=request.run_format, strict=request.strict)
+            # A pipe can be read once only.
+            run = run.read() if name == "-" else run
+            scans.append(run)
             lenient = read.lenient if measures is None else measures
             chosen = read.measures if measures is None else measures
-            staged.append(score_stages(run, read.prepared, chosen, lenient=lenient, keep=keep))
+            staged.append(
+                score_stages(
+                    run, read.prepared, chosen, lenient=lenient, keep=keep, of_stages=of_stages
+                )
+            )
     names = distinct_names([utf8(one.final.system) for one in staged])
-    return Subject(read, dict(zip(names, staged, strict=True)))
+    scored = dict(zip(names, staged, strict=True))
+    return Subject(read, scored, dict(zip(names, scans, strict=True)))
+
+
+def page_outputs(
+    request: Request,
+    texts: Sequence[str],
+    *,
+    forms: Mapping[str, Form] = PAGE_FORMS,
+    stdout_taken: bool,
+    inputs: Sequence[str] = (),
+) -> list[Output]:
+    """Every ``-o``; a picture that could not be drawn later is refused before any work."""
+    read = [*request.files(), *inputs]
+    outputs = parse_outputs(texts, inputs=read, stdout_taken=stdout_taken, forms=forms)
+    if any(output.form.name in PICTURES for output in outputs):
+        from karat.reports.charts import check_charts
+
+        check_charts()
+    return outputs
 
 
 def publish_paper(paper: Paper, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
-    """Write the files, then print the page unless something else goes to standard output."""
+    """Write the files, print the page unless something else goes to standard output, and leave.
+
+    The exit code is 3 where not one query could be scored, or too many calls failed.
+    """
     write_outputs(outputs, paper)
     if as_json:
         write_stdout(to_json(paper))
@@ -73,3 +137,15 @@ def publish_paper(paper: Paper, outputs: Sequence[Output], *, as_json: bool, qui
         from karat.reports.terminal import standard_console
 
         show_page(paper.page(), standard_console())
+    if doubt := _doubt(paper.body.get("systems", ())):
+        typer.echo(f"karat: cannot tell: {doubt}", err=True)
+        raise typer.Exit(EXIT_CANNOT_TELL)
+
+
+def _doubt(systems: Sequence[Mapping[str, Any]]) -> str:
+    """Why nothing can be told; empty where something can."""
+    counts = [system["counts"] for system in systems if "counts" in system]
+    if counts and not any(one["scored"] + one["no_answer"] + one["empty_gold"] for one in counts):
+        return "not one query could be scored"
+    partial = [label(system["name"]) for system in systems if system.get("partial")]
+    return f"too many calls of {', '.join(partial)} failed" if partial else ""

@@ -106,7 +106,7 @@ def compare(
     from karat.cli.comparing import compare_runs, rule_of
     from karat.cli.publish import publish
     from karat.cli.scoring import Request
-    from karat.reports.outputs import parse_outputs
+    from karat.reports.outputs import in_json, parse_outputs
 
     rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
     request = Request(
@@ -127,7 +127,14 @@ def compare(
     )
     outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json)
     saving.check_saving(save=save, store=store, tags=tag)
-    report = compare_runs(request, rule, replicates=replicates, baseline=baseline, store=store)
+    report = compare_runs(
+        request,
+        rule,
+        replicates=replicates,
+        baseline=baseline,
+        store=store,
+        in_full=in_json(outputs, as_json),
+    )
     if save:
         stored = report.systems[:1] if baseline is not None else ()
         saving.save_report(report, store=store, tags=tag, skip=[one.name for one in stored])

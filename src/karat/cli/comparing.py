@@ -54,11 +54,12 @@ def compare_runs(
     baseline: str | None = None,
     store: str | None = None,
     given: Ready | None = None,
+    in_full: bool = False,
 ) -> Report:
     """Score every run, compare, and hold all but the baseline against the gates."""
     if len(request.runs) + (baseline is not None) < 2:
         raise UsageError("compare needs two runs at least: the baseline first, then the others")
-    scored = score(with_primary(request, rule), keep=DEPTH, given=given)
+    scored = score(with_primary(request, rule), keep=DEPTH, given=given, in_full=in_full)
     systems = scored.scores
     if baseline is not None:
         systems = _after_baseline(baseline, scored, rule, store)

@@ -23,12 +23,17 @@ from karat.cli import (
     compare,
     convert,
     demo,
+    diagnose,
     evaluate,
     history,
     measures,
     run,
     search,
+    stages,
     story,
+    stress,
+    sweep,
+    triage,
 )
 from karat.errors import KaratError, UsageError
 
@@ -75,6 +80,11 @@ app.command("compare", epilog=compare.EXAMPLES)(compare.compare)
 app.command("search", epilog=search.EXAMPLES)(search.search)
 app.command("run", epilog=run.EXAMPLES)(run.run)
 app.command("chunks", epilog=chunks.EXAMPLES)(chunks.chunks)
+app.command("diagnose", epilog=diagnose.EXAMPLES)(diagnose.diagnose)
+app.command("stress", epilog=stress.EXAMPLES)(stress.stress)
+app.command("stages", epilog=stages.EXAMPLES)(stages.stages)
+app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
+app.command("triage", epilog=triage.EXAMPLES)(triage.triage)
 app.command("ab", epilog=ab.EXAMPLES)(ab.ab)
 app.command("story", epilog=story.EXAMPLES)(story.story)
 app.command("history", epilog=history.EXAMPLES)(history.history)

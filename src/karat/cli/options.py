@@ -58,6 +58,18 @@ Outputs = Annotated[
         " repeatable.",
     ),
 ]
+PageOutputs = Annotated[
+    list[str] | None,
+    typer.Option("-o", "--output", metavar="OUT", help="Write out.json or out.md; repeatable."),
+]
+Lines = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--line",
+        metavar="KEY=VALUE",
+        help="Draw a line elsewhere: what a miss is (miss=5), what counts as low; repeatable.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON, not as tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither tables nor progress.")]
 Strict = Annotated[

@@ -35,7 +35,7 @@ def outputs_of(request: Request, given: Sequence[str], *, stdout_taken: bool) ->
     return parse_outputs(wanted, inputs=inputs, stdout_taken=stdout_taken)
 
 
-def run_all(request: Request, *, fresh: bool) -> Report:
+def run_all(request: Request, *, fresh: bool, in_full: bool = False) -> Report:
     """Ask the systems, score what they returned, compare it, hold it against the gates."""
     heed_interrupts()
     plan = plan_of(request)
@@ -54,10 +54,10 @@ def run_all(request: Request, *, fresh: bool) -> Report:
             for line in lines_on(searched):
                 typer.echo(line, err=True)
     if len(scoring.runs) == 1:
-        scored = score(scoring, given=given)
+        scored = score(scoring, given=given, in_full=in_full)
         report = scored.gated(scored.report())
     else:
-        report = compare_runs(scoring, rule, given=given)
+        report = compare_runs(scoring, rule, given=given, in_full=in_full)
     return replace(
         report,
         config_digest=plan.config.digest,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,11 +18,12 @@ from karat.measures.conventions import PROFILES, conventions_of, setting_names
 from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
-from karat.reports.document import Report, build_report
+from karat.reports.document import Report, System, build_report
 from karat.tables import Corpus, Gold, Queries
 
 if TYPE_CHECKING:
     from karat.analysis.gates import Gate
+    from karat.analysis.staged import Staged
     from karat.measures.prepare import Prepared
 
 
@@ -73,6 +74,7 @@ class Scored:
 
     scores: list[Scores]
     given: Ready
+    staged: tuple[Staged, ...] = ()
 
     def report(self) -> Report:
         """The report on all systems, with the segments asked for."""
@@ -80,7 +82,20 @@ class Scored:
         report = build_report(
             self.scores, gold=given.gold, queries=given.queries, corpus=given.corpus, by=given.by
         )
-        return replace(report, gates=given.gates_file)
+        return replace(report, gates=given.gates_file, systems=self._in_full(report.systems))
+
+    def _in_full(self, systems: tuple[System, ...]) -> tuple[System, ...]:
+        """The systems with what lies behind their figures; a stored baseline stands before them."""
+        if not self.staged:
+            return systems
+        from karat.analysis.diagnosis import behind
+
+        first = len(systems) - len(self.staged)
+        full = [
+            replace(system, behind=behind(staged, self.given.queries, self.given.by))
+            for system, staged in zip(systems[first:], self.staged, strict=True)
+        ]
+        return (*systems[:first], *full)
 
     def gated(self, report: Report, *, skip: Collection[str] = ()) -> Report:
         """The report with every run but some held against the gates."""
@@ -99,8 +114,11 @@ class Scored:
         return replace(report, gatings=tuple(gatings))
 
 
-def ready(request: Request) -> Ready:
-    """Read the gold and what goes with it; what is misspelled is refused before that."""
+def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Ready:
+    """Read the gold and what goes with it; what is misspelled is refused before that.
+
+    ``reader`` reads the corpus, where it may have been kept in another form.
+    """
     heed_interrupts()
     conventions = conventions_of(request.profile, _settings(request))
     named = request.measures or PROFILES[request.profile].measures
@@ -116,7 +134,7 @@ def ready(request: Request) -> Ready:
         form=request.gold_format,
     )
     queries = _queries(request)
-    corpus = None if request.corpus is None else read_corpus(request.corpus)
+    corpus = None if request.corpus is None else reader(request.corpus)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     queries = with_versions(queries, gold, corpus, by)
     check_by(queries, by)
@@ -136,18 +154,27 @@ def ready(request: Request) -> Ready:
     )
 
 
-def score(request: Request, *, keep: int = 0, given: Ready | None = None) -> Scored:
-    """Score every run of the request."""
+def score(
+    request: Request, *, keep: int = 0, given: Ready | None = None, in_full: bool = False
+) -> Scored:
+    """Score every run; ``in_full`` also what lies behind the figures: curve, failures, latency."""
     read = given or ready(request)
-    scores = []
+    scores: list[Scores] = []
+    staged: list[Staged] = []
     with progress(request.runs, quiet=request.quiet) as begin:
         for name in request.runs:
             begin(name)
             run = scan_run(name, format=request.run_format, strict=request.strict)
-            scores.append(
-                score_run(run, read.prepared, read.measures, lenient=read.lenient, keep=keep)
-            )
-    return Scored(scores, read)
+            wanted = (run, read.prepared, read.measures)
+            if not in_full:
+                scores.append(score_run(*wanted, lenient=read.lenient, keep=keep))
+                continue
+            from karat.analysis.staged import KEEP, score_stages
+
+            top = max(keep, KEEP)
+            staged.append(score_stages(*wanted, lenient=read.lenient, keep=top, of_stages=[]))
+            scores.append(staged[-1].final)
+    return Scored(scores, read, tuple(staged))
 
 
 def read_the_gold(

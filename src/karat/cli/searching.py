@@ -30,6 +30,7 @@ from karat.systems import workshop_of
 
 CONFIG = "karat.yaml"
 _SYSTEM = "{system}"
+_ID = "query_id"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,12 +178,12 @@ def _queries(config: Config, request: Request, path: Path) -> tuple[list[Query],
 
 
 def _only(queries: list[Query], column: str, value: str) -> list[Query]:
-    columns = {name for query in queries for name in query.attributes}
+    columns = {_ID, *(name for query in queries for name in query.attributes)}
     if column not in columns:
-        raise unknown("column of the queries", column, sorted(columns) or ["none"])
+        raise unknown("column of the queries", column, sorted(columns))
     kept = []
     for query in queries:
-        has = query.attributes.get(column)
+        has = query.query_id if column == _ID else query.attributes.get(column)
         if value in [str(one) for one in (has if isinstance(has, list) else [has])]:
             kept.append(query)
     if not kept:

@@ -67,10 +67,9 @@ def stages(
     the one before, query by query. What the log or the queries do not tell is named.
 
     """
-    from karat.cli.analysing import publish_paper
+    from karat.cli.analysing import page_outputs, publish_paper
     from karat.cli.scoring import Request
     from karat.cli.staging import stages_of
-    from karat.reports.outputs import PAGE_FORMS, parse_outputs
 
     request = Request(
         runs=runs,
@@ -87,7 +86,5 @@ def stages(
         gold_format=gold_format,
         quiet=quiet,
     )
-    outputs = parse_outputs(
-        output or [], inputs=request.files(), stdout_taken=as_json, forms=PAGE_FORMS
-    )
+    outputs = page_outputs(request, output or [], stdout_taken=as_json)
     publish_paper(stages_of(request, k=k, depth=depth), outputs, as_json=as_json, quiet=quiet)

@@ -79,7 +79,6 @@ def _looked_into(staged: Staged, cuts: Cuts, given: Ready) -> dict[str, Any]:
         "router": None if routing is None else routing.document(),
         "rewriting": None if rewriting is None else rewriting.document(),
         "entities": None if linking is None else linking.document(),
-        "counts": staged.final.counts.document(),
         "lacks": {name: text for name, text in lacks.items() if text is not None},
     }
 

@@ -93,8 +93,10 @@ def sweep(
     Exits with 3 when not one query or cut-off could be measured.
 
     """
+    from karat.cli.analysing import page_outputs
     from karat.cli.scoring import Request
-    from karat.cli.sweeping import outputs_of, plan_of, publish, swept
+    from karat.cli.sweeping import plan_of, publish, swept
+    from karat.reports.sweeps import FORMS
 
     request = Request(
         runs=runs,
@@ -111,5 +113,5 @@ def sweep(
         quiet=quiet,
     )
     plan = plan_of(measures, ks=ks, flat=flat, budget=budget)
-    outputs = outputs_of(request, output or [], as_json=as_json)
+    outputs = page_outputs(request, output or [], forms=FORMS, stdout_taken=as_json)
     publish(swept(request, plan), outputs, as_json=as_json, quiet=quiet)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import typer
@@ -20,10 +20,9 @@ from karat.cli.scoring import Ready, Request, ready
 from karat.errors import MissingInputError, UsageError
 from karat.measures.names import Measure, parse_measure
 from karat.measures.ranked import UNLIMITED
-from karat.reports.figures import label
-from karat.reports.outputs import Output, parse_outputs
+from karat.reports.outputs import Output
 from karat.reports.pages import Paper
-from karat.reports.sweeps import FORMS, PICTURES, sweep_page
+from karat.reports.sweeps import sweep_page
 
 _ENDINGS = ("p50", "p90", "p95", "p99", "mean")
 
@@ -89,16 +88,6 @@ def _budget(text: str) -> Budget:
     return parse_measure(text if ends[0] and ends[2] in _ENDINGS else f"{text}.p50")
 
 
-def outputs_of(request: Request, texts: Sequence[str], *, as_json: bool) -> list[Output]:
-    """Every ``-o``; a picture that could not be drawn later is refused before any work."""
-    outputs = parse_outputs(texts, inputs=request.files(), stdout_taken=as_json, forms=FORMS)
-    if any(output.form.name in PICTURES for output in outputs):
-        from karat.reports.charts import check_charts
-
-        check_charts()
-    return outputs
-
-
 def swept(request: Request, plan: Plan) -> Paper:
     """Score every run once at all cut-offs, and read the curves."""
     given = ready(request)
@@ -123,17 +112,7 @@ def swept(request: Request, plan: Plan) -> Paper:
     ]
     _check_budget(systems, plan.budget)
     body = {"ks": list(ks), "flat": plan.flat, "systems": systems}
-    return _with_own_orders(subject.paper(body, sweep_page), runs)
-
-
-def _with_own_orders(paper: Paper, runs: Sequence[Staged]) -> Paper:
-    """The paper, in which each system says what ranks its run where that is not the same."""
-    orders = [staged.final.conventions.order for staged in runs]
-    if len(set(orders)) == 1:
-        return paper
-    for system, order in zip(paper.body["systems"], orders, strict=True):
-        system["conventions"] = {"order": order}
-    return replace(paper, conventions=replace(paper.conventions, order=None))
+    return subject.paper(body, sweep_page)
 
 
 def _keep(plan: Plan, budget: Budget) -> int:
@@ -149,8 +128,7 @@ def _system(
     ids = staged.final.table["query_id"]
     segments = {str(one): segments_by(ids, given.queries, one) for one in given.by}
     found = sweep(staged, curves, flat=flat, segments=segments, budget=budget)
-    partial = {"partial": True} if staged.final.partial else {}
-    return {**found.document(), "counts": staged.final.counts.document(), **partial}
+    return found.document()
 
 
 def _check_budget(systems: Sequence[Mapping[str, Any]], asked: Budget) -> None:
@@ -164,22 +142,9 @@ def _check_budget(systems: Sequence[Mapping[str, Any]], asked: Budget) -> None:
 def publish(paper: Paper, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
     """Show the sweep, and say with an exit code where it cannot tell anything."""
     publish_paper(paper, outputs, as_json=as_json, quiet=quiet)
-    systems = paper.body["systems"]
-    why = ""
-    if not any(map(_answered, systems)):
-        why = "not one query could be scored"
-    elif not any(map(_measured, systems)):
-        why = "no list is deep enough for any of the cut-offs"
-    elif partial := [label(system["name"]) for system in systems if system.get("partial")]:
-        why = f"too many calls of {', '.join(partial)} failed"
-    if why:
-        typer.echo(f"karat: cannot tell: {why}", err=True)
+    if not any(map(_measured, paper.body["systems"])):
+        typer.echo("karat: cannot tell: no list is deep enough for any of the cut-offs", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
-
-
-def _answered(system: Mapping[str, Any]) -> bool:
-    counts = system["counts"]
-    return bool(counts["scored"] + counts["no_answer"] + counts["empty_gold"])
 
 
 def _measured(system: Mapping[str, Any]) -> bool:

@@ -24,6 +24,8 @@ GOOD, BAD, PLAIN = COLOURS[2], COLOURS[1], "#999999"
 WIDTH, HEIGHT, LOW_HEIGHT = 340, 220, 150
 
 _VERSION = "5.20"
+# What belongs to a whole chart, and not to a panel of one.
+_OUTER = ("$schema", "config", "padding")
 _CONFIG: Spec = {
     "background": "white",
     "font": "sans-serif",
@@ -63,10 +65,9 @@ def svg(spec: Spec) -> bytes:
 def waterfall_chart(document: Document) -> Spec:
     """From the ceiling down to the value: what each part costs.
 
-    Takes ``ceiling``, ``value``, ``parts`` (each with ``part`` and ``mean``, what it costs) and
-    perhaps ``measure``.
+    Takes the document of a waterfall; ``system`` in it stands before the measure.
     """
-    measure = label(document.get("measure", "value"))
+    measure = label(document["measure"])
     bars = list(_bars(document))
     order = [bar["part"] for bar in bars]
     x = {"field": "part", "type": "nominal", "sort": order}
@@ -90,7 +91,8 @@ def waterfall_chart(document: Document) -> Spec:
         },
     ]
     width = 60 * len(bars)
-    title = f"{measure}: from the ceiling to what is measured"
+    whose = f"{label(document['system'])}, " if "system" in document else ""
+    title = f"{whose}{measure}: from the ceiling to what is measured"
     panel = {"title": title, "width": width, "height": HEIGHT, "layer": layers}
     return whole(panel | {"data": {"values": bars}})
 
@@ -100,9 +102,10 @@ def _bars(document: Document) -> Iterator[dict[str, Any]]:
     level = document["ceiling"]
     yield _bar("ceiling", 0.0, level, f"{level:.3f}", PLAIN)
     for part in document["parts"]:
-        below = level - part["mean"]
-        told = f"{-part['mean'] + 0.0:+.3f}"
-        colour = BAD if part["mean"] >= 0 else GOOD
+        lost = part["lost"] or 0.0
+        below = level - lost
+        told = "?" if part["part"] in document["unknown"] else f"{-lost + 0.0:+.3f}"
+        colour = BAD if lost >= 0 else GOOD
         yield _bar(label(part["part"]), min(level, below), max(level, below), told, colour)
         level = below
     value = document["value"]
@@ -116,14 +119,21 @@ def _bar(part: str, low: float, high: float, told: str, colour: str) -> dict[str
 def pareto_chart(document: Document) -> Spec:
     """Quality against latency: systems that none beats in both are joined by a line.
 
-    Takes ``points`` (each with ``system``, ``latency``, ``quality`` and ``front``, whether it is
-    one of those), and perhaps the names of ``latency`` and ``quality``.
+    Takes the document of ``Pareto``.
     """
-    points = [{**one, "system": label(one["system"])} for one in document["points"]]
+    points = [
+        {
+            "system": label(one["system"]),
+            "latency": one["latency"]["value"],
+            "quality": one["quality"]["value"],
+            "front": one["system"] in document["front"],
+        }
+        for one in document["systems"]
+    ]
     x: Spec = {"field": "latency", "type": "quantitative"}
-    x |= {"title": label(document.get("latency", "latency (ms)")), "scale": {"padding": 12}}
+    x |= {"title": f"{label(document['latency'])} (ms)", "scale": {"padding": 12}}
     y: Spec = {"field": "quality", "type": "quantitative", "scale": {"zero": False, "padding": 12}}
-    y |= {"title": label(document.get("quality", "quality"))}
+    y |= {"title": label(document["measure"])}
     who = {"field": "system", "type": "nominal", "title": None}
     marked = marks_of([point["system"] for point in points])
     layers: list[Spec] = [
@@ -154,6 +164,13 @@ def marks_of(names: Sequence[str]) -> dict[str, Spec]:
         "color": {"domain": domain, "range": colours},
         "shape": {"domain": domain, "range": shapes},
     }
+
+
+def below_each_other(charts: Sequence[Spec]) -> Spec:
+    """Several charts as one."""
+    own = [{key: value for key, value in one.items() if key not in _OUTER} for one in charts]
+    apart = dict.fromkeys(("color", "shape"), "independent")
+    return whole({"vconcat": own, "spacing": 30, "resolve": {"scale": apart, "legend": apart}})
 
 
 def whole(panels: Spec) -> Spec:

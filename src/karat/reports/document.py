@@ -28,12 +28,16 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """One system of a report: its name there, its scores, and its means by segment."""
+    """One system of a report: its name there, its scores, and its means by segment.
+
+    ``behind`` is what lies behind its figures, as plain data: curve, failures, latency.
+    """
 
     name: str
     scores: Scores
     summaries: Mapping[str, Summary]
     segments: Mapping[str, Segments] = field(default_factory=dict)
+    behind: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +176,7 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         document["beyond_log"] = deeper
     if scores.meta:
         document["meta"] = dict(scores.meta)
-    return document
+    return document | dict(system.behind)
 
 
 def _beyond_log(scores: Scores) -> list[str]:

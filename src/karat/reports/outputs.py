@@ -58,6 +58,7 @@ FORMS = forms_of(
     Form("trec", None, "the layout of trec_eval -q", "to_trec.to_trec"),
 )
 # What a page of analysis can be; some have more.
+PICTURES = ("png", "svg")
 PAGE_FORMS = forms_of(JSON, Form("md", ".md", "Markdown", "pages.to_markdown"))
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}):(?P<rest>.*)", re.DOTALL)
 
@@ -120,6 +121,11 @@ def parse_outputs(
         seen.add(place)
         _check_writable(path)
     return outputs
+
+
+def in_json(outputs: Sequence[Output], stdout: bool) -> bool:
+    """Whether the whole document is wanted, in a file or on standard output."""
+    return stdout or any(output.form is JSON for output in outputs)
 
 
 def write_outputs(outputs: Sequence[Output], report: Rendered) -> None:

@@ -22,7 +22,6 @@ from karat.reports.notes import conventions_lines, counts_lines
 from karat.reports.outputs import PAGE_FORMS, Form, forms_of
 from karat.reports.pages import Page, Paper, Section
 
-PICTURES = ("png", "svg")
 FORMS = forms_of(
     *PAGE_FORMS.values(),
     Form("csv", ".csv", "one row a system, segment, measure and k", "sweeps.to_csv"),

@@ -1,0 +1,35 @@
+"""What lies behind a system's figures, in brief, as every report has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from karat.analysis.failures import classify
+from karat.analysis.latencies import latencies
+from karat.analysis.rescored import rescored
+from karat.analysis.segments import By
+from karat.analysis.staged import Staged
+from karat.analysis.sweep import default_sweep
+from karat.analysis.thresholds import Thresholds
+from karat.analysis.waterfall import waterfall
+from karat.errors import MissingInputError
+from karat.measures.names import parse_measure
+from karat.tables import Queries
+
+
+def behind(staged: Staged, queries: Queries | None, by: Sequence[By] = ()) -> Mapping[str, Any]:
+    """The curve over k, failures by class, losses by part, and latencies where they are logged."""
+    told: dict[str, Any] = {"sweep": default_sweep(staged)}
+    lines = Thresholds()
+    told["failures"] = classify(staged, queries, lines=lines).document(queries=False)
+    rel = staged.gold.conventions.rel
+    lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in ("nDCG", "R")]
+    again = replace(staged, final=rescored(staged, lost))
+    told["waterfalls"] = [waterfall(again, one, lines=lines).document() for one in lost]
+    try:
+        told["latency"] = latencies(staged, queries, by=by).document()
+    except MissingInputError:
+        return told
+    return told

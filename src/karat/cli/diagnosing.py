@@ -1,0 +1,97 @@
+"""From runs to a diagnosis: every analysis asked in turn, and what it lacks said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from karat.analysis.diversity import diversity, diversity_measures
+from karat.analysis.failures import classify
+from karat.analysis.freshness import freshness, freshness_measures
+from karat.analysis.hubs import hubs
+from karat.analysis.latencies import latencies
+from karat.analysis.no_answer import no_answer, no_answer_measures
+from karat.analysis.pareto import pareto
+from karat.analysis.playbook import findings
+from karat.analysis.reach import reach, reach_measures
+from karat.analysis.staged import Staged, score_stages
+from karat.analysis.thresholds import Thresholds, parse_thresholds
+from karat.analysis.waterfall import waterfall
+from karat.cli.analysing import Subject, subject_of
+from karat.cli.scoring import Request, ready
+from karat.errors import MissingInputError, UsageError
+from karat.formats import scan_run
+from karat.measures.names import Measure, parse_measures
+from karat.reports.diagnosis import diagnosis_page
+from karat.reports.pages import Paper
+
+Part = Callable[[], Mapping[str, Any]]
+
+
+def diagnosis_of(
+    request: Request,
+    measures: Sequence[str] | None,
+    *,
+    k: str,
+    lines: Sequence[str],
+    baseline: str | None,
+) -> Paper:
+    """Every run looked into; what is misspelled is refused before any is read."""
+    cut, drawn = _whole(k), parse_thresholds(lines)
+    given = ready(request)
+    rel = given.prepared.conventions.rel
+    lost = parse_measures(measures or [f"nDCG@{cut}", f"R@{cut}"], rel=rel)
+    wanted = [*no_answer_measures(cut), *freshness_measures(cut), *diversity_measures(cut)]
+    every = [*lost, *parse_measures([*wanted, *reach_measures(cut)], rel=rel)]
+    every = list(dict.fromkeys(every))
+    keep = max(cut, drawn.miss, drawn.far)
+    subject = subject_of(request, every, keep=keep, given=given, of_stages=[])
+    earlier = None
+    if baseline is not None:
+        scan = scan_run(baseline, format=request.run_format, strict=request.strict)
+        earlier = score_stages(scan, given.prepared, lost, lenient=lost, keep=keep)
+    systems = [_system(name, subject, lost, cut, drawn, baseline=earlier) for name in subject.runs]
+    body: dict[str, Any] = {"k": cut, "lines": drawn.document(), "systems": systems}
+    if len(subject.runs) > 1:
+        body["pareto"] = pareto(subject.runs, lost[0]).document()
+    return subject.paper(body, diagnosis_page)
+
+
+def _system(
+    name: str,
+    subject: Subject,
+    lost: Sequence[Measure],
+    k: int,
+    lines: Thresholds,
+    *,
+    baseline: Staged | None,
+) -> dict[str, Any]:
+    staged, scan, given = subject.runs[name], subject.scans[name], subject.given
+    found = findings(staged, given.queries, lines=lines, baseline=baseline, by=given.by)
+    parts: dict[str, Part] = {
+        "failures": lambda: classify(staged, given.queries, lines=lines).document(queries=False),
+        "no_answer": lambda: no_answer(staged, k=k).document(),
+        "freshness": lambda: freshness(staged, scan, k=k).document(),
+        "diversity": lambda: diversity(staged, k=k).document(),
+        "hubs": lambda: hubs(staged, k=k, lines=lines).document(),
+        "reach": lambda: reach(staged, scan, k=k).document(),
+        "latency": lambda: latencies(staged, given.queries, by=given.by).document(),
+    }
+    told: dict[str, Any] = {
+        "name": name,
+        **found.document(),
+        "waterfalls": [waterfall(staged, one, lines=lines).document() for one in lost],
+        "lacks": {},
+    }
+    for part, look in parts.items():
+        try:
+            told[part] = look()
+        except MissingInputError as error:
+            told["lacks"][part] = str(error)
+    return told
+
+
+def _whole(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
+        raise UsageError(f"-k is {text!r}; a whole number above 0 is expected")
+    return int(text)

@@ -1,0 +1,206 @@
+"""From a run to its worst queries: the corpus from its kept index, BM25 on the spot, a page."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import typer
+
+from karat.analysis.failures import classify
+from karat.analysis.staged import KEEP
+from karat.analysis.thresholds import Thresholds, parse_thresholds
+from karat.analysis.triage import BM25_DEPTH, Triage
+from karat.cli.analysing import subject_of
+from karat.cli.scoring import Request, ready
+from karat.errors import MissingInputError, UsageError
+from karat.measures.names import Measure, parse_measures
+from karat.measures.scores import Scores
+from karat.measures.scores import score as score_run
+from karat.reports.outputs import PAGE_FORMS, Form, Output, forms_of, write_outputs, write_stdout
+from karat.reports.to_json import to_json
+from karat.reports.triage import Triaged, page_of
+from karat.retrievers.corpus_index import CorpusIndex
+from karat.retrievers.index_cache import open_index
+from karat.tables import Corpus, Run
+
+_MISSES = Form("misses", None, "every miss: query, retrieved, relevant", "triage.to_misses")
+FORMS = {**PAGE_FORMS, **forms_of(_MISSES)}
+# What a minimal eval loop calls a miss.
+_MISS = {"minimal": "miss=5"}
+# A smaller corpus is indexed before one could read that it is.
+_LONG_BYTES = 5_000_000
+_CONFIG = "karat.yaml"
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What ``karat triage`` was asked for besides what every scoring is."""
+
+    request: Request
+    worst: str = "20"
+    query_ids: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    cache: str = ".karat"
+
+
+def triage_run(wish: Wish, findings: Sequence[str] = ()) -> Triaged:
+    """Read everything, score the run, and look at the worst queries or at those named."""
+    request = wish.request
+    _check_one(request.runs)
+    lines = _lines(wish)
+    worst = _whole("--worst", wish.worst)
+    shelf = _Shelf(wish)
+    given = ready(request, shelf.read)
+    measure = _measure(given.measures, request)
+    keep = max(KEEP, lines.miss)
+    subject = subject_of(request, [measure], keep=keep, given=given, of_stages=[])
+    staged = next(iter(subject.runs.values()))
+    triage = Triage(staged, measure, classify(staged, given.queries, lines=lines), given.queries)
+    rows = triage.chosen(wish.query_ids) if wish.query_ids else triage.worst(worst)
+    body = {
+        "measure": str(measure),
+        "system": next(iter(subject.runs)),
+        "worst": None if wish.query_ids else worst,
+        **_looked_at(triage, rows, shelf.index, wish),
+        "failures": triage.failures.document(),
+        "segments": {str(by): triage.by_segment(by) for by in given.by},
+        "lines": lines.document(),
+        "findings": list(findings),
+    }
+    return Triaged(subject.paper(body, page_of), triage)
+
+
+def _looked_at(
+    triage: Triage, rows: Sequence[int], index: CorpusIndex | None, wish: Wish
+) -> dict[str, Any]:
+    """The queries in full, and how far down their lists were looked through."""
+    bm25, lacks = bm25_of(triage, rows, index)
+    meta = triage.staged.final.meta
+    return {
+        "queries": [
+            case | commands(wish, case["query_id"], meta)
+            for case in triage.cases(rows, items=index, bm25=bm25)
+        ],
+        "depth": triage.depths(),
+        "bm25": {"lacks": lacks} if bm25 is None else {"depth": BM25_DEPTH},
+    }
+
+
+@dataclass
+class _Shelf:
+    """Where the corpus comes from: its index, which is kept for what else is asked of it."""
+
+    wish: Wish
+    index: CorpusIndex | None = None
+
+    def read(self, name: str) -> Corpus:
+        """The corpus, its index opened or made; with all texts only for a measure of these."""
+        self.index = open_index(name, Path(self.wish.cache), building=lambda: self._say(name))
+        named = self.wish.request.measures
+        measures = [] if named is None else parse_measures(named)
+        in_full = any("texts" in measure.definition.needs for measure in measures)
+        return self.index.corpus() if in_full else self.index.without_texts()
+
+    def _say(self, name: str) -> None:
+        if not self.wish.request.quiet and Path(name).stat().st_size >= _LONG_BYTES:
+            typer.echo(f"indexing {name}, which is done once", err=True)
+
+
+def bm25_of(
+    triage: Triage, rows: Sequence[int], index: CorpusIndex | None
+) -> tuple[Scores | None, str | None]:
+    """BM25's own lists for some queries, scored as the run is; or what is lacking for them."""
+    if index is None:
+        return None, "BM25's list needs the items' texts: give --corpus"
+    if index.lacks is not None:
+        return None, index.lacks
+    asked = {row: text for row in rows if (text := triage.text(row)) is not None}
+    if not asked:
+        return None, "BM25's list needs the queries' texts: give --queries"
+    gold = triage.staged.gold
+    ids = [gold.query_ids[row] for row in asked]
+    found = index.bm25(list(asked.values()), BM25_DEPTH)
+    names = pl.Series("query_id", ids, dtype=pl.String).gather(found["query"])
+    hits = found.drop("query").with_columns(names)
+    run = Run(hits, calls=pl.DataFrame({"query_id": ids}), order="rank", name="bm25")
+    try:
+        return score_run(run, gold, [], keep=KEEP), None
+    except MissingInputError as error:
+        return None, str(error)
+
+
+def commands(wish: Wish, query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:
+    """What shows a query again, and what asks it again where a karat.yaml is at hand."""
+    shown = {"reproduce": shlex.join([*_as_typed(wish), "--query", query_id])}
+    if "config" not in meta or not meta.get("system") or not Path(_CONFIG).is_file():
+        return shown
+    safe = "".join(one if one.isalnum() or one in "-_." else "_" for one in query_id)
+    asking = ["karat", "search", _CONFIG, "--system", str(meta["system"])]
+    asking += ["--filter", f"query_id={query_id}", "-o", f"{safe}.jsonl"]
+    return {**shown, "ask_again": shlex.join(asking)}
+
+
+def _as_typed(wish: Wish) -> list[str]:
+    """The command as it was given, without what only says how much of it is shown where."""
+    request = wish.request
+    single = {
+        "--gold": request.gold,
+        "--queries": request.queries,
+        "--corpus": request.corpus,
+        "--cache": None if wish.cache == Wish.cache else wish.cache,
+        "--profile": None if request.profile == Request.profile else request.profile,
+        "--run-format": request.run_format,
+        "--gold-format": request.gold_format,
+    }
+    several = {"-m": request.measures or (), "--set": request.settings, "--line": wish.lines}
+    words = ["karat", "triage", *request.runs]
+    words += [word for name, one in single.items() if one is not None for word in (name, one)]
+    words += [word for name, own in several.items() for one in own for word in (name, one)]
+    return [*words, "--strict"] if request.strict else words
+
+
+def _check_one(runs: Sequence[str]) -> None:
+    if len(runs) > 1:
+        raise UsageError(
+            f"triage looks into one run, not {len(runs)}; give one of them, or see what sets "
+            "two apart with karat compare"
+        )
+
+
+def _lines(wish: Wish) -> Thresholds:
+    """The lines as drawn, or as the profile draws them."""
+    usual = _MISS.get(wish.request.profile)
+    told = any(text.partition("=")[0].strip() == "miss" for text in wish.lines)
+    return parse_thresholds([*([usual] if usual and not told else []), *wish.lines])
+
+
+def _measure(measures: Sequence[Measure], request: Request) -> Measure:
+    """The one that was named, else the first of the profile's by which queries can be bad."""
+    if request.measures is None:
+        return next(one for one in measures if one.definition.better != "none")
+    if len(measures) > 1:
+        raise UsageError(f"one measure makes queries bad, not {len(measures)}; give -m one of them")
+    return measures[0]
+
+
+def _whole(option: str, text: str) -> int:
+    if text.isascii() and text.isdecimal() and 1 <= int(text) <= 10**9:
+        return int(text)
+    raise UsageError(f"{option} is {text!r}; a whole number from 1 is expected")
+
+
+def publish(triaged: Triaged, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
+    """Write the files, then print the page unless something else goes to standard output."""
+    write_outputs(outputs, triaged)
+    if as_json:
+        write_stdout(to_json(triaged))
+    elif not quiet and all(output.path is not None for output in outputs):
+        from karat.reports.terminal import standard_console
+        from karat.reports.triage_terminal import show_triage
+
+        show_triage(triaged.paper.results(), standard_console())

@@ -1,0 +1,125 @@
+"""Failures by class and the loss waterfall as sections of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from karat.reports.figures import NOTHING, change, figure, interval, label, percent, several
+from karat.reports.grids import Grid
+from karat.reports.pages import Section
+
+Document = Mapping[str, Any]
+
+# What each class means, and where to look.
+MEANINGS: Mapping[str, str] = {
+    "failed_call": "the call failed: read its error",
+    "not_in_run": "no answer was logged: is the run complete?",
+    "not_in_index": "gold is not in the corpus: index it, or mend its id",
+    "routed_away": "sent to the wrong source: look at the router",
+    "rewritten_away": "the query as asked finds it: look at the rewriting",
+    "freshness_filtered": "taken out as too new: look at versions and as_of",
+    "filtered_out": "taken out by a filter: look at its attributes",
+    "threshold_exclusion": "scored below the threshold: lower or calibrate it",
+    "complete_miss": "not retrieved: look at retriever, chunks, words",
+    "embedding_mismatch": "embedded far from its query: look at model, chunks",
+    "rerank_demotion": "put lower by the reranker: look at its model",
+    "false_positive_dominance": "the same wrong items stand above it: look at them",
+    "low_rank": "returned too low: improve the ranking, or rerank",
+    "cut_by_k": "retrieved, then cut off: return more, or rerank",
+}
+_PARTS: Mapping[str, str] = {
+    "calls": "calls that failed or were not made",
+    "index": "gold that the index lacks",
+    "retriever": "gold that was not retrieved",
+    "filters": "gold that filters took out",
+    "cut_off": "gold too low, or cut off",
+    "reranker": "gold put lower by the reranker",
+}
+_BAR, _EMPTY, _WIDTH = "█", "·", 20
+
+
+def failure_sections(document: Document) -> list[Section]:
+    """How many queries miss, by class, and the items that crowd out gold."""
+    misses, assessed = document["misses"], document["assessed"]
+    top = f"gold in the top {document['miss_at']}"
+    if not misses:
+        told = f"All {several(assessed, 'query', 'queries')} have {top}."
+        return [Section("Misses", lines=[told if assessed else "No query has gold."])]
+    whole = several(assessed, "query", "queries")
+    title = f"Misses: {misses:,} of {whole} without {top}"
+    sections = [Section(title, _class_grid(document), list(_untold(document)))]
+    if document["dominant"]:
+        sections.append(
+            Section("Items that stand above the gold of many queries", _items(document))
+        )
+    return sections
+
+
+def _class_grid(document: Document) -> Grid:
+    grid = [["class", "queries", "share", "what"]]
+    for name, count in document["classes"].items():
+        if count:
+            share = percent(count / document["misses"])
+            grid.append([name, f"{count:,}", share, MEANINGS[name]])
+    return grid
+
+
+def _untold(document: Document) -> Iterator[str]:
+    """What the log, the queries or the corpus do not tell."""
+    for name, reason in document["unchecked"].items():
+        yield f"not told: {name} {label(reason)}"
+
+
+def _items(document: Document) -> Grid:
+    grid = [["item", "queries"]]
+    for one in document["dominant"]:
+        grid.append([label(one["item_id"]), f"{one['queries']:,}"])
+    return grid
+
+
+def waterfall_sections(document: Document) -> list[Section]:
+    """What lies between a measure's ceiling and its value."""
+    title = f"{document['measure']}: from its ceiling to its value"
+    if document["value"] is None:
+        return [Section(title, lines=["No query has a value."])]
+    lines = [f"not told: {part} {reason}" for part, reason in document["unknown"].items()]
+    return [Section(title, _fall(document), lines)]
+
+
+def _fall(document: Document) -> Grid:
+    """A row for each part, with a bar from where the one before it ended."""
+    ceiling, value, n = document["ceiling"], document["value"], f"{document['n']:,}"
+    grid = [["part", label(document["measure"]), "interval", "queries", "", "what"]]
+    grid.append(["ceiling", figure(ceiling), "", n, _bar(0, ceiling, ceiling), ""])
+    level = ceiling
+    for part in document["parts"]:
+        name, below = part["part"], level - part["lost"]
+        bar = _bar(min(level, below), max(level, below), ceiling)
+        level = below
+        cells = [NOTHING, "", ""] if name in document["unknown"] else _cells(part)
+        grid.append([name, *cells, bar, _PARTS[name]])
+    grid.append(["value", figure(value), "", n, _bar(0, value, ceiling), ""])
+    return grid
+
+
+def _cells(part: Document) -> list[str]:
+    """What a part changes: below 0 what it loses, above what it wins back."""
+    lost, ci = part["lost"], part["ci"]
+    ends = None if ci is None else [-ci[1] + 0.0, -ci[0] + 0.0]
+    changed = -lost if round(lost, 4) else 0.0
+    return [change(changed), interval(ends), f"{part['queries']:,}"]
+
+
+def _bar(low: float, high: float, top: float) -> str:
+    """A stretch of a line that is as long as the ceiling is high.
+
+    >>> _bar(0.25, 0.5, 1.0), _bar(0.5, 0.501, 1.0), _bar(0.3, 0.3, 1.0)
+    ('·····█████··········', '··········█·········', '····················')
+    """
+    start, end = (
+        min(max(round(_WIDTH * place / top), 0), _WIDTH) if top > 0 else 0 for place in (low, high)
+    )
+    if high - low > 1e-9 * max(top, 1.0) and start == end:
+        start, end = (start, end + 1) if end < _WIDTH else (start - 1, end)
+    return _EMPTY * start + _BAR * (end - start) + _EMPTY * (_WIDTH - end)
