@@ -27,7 +27,7 @@ def behind(staged: Staged, queries: Queries | None, by: Sequence[By] = ()) -> Ma
     rel = staged.gold.conventions.rel
     lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in ("nDCG", "R")]
     again = replace(staged, final=rescored(staged, lost))
-    told["waterfalls"] = [waterfall(again, one, lines=lines).document() for one in lost]
+    told["waterfalls"] = [waterfall(again, one).document() for one in lost]
     try:
         told["latency"] = latencies(staged, queries, by=by).document()
     except MissingInputError:

@@ -80,7 +80,7 @@ def _system(
     told: dict[str, Any] = {
         "name": name,
         **found.document(),
-        "waterfalls": [waterfall(staged, one, lines=lines).document() for one in lost],
+        "waterfalls": [waterfall(staged, one).document() for one in lost],
         "lacks": {},
     }
     for part, look in parts.items():

@@ -1,0 +1,101 @@
+"""Failures and losses on a page: what is shown, what is left out, what could not be told."""
+
+from __future__ import annotations
+
+import io
+
+from rich.console import Console
+
+from karat.analysis.failures import CLASSES
+from karat.reports.failures import MEANINGS, failure_sections, waterfall_sections
+from karat.reports.pages import Page, show_page
+
+
+def failures(**more):
+    found = {
+        "assessed": 40,
+        "misses": 4,
+        "miss_at": 10,
+        "classes": dict.fromkeys(CLASSES, 0) | {"complete_miss": 3, "cut_by_k": 1},
+        "dominant": [{"item_id": "hub\x1b[1m", "queries": 1200}],
+        "unchecked": {"not_in_index": "needs a corpus: --corpus"},
+    }
+    return found | more
+
+
+def losses(**more):
+    amounts = {"calls": 0.0, "index": 0.0, "retriever": 0.5, "filters": 0.25, "cut_off": 0.25}
+    parts = [
+        {"part": name, "lost": lost, "ci": [lost - 0.1, lost + 0.1], "queries": 4, "share": 0.1}
+        for name, lost in (amounts | {"reranker": -0.25}).items()
+    ]
+    found = {"measure": "R@10", "ceiling": 1.0, "value": 0.25, "n": 40, "parts": parts}
+    return {**found, "unknown": {"index": "needs a corpus: --corpus"}, **more}
+
+
+def printed(sections, width=100):
+    console = Console(file=io.StringIO(), width=width, markup=False)
+    show_page(Page("title", sections=sections), console)
+    return console.file.getvalue()
+
+
+def test_every_class_says_where_to_look():
+    assert list(MEANINGS) == list(CLASSES)
+
+
+def test_only_classes_that_occur_are_shown_with_their_share_of_the_misses():
+    first, second = failure_sections(failures())
+    assert first.title == "Misses: 4 of 40 queries without gold in the top 10"
+    assert [row[:3] for row in first.grid] == [
+        ["class", "queries", "share"],
+        ["complete_miss", "3", "75 %"],
+        ["cut_by_k", "1", "25 %"],
+    ]
+    assert first.lines == ["not told: not_in_index needs a corpus: --corpus"]
+    assert second.grid == [["item", "queries"], ["hub�[1m", "1,200"]]
+
+
+def test_a_run_without_misses_says_so():
+    (only,) = failure_sections(failures(misses=0))
+    assert (only.grid, only.lines) == (None, ["All 40 queries have gold in the top 10."])
+    (only,) = failure_sections(failures(misses=0, assessed=0))
+    assert only.lines == ["No query has gold."]
+
+
+def test_losses_are_below_zero_and_what_is_won_back_is_above():
+    (only,) = waterfall_sections(losses())
+    rows = {row[0]: row[1:5] for row in only.grid}
+    assert list(rows) == [
+        *("part", "ceiling", "calls", "index", "retriever"),
+        *("filters", "cut_off", "reranker", "value"),
+    ]
+    assert rows["ceiling"] == ["1.0000", "", "40", "█" * 20]
+    assert rows["index"] == ["-", "", "", "·" * 20]
+    assert rows["calls"] == ["0.0000", "[-0.10, 0.10]", "4", "·" * 20]
+    # Each bar begins where the one before it ended: 1 - 0.5 - 0.25 - 0.25 + 0.25.
+    assert rows["retriever"] == ["-0.5000", "[-0.60, -0.40]", "4", "·" * 10 + "█" * 10]
+    assert rows["filters"][3] == "·" * 5 + "█" * 5 + "·" * 10
+    assert rows["cut_off"][3] == "█" * 5 + "·" * 15
+    assert rows["reranker"] == ["+0.2500", "[0.15, 0.35]", "4", "█" * 5 + "·" * 15]
+    assert rows["value"] == ["0.2500", "", "40", "█" * 5 + "·" * 15]
+    assert only.lines == ["not told: index needs a corpus: --corpus"]
+
+
+def test_rounding_leaves_no_minus_before_nothing():
+    parts = losses()["parts"]
+    parts[0] = {**parts[0], "lost": 1e-17, "ci": None}
+    (only,) = waterfall_sections(losses(parts=parts))
+    assert only.grid[2][:3] == ["calls", "0.0000", ""]
+
+
+def test_a_measure_without_a_value_has_no_table():
+    (only,) = waterfall_sections(losses(value=None, ceiling=None))
+    assert (only.grid, only.lines) == (None, ["No query has a value."])
+
+
+def test_the_tables_fit_a_hundred_columns():
+    every = failures(classes=dict.fromkeys(CLASSES, 1234), misses=1234 * len(CLASSES))
+    text = printed([*failure_sections(every), *waterfall_sections(losses())])
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.count("class ") == 1
+    assert text.count("part ") == 1
