@@ -44,7 +44,7 @@ def sweep(data: Data) -> Section:
 
 def classes(data: Data) -> Section:
     """The time of classifying alone, in this process, once a run is scored."""
-    from karat.analysis.failures import classify
+    from karat.analysis.failures.classes import classify
     from karat.analysis.staged import KEEP, score_stages
     from karat.analysis.thresholds import Thresholds
     from karat.formats import read_gold, scan_run

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from karat.analysis.failures import classify
+from karat.analysis.failures.classes import classify
 from karat.analysis.staged import score_stages
 from karat.analysis.thresholds import Thresholds
 from karat.formats.runlog import run_of_records

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from karat.analysis.playbook import Findings, findings
+from karat.analysis.playbook.findings import Findings, findings
 from karat.analysis.staged import Staged, score_stages
 from karat.analysis.thresholds import Thresholds
 from karat.formats.runlog import run_of_records

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import random
 
-from karat.analysis.stage_cuts import Cuts
 from karat.analysis.staged import score_stages
+from karat.analysis.stages.cuts import Cuts
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures

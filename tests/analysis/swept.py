@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from karat.analysis.curves import parse_curves
 from karat.analysis.staged import score_stages
+from karat.analysis.sweeps.curves import parse_curves
 from karat.measures.conventions import conventions_of
 from karat.measures.scores import prepare
 from karat.tables import Gold, Run

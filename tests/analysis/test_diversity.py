@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returned import Corpus, Run, staged_of
 
-from karat.analysis.diversity import diversity, diversity_measures
-from karat.analysis.top_lists import MOST
+from karat.analysis.panels.diversity import diversity, diversity_measures
+from karat.analysis.panels.top_lists import MOST
 from karat.errors import UsageError
 
 # pay and pay2 share all words, fee has 4 of 5 words of pay (0.8), tax 4 of 5 of fee, 3 of 5 of pay

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.analysis.edits import Case, Drop, DropGold, Insert, Shuffle, Truncate
+from karat.analysis.stress.edits import Case, Drop, DropGold, Insert, Shuffle, Truncate
 
 LIST = [("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.1)]
 

@@ -11,8 +11,8 @@ from failing import LINES, failures_of, fillers, staged_of
 from planted_failures import COUNTS, HUBS, world
 from slow_failures import SmallWorld
 
-from karat.analysis.failure_rules import RULES
-from karat.analysis.failures import CLASSES, FIVE, NOT_COUNTED, classify
+from karat.analysis.failures.classes import CLASSES, FIVE, NOT_COUNTED, classify
+from karat.analysis.failures.rules import RULES
 from karat.analysis.thresholds import Thresholds
 from karat.errors import UsageError
 

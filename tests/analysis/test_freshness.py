@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from returned import Corpus, Gold, Queries, Run, logged, staged_of
 
 import karat
-from karat.analysis.freshness import freshness, freshness_measures
-from karat.analysis.top_lists import MOST
+from karat.analysis.panels.freshness import freshness, freshness_measures
+from karat.analysis.panels.top_lists import MOST
 from karat.errors import MissingInputError, UsageError
 from karat.formats.runlog import run_of_records
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from swept import staged_of, world
 
-from karat.analysis.headroom import best_values
-from karat.analysis.sweep import sweep
+from karat.analysis.sweeps.headroom import best_values
+from karat.analysis.sweeps.sweep import sweep
 from karat.formats.runlog import run_of_records
 from karat.tables import Gold
 

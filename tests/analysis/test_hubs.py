@@ -9,7 +9,7 @@ import pytest
 from returned import Corpus, Gold, Run, staged_of
 from scipy.stats import binom, binomtest, skew
 
-from karat.analysis.hubs import hubs
+from karat.analysis.panels.hubs import hubs
 from karat.analysis.thresholds import Thresholds
 from karat.errors import UsageError
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from swept import staged_of
 
-from karat.analysis.curves import parse_curves, parse_ks
-from karat.analysis.knees import area_under, knee_of
-from karat.analysis.sweep import sweep
+from karat.analysis.sweeps.curves import parse_curves, parse_ks
+from karat.analysis.sweeps.knees import area_under, knee_of
+from karat.analysis.sweeps.sweep import sweep
 from karat.errors import UsageError
 from karat.tables import Gold, Run
 

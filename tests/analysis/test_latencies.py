@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import karat
-from karat.analysis.latencies import latencies
+from karat.analysis.latency.latencies import latencies
 from karat.analysis.staged import score_stages
 from karat.errors import MissingInputError, UsageError
 from karat.formats.runlog import run_of_records

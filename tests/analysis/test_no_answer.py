@@ -14,9 +14,9 @@ from scipy.stats import binomtest, norm
 from sklearn.metrics import roc_auc_score, roc_curve
 
 import karat
-from karat.analysis import cut_points
-from karat.analysis.cut_points import Kinds, best_cut, redraw
-from karat.analysis.no_answer import MOST_POINTS, no_answer, no_answer_measures
+from karat.analysis.panels import cut_points
+from karat.analysis.panels.cut_points import Kinds, best_cut, redraw
+from karat.analysis.panels.no_answer import MOST_POINTS, no_answer, no_answer_measures
 from karat.errors import MissingInputError, UsageError
 
 # Four of five find their gold, at these scores; what has no answer gets these best scores.

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis.pareto import pareto
+from karat.analysis.latency.pareto import pareto
 from karat.analysis.staged import score_stages
 from karat.errors import UsageError
 from karat.formats.runlog import run_of_records

@@ -25,7 +25,7 @@ from planted import (
     with_gold,
 )
 
-from karat.analysis.playbook import RULES, findings
+from karat.analysis.playbook.findings import RULES, findings
 from karat.reports.findings_page import findings_sections
 
 

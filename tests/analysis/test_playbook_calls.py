@@ -10,8 +10,8 @@ import pytest
 from planted import World, finding, fired, judged_records, only, placed, with_gold
 
 from karat.analysis.compare import compare
-from karat.analysis.latencies import latency_of, score_calls
-from karat.analysis.playbook import findings
+from karat.analysis.latency.latencies import latency_of, score_calls
+from karat.analysis.playbook.findings import findings
 
 MEDIAN = [latency_of("total", "p50")]
 

@@ -7,7 +7,7 @@ from sklearn.metrics import precision_recall_fscore_support
 from staged_runs import cuts_of, staged_of
 
 import karat
-from karat.analysis.rewriting import (
+from karat.analysis.stages.rewriting import (
     linking_of,
     missing_for_rewriting,
     rewriting_of,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from staged_runs import cuts_of, staged_of
 
-from karat.analysis.routing import missing_for_routing, routing_of
+from karat.analysis.stages.routing import missing_for_routing, routing_of
 from karat.tables import Corpus, Queries
 
 CUTS = cuts_of(k=2)

@@ -14,9 +14,9 @@ from staged_runs import (
 
 import karat
 from karat.analysis.segments import By
-from karat.analysis.stage_cuts import cut_at, cuts_to, fair_cut, reach_of
-from karat.analysis.stage_effects import effect_of, raw_of, steps_of
-from karat.analysis.stage_parts import parts_of
+from karat.analysis.stages.cuts import cut_at, cuts_to, fair_cut, reach_of
+from karat.analysis.stages.effects import effect_of, raw_of, steps_of
+from karat.analysis.stages.parts import parts_of
 from karat.analysis.verdicts import Rule
 from karat.measures.names import parse_measure
 from karat.tables import Gold, Queries, Run

@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 import pytrec_eval
 
-from karat.analysis.edits import Case, Drop, DropGold, Edited, Insert, Truncate
 from karat.analysis.segments import By
-from karat.analysis.stress import Fall, Lists, corrected, stress
-from karat.analysis.stress_terms import (
+from karat.analysis.stress.drops import Fall, Lists, corrected, stress
+from karat.analysis.stress.edits import Case, Drop, DropGold, Edited, Insert, Truncate
+from karat.analysis.stress.terms import (
     Terms,
     edited_run,
     grades_in,

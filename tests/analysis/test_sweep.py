@@ -8,9 +8,9 @@ import pytest
 from swept import staged_of, world
 
 import karat
-from karat.analysis.curves import default_measures
 from karat.analysis.segments import segments_by
-from karat.analysis.sweep import NODES, default_sweep, sweep
+from karat.analysis.sweeps.curves import default_measures
+from karat.analysis.sweeps.sweep import NODES, default_sweep, sweep
 from karat.errors import MissingInputError
 from karat.formats.runlog import run_of_records
 from karat.tables import Corpus, Gold, Queries, Run

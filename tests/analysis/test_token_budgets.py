@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 from swept import staged_of, world
 
-from karat.analysis.curves import parse_ks
-from karat.analysis.sweep import TOKENS, sweep
+from karat.analysis.sweeps.curves import parse_ks
+from karat.analysis.sweeps.sweep import TOKENS, sweep
 from karat.formats.runlog import run_of_records
 from karat.measures.names import parse_measure
 from karat.measures.ranked import UNLIMITED

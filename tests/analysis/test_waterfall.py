@@ -16,8 +16,8 @@ from planted_failures import world
 from slow_failures import SmallWorld
 from slow_waterfall import Losses
 
+from karat.analysis.failures.waterfall import PARTS, waterfall
 from karat.analysis.staged import score_stages
-from karat.analysis.waterfall import PARTS, waterfall
 from karat.errors import UsageError
 from karat.measures.names import parse_measures
 from karat.tables import Corpus, Gold, Run

@@ -97,6 +97,12 @@ def test_limit_and_filter_choose_queries(place, run):
     assert run("search", "--limit", "0").code == 2
 
 
+def test_one_query_can_be_asked_by_its_id(place, run):
+    run("search", "--system", "bm25", "-o", "a.jsonl", "--filter", "query_id=q04")
+    assert [one["query_id"] for one in records(place / "a.jsonl")] == ["q04"]
+    assert "leaves no query" in run("search", "--filter", "query_id=q4").err
+
+
 @pytest.mark.parametrize("times", [1, 3])
 def test_after_kill_9_resume_gives_the_log_of_an_uninterrupted_run(place, run, times):
     whole = ["search", "--system", "bm25", "--no-latency"]

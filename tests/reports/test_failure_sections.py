@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from karat.analysis.failures import CLASSES
+from karat.analysis.failures.classes import CLASSES
 from karat.reports.failures import MEANINGS, failure_sections, waterfall_sections
 from karat.reports.pages import Page, show_page
 

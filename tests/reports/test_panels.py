@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 import karat
-from karat.analysis.diversity import diversity, diversity_measures
-from karat.analysis.freshness import freshness, freshness_measures
-from karat.analysis.hubs import hubs
-from karat.analysis.no_answer import no_answer, no_answer_measures
-from karat.analysis.reach import reach, reach_measures
+from karat.analysis.panels.diversity import diversity, diversity_measures
+from karat.analysis.panels.freshness import freshness, freshness_measures
+from karat.analysis.panels.hubs import hubs
+from karat.analysis.panels.no_answer import no_answer, no_answer_measures
+from karat.analysis.panels.reach import reach, reach_measures
 from karat.analysis.staged import score_stages
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from karat.analysis.failures import classify
-from karat.analysis.latencies import latencies
+from karat.analysis.failures.classes import classify
+from karat.analysis.failures.waterfall import waterfall
+from karat.analysis.latency.latencies import latencies
 from karat.analysis.rescored import rescored
 from karat.analysis.segments import By
 from karat.analysis.staged import Staged
-from karat.analysis.sweep import default_sweep
+from karat.analysis.sweeps.sweep import default_sweep
 from karat.analysis.thresholds import Thresholds
-from karat.analysis.waterfall import waterfall
 from karat.errors import MissingInputError
 from karat.measures.names import parse_measure
 from karat.tables import Queries

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from karat.analysis.diversity import diversity, diversity_measures
-from karat.analysis.failures import classify
-from karat.analysis.freshness import freshness, freshness_measures
-from karat.analysis.hubs import hubs
-from karat.analysis.latencies import latencies
-from karat.analysis.no_answer import no_answer, no_answer_measures
-from karat.analysis.pareto import pareto
-from karat.analysis.playbook import findings
-from karat.analysis.reach import reach, reach_measures
+from karat.analysis.failures.classes import classify
+from karat.analysis.failures.waterfall import waterfall
+from karat.analysis.latency.latencies import latencies
+from karat.analysis.latency.pareto import pareto
+from karat.analysis.panels.diversity import diversity, diversity_measures
+from karat.analysis.panels.freshness import freshness, freshness_measures
+from karat.analysis.panels.hubs import hubs
+from karat.analysis.panels.no_answer import no_answer, no_answer_measures
+from karat.analysis.panels.reach import reach, reach_measures
+from karat.analysis.playbook.findings import findings
 from karat.analysis.staged import Staged, score_stages
 from karat.analysis.thresholds import Thresholds, parse_thresholds
-from karat.analysis.waterfall import waterfall
 from karat.cli.analysing import Subject, subject_of
 from karat.cli.scoring import Request, ready
 from karat.errors import MissingInputError, UsageError

@@ -125,7 +125,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     command = get_command(app)
-    for one in (command, *getattr(command, "commands", {}).values()):
+    named = getattr(command, "commands", {}).get(arguments[0] if arguments else "")
+    for one in (command, *([] if named is None else [named])):
         _take_values_as_they_are(one)
     try:
         _refuse_repeated(command, arguments)

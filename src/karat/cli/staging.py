@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from karat.analysis.rewriting import linking_of, missing_for_rewriting, rewriting_of
-from karat.analysis.routing import missing_for_routing, routing_of
-from karat.analysis.stage_cuts import LINKING, Cuts, fair_cut, reach_of
-from karat.analysis.stage_effects import effect_of, raw_of, steps_of
-from karat.analysis.stage_parts import parts_of
 from karat.analysis.staged import KEEP, RAW, Staged
+from karat.analysis.stages.cuts import LINKING, Cuts, fair_cut, reach_of
+from karat.analysis.stages.effects import effect_of, raw_of, steps_of
+from karat.analysis.stages.parts import parts_of
+from karat.analysis.stages.rewriting import linking_of, missing_for_rewriting, rewriting_of
+from karat.analysis.stages.routing import missing_for_routing, routing_of
 from karat.analysis.verdicts import Rule
 from karat.cli.analysing import subject_of
 from karat.cli.scoring import Ready, Request, ready

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from karat.analysis.edits import Drop, DropGold, Edit, Insert, Shuffle, Truncate
+from karat.analysis.stress.edits import Drop, DropGold, Edit, Insert, Shuffle, Truncate
 from karat.cli.scoring import Request as ScoringRequest
 from karat.cli.scoring import parse_settings
 from karat.cli.searching import config_path

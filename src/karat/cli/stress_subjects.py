@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from karat.analysis.edits import Edited, Entry
-from karat.analysis.stress import Lists
-from karat.analysis.stress_terms import Grades, Terms, edited_run, ranked_lists
+from karat.analysis.stress.drops import Lists
+from karat.analysis.stress.edits import Edited, Entry
+from karat.analysis.stress.terms import Grades, Terms, edited_run, ranked_lists
 from karat.cli.progress import Bar
 from karat.cli.searching import CONFIG, Plan
 from karat.formats import read_run

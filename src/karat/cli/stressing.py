@@ -11,9 +11,9 @@ from typing import Any
 
 import typer
 
-from karat.analysis.edits import Case, Edit, Insert, Shuffle
-from karat.analysis.stress import Stressed, corrected, stress
-from karat.analysis.stress_terms import Terms, own_negatives, sample, with_gold
+from karat.analysis.stress.drops import Stressed, corrected, stress
+from karat.analysis.stress.edits import Case, Edit, Insert, Shuffle
+from karat.analysis.stress.terms import Terms, own_negatives, sample, with_gold
 from karat.cli.progress import counting
 from karat.cli.publish import EXIT_CANNOT_TELL
 from karat.cli.scoring import Ready, ready

@@ -9,11 +9,11 @@ from typing import Any
 
 import typer
 
-from karat.analysis.curves import Curve, K, default_measures, parse_curves, parse_ks
-from karat.analysis.knees import FLAT
 from karat.analysis.segments import segments_by
 from karat.analysis.staged import Staged
-from karat.analysis.sweep import DEEPER, NODES, TOKENS, Budget, reaches, sweep
+from karat.analysis.sweeps.curves import Curve, K, default_measures, parse_curves, parse_ks
+from karat.analysis.sweeps.knees import FLAT
+from karat.analysis.sweeps.sweep import DEEPER, NODES, TOKENS, Budget, reaches, sweep
 from karat.cli.analysing import publish_paper, subject_of
 from karat.cli.publish import EXIT_CANNOT_TELL
 from karat.cli.scoring import Ready, Request, ready

@@ -11,10 +11,11 @@ from typing import Any
 import polars as pl
 import typer
 
-from karat.analysis.failures import classify
+from karat.analysis.failures.classes import classify
+from karat.analysis.playbook.findings import findings
 from karat.analysis.staged import KEEP
 from karat.analysis.thresholds import Thresholds, parse_thresholds
-from karat.analysis.triage import BM25_DEPTH, Triage
+from karat.analysis.triage.triage import BM25_DEPTH, Triage
 from karat.cli.analysing import subject_of
 from karat.cli.scoring import Request, ready
 from karat.errors import MissingInputError, UsageError
@@ -48,7 +49,7 @@ class Wish:
     cache: str = ".karat"
 
 
-def triage_run(wish: Wish, findings: Sequence[str] = ()) -> Triaged:
+def triage_run(wish: Wish) -> Triaged:
     """Read everything, score the run, and look at the worst queries or at those named."""
     request = wish.request
     _check_one(request.runs)
@@ -57,10 +58,11 @@ def triage_run(wish: Wish, findings: Sequence[str] = ()) -> Triaged:
     shelf = _Shelf(wish)
     given = ready(request, shelf.read)
     measure = _measure(given.measures, request)
-    keep = max(KEEP, lines.miss)
+    keep = max(KEEP, lines.miss, lines.far)
     subject = subject_of(request, [measure], keep=keep, given=given, of_stages=[])
     staged = next(iter(subject.runs.values()))
     triage = Triage(staged, measure, classify(staged, given.queries, lines=lines), given.queries)
+    found = findings(staged, given.queries, lines=lines, by=given.by)
     rows = triage.chosen(wish.query_ids) if wish.query_ids else triage.worst(worst)
     body = {
         "measure": str(measure),
@@ -70,7 +72,7 @@ def triage_run(wish: Wish, findings: Sequence[str] = ()) -> Triaged:
         "failures": triage.failures.document(),
         "segments": {str(by): triage.by_segment(by) for by in given.by},
         "lines": lines.document(),
-        "findings": list(findings),
+        "findings": [one.sentence for one in found.findings],
     }
     return Triaged(subject.paper(body, page_of), triage)
 

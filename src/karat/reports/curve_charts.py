@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from karat.analysis.curves import K, size_of
+from karat.analysis.sweeps.curves import K, size_of
 from karat.reports.charts import COLOURS, HEIGHT, LOW_HEIGHT, WIDTH, Spec, marks_of, whole
 from karat.reports.figures import label
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from karat.analysis.triage import Triage
+from karat.analysis.triage.triage import Triage
 from karat.reports.figures import NOTHING, figure, label, several
 from karat.reports.grids import Grid
 from karat.reports.notes import conventions_lines

@@ -19,7 +19,7 @@ from karat.retrievers.texts import TextRules
 from karat.retrievers.workshop import Workshop
 
 # Words of two letters and more, as the library has them.
-_WORD = re.compile(r"(?u)\b\w\w+\b")
+WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
 class Options(Form):
@@ -66,6 +66,11 @@ class Bm25:
             self._index.index(words, show_progress=False)
 
     @property
+    def index(self) -> Any:
+        """The library's own index; None where no text has a word."""
+        return None if self._empty else self._index
+
+    @property
     def meta(self) -> Mapping[str, Any]:
         """The size of the index, and what made it."""
         arrays = [] if self._empty else self._index.scores.values()
@@ -78,7 +83,7 @@ class Bm25:
 
     def _words(self, text: str) -> list[str]:
         """A query's words as the library would cut them, without the time it takes to begin."""
-        words = [word for word in _WORD.findall(text.lower()) if word not in self._dropped]
+        words = [word for word in WORD.findall(text.lower()) if word not in self._dropped]
         return words if self._stemmer is None else list(self._stemmer.stemWords(words))
 
     def _one(self, words: list[str], k: int) -> Answer:
@@ -96,7 +101,7 @@ class Bm25:
     def _tokenise(self, texts: list[str]) -> Any:
         return _library().tokenize(
             texts,
-            token_pattern=_WORD.pattern,
+            token_pattern=WORD.pattern,
             stopwords=sorted(self._dropped),
             stemmer=self._stemmer,
             show_progress=False,

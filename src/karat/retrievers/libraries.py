@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 
+ABSENT = "unknown"
+
 
 def versions(*modules: str) -> dict[str, str]:
     """The version of each library, by the name that it is imported by."""
@@ -16,4 +18,4 @@ def _version(module: str) -> str:
     except PackageNotFoundError:
         # Builds for other hardware, such as onnxruntime-gpu, are installed under other names.
         names = packages_distributions().get(module)
-        return version(names[0]) if names else "unknown"
+        return version(names[0]) if names else ABSENT

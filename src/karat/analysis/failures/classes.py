@@ -1,0 +1,131 @@
+"""Why queries miss: one class for every query without gold at the top, and what puts it there.
+
+The classes follow a query's path through a system, and the first that applies wins; the rules
+themselves are in ``failure_rules``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from karat.analysis.failures.case import Case
+from karat.analysis.failures.evidence import UNANSWERED, evidence_of
+from karat.analysis.failures.gaps import unchecked
+from karat.analysis.failures.rules import CLASSES, classes_of
+from karat.analysis.staged import Staged
+from karat.analysis.thresholds import Thresholds
+from karat.tables import Queries
+
+__all__ = ["CLASSES", "FIVE", "NOT_COUNTED", "Failure", "Failures", "classify"]
+
+# The five categories that others report, and what of ours each of them holds.
+FIVE: Mapping[str, tuple[str, ...]] = {
+    "complete_miss": ("complete_miss", "not_in_index", "routed_away", "rewritten_away"),
+    "low_rank": ("low_rank", "rerank_demotion", "cut_by_k"),
+    "false_positive_dominance": ("false_positive_dominance",),
+    "threshold_exclusion": ("threshold_exclusion", "freshness_filtered", "filtered_out"),
+    "embedding_mismatch": ("embedding_mismatch",),
+}
+NOT_COUNTED = UNANSWERED
+_MOST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A query that misses: its row in the score table, its class, and what puts it there."""
+
+    query_id: str
+    row: int
+    kind: str
+    because: str
+    evidence: Mapping[str, Any]
+
+    def document(self) -> dict[str, Any]:
+        """The miss as it stands in a report."""
+        return {
+            "query_id": self.query_id,
+            "class": self.kind,
+            "because": self.because,
+            "evidence": dict(self.evidence),
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Failures:
+    """Every query that misses, in the order of the score table.
+
+    ``assessed`` counts the queries whose gold is not empty. ``dominant`` are the items that
+    crowd out the gold of many queries, with the number of these. ``unchecked`` says of a class
+    what would have been needed to tell it.
+    """
+
+    queries: tuple[Failure, ...]
+    assessed: int
+    lines: Thresholds
+    dominant: tuple[tuple[str, int], ...] = ()
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def misses(self) -> int:
+        """How many queries miss."""
+        return len(self.queries)
+
+    @cached_property
+    def counts(self) -> Mapping[str, int]:
+        """How many queries are in each class."""
+        kinds = [one.kind for one in self.queries]
+        return {name: kinds.count(name) for name in CLASSES}
+
+    @cached_property
+    def by_query(self) -> Mapping[str, Failure]:
+        """Each miss by its query's id."""
+        return {one.query_id: one for one in self.queries}
+
+    def document(self, *, queries: bool = True) -> dict[str, Any]:
+        """The failures as they stand in a report, with or without every query."""
+        found: dict[str, Any] = {
+            "assessed": self.assessed,
+            "misses": self.misses,
+            "miss_at": self.lines.miss,
+            "classes": dict(self.counts),
+            "failures_by_category": {
+                name: sum(self.counts[kind] for kind in kinds) for name, kinds in FIVE.items()
+            },
+            "not_counted": {name: self.counts[name] for name in NOT_COUNTED},
+            "dominant": [{"item_id": item, "queries": n} for item, n in self.dominant],
+            "unchecked": dict(self.unchecked),
+            "lines": self.lines.document(),
+        }
+        if queries:
+            found["queries"] = [one.document() for one in self.queries]
+        return found
+
+
+def classify(staged: Staged, queries: Queries | None, *, lines: Thresholds) -> Failures:
+    """Say of every query without gold in the top ``lines.miss`` why it has none.
+
+    The run must have been scored with ``keep`` at least ``lines.miss`` for all classes to be
+    told. ``queries`` brings the right source and the least similarity of each query.
+    """
+    case = Case(staged, queries, lines)
+    kinds = classes_of(case)
+    found: list[Failure] = []
+    for at, name in enumerate(CLASSES):
+        rows: list[int] = np.flatnonzero(kinds == at).tolist()
+        if rows:
+            told = evidence_of(case, name, rows)
+            for row, (facts, because) in zip(rows, told, strict=True):
+                found.append(Failure(staged.gold.query_ids[row], row, name, because, facts))
+    items = () if case.dominance is None else case.dominance.items.head(_MOST).rows()
+    return Failures(
+        tuple(sorted(found, key=lambda one: one.row)),
+        assessed=int(case.assessed.sum()),
+        lines=lines,
+        dominant=tuple((item, n) for item, n in items),
+        unchecked=unchecked(case),
+    )

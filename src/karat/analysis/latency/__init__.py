@@ -1,0 +1,1 @@
+"""Where the time of calls goes, and what quality it buys."""

@@ -1,0 +1,1 @@
+"""What a list is besides relevant: false evidence, freshness, diversity, hubs, reach."""

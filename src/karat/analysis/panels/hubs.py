@@ -1,0 +1,169 @@
+"""Hubs: items that stand in the top k of many queries which they do not answer.
+
+In spaces of many dimensions some items lie near everything. How often an item stands in the
+top k of a query is its k-occurrence; hubs show as a long right tail of it, a high skewness.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.analysis.panels.top_lists import MOST, Ints, shown, texts_of, top_lists
+from karat.analysis.staged import KEEP, Staged
+from karat.analysis.thresholds import Thresholds
+from karat.measures.numbers import Values
+from karat.measures.prepare import Prepared
+from karat.stats.quantiles import tail
+
+
+@dataclass(frozen=True, eq=False)
+class Hubs:
+    """The items that are returned where they do not belong, and how uneven the returns are.
+
+    A hub is returned for at least ``needed`` queries whose gold it is not, and for more of them
+    than chance would explain if every item were as likely to be returned as any other
+    (``alpha``, corrected for the number of items). ``skewness`` is of the k-occurrences of all
+    ``items``, ``by_chance`` what it would be then.
+    """
+
+    k: int
+    queries: int
+    items: int
+    of: str
+    places: int
+    needed: int
+    alpha: float
+    expected: float
+    skewness: float | None
+    by_chance: float | None
+    count: int
+    hub_places: int
+    unrelated_places: int
+    hubs: Sequence[Mapping[str, Any]]
+
+    def document(self) -> dict[str, Any]:
+        """The analysis as it stands in a report."""
+        shares = {
+            "share": self.hub_places / self.places if self.places else None,
+            "unrelated_share": self.unrelated_places / self.places if self.places else None,
+        }
+        names = [name for name in self.__dataclass_fields__ if name != "hubs"]
+        told = {name: getattr(self, name) for name in names}
+        return {**told, **shares, "hubs": [dict(one) for one in self.hubs]}
+
+
+def hubs(staged: Staged, *, k: int = KEEP, lines: Thresholds | None = None) -> Hubs:
+    """Which items are returned in the top k of many queries that they do not answer."""
+    drawn, scores, gold = lines or Thresholds(), staged.final, staged.gold
+    top = top_lists(scores, gold, k)
+    queries, occurring = top["row"].n_unique(), _occurrences(top, gold)
+    items = occurring.height + _never_returned(occurring, gold)
+    needed = max(drawn.dominant_queries, math.ceil(round(drawn.dominant_share * queries, 9)))
+    chance = top.height / (queries * items) if items else 0.0
+    alpha = 2 * tail(scores.conventions.ci)
+    found = occurring.filter(pl.col("unrelated") >= needed)
+    p = _p_values(found, queries, chance) * items
+    found = found.with_columns(p=pl.Series(np.minimum(p, 1.0), dtype=pl.Float64))
+    found = found.filter(pl.col("p") < alpha)
+    found = found.sort("unrelated", "item_id", descending=[True, False])
+    counts = np.zeros(items)
+    counts[: occurring.height] = occurring["queries"].to_numpy()
+    return Hubs(
+        k=k,
+        queries=queries,
+        items=items,
+        of="returned" if gold.corpus is None else "corpus",
+        places=top.height,
+        needed=needed,
+        alpha=alpha,
+        expected=queries * chance,
+        skewness=_skewness(counts),
+        by_chance=_binomial_skewness(queries, chance),
+        count=found.height,
+        hub_places=int(found["queries"].sum()),
+        unrelated_places=int(found["unrelated"].sum()),
+        hubs=_described(found.head(MOST), top, gold),
+    )
+
+
+def _occurrences(top: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
+    """For each item returned: in how many top ks, as gold, judged as no answer, not judged."""
+    grade = pl.col("grade")
+    right = (grade >= gold.conventions.rel).fill_null(value=False)
+    wrong = (grade.is_between(0, gold.conventions.rel, closed="left")).fill_null(value=False)
+    return (
+        top.group_by("item_id", maintain_order=True)
+        .agg(
+            pl.col("doc_id").first(),
+            queries=pl.len().cast(pl.Int64),
+            gold=right.sum().cast(pl.Int64),
+            not_relevant=wrong.sum().cast(pl.Int64),
+        )
+        .with_columns(unrelated=pl.col("queries") - pl.col("gold"))
+        .with_columns(unjudged=pl.col("unrelated") - pl.col("not_relevant"))
+    )
+
+
+def _never_returned(occurring: pl.DataFrame, gold: Prepared) -> int:
+    """How many items of the corpus are in no top k."""
+    if gold.corpus is None:
+        return 0
+    return gold.corpus.join(occurring, on="item_id", how="anti").height
+
+
+def _p_values(found: pl.DataFrame, queries: int, chance: float) -> Values:
+    """The chance of so many top ks among the queries whose gold the item is not.
+
+    Lists of different length spread less than the binomial says, so this is not too small.
+    """
+    from scipy.stats import binom
+
+    tries = queries - found["gold"].to_numpy()
+    return np.asarray(binom.sf(found["unrelated"].to_numpy() - 1, tries, chance), dtype=np.float64)
+
+
+def _skewness(counts: Values) -> float | None:
+    """The third central moment over the cube of the standard deviation."""
+    if not len(counts):
+        return None
+    apart = counts - counts.mean()
+    spread = float((apart**2).mean())
+    return float((apart**3).mean()) / spread**1.5 if spread > 0 else None
+
+
+def _binomial_skewness(queries: int, chance: float) -> float | None:
+    spread = queries * chance * (1 - chance)
+    return (1 - 2 * chance) / math.sqrt(spread) if spread > 0 else None
+
+
+def _described(found: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
+    """The hubs with their texts, and how many different things their queries ask for."""
+    texts: Sequence[str | None] = [None] * found.height
+    if gold.corpus is not None:
+        texts = texts_of(found["item_id"], gold).to_list()
+    topics = pl.DataFrame({"row": np.arange(len(gold.query_ids)), "topic": _topics(gold)})
+    where = top.filter(~(pl.col("grade") >= gold.conventions.rel).fill_null(value=False))
+    where = where.join(found.select("item_id"), on="item_id", how="semi").join(topics, on="row")
+    asked = dict(where.group_by("item_id").agg(pl.col("topic").n_unique()).iter_rows())
+    return [
+        {**hub, "topics": asked.get(hub["item_id"], 0), "text": shown(text)}
+        for hub, text in zip(found.iter_rows(named=True), texts, strict=True)
+    ]
+
+
+def _topics(gold: Prepared) -> Ints:
+    """A number for each query, the same for queries that share gold, directly or through others."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    n, relevant = len(gold.query_ids), gold.grade >= gold.conventions.rel
+    code, unit = gold.rows["code"].to_numpy()[relevant], gold.unit[relevant]
+    size = n + int(unit.max(initial=0)) + 1
+    links = coo_array((np.ones(len(code)), (code, n + unit)), shape=(size, size))
+    return connected_components(links, directed=False)[1][:n].astype(np.int64)

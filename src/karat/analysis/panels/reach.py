@@ -1,0 +1,220 @@
+"""What a run never returns: gold that no query got, items and documents that nothing leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.analysis.panels.top_lists import MOST, Ints, Mask, measured, shown, texts_of, top_lists
+from karat.analysis.staged import KEEP, Staged
+from karat.errors import MissingInputError
+from karat.measures.prepare import Prepared
+from karat.measures.results import Scores
+from karat.stats.proportions import wilson
+from karat.tables import Blocks, Run
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """How much of the gold and of the corpus was ever returned.
+
+    Of the gold (items, documents or spans, each once) the share found for a query whose gold
+    it is: in the ``top`` k, in the ``final`` lists and in ``any`` list of any stage, to their
+    depth. ``corpus`` is None where none was given, and ``lacks`` says so.
+    """
+
+    k: int
+    gold: Mapping[str, Any]
+    corpus: Mapping[str, Any] | None
+    lacks: Sequence[str] = ()
+
+    def document(self) -> dict[str, Any]:
+        """The analysis as it stands in a report."""
+        return {
+            "k": self.k,
+            "gold": dict(self.gold),
+            "corpus": None if self.corpus is None else dict(self.corpus),
+            "lacks": list(self.lacks),
+        }
+
+
+def reach_measures(k: int = KEEP) -> list[str]:
+    """What the run must be scored by."""
+    return [f"Coverage@{k}", f"Coverage(of='corpus')@{k}"]
+
+
+def reach(staged: Staged, run: Run | Blocks | None = None, *, k: int = KEEP) -> Reach:
+    """Gold and items that were never returned; with ``run`` items are sought in whole lists."""
+    gold = _gold(staged, k)
+    try:
+        return Reach(k, gold, _corpus(staged, run, k))
+    except MissingInputError as error:
+        return Reach(k, gold, None, [str(error)])
+
+
+def _gold(staged: Staged, k: int) -> dict[str, Any]:
+    """The gold by how far down it was found, and examples of what no list holds."""
+    scores, gold = staged.final, staged.gold
+    coverage = measured(scores, f"Coverage@{k}")
+    counted = ~np.isnan(scores.values(coverage["measure"]))
+    target = gold.target(np.arange(len(gold.query_ids)))
+    wanted = (target.grade >= scores.conventions.rel) & counted[target.query]
+    lists = [scores, *staged.line.values(), *staged.beside.values()]
+    met = [_met(one, len(wanted)) for one in lists]
+    units = np.unique(target.unit[wanted])
+    found = {
+        "top": np.unique(target.unit[wanted & _met(scores, len(wanted), k)]),
+        "final": np.unique(target.unit[wanted & met[0]]),
+        "any": np.unique(target.unit[wanted & np.logical_or.reduce(met)]),
+    }
+    lost = np.setdiff1d(units, found["any"])
+    return {
+        "units": len(units),
+        "coverage": coverage,
+        "stages": ["final", *staged.line, *staged.beside],
+        "depth": {
+            "final": _deepest(scores),
+            "any": max(map(_deepest, lists)),
+        },
+        **{name: _share(len(own), len(units), scores) for name, own in found.items()},
+        **_lost(staged, wanted, lost),
+    }
+
+
+def _met(scores: Scores, size: int, k: int | None = None) -> Mask:
+    """Which judgments the lists meet with relevant items, down to k or to their end."""
+    met = np.zeros(size, dtype=np.bool_)
+    if scores.trace is not None:
+        ranked = scores.trace.ranked
+        inside = ranked.top_found(k) & ranked.found.relevant(scores.conventions.rel)
+        if ranked.found.row is not None:
+            met[ranked.found.row[inside]] = True
+    return met
+
+
+def _deepest(scores: Scores) -> int:
+    return 0 if scores.trace is None else int(scores.trace.ranked.returned.max(initial=0))
+
+
+def _share(found: int, whole: int, scores: Scores) -> dict[str, Any]:
+    """A share of things that each count once, with Wilson's interval."""
+    several = whole > 1 and scores.table.height > 1 and scores.conventions.interval != "none"
+    ends = wilson(found / whole, whole, confidence=scores.conventions.ci) if several else None
+    return {
+        "found": found,
+        "never": whole - found,
+        "share": found / whole if whole else None,
+        "ci": None if ends is None else list(ends),
+    }
+
+
+def _lost(staged: Staged, wanted: Mask, lost: Ints) -> dict[str, Any]:
+    """What is in no list at all: that of the most queries first."""
+    gold = staged.gold
+    rows = gold.rows.with_columns(unit=gold.unit).filter(wanted)
+    rows = rows.filter(pl.col("unit").is_in(lost.tolist()))
+    span = [pl.col(name).first() for name in ("start", "end") if name in rows.columns]
+    units = rows.group_by("unit").agg(
+        pl.col("item_id").first(),
+        *span,
+        pl.col("grade").max(),
+        queries=pl.len(),
+        codes=pl.col("code").sort().head(MOST),
+    )
+    known = _in_corpus(units["item_id"], gold)
+    units = units.with_columns(in_corpus=known)
+    order = ["queries", "grade", "item_id", *(name for name in ("start", "end") if span)]
+    best = units.sort(order, descending=[True, True, *[False] * (len(order) - 2)]).head(MOST)
+    texts: Sequence[str | None] = [None] * best.height
+    if gold.corpus is not None and gold.conventions.level == "item":
+        texts = texts_of(best["item_id"], gold).to_list()
+    return {
+        "not_in_corpus": None if gold.corpus is None else int((~known).sum()),
+        "lost": [
+            {
+                **{key: value for key, value in row.items() if key not in ("unit", "codes")},
+                "query_ids": [gold.query_ids[code] for code in row["codes"]],
+                "text": shown(text),
+            }
+            for row, text in zip(best.iter_rows(named=True), texts, strict=True)
+        ],
+    }
+
+
+def _in_corpus(units: pl.Series, gold: Prepared) -> pl.Series:
+    """Whether the corpus holds what is judged; null where there is no corpus."""
+    if gold.corpus is None:
+        return pl.Series([None] * len(units), dtype=pl.Boolean)
+    column = "item_id" if gold.conventions.level == "item" else "doc_id"
+    return units.is_in(gold.corpus[column].unique().implode())
+
+
+def _corpus(staged: Staged, run: Run | Blocks | None, k: int) -> dict[str, Any]:
+    """The items of the corpus and their documents, by whether they were ever returned."""
+    scores, gold = staged.final, staged.gold
+    if gold.corpus is None:
+        raise MissingInputError("items that were never returned need --corpus: all there are")
+    coverage = measured(scores, f"Coverage(of='corpus')@{k}")
+    top = top_lists(scores, gold, k)
+    ever = top["item_id"].unique() if run is None else _returned(run, gold)
+    right = gold.rows.filter(pl.col("grade") >= scores.conventions.rel)["item_id"].unique()
+    by = "item_id" if gold.conventions.level == "item" else "doc_id"
+    items = gold.corpus.select(
+        "item_id",
+        "doc_id",
+        "text",
+        top=pl.col("item_id").is_in(top["item_id"].unique().implode()),
+        ever=pl.col("item_id").is_in(ever.implode()),
+        gold=pl.col(by).is_in(right.implode()),
+    )
+    known = int(items["ever"].sum())
+    never = items.filter(~pl.col("ever")).sort("gold", descending=True, maintain_order=True)
+    return {
+        "items": items.height,
+        "most": min(1.0, top.height / items.height) if items.height else None,
+        "coverage": coverage,
+        "looked": "top" if run is None else "lists",
+        "top": _share(int(items["top"].sum()), items.height, scores),
+        "ever": _share(known, items.height, scores),
+        "never_gold": int(never["gold"].sum()),
+        "unknown": len(ever) - known,
+        "never": [
+            {"item_id": item, "doc_id": doc, "gold": is_gold, "text": shown(text)}
+            for item, doc, is_gold, text in never.head(MOST)
+            .select("item_id", "doc_id", "gold", "text")
+            .iter_rows()
+        ],
+        "docs": _docs(items, scores),
+    }
+
+
+def _returned(run: Run | Blocks, gold: Prepared) -> pl.Series:
+    """The items that any list of any stage holds, for a query that is asked for."""
+    hits = run.read().hits
+    asked = pl.Series(list(gold.query_ids), dtype=pl.String).implode()
+    return hits.filter(pl.col("query_id").is_in(asked))["item_id"].unique()
+
+
+def _docs(items: pl.DataFrame, scores: Scores) -> dict[str, Any]:
+    """Documents that nothing leads to, and those that lose the most items."""
+    docs = items.group_by("doc_id").agg(
+        items=pl.len(),
+        never=(~pl.col("ever")).sum(),
+        gold=pl.col("gold").sum(),
+    )
+    whole = pl.col("never") == pl.col("items")
+    most = ["never", "doc_id"]
+    partly = docs.filter(~whole & (pl.col("never") > 0)).sort(most, descending=[True, False])
+    none = docs.filter(whole).sort("gold", "items", "doc_id", descending=[True, True, False])
+    return {
+        "all": docs.height,
+        "reached": _share(docs.height - none.height, docs.height, scores),
+        "unreachable_gold": int((none["gold"] > 0).sum()),
+        "unreachable": none.head(MOST).drop("never").to_dicts(),
+        "partly": partly.head(MOST).to_dicts(),
+        "more_partly": max(0, partly.height - MOST),
+    }

@@ -1,0 +1,1 @@
+"""The playbook: rules that say in a sentence what to fix next."""

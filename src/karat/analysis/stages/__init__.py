@@ -1,0 +1,1 @@
+"""What each stage of a system does by itself: retriever, reranker, router, rewriting."""

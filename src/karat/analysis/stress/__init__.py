@@ -1,0 +1,1 @@
+"""Lists damaged on purpose, and how much worse they became."""

@@ -1,0 +1,1 @@
+"""Measures over their cut-offs: curves, knees, headroom, budgets."""

@@ -1,0 +1,1 @@
+"""The worst queries with all there is to see: gold, lists, terms, ranks."""
