@@ -88,7 +88,7 @@ def test_intervals_of_the_other_parts_lie_around_their_means(staged):
 def test_the_document_is_plain(staged):
     told = waterfall(staged, "R@10").document()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
-    assert set(told) == {"measure", "ceiling", "value", "n", "parts", "unknown"}
+    assert set(told) == {"measure", "ceiling", "value", "n", "parts", "unknown", "ends_at"}
     assert [part["part"] for part in told["parts"]] == list(PARTS)
     assert set(told["parts"][0]) == {"part", "lost", "ci", "queries", "share"}
 

@@ -16,6 +16,7 @@ def failures(**more):
         "assessed": 40,
         "misses": 4,
         "miss_at": 10,
+        "ends_at": None,
         "classes": dict.fromkeys(CLASSES, 0) | {"complete_miss": 3, "cut_by_k": 1},
         "dominant": [{"item_id": "hub\x1b[1m", "queries": 1200}],
         "unchecked": {"not_in_index": "needs a corpus: --corpus"},
@@ -30,6 +31,7 @@ def losses(**more):
         for name, lost in (amounts | {"reranker": -0.25}).items()
     ]
     found = {"measure": "R@10", "ceiling": 1.0, "value": 0.25, "n": 40, "parts": parts}
+    found["ends_at"] = None
     return {**found, "unknown": {"index": "needs a corpus: --corpus"}, **more}
 
 
@@ -53,6 +55,12 @@ def test_only_classes_that_occur_are_shown_with_their_share_of_the_misses():
     ]
     assert first.lines == ["not told: not_in_index needs a corpus: --corpus"]
     assert second.grid == [["item", "queries"], ["hub�[1m", "1,200"]]
+
+
+def test_lists_that_end_too_early_are_said_to():
+    told = "the lists end at 5: gold between there and 10 was not looked for"
+    assert failure_sections(failures(ends_at=5))[0].lines[0] == told
+    assert waterfall_sections(losses(ends_at=5))[0].lines[0] == told
 
 
 def test_a_run_without_misses_says_so():

@@ -14,6 +14,7 @@ import polars as pl
 
 from karat.measures.names import Measure
 from karat.measures.prepare import Prepared
+from karat.measures.ranked import Cut
 from karat.measures.scores import Scores, score
 from karat.tables import Blocks, Run
 
@@ -85,6 +86,11 @@ class Staged:
         asked = told if isinstance(told, int) and not isinstance(told, bool) else None
         size = None if self.gold.corpus is None else self.gold.corpus.height
         return Depth(longest, asked, everything=size is not None and longest >= size > 0)
+
+    def ends_above(self, k: Cut) -> int | None:
+        """Where the final lists end, if that is above a cut-off; else None."""
+        depth = self.depth(self.final)
+        return depth.known if isinstance(k, int) and not depth.reaches(k) else None
 
 
 def score_stages(

@@ -106,7 +106,7 @@ def compare(
     from karat.cli.comparing import compare_runs, rule_of
     from karat.cli.publish import publish
     from karat.cli.scoring import Request
-    from karat.reports.outputs import in_json, parse_outputs
+    from karat.reports.outputs import asks_for_all, parse_outputs
 
     rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
     request = Request(
@@ -133,7 +133,7 @@ def compare(
         replicates=replicates,
         baseline=baseline,
         store=store,
-        in_full=in_json(outputs, as_json),
+        in_full=asks_for_all(outputs, as_json),
     )
     if save:
         stored = report.systems[:1] if baseline is not None else ()

@@ -52,7 +52,7 @@ def evaluate(
     """
     from karat.cli.publish import publish
     from karat.cli.scoring import Request, score
-    from karat.reports.outputs import in_json, parse_outputs
+    from karat.reports.outputs import asks_for_all, parse_outputs
 
     request = Request(
         runs=runs,
@@ -72,7 +72,7 @@ def evaluate(
     )
     outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json)
     saving.check_saving(save=save, store=store, tags=tag)
-    scored = score(request, in_full=in_json(outputs, as_json))
+    scored = score(request, in_full=asks_for_all(outputs, as_json))
     report = scored.gated(scored.report())
     if save:
         saving.save_report(report, store=store, tags=tag)

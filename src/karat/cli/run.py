@@ -47,12 +47,12 @@ def run(
     """
     from karat.cli.publish import publish
     from karat.cli.running import Request, outputs_of, run_all
-    from karat.reports.outputs import in_json
+    from karat.reports.outputs import asks_for_all
 
     request = Request(config=config, systems=system, quiet=quiet or as_json)
     saving.check_saving(save=save, store=store, tags=tag)
     outputs = outputs_of(request, output or [], stdout_taken=as_json)
-    report = run_all(request, fresh=fresh, in_full=in_json(outputs, as_json))
+    report = run_all(request, fresh=fresh, in_full=asks_for_all(outputs, as_json))
     if save:
         saving.save_report(report, store=store, tags=tag)
     publish(report, outputs, as_json=as_json, quiet=quiet, require_verdict=require_verdict)

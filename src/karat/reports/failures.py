@@ -48,12 +48,21 @@ def failure_sections(document: Document) -> list[Section]:
         return [Section("Misses", lines=[told if assessed else "No query has gold."])]
     whole = several(assessed, "query", "queries")
     title = f"Misses: {misses:,} of {whole} without {top}"
-    sections = [Section(title, _class_grid(document), list(_untold(document)))]
+    lines = [*_short(document, document["miss_at"]), *_untold(document)]
+    sections = [Section(title, _class_grid(document), lines)]
     if document["dominant"]:
         sections.append(
             Section("Items that stand above the gold of many queries", _items(document))
         )
     return sections
+
+
+def _short(document: Document, cut: int | str) -> list[str]:
+    """That lists are too short for a cut-off, where they are."""
+    ends = document["ends_at"]
+    if ends is None:
+        return []
+    return [f"the lists end at {ends}: gold between there and {cut} was not looked for"]
 
 
 def _class_grid(document: Document) -> Grid:
@@ -84,7 +93,8 @@ def waterfall_sections(document: Document) -> list[Section]:
     if document["value"] is None:
         return [Section(title, lines=["No query has a value."])]
     lines = [f"not told: {part} {reason}" for part, reason in document["unknown"].items()]
-    return [Section(title, _fall(document), lines)]
+    short = _short(document, document["measure"].rpartition("@")[2])
+    return [Section(title, _fall(document), [*short, *lines])]
 
 
 def _fall(document: Document) -> Grid:

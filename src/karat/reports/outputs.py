@@ -123,9 +123,9 @@ def parse_outputs(
     return outputs
 
 
-def in_json(outputs: Sequence[Output], stdout: bool) -> bool:
-    """Whether the whole document is wanted, in a file or on standard output."""
-    return stdout or any(output.form is JSON for output in outputs)
+def asks_for_all(outputs: Sequence[Output], stdout: bool) -> bool:
+    """Whether the whole document is wanted: as JSON, also on standard output, or as a page."""
+    return stdout or any(output.form.name in ("json", "md") for output in outputs)
 
 
 def write_outputs(outputs: Sequence[Output], report: Rendered) -> None:

@@ -51,7 +51,7 @@ def sweep_page(results: Document) -> Page:
     """The curves as tables, each with where it flattens, then segments and what k costs."""
     systems = results["systems"]
     names = ", ".join(label(system["name"]) for system in systems)
-    sections = [_measure_section(name, results) for name in systems[0]["measures"]]
+    sections = [curve_section(name, results) for name in systems[0]["measures"]]
     for system in systems:
         sections += _segment_sections(system, several_systems=len(systems) > 1)
     return Page(
@@ -87,7 +87,7 @@ def _flattens(line: Document) -> str:
     return f"flattens at k = {line['knee']}"
 
 
-def _measure_section(name: str, results: Document) -> Section:
+def curve_section(name: str, results: Document) -> Section:
     """One measure: a row for each k, the systems side by side, then what order could add."""
     systems = results["systems"]
     lines = [system["measures"][name] for system in systems]

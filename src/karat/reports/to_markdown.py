@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from karat.reports.behind import behind_sections
 from karat.reports.document import Report
 from karat.reports.figures import PART, label, several
 from karat.reports.grids import (
@@ -36,6 +37,7 @@ from karat.reports.notes import (
     rule_line,
     tests_line,
 )
+from karat.reports.pages import Section
 
 # By its first line a workflow finds the comment that it wrote before, and updates it.
 MARKER = "<!-- karat -->"
@@ -80,6 +82,9 @@ def _page(document: Document) -> Iterator[str]:
     for title, grid in _segments(document).items():
         yield f"## {safe(title)}"
         yield table(grid)
+    for section in behind_sections(document):
+        yield f"## {safe(section.title)}"
+        yield from _parts(section)
     yield "## Counts"
     yield _bullets([*counts_lines(document), *lacks_lines(document)])
     yield "## Conventions"
@@ -140,9 +145,18 @@ def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
         yield "Queries that moved most", _titled(moved)
     if alike := overlap_lines(document):
         yield "How alike the lists are", [_bullets(alike)]
+    for section in behind_sections(document):
+        yield section.title, list(_parts(section))
     counts = [*counts_lines(document), *lacks_lines(document)]
     yield "Counts and conventions", [_bullets([*counts, *conventions_lines(document)])]
     yield "Inputs", [table(input_grid(document["inputs"]))]
+
+
+def _parts(section: Section) -> Iterator[str]:
+    if section.grid is not None:
+        yield table(section.grid)
+    if section.lines:
+        yield _bullets(section.lines)
 
 
 def _segments(document: Document) -> dict[str, Grid]:

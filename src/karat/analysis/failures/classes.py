@@ -61,7 +61,8 @@ class Failures:
 
     ``assessed`` counts the queries whose gold is not empty. ``dominant`` are the items that
     crowd out the gold of many queries, with the number of these. ``unchecked`` says of a class
-    what would have been needed to tell it.
+    what would have been needed to tell it. ``ends_at`` is where the final lists end, if that is
+    before the rank up to which gold is looked for.
     """
 
     queries: tuple[Failure, ...]
@@ -69,6 +70,7 @@ class Failures:
     lines: Thresholds
     dominant: tuple[tuple[str, int], ...] = ()
     unchecked: Mapping[str, str] = field(default_factory=dict)
+    ends_at: int | None = None
 
     @property
     def misses(self) -> int:
@@ -92,6 +94,7 @@ class Failures:
             "assessed": self.assessed,
             "misses": self.misses,
             "miss_at": self.lines.miss,
+            "ends_at": self.ends_at,
             "classes": dict(self.counts),
             "failures_by_category": {
                 name: sum(self.counts[kind] for kind in kinds) for name, kinds in FIVE.items()
@@ -128,4 +131,5 @@ def classify(staged: Staged, queries: Queries | None, *, lines: Thresholds) -> F
         lines=lines,
         dominant=tuple((item, n) for item, n in items),
         unchecked=unchecked(case),
+        ends_at=staged.ends_above(lines.miss),
     )

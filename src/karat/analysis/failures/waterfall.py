@@ -64,7 +64,8 @@ class Waterfall:
     """The losses of one measure: ``ceiling`` less the sum of the parts is ``value``.
 
     ``unknown`` says of a part that could not be told what it needs; its loss is in others.
-    ``columns`` holds each query's losses, NaN where it takes no part.
+    ``columns`` holds each query's losses, NaN where it takes no part. ``ends_at`` is where the
+    final lists end, if that is above the measure's cut-off: what lies below was not measured.
     """
 
     measure: str
@@ -74,6 +75,7 @@ class Waterfall:
     parts: tuple[Part, ...]
     unknown: Mapping[str, str]
     columns: Mapping[str, Values] = field(repr=False)
+    ends_at: int | None = None
 
     def document(self) -> dict[str, Any]:
         """The waterfall as it stands in a report."""
@@ -84,6 +86,7 @@ class Waterfall:
             "n": self.n,
             "parts": [part.document() for part in self.parts],
             "unknown": dict(self.unknown),
+            "ends_at": self.ends_at,
         }
 
 
@@ -108,6 +111,7 @@ def waterfall(staged: Staged, measure: Measure | str) -> Waterfall:
         parts=_parts(columns, unknown, scores, wanted),
         unknown=unknown,
         columns=columns,
+        ends_at=staged.ends_above(wanted.k),
     )
 
 
