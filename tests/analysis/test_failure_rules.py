@@ -332,3 +332,22 @@ def test_whether_an_order_was_kept_does_not_depend_on_the_depth():
     raw = with_gold(3)
     records = [{"query_id": "q", "raw": raw, "topk": [raw[0], *raw[5:15]]}]
     assert failures_of(records, {"q": ["g"]}, depth=5).queries[0].kind == "filtered_out"
+
+
+@pytest.mark.parametrize(
+    ("chosen", "right", "away"),
+    [
+        ("c++", "c++", False),
+        ("a + b", "b", False),
+        (["a", "b"], "b", False),
+        ("a", ["b", "a"], False),
+        ("c++", "c", True),
+        (["a"], "b", True),
+    ],
+)
+def test_sources_are_spelled_as_for_a_router(chosen, right, away):
+    gold = {"q": ["g"]}
+    queries = {"q": {"text": "?", "source": right}}
+    record = {"query_id": "q", "topk": fillers(10), "source": chosen}
+    found = failures_of([record], gold, queries=queries)
+    assert found.queries[0].kind == ("routed_away" if away else "complete_miss")

@@ -317,7 +317,9 @@ def test_failed_calls_are_misses_with_their_error(run, world):
         {"query_id": "q3", "error": "timed out"},
     ]
     written("run.jsonl", rows)
-    document = body(run, *world, "-o", "misses:m.json")
+    asked = run("triage", *world, "-o", "misses:m.json", "--json")
+    assert (asked.code, asked.err) == (3, "karat: cannot tell: not one query could be scored\n")
+    document = json.loads(asked.out)
     assert [case["error"] for case in document["queries"]] == [
         "timed out",
         '{"code": 503}',
@@ -517,9 +519,9 @@ def test_measures_of_texts_and_of_tokens_have_what_they_need(run, world):
     [
         (("--query", "q22"), "unknown query 'q22'; did you mean q2?"),
         (("--query", "zebra"), "unknown query 'zebra'; known: q1, q2, q3"),
-        (("--worst", "0"), "--worst is '0'; a whole number from 1 is expected"),
-        (("--worst", "many"), "--worst is 'many'; a whole number from 1 is expected"),
-        (("--worst", "-3"), "--worst is '-3'; a whole number from 1 is expected"),
+        (("--worst", "0"), "--worst is '0'; it is a whole number from 1 to 1,000,000"),
+        (("--worst", "many"), "--worst is 'many'; it is a whole number from 1 to 1,000,000"),
+        (("--worst", "-3"), "--worst is '-3'; it is a whole number from 1 to 1,000,000"),
         (("run.jsonl",), "triage looks into one run, not 2"),
         (("-m", "R@5,P@5"), "one measure makes queries bad, not 2"),
         (("-m", "ndgc@5"), "did you mean nDCG?"),

@@ -19,7 +19,7 @@ class Thresholds:
     ``score`` is the system's own score threshold, where its log does not show what it took out.
     An item dominates that stands above the gold of at least ``dominant_queries`` queries and of
     the share ``dominant_share`` of all; a query is dominated if such items take the share
-    ``dominance`` of the places above its gold.
+    ``dominance`` of its top ``miss``.
 
     The rest belongs to the playbook: ``near`` and ``far`` are the two cut-offs at which recall
     is held against each other, ``high`` is a recall that is good, ``gap`` a difference that is

@@ -13,9 +13,10 @@ from karat.analysis.staged import KEEP, Staged, score_stages
 from karat.cli.progress import progress
 from karat.cli.publish import EXIT_CANNOT_TELL
 from karat.cli.scoring import Ready, Request, ready
+from karat.columns import Source
 from karat.formats import scan_run
 from karat.measures.names import Measure
-from karat.reports.document import utf8
+from karat.reports.document import input_of, utf8
 from karat.reports.figures import label
 from karat.reports.outputs import (
     PAGE_FORMS,
@@ -42,13 +43,21 @@ class Subject:
     runs: Mapping[str, Staged]
     scans: Mapping[str, Run | Blocks]
 
-    def paper(self, body: Mapping[str, Any], page_of: Callable[[Mapping[str, Any]], Page]) -> Paper:
+    def paper(
+        self,
+        body: Mapping[str, Any],
+        page_of: Callable[[Mapping[str, Any]], Page],
+        *,
+        baseline: Source | None = None,
+    ) -> Paper:
         """The analysis ready to be shown or written."""
         given = self.given
         conventions = [staged.final.conventions for staged in self.runs.values()]
         same = len({one.order for one in conventions}) == 1
         if "systems" in body:
-            body = {**body, "systems": self._systems(body, own_order=not same)}
+            told = zip(body["systems"], self.runs.values(), strict=True)
+            own = [{**system, **own_affairs(staged, order=not same)} for system, staged in told]
+            body = {**body, "systems": own}
         return Paper(
             body,
             conventions[0] if same else replace(conventions[0], order=None),
@@ -57,19 +66,17 @@ class Subject:
             page_of,
             queries=None if given.queries is None else given.queries.source,
             corpus=None if given.corpus is None else given.corpus.source,
+            more_inputs={} if baseline is None else {"baseline": input_of(baseline)},
         )
 
-    def _systems(self, body: Mapping[str, Any], *, own_order: bool) -> list[dict[str, Any]]:
-        """What is said of each run, with what is the run's own affair: its order, its gaps."""
-        told = []
-        for system, staged in zip(body["systems"], self.runs.values(), strict=True):
-            own: dict[str, Any] = {"counts": staged.final.counts.document()}
-            if own_order:
-                own["conventions"] = {"order": staged.final.conventions.order}
-            if staged.final.partial:
-                own["partial"] = True
-            told.append({**system, **own})
-        return told
+
+def own_affairs(staged: Staged, *, order: bool = False) -> dict[str, Any]:
+    """What is a run's own affair: its gaps, and what ranks it where that is not the same."""
+    final = staged.final
+    own: dict[str, Any] = {"counts": final.counts.document()}
+    if order:
+        own["conventions"] = {"order": final.conventions.order}
+    return own | ({"partial": True} if final.partial else {})
 
 
 def subject_of(
@@ -137,7 +144,12 @@ def publish_paper(paper: Paper, outputs: Sequence[Output], *, as_json: bool, qui
         from karat.reports.terminal import standard_console
 
         show_page(paper.page(), standard_console())
-    if doubt := _doubt(paper.body.get("systems", ())):
+    leave_in_doubt(paper.body.get("systems", ()))
+
+
+def leave_in_doubt(systems: Sequence[Mapping[str, Any]]) -> None:
+    """Leave with 3 where nothing can be told of any system, or too little of one."""
+    if doubt := _doubt(systems):
         typer.echo(f"karat: cannot tell: {doubt}", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
 

@@ -18,6 +18,7 @@ from karat.analysis.playbook.findings import findings
 from karat.analysis.staged import Staged, score_stages
 from karat.analysis.thresholds import Thresholds, parse_thresholds
 from karat.cli.analysing import Subject, subject_of
+from karat.cli.numbers import whole
 from karat.cli.scoring import Request, ready
 from karat.errors import MissingInputError, UsageError
 from karat.formats import scan_run
@@ -37,7 +38,9 @@ def diagnosis_of(
     baseline: str | None,
 ) -> Paper:
     """Every run looked into; what is misspelled is refused before any is read."""
-    cut, drawn = _whole(k), parse_thresholds(lines)
+    cut, drawn = whole("-k", k), parse_thresholds(lines)
+    if baseline == "-" and "-" in request.files():
+        raise UsageError("only one input can be standard input (-)")
     given = ready(request)
     rel = given.prepared.conventions.rel
     lost = parse_measures(measures or [f"nDCG@{cut}", f"R@{cut}"], rel=rel)
@@ -50,11 +53,12 @@ def diagnosis_of(
     if baseline is not None:
         scan = scan_run(baseline, format=request.run_format, strict=request.strict)
         earlier = score_stages(scan, given.prepared, lost, lenient=lost, keep=keep)
+    source = None if earlier is None else earlier.final.source
     systems = [_system(name, subject, lost, cut, drawn, baseline=earlier) for name in subject.runs]
     body: dict[str, Any] = {"k": cut, "lines": drawn.document(), "systems": systems}
     if len(subject.runs) > 1:
         body["pareto"] = pareto(subject.runs, lost[0]).document()
-    return subject.paper(body, diagnosis_page)
+    return subject.paper(body, diagnosis_page, baseline=source)
 
 
 def _system(
@@ -89,9 +93,3 @@ def _system(
         except MissingInputError as error:
             told["lacks"][part] = str(error)
     return told
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) <= 1_000_000:
-        raise UsageError(f"-k is {text!r}; a whole number above 0 is expected")
-    return int(text)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What ``karat eval`` or ``karat compare`` was asked for."""
+    """What a command that scores runs was asked for."""
 
     runs: Sequence[str]
     gold: str
@@ -88,7 +88,7 @@ class Scored:
         """The systems with what lies behind their figures; a stored baseline stands before them."""
         if not self.staged:
             return systems
-        from karat.analysis.diagnosis import behind
+        from karat.analysis.behind import behind
 
         first = len(systems) - len(self.staged)
         full = [

@@ -12,14 +12,12 @@ from karat.analysis.stages.rewriting import linking_of, missing_for_rewriting, r
 from karat.analysis.stages.routing import missing_for_routing, routing_of
 from karat.analysis.verdicts import Rule
 from karat.cli.analysing import subject_of
+from karat.cli.numbers import whole
 from karat.cli.scoring import Ready, Request, ready
-from karat.errors import UsageError
 from karat.measures.conventions import PROFILES
 from karat.measures.names import Measure, parse_measures
 from karat.reports.pages import Paper
 from karat.reports.stages import stages_page
-
-_MOST = 1_000_000
 
 NO_RAW = (
     "the log has no list before the later stages, only final ones; log the retriever's own list"
@@ -30,7 +28,7 @@ NO_PARTS = "the log has no part's list; a fusion logs each part's under stages, 
 
 def stages_of(request: Request, *, k: str, depth: str) -> Paper:
     """Score every run stage by stage and look into each."""
-    top, deep = _whole("-k", k), _whole("--depth", depth)
+    top, deep = whole("-k", k), whole("--depth", depth)
     given = ready(request)
     chosen = given.measures if request.measures else _usual(request.profile, top)
     cuts = Cuts(tuple(chosen), top, deep)
@@ -46,13 +44,6 @@ def _usual(profile: str, k: int) -> list[Measure]:
     named = parse_measures(PROFILES[profile].measures)
     params = next((one.params for one in named if one.name == "nDCG"), ())
     return [Measure("nDCG", k, params), *(Measure(name, k) for name in ("P", "R", "RR"))]
-
-
-def _whole(option: str, text: str) -> int:
-    fine = text.isascii() and text.isdecimal() and len(text) < 20
-    if not fine or not 1 <= int(text) <= _MOST:
-        raise UsageError(f"{option} is {text!r}; it must be a whole number from 1 to {_MOST:,}")
-    return int(text)
 
 
 def _looked_into(staged: Staged, cuts: Cuts, given: Ready) -> dict[str, Any]:

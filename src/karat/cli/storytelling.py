@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import typer
 
 from karat.analysis.story_quality import DEFAULT_K, Quality, Ranking, story_quality
+from karat.cli.numbers import whole
 from karat.cli.publish import EXIT_FAILED
 from karat.errors import UsageError, unknown
 from karat.formats.story import Asked, read_asked, read_story
@@ -68,7 +69,7 @@ def _file(text: str) -> str:
 def measure(request: Request) -> Result:
     """Read the story and its queries, and rank the scenes for each."""
     settings = _settings(request)
-    k = DEFAULT_K if request.top_k is None else _whole("--top-k", request.top_k, 1, _MOST_K)
+    k = DEFAULT_K if request.top_k is None else whole("--top-k", request.top_k, most=_MOST_K)
     if request.story == request.queries == "-":
         raise UsageError("story and queries cannot both be -; standard input is read once")
     told = read_story(request.story, lenient=request.lenient)
@@ -95,15 +96,8 @@ def _settings(request: Request) -> dict[str, int]:
         if text is not None and request.profile != "vsa":
             raise UsageError(f"--{name} is for --profile vsa; {request.profile} counts words")
         if text is not None:
-            settings[name] = _whole(f"--{name}", text, least, most)
+            settings[name] = whole(f"--{name}", text, least=least, most=most)
     return settings
-
-
-def _whole(name: str, text: str, least: int, most: int) -> int:
-    digits = text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and len(digits) < 20 and least <= int(text) <= most:
-        return int(text)
-    raise UsageError(f"{name} is {text!r}; it is a whole number from {least:,} to {most:,}")
 
 
 def _ranker(finder: Finder, corpus: Corpus) -> Callable[[str], Ranking]:

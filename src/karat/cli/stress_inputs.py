@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from karat.analysis.stress.edits import Drop, DropGold, Edit, Insert, Shuffle, Truncate
+from karat.cli.numbers import whole
 from karat.cli.scoring import Request as ScoringRequest
 from karat.cli.scoring import parse_settings
 from karat.cli.searching import config_path
@@ -71,10 +72,12 @@ def parse_edits(request: Request) -> list[Edit]:
     if request.insert is not None or request.at is not None:
         edits.append(Insert(_ranks(request.insert, request.at)))
     for text in request.drop:
-        edits.append(DropGold() if text == "gold" else Drop(_whole("--drop", text, "or gold")))
+        edits.append(
+            DropGold() if text == "gold" else Drop(whole("--drop", text, otherwise="gold"))
+        )
     if request.shuffle:
         edits.append(Shuffle())
-    edits += [Truncate(_whole("--truncate", text)) for text in request.truncate]
+    edits += [Truncate(whole("--truncate", text, most=_MOST)) for text in request.truncate]
     edits = edits or [Insert(RANKS)]
     for at, edit in enumerate(edits):
         if edit in edits[:at]:
@@ -88,7 +91,7 @@ def parse_edits(request: Request) -> list[Edit]:
 
 
 def _ranks(insert: str | None, at: str | None) -> tuple[int, ...]:
-    count = None if insert is None else _whole("--insert", insert)
+    count = None if insert is None else whole("--insert", insert, most=_MOST)
     if at is None:
         return tuple(range(1, (count or 0) + 1))
     try:
@@ -106,12 +109,8 @@ def _ranks(insert: str | None, at: str | None) -> tuple[int, ...]:
     return tuple(sorted(ranks))
 
 
-def _whole(option: str, text: str, otherwise: str = "") -> int:
-    number = int(text) if text.isdecimal() and len(text) < 10 else 0
-    if not 1 <= number <= _MOST:
-        ending = f" {otherwise}" if otherwise else ""
-        raise UsageError(f"{option} is {text!r}; a whole number from 1{ending} is expected")
-    return number
+def _dropped(text: str) -> int:
+    return whole("--drop", text, most=_MOST, otherwise="gold")
 
 
 def sample_size(request: Request) -> int | None:
@@ -120,11 +119,7 @@ def sample_size(request: Request) -> int | None:
         return SAMPLE if request.of_systems else None
     if request.sample == "all":
         return None
-    if not request.sample.isdecimal() or not int(request.sample) > 0:
-        raise UsageError(
-            f"--sample is {request.sample!r}; a whole number from 1, or all, is expected"
-        )
-    return int(request.sample)
+    return whole("--sample", request.sample, otherwise="all")
 
 
 def check(request: Request) -> None:

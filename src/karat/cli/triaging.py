@@ -16,7 +16,8 @@ from karat.analysis.playbook.findings import findings
 from karat.analysis.staged import KEEP
 from karat.analysis.thresholds import Thresholds, parse_thresholds
 from karat.analysis.triage.triage import BM25_DEPTH, Triage
-from karat.cli.analysing import subject_of
+from karat.cli.analysing import leave_in_doubt, own_affairs, subject_of
+from karat.cli.numbers import whole
 from karat.cli.scoring import Request, ready
 from karat.errors import MissingInputError, UsageError
 from karat.measures.names import Measure, parse_measures
@@ -54,7 +55,7 @@ def triage_run(wish: Wish) -> Triaged:
     request = wish.request
     _check_one(request.runs)
     lines = _lines(wish)
-    worst = _whole("--worst", wish.worst)
+    worst = whole("--worst", wish.worst)
     shelf = _Shelf(wish)
     given = ready(request, shelf.read)
     measure = _measure(given.measures, request)
@@ -67,6 +68,7 @@ def triage_run(wish: Wish) -> Triaged:
     body = {
         "measure": str(measure),
         "system": next(iter(subject.runs)),
+        **own_affairs(staged),
         "worst": None if wish.query_ids else worst,
         **_looked_at(triage, rows, shelf.index, wish),
         "failures": triage.failures.document(),
@@ -190,12 +192,6 @@ def _measure(measures: Sequence[Measure], request: Request) -> Measure:
     return measures[0]
 
 
-def _whole(option: str, text: str) -> int:
-    if text.isascii() and text.isdecimal() and 1 <= int(text) <= 10**9:
-        return int(text)
-    raise UsageError(f"{option} is {text!r}; a whole number from 1 is expected")
-
-
 def publish(triaged: Triaged, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
     """Write the files, then print the page unless something else goes to standard output."""
     write_outputs(outputs, triaged)
@@ -206,3 +202,5 @@ def publish(triaged: Triaged, outputs: Sequence[Output], *, as_json: bool, quiet
         from karat.reports.triage_terminal import show_triage
 
         show_triage(triaged.paper.results(), standard_console())
+    body = triaged.paper.body
+    leave_in_doubt([{**body, "name": body["system"]}])

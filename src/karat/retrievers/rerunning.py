@@ -1,5 +1,7 @@
-"""A system's later stages run again on lists that someone changed: what the retriever gave is
-asked for or read from a log, and sieves, reranker, diversity and the cut work on it anew.
+"""A system's later stages run again on lists that someone changed.
+
+What the retriever gave is asked for or read from a log; sieves, reranker, diversity and the
+cut work on it anew.
 """
 
 from __future__ import annotations

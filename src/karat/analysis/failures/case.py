@@ -15,6 +15,7 @@ from karat.analysis.failures.dominance import Dominance, dominance, tops_of
 from karat.analysis.failures.gold_index import attributes, in_index, relevant_rows
 from karat.analysis.failures.gold_ranks import Best, Way, best_in, way_of
 from karat.analysis.failures.kept import Kept, kept_by
+from karat.analysis.sources import source_names
 from karat.analysis.staged import ORIGINAL, Staged
 from karat.analysis.thresholds import Thresholds
 from karat.errors import InputError
@@ -104,9 +105,7 @@ class Case:
         return named
 
     def _named_sources(self, query: int) -> list[str]:
-        told = None if self._sources is None else self._sources[query]
-        values = told if isinstance(told, list) else [told]
-        return [str(one) for one in values if one not in (None, "")]
+        return [] if self._sources is None else list(source_names(self._sources[query]))
 
     @cached_property
     def _sources(self) -> list[Any] | None:

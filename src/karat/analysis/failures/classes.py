@@ -1,7 +1,7 @@
 """Why queries miss: one class for every query without gold at the top, and what puts it there.
 
 The classes follow a query's path through a system, and the first that applies wins; the rules
-themselves are in ``failure_rules``.
+themselves are in ``rules``.
 """
 
 from __future__ import annotations

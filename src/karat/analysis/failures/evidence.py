@@ -9,7 +9,8 @@ import numpy as np
 
 from karat.analysis.failures.case import Case
 from karat.analysis.failures.gold_index import attributes, names_of, relevant_rows
-from karat.analysis.failures.rules import parts_of, passed_over, taken_out
+from karat.analysis.failures.rules import passed_over, taken_out
+from karat.analysis.sources import JOINED, source_names
 from karat.analysis.staged import ORIGINAL, RAW
 from karat.measures.ranked import Ints
 
@@ -82,7 +83,7 @@ def _not_in_index(case: Case, rows: Sequence[int]) -> Told:
 
 def _routed_away(case: Case, rows: Sequence[int]) -> Told:
     for query, right in case.right_sources(rows).items():
-        chosen = "" if case.chosen is None else "+".join(parts_of(case.chosen[query]))
+        chosen = "" if case.chosen is None else JOINED.join(source_names(case.chosen[query]))
         facts = {"chosen": chosen, "right": right}
         yield facts, f"sent to {chosen}, while its gold is in {' and '.join(right)}"
 

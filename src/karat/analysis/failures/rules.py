@@ -8,6 +8,7 @@ import numpy as np
 
 from karat.analysis.failures.case import Case
 from karat.analysis.failures.gold_index import attributes, relevant_rows
+from karat.analysis.sources import source_names
 from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask
 
@@ -38,13 +39,8 @@ def routed_away(case: Case, left: Mask) -> Mask:
         return found
     lost = np.flatnonzero(left & ~np.isfinite(case.way.first.rank)).tolist()
     for query, right in case.right_sources([q for q in lost if chosen[q] is not None]).items():
-        found[query] = bool(right) and set(right).isdisjoint(parts_of(chosen[query]))
+        found[query] = bool(right) and set(right).isdisjoint(source_names(chosen[query]))
     return found
-
-
-def parts_of(source: object) -> list[str]:
-    """The sources that a call asked: several are joined by ``+``."""
-    return [str(one) for one in source] if isinstance(source, list) else str(source).split("+")
 
 
 def rewritten_away(case: Case, left: Mask) -> Mask:

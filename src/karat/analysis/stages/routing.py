@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from karat.analysis.sources import JOINED, Names, source_names
 from karat.analysis.staged import Staged
 from karat.analysis.stages.cuts import cells, cut_at, cuts_to, reach_of
-from karat.formats.records import unspell
 from karat.measures.intervals import plan_of
 from karat.measures.names import Measure
 from karat.measures.ranked import Mask
 from karat.stats.bootstrap import mean_intervals
 from karat.stats.proportions import wilson
 from karat.tables import Queries
-
-Names = tuple[str, ...]
 
 NO_CHOICE = (
     "the log does not say where each query was sent; log each call's source, one name or several"
@@ -30,7 +28,6 @@ NO_RIGHT = (
     "nothing says where each query should go; give --queries with a column source, or --corpus"
     " with the source of each item"
 )
-_JOINED = "+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +102,7 @@ class Routing:
 
 
 def _label(names: Names) -> str:
-    return _JOINED.join(sorted(names))
+    return JOINED.join(sorted(names))
 
 
 def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> Routing | None:
@@ -163,20 +160,8 @@ def _by_query(staged: Staged, frame: pl.DataFrame | None, column: str) -> list[N
     codes = staged.gold.code_of(frame["query_id"]).tolist()
     for code, value in zip(codes, frame[column].to_list(), strict=True):
         if code >= 0:
-            names[code] = _names(value)
+            names[code] = source_names(value)
     return names
-
-
-def _names(value: Any) -> Names:
-    """Sources as a list, as one text, or as several joined by +."""
-    value = unspell(value)
-    if isinstance(value, list):
-        return tuple(dict.fromkeys(str(one) for one in value if one not in (None, "")))
-    if value is None or value == "":
-        return ()
-    parts = [part.strip() for part in str(value).split(_JOINED)]
-    # A name may have a + of its own, as c++ does.
-    return tuple(dict.fromkeys(parts)) if all(parts) else (str(value),)
 
 
 def _right_sources(staged: Staged, queries: Queries | None) -> tuple[list[Names], list[str | None]]:

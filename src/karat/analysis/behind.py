@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -28,8 +29,6 @@ def behind(staged: Staged, queries: Queries | None, by: Sequence[By] = ()) -> Ma
     lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in ("nDCG", "R")]
     again = replace(staged, final=rescored(staged, lost))
     told["waterfalls"] = [waterfall(again, one).document() for one in lost]
-    try:
+    with suppress(MissingInputError):
         told["latency"] = latencies(staged, queries, by=by).document()
-    except MissingInputError:
-        return told
     return told

@@ -1,0 +1,24 @@
+"""Whole numbers as options give them: text, checked the same way everywhere."""
+
+from __future__ import annotations
+
+from karat.errors import UsageError
+
+MOST = 1_000_000
+
+
+def whole(option: str, text: str, *, least: int = 1, most: int = MOST, otherwise: str = "") -> int:
+    """The number that an option was given; ``otherwise`` is what else it takes, such as ``all``.
+
+    >>> whole("-k", "10")
+    10
+    >>> whole("-k", "0")
+    Traceback (most recent call last):
+    karat.errors.UsageError: -k is '0'; it is a whole number from 1 to 1,000,000
+    """
+    digits = text.removeprefix("-")
+    # Not every decimal is one of ours, and a long enough one takes Python's patience.
+    if digits.isascii() and digits.isdecimal() and len(digits) < 20 and least <= int(text) <= most:
+        return int(text)
+    more = f", or {otherwise}" if otherwise else ""
+    raise UsageError(f"{option} is {text!r}; it is a whole number from {least:,} to {most:,}{more}")
