@@ -37,7 +37,6 @@ def test_stages_stand_in_the_order_in_which_they_run_whatever_the_log_s_order_is
     assert list(found.line) == ["raw", "filter", "rerank"]
     assert list(found.beside) == ["dense", "original"]
     assert found.raw is found.line["raw"]
-    assert found.before_cut is found.line["rerank"]
     assert {name: rr(scores) for name, scores in found.line.items()} == {
         "raw": [1 / 8] * 2,
         "filter": [1 / 6] * 2,
@@ -89,7 +88,7 @@ def test_a_failed_call_failed_at_every_stage():
 def test_a_log_of_final_lists_has_no_stage_and_keeps_its_calls():
     found = staged({"query_id": "p", "topk": RAW}, {"query_id": "q", "topk": RAW})
     assert (found.line, found.beside) == ({}, {})
-    assert found.raw is found.before_cut is found.final
+    assert found.raw is found.final
     assert found.calls["latency.retrieve"].to_list() == [3.0, 3.0]
     assert found.run is None
 

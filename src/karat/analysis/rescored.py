@@ -13,7 +13,7 @@ from karat.analysis.staged import Staged
 from karat.errors import UsageError
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING
-from karat.measures.ranked import Ranked, ideal_of
+from karat.measures.ranked import ideal_of
 from karat.measures.scores import Scores, values_of
 
 
@@ -26,7 +26,7 @@ def rescored(staged: Staged, measures: Sequence[Measure]) -> Scores:
         if measure.definition.needs or measure.definition.evidence is not None:
             raise UsageError(f"{measure} looks at more than judged hits; score the run by it")
     ranked = final.trace.ranked
-    ideal = _ideal(ranked, gold.conventions.depth)
+    ideal = ideal_of(ranked.target, gold.conventions.depth)
     left_out = ~_answered(staged) & (gold.conventions.missing == "skip")
     columns = {
         str(one): np.where(left_out, np.nan, values_of(one, ranked, gold)) for one in measures
@@ -47,17 +47,6 @@ def rescored(staged: Staged, measures: Sequence[Measure]) -> Scores:
         tied={},
         evidence={},
         lacks={},
-    )
-
-
-def _ideal(ranked: Ranked, depth: int | None) -> Ranked:
-    """The best lists there could be, to the depth that counts."""
-    ideal = ideal_of(ranked.target)
-    if depth is None:
-        return ideal
-    hits, found = ideal.hits, ideal.found
-    return replace(
-        ideal, hits=hits.where(hits.rank <= depth), found=found.where(found.rank <= depth)
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import polars as pl
 
@@ -74,16 +75,10 @@ class Staged:
         """The retriever's own lists; the final ones where the log has no others."""
         return self.line.get(RAW, self.final)
 
-    @property
-    def before_cut(self) -> Scores:
-        """The last lists before the cut at k: those of the last stage logged."""
-        return [self.final, *self.line.values()][-1]
-
     def depth(self, scores: Scores) -> Depth:
         """How far down some of these lists can be judged."""
         longest = 0 if scores.trace is None else int(scores.trace.ranked.returned.max(initial=0))
-        told = scores.meta.get("k" if scores is self.final else "k_raw")
-        asked = told if isinstance(told, int) and not isinstance(told, bool) else None
+        asked = whole_in(scores.meta, "k" if scores is self.final else "k_raw")
         size = None if self.gold.corpus is None else self.gold.corpus.height
         return Depth(longest, asked, everything=size is not None and longest >= size > 0)
 
@@ -91,6 +86,12 @@ class Staged:
         """Where the final lists end, if that is above a cut-off; else None."""
         depth = self.depth(self.final)
         return depth.known if isinstance(k, int) and not depth.reaches(k) else None
+
+
+def whole_in(meta: Mapping[str, Any], name: str) -> int | None:
+    """A whole number that a log tells of itself; None where it tells none."""
+    told = meta.get(name)
+    return told if isinstance(told, int) and not isinstance(told, bool) else None
 
 
 def score_stages(
@@ -118,7 +119,7 @@ def score_stages(
     return Staged(
         score(whole.at("final"), gold, measures, lenient=lenient, keep=keep),
         gold,
-        line={name: scored(_passed_on(whole, line[at:])) for at, name in enumerate(line)},
+        line={name: scored(passed_on(whole, line[at:])) for at, name in enumerate(line)},
         beside={name: scored(whole.at(name)) for name in names if name not in LINE},
         calls=whole.calls,
         logged={name: _queries_at(whole, name) for name in (*names, "final")},
@@ -138,7 +139,7 @@ def _queries_at(run: Run, stage: str) -> frozenset[str]:
     return frozenset(run.at(stage).hits["query_id"].unique().to_list())
 
 
-def _passed_on(run: Run, stages: Sequence[str]) -> Run:
+def passed_on(run: Run, stages: Sequence[str]) -> Run:
     """The lists of the first of some stages; of a query that it lacks, those of the next."""
     order = [*stages, "final"]
     place = pl.col("stage").replace_strict(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from karat.analysis.staged import whole_in
 from karat.analysis.stress.drops import Lists
 from karat.analysis.stress.edits import Edited, Entry
 from karat.analysis.stress.terms import Grades, Terms, edited_run, ranked_lists
@@ -130,8 +131,7 @@ class LoggedLists:
 
     def after(self, edited: Mapping[str, Edited]) -> Lists:
         """The edited lists; where the log says how many are returned, they are no longer."""
-        told = self.run.meta.get("k")
-        k = told if isinstance(told, int) and not isinstance(told, bool) else UNLIMITED
+        k = whole_in(self.run.meta, "k") or UNLIMITED
         lists = {
             name: one.entries[: max(k, len(self.entries[name]))] for name, one in edited.items()
         }

@@ -250,12 +250,14 @@ def within(entries: Entries, k: Cut, ranked: Ranked) -> Mask:
     return np.less_equal(entries.rank, last)
 
 
-def ideal_of(target: Target) -> Ranked:
-    """The best list there could be: all gold, and nothing else."""
+def ideal_of(target: Target, depth: int | None = None) -> Ranked:
+    """The best list there could be, to a depth: all gold, and nothing else."""
     ideal = target.ideal
     returned = np.bincount(ideal.query, minlength=target.n)
     # One item that holds all units would find them all at once.
     found = replace(ideal, rank=np.ones_like(ideal.rank)) if target.joined else ideal
+    if depth is not None:
+        ideal, found = ideal.where(ideal.rank <= depth), found.where(found.rank <= depth)
     return Ranked(target, ideal, found, returned, is_ideal=True)
 
 

@@ -346,12 +346,7 @@ def _feels_ties(measure: Measure) -> bool:
 def _ceilings(measures: Sequence[Measure], gold: Prepared) -> dict[str, tuple[Values, Evidence]]:
     """The value of the ideal list for each query, where that is the best possible."""
     everyone = np.arange(len(gold.query_ids))
-    ideal = ideal_of(gold.target(everyone))
-    if (depth := gold.conventions.depth) is not None:
-        hits, found = ideal.hits, ideal.found
-        ideal = replace(
-            ideal, hits=hits.where(hits.rank <= depth), found=found.where(found.rank <= depth)
-        )
+    ideal = ideal_of(gold.target(everyone), gold.conventions.depth)
     ceilings = {}
     for measure in measures:
         definition = measure.definition

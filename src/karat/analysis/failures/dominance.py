@@ -25,14 +25,12 @@ class Dominance:
 
     ``items`` has item_id and queries, the most frequent first; ``places`` a row for every place
     that one of them takes: row (the query), rank, item_id. ``share`` is how much of the places
-    at the top of each query's list they take, and ``needed`` in how many queries an item must
-    stand to dominate.
+    at the top of each query's list they take.
     """
 
     items: pl.DataFrame
     places: pl.DataFrame
     share: Values
-    needed: int
 
     def above(self, rows: Sequence[int]) -> dict[int, list[str]]:
         """The dominant items in the lists of some queries, each from the top."""
@@ -81,4 +79,4 @@ def dominance(
     places = wrong.join(items, on="item_id", how="semi", maintain_order="left")
     taken = np.bincount(places["row"].to_numpy(), minlength=ranked.n)
     shown = np.minimum(ranked.returned, lines.miss)
-    return Dominance(items, places.drop("version"), taken / np.maximum(shown, 1), needed)
+    return Dominance(items, places.drop("version"), taken / np.maximum(shown, 1))

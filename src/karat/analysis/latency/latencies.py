@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from karat.analysis.latency.figures import Amount, Failed, Figure, Slow, Spent
 from karat.analysis.segments import SMALL, By, segments_by
-from karat.analysis.staged import Staged
+from karat.analysis.staged import Staged, whole_in
 from karat.errors import MissingInputError
 from karat.measures import numbers
 from karat.measures.names import Measure
@@ -89,8 +89,8 @@ def latencies(
             }
             for one in map(By.parse, by)
         },
-        index_bytes=_whole(staged, "index_bytes"),
-        embedding_updates=_whole(staged, "embedding_updates"),
+        index_bytes=whole_in(staged.final.meta, "index_bytes"),
+        embedding_updates=whole_in(staged.final.meta, "embedding_updates"),
     )
 
 
@@ -221,8 +221,3 @@ def _failed(staged: Staged) -> Failed:
     known = times[~np.isnan(times)]
     longest = float(known.max()) if len(known) else None
     return Failed(wrong.height, len(known), numbers.percentile(known, 0.5), longest)
-
-
-def _whole(staged: Staged, name: str) -> int | None:
-    told = staged.final.meta.get(name)
-    return told if isinstance(told, int) and not isinstance(told, bool) else None

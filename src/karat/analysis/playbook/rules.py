@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.playbook.case import Case, Cut, Finding, at_least, kept_lists, mean, short
-from karat.analysis.staged import RAW, Staged
+from karat.analysis.staged import RAW, Staged, passed_on
 from karat.errors import MissingInputError
 from karat.measures.names import parse_measure
 from karat.measures.prepare import Prepared, prepare
@@ -141,13 +141,8 @@ def _raw_lists(staged: Staged, cut: Cut) -> Run:
         return Run(
             lists.select(names).with_columns(query_id=ids.gather(lists["row"])), order="rank"
         )
-    stages = [*staged.line, "final"] if RAW in staged.line else ["final"]
-    place = pl.col("stage").replace_strict(
-        {name: at for at, name in enumerate(stages)}, default=None, return_dtype=pl.Int64
-    )
-    # A query without a raw list shows what its next stage got.
-    hits = run.hits.filter(place == place.min().over("query_id")).drop("stage")
-    return replace(run, hits=hits, order=staged.gold.conventions.order or run.order)
+    raw = passed_on(run, list(staged.line) if RAW in staged.line else [])
+    return replace(raw, order=staged.gold.conventions.order or run.order)
 
 
 def _by_doc(gold: Prepared) -> Prepared:

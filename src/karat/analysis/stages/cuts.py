@@ -17,11 +17,10 @@ import polars as pl
 from karat.analysis.staged import Staged
 from karat.measures.names import Measure
 from karat.measures.prepare import Prepared
-from karat.measures.ranked import Mask, Ranked, Target, ideal_of
+from karat.measures.ranked import Mask, ideal_of
 from karat.measures.scores import Scores, values_of
 
 LINKING = Measure("EL_F1")
-DEFAULT_K, DEFAULT_DEPTH = 5, 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +31,8 @@ class Cuts:
     """
 
     chosen: tuple[Measure, ...]
-    k: int = DEFAULT_K
-    depth: int = DEFAULT_DEPTH
+    k: int
+    depth: int
 
     @property
     def recall(self) -> Measure:
@@ -121,20 +120,12 @@ def cut_at(scores: Scores, gold: Prepared, cuts: Mapping[Measure, Measure]) -> S
             # What was not scored at one cut-off is not scored at another.
             values = np.where(np.isnan(scores.values(str(old))), np.nan, values)
             columns[str(new)] = pl.Series(values, dtype=pl.Float64, nan_to_null=True)
-            best = values_of(new, _ideal(scores.trace.ranked.target, gold), gold)
+            best = values_of(
+                new, ideal_of(scores.trace.ranked.target, gold.conventions.depth), gold
+            )
             ceilings[str(new)] = best, scores.ceilings[str(old)][1]
     measures = tuple(dict.fromkeys(cuts.values()))
     return replace(scores, measures=measures, table=pl.DataFrame(columns), ceilings=ceilings)
-
-
-def _ideal(target: Target, gold: Prepared) -> Ranked:
-    """The best lists there could be, to the depth that counts."""
-    ideal = ideal_of(target)
-    depth = gold.conventions.depth
-    if depth is None:
-        return ideal
-    hits, found = (one.where(one.rank <= depth) for one in (ideal.hits, ideal.found))
-    return replace(ideal, hits=hits, found=found)
 
 
 def only_where(scores: Scores, mask: Mask) -> Scores:
