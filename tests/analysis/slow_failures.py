@@ -37,6 +37,7 @@ class SmallWorld:
             score=rng.choice([None, 0.5]),
             dominant_queries=rng.choice([2, 3]),
             dominant_share=0.1,
+            dominant_lift=rng.choice([0.0, 1.2, 2.0]),
             dominance=rng.choice([0.3, 0.6]),
         )
         self.level = rng.choice(["item", "item", "doc"])
@@ -189,7 +190,10 @@ class SmallWorld:
                 if place < self.rank(name, final):
                     above[item] = above.get(item, 0) + 1
         needed = max(self.lines.dominant_queries, math.ceil(len(scored) / 10))
-        return {item for item, count in above.items() if count >= needed}
+        shown = {i for n in self.gold for i in self.logged(n, "final")[: self.lines.miss]}
+        items = len(self.in_corpus) if self.with_corpus else len(shown)
+        chance = self.lines.dominant_lift * sum(above.values()) / max(items, 1)
+        return {item for item, count in above.items() if count >= max(needed, chance)}
 
     def answered(self) -> set[str]:
         return {name for name, record in self.records.items() if "error" not in record}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import polars as pl
 import pytest
 from failing import failures_of, fillers, with_gold
@@ -351,3 +353,16 @@ def test_sources_are_spelled_as_for_a_router(chosen, right, away):
     record = {"query_id": "q", "topk": fillers(10), "source": chosen}
     found = failures_of([record], gold, queries=queries)
     assert found.queries[0].kind == ("routed_away" if away else "complete_miss")
+
+
+def test_in_a_small_corpus_nothing_dominates_by_chance():
+    """200 items, 100 queries, random lists: gold below the top is low, and no item to blame."""
+    rng = random.Random(5)
+    items = [f"i{n}" for n in range(200)]
+    gold, records = {}, []
+    for n in range(100):
+        topk = rng.sample(items, 100)
+        gold[f"q{n}"] = [rng.choice(topk[10:])]
+        records.append({"query_id": f"q{n}", "k": 100, "topk": topk})
+    found = failures_of(records, gold)
+    assert found.counts["low_rank"] == found.misses == 100

@@ -14,7 +14,7 @@ from karat.analysis.rescored import rescored
 from karat.analysis.segments import By
 from karat.analysis.staged import Staged
 from karat.analysis.sweeps.sweep import default_sweep
-from karat.analysis.thresholds import Thresholds
+from karat.analysis.thresholds import lines_of
 from karat.errors import MissingInputError
 from karat.measures.names import parse_measure
 from karat.tables import Queries
@@ -23,7 +23,7 @@ from karat.tables import Queries
 def behind(staged: Staged, queries: Queries | None, by: Sequence[By] = ()) -> Mapping[str, Any]:
     """The curve over k, failures by class, losses by part, and latencies where they are logged."""
     told: dict[str, Any] = {"sweep": default_sweep(staged)}
-    lines = Thresholds()
+    lines = lines_of(staged.final.conventions.profile)
     told["failures"] = classify(staged, queries, lines=lines).document(queries=False)
     rel = staged.gold.conventions.rel
     lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in ("nDCG", "R")]

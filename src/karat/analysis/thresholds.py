@@ -18,7 +18,8 @@ class Thresholds:
     any list was missed completely. ``similarity`` below which relevant gold is embedded badly;
     ``score`` is the system's own score threshold, where its log does not show what it took out.
     An item dominates that stands above the gold of at least ``dominant_queries`` queries and of
-    the share ``dominant_share`` of all; a query is dominated if such items take the share
+    the share ``dominant_share`` of all, and ``dominant_lift`` times as many as if every item were
+    equally likely; a query is dominated if such items take the share
     ``dominance`` of its top ``miss``.
 
     The rest belongs to the playbook: ``near`` and ``far`` are the two cut-offs at which recall
@@ -35,6 +36,7 @@ class Thresholds:
     score: float | None = None
     dominant_queries: int = 3
     dominant_share: float = 0.02
+    dominant_lift: float = 2.0
     dominance: float = 0.5
     near: int = 5
     far: int = 50
@@ -52,12 +54,21 @@ class Thresholds:
 
 
 _WHOLE = ("miss", "deep", "dominant_queries", "near", "far")
-# These can be any number; the others are shares.
-_ANY = ("similarity", "score")
+# These can be any number, those any that is not negative; the others are shares.
+_ANY, _POSITIVE = ("similarity", "score"), ("slower", "dominant_lift")
 
 
-def parse_thresholds(texts: Sequence[str]) -> Thresholds:
-    """The lines with some of them drawn elsewhere, each given as ``KEY=VALUE``.
+# A minimal eval loop looks at five places, and so do its misses.
+_OF_PROFILES = {"minimal": {"miss": 5}}
+
+
+def lines_of(profile: str) -> Thresholds:
+    """The lines of a profile."""
+    return replace(Thresholds(), **_OF_PROFILES.get(profile, {}))
+
+
+def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds:
+    """The lines of a profile with some drawn elsewhere, each given as ``KEY=VALUE``.
 
     >>> parse_thresholds(["miss=5", "similarity=0.4"]).miss
     5
@@ -76,7 +87,7 @@ def parse_thresholds(texts: Sequence[str]) -> Thresholds:
         if key in values:
             raise UsageError(f"--line {key} is given twice")
         values[key] = _value(key, told)
-    drawn = replace(Thresholds(), **values)
+    drawn = replace(lines_of(profile), **values)
     if drawn.near >= drawn.far:
         raise UsageError(f"near is {drawn.near} and far {drawn.far}; far must be the larger one")
     if drawn.miss > drawn.deep:
@@ -97,6 +108,7 @@ def _value(key: str, told: str) -> float | int:
         if math.isfinite(number):
             return number
         raise UsageError(f"{key} is {told!r}; a number is expected")
-    if 0 <= number <= 1 or (key == "slower" and 0 <= number <= 1e6):
+    if 0 <= number <= (1e6 if key in _POSITIVE else 1):
         return number
-    raise UsageError(f"{key} is {told!r}; a share from 0 to 1 is expected")
+    kind = "a number from 0" if key in _POSITIVE else "a share from 0 to 1"
+    raise UsageError(f"{key} is {told!r}; {kind} is expected")

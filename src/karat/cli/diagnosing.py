@@ -38,7 +38,7 @@ def diagnosis_of(
     baseline: str | None,
 ) -> Paper:
     """Every run looked into; what is misspelled is refused before any is read."""
-    cut, drawn = whole("-k", k), parse_thresholds(lines)
+    cut, drawn = whole("-k", k), parse_thresholds(lines, request.profile)
     if baseline == "-" and "-" in request.files():
         raise UsageError("only one input can be standard input (-)")
     given = ready(request)

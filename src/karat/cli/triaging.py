@@ -14,7 +14,7 @@ import typer
 from karat.analysis.failures.classes import classify
 from karat.analysis.playbook.findings import findings
 from karat.analysis.staged import KEEP
-from karat.analysis.thresholds import Thresholds, parse_thresholds
+from karat.analysis.thresholds import parse_thresholds
 from karat.analysis.triage.triage import BM25_DEPTH, Triage
 from karat.cli.analysing import leave_in_doubt, own_affairs, subject_of
 from karat.cli.numbers import whole
@@ -32,8 +32,6 @@ from karat.tables import Corpus, Run
 
 _MISSES = Form("misses", None, "every miss: query, retrieved, relevant", "triage.to_misses")
 FORMS = {**PAGE_FORMS, **forms_of(_MISSES)}
-# What a minimal eval loop calls a miss.
-_MISS = {"minimal": "miss=5"}
 # A smaller corpus is indexed before one could read that it is.
 _LONG_BYTES = 5_000_000
 _CONFIG = "karat.yaml"
@@ -54,7 +52,7 @@ def triage_run(wish: Wish) -> Triaged:
     """Read everything, score the run, and look at the worst queries or at those named."""
     request = wish.request
     _check_one(request.runs)
-    lines = _lines(wish)
+    lines = parse_thresholds(wish.lines, request.profile)
     worst = whole("--worst", wish.worst)
     shelf = _Shelf(wish)
     given = ready(request, shelf.read)
@@ -174,13 +172,6 @@ def _check_one(runs: Sequence[str]) -> None:
             f"triage looks into one run, not {len(runs)}; give one of them, or see what sets "
             "two apart with karat compare"
         )
-
-
-def _lines(wish: Wish) -> Thresholds:
-    """The lines as drawn, or as the profile draws them."""
-    usual = _MISS.get(wish.request.profile)
-    told = any(text.partition("=")[0].strip() == "miss" for text in wish.lines)
-    return parse_thresholds([*([usual] if usual and not told else []), *wish.lines])
 
 
 def _measure(measures: Sequence[Measure], request: Request) -> Measure:

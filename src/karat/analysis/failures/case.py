@@ -138,7 +138,9 @@ class Case:
         if self.tops is None:
             return None
         final = self.staged.final
-        return dominance(final, self.tops, self.way.final.rank, self.assessed, self.lines)
+        corpus = self.staged.gold.corpus
+        size = None if corpus is None else corpus.height
+        return dominance(final, self.tops, self.way.final.rank, self.assessed, self.lines, size)
 
     @cached_property
     def similarity(self) -> Values:

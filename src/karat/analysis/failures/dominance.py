@@ -58,11 +58,18 @@ def tops_of(scores: Scores, k: int) -> pl.DataFrame | None:
 
 
 def dominance(
-    scores: Scores, tops: pl.DataFrame, best: Values, assessed: Mask, lines: Thresholds
+    scores: Scores,
+    tops: pl.DataFrame,
+    best: Values,
+    assessed: Mask,
+    lines: Thresholds,
+    corpus_size: int | None = None,
 ) -> Dominance:
     """The items that stand above all gold, without being gold, in the top of many queries.
 
-    ``best`` is the rank of each query's best-placed gold in the final list.
+    ``best`` is the rank of each query's best-placed gold in the final list. In a small corpus
+    every item stands in many lists, so it must be more of them than equal chance would give;
+    where the corpus is not known, it is what the tops hold.
     """
     ranked = ranked_of(scores)
     correct = ranked.hits.correct(scores.conventions.rel)
@@ -73,7 +80,9 @@ def dominance(
     scored = int((scores.status == "scored").sum())
     # 0.07 × 100 is a little more than 7 in floating point.
     share = math.ceil(round(lines.dominant_share * scored, 9))
-    needed = max(lines.dominant_queries, share)
+    items_in_all = corpus_size or tops["item_id"].n_unique() or 1
+    by_chance = lines.dominant_lift * wrong.height / items_in_all
+    needed = max(lines.dominant_queries, share, by_chance)
     items = wrong.group_by("item_id").agg(queries=pl.len()).filter(pl.col("queries") >= needed)
     items = items.sort(["queries", "item_id"], descending=[True, False])
     places = wrong.join(items, on="item_id", how="semi", maintain_order="left")
