@@ -366,3 +366,13 @@ def test_in_a_small_corpus_nothing_dominates_by_chance():
         records.append({"query_id": f"q{n}", "k": 100, "topk": topk})
     found = failures_of(records, gold)
     assert found.counts["low_rank"] == found.misses == 100
+
+
+def test_a_call_without_a_raw_list_was_looked_into_as_far_as_its_own_goes():
+    records = [
+        {"query_id": "q1", "k": 8, "k_raw": 20, "topk": fillers(8), "raw": fillers(20)},
+        {"query_id": "q2", "k": 8, "k_raw": 20, "topk": fillers(8)},
+    ]
+    found = failures_of(records, {"q1": ["g"], "q2": ["g"]})
+    assert [one.kind for one in found.queries] == ["complete_miss"] * 2
+    assert [one.evidence["looked_at"] for one in found.queries] == [20, 8]

@@ -77,6 +77,43 @@ def test_without_a_corpus_only_what_was_returned_is_known():
     assert found.hubs[0]["text"] is None
 
 
+def test_without_a_corpus_chance_is_that_of_items_in_at_least_one_list():
+    """Of three lists of one a is in two. Of X in {1, 2, 3} with odds 3pqq : 3ppq : ppp and a
+    mean of 3/2, worked by hand: 3p = 1.5 (1 - qqq), so pp - 3p + 1 = 0 and p is (3 - √5) / 2.
+    """
+    lists = {"q1": ["a"], "q2": ["a"], "q3": ["b"]}
+    found = hubs(staged_of(Run(lists), {query: ["z"] for query in lists}), k=1)
+    p = (3 - 5**0.5) / 2
+    odds = np.array([3 * p * (1 - p) ** 2, 3 * p**2 * (1 - p), p**3])
+    odds /= odds.sum()
+    apart = np.array([1, 2, 3]) - 1.5
+    assert odds @ apart == pytest.approx(0)
+    assert found.by_chance == pytest.approx(odds @ apart**3 / (odds @ apart**2) ** 1.5)
+    assert found.skewness == pytest.approx(0)
+
+
+def test_without_a_corpus_items_in_one_list_or_in_all_have_no_skewness():
+    for lists in ({"q1": ["a"], "q2": ["b"]}, {"q1": ["a", "b"], "q2": ["b", "a"]}):
+        found = hubs(staged_of(Run(lists), {query: ["z"] for query in lists}))
+        assert (found.skewness, found.by_chance) == (None, None)
+
+
+@pytest.mark.parametrize(("items", "queries"), [(1500, 80), (300, 80), (100, 200), (12, 40)])
+def test_without_a_corpus_lists_by_chance_have_the_skewness_of_chance(items, queries):
+    rng = np.random.default_rng(7)
+    apart = []
+    for _ in range(25):
+        lists = {
+            f"q{n}": [f"i{i}" for i in rng.choice(items, 5, replace=False)] for n in range(queries)
+        }
+        found = hubs(staged_of(Run(lists), {query: ["i0"] for query in lists}), k=5)
+        assert found.of == "returned"
+        apart.append(found.skewness - found.by_chance)
+    # four standard errors of the mean, and what few items cost
+    assert abs(np.mean(apart)) < 4 * np.std(apart) / 5 + 0.02
+    assert abs(np.mean(apart)) < 0.15
+
+
 def test_lines_say_how_many_queries_make_a_hub():
     assert planted(lines=Thresholds(dominant_queries=9)).count == 1
     assert planted(lines=Thresholds(dominant_queries=10)).count == 0

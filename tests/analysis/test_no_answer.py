@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 
 import karat
 from karat.analysis.panels import cut_points
-from karat.analysis.panels.cut_points import Kinds, best_cut, redraw
+from karat.analysis.panels.cut_points import Cut, Kinds, best_cut, redraw
 from karat.analysis.panels.no_answer import MOST_POINTS, no_answer, no_answer_measures
 from karat.errors import MissingInputError, UsageError
 
@@ -44,11 +44,15 @@ def kinds_of(wanted, unwanted):
 
 
 def test_a_worked_example():
-    """At 0.7 three of four keep their gold and nothing false is left; at 0.4 four and two."""
+    """From 0.7 three of four keep their gold and nothing false is left; from 0.4 four and two.
+
+    The gap below 0.7 ends at 0.6, and its middle is the threshold.
+    """
     found = planted()
     best = found.best
     assert found.counts == {"no_answer": 4, "unanswered": 0, "answerable": 5, "found": 4}
-    assert (best["threshold"], best["above"]) == (0.7, 0.6)
+    assert best["threshold"] == pytest.approx(0.65)
+    assert (best["above"], best["up_to"]) == (0.6, 0.7)
     assert (best["kept"]["mean"], best["false_evidence"]["mean"]) == (0.75, 0.0)
     assert best["answered"]["mean"] == 3 / 5
     assert best["youden"] == 0.75
@@ -66,9 +70,22 @@ def test_shares_have_wilsons_interval():
         assert found.best[name]["ci"] == pytest.approx([expected.low, expected.high])
 
 
-def test_of_equally_good_thresholds_the_lowest_is_chosen():
-    """At 0.9 one of two and nothing; at 0.5 both and one of two: J is 0.5 at both."""
-    assert best_cut(kinds_of([0.9, 0.5], [0.7, 0.1])) == 0.5
+def test_of_equally_good_gaps_the_lowest_is_chosen():
+    """At 9 one of two and nothing; at 5 both and one of two: J is 0.5 at both."""
+    assert best_cut(kinds_of([9, 5], [7, 1])) == Cut(threshold=3, above=1, up_to=5)
+
+
+def test_where_nothing_lies_below_the_gap_its_upper_end_is_the_threshold():
+    """What came back empty has no score, and what failed none that is known."""
+    assert best_cut(kinds_of([5, 5], [-np.inf, np.inf])) == Cut(5, None, 5)
+
+
+def test_a_gap_without_a_number_inside_is_cut_at_its_upper_end():
+    high = float(np.nextafter(1.0, 2.0))
+    cut = best_cut(kinds_of([high], [1.0]))
+    assert cut == Cut(threshold=high, above=1.0, up_to=high)
+    largest = float(np.finfo(np.float64).max)
+    assert best_cut(kinds_of([largest], [-largest])).threshold == 0.0
 
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
@@ -82,8 +99,13 @@ def test_the_choice_is_that_of_brute_force_over_all_scores(wanted, unwanted):
 
     candidates = sorted({*wanted, *unwanted})
     highest = max(map(youden, candidates))
-    chosen = best_cut(kinds_of(wanted, unwanted))
-    assert chosen == min(s for s in candidates if youden(s) == highest)
+    cut = best_cut(kinds_of(wanted, unwanted))
+    assert cut.up_to == min(s for s in candidates if youden(s) == highest)
+    lower = [s for s in candidates if s < cut.up_to]
+    assert cut.above == (lower[-1] if lower else None)
+    assert cut.threshold == ((lower[-1] + cut.up_to) / 2 if lower else cut.up_to)
+    # the middle does what the upper end of its gap does
+    assert youden(cut.threshold) == highest
 
 
 @given(scores, scores)
@@ -91,7 +113,7 @@ def test_rates_and_area_are_those_of_scikit_learn(wanted, unwanted):
     kinds = kinds_of(wanted, unwanted)
     truth, values = [1] * len(wanted) + [0] * len(unwanted), [*wanted, *unwanted]
     false, kept, at = roc_curve(truth, values, drop_intermediate=False)
-    chosen = best_cut(kinds)
+    chosen = best_cut(kinds).up_to
     assert chosen == at[np.flatnonzero(np.isclose(kept - false, (kept - false).max()))[-1]]
     for threshold, one, other in zip(at, kept, false, strict=True):
         masks = kinds.kept(threshold)
@@ -168,15 +190,17 @@ def test_only_the_top_k_counts():
     gold = {"a": ["gold"], "b": ["gold"]}
     found = no_answer(staged_of(Run(lists), gold, measures, queries=Queries(asked)), k=1)
     assert found.counts["found"] == 1
-    assert found.best["threshold"] == 0.7
+    assert (found.best["above"], found.best["up_to"]) == (0.2, 0.7)
 
 
 def test_the_sweep_holds_every_score_while_they_are_few():
-    """And the threshold of the measure, which here is the lowest score of gold."""
+    """And the best threshold between two of them; that of the measure is the lowest of gold."""
     found = planted()
-    assert [point["threshold"] for point in found.sweep] == [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
-    assert [point["kept"] for point in found.sweep] == [1, 1, 0.75, 0.75, 0.75, 0.5, 0.25]
-    assert [point["false_evidence"] for point in found.sweep] == [0.75, 0.5, 0.5, 0.25, 0, 0, 0]
+    expected = [0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9]
+    assert [point["threshold"] for point in found.sweep] == pytest.approx(expected)
+    assert [point["kept"] for point in found.sweep] == [1, 1, 0.75, 0.75, 0.75, 0.75, 0.5, 0.25]
+    false = [0.75, 0.5, 0.5, 0.25, 0, 0, 0, 0]
+    assert [point["false_evidence"] for point in found.sweep] == false
 
 
 def test_a_long_sweep_is_thinned_and_the_choice_stays_exact():
@@ -191,7 +215,7 @@ def test_a_long_sweep_is_thinned_and_the_choice_stays_exact():
     assert thresholds == sorted(thresholds)
     assert found.best["threshold"] in thresholds
     wanted = [np.random.default_rng(3).normal(1, 1, 150)]
-    assert found.best["threshold"] in wanted[0]
+    assert found.best["up_to"] in wanted[0]
     assert max(point["kept"] - point["false_evidence"] for point in found.sweep) == pytest.approx(
         found.best["youden"]
     )
@@ -214,9 +238,9 @@ def test_every_resample_chooses_anew_and_is_tried_on_what_it_left_out(monkeypatc
                 Fraction(sum(v >= s for v in inside), 4) - Fraction(sum(v >= s for v in other), 3)
             ),
         )
+        lower = [v for v in (*inside, *other) if v < best]
+        best = (max(lower) + best) / 2 if lower else best
         assert found.threshold[at] == best
-        assert found.wanted[at] == pytest.approx(np.mean([v >= best for v in inside]))
-        assert found.unwanted[at] == pytest.approx(np.mean([v >= best for v in other]))
         left = [v >= best for v, w in zip(wanted, weights[:4], strict=True) if not w]
         assert found.new_wanted[at] == pytest.approx(np.mean(left) if left else np.nan, nan_ok=True)
         left = [v >= best for v, w in zip(unwanted, weights[4:], strict=True) if not w]
@@ -241,7 +265,7 @@ def test_intervals_hold_the_truth_and_the_correction_takes_the_optimism_away():
         drawn = redraw(kinds, resamples=300, seed=1)
         low, high = np.quantile(drawn.threshold, [0.025, 0.975])
         held.append(low <= 1 <= high)
-        chosen = best_cut(kinds)
+        chosen = best_cut(kinds).threshold
         kept, false = (mask.mean() for mask in kinds.kept(chosen))
         truth = norm.sf(chosen - 2) - norm.sf(chosen)
         optimism.append(kept - false - truth)
@@ -250,6 +274,42 @@ def test_intervals_hold_the_truth_and_the_correction_takes_the_optimism_away():
     assert np.mean(held) > 0.9
     assert np.mean(optimism) > 0.03
     assert abs(np.mean(left)) < np.mean(optimism) / 3
+
+
+@pytest.mark.parametrize("apart", [1.5, 3.5, 5.0])
+def test_the_interval_of_the_threshold_holds_the_best_one_however_far_the_kinds_lie_apart(apart):
+    """Thirty of each from normal distributions; half way between them J is highest."""
+    rng = np.random.default_rng(5)
+    held = []
+    for _ in range(40):
+        found, without = rng.normal(apart, 1, 30), rng.normal(0, 1, 30)
+        best = planted(
+            {f"a{n}": score for n, score in enumerate(found)},
+            {f"n{n}": score for n, score in enumerate(without)},
+            boot=200,
+        ).best
+        low, high = best["ci"]
+        assert low <= best["above"] < best["threshold"] < best["up_to"] <= high
+        held.append(low <= apart / 2 <= high)
+    # 95 %, less three standard errors of 40 simulations
+    assert np.mean(held) > 0.84
+
+
+def test_the_middle_of_a_wide_gap_does_better_on_new_queries_than_its_end():
+    rng = np.random.default_rng(6)
+    middle, end = [], []
+    for _ in range(100):
+        cut = best_cut(kinds_of(rng.normal(5, 1, 30), rng.normal(0, 1, 30)))
+        for told, at in ((middle, cut.threshold), (end, cut.up_to)):
+            told.append(norm.sf(at - 5) - norm.sf(at))
+    most = norm.sf(-2.5) - norm.sf(2.5)
+    assert most - np.mean(middle) < (most - np.mean(end)) / 2
+
+
+def test_the_interval_of_the_threshold_covers_the_whole_gap():
+    """Alike scores of each kind: every resample has the same gap, and cuts in its middle."""
+    found = planted(dict.fromkeys("abcd", 8.0), dict.fromkeys("wxyz", 2.0), lost=())
+    assert (found.best["threshold"], found.best["ci"]) == (5.0, [2.0, 8.0])
 
 
 def test_conversations_are_drawn_as_a_whole():
@@ -272,16 +332,14 @@ def test_conversations_are_drawn_as_a_whole():
     once, often = best(1), best(5)
     assert once["ci"] == often["ci"]
     for name in ("kept", "false_evidence"):
-        assert once[name]["ci_chosen"] == often[name]["ci_chosen"]
         assert once[name]["corrected"] == pytest.approx(often[name]["corrected"])
-    assert np.ptp(once["kept"]["ci_chosen"]) > 0
+    assert np.ptp(once["ci"]) > 0
 
 
 def test_one_query_of_a_kind_has_no_interval():
     found = planted(without={"n1": 0.1})
     assert found.best["ci"] is None
     assert found.best["false_evidence"]["ci"] is None
-    assert found.best["false_evidence"]["ci_chosen"] is None
     assert found.best["false_evidence"]["corrected"] is None
 
 

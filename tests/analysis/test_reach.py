@@ -39,7 +39,7 @@ def test_gold_is_told_by_how_far_down_it_was_found():
 
 
 def test_gold_in_no_list_is_named_with_its_queries():
-    gold = looked_at()[0].gold
+    gold = looked_at(LISTS | {"q3": []})[0].gold
     assert gold["lost"] == [
         {
             "item_id": "x#1",
@@ -58,11 +58,29 @@ def test_gold_in_no_list_is_named_with_its_queries():
             "text": "text of e 1",
         },
     ]
-    assert gold["not_in_corpus"] == 1
+    assert (gold["not_asked"], gold["not_in_corpus"]) == (0, 1)
+
+
+@pytest.mark.parametrize("fate", ["missing", "failed"])
+def test_gold_that_was_not_looked_for_is_counted_apart(fate):
+    """x is gold of q1, which got a list, and of q3, which got none; e and the stray of q3 only."""
+    gold = GOLD | {"q3": {"e#1": 1, "stray": 1, "x#1": 1}}
+    records = [{"query_id": query, "topk": items} for query, items in LISTS.items()]
+    if fate == "failed":
+        records.append({"query_id": "q3", "topk": [], "error": "timeout"})
+    found, staged = looked_at(run_of_records(records, name="log"), gold)
+    assert staged.final.status.to_list()[-1] == fate
+    assert [(one["item_id"], one["query_ids"]) for one in found.gold["lost"]] == [("x#1", ["q1"])]
+    assert found.gold["not_asked"] == 2
+    # what was not looked for still counts as not found, as in the measure
+    assert (found.gold["units"], found.gold["any"]["never"]) == (5, 3)
+    assert found.gold["top"]["share"] == staged.final.means()["Coverage@2"] == 1 / 5
+    # x and the stray
+    assert found.gold["not_in_corpus"] == 2
 
 
 def test_gold_that_is_returned_for_another_query_only_is_not_found():
-    found = looked_at({"q1": ["e#1"], "q2": ["d#1"]})[0]
+    found = looked_at({"q1": ["e#1"], "q2": ["d#1"], "q3": ["a#1"]})[0]
     assert "e#1" in [one["item_id"] for one in found.gold["lost"]]
 
 
@@ -121,7 +139,8 @@ def test_every_stage_can_find_gold():
     assert found.gold["stages"] == ["final", "raw", "bm25"]
     assert (found.gold["final"]["found"], found.gold["any"]["found"]) == (0, 2)
     assert found.gold["depth"] == {"final": 1, "any": 3}
-    assert [one["item_id"] for one in found.gold["lost"]] == ["x#1", "e#1"]
+    assert [one["item_id"] for one in found.gold["lost"]] == ["x#1"]
+    assert found.gold["not_asked"] == 1
     assert found.corpus["ever"]["found"] == 4
 
 

@@ -72,7 +72,7 @@ def test_json_has_its_promised_shape_and_is_the_same_every_time(run, files):
     assert system["segments"]["language"]["es"]["R"]["small"] is True
     assert system["budget"]["kind"] == "tokens"
     assert system["depth"] == {
-        "final": {"longest": 5, "asked": None, "everything": False},
+        "final": {"longest": 5, "asked": None, "everything": False, "shorter": 0},
         "raw": None,
     }
     assert "tmp" not in first.out

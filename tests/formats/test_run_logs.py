@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import karat
 from karat.errors import InputError
 from karat.formats import read_run, scan_run, write_run
 from karat.formats import runlog as module
@@ -148,3 +149,20 @@ def test_a_log_survives_being_written(tmp_path: Path) -> None:
     assert again.calls is not None
     assert again.calls.select(run.calls.columns).equals(run.calls)
     assert again.meta == run.meta
+
+
+def test_a_log_of_earlier_lists_alone_is_refused(tmp_path):
+    log = tmp_path / "run.jsonl"
+    log.write_text('{"query_id": "q1", "topk": []}\n{"query_id": "q2", "raw": ["a", "b"]}\n')
+    with pytest.raises(InputError, match=r"run\.jsonl:2: .*belongs under topk"):
+        karat.read_run(log)
+
+
+@pytest.mark.parametrize("error", ["[1, 2]", "[null]", '{"code": 503}', "true", "7"])
+def test_an_error_of_any_shape_is_an_error(tmp_path, error):
+    log = tmp_path / "run.jsonl"
+    fine = '{"query_id": "q1", "topk": ["a"]}'
+    log.write_text(f'{fine}\n{{"query_id": "q2", "topk": [], "error": {error}}}\n')
+    gold = karat.Gold.from_dict({"q1": ["a"], "q2": ["a"]})
+    assert karat.evaluate(karat.read_run(log), gold, ["R@1"]).counts.failed_calls == 1
+    assert karat.read_run(log).calls["error"].to_list() == [None, error]

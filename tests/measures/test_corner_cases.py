@@ -8,6 +8,7 @@ import pytest
 
 import karat
 from karat import Corpus, Gold, Queries, Run, evaluate
+from karat.errors import InputError
 
 
 def spans(*rows: tuple[str, int, int, float]) -> Gold:
@@ -205,3 +206,20 @@ def test_tables_with_columns_of_another_kind_are_refused():
         Run.from_frame(twice["query_id"])
     with pytest.raises(karat.InputError, match="beyond 1e"):
         Gold.from_dict({"q": {"a": 1e300}})
+
+
+@pytest.mark.parametrize(
+    ("attributes", "told"),
+    [
+        ({"as_of": ["2024-01-01"]}, "as_of is ['2024-01-01']; text"),
+        ({"k": [5]}, "k is [5]; a whole number"),
+        ({"k": 1e19}, "k is 1e+19"),
+        ({"no_answer": [True]}, "no_answer is [True]; true or false"),
+    ],
+)
+def test_an_attribute_of_the_wrong_shape_is_refused(attributes, told):
+    queries = karat.Queries.from_dict({"q": {"text": "?", **attributes}})
+    gold, run = karat.Gold.from_dict({"q": ["a"]}), karat.Run.from_dict({"q": ["a"]})
+    with pytest.raises(InputError) as refused:
+        karat.evaluate(run, gold, ["R@k"], queries=queries)
+    assert told in str(refused.value)

@@ -82,11 +82,27 @@ def row_of(text, start):
 def test_queries_without_an_answer(world):
     text = printed(panels.no_answer_sections(documents(*world)["no_answer"]))
     # gold scores 9, 8.5 … 4.5, what has no answer 4 and 3.5
-    assert row_of(text, "best")[1] == "4.5000"
+    assert row_of(text, "best")[1] == "4.2500"
     assert row_of(text, "no threshold")[3] == "1.0000"
     assert "2 queries without an answer · 10 with one, 10 of them with gold in the top 3" in text
-    assert "any threshold above 4.0000 and up to the best does the same" in text
+    assert "any threshold above 4.0000 and up to 4.5000 does the same as the best" in text
     assert "optimistic" in text
+    assert "with the choice" not in text
+
+
+@pytest.mark.parametrize("points", [2, 9, 12, 13, 27, 52])
+def test_a_page_shows_few_thresholds_of_a_long_sweep(world, points):
+    document = documents(*world)["no_answer"]
+    swept = [{**document["sweep"][0], "threshold": n / 100} for n in range(points)]
+    document["sweep"] = swept
+    document["best"]["threshold"] = swept[points // 2]["threshold"]
+    document["keep"]["threshold"] = swept[points // 3]["threshold"]
+    grid = panels.no_answer_sections(document)[1].grid
+    shown = [float(row[0]) for row in grid[1:]]
+    assert min(points, 10) <= len(shown) <= 12
+    assert shown == sorted(set(shown))
+    named = {0.0, (points - 1) / 100, points // 2 / 100, points // 3 / 100}
+    assert named <= set(shown)
 
 
 def test_freshness(world):
@@ -117,6 +133,18 @@ def test_reach(world):
     assert row_of(text, "lost#1")[:4] == ["lost#1", "q01", "1", "no"]
     assert row_of(text, "corpus, any list")[3:5] == ["14", "60"]
     assert "1 relevant item is not in the corpus" in text
+    assert "whose call failed" not in text
+
+
+def test_gold_of_failed_calls_is_said_not_to_have_been_looked_for():
+    gold = prepare(karat.Gold.from_dict({"q": ["a"], "r": ["b", "c"]}), conventions_of("karat"))
+    records = [{"query_id": "q", "topk": ["a"]}, {"query_id": "r", "topk": [], "error": "timeout"}]
+    measures = parse_measures(reach_measures(K))
+    run = run_of_records(records, name="log")
+    staged = score_stages(run, gold, measures, lenient=measures, keep=K)
+    text = printed(panels.reach_sections(reach(staged, k=K).document()))
+    assert "2 relevant items belong only to queries whose call failed" in text
+    assert "Gold in no list" not in text
 
 
 def test_where_there_is_little_to_say_little_is_said():
@@ -132,5 +160,6 @@ def test_where_there_is_little_to_say_little_is_said():
         ]
     )
     assert "Novelty needs the items' texts: give --corpus" in text
-    assert "no item in the top 3 of 3 or more of 1 query without being" in text
+    assert "lists of only 1 query: too few to tell, since a hub is in 3 or more" in text
+    assert "no item" not in text
     assert "need --corpus" in text

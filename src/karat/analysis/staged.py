@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from karat.measures.names import Measure
@@ -34,12 +35,14 @@ class Depth:
 
     ``asked`` is the number of hits that a call asked for, as the log tells; None where it does
     not, and then the ``longest`` list says how far one can see. ``everything`` holds where lists
-    are as long as the corpus, so that nothing lies below them.
+    are as long as the corpus, so that nothing lies below them. ``shorter`` counts the lists that
+    end before the longest one, where that alone says how far one can see.
     """
 
     longest: int
     asked: int | None = None
     everything: bool = False
+    shorter: int = 0
 
     @property
     def known(self) -> int:
@@ -77,10 +80,14 @@ class Staged:
 
     def depth(self, scores: Scores) -> Depth:
         """How far down some of these lists can be judged."""
-        longest = 0 if scores.trace is None else int(scores.trace.ranked.returned.max(initial=0))
+        returned = np.zeros(0) if scores.trace is None else scores.trace.ranked.returned
+        longest = int(returned.max(initial=0))
         asked = whole_in(scores.meta, "k" if scores is self.final else "k_raw")
         size = None if self.gold.corpus is None else self.gold.corpus.height
-        return Depth(longest, asked, everything=size is not None and longest >= size > 0)
+        everything = size is not None and longest >= size > 0
+        counted = asked is None and not everything
+        shorter = int(((returned > 0) & (returned < longest)).sum()) if counted else 0
+        return Depth(longest, asked, everything, shorter)
 
     def ends_above(self, k: Cut) -> int | None:
         """Where the final lists end, if that is above a cut-off; else None."""

@@ -14,6 +14,7 @@ from karat.analysis.verdicts import Rule
 from karat.cli.analysing import subject_of
 from karat.cli.numbers import whole
 from karat.cli.scoring import Ready, Request, ready
+from karat.errors import UsageError
 from karat.measures.conventions import PROFILES
 from karat.measures.names import Measure, parse_measures
 from karat.reports.pages import Paper
@@ -31,6 +32,10 @@ def stages_of(request: Request, *, k: str, depth: str) -> Paper:
     top, deep = whole("-k", k), whole("--depth", depth)
     given = ready(request)
     chosen = given.measures if request.measures else _usual(request.profile, top)
+    for one in chosen:
+        if one.definition.cutoff == "path" or one.name == "EL_F1":
+            raise UsageError(f"{one} is a figure of calls, not of lists; leave it out")
+    top = max([one.k for one in chosen if isinstance(one.k, int)], default=top)
     cuts = Cuts(tuple(chosen), top, deep)
     subject = subject_of(request, cuts.every, keep=max(top, KEEP), given=given)
     systems = [

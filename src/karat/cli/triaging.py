@@ -52,6 +52,8 @@ def triage_run(wish: Wish) -> Triaged:
     """Read everything, score the run, and look at the worst queries or at those named."""
     request = wish.request
     _check_one(request.runs)
+    if not wish.cache:
+        raise UsageError("--cache is empty; name a folder, such as .karat")
     lines = parse_thresholds(wish.lines, request.profile)
     worst = whole("--worst", wish.worst)
     shelf = _Shelf(wish)

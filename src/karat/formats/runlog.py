@@ -9,6 +9,7 @@ latency_ms, index_version, chunker; also ``raw`` (the list before later stages),
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -138,6 +139,12 @@ class _Reader:
         """The final list, the raw one, and those of the stages between them."""
         line, value = record
         where = self.file.name
+        if "topk" not in value and (value.get("raw") or value.get(_STAGES)):
+            raise InputError(
+                "has lists of earlier stages and no topk; the final list belongs under topk",
+                where=where,
+                line=line,
+            )
         for stage, key in _LISTS.items():
             yield stage, as_list(value.get(key), key, where, line)
         if not self.stages:
@@ -175,6 +182,8 @@ class _Reader:
         call.update({name: value[name] for name in _CALL if value.get(name) not in (None, "")})
         if not call.get("error"):
             call.pop("error", None)  # false or 0: the call went well
+        elif not isinstance(call["error"], str):
+            call["error"] = json.dumps(call["error"], ensure_ascii=False, sort_keys=True)
         return call
 
     def _note_meta(self, value: Mapping[str, Any], line: int) -> None:

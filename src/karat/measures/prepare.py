@@ -19,6 +19,7 @@ from karat.tables import Corpus, Gold, Queries
 
 # Up to so many ids are looked up one by one; a table of all ids pays off for more.
 _FEW = 100_000
+_LARGEST_K = 10**12
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +197,9 @@ def _own_k(queries: Queries | None, n: int, default: int) -> Ints:
     if queries is None or "k" not in queries.frame.columns:
         return np.full(n, default)
     given = queries.frame["k"]
+    _refuse_nested(given, "a whole number above 0", queries)
     k = given.cast(pl.Float64, strict=False)
-    wrong = given.is_not_null() & (k.is_null() | (k < 1) | (k != k.floor()))
+    wrong = given.is_not_null() & (k.is_null() | (k < 1) | (k > _LARGEST_K) | (k != k.floor()))
     if wrong.any():
         told = given.filter(wrong)[0]
         raise InputError(
@@ -219,12 +221,7 @@ def _flags(queries: Queries | None, n: int) -> Mask:
                 f"no_answer is {strange[0]!r}; true or false is expected", where=queries.source.name
             )
         column = words.is_in(["true", "1", "yes"])
-    if column.dtype.is_nested():
-        told = column.drop_nulls()[0]
-        told = told.to_list() if isinstance(told, pl.Series) else told
-        raise InputError(
-            f"no_answer is {told!r}; true or false is expected", where=queries.source.name
-        )
+    _refuse_nested(column, "true or false", queries)
     return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
 
 
@@ -245,8 +242,19 @@ def _groups(queries: Queries | None, conventions: Conventions) -> Ints | None:
 def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:
     if queries is None or name not in queries.frame.columns:
         return None
+    _refuse_nested(queries.frame[name], "text such as 2026-03-31", queries)
     texts = queries.frame[name].cast(pl.String).to_list()
     return texts if any(texts) else None
+
+
+def _refuse_nested(column: pl.Series, expected: str, queries: Queries) -> None:
+    """A list or an object where one value is meant."""
+    if column.dtype.is_nested() and column.null_count() < len(column):
+        told = column.drop_nulls()[0]
+        told = told.to_list() if isinstance(told, pl.Series) else told
+        raise InputError(
+            f"{column.name} is {told!r}; {expected} is expected", where=queries.source.name
+        )
 
 
 def _sets(queries: Queries | None) -> Sequence[tuple[str, ...] | None] | None:

@@ -10,6 +10,7 @@ from karat.reports.failures import failure_sections, waterfall_sections
 from karat.reports.figures import label, several
 from karat.reports.findings_page import findings_sections
 from karat.reports.latencies import latency_sections, pareto_sections
+from karat.reports.notes import conventions_lines, counts_lines
 from karat.reports.outputs import PAGE_FORMS, Form, forms_of
 from karat.reports.pages import Page, Paper, Section
 from karat.reports.panels import (
@@ -53,7 +54,8 @@ def diagnosis_page(results: Document) -> Page:
     if "pareto" in results:
         sections += pareto_sections(results["pareto"])
     names = ", ".join(label(system["name"]) for system in systems)
-    return Page(f"What to fix next: {names}", [_headline(one) for one in systems], sections)
+    last = [*counts_lines(results), *conventions_lines(results)]
+    return Page(f"What to fix next: {names}", [_headline(one) for one in systems], sections, last)
 
 
 def _headline(system: Document) -> str:

@@ -102,7 +102,7 @@ def _common(results: Mapping[str, Any], name: str) -> Any:
 
 def _idle_settings(results: Mapping[str, Any]) -> list[str]:
     """Settings that have no part in these numbers: spans' cover, the k of measures without one."""
-    own_k = any(name.endswith("@k") for name in results["systems"][0]["measures"])
+    own_k = any(name.endswith("@k") for name in results["systems"][0].get("measures", ()))
     spans = results["conventions"]["level"] == "span"
     return [*([] if spans else ["cover"]), *([] if own_k else ["k"])]
 

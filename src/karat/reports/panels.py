@@ -37,9 +37,6 @@ def no_answer_sections(document: Document) -> list[Section]:
     grid = [["what", "threshold", "false evidence", "kept", "answered"]]
     grid.append(_cut("no threshold", {"threshold": None, **document["without"]}))
     grid.append(_cut("best", best))
-    with_choice = [_ends(best[name]["ci_chosen"]) for name in ("false_evidence", "kept")]
-    if any(with_choice):
-        grid.append(["  with the choice", "", *with_choice, ""])
     new = [f"{figure(best[name]['corrected'])}{PART}" for name in ("false_evidence", "kept")]
     grid.append(["  corrected", "", *new, ""])
     grid.append(_cut(f"keeps {percent(keep['share'])} of gold", keep))
@@ -54,11 +51,6 @@ def _cut(name: str, cut: Document) -> list[str]:
     return [name, f"{figure(cut['threshold'])}{PART}{interval(cut.get('ci'))}", *cells]
 
 
-def _ends(ends: Sequence[float] | None) -> str:
-    """An interval without a value before it, so that it stands below others."""
-    return "" if ends is None else f"{PART}{interval(ends)}"
-
-
 def _no_answer_lines(document: Document) -> list[str]:
     counts, best = document["counts"], document["best"]
     asked = several(counts["no_answer"], "query", "queries")
@@ -68,20 +60,18 @@ def _no_answer_lines(document: Document) -> list[str]:
         f"{asked} with gold in the top {document['k']}",
         f"{area} scores above what the query without an answer got",
     ]
-    if best["above"] is not None:
-        lines.append(
-            f"any threshold above {figure(best['above'])} and up to the best does the same"
-        )
+    low = "" if best["above"] is None else f"above {figure(best['above'])} and "
+    lines.append(f"any threshold {low}up to {figure(best['up_to'])} does the same as the best")
     return [*lines, *document["notes"]]
 
 
 def _sweep_grid(document: Document) -> Grid:
     named = {document["best"]["threshold"], document["keep"]["threshold"]}
     points = document["sweep"]
-    step = max(1, len(points) // _ROWS)
+    shown = {round(n * (len(points) - 1) / (_ROWS - 1)) for n in range(_ROWS)}
     grid = [["threshold", "false evidence", "kept", "answered"]]
     for at, point in enumerate(points):
-        if at % step == 0 or at == len(points) - 1 or point["threshold"] in named:
+        if at in shown or point["threshold"] in named:
             grid.append([figure(point[name]) for name in _SWEPT])
     return grid
 
@@ -207,6 +197,9 @@ def _hub_lines(document: Document) -> list[str]:
     what = f"in the top {document['k']} of {document['needed']:,} or more of {asked}"
     found = several(document["count"], "item") if document["count"] else "no item"
     lines = [f"{found} {what} without being their gold, and more often than by chance"]
+    if document["needed"] > document["queries"]:
+        needed = f"a hub is in {document['needed']:,} or more"
+        lines = [f"lists of only {asked}: too few to tell, since {needed}"]
     if document["count"]:
         lines.append(
             f"they take {percent(document['share'])} of {several(document['places'], 'place')},"
@@ -257,6 +250,12 @@ def _reached(name: str, share: Document) -> list[str]:
 def _reach_lines(document: Document) -> list[str]:
     gold, corpus = document["gold"], document["corpus"]
     lines = [label(line) for line in document["lacks"]]
+    if gold["not_asked"]:
+        lost = several(gold["not_asked"], "relevant item belongs", "relevant items belong")
+        lines.append(
+            f"{lost} only to queries whose call failed or that the run lacks: never found here,"
+            " but not looked for either"
+        )
     if gold["not_in_corpus"]:
         lost = several(gold["not_in_corpus"], "relevant item is", "relevant items are")
         lines.append(f"{lost} not in the corpus, so that nothing can find what was meant")

@@ -191,9 +191,13 @@ def _depth_lines(results: Document) -> Iterator[str]:
     for system in results["systems"]:
         points = next(iter(system["measures"].values()))["points"]
         beyond = [str(point["k"]) for point in points if point["beyond_log"]]
+        depth, most = system["depth"]["final"], results["conventions"]["depth"]
+        if depth["shorter"]:
+            shorter = several(depth["shorter"], "list ends", "lists end")
+            told = f"{shorter} before the longest ({depth['longest']})"
+            yield f"{label(system['name'])}: {told}; below their ends nothing counts as found"
         if not beyond:
             continue
-        depth, most = system["depth"]["final"], results["conventions"]["depth"]
         last = max(depth["longest"], depth["asked"] or 0)
         last = last if most is None else min(last, most)
         in_tokens = isinstance(points[0]["k"], str)

@@ -126,7 +126,7 @@ def places(gold: Mapping[str, Any]) -> str:
     ranks = gold["ranks"]
     named = {"final": ranks["final"], **ranks["stages"]}
     named |= {"BM25": ranks["bm25"]} if "bm25" in ranks else {}
-    told = " · ".join(f"{name} {_rank(rank)}" for name, rank in named.items())
+    told = " · ".join(f"{label(name)} {_rank(rank)}" for name, rank in named.items())
     return f"not in the corpus · {told}" if gold["in_corpus"] is False else told
 
 

@@ -176,13 +176,15 @@ def _threshold_exclusion(case: Case, rows: Sequence[int]) -> Told:
 
 def _complete_miss(case: Case, rows: Sequence[int]) -> Told:
     staged, way = case.staged, case.way
-    first = next(iter(staged.line.values()), staged.final)
-    depth = staged.depth(first)
-    looked_at = min(case.lines.deep, depth.known)
+    stage, first = next(iter(staged.line.items()), ("final", staged.final))
+    # A call may have logged its final list alone.
+    own = staged.logged.get(stage)
     for query in rows:
         deeper = _rank(way.anywhere[query])
+        told = own is None or staged.gold.query_ids[query] in own
+        depth = staged.depth(first if told or not way.final.returned[query] else staged.final)
         facts: Facts = {
-            "looked_at": looked_at,
+            "looked_at": min(case.lines.deep, depth.known),
             "depth_from": "longest list" if depth.asked is None else "log",
             "retrieved": int(way.first.returned[query]),
             "deeper_rank": deeper,

@@ -219,12 +219,14 @@ def _parts(
     intervals = _intervals({name: columns[name][known] for name in PARTS}, top, scores, known)
     parts = []
     for name in PARTS:
+        # Of what neither won nor lost anything, nothing says how much it might.
+        untouched = name not in _NEVER_BELOW and not columns[name][known].any()
         touched = int((np.abs(columns[name][known]) > _NOTHING * max(top, 1.0)).sum())
         parts.append(
             Part(
                 name,
                 numbers.mean(columns[name]),
-                None if name in unknown else intervals[name],
+                None if name in unknown or untouched else intervals[name],
                 touched,
                 touched / int(known.sum()) if known.any() else None,
             )

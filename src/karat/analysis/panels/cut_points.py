@@ -2,6 +2,7 @@
 
 Of values that should stay and values that should go, a threshold keeps those at or above it.
 The best one keeps the largest share of the first less the share of the second (Youden's J).
+All thresholds in a gap between two values do the same; the middle of it is the one to take.
 """
 
 from __future__ import annotations
@@ -43,32 +44,46 @@ class Kinds:
         return float(below + up_to) / (2 * len(self.wanted) * len(self.unwanted))
 
 
+@dataclass(frozen=True)
+class Cut:
+    """A threshold, and the gap it lies in: all above ``above`` and up to ``up_to`` do the same.
+
+    ``above`` is None where no value lies below the gap.
+    """
+
+    threshold: float
+    above: float | None
+    up_to: float
+
+
 @dataclass(frozen=True, eq=False)
 class Redrawn:
     """What happens when units are drawn again: one entry a resample.
 
-    ``wanted`` and ``unwanted`` are the shares kept by a threshold chosen anew, ``new_wanted`` and
-    ``new_unwanted`` what the same threshold keeps of the units that were not drawn, hence had no
-    part in its choice; NaN where every unit of the kind was drawn.
+    ``threshold`` is chosen anew, ``new_wanted`` and ``new_unwanted`` are the shares that it keeps
+    of the units that were not drawn, hence had no part in its choice; NaN where every unit of
+    the kind was drawn.
     """
 
     threshold: Values
-    wanted: Values
-    unwanted: Values
     new_wanted: Values
     new_unwanted: Values
 
 
-def best_cut(kinds: Kinds) -> float:
-    """The threshold with the highest J, the lowest of several; it is one of the wanted values.
+def best_cut(kinds: Kinds) -> Cut:
+    """The middle of the gap with the highest J, of several such gaps the lowest.
+
+    Where nothing lies below the gap, the threshold is its upper end, a wanted value.
 
     >>> none = np.arange(3)
-    >>> best_cut(Kinds(np.array([0.9, 0.8, 0.3]), np.array([0.5, 0.1, 0.4]), none, none))
-    0.8
+    >>> best_cut(Kinds(np.array([9.0, 8.0, 3.0]), np.array([5.0, 1.0, 4.0]), none, none))
+    Cut(threshold=6.5, above=5.0, up_to=8.0)
     """
     line = _Line(kinds)
     once = [np.ones((1, len(one)), dtype=np.int64) for one in line.units]
-    return float(line.values[line.choose(*once)[0]])
+    above, up_to = (float(ends[0]) for ends in line.gaps(*once))
+    threshold = float(_middle(np.array([above]), np.array([up_to]))[0])
+    return Cut(threshold, above if np.isfinite(above) else None, up_to)
 
 
 def redraw(kinds: Kinds, *, resamples: int, seed: int) -> Redrawn:
@@ -81,12 +96,17 @@ def redraw(kinds: Kinds, *, resamples: int, seed: int) -> Redrawn:
     parts = []
     for counts in _drawn(kinds, resamples, seed):
         weights = [counts[:, unit] for unit in line.units]
-        threshold = line.values[line.choose(*weights)]
+        threshold = _middle(*line.gaps(*weights))
         kept = [one >= threshold[:, None] for one in (line.wanted, line.unwanted)]
-        shares = [_share(own, stay) for own, stay in zip(weights, kept, strict=True)]
         left = [_share(own == 0, stay) for own, stay in zip(weights, kept, strict=True)]
-        parts.append((threshold, *shares, *left))
+        parts.append((threshold, *left))
     return Redrawn(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _middle(above: Values, up_to: Values) -> Values:
+    """The middle of each gap; its upper end where the gap has no lower one or no room."""
+    middle = above / 2 + up_to / 2
+    return np.where(np.isfinite(above) & (middle > above) & (middle <= up_to), middle, up_to)
 
 
 class _Line:
@@ -107,6 +127,17 @@ class _Line:
             for one in (self.wanted, self.unwanted)
         ]
 
+    def gaps(self, wanted: Ints, unwanted: Ints) -> tuple[Values, Values]:
+        """For each row of weights both ends of the best gap; the lower is -inf if there is none."""
+        chosen = self.choose(wanted, unwanted)
+        below = [
+            _highest_drawn(values, weights, reach[chosen])
+            for values, weights, reach in zip(
+                (self.wanted, self.unwanted), (wanted, unwanted), self.reach, strict=True
+            )
+        ]
+        return np.maximum(*below), self.values[chosen]
+
     def choose(self, wanted: Ints, unwanted: Ints) -> Ints:
         """For each row of weights the place of the best threshold, in whole numbers."""
         kept, false = (
@@ -118,6 +149,13 @@ class _Line:
         gain[np.diff(kept, axis=1, prepend=0) == 0] = np.iinfo(np.int64).min
         lowest: Ints = len(self.values) - 1 - np.argmax(gain[:, ::-1], axis=1)
         return lowest
+
+
+def _highest_drawn(values: Values, weights: Ints, start: Ints) -> Values:
+    """For each row the first value from ``start`` on that has a weight; -inf if none has."""
+    there = (weights > 0) & (np.arange(len(values)) >= start[:, None])
+    highest: Values = np.where(there.any(axis=1), values[there.argmax(axis=1)], -np.inf)
+    return highest
 
 
 def _from_the_top(weights: Ints) -> Ints:

@@ -29,7 +29,8 @@ class Hubs:
     A hub is returned for at least ``needed`` queries whose gold it is not, and for more of them
     than chance would explain if every item were as likely to be returned as any other
     (``alpha``, corrected for the number of items). ``skewness`` is of the k-occurrences of all
-    ``items``, ``by_chance`` what it would be then.
+    ``items``, ``by_chance`` what it would be then; without a corpus both are of items that were
+    returned at least once, since nobody knows how many were not.
     """
 
     k: int
@@ -63,7 +64,7 @@ def hubs(staged: Staged, *, k: int = KEEP, lines: Thresholds | None = None) -> H
     drawn, scores, gold = lines or Thresholds(), staged.final, staged.gold
     top = top_lists(scores, gold, k)
     queries, occurring = top["row"].n_unique(), _occurrences(top, gold)
-    items = occurring.height + _never_returned(occurring, gold)
+    items, whole = occurring.height + _never_returned(occurring, gold), gold.corpus is not None
     needed = max(drawn.dominant_queries, math.ceil(round(drawn.dominant_share * queries, 9)))
     chance = top.height / (queries * items) if items else 0.0
     alpha = 2 * tail(scores.conventions.ci)
@@ -78,13 +79,13 @@ def hubs(staged: Staged, *, k: int = KEEP, lines: Thresholds | None = None) -> H
         k=k,
         queries=queries,
         items=items,
-        of="returned" if gold.corpus is None else "corpus",
+        of="corpus" if whole else "returned",
         places=top.height,
         needed=needed,
         alpha=alpha,
         expected=queries * chance,
         skewness=_skewness(counts),
-        by_chance=_binomial_skewness(queries, chance),
+        by_chance=(_binomial_skewness if whole else _truncated_skewness)(queries, chance),
         count=found.height,
         hub_places=int(found["queries"].sum()),
         unrelated_places=int(found["unrelated"].sum()),
@@ -140,6 +141,27 @@ def _skewness(counts: Values) -> float | None:
 def _binomial_skewness(queries: int, chance: float) -> float | None:
     spread = queries * chance * (1 - chance)
     return (1 - 2 * chance) / math.sqrt(spread) if spread > 0 else None
+
+
+def _truncated_skewness(queries: int, chance: float) -> float | None:
+    """The skewness of a binomial without its zeros, whose mean is that of the items returned."""
+    from scipy.optimize import brentq
+    from scipy.stats import binom
+
+    mean = queries * chance
+    if mean <= 1 or chance >= 1:
+        return None
+
+    def too_many(own: float) -> float:
+        return float(queries * own / binom.sf(0, queries, own)) - mean
+
+    # An item in one list is by chance in fewer than queries x own others: these ends hold it.
+    own = brentq(too_many, (mean - 1) / queries, min(1.0, chance * (1 + 1e-9)))
+    counts = np.arange(1, queries + 1)
+    weights = binom.pmf(counts, queries, own) / binom.sf(0, queries, own)
+    apart = counts - weights @ counts
+    spread = float(weights @ apart**2)
+    return float(weights @ apart**3) / spread**1.5 if spread > 0 else None
 
 
 def _described(found: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.panels.cut_points import Kinds, Redrawn, best_cut, redraw
+from karat.analysis.panels.cut_points import Cut, Kinds, Redrawn, best_cut, redraw
 from karat.analysis.panels.top_lists import Ints, Mask, measured, share_of, top_lists
 from karat.analysis.staged import KEEP, Staged
 from karat.errors import MissingInputError
@@ -37,7 +37,8 @@ class NoAnswer:
     ``kept`` is of the answerable queries with gold in their top k those that keep some of it,
     ``answered`` the same of all answerable queries, ``false_evidence`` of the queries without
     an answer those with anything left. ``best`` is the threshold with the largest kept less
-    false evidence, ``keep`` the one of the measure; ``without`` is no threshold at all.
+    false evidence: the middle between ``above`` and ``up_to``, since all in this gap do the
+    same. ``keep`` is the one of the measure, ``without`` no threshold at all.
     """
 
     k: int
@@ -92,7 +93,7 @@ def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> NoAnswer:
             "gold": float((asked.gold >= wanted).mean()),
             **asked.at(wanted),
         },
-        sweep=_sweep(asked, (best, wanted)),
+        sweep=_sweep(asked, (best.threshold, wanted)),
         resamples=scores.conventions.boot,
         notes=_notes(asked, scores),
     )
@@ -188,40 +189,32 @@ def _answerable(staged: Staged) -> Mask:
     return np.asarray(some)
 
 
-def _best(asked: _Asked, threshold: float, redrawn: Redrawn, scores: Scores) -> dict[str, Any]:
-    """The best threshold, and its shares with what the choice itself does to them."""
-    told = asked.at(threshold)
-    told["kept"] |= _chosen(redrawn.wanted, redrawn.new_wanted, told["kept"], scores)
-    told["false_evidence"] |= _chosen(
-        redrawn.unwanted, redrawn.new_unwanted, told["false_evidence"], scores
-    )
-    values = np.concatenate((asked.kinds.wanted, asked.kinds.unwanted))
-    lower = values[np.isfinite(values) & (values < threshold)]
+def _best(asked: _Asked, cut: Cut, redrawn: Redrawn, scores: Scores) -> dict[str, Any]:
+    """The best threshold, and its shares with those of queries that had no part in the choice."""
+    told = asked.at(cut.threshold)
+    told["kept"]["corrected"] = _corrected(redrawn.new_wanted)
+    told["false_evidence"]["corrected"] = _corrected(redrawn.new_unwanted)
     few = min(len(asked.found), len(asked.without)) < 2 or scores.conventions.interval == "none"
     return {
-        "threshold": threshold,
-        "above": float(lower.max()) if len(lower) else None,
-        "ci": None if few else _ends(redrawn.threshold, scores),
+        "threshold": cut.threshold,
+        "above": cut.above,
+        "up_to": cut.up_to,
+        "ci": None if few else _ends(cut, redrawn.threshold, scores),
         "youden": told["kept"]["mean"] - told["false_evidence"]["mean"],
         **told,
     }
 
 
-def _chosen(drawn: Values, new: Values, told: Mapping[str, Any], scores: Scores) -> dict[str, Any]:
-    """The interval with the choice in it, and the share among queries that had no part in it."""
-    # Where no resample differs, resampling knows nothing of the spread.
-    flat = told["ci"] is None or drawn.min() == drawn.max()
+def _corrected(new: Values) -> float | None:
     known = new[~np.isnan(new)]
-    return {
-        "ci_chosen": None if flat else _ends(drawn, scores),
-        "corrected": float(known.mean()) if len(known) else None,
-    }
+    return float(known.mean()) if len(known) else None
 
 
-def _ends(drawn: Values, scores: Scores) -> list[float]:
+def _ends(cut: Cut, drawn: Values, scores: Scores) -> list[float]:
+    """Where resamples put the threshold, and at least the whole gap, which does the same here."""
     outside = tail(scores.conventions.ci)
     low, high = np.quantile(drawn, [outside, 1 - outside]).tolist()
-    return [low, high]
+    return [min(low, cut.up_to if cut.above is None else cut.above), max(high, cut.up_to)]
 
 
 def _sweep(asked: _Asked, named: Sequence[float]) -> list[dict[str, float]]:

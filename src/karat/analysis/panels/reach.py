@@ -24,7 +24,9 @@ class Reach:
 
     Of the gold (items, documents or spans, each once) the share found for a query whose gold
     it is: in the ``top`` k, in the ``final`` lists and in ``any`` list of any stage, to their
-    depth. ``corpus`` is None where none was given, and ``lacks`` says so.
+    depth. Of what no list holds, ``lost`` names what was looked for; ``not_asked`` counts what is
+    gold only of queries whose call failed or that the run lacks. ``corpus`` is None where none
+    was given, and ``lacks`` says so.
     """
 
     k: int
@@ -81,8 +83,13 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
             "any": max(map(_deepest, lists)),
         },
         **{name: _share(len(own), len(units), scores) for name, own in found.items()},
-        **_lost(staged, wanted, lost),
+        **_lost(staged, wanted, lost, _answered(scores)[target.query]),
     }
+
+
+def _answered(scores: Scores) -> Mask:
+    """The queries that the run answered, be it with an empty list."""
+    return ~scores.status.is_in(["missing", "failed"]).to_numpy()
 
 
 def _met(scores: Scores, size: int, k: int | None = None) -> Mask:
@@ -112,11 +119,13 @@ def _share(found: int, whole: int, scores: Scores) -> dict[str, Any]:
     }
 
 
-def _lost(staged: Staged, wanted: Mask, lost: Ints) -> dict[str, Any]:
-    """What is in no list at all: that of the most queries first."""
+def _lost(staged: Staged, wanted: Mask, lost: Ints, answered: Mask) -> dict[str, Any]:
+    """What is in no list at all though it was looked for: that of the most queries first."""
     gold = staged.gold
-    rows = gold.rows.with_columns(unit=gold.unit).filter(wanted)
+    rows = gold.rows.with_columns(unit=gold.unit, answered=answered).filter(wanted)
     rows = rows.filter(pl.col("unit").is_in(lost.tolist()))
+    missing = ~_in_corpus(rows.unique("unit")["item_id"], gold)
+    rows = rows.filter("answered")
     span = [pl.col(name).first() for name in ("start", "end") if name in rows.columns]
     units = rows.group_by("unit").agg(
         pl.col("item_id").first(),
@@ -125,15 +134,15 @@ def _lost(staged: Staged, wanted: Mask, lost: Ints) -> dict[str, Any]:
         queries=pl.len(),
         codes=pl.col("code").sort().head(MOST),
     )
-    known = _in_corpus(units["item_id"], gold)
-    units = units.with_columns(in_corpus=known)
+    units = units.with_columns(in_corpus=_in_corpus(units["item_id"], gold))
     order = ["queries", "grade", "item_id", *(name for name in ("start", "end") if span)]
     best = units.sort(order, descending=[True, True, *[False] * (len(order) - 2)]).head(MOST)
     texts: Sequence[str | None] = [None] * best.height
     if gold.corpus is not None and gold.conventions.level == "item":
         texts = texts_of(best["item_id"], gold).to_list()
     return {
-        "not_in_corpus": None if gold.corpus is None else int((~known).sum()),
+        "not_asked": len(lost) - units.height,
+        "not_in_corpus": None if gold.corpus is None else int(missing.sum()),
         "lost": [
             {
                 **{key: value for key, value in row.items() if key not in ("unit", "codes")},
