@@ -35,6 +35,8 @@ class Question:
     original: Mapping[str, int]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     call: Mapping[str, Any] = field(default_factory=dict)
+    # What a filter takes out of the raw list, where one is logged.
+    filtered: Sequence[str] = ()
 
     @property
     def name(self) -> str:
@@ -98,8 +100,12 @@ class World:
         record: dict[str, Any] = {"query_id": one.name, "topk": hits, **self.told}
         if "raw" in self.stages:
             record["raw"] = placed(one.number, self.k_raw, one.raw)
+        record["stages"] = {}
         if "original" in self.stages:
-            record["stages"] = {"original": placed(one.number, self.k, one.original)}
+            record["stages"]["original"] = placed(one.number, self.k, one.original)
+        if "filter" in self.stages:
+            raw = placed(one.number, self.k_raw, one.raw)
+            record["stages"]["filter"] = [item for item in raw if item not in one.filtered]
         record.update(one.call)
         if "error" in record:
             record.update(topk=[], raw=[], stages={})

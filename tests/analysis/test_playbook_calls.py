@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from planted import World, finding, fired, judged_records, only, placed, with_gold
+from planted import World, finding, fired, judged_records, nowhere, only, placed, with_gold
 
 from karat.analysis.compare import compare
 from karat.analysis.latency.latencies import latency_of, score_calls
@@ -148,6 +148,46 @@ def test_a_reranker_is_judged_by_the_list_that_it_was_given():
     assert "reranker_hurts" in judged_records(world, records).quiet
 
 
+def taken_out(one, *, filtered=True):
+    """A list whose gold at ranks 1 and 2 something took out; the rest keeps its order."""
+    raw = placed_list(one, [1, 2, 3])
+    left = raw[2:]
+    stages = {"filter": left} if filtered else {}
+    return {"raw": raw, "topk": left[:10], "stages": stages}
+
+
+@pytest.mark.parametrize("filtered", [True, False])
+def test_a_filter_that_only_takes_items_out_is_not_the_reranker(filtered):
+    world = World.of(60)
+    records = [
+        {**world.record(one), **taken_out(one, filtered=filtered)} for one in world.questions
+    ]
+    found = judged_records(world, records)
+    assert "reranker_hurts" in found.quiet
+    assert ("filters_take_gold" in fired(found)) is filtered
+
+
+def test_only_lists_that_got_another_order_are_held_against_the_reranker():
+    world = World.of(60).change(demoted, 10)
+    records = [world.record(one) for one in world.questions]
+    for one, record in zip(world.questions[10:30], records[10:30], strict=True):
+        record.update(taken_out(one, filtered=False))
+    figures = finding(judged_records(world, records), "reranker_hurts").figures
+    # The 20 that lost gold and kept their order are left out.
+    assert (figures["worse"], figures["n"], figures["raw"]) == (10, 40, 1.0)
+    assert figures["p"] == pytest.approx(2 / 2**10)
+
+
+@pytest.mark.parametrize(("stage", "named"), [("rerank", "the reranker"), ("mmr", "mmr")])
+def test_a_logged_stage_that_reorders_is_named(stage, named):
+    world = World.of(40).change(demoted, 40).change(lambda one: replace(one, call={}), 40)
+    records = [world.record(one) for one in world.questions]
+    for record in records:
+        record["stages"] = {stage: [hit["chunk_id"] for hit in record["topk"]]}
+    found = judged_records(world, records)
+    assert finding(found, "reranker_hurts").look_at.startswith(named)
+
+
 def placed_list(one, ranks):
     return placed(one.number, 50, dict(zip(one.gold, ranks, strict=True)))
 
@@ -190,21 +230,73 @@ def test_failed_calls_come_first_and_take_no_part_in_the_rest():
     found = World.of().change(failing, 30).findings()
     figures = only(found, "failed_calls")
     errors = {"timeout": 29, "no route": 1}
-    assert figures == {"failed": 30, "queries": 100, "errors": errors}
-    told = "30 of 100 calls failed (most often with 'timeout')"
+    assert figures == {"failed": 30, "calls": 100, "errors": errors}
+    told = "30 of 100 calls failed (most often with 'timeout'): no other finding counts them"
     assert found.findings[0].sentence.startswith(told)
 
 
-def test_queries_that_are_not_in_the_run_got_nothing_unless_they_are_left_out():
-    world = with_gold(100, 4)
+def test_failed_calls_are_held_against_the_calls_that_were_made():
+    world = World.of(10)
+    records = [world.record(one) for one in world.questions[:4]]
+    records[0] = {"query_id": "q0000", "topk": [], "error": "timeout"}
+    found = judged_records(world, records)
+    assert fired(found) == ["failed_calls", "not_in_run"]
+    assert found.findings[0].sentence.startswith("1 of 4 calls failed ('timeout')")
+    assert found.findings[1].sentence.startswith("6 of 10 queries are not in the run")
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"), [({}, "count them as 0"), ({"missing": "skip"}, "leave them out")]
+)
+def test_queries_that_are_not_in_the_run_are_told_and_take_no_part_in_the_rest(settings, told):
+    world = replace(with_gold(100, 4), settings=settings)
     records = [world.record(one) for one in world.questions[30:]]
-    assert only(judged_records(world, records), "not_retrieved")["R@50"] == 0.7
-    skipping = replace(world, settings={"missing": "skip"})
-    assert fired(judged_records(skipping, records)) == []
+    found = judged_records(world, records)
+    examples = ["q0000", "q0001", "q0002"]
+    assert only(found, "not_in_run") == {"missing": 30, "queries": 100, "examples": examples}
+    sentence = found.findings[0].sentence
+    assert sentence.startswith("30 of 100 queries are not in the run, such as 'q0000'")
+    assert told in sentence
+    every = [world.record(one) for one in world.questions]
+    assert "not_in_run" in judged_records(world, every).quiet
+
+
+def test_what_the_run_has_is_judged_by_itself_where_much_is_missing():
+    world = with_gold(100, 4).change(nowhere, 60, 100)
+    records = [world.record(one) for one in world.questions[50:]]
+    found = judged_records(world, records)
+    assert fired(found)[0] == "not_in_run"
+    # 10 of the 50 that are there have their gold.
+    figures = finding(found, "not_retrieved").figures
+    assert (figures["R@50"], figures["n"]) == (0.2, 50)
+
+
+def test_calls_that_returned_nothing_are_told():
+    world = with_gold(100, 4)
+    records = [world.record(one) for one in world.questions]
+    assert "nothing_returned" in judged_records(world, records).quiet
+    for record in records[:3]:
+        record.update(topk=[], raw=[], stages={})
+    found = judged_records(world, records)
+    figures = only(found, "nothing_returned")
+    assert (figures["empty"], figures["n"]) == (3, 100)
+    told = "3 of 100 answered queries got no item at all, such as 'q0000'; look at filters"
+    assert found.findings[0].sentence.startswith(told)
+
+
+def test_a_call_that_failed_did_not_return_nothing():
+    world = World.of(30).change(lambda one: replace(one, call={"error": "timeout"}), 5)
+    found = world.findings()
+    assert "nothing_returned" in found.quiet
+    assert "not_in_run" in found.quiet
+
+
+def test_gold_that_a_list_holds_can_be_found_whatever_the_corpus_says():
+    assert "gold_not_in_corpus" in World.of(lost=("doc7#2", "doc8#1")).findings().quiet
 
 
 def test_gold_that_the_corpus_lacks_is_told():
-    found = World.of(lost=("doc7#2", "doc7#3", "doc8#1")).findings()
+    found = World.of(lost=("doc7#2", "doc7#3", "doc8#1")).change(nowhere, 7, 9).findings()
     assert only(found, "gold_not_in_corpus") == {
         "lost": 3,
         "of": 300,
@@ -224,11 +316,13 @@ def test_queries_that_went_to_a_wrong_source_are_counted():
     figures = only(found, "wrong_source")
     assert (figures["wrong"], figures["n"], figures["share"]) == (3, 100, 0.03)
     assert figures["examples"] == ["q0000", "q0001", "q0002"]
+    told = "3 of 100 queries went to a wrong source, such as 'q0000'; look at"
+    assert found.findings[0].sentence.startswith(told)
 
 
 def test_gold_of_documents_is_sought_among_documents():
     world = World.of(settings={"level": "doc"})
     assert "gold_not_in_corpus" in world.findings().quiet
     lost = tuple(f"doc7#{part}" for part in (1, 2, 3))
-    found = replace(world, lost=lost).findings()
+    found = replace(world, lost=lost).change(nowhere, 7, 8).findings()
     assert finding(found, "gold_not_in_corpus").figures["examples"] == ["doc7"]

@@ -1,6 +1,7 @@
 """A run as the rules of the playbook see it: values where they were measured, ceilings, tests.
 
-Only queries with gold take part, and none whose call failed: that says nothing of the ranking.
+Only queries with gold that the run answers take part: a call that failed, or was never made,
+says nothing of the ranking.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from karat.analysis.failures.gold_ranks import Way, way_of
+from karat.analysis.failures.kept import kept_by
 from karat.analysis.segments import By
-from karat.analysis.staged import RAW, REORDERING, Staged
+from karat.analysis.staged import RAW, REORDERING, SIEVES, Staged
 from karat.analysis.thresholds import Thresholds
 from karat.errors import MissingInputError
 from karat.measures import numbers
@@ -74,13 +77,8 @@ class Case:
 
     @cached_property
     def answered(self) -> Mask:
-        """The queries with gold whose call did not fail.
-
-        One that the run does not have got nothing, unless the conventions leave it out.
-        """
-        final = self.staged.final
-        fates = ["scored", "missing"] if final.conventions.missing == "zero" else ["scored"]
-        return final.status.is_in(fates).to_numpy()
+        """The queries with gold that are in the run and whose call did not fail."""
+        return (self.staged.final.status == "scored").to_numpy()
 
     @property
     def n(self) -> int:
@@ -90,7 +88,43 @@ class Case:
     @property
     def reranked(self) -> bool:
         """Whether the log shows that something gives the retriever's list another order."""
-        return any(name in self.staged.line for name in (RAW, *REORDERING))
+        if self.named_reranker or any(name in self.staged.line for name in REORDERING):
+            return True
+        return bool(self.before_order) and bool(self.moved.any())
+
+    @property
+    def named_reranker(self) -> bool:
+        """Whether the log says that there is a reranker: its list, its time or its name."""
+        meta, calls = self.staged.final.meta, self.staged.calls
+        named = any(str(key).startswith("rerank") and value for key, value in meta.items())
+        timed = calls is not None and "latency.rerank" in calls.columns
+        return "rerank" in self.staged.line or named or timed
+
+    @cached_property
+    def way(self) -> Way:
+        """The lists on the way to the final one."""
+        if any(one.trace is None for one in (self.staged.final, *self.staged.line.values())):
+            raise MissingInputError(NO_LISTS)
+        return way_of(self.staged)
+
+    @cached_property
+    def before_order(self) -> list[str]:
+        """The stages in the log that come before anything puts items in another order."""
+        return [name for name in (RAW, *SIEVES) if name in self.staged.line]
+
+    @cached_property
+    def moved(self) -> Mask:
+        """The queries whose nDCG changed and whose list really got another order.
+
+        A list that holds nothing but items of the one before it, in its order, was filtered or
+        cut, and not reranked.
+        """
+        near = self.near
+        before, after = self.sieved("nDCG", near.k), self.values("nDCG", near)
+        changed = self.answered & (before != after)
+        untold = changed & ~self.way.reordered.there
+        moved: Mask = changed & ~kept_by(self.staged, self.way, untold).in_order
+        return moved
 
     @property
     def alpha(self) -> float:
@@ -145,6 +179,18 @@ class Case:
         found = values_of(parse_measure(f"{name}@{cut.k}"), self._ranked(cut), self.staged.gold)
         return np.where(self.answered, found, np.nan)
 
+    def sieved(self, name: str, k: int) -> Values:
+        """The same for each query's last list before anything put it in another order.
+
+        That is the one after the filters that were logged for it, else the raw one.
+        """
+        found = self.values(name, Cut(self.staged.raw, k))
+        for at, scores in enumerate(self.staged.line.values()):
+            here = self.way.sieved.at == at
+            if here.any():
+                found = np.where(here, self.values(name, Cut(scores, k)), found)
+        return found
+
     def ceiling(self, name: str, k: int) -> Values:
         """The best value that the gold of each query allows."""
         gold = self.staged.gold
@@ -197,7 +243,7 @@ def mean(values: Values) -> float:
     """The mean of the values that are known."""
     found = numbers.mean(values)
     if found is None:
-        raise MissingInputError("needs a query with gold whose call did not fail")
+        raise MissingInputError("needs a query with gold that the run answers")
     return found
 
 

@@ -10,7 +10,8 @@ from typing import Any
 from karat.analysis.playbook.calls import (
     failed_calls,
     gold_not_in_corpus,
-    reranker_hurts,
+    not_in_run,
+    nothing_returned,
     rewrite_hurts,
     wrong_source,
 )
@@ -25,6 +26,7 @@ from karat.analysis.playbook.rules import (
 )
 from karat.analysis.playbook.segments import segment_gap
 from karat.analysis.playbook.slower import slower
+from karat.analysis.playbook.steps import filters_take_gold, reranker_hurts
 from karat.analysis.segments import By, check_by
 from karat.analysis.staged import Staged
 from karat.analysis.thresholds import Thresholds
@@ -42,10 +44,13 @@ RULES: Mapping[str, Rule] = MappingProxyType(
         rule.__name__: rule
         for rule in (
             failed_calls,
+            not_in_run,
+            nothing_returned,
             gold_not_in_corpus,
             newer_than_as_of,
             wrong_source,
             rewrite_hurts,
+            filters_take_gold,
             not_retrieved,
             chunks_split,
             reranker_hurts,

@@ -9,30 +9,38 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.playbook.case import Case, Cut, Finding, at_least, kept_lists, mean, short
-from karat.analysis.staged import RAW, Staged, passed_on
+from karat.analysis.staged import RAW, SIEVES, Staged, passed_on
 from karat.errors import MissingInputError
 from karat.measures.names import parse_measure
 from karat.measures.prepare import Prepared, prepare
 from karat.measures.scores import score
 from karat.tables import Corpus, Gold, Run
 
+# From this share of its ceiling on a value is as good as at it.
+AT_CEILING = 0.95
+
 
 def ranked_too_low(case: Case) -> list[Finding]:
-    """R is high far down the raw list, and not at the top of the final one."""
+    """R is high far down the raw list, and what the filters leave is not at the top."""
     near, far, lines = case.near, case.far, case.lines
-    deep, top = case.values("R", far), case.values("R", near)
+    retrieved = mean(case.values("R", far))
+    # What a filter takes out is no fault of the order either.
+    deep, top = case.sieved("R", far.k), case.values("R", near)
     high = lines.high * mean(case.ceiling("R", far.k))
     # What is found and has no room in the top is no fault of the order.
     fitting = np.minimum(deep, case.ceiling("R", near.k))
     found, shown, room = mean(deep), mean(top), mean(fitting)
-    if not at_least(found, high) or not at_least(room - shown, lines.gap):
+    if not at_least(retrieved, high) or not at_least(room - shown, lines.gap):
         return []
     full = at_least(room, found)
     of = "" if full else f" of the {short(room)} that would fit"
-    look_at = "the reranker, or a larger k" if case.reranked else "a reranker, or a larger k"
+    order = "the reranker" if case.reranked else "the scoring, a reranker"
+    look_at = f"{order}, or a larger k"
+    sieves = any(name in case.staged.line for name in SIEVES)
+    left = " after the filters" if sieves else ""
     sentence = (
-        f"R@{far.k} {short(found)} but R@{near.k} {short(shown)}{of}: the evidence is found and"
-        f" ranked too low; look at {look_at}"
+        f"R@{far.k} {short(found)}{left} but R@{near.k} {short(shown)}{of}: the evidence is found"
+        f" and ranked too low; look at {look_at}"
     )
     figures = {f"R@{far.k}": found, f"R@{near.k}": shown, "fitting": room, "n": case.n}
     return [Finding("ranked_too_low", sentence, figures, look_at)]
@@ -164,28 +172,43 @@ def distractors(case: Case) -> list[Finding]:
     high = lines.high * mean(case.ceiling("R", near.k))
     if not at_least(recall, high) or at_least(found, lines.low_precision):
         return []
+    # So many places hold no more gold, whatever their order.
+    if at_least(found, AT_CEILING * most):
+        return []
     # A short list with nothing but gold has a low P@k and no distractor.
     clean = mean(precision * near.k / case.shown(near))
     if at_least(clean, lines.low_precision):
         return []
     k = near.k
-    why, look_at = _among_distractors(found, most, lines.low_precision)
-    but = "and" if at_least(found, most) else "but"
-    told = f"R@{k} {short(recall)} {but} P@{k} {short(found, lines.low_precision)}"
+    why, look_at = _among_distractors(case, recall, most)
+    told = f"R@{k} {short(recall)} but P@{k} {_of_at_most(found, most, lines.low_precision)}"
     figures = {f"R@{k}": recall, f"P@{k}": found, "ceiling": most, "clean": clean, "n": case.n}
     return [Finding("distractors", f"{told}{why}; look at {look_at}", figures, look_at)]
 
 
-def _among_distractors(found: float, most: float, low: float) -> tuple[str, str]:
+def _of_at_most(found: float, most: float, line: float) -> str:
+    """P and its ceiling with so many decimals that they differ."""
+    own, best = short(found, line), short(most)
+    for decimals in (3, 4, 5):
+        if own != best:
+            break
+        own = f"{found:.{decimals}f}".removeprefix("0")
+        best = f"{most:.{decimals}f}".removeprefix("0")
+        best = best[:3] + best[3:].rstrip("0")
+    return f"{own} of at most {best}"
+
+
+def _among_distractors(case: Case, recall: float, most: float) -> tuple[str, str]:
     """Why P is low, as far as the gold itself keeps it so, and what to look at."""
     fewer = "a smaller k or a score threshold"
-    if at_least(found, most):
-        return ", its ceiling on this gold: fewer places, not a better order, would help", fewer
-    if not at_least(most, low):
-        why = f" of at most {short(most)} on this gold: fewer places would help more than order"
-        return why, f"{fewer}, then the reranker"
-    why = f" of at most {short(most)}: the evidence stands among distractors"
-    return why, "a cross-encoder, a lexical constraint or more diversity"
+    stands = "the evidence stands among distractors"
+    if at_least(most, case.lines.low_precision):
+        return f": {stands}", "a cross-encoder, a lexical constraint or more diversity"
+    half = max(1, case.near.k // 2)
+    nearer = mean(case.values("R", replace(case.near, k=half)))
+    if at_least(nearer, AT_CEILING * recall):
+        return f" on this gold: R@{half} is {short(nearer)}, so fewer places would do", fewer
+    return f" on this gold: {stands}", f"the scoring or the reranking, then {fewer}"
 
 
 def buried(case: Case) -> list[Finding]:
