@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import gc
 import os
 import sys
@@ -124,7 +125,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _invoke(arguments: list[str]) -> int:
-    command = get_command(app)
+    command = get_command(_only_what_is_called(arguments))
     named = getattr(command, "commands", {}).get(arguments[0] if arguments else "")
     for one in (command, *([] if named is None else [named])):
         _take_values_as_they_are(one)
@@ -141,6 +142,14 @@ def _invoke(arguments: list[str]) -> int:
     except _Refusal as error:
         return _refuse(_in_our_words(error))
     return EXIT_OK
+
+
+def _only_what_is_called(arguments: Sequence[str]) -> typer.Typer:
+    """The app with the one command that is called: Typer takes its time to prepare each."""
+    named = [one for one in app.registered_commands if [one.name] == list(arguments[:1])]
+    only = copy.copy(app)
+    only.registered_commands = named or app.registered_commands
+    return only
 
 
 def _refuse_repeated(command: Any, arguments: Sequence[str]) -> None:
