@@ -14,7 +14,7 @@ $(VENV)/.installed: pyproject.toml scripts/venv
 	bash scripts/venv $(VENV)
 	touch $@
 
-demo: venv ## compare the two systems of the small set that ships with karat
+demo: venv ## take the tour of the built-in example
 	$(BIN)/karat demo
 
 test: venv ## run the tests

@@ -1,6 +1,8 @@
-"""Runs the examples of a Markdown page on the demo's files and puts in what they print.
+"""Runs the examples of a Markdown page and puts in what they print.
 
-``python docs/examples.py README.md`` refreshes a page; a test fails when an example is not true.
+They run in a folder with the files of the small set, or in an empty one where the page itself
+says ``karat init``; ``cd`` leads on from there. ``python docs/examples.py README.md`` refreshes a
+page; a test fails when an example is not true.
 """
 
 from __future__ import annotations
@@ -24,17 +26,50 @@ def refreshed(page: str) -> str:
     """The page with the output of every example that shows one as it is now."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "demo"
-        shutil.copytree(FIRST, place)
-        return _BLOCK.sub(lambda block: "".join(_shown(block[0], place)), page)
+        if "\n$ karat init" in page:
+            place.mkdir()
+        else:
+            shutil.copytree(FIRST, place, ignore=shutil.ignore_patterns("__pycache__"))
+        return refreshed_in(place, page)
 
 
-def _shown(block: str, place: Path) -> Iterator[str]:
+def refreshed_in(place: Path, page: str) -> str:
+    """The page with its examples run in a folder that has what they need."""
+    shell = _Shell(place)
+    return _BLOCK.sub(lambda block: "".join(_shown(block[0], shell)), page)
+
+
+class _Shell:
+    """The folder that the reader is in."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def run(self, command: str) -> str:
+        """What a command prints; ``cd`` prints nothing and stays in force."""
+        if command.startswith("cd "):
+            self.place = (self.place / command.removeprefix("cd ").strip()).resolve(strict=True)
+            return ""
+        return _printed(command, self.place)
+
+
+def _shown(block: str, shell: _Shell) -> Iterator[str]:
     for example in re.split(r"^(?=\$ )", block, flags=re.MULTILINE):
-        command, _, output = example.partition("\n")
-        if not command.startswith("$ "):
+        lines = example.split("\n")
+        if not lines[0].startswith("$ "):
             continue
-        printed = _printed(command.removeprefix("$ "), place)
+        last = _last_line(lines)
+        command, output = "\n".join(lines[: last + 1]), "\n".join(lines[last + 1 :])
+        printed = shell.run(command.removeprefix("$ "))
         yield f"{command}\n{printed if output else ''}"
+
+
+def _last_line(lines: list[str]) -> int:
+    """Where a command ends: a backslash leads on to the next line, ``<<END`` to that word."""
+    until = re.search(r"<<\s*'?(\w+)'?\s*$", lines[0])
+    if until is not None:
+        return lines.index(until[1])
+    return next(at for at, line in enumerate(lines) if not line.endswith("\\"))
 
 
 def _printed(command: str, place: Path) -> str:

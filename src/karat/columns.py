@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
@@ -82,6 +82,16 @@ def doc_of_text(item_id: str) -> str:
     ('faq#billing', 'faq')
     """
     return item_id.rpartition("#")[0] if "#" in item_id else item_id
+
+
+def ends_of(dates: Iterable[Any]) -> tuple[str, str] | None:
+    """The first and the last of some dates, as text; None where there are none.
+
+    >>> ends_of(["2025-06-01", None, "2024-12-31"])
+    ('2024-12-31', '2025-06-01')
+    """
+    known = [str(date) for date in dates if date not in (None, "")]
+    return (min(known), max(known)) if known else None
 
 
 def to_polars(frame: Any, source: Source = IN_MEMORY) -> pl.DataFrame:

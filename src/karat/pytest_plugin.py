@@ -21,7 +21,12 @@ if TYPE_CHECKING:
 
     File = str | os.PathLike[str]
 
-_WORDS = {"pass": "PASS", "fail": "FAIL", "unmeasurable": "CANNOT BE JUDGED"}
+_WORDS = {
+    "pass": "PASS",
+    "fail": "FAIL",
+    "unmeasurable": "CANNOT BE JUDGED",
+    "skipped": "SKIPPED",
+}
 _COLOURS = {"FAIL": "red", "WORSE": "red", "CANNOT BE JUDGED": "yellow", "UNCLEAR": "yellow"}
 
 

@@ -15,7 +15,11 @@ CACHE = ".karat"
 
 
 class Systems(Mapping[str, System]):
-    """Systems by name; indexing and loading models happen at the first access."""
+    """Systems by name; indexing and loading models happen at the first access.
+
+    Used in a ``with`` statement, services that were started end with it; else they end when
+    Python does.
+    """
 
     def __init__(self, config: Config, workshop: Workshop) -> None:
         self._blueprints = config.blueprints
@@ -29,6 +33,15 @@ class Systems(Mapping[str, System]):
         if name not in self._built:
             self._built[name] = self._workshop.build(self._blueprints[name])
         return self._built[name]
+
+    def __enter__(self) -> Systems:
+        """Itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop what was started; a system that is asked for again is built anew."""
+        self._built.clear()
+        self._workshop.ending.close()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._blueprints)

@@ -7,6 +7,7 @@ from failing import fillers, staged_of, with_gold
 
 import karat
 from karat.analysis.staged import LINE, Depth, score_stages, stage_names
+from karat.errors import InputError
 from karat.formats.runlog import run_of_records
 from karat.measures.names import parse_measures
 from karat.tables import Gold, Run
@@ -126,8 +127,10 @@ def test_the_log_says_how_deep_a_stage_was_asked_for():
     found = staged({**whole("p"), **base}, whole("q"))
     assert found.depth(found.final) == Depth(5, 5)
     assert found.depth(found.raw) == Depth(20, 50)
-    found = staged({**whole("p"), "k_raw": True}, whole("q"))
+    found = staged(whole("p"), whole("q"))
     assert found.depth(found.raw) == Depth(20, None)
+    with pytest.raises(InputError, match="k_raw is true; a whole number from 0 is expected"):
+        staged({**whole("p"), "k_raw": True}, whole("q"))
 
 
 def test_lists_as_long_as_the_corpus_leave_nothing_below():

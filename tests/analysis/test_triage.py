@@ -308,7 +308,12 @@ def test_misses_are_named_by_their_texts_and_failed_calls_by_their_error():
         "relevant": ["a"],
         "error": "timed out",
     }
-    assert by_query["who"] == {"query": "who", "retrieved": [], "relevant": ["a"]}
+    assert by_query["who"] == {
+        "query": "who",
+        "retrieved": [],
+        "relevant": ["a"],
+        "error": "the run has no answer to it",
+    }
 
 
 def test_misses_deeper_than_what_is_shown_are_listed_to_their_depth():

@@ -1,63 +1,21 @@
-"""What the command-line tests share: the demo's files and a way to call karat."""
+"""What the command-line tests share: the files of the small set."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import karat
-from karat.cli.main import main
 
 FIRST = Path(karat.__file__).parent / "recipes" / "first"
 
 
-@dataclass(frozen=True)
-class Result:
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The demo's files in the current folder."""
+    """The small set's files in the current folder."""
     folder = tmp_path / "demo"
     shutil.copytree(FIRST, folder)
     monkeypatch.chdir(folder)
     return folder
-
-
-@pytest.fixture
-def run(capfd: pytest.CaptureFixture[str]):
-    """Call karat in this process."""
-
-    def call(*arguments: str) -> Result:
-        capfd.readouterr()
-        code = main(arguments)
-        out, err = capfd.readouterr()
-        return Result(code, out, err)
-
-    return call
-
-
-@pytest.fixture
-def spawn():
-    """Call karat as a process of its own."""
-
-    def call(*arguments: str, stdin: bytes | None = None, **environment: str) -> Result:
-        done = subprocess.run(
-            [sys.executable, "-m", "karat.cli", *arguments],
-            input=stdin,
-            capture_output=True,
-            env={**os.environ, **environment},
-            timeout=60,
-        )
-        return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
-
-    return call

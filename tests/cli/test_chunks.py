@@ -331,8 +331,7 @@ def test_examples_print_what_the_page_says(garden):
     examples = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(examples)
     page = (ROOT / "docs" / "compare-chunkings.md").read_text(encoding="utf-8")
-    block = examples._BLOCK
-    assert page == block.sub(lambda found: "".join(examples._shown(found[0], garden)), page)
+    assert page == examples.refreshed_in(garden, page)
 
 
 def test_the_example_s_spans_are_whole_sentences_or_clauses(garden):

@@ -223,3 +223,11 @@ def test_gates_can_come_through_stdin(files, spawn):
     words = ("eval", str(files / "better.trec"), "--gold", str(files / "qrels.txt"), "-m", "RR")
     assert spawn(*words, "--gates", "-", stdin=b"- RR >= 0.5\n").code == 0
     assert spawn(*words, "--gates", "-", stdin=b"- mean RR >= 0.5\n- RR >= 0.99\n").code == 3
+
+
+def test_what_only_a_gate_names_is_held_against_its_limit_and_not_compared(files, compare):
+    (files / "gates.yaml").write_text("- RR >= 0.1\n- P@5 >= 0.1\n")
+    found = json.loads(compare("base", "better", m="RR", gates=files / "gates.yaml", json=True).out)
+    assert {row["measure"] for row in found["comparisons"]} == {"RR"}
+    assert {gate["measure"] for gate in found["gates"]} == {"RR", "P@5"}
+    assert "P@5" in found["systems"][1]["measures"]

@@ -1,39 +1,66 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
+
+import pytest
 
 import karat
 from karat.measures.registry import MEASURES
 
 
-def test_the_demo_scores_and_leaves_nothing_behind(run, tmp_path, monkeypatch):
+@pytest.fixture
+def shown(run, tmp_path, monkeypatch):
+    """The tour in a folder of its own."""
     monkeypatch.chdir(tmp_path)
-    done = run("demo")
-    assert (done.code, done.err) == (0, "")
-    for words in ("nDCG@5", "bm25", "dense", "es", "3 missing from the run", "Try next"):
-        assert words in done.out
-    assert not list(tmp_path.iterdir())
+    return run("demo")
 
 
-def test_the_demo_writes_what_is_asked_for(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert run("demo", "-o", "report.json").code == 0
-    assert len(json.loads(Path("report.json").read_text())["systems"]) == 2
-    assert list(json.loads(run("demo", "-o", "json:-").out)) == sorted(
-        json.loads(Path("report.json").read_text())
-    )
+def test_the_demo_goes_from_search_to_findings(shown):
+    assert shown.code == 0
+    report = json.loads(Path("karat-demo/out/report.json").read_text())
+    assert [system["name"] for system in report["systems"]] == ["bm25", "reranked"]
+    assert "The report: karat-demo/out/report.md" in shown.out
+    assert Path("karat-demo/out/report.md").is_file()
+    for words in ("FAIL  5 of 8 gates fail", "BETTER  reranked against bm25", "Try next:"):
+        assert words in shown.out
 
 
-def test_what_the_demo_says_to_try_next_works(run, files):
-    lines = [line.strip() for line in run("demo").out.splitlines()]
-    commands = [line for line in lines if line.startswith("karat ")]
-    assert len(commands) >= 3
+def test_the_demo_says_the_three_things_that_are_planted(shown):
+    told = shown.out.partition("What to fix next:\n")[2].splitlines()[:3]
+    assert "where language pt-BR" in told[0]
+    assert "newer than as_of" in told[1]
+    assert "another chunk of its document" in told[2]
+
+
+def test_what_the_demo_says_to_try_next_works(run, shown, monkeypatch):
+    lines = [line.strip() for line in shown.out.partition("Try next:")[2].splitlines()]
+    assert "cd karat-demo" in lines
+    monkeypatch.chdir("karat-demo")
+    commands = [shlex.split(line, comments=True) for line in lines if line.startswith("karat ")]
+    assert len(commands) >= 4
     for command in commands:
-        assert run(*command.split()[1:]).code == 0
+        assert run(*command[1:]).code == 0, command
 
 
-def test_the_demo_s_files_belong_together():
+def test_the_demo_can_be_shown_again_and_writes_what_is_asked_for(run, shown):
+    again = run("demo", "-o", "more.json")
+    assert again.code == 0
+    assert "log reused" in again.err
+    assert len(json.loads(Path("more.json").read_text())["systems"]) == 2
+    assert run("demo", "elsewhere", "--quiet").out == ""
+    assert Path("elsewhere/out/report.json").is_file()
+
+
+def test_a_demo_that_someone_changed_is_left_alone(run, shown):
+    Path("karat-demo/karat.yaml").write_text("gold: mine\n")
+    refused = run("demo")
+    assert refused.code == 2
+    assert "would be replaced; name another folder" in refused.err
+
+
+def test_the_small_set_s_files_belong_together():
     folder = Path(karat.__file__).parent / "recipes" / "first"
     items = set(karat.read_corpus(folder / "corpus.jsonl").frame["item_id"])
     gold = karat.read_gold(folder / "qrels.txt")

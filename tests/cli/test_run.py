@@ -248,3 +248,18 @@ def test_what_a_live_system_says_of_its_chunks_is_logged_as_it_is(place, run):
     assert json.loads(first)["chunker"] == told
     write(place, f"systems:\n  own: {{retriever: bm25, chunker: {chunker}}}\n")
     assert run("run").code == 2
+
+
+def test_how_a_corpus_was_cut_before_is_logged_and_cuts_nothing(run, place):
+    cut = "{algo: paragraph, target_words: 80}"
+    write(place, f"systems:\n  own: {{retriever: bm25, chunked: {cut}}}\n")
+    assert run("run", "--quiet").code == 0
+    first, *_ = (place / "runs" / "own.jsonl").read_text().splitlines()
+    assert json.loads(first)["chunker"] == {"algo": "paragraph", "target_words": 80}
+    both = f"{{retriever: bm25, chunked: {cut}, chunker: {{algo: fixed}}}}"
+    write(place, f"systems:\n  own: {both}\n")
+    refused = run("run")
+    assert refused.code == 2
+    assert (
+        "chunked says how the corpus was cut before, and chunker cuts it; keep one" in refused.err
+    )

@@ -273,5 +273,4 @@ def test_examples_print_what_the_page_says(desk):
     examples = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(examples)
     page = (ROOT / "docs" / "evaluate-each-stage.md").read_text(encoding="utf-8")
-    shown = examples._BLOCK.sub(lambda found: "".join(examples._shown(found[0], desk)), page)
-    assert page == shown
+    assert page == examples.refreshed_in(desk, page)

@@ -172,6 +172,28 @@ def test_a_memory_suite_gives_queries_gold_and_corpus(tmp_path: Path) -> None:
     ]
 
 
+def test_a_very_short_or_very_long_query_of_a_suite_is_an_edge_case(tmp_path: Path) -> None:
+    queries: list[object] = [
+        {"query": "null checks", "category": "casual"},
+        {"query": "null checks"},
+        {"query": "check all nulls", "category": None},
+        {"query": " ".join(["null"] * 21), "category": ""},
+        " ".join(["null"] * 20),
+        "nulls",
+    ]
+    suite = {"test_cases": [{"memory_id": 1, "content": "x", "generated_queries": queries}]}
+    read = read_queries(put(tmp_path, suite, "suite.json"))
+    edge = "edge_cases"
+    assert read.frame["category"].to_list() == ["casual", edge, None, edge, None, edge]
+    assert "category" in read.segments
+
+
+def test_a_suite_without_any_category_gets_no_column_of_them(tmp_path: Path) -> None:
+    queries = [{"query": "check all nulls"}]
+    suite = {"test_cases": [{"memory_id": 1, "content": "x", "generated_queries": queries}]}
+    assert "category" not in read_queries(put(tmp_path, suite, "suite.json")).frame.columns
+
+
 STORY = """// a story
 Ch1 group begin
   Ch1 has title "The Key"

@@ -96,6 +96,14 @@ def test_raw_lists_are_a_stage_of_their_own(tmp_path: Path) -> None:
         ({"topk": [{"chunk_id": "a", "score": "x"}]}, 'log.jsonl:2: score is "x"; a finite number'),
         ({"topk": {"a": 1}}, 'log.jsonl:2: topk is {"a": 1}; a list is expected'),
         ({"latency_ms": {"retrieve": "fast"}}, 'log.jsonl:2: latency_ms.retrieve is "fast"'),
+        ({"latency_ms": ""}, 'log.jsonl:2: latency_ms is ""; an object is expected'),
+        ({"stages": []}, "log.jsonl:2: stages is []; an object is expected"),
+        ({"stages": {"raw": ["a"]}}, "log.jsonl:2: stages has a list 'raw'; it belongs under raw"),
+        ({"error": "down", "topk": "none"}, 'log.jsonl:2: topk is "none"; a list is expected'),
+        ({"k_raw": "50"}, 'log.jsonl:2: k_raw is "50"; a whole number from 0 is expected'),
+        ({"chunker": 3}, "log.jsonl:2: chunker is 3; an object of its settings, or a name"),
+        ({"max_failures": 5}, "log.jsonl:2: max_failures is 5; a number from 0 to 1"),
+        ({"schema_version": 2}, "log.jsonl:2: schema_version is 2; this karat reads version 1"),
     ],
 )
 def test_bad_calls_are_refused_with_their_line(
@@ -156,6 +164,19 @@ def test_a_log_of_earlier_lists_alone_is_refused(tmp_path):
     log.write_text('{"query_id": "q1", "topk": []}\n{"query_id": "q2", "raw": ["a", "b"]}\n')
     with pytest.raises(InputError, match=r"run\.jsonl:2: .*belongs under topk"):
         karat.read_run(log)
+
+
+def test_a_call_that_neither_lists_nor_fails_is_refused(tmp_path):
+    """A list under another name would otherwise count as one that found nothing."""
+    path = log(tmp_path, call(), {"query_id": "q2", "results": ["a#1"]})
+    with pytest.raises(InputError, match=r"log\.jsonl:2: has neither topk nor error; log the hits"):
+        read_run(path)
+    with pytest.raises(InputError, match=r"log\.jsonl:2: has neither topk nor error"):
+        list(scan_run(path).blocks())
+    for found in ([], None):
+        run = read_run(log(tmp_path, call(), {"query_id": "q2", "topk": found}))
+        assert run.calls is not None
+        assert run.calls["query_id"].to_list() == ["q1", "q2"]
 
 
 @pytest.mark.parametrize("error", ["[1, 2]", "[null]", '{"code": 503}', "true", "7"])

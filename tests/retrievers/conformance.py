@@ -92,6 +92,13 @@ def route(folder: Path, fixture: Fixture) -> Iterator[Case]:
     )
 
 
+@case("quality")
+def quality(folder: Path, fixture: Fixture) -> Iterator[Case]:
+    words_alone = "t2: {quality: {enabled: true, fusion: {alpha_semantic: 0}}}\n"
+    (folder / "words.yaml").write_text(words_alone, encoding="utf-8")
+    yield Case("{retriever: quality, config: words.yaml}", latin=True)
+
+
 FIND = f"""\
 TEXTS = {TEXTS!r}
 

@@ -29,15 +29,14 @@ from karat.retrievers.system import System
 from karat.retrievers.workshop import Workshop
 
 ROOT = Path(__file__).parents[2]
+RECIPE = ROOT / "src" / "karat" / "recipes" / "minimal"
 PAGE = (ROOT / "docs" / "call-a-service.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 
 
 def example() -> Any:
-    """examples/search_service.py as a module."""
-    spec = importlib.util.spec_from_file_location(
-        "search_service", ROOT / "examples" / "search_service.py"
-    )
+    """The search service of the recipe minimal as a module."""
+    spec = importlib.util.spec_from_file_location("search_service", RECIPE / "search_service.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -34,7 +34,7 @@ def service(tmp_path_factory):
         yield url
 
 
-# the service of examples/search_service.py
+# the search service of the recipe minimal
 
 
 def test_four_lines_of_yaml_call_a_search_service(service):

@@ -7,7 +7,7 @@ import re
 import pytest
 import yaml
 from fastapi import FastAPI, Request
-from servers import BLOCKS, PAGE, ROOT, asked, built, example, karat, logged, recipe, served
+from servers import BLOCKS, PAGE, RECIPE, ROOT, asked, built, example, karat, logged, recipe, served
 
 from karat.formats.yamls import parse_yaml
 from karat.retrievers.blueprints import parse_systems
@@ -32,7 +32,8 @@ def test_every_block_of_the_page_can_be_built(block):
     blueprints = parse_systems(systems, place)
     assert blueprints
     for name, blueprint in blueprints.items():
-        system = Workshop(environment=ENVIRONMENT).build(blueprint)
+        with Workshop(environment=ENVIRONMENT, folder=RECIPE).open() as workshop:
+            system = workshop.build(blueprint)
         # The log says where it asked, as the page has it and without a secret.
         assert system.meta["endpoint"] == systems[name]["url"]
 

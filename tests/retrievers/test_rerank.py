@@ -1,8 +1,11 @@
-"""Rerankers: a cross-encoder whose scores can be counted, and a real bi-encoder."""
+"""Rerankers: a cross-encoder whose scores can be counted, a real bi-encoder, and callables."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import shutil
+from pathlib import Path
 
 import bm25s
 import fastembed
@@ -10,9 +13,11 @@ import model_folders
 import onnxruntime
 import pytest
 
+from karat.config import read_config
 from karat.errors import CallError, InputError, UsageError
 from karat.formats.yamls import Place
 from karat.retrievers.blueprints import parse_systems
+from karat.retrievers.digests import run_digest
 from karat.retrievers.forms import RerankForm
 from karat.retrievers.items import Items
 from karat.retrievers.protocol import Hit, Query
@@ -203,3 +208,184 @@ def test_what_cannot_work_is_refused(tmp_path, minilm, form, error, told):
         stage(tmp_path, TEXTS, **form)
     assert told in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+# Counts the words that a text shares with the query.
+SCORE = """
+from karat.retrievers.protocol import Query
+
+def shared(text, texts):
+    return [len(set(text.split()) & set(one.split())) for one in texts]
+
+def by_area(query: Query, texts):
+    return [float(query.attributes["area"] in one) for one in texts]
+"""
+
+
+@pytest.fixture
+def called(tmp_path):
+    """A reranker by a callable of the source given."""
+
+    def make(source=SCORE, name="shared", corpus=TEXTS, **form):
+        (tmp_path / "scorer.py").write_text(source, encoding="utf-8")
+        return stage(tmp_path, corpus, call=f"scorer.py:{name}", **form)
+
+    return make
+
+
+def test_a_callable_scores_each_text_beside_the_query(called):
+    found = called().apply(Query("1", "storm at sea"), hits("tax", "calm", "storm", "gale"))
+    assert [(hit.item_id, hit.score) for hit in found] == [
+        ("storm", 3.0),
+        ("calm", 1.0),
+        ("tax", 0.0),
+        ("gale", 0.0),
+    ]
+
+
+def test_a_callable_is_given_the_top_and_titles_and_a_hits_own_text(called):
+    found = called(top=2).apply(Query("1", "storm at sea"), hits("tax", "calm", "storm"))
+    assert [hit.item_id for hit in found] == ["calm", "tax"]
+    corpus = {"a": {"title": "storm", "text": "calm"}}
+    own = [Hit("a", 1.0), Hit("b", 0.5, text="storm sea")]
+    found = called(corpus=corpus).apply(Query("1", "storm sea"), own)
+    assert [(hit.item_id, hit.score) for hit in found] == [("b", 2.0), ("a", 1.0)]
+
+
+def test_a_callable_that_takes_a_query_gets_all_of_it(called):
+    query = Query("1", "anything", {"area": "tax"})
+    found = called(name="by_area").apply(query, hits("calm", "tax"))
+    assert [(hit.item_id, hit.score) for hit in found] == [("tax", 1.0), ("calm", 0.0)]
+
+
+def test_a_callable_is_not_asked_for_an_empty_list(called):
+    assert called("def shared(text, texts):\n    raise ValueError").apply(Query("1", "x"), []) == []
+
+
+def test_numbers_of_other_libraries_are_numbers(called):
+    source = (
+        "import numpy as np\ndef shared(text, texts):\n    return np.arange(len(texts), dtype='f4')"
+    )
+    found = called(source).apply(Query("1", "sea"), hits("calm", "storm"))
+    assert [(hit.item_id, hit.score) for hit in found] == [("storm", 1.0), ("calm", 0.0)]
+    assert type(found[0].score) is float
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("return [1.0]", "gave 1 scores for 2 texts"),
+        ("return [1.0, float('nan')]", "gave nan for text 2 of 2; a finite number is expected"),
+        ("return [float('-inf'), 0]", "gave -inf for text 1 of 2"),
+        ("return [1, '2']", "gave str for text 2 of 2"),
+        ("import numpy; return [numpy.float32('nan'), 1]", "gave nan for text 1 of 2"),
+        ("return [True, 1]", "gave bool for text 1 of 2"),
+        ("return [None, 1]", "gave NoneType for text 1 of 2"),
+        ("return [10**400, 1]", "gave a number beyond all bounds for text 1 of 2"),
+        ("return 1.0", "gave float, not a list"),
+        ("return None", "gave NoneType, not a list"),
+        ("return 'ab'", "gave str, not a list"),
+        ("return {'calm': 1.0, 'storm': 2.0}", "gave dict, not a list"),
+        ("raise KeyError('glossary')", "raised KeyError: 'glossary'"),
+    ],
+)
+def test_what_a_callable_gives_must_be_a_number_a_text(called, body, told):
+    made = called(f"def shared(text, texts):\n    {body}")
+    with pytest.raises(CallError) as caught:
+        made.apply(Query("1", "sea"), hits("calm", "storm"))
+    assert str(caught.value).startswith("rerank scorer.py:shared ")
+    assert told in str(caught.value)
+
+
+def test_the_example_of_the_page_is_a_scorer(called):
+    page = Path(__file__).parents[2] / "docs" / "compose-a-system.md"
+    (code,) = re.findall(r"```python\n# rules.py\n(def score.*?)```", page.read_text("utf-8"), re.S)
+    found = called(code, "score").apply(Query("1", "a Storm at sea"), hits("tax", "calm", "storm"))
+    assert [(hit.item_id, hit.score) for hit in found] == [("storm", 4), ("calm", 2), ("tax", 0)]
+
+
+def test_a_text_that_is_nowhere_fails_the_call_of_a_callable_too(called):
+    with pytest.raises(CallError, match="item 'x' has no text to rerank by"):
+        called().apply(Query("1", "sea"), hits("x"))
+
+
+@pytest.mark.parametrize(
+    ("form", "error", "told"),
+    [
+        ({"call": "none.py:score"}, InputError, "no such file"),
+        ({"call": "scorer.py:scored"}, UsageError, "scorer.py has no 'scored'"),
+        ({"call": "scorer.py:NUMBER"}, UsageError, "is int, which cannot be called"),
+        ({"call": "scorer.py:one"}, UsageError, "takes (text); it must take (query, texts)"),
+        ({"call": "scorer"}, UsageError, "names no callable"),
+    ],
+)
+def test_a_callable_that_cannot_work_is_refused(tmp_path, form, error, told):
+    (tmp_path / "scorer.py").write_text("NUMBER = 1\ndef one(text): ...", encoding="utf-8")
+    with pytest.raises(error) as caught:
+        stage(tmp_path, TEXTS, **form)
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("rerank", "told"),
+    [
+        ("{}", "rerank takes either a model or a call, and neither is given"),
+        ("{top: 5}", "rerank takes either a model or a call, and neither is given"),
+        (
+            "{model: a, call: 'b.py:c'}",
+            "rerank takes either a model or a call, and both are given",
+        ),
+        ("{call: 'b.py:c', path: models}", "path is for a model; leave it out beside call"),
+        ("{call: 'b.py:c', kind: cross}", "kind is for a model; leave it out beside call"),
+        ("{call: 'b.py:c', max_length: 9}", "max_length is for a model; leave it out"),
+        ("{call: 'b.py:c', threads: 1}", "threads is for a model; leave it out beside call"),
+        ("{call: ' '}", "call is ' '; it must be module:callable or file.py:callable"),
+    ],
+)
+def test_a_system_names_a_model_or_a_callable(tmp_path, rerank, told):
+    path = tmp_path / "karat.yaml"
+    path.write_text(f"systems:\n  s:\n    retriever: bm25\n    rerank: {rerank}\n", "utf-8")
+    with pytest.raises(InputError) as caught:
+        read_config(path)
+    assert told in str(caught.value)
+    assert "karat.yaml:4" in str(caught.value)
+
+
+def test_a_log_names_the_callable_and_its_file(called, tmp_path):
+    told = called().meta["reranker_model"]
+    assert (told["call"], told["kind"]) == ("scorer.py:shared", "call")
+    assert told["sha256"] == hashlib.sha256((tmp_path / "scorer.py").read_bytes()).hexdigest()
+
+
+def test_a_log_is_not_used_again_once_the_callables_file_has_changed(tmp_path):
+    spec = {"retriever": "bm25", "k": 2, "rerank": {"call": "scorer.py:shared"}}
+    blueprint = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
+    corpus = Corpus.from_dict(TEXTS)
+    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path)
+    (tmp_path / "scorer.py").write_text(SCORE, encoding="utf-8")
+    before = run_digest(blueprint, workshop, [], k=2)
+    assert run_digest(blueprint, workshop, [], k=2) == before
+    (tmp_path / "scorer.py").write_text(SCORE.replace("len", "-len"), encoding="utf-8")
+    assert run_digest(blueprint, workshop, [], k=2) != before
+
+
+def test_a_long_text_in_a_system_is_no_file(tmp_path):
+    rules = [{"match": "|".join(f"word{n}" for n in range(60)), "to": "all"}]
+    spec = {"retriever": "route", "of": {"all": "bm25"}, "rules": rules, "default": "all"}
+    blueprint = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
+    corpus = Corpus.from_dict(TEXTS)
+    assert run_digest(blueprint, Workshop(corpus=lambda: corpus, folder=tmp_path), [], k=2)
+
+
+def test_in_a_system_a_callables_list_is_the_stage_rerank(tmp_path):
+    (tmp_path / "scorer.py").write_text(SCORE, encoding="utf-8")
+    spec = {"retriever": "bm25", "k": 2, "k_raw": 3, "rerank": {"call": "scorer.py:shared"}}
+    corpus = Corpus.from_dict({"a": "sea sea sea", "b": "a storm at sea", "c": "sea", "d": "tax"})
+    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path)
+    system = workshop.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
+    (answer,) = system.find([Query("1", "storm sea")], 2)
+    assert answer.lists["rerank"][0].item_id == answer.hits[0].item_id == "b"
+    assert len(answer.hits) == 2
+    assert len(answer.lists["rerank"]) == len(answer.lists["raw"]) == 3
+    assert system.meta["reranker_model"]["call"] == "scorer.py:shared"
+    assert system.meta["libraries"] == {"bm25s": bm25s.__version__}

@@ -132,6 +132,11 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "a gate that even the ideal ranking does not pass, mostly for want of queries",
             "Collect the queries, lower the gate, or gate on: mean and take the risk.",
         ),
+        "idle_gate": Kind(
+            "warning",
+            "two gates on one number, of which the weaker never decides",
+            "Settle which of the two is meant, and keep that one.",
+        ),
         "cutoff_beyond_corpus": Kind(
             "warning",
             "a cut-off as deep as the corpus: returning everything is enough",

@@ -114,6 +114,7 @@ CONFIG_KEYS = {
     "queries": "a file name",
     "gold": "a file name",
     "corpus": "a file name",
+    "judged": "a file name",
     "systems": "a mapping of names to systems, such as bm25: {retriever: bm25}",
     "measures": "a measure or a list of measures, such as [R@5, nDCG@10]",
     "profile": "the name of a profile",
@@ -123,6 +124,8 @@ CONFIG_KEYS = {
     "outputs": "a file name, or a list of file names",
     "primary": "a measure",
     "margin": "a share from 0 to 1, such as 0.02",
+    "margin_on": "interval or mean: what of a regression lies beyond the margin",
+    "compare": "false to hold the systems against the gates one by one, without a baseline",
     "seed": "a whole number, 0 or more",
     "runs": "the folder for the run logs, such as runs",
     "dataset_version": "the version of the eval set, as text",
@@ -143,6 +146,7 @@ class ConfigForm(BaseModel):
     queries: Text | None = None
     gold: Text | None = None
     corpus: Text | None = None
+    judged: Text | None = None
     systems: dict[str, Any] = Field(default_factory=dict)
     measures: OneOrMany | None = None
     profile: str = "karat"
@@ -151,6 +155,8 @@ class ConfigForm(BaseModel):
     outputs: OneOrMany = Field(default_factory=list)
     primary: str | None = None
     margin: Annotated[float, Field(ge=0, le=1)] | None = None
+    margin_on: Literal["interval", "mean"] = "interval"
+    compare: bool = True
     seed: Annotated[int, Field(ge=0)] | None = None
     runs: Text = "runs"
     dataset_version: Text | None = None

@@ -18,6 +18,7 @@ import polars as pl
 from karat.analysis.blocking import Blocking, chance_of_blocking, hurdle_of
 from karat.analysis.limits import Held, Limit, same
 from karat.analysis.segments import CROSS, By, Segment, segments_by
+from karat.analysis.skipped import why_skipped
 from karat.errors import UsageError, unknown
 from karat.measures.intervals import plan_of
 from karat.measures.names import Measure
@@ -26,7 +27,8 @@ from karat.measures.overall import number_of
 from karat.measures.scores import Scores, Summary
 from karat.tables import Queries
 
-Verdict = Literal["pass", "fail", "unmeasurable"]
+_UNJUDGED = ("unmeasurable", "skipped")
+Verdict = Literal["pass", "fail", "unmeasurable", "skipped"]
 
 
 @dataclass(frozen=True)
@@ -120,11 +122,10 @@ class Gating:
 
     @property
     def verdict(self) -> Verdict:
-        """``fail`` if any gate fails, else ``unmeasurable`` if any is, else ``pass``."""
+        """The worst of all gates: ``fail``, else ``unmeasurable``, ``skipped``, ``pass``."""
         found = {result.verdict for result in self.results}
-        if "fail" in found:
-            return "fail"
-        return "unmeasurable" if "unmeasurable" in found else "pass"
+        worst: tuple[Verdict, ...] = ("fail", "unmeasurable", "skipped")
+        return next((verdict for verdict in worst if verdict in found), "pass")
 
 
 def judge(
@@ -156,7 +157,7 @@ def judge(
             )
             result = _result(held, segment, system)
             results.append(result)
-            if result.verdict != "unmeasurable" and not result.unreachable:
+            if result.verdict not in _UNJUDGED and not result.unreachable:
                 hurdles.append(hurdle_of(held))
     blocking = chance_of_blocking(
         hurdles,
@@ -234,7 +235,7 @@ def _result(held: Held, segment: Segment, system: str) -> GateResult:
         mean=summary.mean,
         ci=summary.ci,
         n=summary.n,
-        needed=None if unreachable or verdict == "unmeasurable" else held.needed,
+        needed=None if unreachable or verdict in _UNJUDGED else held.needed,
         ceiling=summary.ceiling,
         unreachable=unreachable,
         verdict=verdict,
@@ -246,6 +247,9 @@ def _verdict(held: Held, subject: str) -> tuple[Verdict, str]:
     """The verdict and why, from what outranks everything to the plain comparison."""
     limit, measured, value = held.limit, held.summary.mean, held.value
     if measured is None:
+        reason = why_skipped(held.scores)
+        if reason is not None and held.summary.lacks is None:
+            return "skipped", f"{subject} is skipped: {reason}"
         lacks = held.summary.lacks or "no query here has a value for it"
         return "unmeasurable", f"{subject} cannot be measured: {lacks}"
     if held.unreachable:
@@ -257,7 +261,17 @@ def _verdict(held: Held, subject: str) -> tuple[Verdict, str]:
     perfect = held.perfect if limit.met_by(measured) else None
     if perfect is not None and not limit.met_by(perfect):
         return "unmeasurable", f"{_figures(held, subject)}: {_too_few(held, perfect)}"
-    return "fail", f"{_figures(held, subject)}: {_comparison(held, value, passes=False)}"
+    short = _comparison(held, value, passes=False)
+    return "fail", f"{_figures(held, subject)}: {short}{_in_hits(held)}"
+
+
+def _in_hits(held: Held) -> str:
+    """A limit on FPR@1 in the words of Hit@1, on which there may be another, weaker one."""
+    limit = held.limit
+    if held.measure.name != "FPR" or not limit.upper:
+        return ""
+    beyond = "above" if limit.strict else "of at least"
+    return f"; it is 1 - Hit@1, so this asks for a Hit@1 {beyond} {1 - limit.number:.6g}"
 
 
 def _out_of_reach(held: Held, subject: str) -> str:

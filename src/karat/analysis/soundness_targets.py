@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, Literal
 
 import numpy as np
@@ -81,6 +82,7 @@ def target_checks(
     yield from _cutoffs(subject, ideal.measures)
     results = judge(gates, ideal, subject.attributes, system=ideal.system).results if gates else ()
     yield from _gates(ideal, results)
+    yield from _idle_gates(gates)
     yield from _gated_segments(subject, gates, results)
     yield from _segments(subject, by)
 
@@ -139,6 +141,26 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
         yield Finding("gate_needs_more", len(few), what, tuple(few))
     if known and not never and not few:
         yield Fine(f"{many(len(known), 'gate')}, all of which the ideal ranking passes")
+
+
+def _idle_gates(gates: Sequence[Gate]) -> Results:
+    """FPR@1 is 1 - Hit@1: of a gate on each the weaker never decides."""
+    idle = []
+    for gate, other in product(gates, gates):
+        alike = (gate.by, gate.values, gate.on) == (other.by, other.values, other.on)
+        if not alike or gate.max is None or other.min is None:
+            continue
+        if gate.measure.name != "FPR" or (other.measure.name, other.measure.k) != ("Hit", 1):
+            continue
+        asked = 1 - gate.max
+        weak = gate if asked < other.min else other
+        low, high = ("below", "above") if gate.strict else ("of at most", "of at least")
+        because = f"FPR@1 is 1 - Hit@1: {low} {gate.max:g} is {high} {asked:.6g} there"
+        limit = {"min": weak.min} if weak.max is None else {"max": weak.max}
+        idle.append({"measure": str(weak.measure), **limit, "because": because})
+    if idle:
+        what = f"{many(len(idle), 'gate never decides', 'gates never decide')}, since another asks"
+        yield Finding("idle_gate", len(idle), f"{what} for more of the same.", tuple(idle))
 
 
 def _of_gate(result: GateResult) -> dict[str, Any]:

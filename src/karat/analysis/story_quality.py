@@ -1,6 +1,6 @@
 """Retrieval quality of a story: where its scenes come when queries about them are asked.
 
-How scenes are ranked is the caller's affair.
+How scenes are ranked is the caller's affair; ``story_scores`` takes them from a scored run.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from karat.analysis.skipped import SKIPPED
 from karat.formats.story import Asked
 
 THRESHOLD = 0.6
 DEFAULT_K = 5
 
-# All scenes in the order of their scores for a query's text, best first.
-Ranking = Sequence[tuple[str, float]]
+# All scenes in the order of their scores for a query, best first; a run may have no scores.
+Ranking = Sequence[tuple[str, float | None]]
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Found:
     """What came of one query; one without gold has only its id and text.
 
     ``rank`` is that of the first relevant scene in the whole ranking, ``recall`` the share
-    of the relevant scenes that are among the first ``k``.
+    of the relevant scenes that are among the first ``k``. ``trouble`` says why there is no
+    ranking: the call ``failed``, or the query is ``missing`` in the run.
     """
 
     query_id: str
@@ -32,6 +34,7 @@ class Found:
     rank: int | None = None
     recall: float | None = None
     top: Ranking = ()
+    trouble: str | None = None
 
     @property
     def reciprocal_rank(self) -> float | None:
@@ -75,19 +78,24 @@ class Quality:
             return "missing_retrieval_queries"
         return None if self.labelled else "no_labeled_queries"
 
+    @property
+    def why_skipped(self) -> str | None:
+        """The same in words."""
+        return None if self.reason is None else SKIPPED[self.reason]
+
 
 def story_quality(
-    asked: Sequence[Asked], rank: Callable[[str], Ranking], *, k: int = DEFAULT_K
+    asked: Sequence[Asked], rank: Callable[[Asked], Ranking], *, k: int = DEFAULT_K
 ) -> Quality:
     """Ask every query that has a text and gold; ``k`` is for those without their own."""
     queries = tuple(_found(one, rank, one.k or k) for one in asked if one.text)
     return Quality(queries, len(asked))
 
 
-def _found(one: Asked, rank: Callable[[str], Ranking], k: int) -> Found:
+def _found(one: Asked, rank: Callable[[Asked], Ranking], k: int) -> Found:
     if not one.relevant:
         return Found(one.query_id, one.text)
-    ranking = rank(one.text)
+    ranking = rank(one)
     places = [place for place, (scene, _) in enumerate(ranking, 1) if scene in one.relevant]
     return Found(
         one.query_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
+from karat.analysis.limits import same
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _verdict(row: Comparison, up: float, alpha: float, *, identical: bool) -> Ve
 
 
 def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool:
-    """Whether the measure got worse by more than the margin.
+    """Whether the measure got worse by more than the margin; a rounding error decides nothing.
 
     By the interval only where the test of this measure, taken by itself, can see it as well:
     with five queries it never can.
@@ -89,7 +90,8 @@ def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool
     if row.delta is None:
         return False
     if rule.margin_on == "mean":
-        return up * row.delta < -row.margin
+        lost = -up * row.delta
+        return lost > row.margin and not same(lost, row.margin)
     if row.ci is None or row.p is None or row.p >= alpha:
         return False
     return max(up * end for end in row.ci) < -row.margin

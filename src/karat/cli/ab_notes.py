@@ -43,8 +43,8 @@ def about_lists(
 ) -> Iterator[str]:
     """Settings and queries that a config can do nothing with."""
     settings, rules = quality.settings, quality.rules
-    for word in rules.unreachable():
-        yield f"config {system}: alias {word!r} matches nothing: no text has such a word"
+    for note in rules.notes():
+        yield f"config {system}: {note}"
     if empty := sum(not one.candidates for one in lists.values()):
         limit = settings.retrieval.sim_threshold
         yield f"config {system}: queries without a candidate above sim_threshold {limit}: {empty}"

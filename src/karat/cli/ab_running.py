@@ -15,22 +15,29 @@ from karat.cli.ab_inputs import Inputs, read_queries, read_truth
 from karat.cli.ab_notes import about_gold, about_items, about_lists, about_run, why_no_traces
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import counting
-from karat.columns import Source
-from karat.errors import InputError, UsageError
+from karat.errors import UsageError
 from karat.formats import read_corpus, read_run
 from karat.formats.files import layout_suffix
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.scores import Scores, prepare, score
 from karat.reports.outputs import Output, packed, parse_outputs, write_stdout, write_whole
-from karat.reports.to_ab import METRICS, AbReport, QueryRow, Side, macro_grid, to_csv, to_json
+from karat.reports.to_ab import (
+    ABSENT,
+    PROFILE,
+    AbReport,
+    Side,
+    digest_of_bytes,
+    macro_grid,
+    side_of,
+    to_csv,
+    to_json,
+)
 from karat.retrievers.quality.pipeline import Quality, Ranked
-from karat.retrievers.quality.settings import Config, Document, read_config, read_document
+from karat.retrievers.quality.settings import Config, read_config, read_document
 from karat.retrievers.quality.traces import append_traces, trace_folder, trace_of
-from karat.tables import Corpus, Gold, Run
+from karat.tables import Corpus, Run
 
-_PROFILE = "ab"
-_ABSENT = "absent"
 _MOST = 10**9
 _BASE = "The base ranking is by a hash of each text: the same everywhere, and without meaning."
 
@@ -83,8 +90,8 @@ def compare_configs(request: Request) -> Compared:
     report = AbReport(
         k=k,
         corpus_digest=told.corpus_digest,
-        queries_digest=_digest(queries.source),
-        qrels_digest=_digest(gold.source),
+        queries_digest=digest_of_bytes(queries.source),
+        qrels_digest=digest_of_bytes(gold.source),
         a=told.sides[0],
         b=told.sides[1],
     )
@@ -124,7 +131,7 @@ def _show(report: AbReport, request: Request) -> None:
 class _Told:
     sides: Sequence[Side]
     notes: Sequence[str]
-    corpus_digest: str = _ABSENT
+    corpus_digest: str = ABSENT
     traces: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
 
 
@@ -136,7 +143,7 @@ def _given(request: Request, inputs: Inputs) -> _Told:
         document = read_document(config)
         scores = _scored(read_run(path or "", name=system), inputs)
         notes.extend(about_run(scores, system))
-        sides.append(_side(document, scores, inputs))
+        sides.append(side_of(scores, document.path, document.digest))
     return _Told(sides, notes)
 
 
@@ -151,7 +158,8 @@ def _searched(request: Request, inputs: Inputs) -> _Told:
         lists = _lists(quality, inputs, system)
         notes.extend(about_lists(quality, lists, inputs, system))
         run = Run.from_dict({query_id: one.item_ids for query_id, one in lists.items()})
-        sides.append(_side(config.document, _scored(run, inputs), inputs))
+        document = config.document
+        sides.append(side_of(_scored(run, inputs), document.path, document.digest))
         if request.emit_traces:
             folder = Path(request.trace_dir or trace_folder(config.settings))
             found = _traces(config, lists, inputs)
@@ -160,7 +168,7 @@ def _searched(request: Request, inputs: Inputs) -> _Told:
                 notes.append(f"config {system}: no traces: {why_no_traces(config.settings)}")
     notes.extend(about_items(corpus, inputs))
     written = {place: rows for place, rows in traces.items() if rows}
-    return _Told(sides, notes, _digest(corpus.source), written)
+    return _Told(sides, notes, digest_of_bytes(corpus.source), written)
 
 
 def _lists(quality: Quality, inputs: Inputs, system: str) -> dict[str, Ranked]:
@@ -182,46 +190,15 @@ def _traces(config: Config, lists: Mapping[str, Ranked], inputs: Inputs) -> list
 
 def _scored(run: Run, inputs: Inputs) -> Scores:
     """The run under the harness's conventions, in the order in which it ranks its hits."""
-    conventions = conventions_of(_PROFILE, {"k": inputs.k, "order": run.order})
-    measures = parse_measures(PROFILES[_PROFILE].measures, rel=conventions.rel)
+    conventions = conventions_of(PROFILE, {"k": inputs.k, "order": run.order})
+    measures = parse_measures(PROFILES[PROFILE].measures, rel=conventions.rel)
     prepared = prepare(inputs.gold, conventions, queries=inputs.queries)
     return score(run, prepared, measures, keep=inputs.k)
-
-
-def _side(document: Document, scores: Scores, inputs: Inputs) -> Side:
-    names = [str(measure) for measure in scores.measures]
-    means = scores.means().values()
-    hits = _judged_hits(scores, inputs.gold)
-    rows = [
-        QueryRow(query_id, dict(zip(METRICS, values, strict=True)), hits[at])
-        for at, (query_id, *values) in enumerate(scores.table.select("query_id", *names).rows())
-    ]
-    macro = dict(zip(METRICS, (mean for mean in means if mean is not None), strict=True))
-    return Side(document.path, document.digest, macro, rows)
-
-
-def _judged_hits(scores: Scores, gold: Gold) -> dict[int, list[str]]:
-    """What each query got back that anyone judged, relevant or not, by the query's row."""
-    judged = set(gold.frame.select("query_id", "item_id").rows())
-    ids: list[str] = scores.table["query_id"].to_list()
-    hits: dict[int, list[str]] = defaultdict(list)
-    if scores.lists is not None:
-        for row, item_id in scores.lists.sort("row", "rank").select("row", "item_id").rows():
-            if (ids[row], item_id) in judged:
-                hits[row].append(item_id)
-    return hits
 
 
 def _corpus(path: str) -> Corpus:
     """The items; lines of JSON are what the harness reads, all else is told by its content."""
     return read_corpus(path, format="jsonl" if layout_suffix(path) == ".jsonl" else None)
-
-
-def _digest(source: Source) -> str:
-    digest = source.digest()
-    if digest is None:
-        raise InputError("is no file whose bytes could be digested; give a file", where=source.name)
-    return digest
 
 
 def _cut(given: str) -> int:

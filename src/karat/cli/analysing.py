@@ -18,6 +18,7 @@ from karat.formats import scan_run
 from karat.measures.names import Measure
 from karat.reports.document import input_of, utf8
 from karat.reports.figures import label
+from karat.reports.origins import origin_inputs
 from karat.reports.outputs import (
     PAGE_FORMS,
     PICTURES,
@@ -66,7 +67,8 @@ class Subject:
             page_of,
             queries=None if given.queries is None else given.queries.source,
             corpus=None if given.corpus is None else given.corpus.source,
-            more_inputs={} if baseline is None else {"baseline": input_of(baseline)},
+            more_inputs=({} if baseline is None else {"baseline": input_of(baseline)})
+            | origin_inputs([one.final.meta for one in self.runs.values()], given.queries),
         )
 
 

@@ -70,7 +70,7 @@ def chunks(
     settings: options.Settings = None,
     seed: options.Seed = None,
     write: Write = None,
-    output: options.Outputs = None,
+    output: options.OwnOutputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -86,7 +86,7 @@ def chunks(
     from karat.cli.chunking import Request, compare_chunkings
     from karat.cli.cuts import show_cuts
     from karat.cli.publish import publish
-    from karat.reports.outputs import parse_outputs
+    from karat.reports.outputs import OWN_FORMS, parse_outputs
 
     request = Request(
         docs=docs,
@@ -102,7 +102,9 @@ def chunks(
         as_json=as_json,
         quiet=quiet,
     )
-    outputs = parse_outputs(request.outputs, inputs=request.files(), stdout_taken=request.piped)
+    outputs = parse_outputs(
+        request.outputs, inputs=request.files(), stdout_taken=request.piped, forms=OWN_FORMS
+    )
     found = compare_chunkings(request)
     taken = request.piped or any(one.path is None for one in outputs)
     if (found.report is None and as_json) or not (taken or quiet):

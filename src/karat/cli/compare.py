@@ -85,6 +85,7 @@ def compare(
     queries: options.QueriesFile = None,
     corpus: options.CorpusFile = None,
     gates: options.GatesFile = None,
+    judged: options.JudgedFile = None,
     output: options.Outputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -92,6 +93,7 @@ def compare(
     save: saving.Save = False,
     tag: saving.Tags = None,
     store: saving.StoreUrl = None,
+    timestamp: options.Timestamp = None,
     seed: options.Seed = None,
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
@@ -103,10 +105,13 @@ def compare(
     judged, or when --require-verdict is given and the verdict is unclear.
 
     """
+    from dataclasses import replace
+
     from karat.cli.comparing import compare_runs, rule_of
     from karat.cli.publish import publish
     from karat.cli.scoring import Request
-    from karat.reports.outputs import asks_for_all, parse_outputs
+    from karat.cli.stamps import stamp
+    from karat.reports.outputs import asks_for_all, forms_in, parse_outputs
 
     rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
     request = Request(
@@ -119,13 +124,18 @@ def compare(
         queries=queries,
         corpus=corpus,
         gates=gates,
+        judged=judged,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
         quiet=quiet,
     )
-    outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json)
+    outputs = parse_outputs(
+        output or [], inputs=request.files(), stdout_taken=as_json, systems=len(runs)
+    )
+    time = stamp(timestamp, outputs)
+    request = replace(request, forms=forms_in(outputs))
     saving.check_saving(save=save, store=store, tags=tag)
     report = compare_runs(
         request,
@@ -135,6 +145,7 @@ def compare(
         store=store,
         in_full=asks_for_all(outputs, as_json),
     )
+    report = replace(report, timestamp=time)
     if save:
         stored = report.systems[:1] if baseline is not None else ()
         saving.save_report(report, store=store, tags=tag, skip=[one.name for one in stored])

@@ -12,7 +12,7 @@ from karat.analysis.verdicts import Rule
 from karat.cli.saving import with_baseline
 from karat.cli.scoring import Ready, Request, Scored, score
 from karat.errors import UsageError
-from karat.measures.names import parse_measure
+from karat.measures.names import Measure, parse_measure
 from karat.measures.scores import Scores
 from karat.reports.document import Report
 
@@ -59,16 +59,28 @@ def compare_runs(
     """Score every run, compare, and hold all but the baseline against the gates."""
     if len(request.runs) + (baseline is not None) < 2:
         raise UsageError("compare needs two runs at least: the baseline first, then the others")
+    whole = next((form.name for form in request.forms if form.systems is not None), None)
+    if baseline is not None and whole is not None:
+        raise UsageError(
+            f"output {whole}: needs every list, and a stored baseline has none; give its run"
+        )
     scored = score(with_primary(request, rule), keep=DEPTH, given=given, in_full=in_full)
     systems = scored.scores
     if baseline is not None:
         systems = _after_baseline(baseline, scored, rule, store)
     report = replace(scored, scores=systems).report()
     names = [system.name for system in report.systems]
-    contenders = contenders_of(systems, replicates=replicates, names=names)
+    # What only a gate names is held against its limit, not against the baseline.
+    asked = [_without(one, scored.given.for_gates) for one in systems]
+    contenders = contenders_of(asked, replicates=replicates, names=names)
     found = compare_scores(contenders, rule, queries=scored.given.queries, by=scored.given.by)
-    first = {name for name, one in zip(names, systems, strict=True) if one in contenders[0].runs}
+    first = {name for name, one in zip(names, asked, strict=True) if one in contenders[0].runs}
     return replace(scored.gated(report, skip=first), comparisons=found)
+
+
+def _without(scores: Scores, left_out: frozenset[Measure]) -> Scores:
+    kept = tuple(measure for measure in scores.measures if measure not in left_out)
+    return replace(scores, measures=kept)
 
 
 def _after_baseline(ref: str, scored: Scored, rule: Rule, store: str | None) -> list[Scores]:

@@ -33,12 +33,14 @@ def evaluate(
     queries: options.QueriesFile = None,
     corpus: options.CorpusFile = None,
     gates: options.GatesFile = None,
+    judged: options.JudgedFile = None,
     output: options.Outputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
     save: saving.Save = False,
     tag: saving.Tags = None,
     store: saving.StoreUrl = None,
+    timestamp: options.Timestamp = None,
     seed: options.Seed = None,
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
@@ -50,9 +52,12 @@ def evaluate(
     scored.
 
     """
+    from dataclasses import replace
+
     from karat.cli.publish import publish
     from karat.cli.scoring import Request, score
-    from karat.reports.outputs import asks_for_all, parse_outputs
+    from karat.cli.stamps import stamp
+    from karat.reports.outputs import asks_for_all, forms_in, parse_outputs
 
     request = Request(
         runs=runs,
@@ -64,16 +69,21 @@ def evaluate(
         queries=queries,
         corpus=corpus,
         gates=gates,
+        judged=judged,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
         quiet=quiet,
     )
-    outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json)
+    outputs = parse_outputs(
+        output or [], inputs=request.files(), stdout_taken=as_json, systems=len(runs)
+    )
+    time = stamp(timestamp, outputs)
     saving.check_saving(save=save, store=store, tags=tag)
+    request = replace(request, forms=forms_in(outputs))
     scored = score(request, in_full=asks_for_all(outputs, as_json))
-    report = scored.gated(scored.report())
+    report = replace(scored.gated(scored.report()), timestamp=time)
     if save:
         saving.save_report(report, store=store, tags=tag)
     publish(report, outputs, as_json=as_json, quiet=quiet)

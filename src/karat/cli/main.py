@@ -19,6 +19,7 @@ from typer.main import get_command
 import karat
 from karat.cli import (
     ab,
+    calibrate,
     check,
     chunks,
     compare,
@@ -27,8 +28,12 @@ from karat.cli import (
     diagnose,
     evaluate,
     history,
+    init,
+    judge,
     measures,
+    pool,
     run,
+    schema,
     search,
     stages,
     story,
@@ -86,11 +91,16 @@ app.command("stress", epilog=stress.EXAMPLES)(stress.stress)
 app.command("stages", epilog=stages.EXAMPLES)(stages.stages)
 app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("triage", epilog=triage.EXAMPLES)(triage.triage)
+app.command("pool", epilog=pool.EXAMPLES)(pool.pool)
+app.command("judge", epilog=judge.EXAMPLES)(judge.judge)
+app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
 app.command("ab", epilog=ab.EXAMPLES)(ab.ab)
 app.command("story", epilog=story.EXAMPLES)(story.story)
+app.command("init", epilog=init.EXAMPLES)(init.init)
 app.command("history", epilog=history.EXAMPLES)(history.history)
 app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
+app.command("schema", epilog=schema.EXAMPLES)(schema.schema)
 app.command("measures", epilog=measures.EXAMPLES)(measures.measures)
 app.command("demo", epilog=demo.EXAMPLES)(demo.demo)
 

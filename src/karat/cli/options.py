@@ -44,6 +44,12 @@ GatesFile = Annotated[
     str | None,
     typer.Option("--gates", metavar="FILE", help="Limits that must hold, as YAML; else exit 1."),
 ]
+JudgedFile = Annotated[
+    str | None,
+    typer.Option(
+        "--judged", metavar="FILE", help="A judge's labels: P and nDCG also on gold and labels."
+    ),
+]
 Seed = Annotated[
     str | None,
     typer.Option("--seed", metavar="N", help="What resampling starts from. Default: 0."),
@@ -54,8 +60,26 @@ Outputs = Annotated[
         "-o",
         "--output",
         metavar="OUT",
+        help="Write out.json, out.csv, out.parquet, out.md, junit:out.xml, trec:out.txt, or what"
+        " another tool writes: story: memory: ab: minimal: misses:; repeatable.",
+    ),
+]
+OwnOutputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-o",
+        "--output",
+        metavar="OUT",
         help="Write out.json, out.csv, out.parquet, out.md, junit:out.xml or trec:out.txt;"
         " repeatable.",
+    ),
+]
+Timestamp = Annotated[
+    str | None,
+    typer.Option(
+        "--timestamp",
+        metavar="TIME",
+        help="The time that memory: reports. Default: SOURCE_DATE_EPOCH, else null.",
     ),
 ]
 PageOutputs = Annotated[

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import typer
 
+from karat.analysis.skipped import PROFILE, why_skipped
 from karat.reports.document import Report, System
-from karat.reports.figures import label
+from karat.reports.figures import label, several
 from karat.reports.outputs import Output, write_outputs, write_stdout
 from karat.reports.to_github import announce
 from karat.reports.to_json import to_json
@@ -23,29 +25,54 @@ def publish(
     as_json: bool,
     quiet: bool,
     require_verdict: bool = False,
+    name_files: bool = False,
 ) -> None:
-    """Show the report, tell GitHub where it runs there, and leave with the code it asks for."""
-    show(report, outputs, as_json=as_json, quiet=quiet)
+    """Show the report, tell GitHub where it runs there, and leave with the code it asks for.
+
+    ``name_files`` says where it was written, for who did not type that.
+    """
+    files = show(report, outputs, as_json=as_json, quiet=quiet)
+    if name_files and files and not (quiet or as_json):
+        typer.echo(f"report → {', '.join(map(str, files))}", err=True)
+    _tell_blank(report, outputs)
     announce(report, os.environ, require_verdict=require_verdict)
     _end(report, require_verdict=require_verdict)
 
 
-def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
+def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> list[Path]:
     """Write the files, then print the report unless something else goes to standard output."""
-    write_outputs(outputs, report)
+    files = write_outputs(outputs, report)
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
         from karat.reports.terminal import show_report
 
         show_report(report)
+    return files
+
+
+def _tell_blank(report: Report, outputs: Sequence[Output]) -> None:
+    """A story tool never asks a query without text, so its form leaves out what was scored."""
+    if report.tables is None or all(output.form.name != PROFILE for output in outputs):
+        return
+    from karat.analysis.story_scores import blank_with_gold
+
+    queries = report.tables.queries
+    blank = max(blank_with_gold(system.scores, queries) for system in report.systems)
+    if blank:
+        told = several(blank, "query", "queries")
+        typer.echo(f"karat: {told} without text scored, and left out of story:", err=True)
 
 
 def _end(report: Report, *, require_verdict: bool) -> None:
     """Leave with the exit code that the report asks for; a failure outranks a doubt."""
     compared = report.comparisons
+    reasons = [why_skipped(system.scores) for system in report.systems]
+    skipped = None not in reasons and not report.partial
+    if skipped:
+        typer.echo(f"karat: skipped: {reasons[0]}", err=True)
     silent = [label(system.name) for system in report.systems if not _answered(system)]
-    if silent and (compared is not None or len(silent) == len(report.systems)):
+    if not skipped and silent and (compared is not None or len(silent) == len(report.systems)):
         told = "" if len(report.systems) == 1 else f" of {', '.join(silent)}"
         typer.echo(f"karat: cannot tell: not one query{told} could be scored", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
@@ -57,7 +84,7 @@ def _end(report: Report, *, require_verdict: bool) -> None:
     if "fail" in gates or (compared is not None and compared.regression):
         raise typer.Exit(EXIT_FAILED)
     unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
-    if "unmeasurable" in gates or (require_verdict and unclear):
+    if "unmeasurable" in gates or (require_verdict and unclear and not skipped):
         raise typer.Exit(EXIT_CANNOT_TELL)
 
 

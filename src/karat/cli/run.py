@@ -36,23 +36,38 @@ def run(
     save: saving.Save = False,
     tag: saving.Tags = None,
     store: saving.StoreUrl = None,
+    timestamp: options.Timestamp = None,
 ) -> None:
     """Do what a karat.yaml says: search, evaluate, compare, hold against gates, report.
 
     A log whose system, files, corpus and queries are unchanged is used again, an interrupted
     one gone on with; a live system (http, python, a store) is asked again unless its
     index_version says what it is. The first of several systems is the baseline of the
-    comparison: the others are held against the gates.
+    comparison, and the others are held against the gates; with compare: false all of them are,
+    side by side.
 
     """
+    from dataclasses import replace
+
     from karat.cli.publish import publish
     from karat.cli.running import Request, outputs_of, run_all
-    from karat.reports.outputs import asks_for_all
+    from karat.cli.stamps import stamp
+    from karat.reports.outputs import asks_for_all, forms_in
 
     request = Request(config=config, systems=system, quiet=quiet or as_json)
     saving.check_saving(save=save, store=store, tags=tag)
     outputs = outputs_of(request, output or [], stdout_taken=as_json)
-    report = run_all(request, fresh=fresh, in_full=asks_for_all(outputs, as_json))
+    time = stamp(timestamp, outputs)
+    in_full = asks_for_all(outputs, as_json)
+    report = run_all(request, fresh=fresh, in_full=in_full, forms=forms_in(outputs))
+    report = replace(report, timestamp=time)
     if save:
         saving.save_report(report, store=store, tags=tag)
-    publish(report, outputs, as_json=as_json, quiet=quiet, require_verdict=require_verdict)
+    publish(
+        report,
+        outputs,
+        as_json=as_json,
+        quiet=quiet,
+        require_verdict=require_verdict,
+        name_files=True,
+    )

@@ -14,14 +14,15 @@ from karat.cli.interrupts import heed_interrupts
 from karat.cli.scoring import Request as ScoringRequest
 from karat.cli.scoring import ready, score
 from karat.cli.searching import Plan, Request, config_path, lines_on, plan_of, search_one
+from karat.cli.skipping import without_queries
 from karat.config import Config, read_config
 from karat.errors import InputError
 from karat.reports.document import Report
-from karat.reports.outputs import Output, parse_outputs
+from karat.reports.outputs import Form, Output, parse_outputs
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.digests import run_digest
-from karat.retrievers.journal import begins_with, is_complete, part_of
-from karat.retrievers.searching import Searched, is_reusable
+from karat.retrievers.journal import begins_with, first_meta, is_complete, part_of
+from karat.retrievers.searching import Searched, is_reusable, notes_in
 
 __all__ = ["Request", "outputs_of", "run_all"]
 
@@ -29,22 +30,31 @@ __all__ = ["Request", "outputs_of", "run_all"]
 def outputs_of(request: Request, given: Sequence[str], *, stdout_taken: bool) -> list[Output]:
     """The outputs of the config, with those of the command line, checked before any work."""
     config = read_config(config_path(request.config))
+    systems = len(dict.fromkeys(request.systems or config.blueprints))
     wanted = [*(config.output(text) for text in config.outputs), *given]
-    named = [config.queries, config.gold, config.corpus]
+    named = [config.queries, config.gold, config.corpus, config.judged]
     inputs = [config.path(name) for name in named if name is not None]
-    return parse_outputs(wanted, inputs=inputs, stdout_taken=stdout_taken)
+    return parse_outputs(wanted, inputs=inputs, stdout_taken=stdout_taken, systems=systems)
 
 
-def run_all(request: Request, *, fresh: bool, in_full: bool = False) -> Report:
+def run_all(
+    request: Request, *, fresh: bool, in_full: bool = False, forms: Sequence[Form] = ()
+) -> Report:
     """Ask the systems, score what they returned, compare it, hold it against the gates."""
     heed_interrupts()
-    plan = plan_of(request)
+    try:
+        plan = plan_of(request)
+    except InputError:
+        skipped = without_queries(request.config, request.systems)
+        if skipped is None:
+            raise
+        return skipped
     gold = plan.config.gold or plan.config.queries
     if gold is None:
         raise InputError(
             "has no gold; name its file: gold: qrels.txt", where=plan.config.place.file
         )
-    scoring = _scoring(plan, gold, request)
+    scoring = replace(_scoring(plan, gold, request), forms=forms)
     rule = _rule(plan.config)
     # Whatever is wrong with the gold or the gates is told before anything is asked.
     given = ready(with_primary(scoring, rule))
@@ -53,7 +63,7 @@ def run_all(request: Request, *, fresh: bool, in_full: bool = False) -> Report:
         if not request.quiet:
             for line in lines_on(searched):
                 typer.echo(line, err=True)
-    if len(scoring.runs) == 1:
+    if len(scoring.runs) == 1 or not plan.config.compare:
         scored = score(scoring, given=given, in_full=in_full)
         report = scored.gated(scored.report())
     else:
@@ -73,7 +83,8 @@ def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) 
     ids = [query.query_id for query in plan.queries]
     if not fresh and is_reusable(blueprint) and is_complete(path, digest, ids):
         share = blueprint.calls.max_failures
-        return Searched(blueprint.name, path, len(ids), 0, share, reused=True)
+        notes = notes_in(first_meta(path))
+        return Searched(blueprint.name, path, len(ids), 0, share, reused=True, notes=notes)
     # What was interrupted goes on, and of a log with failed calls only those are asked again.
     begun = begins_with(part_of(path), digest)
     repairable = is_reusable(blueprint) and begins_with(path, digest)
@@ -96,6 +107,7 @@ def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:
         queries=None if config.queries is None else config.path(config.queries),
         corpus=None if config.corpus is None else config.path(config.corpus),
         gates=str(config_path(request.config)) if config.gates else None,
+        judged=None if config.judged is None else config.path(config.judged),
         seed=seed,
         quiet=request.quiet,
     )
@@ -103,7 +115,7 @@ def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:
 
 def _rule(config: Config) -> Rule:
     margin = "0.02" if config.margin is None else str(config.margin)
-    return rule_of(config.primary, margin, "relative", "interval", "baseline", "holm", None)
+    return rule_of(config.primary, margin, "relative", config.margin_on, "baseline", "holm", None)
 
 
 def _spelled(value: object) -> str:

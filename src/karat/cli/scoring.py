@@ -19,17 +19,22 @@ from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
 from karat.reports.document import Report, System, build_report
-from karat.tables import Corpus, Gold, Queries
+from karat.reports.outputs import Form
+from karat.tables import Blocks, Corpus, Gold, Queries
 
 if TYPE_CHECKING:
+    from karat.analysis.bounds import Labelled
     from karat.analysis.gates import Gate
     from karat.analysis.staged import Staged
     from karat.measures.prepare import Prepared
 
 
+_WHOLE_LISTS = 1 << 31
+
+
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command that scores runs was asked for."""
+    """What a command that scores runs was asked for; ``forms`` are those of its outputs."""
 
     runs: Sequence[str]
     gold: str
@@ -40,15 +45,17 @@ class Request:
     queries: str | None = None
     corpus: str | None = None
     gates: str | None = None
+    judged: str | None = None
     seed: str | None = None
     strict: bool = False
     run_format: str | None = None
     gold_format: str | None = None
     quiet: bool = False
+    forms: Sequence[Form] = ()
 
     def files(self) -> list[str]:
         """Every input by name."""
-        named = [*self.runs, self.gold, self.queries, self.corpus, self.gates]
+        named = [*self.runs, self.gold, self.queries, self.corpus, self.gates, self.judged]
         return [name for name in named if name is not None]
 
 
@@ -66,6 +73,9 @@ class Ready:
     prepared: Prepared
     measures: list[Measure]
     lenient: list[Measure]
+    for_gates: frozenset[Measure] = frozenset()
+    labelled: Labelled | None = None
+    with_labels: Prepared | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +85,7 @@ class Scored:
     scores: list[Scores]
     given: Ready
     staged: tuple[Staged, ...] = ()
+    labelled: tuple[Scores, ...] = ()
 
     def report(self) -> Report:
         """The report on all systems, with the segments asked for."""
@@ -82,7 +93,21 @@ class Scored:
         report = build_report(
             self.scores, gold=given.gold, queries=given.queries, corpus=given.corpus, by=given.by
         )
-        return replace(report, gates=given.gates_file, systems=self._in_full(report.systems))
+        systems = self._bounded(self._in_full(report.systems))
+        return replace(report, gates=given.gates_file, systems=systems, labelled=given.labelled)
+
+    def _bounded(self, systems: tuple[System, ...]) -> tuple[System, ...]:
+        """The systems with what a judge's labels change; a stored baseline has none."""
+        if not self.labelled:
+            return systems
+        from karat.analysis.bounds import bounds_of
+
+        first = len(systems) - len(self.labelled)
+        bounded = [
+            replace(system, bounds=bounds_of(system.summaries, scores))
+            for system, scores in zip(systems[first:], self.labelled, strict=True)
+        ]
+        return (*systems[:first], *bounded)
 
     def _in_full(self, systems: tuple[System, ...]) -> tuple[System, ...]:
         """The systems with what lies behind their figures; a stored baseline stands before them."""
@@ -121,8 +146,9 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
     """
     heed_interrupts()
     conventions = conventions_of(request.profile, _settings(request))
-    named = request.measures or PROFILES[request.profile].measures
-    measures = parse_measures(named, rel=conventions.rel)
+    _check_reading(request)
+    own = PROFILES[request.profile].measures
+    measures = parse_measures(request.measures or own, rel=conventions.rel)
     by = tuple(By.parse(one) for one in request.by)
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
@@ -139,7 +165,11 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
     queries = with_versions(queries, gold, corpus, by)
     check_by(queries, by)
     for_gates = [] if not gates else _measures_for(gates, queries, prepared.query_ids)
-    for_gates = [measure for measure in for_gates if measure not in measures]
+    also = for_gates
+    if any(form.profile is not None for form in request.forms):
+        also = [*also, *parse_measures(own, rel=conventions.rel)]
+    also = [measure for measure in dict.fromkeys(also) if measure not in measures]
+    labelled, with_labels = _labelled(request, gold, prepared, queries, corpus)
     return Ready(
         gold=gold,
         queries=queries,
@@ -149,9 +179,43 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
         left_out=left_out,
         gates_file=source,
         prepared=prepared,
-        measures=[*measures, *for_gates],
-        lenient=for_gates if request.measures else [*measures, *for_gates],
+        measures=[*measures, *also],
+        lenient=also if request.measures else [*measures, *also],
+        for_gates=frozenset(for_gates).difference(measures),
+        labelled=labelled,
+        with_labels=with_labels,
     )
+
+
+def _labelled(
+    request: Request,
+    gold: Gold,
+    prepared: Prepared,
+    queries: Queries | None,
+    corpus: Corpus | None,
+) -> tuple[Labelled | None, Prepared | None]:
+    """The gold with a judge's labels, where there are some."""
+    if request.judged is None:
+        return None, None
+    from karat.analysis.bounds import with_labels
+    from karat.formats.detect import detect_format
+    from karat.formats.files import open_input
+    from karat.formats.labels import count_failed
+
+    if request.judged == "-":
+        raise UsageError("--judged is read twice, so it cannot be standard input; name a file")
+    labels = read_gold(request.judged)
+    graded = detect_format(request.judged, "gold").name != "labels"
+    failed = 0 if graded else count_failed(open_input(request.judged))
+    conventions = prepared.conventions
+    both = with_labels(gold, labels, conventions, asked=prepared.query_ids)
+    if not both.added and not both.known:
+        raise InputError(
+            "holds no label of a query that has gold; were these queries judged?",
+            where=request.judged,
+        )
+    told = replace(both, failed=failed)
+    return told, prepare(both.gold, conventions, queries=queries, corpus=corpus)
 
 
 def score(
@@ -159,12 +223,16 @@ def score(
 ) -> Scored:
     """Score every run; ``in_full`` also what lies behind the figures: curve, failures, latency."""
     read = given or ready(request)
+    keep = max(keep, _depth(request.forms, read.prepared))
     scores: list[Scores] = []
     staged: list[Staged] = []
+    labelled: list[Scores] = []
     with progress(request.runs, quiet=request.quiet) as begin:
         for name in request.runs:
             begin(name)
             run = scan_run(name, format=request.run_format, strict=request.strict)
+            if read.with_labels is not None:
+                labelled.append(_score_with_labels(run, read.with_labels, read.measures))
             wanted = (run, read.prepared, read.measures)
             if not in_full:
                 scores.append(score_run(*wanted, lenient=read.lenient, keep=keep))
@@ -174,7 +242,34 @@ def score(
             top = max(keep, KEEP)
             staged.append(score_stages(*wanted, lenient=read.lenient, keep=top, of_stages=[]))
             scores.append(staged[-1].final)
-    return Scored(scores, read, tuple(staged))
+    return Scored(scores, read, tuple(staged), tuple(labelled))
+
+
+def _score_with_labels(run: Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:
+    from karat.analysis.bounds import judgeable
+
+    wanted = judgeable(measures)
+    if not wanted:
+        raise UsageError("--judged is for P and nDCG; name one of them with -m, such as P@5")
+    return score_run(run, gold, wanted)
+
+
+def _check_reading(request: Request) -> None:
+    """Another tool's own form is written under its reading, or it would hold other numbers."""
+    for form in request.forms:
+        if form.profile not in (None, request.profile):
+            raise UsageError(
+                f"output {form.name}: is written under the profile {form.profile}, not "
+                f"{request.profile}; give --profile {form.profile} (profile: in a karat.yaml)"
+            )
+
+
+def _depth(forms: Sequence[Form], gold: Prepared) -> int:
+    """How many of the top items of each query the outputs need."""
+    needed = {form.lists for form in forms}
+    if "all" in needed:
+        return _WHOLE_LISTS
+    return int(gold.own_k.max(initial=0)) if "k" in needed else 0
 
 
 def read_the_gold(

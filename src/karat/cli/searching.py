@@ -19,6 +19,7 @@ from karat.columns import Source
 from karat.config import Config, read_config
 from karat.errors import InputError, UsageError, unknown
 from karat.formats import read_queries
+from karat.formats.files import file_name
 from karat.measures.names import parse_measures
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.protocol import Query, queries_from
@@ -148,17 +149,11 @@ def _logs(config: Config, blueprints: Sequence[Blueprint], request: Request) -> 
     if len(set(logs.values())) < len(logs):
         raise UsageError(f"two of {names} would have a log of the same name; rename one of them")
     read = [config.path(one) for one in (config.queries, config.gold, config.corpus) if one]
-    inputs = {os.path.realpath(name) for name in (*read, config.place.file)}
+    inputs = {os.path.realpath(name) for name in (*read, config.path(config.place.file))}
     for log in logs.values():
         if os.path.realpath(log) in inputs:
             raise UsageError(f"output {str(log)!r} is also an input; choose another name")
     return logs
-
-
-def file_name(system: str) -> str:
-    """A system's name as a file can have it."""
-    safe = "".join(one if one.isalnum() or one in "-_.+ " else "_" for one in system).strip(". ")
-    return safe or "system"
 
 
 def _queries(config: Config, request: Request, path: Path) -> tuple[list[Query], Source]:
@@ -205,6 +200,7 @@ def _wishes(request: Request, config: Config, path: Path) -> Wishes:
         resume=request.resume,
         restart=request.restart,
         latency=request.latency,
+        dataset_version=config.dataset_version,
         code_version=config.code_version or _revision(path.parent),
     )
 
@@ -272,6 +268,7 @@ def document(searched: Searched) -> dict[str, Any]:
         "without_score": tally.unscored,
         "without_text": searched.blank,
         "reasons": dict(tally.reasons.most_common()),
+        "notes": list(searched.notes),
     }
 
 
@@ -296,6 +293,7 @@ def lines_on(searched: Searched) -> list[str]:
         if number
     ]
     lines = [f"{searched.system}: {', '.join(notes)} → {searched.path}"]
+    lines += [f"  {note}" for note in searched.notes]
     lines += [f"  {count:,} × {reason}" for reason, count in tally.reasons.most_common(5)]
     if len(tally.reasons) > 5:
         lines.append(f"  and {len(tally.reasons) - 5:,} other reasons; the log has them all")

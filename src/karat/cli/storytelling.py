@@ -15,7 +15,7 @@ from karat.formats.story import Asked, read_asked, read_story
 from karat.reports.figures import several
 from karat.reports.outputs import Output, packed, parse_outputs, write_stdout, write_whole
 from karat.reports.terminal import standard_console
-from karat.reports.to_story import show_story, story_to_json, why_skipped
+from karat.reports.to_story import show_story, story_to_json
 from karat.retrievers.kinds import maker
 from karat.retrievers.protocol import Finder, Query
 from karat.retrievers.vsa import MOST_DIM, MOST_SEED
@@ -100,11 +100,11 @@ def _settings(request: Request) -> dict[str, int]:
     return settings
 
 
-def _ranker(finder: Finder, corpus: Corpus) -> Callable[[str], Ranking]:
-    """What ranks every scene for a text; ties are in story order."""
+def _ranker(finder: Finder, corpus: Corpus) -> Callable[[Asked], Ranking]:
+    """What ranks every scene for a query; ties are in story order."""
 
-    def rank(text: str) -> Ranking:
-        (answer,) = finder.find([Query("", text)], corpus.frame.height)
+    def rank(one: Asked) -> Ranking:
+        (answer,) = finder.find([Query(one.query_id, one.text)], corpus.frame.height)
         return [(hit.item_id, hit.score or 0.0) for hit in answer.hits]
 
     return rank
@@ -142,7 +142,7 @@ def publish(result: Result, outputs: Sequence[Output], *, as_json: bool, quiet: 
     elif not quiet:
         show_story(result.quality, result.about, result.notes, standard_console())
     elif result.quality.passed is None:
-        typer.echo(f"karat: skipped: {why_skipped(result.quality)}", err=True)
+        typer.echo(f"karat: skipped: {result.quality.why_skipped}", err=True)
     # A metric that was skipped is no failure.
     if result.quality.passed is False:
         raise typer.Exit(EXIT_FAILED)

@@ -168,8 +168,8 @@ class RerunSystem:
         """Build the system and get its lists, from its log if nothing changed since."""
         wanted = set(query_ids)
         queries = [query for query in plan.queries if query.query_id in wanted]
-        with someone_elses_code():
-            workshop = replace(plan.workshop, progress=bar.build)
+        building = replace(plan.workshop, progress=bar.build)
+        with someone_elses_code(), building.open() as workshop:
             k = blueprint.stages.k or plan.wishes.k
             rerunner = Rerunner(blueprint, workshop.build(blueprint), k, workshop)
             log = _log(plan, rerunner)

@@ -25,6 +25,7 @@ from karat.columns import Source
 from karat.errors import InputError, UsageError
 from karat.formats import scan_run
 from karat.reports.document import input_of, utf8
+from karat.reports.origins import origin_inputs
 from karat.reports.pages import Paper
 from karat.reports.stress import stress_page
 from karat.retrievers.blueprints import Blueprint
@@ -288,18 +289,19 @@ def _paper(
     config: dict[str, Any] = {}
     if plan is not None:
         config = {
-            "config": input_of(Source.of(Path(plan.config.place.file))),
+            "config": input_of(Source.of(Path(plan.config.path(plan.config.place.file)))),
             "config_digest": plan.config.digest,
         }
+    logs = [one.run for one in subjects if isinstance(one, LoggedLists)]
     return Paper(
         body,
         subjects[0].conventions,
         given.gold.source,
-        [one.run.source for one in subjects if isinstance(one, LoggedLists)],
+        [one.source for one in logs],
         stress_page,
         queries=None if given.queries is None else given.queries.source,
         corpus=None if given.corpus is None else given.corpus.source,
-        more_inputs=config,
+        more_inputs=config | origin_inputs([one.meta for one in logs], given.queries),
     )
 
 

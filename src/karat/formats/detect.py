@@ -15,6 +15,7 @@ from karat.formats.registry import FORMATS, Format, Kind, format_named
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|[+-]?(nan|inf|infinity)", re.I | re.A)
 _KEY = re.compile(r'"([^"\\]{1,60})"\s*:')
 _EVALSET = {"relevant_chunk_ids", "relevant_doc_ids"}
+_LABEL = {"grade", "relevance", "error"}
 _STORY_GOLD = {"relevant", "relevant_ids", "relevantIds", "answers", "ground_truth"}
 _GROUP = re.compile(r"^\s*\S.*\sgroup\s+begin\s*$", re.M)
 
@@ -131,12 +132,20 @@ def _record_format(keys: set[str], kind: Kind, suffix: str) -> str | None:
         return "dataset"
     if keys & _EVALSET:
         return "evalset"
+    if kind == "gold" and _is_label(keys):
+        return "labels"
     if "question" in keys and "query_id" in keys:
         return "dataset"
     asks = keys & {"query", "question"}
     if asks and (kind == "gold" or not keys & set(QUERY_NAMES)):
         return "story" if keys & _STORY_GOLD and suffix == ".json" else "evalset"
     return "jsonl" if kind == "queries" and keys & set(TEXT_NAMES) else None
+
+
+def _is_label(keys: set[str]) -> bool:
+    """One pair a record; a pair of a pool has no grade yet, which the reader says."""
+    graded = "chunk_id" in keys and keys & _LABEL
+    return "query_id" in keys and ("item_id" in keys or bool(graded))
 
 
 def _dict_format(record: dict[str, Any], kind: Kind) -> str | None:

@@ -324,3 +324,13 @@ def _sink(path: str | Path) -> Iterator[Path | io.BytesIO]:
         raise InputError("its name is not UTF-8; choose another name", where=name)
     with replacing(path) as temporary:
         yield temporary
+
+
+def file_name(system: str) -> str:
+    """A system's name as a file can have it.
+
+    >>> file_name("hybrid v3/large")
+    'hybrid v3_large'
+    """
+    safe = "".join(one if one.isalnum() or one in "-_.+ " else "_" for one in system).strip(". ")
+    return safe or "system"

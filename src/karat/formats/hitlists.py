@@ -115,7 +115,7 @@ def _regular(entries: list[Any]) -> Columns | None:
             values = list(map(float, values)) if kinds <= {int, float} and _small(values) else []
             fine = bool(values)
         else:
-            fine = kinds == {str} and (key != "chunk_id" or "" not in values)
+            fine = kinds == {str} and "" not in values
         if not fine:
             return None
         columns[_OURS.get(key, key)] = values
@@ -160,7 +160,7 @@ def _hit(entry: Any, place: int, where: str, line: int) -> dict[str, Any]:
         if entry.get(key) is not None:
             hit[key] = as_number(entry[key], key, where, line)
     for key, ours in _TEXTS.items():
-        if entry.get(key) is not None:
+        if entry.get(key) not in (None, ""):
             hit[ours] = as_id(entry[key], key, where, line)
     return hit
 

@@ -3,6 +3,7 @@
 One memory is right for a query. Queries have no ids and the same text occurs under
 several memories, so an id is the memory's and the query's place in it, ``17/1``, unless
 the file gives an ``id``; the same ``id`` under two memories is one query with two golds.
+A query that is very short or very long is an edge case, unless the file gives a category.
 """
 
 from __future__ import annotations
@@ -28,6 +29,25 @@ from karat.formats.sets import Case, Judged, cases_from, gold_of, queries_of
 from karat.tables import Corpus, Gold, Queries
 
 _QUERIES = ("generated_queries", "original_queries")
+EDGE_CASES = "edge_cases"
+# Fewer words than the first, or more than the second, make a query an edge case.
+_SHORT, _LONG = 3, 20
+
+
+def category_of(text: str, given: Any = None) -> Any:
+    """The category that a query was given; else ``edge_cases`` if it is very short or very long.
+
+    Very short is fewer than 3 words, very long more than 20; words are parted by white space.
+    None for any other query without a category, and for one without a text.
+
+    >>> category_of("retry policy"), category_of("retry policy", "technical")
+    ('edge_cases', 'technical')
+    >>> category_of("what is our retry policy")
+    """
+    if given is not None and given != "":
+        return given
+    words = len(text.split())
+    return EDGE_CASES if 0 < words < _SHORT or words > _LONG else None
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
@@ -137,5 +157,6 @@ def _case(rest: dict[str, Any], memory: str | None, place: int, where: str) -> C
         raise InputError(f'query {query_id!r} has no text; expected "query"', where=where)
     grade = as_number(rest.pop("grade", 1.0), f"the grade of {query_id!r}", where, None)
     negative = rest.pop("negative", False) is True
+    rest["category"] = category_of(text, rest.get("category"))
     gold = [] if memory is None else [Judged(memory, grade, negative)]
     return Case(None, query_id, text, gold, rest)

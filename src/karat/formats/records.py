@@ -36,16 +36,19 @@ def read_records(file: Input) -> Iterator[Record]:
         for text in decode(chunk, file, first_line=line + 1).split("\n"):
             line += 1
             if text.strip():
-                value = parse(text, file.name, line)
-                if not isinstance(value, dict):
-                    raise InputError(
-                        f"a JSON {_kind(value)} stands here; an object is expected",
-                        where=file.name,
-                        line=line,
-                    )
-                yield Record(line, value)
+                yield record_of_line(text, file.name, line)
         # A chunk ends after its last line feed, where the next line has not begun yet.
         line -= 1
+
+
+def record_of_line(text: str, where: str, line: int) -> Record:
+    """The object of one line of JSONL."""
+    value = parse(text, where, line)
+    if isinstance(value, dict):
+        return Record(line, value)
+    raise InputError(
+        f"a JSON {_kind(value)} stands here; an object is expected", where=where, line=line
+    )
 
 
 def read_json(file: Input) -> Any:
@@ -115,7 +118,7 @@ def as_id(value: Any, what: str, where: str, line: int | None) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     raise InputError(
-        f"{what} is {_shown(value)}; ids are text or whole numbers", where=where, line=line
+        f"{what} is {shown(value)}; ids are text or whole numbers", where=where, line=line
     )
 
 
@@ -126,7 +129,7 @@ def as_number(value: Any, what: str, where: str, line: int | None) -> float:
     if number and abs(value) <= sys.float_info.max:
         return float(value)
     raise InputError(
-        f"{what} is {_shown(value)}; a finite number is expected", where=where, line=line
+        f"{what} is {shown(value)}; a finite number is expected", where=where, line=line
     )
 
 
@@ -136,7 +139,7 @@ def as_amount(value: Any, what: str, where: str, line: int | None) -> float:
     if 0 <= number <= _MOST:
         return number
     expected = "a number from 0" if number < 0 else f"a number up to {_MOST:g}"
-    raise InputError(f"{what} is {_shown(value)}; {expected} is expected", where=where, line=line)
+    raise InputError(f"{what} is {shown(value)}; {expected} is expected", where=where, line=line)
 
 
 def as_list(value: Any, what: str, where: str, line: int | None) -> list[Any]:
@@ -145,18 +148,19 @@ def as_list(value: Any, what: str, where: str, line: int | None) -> list[Any]:
         return []
     if isinstance(value, list):
         return value
-    raise InputError(f"{what} is {_shown(value)}; a list is expected", where=where, line=line)
+    raise InputError(f"{what} is {shown(value)}; a list is expected", where=where, line=line)
 
 
 def as_object(value: Any, what: str, where: str, line: int | None) -> dict[str, Any]:
     """An object."""
     if isinstance(value, dict):
         return value
-    raise InputError(f"{what} is {_shown(value)}; an object is expected", where=where, line=line)
+    raise InputError(f"{what} is {shown(value)}; an object is expected", where=where, line=line)
 
 
-def _shown(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False)
+def shown(value: Any) -> str:
+    """A value as it stands in a file, cut where it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
@@ -188,13 +192,18 @@ def _column(name: str, values: list[Any]) -> pl.Series:
         return pl.Series(name, values, dtype=pl.Boolean)
     if kinds == {int} and all(v is None or -(2**63) <= v < 2**63 for v in values):
         return pl.Series(name, values, dtype=pl.Int64)
-    if kinds == {float} or kinds == {int, float}:
+    if float in kinds and kinds <= {int, float} and not any(map(_is_too_large, values)):
         numbers = [None if value is None else float(value) for value in values]
         return pl.Series(name, numbers, dtype=pl.Float64)
     if kinds == {list} and all(map(_is_flat, values)):
         spelled = [None if value is None else [spell(item) for item in value] for value in values]
         return pl.Series(name, spelled, dtype=pl.List(pl.String))
     return pl.Series(name, [None if v is None else spell(v) for v in values], dtype=pl.String)
+
+
+def _is_too_large(value: Any) -> bool:
+    """Whether it is a whole number larger than any float."""
+    return isinstance(value, int) and abs(value) > sys.float_info.max
 
 
 def _is_flat(value: Any) -> bool:

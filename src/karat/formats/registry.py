@@ -110,6 +110,14 @@ FORMATS: dict[str, Format] = {
             "everything",
         ),
         Format(
+            "labels",
+            "JSONL labels, one judgment a line: query_id, item_id, grade, rationale, rater",
+            ("gold",),
+            (".jsonl",),
+            "labels",
+            "ids and grades; not queries without gold, nor which negatives are hard",
+        ),
+        Format(
             "runlog",
             "JSONL run log: query_id, system, topk, latency_ms, …",
             ("run",),

@@ -1,10 +1,7 @@
 """Run logs in JSONL: one call a line, with its hits, latencies and what went wrong.
 
-Ranked by rank. Keys: query_id, system, k_raw, topk [{rank, chunk_id, score, doc_version}],
-latency_ms, index_version, chunker; also ``raw`` (the list before later stages), ``stages``
-(the list of each stage by its name), ``cost``, ``query``, ``rewritten``, ``source``, ``error``,
-``entities``, ``as_of``, and on a hit ``doc_id``, ``source``, ``similarity``,
-``start`` and ``end``.
+Ranked by rank. ``run-log.schema.json`` describes every key, and says what this reader accepts:
+whoever changes one of the two changes both.
 """
 
 from __future__ import annotations
@@ -19,6 +16,14 @@ import polars as pl
 
 from karat.columns import Source
 from karat.errors import InputError
+from karat.formats.contract import (
+    ONE_OF_A_KIND,
+    RUN_LOG_VERSION,
+    VERSION_KEY,
+    check_facts,
+    check_version,
+    fact,
+)
 from karat.formats.files import Input, write_lines
 from karat.formats.hitlists import HitLists, entry_of
 from karat.formats.ranking import with_ranks
@@ -38,7 +43,15 @@ _BLOCK_HITS = 200_000
 _CALL = ("query", "rewritten", "source", "error", "entities", "as_of")
 _LISTS = {"final": "topk", "raw": "raw"}
 _STAGES = "stages"
-_NO_META = frozenset((*_CALL, *_LISTS.values(), _STAGES, "query_id", "latency_ms", "cost"))
+_AMOUNTS = {"latency": "latency_ms", "cost": "cost"}
+_NO_META = frozenset(
+    (*_CALL, *_LISTS.values(), _STAGES, "query_id", *_AMOUNTS.values(), VERSION_KEY)
+)
+# What belongs together, and is therefore the same in every line.
+_WHY_ONE = {
+    "system": "keep each system's log in a file of its own",
+    **dict.fromkeys(ONE_OF_A_KIND, "a log is of one set of queries: keep each in its own file"),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,12 +73,12 @@ class LoggedRun:
 
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole calls."""
-        reader = _Reader(self.file, self.strict, stages=False)
+        reader = LineReader(self.file.name, self.strict, stages=False)
         records = read_records(self.file)
         empty = True
         for block in _blocks(records):
             empty = False
-            yield reader.run(block, self.name)
+            yield reader.run(block, self.name, self.source)
         if empty:
             raise InputError("holds no calls; one object a line is expected", where=self.file.name)
 
@@ -74,7 +87,7 @@ class LoggedRun:
         records = list(read_records(self.file))
         if not records:
             raise InputError("holds no calls; one object a line is expected", where=self.file.name)
-        return _Reader(self.file, self.strict).run(records, self.name)
+        return LineReader(self.file.name, self.strict).run(records, self.name, self.source)
 
 
 def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
@@ -90,7 +103,7 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
 def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
     """A run of records that have not been to a file; ``name`` is what messages call them."""
     lines = [Record(number, dict(value)) for number, value in enumerate(records, 1)]
-    return _Reader(Input(Source(name)), strict=False).run(lines, name)
+    return LineReader(name).run(lines, name, Source(name))
 
 
 def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
@@ -109,99 +122,122 @@ def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
 
 
 @dataclass
-class _Reader:
-    file: Input
-    strict: bool
+class LineReader:
+    """Reads a log's lines one after the other, and refuses what contradicts those before."""
+
+    where: str
+    strict: bool = False
     # A run in blocks is for scoring, which looks at the final lists only.
     stages: bool = True
     meta: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
 
-    def run(self, records: list[Record], name: str) -> Run:
-        lists = HitLists(self.file.name, self.strict)
-        calls = []
-        for record in records:
-            call = self._call(record)
-            calls.append(call)
-            if "error" not in call:
-                for stage, entries in self._lists(record):
-                    lists.add(call["query_id"], stage, entries, record.line)
+    def run(self, records: list[Record], name: str, source: Source) -> Run:
+        """A run of some lines."""
+        lists = HitLists(self.where, self.strict)
+        calls = [self.call(record, lists) for record in records]
         return Run(
             lists.frame(),
             calls=frame_of(calls, ("query_id",)),
             meta=self.meta,
             order="rank",
             name=name,
-            source=self.file.source,
+            source=source,
         )
 
-    def _lists(self, record: Record) -> Iterator[tuple[str, list[Any]]]:
-        """The final list, the raw one, and those of the stages between them."""
+    def call(self, record: Record, lists: HitLists) -> dict[str, Any]:
+        """One line as a call, its hits added to ``lists``; those of a failed call are not."""
         line, value = record
-        where = self.file.name
-        if "topk" not in value and (value.get("raw") or value.get(_STAGES)):
-            raise InputError(
-                "has lists of earlier stages and no topk; the final list belongs under topk",
-                where=where,
-                line=line,
-            )
-        for stage, key in _LISTS.items():
-            yield stage, as_list(value.get(key), key, where, line)
-        if not self.stages:
-            return
-        for stage, entries in as_object(value.get(_STAGES) or {}, _STAGES, where, line).items():
-            if stage in _LISTS:
-                raise InputError(
-                    f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}",
-                    where=where,
-                    line=line,
-                )
-            yield stage, as_list(entries, f"{_STAGES}.{stage}", where, line)
-
-    def _call(self, record: Record) -> dict[str, Any]:
-        line, value = record
-        where = self.file.name
-        query_id = as_id(value.get("query_id"), "query_id", where, line)
+        check_version(value.get(VERSION_KEY), self.where, line)
+        query_id = as_id(value.get("query_id"), "query_id", self.where, line)
         if query_id in self.seen:
             raise InputError(
                 f"query {query_id!r} was already logged in line {self.seen[query_id]}; "
                 "one call a query is expected",
-                where=where,
+                where=self.where,
                 line=line,
             )
         self.seen[query_id] = line
         self._note_meta(value, line)
-        call: dict[str, Any] = {"query_id": query_id}
-        for key, prefix in (("latency_ms", "latency"), ("cost", "cost")):
+        call = {"query_id": query_id, **self._amounts(record), **_told(value)}
+        if "error" in call:
+            lists = HitLists(self.where, strict=False)
+        elif _LISTS["final"] not in value:
+            raise self._no_list(value, line)
+        for stage, entries in self._lists(record):
+            lists.add(query_id, stage, entries, line)
+        return call
+
+    def _no_list(self, value: Mapping[str, Any], line: int) -> InputError:
+        if value.get("raw") or value.get(_STAGES):
+            told = "has lists of earlier stages and no topk; the final list belongs under topk"
+        else:
+            told = "has neither topk nor error; log the hits under topk, [] if there were none"
+        return InputError(told, where=self.where, line=line)
+
+    def _lists(self, record: Record) -> Iterator[tuple[str, list[Any]]]:
+        """The final list, the raw one, and those of the stages between them."""
+        line, value = record
+        for stage, key in _LISTS.items():
+            yield stage, as_list(value.get(key), key, self.where, line)
+        if not self.stages or value.get(_STAGES) is None:
+            return
+        for stage, entries in as_object(value[_STAGES], _STAGES, self.where, line).items():
+            if stage in _LISTS:
+                raise InputError(
+                    f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}",
+                    where=self.where,
+                    line=line,
+                )
+            yield stage, as_list(entries, f"{_STAGES}.{stage}", self.where, line)
+
+    def _amounts(self, record: Record) -> dict[str, float]:
+        """Times and costs; a bare number is the whole of it."""
+        line, value = record
+        amounts = {}
+        for prefix, key in _AMOUNTS.items():
             logged = value.get(key)
+            if logged is None:
+                continue
             if isinstance(logged, (int, float)):
                 logged = {"total": logged}
-            for what, number in as_object(logged or {}, key, where, line).items():
+            for what, number in as_object(logged, key, self.where, line).items():
                 if number is not None:
-                    call[f"{prefix}.{what}"] = as_amount(number, f"{key}.{what}", where, line)
-        call.update({name: value[name] for name in _CALL if value.get(name) not in (None, "")})
-        if not call.get("error"):
-            call.pop("error", None)  # false or 0: the call went well
-        elif not isinstance(call["error"], str):
-            call["error"] = json.dumps(call["error"], ensure_ascii=False, sort_keys=True)
-        return call
+                    told = as_amount(number, f"{key}.{what}", self.where, line)
+                    amounts[f"{prefix}.{what}"] = told
+        return amounts
 
     def _note_meta(self, value: Mapping[str, Any], line: int) -> None:
         for key, told in value.items():
-            if key not in _NO_META:
-                self.meta.setdefault(key, told)
-        first, here = self.meta.get("system"), value.get("system")
-        if here != first and here is not None:
-            raise InputError(
-                f"system is {here!r} here and {first!r} above; "
-                "keep each system's log in a file of its own",
-                where=self.file.name,
-                line=line,
-            )
+            first = self.meta.get(key)
+            # Most lines repeat what the first said; True is not the 1 that it equals.
+            if key in _NO_META or (told == first and type(told) is type(first)):
+                continue
+            here = fact(key, told, self.where, line)
+            if here is None or here == "":
+                continue
+            first = self.meta.setdefault(key, here)
+            if key in _WHY_ONE and here != first:
+                raise InputError(
+                    f"{key} is {here!r} here and {first!r} above; {_WHY_ONE[key]}",
+                    where=self.where,
+                    line=line,
+                )
+
+
+def _told(value: Mapping[str, Any]) -> dict[str, Any]:
+    """What a line says of its call besides amounts; an error of any shape as text."""
+    told = {name: value[name] for name in _CALL if value.get(name) not in (None, "")}
+    error = told.pop("error", None)
+    if error:  # not false or 0: then the call went well
+        spelled = json.dumps(error, ensure_ascii=False, sort_keys=True)
+        told["error"] = error if isinstance(error, str) else spelled
+    return told
 
 
 def write_run(run: Run, path: str | Path) -> None:
     """One call a line, with its hits by rank, latencies, cost and error."""
+    check_facts(run.meta, str(path))
     write_lines(_lines(run), path)
 
 
@@ -216,7 +252,8 @@ def _lines(run: Run) -> Iterator[str]:
         stages.setdefault(row.pop("stage"), []).append(entry_of(row))
     calls = {} if run.calls is None else {c["query_id"]: c for c in run.calls.iter_rows(named=True)}
     order = run.hits["query_id"].unique(maintain_order=True).to_list()
-    meta = {"system": run.name, **run.meta}
+    about = {key: told for key, told in run.meta.items() if key != VERSION_KEY}
+    meta = {VERSION_KEY: RUN_LOG_VERSION, "system": run.name, **about}
     for query_id in dict.fromkeys([*calls, *order]):
         stages = lists.get(query_id, {})
         record = {"query_id": query_id, **meta, "topk": stages.pop("final", [])}
@@ -231,9 +268,8 @@ def _call_record(call: Mapping[str, Any]) -> dict[str, Any]:
         group, _, what = column.partition(".")
         if value is None or column == "query_id":
             continue
-        if what and group in ("latency", "cost"):
-            key = "latency_ms" if group == "latency" else "cost"
-            record.setdefault(key, {})[what] = value
+        if what and group in _AMOUNTS:
+            record.setdefault(_AMOUNTS[group], {})[what] = value
         else:
             record[column] = value
     return record

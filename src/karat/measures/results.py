@@ -70,7 +70,8 @@ class Scores:
     ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
     of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
     ``rank``, ``item_id``, and what the run and the gold say of them), where they were asked for.
-    ``trace`` is where the judged hits stood; scores that come from a store have none.
+    ``calls`` is then what the log says was asked and what went wrong (``query_id``, ``query``,
+    ``error``). ``trace`` is where the judged hits stood; scores that come from a store have none.
     """
 
     system: str
@@ -88,6 +89,7 @@ class Scores:
     fingerprint: str = ""
     groups: NDArray[np.int64] | None = field(default=None, repr=False)
     lists: pl.DataFrame | None = field(default=None, repr=False)
+    calls: pl.DataFrame | None = field(default=None, repr=False)
     trace: Trace | None = field(default=None, repr=False)
 
     @property

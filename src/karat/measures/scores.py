@@ -96,7 +96,7 @@ class _Table:
     ) -> None:
         n = len(gold.query_ids)
         self.gold, self.measures, self.lenient = gold, tuple(measures), frozenset(lenient)
-        self.keep, self.lists = keep, list[pl.DataFrame]()
+        self.keep, self.lists, self.calls = keep, list[pl.DataFrame](), list[pl.DataFrame]()
         self.blocks: list[Block] = []
         self.wanted = Wanted.by(measures).with_lists(keep)
         self.columns = {measure: np.full(n, np.nan) for measure in measures}
@@ -129,6 +129,9 @@ class _Table:
             self._fill(measure, block, orders)
         if self.keep and block.ranked.listing is not None:
             self.lists.append(_top(block.ranked.listing, block.codes, self.keep))
+        if self.keep and run.calls is not None:
+            said = [name for name in ("query_id", "query", "error") if name in run.calls.columns]
+            self.calls.append(run.calls.select(said))
         # What was listed is used up, and can be large.
         self.blocks.append(replace(block, ranked=replace(block.ranked, listing=None, calls={})))
 
@@ -189,6 +192,7 @@ class _Table:
             fingerprint=self.gold.fingerprint,
             groups=self.gold.group,
             lists=pl.concat(self.lists, how="diagonal") if self.lists else None,
+            calls=pl.concat(self.calls, how="diagonal_relaxed") if self.calls else None,
             trace=traced(self.blocks, self.gold),
         )
 

@@ -9,17 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karat.analysis.contenders import distinct_names
 from karat.analysis.segments import SMALL, By, Segments, segment_means
 from karat.columns import Source
 from karat.errors import UsageError
 from karat.measures.scores import Scores, Summary
+from karat.reports.origins import origin_of
 from karat.tables import Corpus, Gold, Queries
 from karat.version import __version__
 
 if TYPE_CHECKING:
+    from karat.analysis.bounds import Labelled
     from karat.analysis.compare import Comparisons
     from karat.analysis.gates import Gating
 
@@ -31,6 +33,7 @@ class System:
     """One system of a report: its name there, its scores, and its means by segment.
 
     ``behind`` is what lies behind its figures, as plain data: curve, failures, latency.
+    ``bounds`` are its measures on gold alone and with a judge's labels, where there are some.
     """
 
     name: str
@@ -38,11 +41,23 @@ class System:
     summaries: Mapping[str, Summary]
     segments: Mapping[str, Segments] = field(default_factory=dict)
     behind: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Tables(NamedTuple):
+    """What the systems were scored with, for forms that speak of single queries and items."""
+
+    gold: Gold
+    queries: Queries | None = None
+    corpus: Corpus | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Report:
-    """What was scored: the systems and the inputs they were scored with."""
+    """What was scored: the systems and the inputs they were scored with.
+
+    ``timestamp`` is a time that the caller gave; only forms that must have one hold it.
+    """
 
     systems: tuple[System, ...]
     gold: Source
@@ -55,6 +70,9 @@ class Report:
     config_digest: str | None = None
     dataset_version: str | None = None
     code_version: str | None = None
+    tables: Tables | None = None
+    timestamp: str | None = None
+    labelled: Labelled | None = None
 
     def results(self) -> dict[str, Any]:
         """The document without its inputs, whose digests take a pass over every file."""
@@ -66,6 +84,7 @@ class Report:
             "conventions": first | dict.fromkeys(different),
             "counts": _common_counts([system.scores.counts.document() for system in self.systems]),
             "systems": [_system(system, different) for system in self.systems],
+            **({} if self.labelled is None else {"judged": self.labelled.document()}),
             **_compared(self.comparisons),
             **_gated(self.gatings),
             **({} if self.verdict is None else {"verdict": self.verdict}),
@@ -85,7 +104,7 @@ class Report:
             return "fail"
         if self.comparisons is not None and (self.comparisons.regression or not gates):
             return self.comparisons.verdict
-        return next((word for word in ("unmeasurable", "pass") if word in gates), None)
+        return next((word for word in ("unmeasurable", "skipped", "pass") if word in gates), None)
 
     @property
     def partial(self) -> tuple[str, ...]:
@@ -104,6 +123,8 @@ class Report:
             inputs["as_of_range"] = list(self.as_of_range)
         if self.gates is not None:
             inputs["gates"] = input_of(self.gates)
+        if self.labelled is not None:
+            inputs["judged"] = input_of(self.labelled.labels)
         for name in ("config_digest", "dataset_version", "code_version"):
             if getattr(self, name) is not None:
                 inputs[name] = getattr(self, name)
@@ -136,7 +157,8 @@ def build_report(
         gold=gold.source,
         queries=None if queries is None else queries.source,
         corpus=None if corpus is None else corpus.source,
-        as_of_range=None if queries is None else _as_of_range(queries),
+        tables=Tables(gold, queries, corpus),
+        **origin_of([one.meta for one in scores], queries),
     )
 
 
@@ -167,6 +189,8 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
             }
             for column, segments in system.segments.items()
         }
+    if system.bounds:
+        document["bounds"] = dict(system.bounds)
     if different:
         own = scores.conventions.document()
         document["conventions"] = {key: own[key] for key in different}
@@ -265,10 +289,3 @@ def input_of(source: Source) -> dict[str, Any]:
 def utf8(name: str) -> str:
     """A file may have a name that is no text; what cannot be written down is a question mark."""
     return name.encode("utf-8", "replace").decode()
-
-
-def _as_of_range(queries: Queries) -> tuple[str, str] | None:
-    if "as_of" not in queries.frame.columns:
-        return None
-    dates = sorted(str(value) for value in queries.frame["as_of"].drop_nulls())
-    return (dates[0], dates[-1]) if dates else None

@@ -14,6 +14,7 @@ _TONES: dict[str, Tone] = {
     "fail": "bad",
     "worse": "bad",
     "unmeasurable": "unsure",
+    "skipped": "unsure",
     "unclear": "unsure",
     "pass": "good",
     "better": "good",
@@ -55,17 +56,21 @@ def _of_gates(gates: Sequence[Mapping[str, Any]]) -> list[Headline]:
         return []
     failed = [gate for gate in gates if gate["verdict"] == "fail"]
     unjudged = [gate for gate in gates if gate["verdict"] == "unmeasurable"]
-    verdict = "fail" if failed else "unmeasurable" if unjudged else "pass"
+    skipped = [gate for gate in gates if gate["verdict"] == "skipped"]
+    verdict = "fail" if failed else "unmeasurable" if unjudged else "skipped" if skipped else "pass"
     told = []
     if failed:
         told.append(f"{_share(failed, gates)} {'fails' if len(failed) == 1 else 'fail'}")
     if unjudged:
         who = f"{len(unjudged)}" if failed else _share(unjudged, gates)
         told.append(f"{who} cannot be judged")
+    if skipped:
+        who = f"{len(skipped)}" if told else _share(skipped, gates)
+        told.append(f"{who} skipped")
     everyone = "the gate passes" if len(gates) == 1 else f"all {len(gates)} gates pass"
     about = ", ".join(told) or everyone
     word = "CANNOT TELL" if verdict == "unmeasurable" else verdict.upper()
-    return [Headline(word, about, _TONES[verdict], _reasons(gates, failed + unjudged))]
+    return [Headline(word, about, _TONES[verdict], _reasons(gates, failed + unjudged + skipped))]
 
 
 def _share(some: Sequence[Any], gates: Sequence[Any]) -> str:

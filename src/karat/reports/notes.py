@@ -10,6 +10,7 @@ from typing import Any
 
 from karat.measures.conventions import ANY_GRADE
 from karat.reports.figures import NOTHING, label, pair_name, percent, several
+from karat.reports.origins import differing
 
 # each count in words, for one and for more
 _EVENTS = {
@@ -63,7 +64,7 @@ def lacks_lines(results: Mapping[str, Any]) -> list[str]:
             if "lacks" in cell and name not in reasons.setdefault(cell["lacks"], []):
                 reasons[cell["lacks"]].append(name)
     lines = [f"not measured: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
-    return lines + _beyond_log_lines(results)
+    return lines + _beyond_log_lines(results) + _origin_lines(results)
 
 
 def _beyond_log_lines(results: Mapping[str, Any]) -> list[str]:
@@ -74,6 +75,17 @@ def _beyond_log_lines(results: Mapping[str, Any]) -> list[str]:
         for system in results["systems"]
         if system.get("beyond_log")
     ]
+
+
+def _origin_lines(results: Mapping[str, Any]) -> list[str]:
+    """Where the runs say that they are of other data or other code."""
+    metas = {label(system["name"]): system.get("meta", {}) for system in results["systems"]}
+    lines = []
+    for key, told in differing(metas).items():
+        own = ", ".join(f"{name} {label(value)}" for name, value in told.items())
+        fear = "" if key == "code_version" else "; they may not have been asked the same"
+        lines.append(f"{key} differs between the runs: {own}{fear}")
+    return lines
 
 
 def conventions_lines(results: Mapping[str, Any]) -> list[str]:

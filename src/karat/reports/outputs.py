@@ -8,33 +8,45 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import replacing
+from karat.formats.files import file_name, replacing
 
 # What forms render: a Report for karat eval, another finished document for other commands.
 Rendered = Any
+# Where the name of a system goes in the name of its file.
+SYSTEM = "{system}"
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
     """A form that a report can take; without a suffix it is chosen by its prefix alone.
 
-    ``writer`` names a function of this package, which loads when a report is written.
+    ``writer`` names a function of this package, which loads when a report is written, and
+    ``table`` the one for a file that ends in .csv. A form that is another tool's own is
+    written under that tool's reading, its ``profile``. ``systems`` is how many it holds, None
+    for any number; ``lists`` how much of every list it needs, ``in_full`` whether it needs
+    what lies behind the figures, ``stamped`` whether it holds a time.
     """
 
     name: str
     suffix: str | None
     about: str
     writer: str
+    table: str | None = None
+    profile: str | None = None
+    systems: Literal[1, 2] | None = None
+    lists: Literal["none", "k", "all"] = "none"
+    in_full: bool = False
+    stamped: bool = False
 
-    def render(self, report: Rendered) -> bytes:
+    def render(self, report: Rendered, *, table: bool = False) -> bytes:
         """The report in this form."""
-        module, _, function = self.writer.partition(".")
+        module, _, function = (self.table if table and self.table else self.writer).partition(".")
         render: Callable[[Rendered], bytes]
         render = getattr(import_module(f"karat.reports.{module}"), function)
         return render(report)
@@ -48,15 +60,64 @@ def forms_of(*forms: Form) -> Mapping[str, Form]:
     return {form.name: form for form in forms}
 
 
-JSON = Form("json", ".json", "the whole report, stable to the byte", "to_json.to_json")
+JSON = Form(
+    "json", ".json", "the whole report, stable to the byte", "to_json.to_json", in_full=True
+)
 FORMS = forms_of(
     JSON,
     Form("csv", ".csv", "one row a query", "per_query.to_csv"),
     Form("parquet", ".parquet", "one row a query", "per_query.to_parquet"),
-    Form("md", ".md", _MARKDOWN, "to_markdown.to_markdown"),
+    Form("md", ".md", _MARKDOWN, "to_markdown.to_markdown", in_full=True),
     Form("junit", None, "JUnit XML: gates and comparisons as tests", "to_junit.to_junit"),
     Form("trec", None, "the layout of trec_eval -q", "to_trec.to_trec"),
+    Form(
+        "story",
+        None,
+        "a story tool's result object, under --profile story",
+        "to_story.report_to_json",
+        profile="story",
+        systems=1,
+        lists="all",
+    ),
+    Form(
+        "memory",
+        None,
+        "a memory system's reporting format, under --profile memory",
+        "to_memory.to_memory",
+        profile="memory",
+        systems=1,
+        in_full=True,
+        stamped=True,
+    ),
+    Form(
+        "ab",
+        None,
+        "an A/B harness's JSON, or its CSV in a file that ends in .csv, under --profile ab",
+        "to_ab.report_to_json",
+        table="to_ab.report_to_csv",
+        profile="ab",
+        systems=2,
+        lists="k",
+    ),
+    Form(
+        "minimal",
+        None,
+        "a minimal eval loop's metrics.json, under --profile minimal",
+        "to_minimal.to_metrics",
+        profile="minimal",
+        systems=1,
+    ),
+    Form(
+        "misses",
+        None,
+        "every miss at k: query, retrieved, relevant",
+        "to_minimal.to_misses",
+        systems=1,
+        lists="k",
+    ),
 )
+# karat's own forms, for commands that make their lists themselves.
+OWN_FORMS = {name: form for name, form in FORMS.items() if form.systems is None}
 # What a page of analysis can be; some have more.
 PICTURES = ("png", "svg")
 PAGE_FORMS = forms_of(JSON, Form("md", ".md", "Markdown", "pages.to_markdown"))
@@ -70,9 +131,29 @@ class Output:
     form: Form
     path: Path | None
 
-    def payload(self, report: Rendered) -> bytes:
-        """The bytes to write, packed where the file name says so."""
-        return packed(self.form.render(report), self.path)
+    def payloads(self, report: Rendered) -> list[tuple[Path | None, bytes]]:
+        """The files to write; a form that holds one system has a file for each."""
+        if self.form.systems != 1 or (len(report.systems) == 1 and not self._named):
+            return [(self.path, self._bytes(report, self.path))]
+        files = [self._file(system.name) for system in report.systems]
+        if len(set(files)) < len(files):
+            raise UsageError(f"output {str(self.path)!r}: two systems would have the same file")
+        return [
+            (file, self._bytes(replace(report, systems=(system,)), file))
+            for file, system in zip(files, report.systems, strict=True)
+        ]
+
+    @property
+    def _named(self) -> bool:
+        return self.path is not None and SYSTEM in str(self.path)
+
+    def _file(self, system: str) -> Path:
+        return Path(str(self.path).replace(SYSTEM, file_name(system)))
+
+    def _bytes(self, report: Rendered, path: Path | None) -> bytes:
+        """The report, packed where the file name says so."""
+        name = "" if path is None else path.name.lower().removesuffix(".gz")
+        return packed(self.form.render(report, table=name.endswith(".csv")), path)
 
 
 def parse_output(text: str, forms: Mapping[str, Form] = FORMS) -> Output:
@@ -82,7 +163,8 @@ def parse_output(text: str, forms: Mapping[str, Form] = FORMS) -> Output:
     ('json', 'trec')
     >>> parse_output("report.docx")
     Traceback (most recent call last):
-    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, junit:, trec:
+    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, junit:, trec:, \
+story:, memory:, ab:, minimal:, misses:
     """
     prefix = _PREFIX.fullmatch(text)
     if prefix is not None:
@@ -105,9 +187,12 @@ def parse_outputs(
     inputs: Iterable[str] = (),
     stdout_taken: bool = False,
     forms: Mapping[str, Form] = FORMS,
+    systems: int = 1,
 ) -> list[Output]:
     """Read every ``-o`` and refuse, before any work, what could not be written later."""
     outputs = [parse_output(text, forms) for text in texts]
+    for output in outputs:
+        _check_systems(output, systems)
     if sum(output.path is None for output in outputs) + stdout_taken > 1:
         raise UsageError("only one report can go to standard output; give the others file names")
     read = {os.path.realpath(name) for name in inputs if name != "-"}
@@ -123,14 +208,21 @@ def parse_outputs(
     return outputs
 
 
+def forms_in(outputs: Sequence[Output]) -> list[Form]:
+    """The forms that were asked for, each once."""
+    return list(dict.fromkeys(output.form for output in outputs))
+
+
 def asks_for_all(outputs: Sequence[Output], stdout: bool) -> bool:
     """Whether the whole document is wanted: as JSON, also on standard output, or as a page."""
-    return stdout or any(output.form.name in ("json", "md") for output in outputs)
+    return stdout or any(output.form.in_full for output in outputs)
 
 
-def write_outputs(outputs: Sequence[Output], report: Rendered) -> None:
-    """Write a report in every form that was asked for."""
-    write_whole([(output.path, output.payload(report)) for output in outputs])
+def write_outputs(outputs: Sequence[Output], report: Rendered) -> list[Path]:
+    """Write a report in every form that was asked for; the files that hold it now."""
+    payloads = [payload for output in outputs for payload in output.payloads(report)]
+    write_whole(payloads)
+    return [path for path, _ in payloads if path is not None]
 
 
 def write_whole(payloads: Sequence[tuple[Path | None, bytes]]) -> None:
@@ -171,6 +263,20 @@ def write_stdout(data: bytes) -> None:
 
 def _path(text: str) -> Path | None:
     return None if text in {"-", "/dev/stdout"} else Path(text)
+
+
+def _check_systems(output: Output, systems: int) -> None:
+    """A form that holds so many systems is not asked for another number of them."""
+    form, name = output.form, str(output.path or "-")
+    if form.systems == 2 and systems != 2:
+        raise UsageError(f"output {form.name}:{name} holds two systems, not {systems:,}")
+    if form.systems == 1 and systems > 1 and SYSTEM not in name:
+        file = Path(name)
+        apart = "out.{system}.json" if name == "-" else f"{file.stem}.{SYSTEM}{file.suffix}"
+        raise UsageError(
+            f"output {form.name}:{name} holds one system, not {systems:,}; "
+            f"write {form.name}:{file.parent / apart}"
+        )
 
 
 def _check_writable(path: Path) -> None:

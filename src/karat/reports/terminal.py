@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from karat.reports.bounds import bounds_grid, bounds_lines
 from karat.reports.document import Report
 from karat.reports.figures import PART, label
 from karat.reports.grids import (
@@ -54,6 +55,7 @@ _VERDICTS = {
     "worse": "red",
     "regression": "red",
     "unmeasurable": "yellow",
+    "skipped": "yellow",
 }
 
 Results = Mapping[str, Any]
@@ -74,6 +76,9 @@ def show_results(results: Results, console: Console) -> None:
         _show_titled(compared, console)
         _show_lines([f"{rule_line(results)} · {tests_line(results)}"], console)
     _show_measures(results, console)
+    if bounds := bounds_grid(results):
+        show_grid(bounds, console)
+        _show_lines(bounds_lines(results), console)
     _show_segments(results, console)
     _show_lines(results.get("reversals", []), console, style="yellow")
     _show_lines(overlap_lines(results), console)

@@ -5,12 +5,26 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import polars as pl
+
+from karat.columns import Source
+from karat.errors import InputError, UsageError
+from karat.measures.conventions import PROFILES
+from karat.measures.names import parse_measures
+from karat.measures.scores import Scores
+from karat.reports.document import Report, utf8
+
 METRICS = ("recall", "mrr", "ndcg")
 SCHEMA_VERSION = 1
+PROFILE = "ab"
+ABSENT, UNKNOWN = "absent", "unknown"
+# Keys of a system of kind quality that leave its lists as its config makes them.
+_CONFIG_ALONE = frozenset(("retriever", "config", "k", "k_raw"))
 
 
 @dataclass(frozen=True)
@@ -115,3 +129,90 @@ def macro_grid(report: AbReport) -> list[list[str]]:
         for name in METRICS
     ]
     return [["mean", "A", "B", "B − A"], *rows]
+
+
+def report_to_json(report: Report) -> bytes:
+    """A report on two systems, the first of them A, as JSON."""
+    return to_json(ab_report(report))
+
+
+def report_to_csv(report: Report) -> bytes:
+    """A report on two systems, the first of them A, as CSV."""
+    return to_csv(ab_report(report))
+
+
+def ab_report(report: Report) -> AbReport:
+    """The two systems of a report as the harness would tell of them."""
+    a, b = (system.scores for system in report.systems)
+    _refuse_own_k(report, a.conventions.k)
+    return AbReport(
+        k=a.conventions.k,
+        corpus_digest=_digest_or_absent(report.corpus),
+        queries_digest=_digest_or_absent(report.queries),
+        qrels_digest=digest_of_bytes(report.gold),
+        a=side_of(a, *_config_of(a)),
+        b=side_of(b, *_config_of(b)),
+    )
+
+
+def side_of(scores: Scores, config_path: str, config_digest: str) -> Side:
+    """What came of one config: its scores under the profile ab, with the top k of every list."""
+    own = parse_measures(PROFILES[PROFILE].measures, rel=scores.conventions.rel)
+    names = [str(measure) for measure in own]
+    means = scores.means()
+    macro = [mean for mean in (means[name] for name in names) if mean is not None]
+    hits = _judged_hits(scores)
+    rows = []
+    for at, (query_id, *values) in enumerate(scores.table.select("query_id", *names).rows()):
+        if None in values:
+            raise UsageError(
+                f"output ab: has a number for every query, and {query_id!r} has none; leave "
+                "missing and empty_gold as the profile ab has them"
+            )
+        rows.append(QueryRow(query_id, dict(zip(METRICS, values, strict=True)), hits[at]))
+    return Side(config_path, config_digest, dict(zip(METRICS, macro, strict=True)), rows)
+
+
+def digest_of_bytes(source: Source) -> str:
+    """The sha256 of an input; one that is no file has none, and the harness wants one."""
+    digest = source.digest()
+    if digest is None:
+        raise InputError("is no file whose bytes could be digested; give a file", where=source.name)
+    return digest
+
+
+def _digest_or_absent(source: Source | None) -> str:
+    return ABSENT if source is None else digest_of_bytes(source)
+
+
+def _judged_hits(scores: Scores) -> dict[int, list[str]]:
+    """What each query got back that anyone judged, relevant or not, by the query's row."""
+    hits: dict[int, list[str]] = defaultdict(list)
+    if scores.lists is not None:
+        top = scores.lists.filter(pl.col("rank") <= scores.conventions.k)
+        judged = top.filter(pl.col("grade").is_not_null()).sort("row", "rank")
+        for row, item_id in judged.select("row", "item_id").rows():
+            hits[row].append(item_id)
+    return hits
+
+
+def _config_of(scores: Scores) -> tuple[str, str]:
+    """The config behind a run, and its digest: the harness's own, else what the log has of one."""
+    meta = scores.meta
+    said = meta.get("config")
+    alone = isinstance(said, Mapping) and said.keys() <= _CONFIG_ALONE
+    if meta.get("retriever") == "quality" and alone:
+        return str(meta.get("config_path")), str(meta.get("settings_digest"))
+    return utf8(scores.source.name), str(meta.get("config_digest", UNKNOWN))
+
+
+def _refuse_own_k(report: Report, k: int) -> None:
+    """The harness has one k; queries that bring others would be cut elsewhere than it says."""
+    queries = None if report.tables is None else report.tables.queries
+    if queries is None or "k" not in queries.frame.columns:
+        return
+    others = queries.frame["k"].drop_nulls()
+    if any(one != k for one in others):
+        raise UsageError(
+            f"output ab: has one k for all queries, here {k}; {queries.source.name} brings others"
+        )

@@ -51,7 +51,11 @@ def junit(results: Document) -> bytes:
 def _gates(results: Document) -> Iterable[ET.Element]:
     cases: dict[str, list[Case]] = {}
     for gate in results.get("gates", []):
-        outcomes: dict[str, Outcome] = {"fail": "failure", "unmeasurable": "error"}
+        outcomes: dict[str, Outcome] = {
+            "fail": "failure",
+            "unmeasurable": "error",
+            "skipped": "skipped",
+        }
         figures = f"mean {held(gate).replace(PART, ' ').strip()}, n = {gate['n']}"
         figures += f", held against the limit: {gate['on']}, needed: {figure(gate['needed'])}"
         name = gate["system"]

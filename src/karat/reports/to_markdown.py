@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from karat.reports.behind import behind_sections
+from karat.reports.bounds import bounds_grid, bounds_lines
 from karat.reports.document import Report
 from karat.reports.figures import PART, label, several
 from karat.reports.grids import (
@@ -76,6 +77,10 @@ def _page(document: Document) -> Iterator[str]:
     names = ", ".join(safe(system["name"]) for system in document["systems"])
     yield f"# Retrieval quality: {names}"
     yield table(measure_grid(document))
+    if bounds := bounds_grid(document):
+        yield "## With a judge's labels"
+        yield table(bounds)
+        yield _bullets(bounds_lines(document))
     if len(document["systems"]) > 1:
         yield "## Distribution over queries"
         yield table(distribution_grid(document))
@@ -132,6 +137,8 @@ def _compared(document: Document) -> Iterator[str]:
 def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
     """What is folded: a title and what stands below it."""
     yield "All measures", [table(measure_grid(document))]
+    if bounds := bounds_grid(document):
+        yield "With a judge's labels", [table(bounds), _bullets(bounds_lines(document))]
     yield "Distribution over queries", [table(distribution_grid(document))]
     if len(document.get("gates", [])) > MOST_ROWS:
         yield "All gates", [table(gate_grid(document))]

@@ -8,18 +8,26 @@ from typing import Any
 from rich.console import Console
 
 from karat.analysis.story_quality import THRESHOLD, Found, Quality
+from karat.analysis.story_scores import quality_of
+from karat.errors import UsageError
+from karat.reports.document import Report
 from karat.reports.figures import NOTHING, figure, label, several
 from karat.reports.terminal import show_grid
 from karat.reports.to_json import dumps
 
-_SKIPPED = {
-    "missing_retrieval_queries": "the file holds no queries",
-    "no_labeled_queries": "no query says which scenes are relevant",
-}
 _STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
 # More rows than this hide what matters: the queries that did worst are shown.
 _MOST_ROWS = 30
 _LONGEST = 48
+
+
+def report_to_json(report: Report) -> bytes:
+    """The result object of a report's one system: to the byte what ``karat story`` writes."""
+    if len(report.systems) != 1 or report.tables is None:
+        raise UsageError("output story: holds one system, with the queries it was scored with")
+    (system,) = report.systems
+    gold, queries, corpus = report.tables
+    return story_to_json(quality_of(system.scores, gold, queries, corpus))
 
 
 def story_to_json(quality: Quality) -> bytes:
@@ -49,20 +57,17 @@ def story_document(quality: Quality) -> dict[str, Any]:
 def _row(found: Found) -> dict[str, Any]:
     row: dict[str, Any] = {"id": found.query_id, "query": found.text}
     if found.recall is None:
-        return {**row, "status": "skipped", "reason": "no_ground_truth"}
+        return {**row, "status": "skipped", "reason": found.trouble or "no_ground_truth"}
+    trouble = {} if found.trouble is None else {"status": found.trouble}
     return {
         **row,
+        **trouble,
         "topK": found.k,
         "reciprocal_rank": found.reciprocal_rank,
         "first_relevant_rank": found.rank,
         "recall_at_k": found.recall,
         "top_results": [{"id": scene, "score": score} for scene, score in found.top],
     }
-
-
-def why_skipped(quality: Quality) -> str:
-    """Why nothing could be measured, in words."""
-    return _SKIPPED[str(quality.reason)]
 
 
 def show_story(quality: Quality, about: str, notes: Sequence[str], console: Console) -> None:
@@ -85,7 +90,7 @@ def show_story(quality: Quality, about: str, notes: Sequence[str], console: Cons
 
 def _verdict(quality: Quality) -> str:
     if quality.value is None:
-        return f"SKIPPED  {why_skipped(quality)}"
+        return f"SKIPPED  {quality.why_skipped}"
     if quality.passed:
         return f"PASS  MRR {_near(quality.value)} is above {THRESHOLD}"
     return f"FAIL  MRR {_near(quality.value)} is not above {THRESHOLD}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +11,7 @@ from karat.reports.figures import NOTHING, figure, label, several
 from karat.reports.grids import Grid
 from karat.reports.notes import conventions_lines
 from karat.reports.pages import Page, Paper, Section
+from karat.reports.to_minimal import misses_to_json
 
 # As much of a text as a line of any width can show.
 _LONGEST = 2_000
@@ -40,8 +40,7 @@ class Triaged:
 
 def to_misses(triaged: Triaged) -> bytes:
     """Every miss as JSON: what was asked, what came back, what should have."""
-    text = json.dumps(triaged.triage.misses(), indent=2, ensure_ascii=False)
-    return f"{text}\n".encode()
+    return misses_to_json(triaged.triage.misses())
 
 
 def page_of(results: Results) -> Page:

@@ -112,6 +112,10 @@ class _Reader:
             )
         if called.chunker is not None and not is_live(kind):
             Chunker.of(called.chunker, place.at("chunker"))
+        if called.chunker is not None and called.chunked is not None:
+            raise place.at("chunked").error(
+                "chunked says how the corpus was cut before, and chunker cuts it; keep one"
+            )
         return Blueprint(
             name=name,
             kind=kind,
@@ -149,7 +153,7 @@ class _Reader:
 
     def _refuse_calls(self, part: Blueprint, place: Place) -> None:
         for key in part.spec:
-            if key in CallsForm.model_fields and key != "chunker":
+            if key in CallsForm.model_fields and key not in ("chunker", "chunked"):
                 raise place.at(key).error(
                     f"{key} says how a system is called; give it to the system, not to its part"
                 )

@@ -67,7 +67,7 @@ class Bow:
     def _one(self, text: str, k: int) -> Answer:
         scores = self._scores(Counter(words(text)))
         rows = top_rows(scores, k)
-        return Answer(self.items.hits(rows, scores[rows]))
+        return Answer(self.items.hits(rows, scores[rows], scores[rows]))
 
     def _scores(self, asked: Mapping[str, int]) -> npt.NDArray[np.float64]:
         """The cosines; 0 where either side has no words."""

@@ -37,9 +37,11 @@ def run_digest(
 def _files(blueprint: Blueprint, workshop: Workshop) -> set[str]:
     """The files and folders that a system names."""
     named = {value for value in _texts(blueprint.spec) if _may_be_path(value)}
+    lead_to = getattr(maker(blueprint.kind), "files", lambda options, workshop: ())
+    named |= set(lead_to(blueprint.options, workshop))
     found = {_source(name, workshop) for name in named}
     inner = [_files(part, workshop) for part in blueprint.parts.values()]
-    there = {name for name in found if workshop.path(name).exists()}.union(*inner)
+    there = {name for name in found if _exists(workshop.path(name))}.union(*inner)
     return there - _stores(blueprint)
 
 
@@ -80,6 +82,14 @@ def _texts(value: Any) -> list[str]:
 
 def _may_be_path(text: str) -> bool:
     return 0 < len(text) < 1000 and "\n" not in text and "\0" not in text and "://" not in text
+
+
+def _exists(path: Path) -> bool:
+    """Whether there is such a file; a text that is too long for a name is none."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def _state(path: Path) -> str:

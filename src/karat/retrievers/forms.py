@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from karat.formats.forms import Form
+from karat.formats.forms import Form, refused
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -33,9 +33,12 @@ class RewriteForm(Form):
 
 
 class RerankForm(Form):
-    """A model that scores the top of the list anew."""
+    """A model or a callable that scores the top of the list anew."""
 
-    model: Text = Field(description="the name of a fastembed model")
+    model: Text | None = Field(None, description="the name of a fastembed model")
+    call: Text | None = Field(
+        None, description="module:callable or file.py:callable, instead of a model"
+    )
     path: Text | None = Field(None, description="a folder that holds the model's files")
     kind: Literal["cross", "bi"] = Field("cross", description="cross or bi")
     top: Count | None = Field(
@@ -43,6 +46,17 @@ class RerankForm(Form):
     )
     max_length: Count | None = Field(None, description="how many tokens of a text are read, from 1")
     threads: Count | None = Field(None, description="how many threads the model may use, from 1")
+
+    @model_validator(mode="after")
+    def _agree(self) -> RerankForm:
+        given = self.model_fields_set
+        if (self.model is None) == (self.call is None):
+            both = "both are given" if self.model is not None else "neither is given"
+            raise refused(f"rerank takes either a model or a call, and {both}")
+        of_models = [key for key in ("path", "kind", "max_length", "threads") if key in given]
+        if self.call is not None and of_models:
+            raise refused(f"{of_models[0]} is for a model; leave it out beside call")
+        return self
 
 
 class MmrForm(Form):
@@ -93,7 +107,7 @@ class StagesForm(Form):
         False, description="true, or strict to drop items of unknown version too"
     )
     threshold: Finite | None = Field(None, description="the lowest score that is kept, a number")
-    rerank: RerankForm | None = Field(None, description="a mapping with a model")
+    rerank: RerankForm | None = Field(None, description="a mapping with a model or a call")
     distinct_docs: Finite | None = Field(
         None, description="what the first item of each document gains, a number such as 0.2"
     )
@@ -122,4 +136,7 @@ class CallsForm(Form):
     index_version: Text | None = Field(None, description="the version of the index, as text")
     chunker: dict[str, Scalar] | None = Field(
         None, description="a mapping with algo, such as {algo: fixed, size: 1200, overlap: 200}"
+    )
+    chunked: dict[str, Scalar] | None = Field(
+        None, description="a mapping that says how the corpus was cut before, for the log"
     )

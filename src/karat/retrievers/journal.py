@@ -204,6 +204,12 @@ def begins_with(path: Path, digest: str) -> bool:
     return first is not None and first[1].get(DIGEST) == digest
 
 
+def first_meta(path: Path) -> dict[str, Any]:
+    """What a log says of its run; nothing where it has no line."""
+    first = next(_lines(path), None)
+    return {} if first is None else meta_of(first[1])
+
+
 def is_complete(path: Path, digest: str, query_ids: list[str]) -> bool:
     """Whether a log answers exactly these queries under this digest, without a failed call."""
     if not path.is_file():

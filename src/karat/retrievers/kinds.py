@@ -2,8 +2,9 @@
 
 A kind is a module with ``Options`` (a form), ``make(options, workshop, parts)`` and, if it
 is made of other retrievers, ``parts(options)``; ``STORES`` names options that are folders of a
-live store, whose files change by being read. A package adds one through the entry point
-group ``karat.retrievers``; its value is such a module or an object with the same names.
+live store, whose files change by being read, and ``files(options, workshop)`` files that its
+options do not name but lead to. A package adds one through the entry point group
+``karat.retrievers``; its value is such a module or an object with the same names.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ KINDS: dict[str, Kind] = {
         Kind("sparse", "sparse embeddings (fastembed)", "karat.retrievers.sparse"),
         Kind("fuse", "several retrievers' lists made one", "karat.retrievers.fuse"),
         Kind("route", "one of several retrievers, chosen query by query", "karat.retrievers.route"),
+        Kind("quality", "a config of karat ab's engine", "karat.retrievers.quality.retriever"),
         Kind("http", "any search service over HTTP", "karat.retrievers.http.service", live=True),
         Kind("python", "a callable of yours", "karat.retrievers.python", live=True),
         Kind("langchain", "a LangChain retriever", "karat.retrievers.langchain", live=True),

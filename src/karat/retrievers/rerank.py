@@ -1,20 +1,25 @@
-"""Models that score the top of a list anew: each text with its query, or by their vectors.
+"""Models and callables that score the top of a list anew, each text beside its query.
 
 What stands below the top is dropped, since its old scores say nothing beside the new ones.
 """
 
 from __future__ import annotations
 
+import hashlib
+import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
+from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from karat.errors import CallError
-from karat.retrievers.callables import told
+from karat.errors import CallError, UsageError
+from karat.retrievers.callables import load_callable, takes, told
 from karat.retrievers.embedding import Embedder, ModelForm, embedder
+from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import RerankForm
 from karat.retrievers.items import Items
 from karat.retrievers.models import Model, load_model, sound
@@ -30,17 +35,94 @@ _SHARED = {"model", "path", "max_length", "threads"}
 
 def reranker(form: RerankForm, items: Items | None, workshop: Workshop) -> Stage:
     """The reranker that the form asks for."""
+    if form.call is not None:
+        return Scorer(form.call, items, form.top, workshop)
     if form.kind == "bi":
         wanted = ModelForm.model_validate(form.model_dump(include=_SHARED))
         return BiEncoder(embedder(wanted, workshop), items, form.top)
     model = load_model(
         "TextCrossEncoder",
-        form.model,
+        form.model or "",
         folder=None if form.path is None else workshop.path(form.path),
         max_length=form.max_length,
         threads=form.threads,
     )
     return CrossEncoder(model, items, form.top)
+
+
+class Scorer:
+    """A callable of the user's: a query and its texts in, a number for each text out."""
+
+    name = "rerank"
+
+    def __init__(self, call: str, items: Items | None, top: int | None, workshop: Workshop) -> None:
+        self._foreign = Foreign(f"rerank {call}", workshop.timeout, workshop.redact)
+        self._call = self._foreign.load(lambda: load_callable(call, workshop.folder), done="loaded")
+        _check_arguments(self._call, call)
+        self._whole = takes(self._call, Query)
+        self._items = items
+        self._top = top
+        self.meta: Mapping[str, Any] = {
+            "reranker_model": {"name": call, "call": call, "kind": "call", **_digest(self._call)}
+        }
+
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """The top of the list by what the callable makes of it; without hits it is not asked."""
+        top = hits[: self._top]
+        if not top:
+            return []
+        texts = [_text(hit, self._items) for hit in top]
+        asked = query if self._whole else query.text
+        scores = self._foreign.call(lambda: self._numbers(self._call(asked, texts), len(top)))
+        return _by_score([hit._replace(score=s) for hit, s in zip(top, scores, strict=True)])
+
+    def _numbers(self, given: Any, wanted: int) -> list[float]:
+        """One finite number a text, or the reason why the call failed."""
+        if not isinstance(given, Iterable) or isinstance(given, (str, bytes, Mapping, set)):
+            raise CallError(f"{self._foreign.name} gave {type(given).__name__}, not a list")
+        scores = list(given)
+        if len(scores) != wanted:
+            raise CallError(f"{self._foreign.name} gave {len(scores)} scores for {wanted} texts")
+        return [self._number(one, place, wanted) for place, one in enumerate(scores, start=1)]
+
+    def _number(self, given: Any, place: int, wanted: int) -> float:
+        told = type(given).__name__
+        if isinstance(given, Real) and not isinstance(given, bool):
+            try:
+                number = float(given)
+            except OverflowError:
+                number, told = math.inf, "a number beyond all bounds"
+            else:
+                told = str(number)
+            if math.isfinite(number):
+                return number
+        raise CallError(
+            f"{self._foreign.name} gave {told} for text {place} of {wanted};"
+            " a finite number is expected"
+        )
+
+
+def _check_arguments(call: Callable[..., Any], name: str) -> None:
+    try:
+        signature = inspect.signature(call)
+    except (TypeError, ValueError):
+        return  # nobody can tell; the call itself will
+    try:
+        signature.bind("", [])
+    except TypeError:
+        own = signature.replace(return_annotation=inspect.Signature.empty)
+        raise UsageError(f"{name} takes {own}; it must take (query, texts)") from None
+
+
+def _digest(call: Callable[..., Any]) -> dict[str, str]:
+    """The sha256 of the file that a callable stands in, where there is one."""
+    try:
+        file = inspect.getsourcefile(inspect.unwrap(call))
+    except TypeError:
+        return {}
+    if file is None or not Path(file).is_file():
+        return {}
+    return {"sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest()}
 
 
 class CrossEncoder:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from karat.columns import Source
+from karat.columns import Source, ends_of
 from karat.errors import InputError
+from karat.formats.contract import RUN_LOG_VERSION, VERSION_KEY, check_facts
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.digests import run_digest
 from karat.retrievers.journal import DIGEST, Journal
@@ -36,6 +37,7 @@ class Wishes:
     resume: bool = False
     restart: bool = False
     latency: bool = True
+    dataset_version: str | None = None
     code_version: str | None = None
     queries: Source | None = None
 
@@ -52,6 +54,7 @@ class Searched:
     tally: Tally = field(default_factory=Tally)
     reused: bool = False
     blank: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def partial(self) -> bool:
@@ -90,11 +93,14 @@ def search(
     journal = Journal(path, digest, ids, resume=wishes.resume, restart=wishes.restart)
     try:
         # What someone else's code prints is not what karat says.
-        with redirect_stdout(sys.stderr):
-            system = _built(blueprint, workshop)
+        with redirect_stdout(sys.stderr), workshop.open() as own:
+            system = _built(blueprint, own)
             runner = _runner(blueprint, system, wishes, workshop)
             about = _meta(blueprint, system, runner, wishes) | _inputs(workshop, wishes)
-            meta = journal.meta or about | {DIGEST: digest}
+            about |= _origin(queries, wishes)
+            # What an object says of itself may be anything; a log that cannot be read is none.
+            check_facts(about, blueprint.name)
+            meta = _versioned(journal.meta or about | {DIGEST: digest})
             advance(len(journal.done))
             for line in _lines(journal, runner, queries, meta, wishes.latency):
                 journal.write(line)
@@ -113,7 +119,26 @@ def search(
     failed = runner.tally.failed + sum(failed for _, failed in journal.done)
     share = float(meta["max_failures"])
     blank = sum(not query.text.strip() for query in queries)
-    return Searched(blueprint.name, path, len(queries), failed, share, runner.tally, blank=blank)
+    return Searched(
+        blueprint.name,
+        path,
+        len(queries),
+        failed,
+        share,
+        runner.tally,
+        blank=blank,
+        notes=notes_in(meta),
+    )
+
+
+def notes_in(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """What the retrievers of a log have to say: settings of theirs that change nothing."""
+    own, parts = meta.get("notes"), meta.get("parts")
+    inside = parts.values() if isinstance(parts, Mapping) else ()
+    return (
+        *(str(note) for note in own or () if isinstance(own, list)),
+        *(note for part in inside for note in notes_in(part)),
+    )
 
 
 def _built(blueprint: Blueprint, workshop: Workshop) -> System:
@@ -161,9 +186,25 @@ def _meta(blueprint: Blueprint, system: System, runner: Runner, wishes: Wishes) 
     }
     if runner.limits.batch > 1:
         meta["batch"] = runner.limits.batch
-    if wishes.code_version is not None:
-        meta["code_version"] = wishes.code_version
     return meta if wishes.latency else _lasting(meta)
+
+
+def _origin(queries: Sequence[Query], wishes: Wishes) -> dict[str, Any]:
+    """Which queries were asked of which code, as far as that is known."""
+    ends = ends_of(query.attributes.get("as_of") for query in queries)
+    told = {
+        "dataset_version": wishes.dataset_version,
+        "as_of_range": None if ends is None else list(ends),
+        "code_version": wishes.code_version,
+    }
+    return {key: value for key, value in told.items() if value is not None}
+
+
+def _versioned(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The meta with the version of the contract, which nothing else may set, first."""
+    return {VERSION_KEY: RUN_LOG_VERSION} | {
+        key: value for key, value in meta.items() if key != VERSION_KEY
+    }
 
 
 def _inputs(workshop: Workshop, wishes: Wishes) -> dict[str, Any]:

@@ -59,8 +59,8 @@ class System:
         about: dict[str, Any] = {"retriever": blueprint.kind}
         if blueprint.chunker is not None:
             about["chunker"] = Chunker.of(blueprint.chunker).document()
-        elif blueprint.calls.chunker is not None:
-            about["chunker"] = dict(blueprint.calls.chunker)
+        elif told := blueprint.calls.chunker or blueprint.calls.chunked:
+            about["chunker"] = dict(told)
         if blueprint.calls.index_version is not None:
             about["index_version"] = blueprint.calls.index_version
         return cls(

@@ -68,4 +68,4 @@ class Vsa:
     def _one(self, asked: Any, k: int) -> Answer:
         scores = self._encoder.cosines(asked, self._vectors)
         rows = top_rows(scores, k)
-        return Answer(self.items.hits(rows, scores[rows]))
+        return Answer(self.items.hits(rows, scores[rows], scores[rows]))

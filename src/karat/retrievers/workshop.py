@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,14 @@ class Workshop:
     secrets: dict[str, str] = field(default_factory=dict)
     # What is read once for all systems: the corpus, and its items under each chunker.
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
+    # What a system starts, such as a service, is stopped when this is closed.
+    ending: ExitStack = field(default_factory=ExitStack, repr=False)
+
+    @contextmanager
+    def open(self) -> Iterator[Workshop]:
+        """The same workshop for a while: what its systems start is stopped at the end."""
+        with ExitStack() as ending:
+            yield replace(self, ending=ending)
 
     @property
     def has_corpus(self) -> bool:

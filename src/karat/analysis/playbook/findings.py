@@ -16,6 +16,7 @@ from karat.analysis.playbook.calls import (
     wrong_source,
 )
 from karat.analysis.playbook.case import Case, Finding
+from karat.analysis.playbook.neighbours import neighbour_found
 from karat.analysis.playbook.rules import (
     buried,
     chunks_split,
@@ -53,6 +54,7 @@ RULES: Mapping[str, Rule] = MappingProxyType(
             filters_take_gold,
             not_retrieved,
             chunks_split,
+            neighbour_found,
             reranker_hurts,
             ranked_too_low,
             buried,

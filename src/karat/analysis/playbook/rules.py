@@ -123,13 +123,20 @@ def _doc_recall(case: Case) -> _Recall:
     return found
 
 
-def _scored_by_doc(case: Case) -> _Recall:
-    gold, cut = case.staged.gold, case.far
+def by_documents(case: Case) -> Prepared:
+    """The gold judged by document, where items have documents."""
+    gold = case.staged.gold
     if gold.conventions.level != "item":
         raise MissingInputError(f"needs gold of single items; level is {gold.conventions.level}")
     by_doc = _by_doc(gold)
     if set(by_doc.rows["item_id"]) >= set(gold.rows["item_id"]):
         raise MissingInputError("needs ids such as doc#chunk, or a corpus with doc_id")
+    return by_doc
+
+
+def _scored_by_doc(case: Case) -> _Recall:
+    gold, cut = case.staged.gold, case.far
+    by_doc = by_documents(case)
     ids = pl.Series(gold.query_ids, dtype=pl.String)
     calls = pl.DataFrame({"query_id": ids.filter(pl.Series(case.answered))})
     recall = parse_measure(f"R@{cut.k}")

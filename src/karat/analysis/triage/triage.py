@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from karat.analysis.failures.case import ASSESSED
@@ -17,11 +16,11 @@ from karat.analysis.failures.gold_ranks import best_in
 from karat.analysis.segments import By, segments_by
 from karat.analysis.staged import KEEP, Staged
 from karat.analysis.triage.gold_texts import GoldItem, Items, gold_of, known_items
+from karat.analysis.triage.lists import listed, ranked_in
+from karat.analysis.triage.misses import misses_of
 from karat.analysis.triage.terms import overlap_of
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.measures.names import Measure
-from karat.measures.prepare import Prepared
-from karat.measures.ranked import Ranked
 from karat.measures.results import Scores
 from karat.tables import Queries
 
@@ -89,18 +88,9 @@ class Triage:
 
     def misses(self) -> list[dict[str, Any]]:
         """Every miss: what was asked, the top k that came back, and what should have."""
-        rows = [one.row for one in self.failures.queries]
-        lists = _listed(self.staged.final, self.staged.gold, rows, self.failures.lines.miss)
-        gold = gold_of(self.staged.gold, rows, None)
-        return [
-            {
-                "query": self.text(row) or self._id(row),
-                "retrieved": [hit["item_id"] for hit in lists[row]],
-                "relevant": sorted(item.item_id for item in gold[row]),
-            }
-            | ({} if (error := self.error(row)) is None else {"error": error})
-            for row in rows
-        ]
+        gold = self.staged.gold
+        last = np.full(len(gold.query_ids), self.failures.lines.miss)
+        return misses_of(self.staged.final, gold, self.queries, last)
 
     def cases(
         self, rows: Sequence[int], *, items: Items | None = None, bm25: Scores | None = None
@@ -110,9 +100,9 @@ class Triage:
         ``items`` knows the corpus; ``bm25`` are the scores of BM25's own lists.
         """
         prepared = self.staged.gold
-        lists = {"top": _listed(self.staged.final, prepared, rows, KEEP)}
+        lists = {"top": listed(self.staged.final, prepared, rows, KEEP)}
         if bm25 is not None:
-            lists["bm25"] = _listed(bm25, prepared, rows, KEEP)
+            lists["bm25"] = listed(bm25, prepared, rows, KEEP)
         ids = [hit["item_id"] for own in lists.values() for hits in own.values() for hit in hits]
         texts = {one["item_id"]: one["text"] for one in known_items(items, ids)}
         gold = gold_of(prepared, rows, items)
@@ -211,60 +201,15 @@ class Triage:
         return {row["query_id"]: row for row in told.iter_rows(named=True)}
 
 
-def _ranked(scores: Scores) -> Ranked:
-    if scores.trace is None:
-        raise UsageError("scores from a store do not say where items stood; score the run itself")
-    return scores.trace.ranked
-
-
 def _ranks(scores: Scores, rows: Sequence[int]) -> Ranks:
     """Where a list first has each judgment of some queries."""
-    found = _ranked(scores).found
+    found = ranked_in(scores).found
     own = np.isin(found.query, np.array(rows, dtype=np.int64))
     if found.row is None or not own.any():
         return {}
     pairs = zip(found.row[own].tolist(), found.rank[own].tolist(), strict=True)
     # By rank within a query: of several the first one stays.
     return dict(reversed(list(pairs)))
-
-
-def _listed(
-    scores: Scores, gold: Prepared, rows: Sequence[int], k: int
-) -> dict[int, list[dict[str, Any]]]:
-    """The first k hits of some queries, each with its judgment."""
-    ranked = _ranked(scores)
-    found: dict[int, list[dict[str, Any]]] = {row: [] for row in rows}
-    grades = _grades(ranked, rows)
-    for hit in _hits(scores, rows, k):
-        row = hit.pop("row")
-        grade = grades.get((row, hit["rank"]))
-        right = grade is not None and grade >= gold.conventions.rel
-        found[row].append({"score": None, **hit, "grade": grade, "gold": right})
-    if any(len(hits) < min(k, ranked.returned[row]) for row, hits in found.items()):
-        raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
-    return found
-
-
-def _hits(scores: Scores, rows: Sequence[int], k: int) -> Iterator[dict[str, Any]]:
-    """What was kept of the first k hits of some queries, by row and rank."""
-    if scores.lists is not None:
-        own = pl.col("row").is_in(list(rows)) & (pl.col("rank") <= k)
-        told = [
-            name for name in ("row", "rank", "item_id", "score") if name in scores.lists.columns
-        ]
-        yield from scores.lists.filter(own).select(told).sort("row", "rank").iter_rows(named=True)
-
-
-def _grades(ranked: Ranked, rows: Sequence[int]) -> dict[tuple[int, int], float]:
-    """The grade of each judged hit of some queries, by row and rank.
-
-    A further chunk of a document that is judged has that document's grade.
-    """
-    hits = ranked.hits
-    own = hits.where(np.isin(hits.query, np.array(rows, dtype=np.int64)))
-    grade = own.grade if own.best is None else own.best
-    places = zip(own.query.tolist(), own.rank.tolist(), strict=True)
-    return dict(zip(places, grade.tolist(), strict=True))
 
 
 def _with_text(hit: Row, texts: Mapping[str, str]) -> dict[str, Any]:

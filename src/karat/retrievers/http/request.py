@@ -25,6 +25,8 @@ _PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 _SAFE = "/?:@!$&'()*+,;=-._~%"
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 _PORTS = {"http": 80, "https": 443}
+# Only behind the host: in a path it is an attribute of the query.
+_OPEN_PORT = re.compile(r"([^/?#]*//[^/?#]*):\{port\}(?=[/?#]|$)")
 _WITH_BODY = ("POST", "PUT", "PATCH")
 
 
@@ -160,6 +162,20 @@ class Template:
         if kind.startswith(_JSON):
             json.loads(text)
         return text
+
+
+def with_port(url: str, port: int) -> str:
+    """A URL whose host has the port ``{port}``, with a number in its place.
+
+    >>> with_port("http://127.0.0.1:{port}/search?from={port}", 8000)
+    'http://127.0.0.1:8000/search?from={port}'
+    """
+    return _OPEN_PORT.sub(rf"\g<1>:{port}", url)
+
+
+def has_open_port(url: str) -> bool:
+    """Whether the port of a URL is left to whoever starts the service."""
+    return _OPEN_PORT.match(url) is not None
 
 
 def wrong_address(url: str) -> str | None:

@@ -11,10 +11,11 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from karat.errors import CallError
 from karat.formats.forms import Form, refused
-from karat.retrievers.forms import Scalar, Text
+from karat.retrievers.forms import Scalar, Seconds, Text
 from karat.retrievers.http.answers import IDS, Reader
 from karat.retrievers.http.paths import Path
-from karat.retrievers.http.request import Template, wrong_address
+from karat.retrievers.http.request import Template, has_open_port, with_port, wrong_address
+from karat.retrievers.http.starting import Service, free_port, start
 from karat.retrievers.http.wire import Wire
 from karat.retrievers.protocol import Answer, Finder, Query
 from karat.retrievers.secrets import (
@@ -23,6 +24,7 @@ from karat.retrievers.secrets import (
     literal_in_url,
     literal_inside,
 )
+from karat.retrievers.templates import spelled
 from karat.retrievers.workshop import Workshop
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -53,8 +55,24 @@ def _checked_url(given: Any) -> Any:
         if not _URL.match(given):
             raise refused(f"url is {given[:60]!r}; it must begin with http:// or https://")
         if not FROM_ENVIRONMENT.search(given):
-            _refuse(wrong_address(given))
+            _refuse(wrong_address(with_port(given, 1)))
     return given
+
+
+def _checked_start(given: Any) -> Any:
+    """The words of a command; numbers among them need no quotation marks."""
+    if not isinstance(given, list):
+        return given
+    _refuse(_unquoted(given, ("port", "python")))
+    words = [spelled(one) if isinstance(one, int | float) else one for one in given]
+    told = [one for one in words if isinstance(one, str)]
+    for word, after in zip(told, [*told[1:], "-"], strict=True):
+        name, equals, value = word.partition("=")
+        value = value if equals else after
+        is_option = word.startswith("-") and not name.endswith(("file", "path"))
+        if is_option and not value.startswith("-"):
+            _refuse(literal_inside({name.lstrip("-"): value}, "start"))
+    return words
 
 
 def _checked_headers(given: Any) -> Any:
@@ -75,16 +93,16 @@ def _checked_values(given: Any) -> Any:
     return given
 
 
-def _unquoted(value: Any) -> str | None:
+def _unquoted(value: Any, names: Sequence[str] = ("query", "k", "query_id")) -> str | None:
     """``top_k: {k}`` without quotation marks is a mapping to YAML, and never what is meant."""
     if isinstance(value, list):
-        return next(filter(None, map(_unquoted, value)), None)
+        return next(filter(None, (_unquoted(one, names) for one in value)), None)
     if not isinstance(value, dict):
         return None
     name = next(iter(value), None)
-    if len(value) == 1 and name in ("query", "k", "query_id") and value[name] is None:
+    if len(value) == 1 and name in names and value[name] is None:
         return f'{{{name}}} stands without quotation marks; write "{{{name}}}"'
-    return next(filter(None, map(_unquoted, value.values())), None)
+    return next(filter(None, (_unquoted(one, names) for one in value.values())), None)
 
 
 def _refuse(why: str | None) -> None:
@@ -100,7 +118,18 @@ class Options(Form):
     """What to send to the service, and where the hits are in what it answers."""
 
     url: Annotated[str, BeforeValidator(_checked_url)] = Field(
-        description="the address of the service, http://… or https://…, with {query} if it is there"
+        description="the address of the service, http://… or https://…, with {query} if it is "
+        "there; its port is {port} where start is given one"
+    )
+    start: Annotated[list[str], Field(min_length=1), BeforeValidator(_checked_start)] | None = (
+        Field(
+            None,
+            description="the command that starts the service here, a list of words; {port} is a "
+            "free port, {python} this Python; it is stopped at the end",
+        )
+    )
+    start_timeout: Seconds = Field(
+        30.0, description="seconds until a service that is started must listen, above 0"
     )
     method: Annotated[str, Field(pattern="^[A-Za-z]+$")] | None = Field(
         None, description="GET, POST or another method; POST if there is a body or form, else GET"
@@ -155,11 +184,24 @@ class Options(Form):
             raise refused("body and form are two bodies; keep one of them")
         own = next((name for name in self.latency if name in _OWN_TIMES), None)
         _refuse(None if own is None else f"latency: {own} is what karat measures; rename it")
+        _refuse(self._wrong_start())
         return self
+
+    def _wrong_start(self) -> str | None:
+        """Why start and url do not fit together, if that is so."""
+        is_open = has_open_port(self.url)
+        if self.start is None:
+            if "start_timeout" in self.model_fields_set:
+                return "start_timeout is for a service that karat starts; give start too"
+            told = "url has {port}, which is for a service that karat starts; give start too"
+            return told if is_open else None
+        if is_open and not any("{port}" in word for word in self.start):
+            return "url has {port} and start has not; the service must be told its port"
+        return None
 
 
 def make(options: Options, workshop: Workshop, parts: Mapping[str, Finder]) -> Http:
-    """The service; nothing is sent yet."""
+    """The service, started if it is to be; nothing is sent yet."""
     return Http(options, workshop)
 
 
@@ -172,10 +214,16 @@ class Http:
 
     def __init__(self, options: Options, workshop: Workshop) -> None:
         self.meta: Mapping[str, Any] = {"endpoint": options.url}
+        if has_open_port(options.url):
+            options = options.model_copy(update={"url": with_port(options.url, free_port())})
         self._template = Template.of(options, workshop)
         self._redact = workshop.redact
         self._reader = Reader(options, self._redact)
-        self._wire = Wire(self._template.address, workshop.timeout)
+        address = self._template.address
+        self._wire = Wire(address, workshop.timeout)
+        self._service: Service | None = None
+        if options.start is not None:
+            self._service = start(options.start, address, options.start_timeout, workshop)
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """One call a query."""
@@ -186,4 +234,7 @@ class Http:
             response = self._wire.send(self._template.filled(query, k))
             return self._reader.answer(response, k)
         except CallError as error:
+            ended = None if self._service is None else self._service.ended()
+            if ended is not None:
+                raise CallError(ended) from None
             raise error.saying(self._redact(str(error))) from None

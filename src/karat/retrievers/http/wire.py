@@ -233,14 +233,15 @@ def _pool(address: Address, backend: Any) -> httpcore.ConnectionPool:
 
 def _proxy(address: Address) -> str | None:
     """The proxy that the environment names, as other programs use it; never to this machine."""
-    if _is_here(address.host) or proxy_bypass(address.host):
+    if is_here(address.host) or proxy_bypass(address.host):
         return None
     proxies = getproxies()
     found = proxies.get(address.scheme) or proxies.get("all")
     return found if found is None or "://" in found else f"http://{found}"
 
 
-def _is_here(host: str) -> bool:
+def is_here(host: str) -> bool:
+    """Whether a host is this machine."""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

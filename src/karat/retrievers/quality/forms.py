@@ -135,6 +135,6 @@ class Settings:
 
     @property
     def alias_file(self) -> Path | None:
-        """The file of aliases, as seen from the current folder, if there is a use for one."""
+        """The file of aliases as the config names it, if there is a use for one."""
         named = self.aliasing.map_path if self.quality.enabled else None
         return Path(named).expanduser() if named else None

@@ -50,6 +50,13 @@ class Lexicon:
     def __len__(self) -> int:
         return len(self.lengths)
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory the numbers take."""
+        tables = (self.lengths, self.distinct, self._ends, self._words_of)
+        by_word = (self._starts, self._rows, self._counts)
+        return sum(array.nbytes for array in (*tables, *by_word))
+
     def _having(self, number: int) -> slice:
         return slice(int(self._starts[number]), int(self._starts[number + 1]))
 

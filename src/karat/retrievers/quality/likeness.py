@@ -46,6 +46,11 @@ class Base:
         self._recency = weights.beta_recency * _recency(corpus)
         self._importance = weights.gamma_importance * _importance(corpus)
 
+    @property
+    def nbytes(self) -> int:
+        """How much memory the numbers take."""
+        return self._vectors.nbytes + self._recency.nbytes + self._importance.nbytes
+
     def cosines(self, text: str) -> Floats:
         """The cosine of each item's vector with the query's."""
         asked = vectors_of([text.strip()], self._vectors.shape[1])[0].astype(np.float64)

@@ -6,13 +6,15 @@ What a config leaves out is left out: without the quality path the base ranking 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from karat.errors import InputError
 from karat.retrievers.quality.forms import Settings
-from karat.retrievers.quality.lexicon import Floats, Lexicon, Mask, Rows
+from karat.retrievers.quality.lexicon import Floats, Lexical, Lexicon, Mask, Rows
 from karat.retrievers.quality.likeness import Base
 from karat.retrievers.quality.words import WordRules, word_rules
 from karat.tables import Corpus
@@ -37,14 +39,35 @@ class Ranked:
     lexical_hits: int
 
 
-class Quality:
-    """A config's retriever over a corpus."""
+class Ranking(NamedTuple):
+    """Rows of the corpus, best first, and the score of every row there is."""
 
-    def __init__(self, corpus: Corpus, settings: Settings) -> None:
+    rows: Rows
+    scores: Floats
+
+
+@dataclass(frozen=True)
+class Trail:
+    """How a list came about: the whole rankings that it is made of, and its rows, cut at k.
+
+    ``lexical`` and ``fused`` are None where nothing was fused.
+    """
+
+    base: Ranking
+    lexical: Ranking | None
+    fused: Ranking | None
+    rows: Rows
+    lexical_hits: int
+
+
+class Quality:
+    """A config's retriever over a corpus; ``folder`` is where the name of its alias file begins."""
+
+    def __init__(self, corpus: Corpus, settings: Settings, *, folder: Path = Path()) -> None:
         if not corpus.frame.height:
             raise InputError("holds no items; there is nothing to search", where=corpus.source.name)
         self.settings = settings
-        self.rules: WordRules = word_rules(settings)
+        self.rules: WordRules = word_rules(settings, folder)
         self.ids: list[str] = corpus.frame["item_id"].to_list()
         self._by_id = places(sorted(range(len(self.ids)), key=self.ids.__getitem__))
         self._base = Base(corpus, settings)
@@ -55,22 +78,49 @@ class Quality:
 
     def rank(self, text: str, k: int) -> Ranked:
         """The best items for a query, at most k."""
-        cosines = self._base.cosines(text)
-        scores = self._base.scores(cosines)
-        rows = best_first(scores, self._by_id, self._candidates(cosines))
-        place = np.zeros(len(self.ids), dtype=np.int64)
-        place[rows] = np.arange(1, len(rows) + 1)
-        fused, found = self._fused(text, rows, place)
-        order = rows if fused is None else best_first(fused, self._by_id, rows)
-        order = self._diverse(order, fused, place, k)[:k]
+        trail = self.trail(text, k)
+        rows, base, fused = trail.rows, trail.base, trail.fused
         return Ranked(
-            item_ids=[self.ids[row] for row in order],
-            base_ranks=place[order].tolist(),
-            base_scores=scores[order].tolist(),
-            fused=None if fused is None else fused[order].tolist(),
-            candidates=len(rows),
-            lexical_hits=found,
+            item_ids=[self.ids[row] for row in rows],
+            base_ranks=self._places(base)[rows].tolist(),
+            base_scores=base.scores[rows].tolist(),
+            fused=None if fused is None else fused.scores[rows].tolist(),
+            candidates=len(base.rows),
+            lexical_hits=trail.lexical_hits,
         )
+
+    def trail(self, text: str, k: int) -> Trail:
+        """The same list with the rankings that led to it."""
+        cosines = self._base.cosines(text)
+        base = self._ranking(self._base.scores(cosines), self._candidates(cosines))
+        words = self._bm25(text, base.rows)
+        lexical = fused = None
+        if words is not None:
+            lexical = self._ranking(words.scores, base.rows)
+            share = self.settings.fusion.alpha_semantic
+            together = interpolated(self._places(base), self._places(lexical), share)
+            fused = self._ranking(together, base.rows)
+        return Trail(
+            base=base,
+            lexical=lexical,
+            fused=fused,
+            rows=self._diverse(base, fused, k)[:k],
+            lexical_hits=0 if words is None else int(words.hits.sum()),
+        )
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of the index."""
+        return self._base.nbytes + (0 if self._lexicon is None else self._lexicon.nbytes)
+
+    def _ranking(self, scores: Floats, rows: Rows) -> Ranking:
+        return Ranking(best_first(scores, self._by_id, rows), scores)
+
+    def _places(self, ranking: Ranking) -> Rows:
+        """The place of each row in a ranking, from 1; 0 for what is not in it."""
+        place = np.zeros(len(self.ids), dtype=np.int64)
+        place[ranking.rows] = np.arange(1, len(ranking.rows) + 1)
+        return place
 
     def _candidates(self, cosines: Floats) -> Rows:
         """Every item, or those that are like enough and the most alike of them."""
@@ -82,30 +132,30 @@ class Quality:
             rows = best_first(cosines, self._by_id, rows)[: limits.k_retrieval]
         return rows
 
-    def _fused(self, text: str, rows: Rows, place: Rows) -> tuple[Floats | None, int]:
+    def _bm25(self, text: str, rows: Rows) -> Lexical | None:
+        """BM25 among some rows, where words have a say."""
         if self._lexicon is None or not self.settings.fuses:
-            return None, 0
+            return None
         among: Mask = np.zeros(len(self.ids), dtype=bool)
         among[rows] = True
         form = self.settings.lexical
-        lexical = self._lexicon.bm25(
-            self.rules.words(text.strip()), among, k1=form.bm25_k1, b=form.bm25_b
-        )
-        by_words = np.zeros(len(self.ids), dtype=np.int64)
-        by_words[best_first(lexical.scores, self._by_id, rows)] = np.arange(1, len(rows) + 1)
-        fused = interpolated(place, by_words, self.settings.fusion.alpha_semantic)
-        return fused, int(lexical.hits.sum())
+        asked = self.rules.words(text.strip())
+        return self._lexicon.bm25(asked, among, k1=form.bm25_k1, b=form.bm25_b)
 
-    def _diverse(self, order: Rows, fused: Floats | None, place: Rows, k: int) -> Rows:
+    def _diverse(self, base: Ranking, fused: Ranking | None, k: int) -> Rows:
+        """The rows of the ranking in force, with a head that differs where that is asked for."""
         if self._lexicon is None or not self.settings.diversifies:
-            return order
-        # Without fused scores the base ranking counts down from the number of candidates.
-        relevance = (len(order) + 1 - place).astype(np.float64) if fused is None else fused
+            return base.rows if fused is None else fused.rows
         form = self.settings.mmr
+        if fused is None:
+            # The base ranking counts down from the number of candidates.
+            relevance = (len(base.rows) + 1 - self._places(base)).astype(np.float64)
+        else:
+            relevance = fused.scores
         # Choices past k would be cut off again.
         head = k if form.k is None or form.k < 1 else min(form.k, k)
         return diversified(
-            order, relevance, self._lexicon, self._by_id, weight=form.weight, head=head
+            base.rows, relevance, self._lexicon, self._by_id, weight=form.weight, head=head
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from karat.retrievers.forms import NormaliseForm
 from karat.retrievers.quality.forms import Settings
@@ -51,10 +52,18 @@ class WordRules:
         """The aliases that no text can hold, for no text has such a word."""
         return [word for word in self.aliases if self._plain(word) != [word]]
 
+    def notes(self) -> list[str]:
+        """A line for each such alias."""
+        return [
+            f"alias {word!r} matches nothing: no text has such a word"
+            for word in self.unreachable()
+        ]
 
-def word_rules(settings: Settings) -> WordRules:
-    """The rules of a config; the file of aliases is read if there is a use for it."""
-    aliases = {} if settings.alias_file is None else read_aliases(settings.alias_file)
+
+def word_rules(settings: Settings, folder: Path) -> WordRules:
+    """The rules of a config; the file of aliases, seen from a folder, is read if it is of use."""
+    named = settings.alias_file
+    aliases = {} if named is None else read_aliases(folder / named)
     return WordRules(
         letters=settings.normalizer.enabled,
         stop=STOP_WORDS[settings.lexical.stopwords],

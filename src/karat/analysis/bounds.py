@@ -1,0 +1,101 @@
+"""A judge's labels beside the gold: what precision and nDCG are on gold alone, and on both.
+
+Hit and recall stay on gold: what a judge adds would make them look better than anyone knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from karat.columns import Source
+from karat.errors import InputError
+from karat.measures.conventions import Conventions
+from karat.measures.names import Measure
+from karat.measures.scores import Scores, Summary
+from karat.tables import Gold
+
+# What labels of more items can move, and what a judge may be asked about.
+JUDGEABLE = ("P", "nDCG")
+_PAIR = ["query_id", "item_id"]
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Gold with labels put in where it has no judgment, and how many of them there were.
+
+    ``added`` were put in, ``known`` have a judgment already, which stays, and ``elsewhere``
+    are of queries that have no gold or are not asked: these take no part. ``failed`` are pairs
+    that could not be judged.
+    """
+
+    gold: Gold
+    labels: Source
+    added: int
+    known: int
+    elsewhere: int
+    failed: int = 0
+
+    def document(self) -> dict[str, int]:
+        """The numbers of labels."""
+        counts = ("added", "known", "elsewhere", "failed")
+        return {name: getattr(self, name) for name in counts}
+
+
+def with_labels(
+    gold: Gold, labels: Gold, conventions: Conventions, *, asked: Sequence[str]
+) -> Labelled:
+    """The gold with a judge's labels, for the queries among ``asked`` that have relevant gold.
+
+    >>> gold = Gold.from_dict({"q1": {"a": 2, "b": 0}, "q2": {}})
+    >>> labels = Gold.from_dict({"q1": {"b": 2, "c": 1}, "q2": {"d": 2}})
+    >>> both = with_labels(gold, labels, Conventions(), asked=["q1", "q2"])
+    >>> both.gold.frame.rows(), both.document()
+    ([('q1', 'a', 2.0), ('q1', 'b', 0.0), ('q1', 'c', 1.0)], \
+{'added': 1, 'known': 1, 'elsewhere': 1, 'failed': 0})
+    """
+    if conventions.level != "item":
+        raise InputError(
+            f"labels are of items, and level={conventions.level} counts others; "
+            "leave --judged out, or take gold of items",
+            where=labels.source.name,
+        )
+    relevant = gold.frame.filter(pl.col("grade") >= conventions.rel)["query_id"].unique()
+    own = labels.frame.select(*_PAIR, "grade").filter(
+        pl.col("query_id").is_in(relevant.implode()) & pl.col("query_id").is_in(list(asked))
+    )
+    judged = gold.frame.select(_PAIR)
+    added = own.join(judged, on=_PAIR, how="anti", maintain_order="left")
+    frame = pl.concat([gold.frame, added], how="diagonal")
+    if "negative" in frame.columns:
+        frame = frame.with_columns(pl.col("negative").fill_null(False))
+    whole = Gold(frame, gold.query_ids, source=gold.source)
+    known = own.height - added.height
+    return Labelled(whole, labels.source, added.height, known, labels.frame.height - own.height)
+
+
+def judgeable(measures: Sequence[Measure]) -> list[Measure]:
+    """The measures that labels may move."""
+    return [measure for measure in measures if measure.name in JUDGEABLE]
+
+
+def bounds_of(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, dict[str, Any]]:
+    """Each measure on gold alone and with the labels, as plain data.
+
+    Precision can only rise. nDCG may fall: more relevant items make a better ideal list.
+    """
+    return {
+        name: {"gold": _told(on_gold[name]), "gold_and_judge": _told(summary)}
+        for name, summary in on_both.summaries.items()
+    }
+
+
+def _told(summary: Summary) -> dict[str, Any]:
+    return {
+        "mean": summary.mean,
+        "ci": None if summary.ci is None else list(summary.ci),
+        "n": summary.n,
+    }

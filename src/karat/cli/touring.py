@@ -1,0 +1,94 @@
+"""The tour of the built-in example: laid down, run, and told in a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from karat.analysis.playbook.findings import findings
+from karat.cli.analysing import subject_of
+from karat.cli.recipes import lay_down
+from karat.cli.running import Request, outputs_of, run_all
+from karat.cli.scoring import Request as ScoringRequest
+from karat.reports.document import Report
+from karat.reports.headlines import headlines
+from karat.reports.outputs import forms_in, write_outputs
+
+_RECIPE = "rag"
+# So many findings are read; diagnose has all.
+_MOST = 3
+
+
+@dataclass(frozen=True, eq=False)
+class Tour:
+    """What there is to tell: the report, what to fix next, and where everything is."""
+
+    report: Report
+    to_fix: Sequence[str]
+    folder: Path
+
+
+def tour(folder: str, outputs: Sequence[str], *, quiet: bool) -> Tour:
+    """Lay the example down, run it, and look into the system that is to be shipped."""
+    place = lay_down(_RECIPE, folder).folder
+    request = Request(config=str(place / "karat.yaml"), quiet=quiet)
+    files = outputs_of(request, outputs, stdout_taken=not quiet)
+    report = run_all(request, fresh=False, in_full=True, forms=forms_in(files))
+    write_outputs(files, report)
+    return Tour(report, _to_fix(report, place), place)
+
+
+def _to_fix(report: Report, place: Path) -> list[str]:
+    """Whom the change hurts, then the playbook's findings on the last system."""
+    config = {name: str(place / f"{name}.jsonl") for name in ("dataset", "corpus")}
+    request = ScoringRequest(
+        runs=[str(place / "runs" / f"{report.systems[-1].name}.jsonl")],
+        gold=config["dataset"],
+        queries=config["dataset"],
+        corpus=config["corpus"],
+        profile="rag",
+        by=["language"],
+        quiet=True,
+    )
+    subject = subject_of(request, [], of_stages=[])
+    (staged,) = subject.runs.values()
+    found = findings(staged, subject.given.queries, by=subject.given.by)
+    compared = report.comparisons
+    told = () if compared is None else compared.reversals
+    decides = "" if compared is None else compared.decisions[0].measure
+    hurt = [sentence for sentence in told if f" {decides} " in sentence]
+    return [*hurt[:1], *(one.sentence for one in found.findings)][:_MOST]
+
+
+def show_tour(shown: Tour) -> None:
+    """Print the verdicts, three findings, and where to go on."""
+    place = shown.folder.as_posix()
+    tables = shown.report.tables
+    items = tables.corpus.frame.height if tables and tables.corpus else 0
+    asked = tables.queries.frame.height if tables and tables.queries else 0
+    names = " and ".join(system.name for system in shown.report.systems)
+    typer.echo(f"A help centre of {items:,} chunks in three languages, {asked:,} questions,")
+    typer.echo(f"two systems: {names}.\n")
+    for one in headlines(shown.report.results()):
+        typer.echo(f"{one.word}  {one.about}")
+        for reason in one.because[:_MOST]:
+            typer.echo(f"  {reason}")
+    typer.echo("\nWhat to fix next:")
+    for number, sentence in enumerate(shown.to_fix, 1):
+        typer.echo(f"  {number}. {sentence}")
+    typer.echo(f"\nThe report: {place}/out/report.md, and {place}/out/report.json")
+    typer.echo(_NEXT.format(place=place), nl=False)
+
+
+_NEXT = """
+Try next:
+  cd {place}
+  karat diagnose runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl --profile rag
+  karat triage runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl --profile rag
+  karat stages runs/reranked.jsonl --gold dataset.jsonl --profile rag --by language
+  karat check karat.yaml
+  karat init            # the other recipes
+"""

@@ -1,0 +1,116 @@
+"""Labels in JSONL, one judgment a line: query_id, item_id, grade, rationale, rater, source.
+
+``relevance`` is understood for ``grade`` and ``chunk_id`` for ``item_id``. A pair that could
+not be judged has an ``error`` in place of a grade: it is left out of the gold, never a 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from karat.columns import Duplicates
+from karat.errors import InputError
+from karat.formats.files import Input, write_lines
+from karat.formats.records import Record, as_id, as_number, read_records
+from karat.formats.spans import join_spans, split_spans
+from karat.tables import Gold
+
+_ITEM = ("item_id", "chunk_id")
+_GRADE = ("grade", "relevance")
+
+
+class Label(NamedTuple):
+    """One line: what a rater says of a pair, or why nothing could be said."""
+
+    line: int
+    query_id: str
+    item_id: str
+    grade: float | None
+    error: str | None
+    rater: str | None
+
+
+def read_lines(file: Input) -> Iterator[Label]:
+    """Every line of a label file, graded or failed."""
+    for record in read_records(file):
+        yield _label(record, file.name)
+
+
+def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
+    """The grades; raters who disagree on a pair are refused, failed pairs are left out."""
+    every = list(read_lines(file))
+    graded = [label for label in every if label.grade is not None]
+    if not graded:
+        failed = f": each of its {len(every):,} labels failed" if every else ""
+        raise InputError(f"holds no grade{failed}; judge its pairs again", where=file.name)
+    table = pl.DataFrame(
+        {
+            "query_id": [label.query_id for label in graded],
+            "item_id": [label.item_id for label in graded],
+            "grade": [label.grade for label in graded],
+        },
+        schema={"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64},
+    )
+    lines = pl.Series("line", [label.line for label in graded], dtype=pl.Int64)
+    return Gold.from_frame(
+        split_spans(table), duplicates=duplicates, lines=lines, source=file.source
+    )
+
+
+def count_failed(file: Input) -> int:
+    """How many lines of a label file have an error in place of a grade."""
+    return sum(label.grade is None for label in read_lines(file))
+
+
+def write_gold(gold: Gold, path: str | Path) -> None:
+    """One line a judgment."""
+    rows = join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows(named=True)
+    write_lines((_line(row) for row in rows), path)
+
+
+def _line(row: dict[str, Any]) -> str:
+    grade = row["grade"]
+    whole = int(grade) if float(grade).is_integer() else grade
+    return json.dumps(row | {"grade": whole}, ensure_ascii=False, allow_nan=False)
+
+
+def _label(record: Record, where: str) -> Label:
+    line, value = record.line, record.value
+    query_id = as_id(value.get("query_id"), "query_id", where, line)
+    named = next((name for name in _ITEM if value.get(name) is not None), _ITEM[0])
+    item_id = as_id(value.get(named), named, where, line)
+    rater = value.get("rater")
+    if rater is not None:
+        rater = as_id(rater, "rater", where, line)
+    grade, error = _grade(record, where), _error(record, where)
+    return Label(line, query_id, item_id, grade, error, rater)
+
+
+def _grade(record: Record, where: str) -> float | None:
+    line, value = record.line, record.value
+    told = [name for name in _GRADE if value.get(name) is not None]
+    if len(told) > 1:
+        raise InputError("has a grade and a relevance; keep one", where=where, line=line)
+    if told and value.get("error") is not None:
+        raise InputError("has a grade and an error; keep one", where=where, line=line)
+    if told:
+        return as_number(value[told[0]], told[0], where, line)
+    if value.get("error") is None:
+        raise InputError(
+            'no grade; a label has "grade", or "error" where the pair could not be judged',
+            where=where,
+            line=line,
+        )
+    return None
+
+
+def _error(record: Record, where: str) -> str | None:
+    error = record.value.get("error")
+    if error is None or (isinstance(error, str) and error.strip()):
+        return error
+    raise InputError("error is no text; the reason is expected", where=where, line=record.line)

@@ -1,0 +1,155 @@
+"""What a judge answers, read strictly: a grade with its rationale, or why there is none.
+
+Nothing that is not clearly a grade is taken for one; above all it is never a 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from karat.errors import InputError, KaratError
+from karat.formats.records import parse
+from karat.judging.judge_pairs import Pair
+from karat.judging.labels import GRADES
+
+_SHOWN = 160
+_CUT = "the answer was cut off"
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """A grade and why."""
+
+    grade: int
+    rationale: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Why a pair has no grade.
+
+    ``reason`` is what failures are counted by, ``detail`` what this one said. ``may_pass``
+    means that asking again may help, ``wait`` how many seconds the endpoint asked for, and
+    ``status`` is that of HTTP where it tells of a failure.
+    """
+
+    reason: str
+    detail: str = ""
+    may_pass: bool = False
+    wait: float | None = None
+    status: int | None = None
+
+    @property
+    def error(self) -> str:
+        """The reason with its detail, as a label file keeps it."""
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+    @property
+    def refused(self) -> bool:
+        """Whether the endpoint did not want the request itself."""
+        return self.status is not None and not self.may_pass
+
+
+Outcome = Judgment | Unjudged
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """What an answer says that it took."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What came of asking; ``tokens`` is None where the endpoint did not say."""
+
+    outcome: Outcome
+    tokens: Tokens | None = None
+
+
+class Judge(Protocol):
+    """Whoever can be asked about a pair, from several threads at once."""
+
+    @property
+    def rater(self) -> str: ...
+    def key(self, pair: Pair) -> str: ...
+    def ask(self, pair: Pair) -> Reply: ...
+    def close(self) -> None: ...
+
+
+class JudgeGoneError(KaratError):
+    """Every further call would be refused too, so no more are made."""
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Reads answers; whatever of them is shown or kept goes through ``redact`` first."""
+
+    redact: Callable[[str], str] = str
+
+    def reply(self, body: bytes, kind: str) -> Reply:
+        """A chat completion as it came over the wire."""
+        try:
+            record = parse(body.decode("utf-8"), "the answer", None)
+        except (UnicodeDecodeError, InputError):
+            told = f"{kind or 'no content type'}: {body.decode('utf-8', 'replace')}"
+            return Reply(Unjudged("the endpoint did not answer with JSON", self.shown(told)))
+        if not isinstance(record, dict):
+            what = "the endpoint's answer is no chat completion"
+            return Reply(Unjudged(what, self.shown(str(record))))
+        return Reply(self._outcome(record), _tokens(record.get("usage")))
+
+    def shown(self, text: str) -> str:
+        """The beginning of a text on one line, for a message."""
+        line = " ".join(self.redact(text).split())
+        return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+    def _outcome(self, record: Mapping[str, Any]) -> Outcome:
+        choices = record.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            told = record.get("error")
+            return Unjudged("the answer holds no choice", self.shown(str(told)) if told else "")
+        message, ended = choices[0].get("message"), choices[0].get("finish_reason")
+        if not isinstance(message, dict):
+            return Unjudged("the answer holds no message")
+        if message.get("refusal"):
+            return Unjudged("the model refused", self.shown(str(message["refusal"])))
+        if ended == "content_filter":
+            return Unjudged("the endpoint's filter held the answer back")
+        content = message.get("content")
+        if content is None or content == "":
+            return Unjudged(_CUT if ended == "length" else "the answer is empty")
+        if not isinstance(content, str):
+            return Unjudged("the answer is no text", self.shown(str(content)))
+        return self.judgment(content, cut=ended == "length")
+
+    def judgment(self, content: str, *, cut: bool = False) -> Outcome:
+        """What a model wrote: one JSON object with ``relevance`` 0, 1 or 2 and a ``rationale``."""
+        try:
+            answer = parse(content, "the answer", None)
+        except InputError:
+            # Half a character cannot be shown as it is.
+            told = self.shown(content.encode("utf-8", "backslashreplace").decode())
+            return Unjudged(_CUT if cut else "the answer is no JSON", told)
+        if not isinstance(answer, dict):
+            return Unjudged("the answer is no JSON object", self.shown(content))
+        grade, rationale = answer.get("relevance"), answer.get("rationale")
+        # True is a whole number to Python, and 2.0 equals one.
+        if type(grade) is not int or grade not in GRADES:
+            return Unjudged("relevance is not 0, 1 or 2", self.shown(content))
+        if not isinstance(rationale, str):
+            return Unjudged("the answer has no rationale", self.shown(content))
+        return Judgment(grade, self.redact(rationale).strip())
+
+
+def _tokens(usage: Any) -> Tokens | None:
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if type(prompt) is not int or prompt < 0 or type(completion) is not int or completion < 0:
+        return None
+    return Tokens(prompt, completion)

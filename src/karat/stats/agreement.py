@@ -1,0 +1,66 @@
+"""How far two raters agree on the same things: their cross table, and Cohen's kappa."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.errors import UsageError
+
+Values = NDArray[np.float64]
+Table = NDArray[np.int64]
+Weights = Literal["none", "linear", "quadratic"]
+
+
+def cross_table(first: Values, second: Values, grades: Sequence[float]) -> Table:
+    """How often each grade of the first rater (a row) met each grade of the second (a column).
+
+    >>> cross_table(np.array([0.0, 1, 1]), np.array([0.0, 0, 1]), [0, 1]).tolist()
+    [[1, 0], [1, 1]]
+    """
+    known = np.asarray(sorted(grades), dtype=np.float64)
+    if len(first) != len(second):
+        raise UsageError(f"one rater has {len(first)} grades and the other {len(second)}")
+    if not np.isin(first, known).all() or not np.isin(second, known).all():
+        raise UsageError(f"a grade is not among {', '.join(f'{one:g}' for one in known)}")
+    places = np.searchsorted(known, first) * len(known) + np.searchsorted(known, second)
+    counts = np.bincount(places.astype(np.int64), minlength=len(known) ** 2)
+    return counts.reshape(len(known), len(known)).astype(np.int64)
+
+
+def kappa(
+    table: Table, *, weights: Weights = "none", grades: Sequence[float] | None = None
+) -> float | None:
+    """Cohen's kappa of a cross table: 1 is agreement, 0 what chance alone would give.
+
+    Disagreements count alike, or by the distance between the two grades, or by its square.
+    Grades lie one apart unless said. None where chance alone would leave no disagreement,
+    because both raters gave one and the same grade throughout.
+
+    >>> kappa(np.array([[20, 5], [10, 15]]))
+    0.4
+    """
+    counts = np.asarray(table, dtype=np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
+        raise UsageError(f"a cross table is square, not {' × '.join(map(str, counts.shape))}")
+    total = counts.sum()
+    if not total:
+        return None
+    costs = _costs(np.arange(len(counts)) if grades is None else grades, weights)
+    by_chance = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / total
+    expected = float((costs * by_chance).sum())
+    return 1 - float((costs * counts).sum()) / expected if expected else None
+
+
+def _costs(grades: Sequence[float] | Table, weights: Weights) -> Values:
+    """What each disagreement counts."""
+    places = np.asarray(grades, dtype=np.float64)
+    apart = np.abs(places[:, None] - places[None, :])
+    if weights == "none":
+        return (apart > 0).astype(np.float64)
+    if weights not in ("linear", "quadratic"):
+        raise UsageError(f"unknown weights {weights!r}; known: none, linear, quadratic")
+    return np.asarray(apart if weights == "linear" else apart**2)

@@ -1,0 +1,248 @@
+"""The true share behind a share that an imperfect judge counted, and how sure one can be of it.
+
+A judge finds ``sensitivity`` of what is relevant and passes over ``specificity`` of what is
+not. Where both are known, Rogan and Gladen's formula turns the share that it calls relevant
+into the share that is. Both come from things that people judged too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.errors import UsageError
+from karat.stats.bootstrap import Resampling, resampled_means
+from karat.stats.quantiles import NORMAL, tail, two_sided_t
+
+Values = NDArray[np.float64]
+Method = Literal["cluster", "beta"]
+
+METHODS: tuple[Method, ...] = ("cluster", "beta")
+BETA_DRAWS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """How often a judge and people agree on what is relevant (``tp``, ``tn``) and what is not.
+
+    >>> judge = Confusion(tp=360, fn=40, tn=460, fp=140)
+    >>> judge.sensitivity, round(judge.specificity, 4)
+    (0.9, 0.7667)
+    """
+
+    tp: int = 0
+    fn: int = 0
+    tn: int = 0
+    fp: int = 0
+
+    @property
+    def relevant(self) -> int:
+        """What people call relevant."""
+        return self.tp + self.fn
+
+    @property
+    def others(self) -> int:
+        """What people call not relevant."""
+        return self.tn + self.fp
+
+    @property
+    def sensitivity(self) -> float | None:
+        """The share of what is relevant that the judge calls so."""
+        return self.tp / self.relevant if self.relevant else None
+
+    @property
+    def specificity(self) -> float | None:
+        """The share of what is not relevant that the judge calls so."""
+        return self.tn / self.others if self.others else None
+
+    @property
+    def informed(self) -> float | None:
+        """Youden's J, s + t - 1: 1 for a perfect judge, 0 for one that guesses."""
+        if self.sensitivity is None or self.specificity is None:
+            return None
+        return self.sensitivity + self.specificity - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What a share is made of: things that only the judge judged, and things that people did."""
+
+    judged: int
+    judged_relevant: int
+    known: int = 0
+    known_relevant: int = 0
+
+    @property
+    def raw(self) -> float | None:
+        """The share as it was counted."""
+        every = self.judged + self.known
+        return (self.judged_relevant + self.known_relevant) / every if every else None
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """The ends of an interval, and how it came about.
+
+    ``mean`` is that of the draws. Of these, ``skipped`` had a judge no better than chance, or
+    told nothing of it. ``drawn`` names what came from a Beta distribution.
+    """
+
+    low: float
+    high: float
+    mean: float
+    draws: int
+    skipped: int
+    drawn: tuple[str, ...] = ()
+
+
+def rogan_gladen(share: float, sensitivity: float, specificity: float) -> float | None:
+    """The true share behind a judged one, (q + t - 1)/(s + t - 1), between 0 and 1.
+
+    None for a judge no better than chance, whose word says nothing.
+
+    >>> round(rogan_gladen(0.74, 0.9, 460 / 600), 12)
+    0.76
+    """
+    informed = sensitivity + specificity - 1
+    if informed <= 0:
+        return None
+    return min(max((share + specificity - 1) / informed, 0.0), 1.0)
+
+
+def corrected(counted: Counted, judge: Confusion) -> float | None:
+    """The true share: what people judged counts as they said, the rest is corrected.
+
+    None where the judge is no better than chance, one of its rates is not known, or it judged
+    nothing of what the share is made of.
+    """
+    if not counted.judged or judge.sensitivity is None or judge.specificity is None:
+        return None
+    share = counted.judged_relevant / counted.judged
+    found = rogan_gladen(share, judge.sensitivity, judge.specificity)
+    if found is None or not counted.known:
+        return found
+    every = counted.judged + counted.known
+    return (found * counted.judged + counted.known_relevant) / every
+
+
+def beta_interval(
+    counted: Counted,
+    judge: Confusion,
+    *,
+    confidence: float = 0.95,
+    draws: int = BETA_DRAWS,
+    seed: int = 0,
+) -> Interval | None:
+    """By draws from Beta distributions, as if all things were independent of each other.
+
+    The judged share comes from Beta(K + 1, N - K + 1), sensitivity from Beta(TP + 1, FN + 1)
+    and specificity from Beta(TN + 1, FP + 1); draws with s + t <= 1 are skipped, and the ends
+    are the sorted draws at int(a/2 n) and int((1 - a/2) n) - 1.
+    """
+    if not counted.judged:
+        return None
+    rng = np.random.default_rng(seed)
+    share = _beta(rng, counted.judged_relevant, counted.judged - counted.judged_relevant, draws)
+    sensitivity = _beta(rng, judge.tp, judge.fn, draws)
+    specificity = _beta(rng, judge.tn, judge.fp, draws)
+    found, kept = _corrected_draws(share, sensitivity, specificity)
+    if counted.known:
+        known = _beta(rng, counted.known_relevant, counted.known - counted.known_relevant, draws)
+        weight = counted.judged / (counted.judged + counted.known)
+        found = weight * found + (1 - weight) * known[kept]
+    n = len(found)
+    each_side = tail(confidence)
+    low, high = int(each_side * n), int((1 - each_side) * n) - 1
+    if high < low:
+        return None
+    found = np.sort(found)
+    return Interval(
+        float(found[low]),
+        float(found[high]),
+        float(found.mean()),
+        draws,
+        draws - n,
+        ("share", "sensitivity", "specificity"),
+    )
+
+
+COLUMNS = ("judged", "judged_relevant", "known", "known_relevant", "tp", "fn", "tn", "fp")
+# Where good and bad answers of the judge stand among them.
+_RATES = {"sensitivity": (4, 5), "specificity": (6, 7)}
+
+
+def cluster_interval(groups: Values, plan: Resampling) -> Interval | None:
+    """By resampling whole groups of things that belong together, such as those of one query.
+
+    ``groups`` has one row a group and its counts in ``COLUMNS``. The judged share, sensitivity
+    and specificity of a resample all come from the groups drawn for it, so what the share and
+    the rates owe to the same things moves together. The ends reach as far as Student's t does
+    with one degree of freedom less than there are groups that inform the rarest of the three.
+
+    A rate that was never seen to fail (or to hold), or was seen in one group only, would not
+    vary over resamples at all: it is drawn from Beta(good + 1, bad + 1) instead. None with
+    fewer than two groups that hold anything judged.
+    """
+    table = np.asarray(groups, dtype=np.float64)
+    if table.ndim != 2 or table.shape[1] != len(COLUMNS):
+        raise UsageError(f"a row of groups is {', '.join(COLUMNS)}, not {table.shape[1:]}")
+    holding = int(np.count_nonzero(table[:, 0] + table[:, 2]))
+    if holding < 2:
+        return None
+    sums = np.vstack(list(resampled_means(table, plan)))
+    rng = np.random.default_rng([plan.seed, len(table), len(COLUMNS)])
+    rates, informed = [], [holding]
+    drawn = tuple(name for name, places in _RATES.items() if _too_little(table[:, places]))
+    for name, (good, bad) in _RATES.items():
+        if name in drawn:
+            rates.append(_beta(rng, table[:, good].sum(), table[:, bad].sum(), len(sums)))
+        else:
+            rates.append(_ratio(sums[:, good], sums[:, good] + sums[:, bad]))
+            informed.append(int(np.count_nonzero(table[:, good] + table[:, bad])))
+    found = np.sort(_resampled_shares(sums, *rates))
+    if len(found) < 2:
+        return None
+    reach = two_sided_t(plan.confidence, min(informed) - 1)
+    shares = np.array([NORMAL.cdf(-reach), NORMAL.cdf(reach)])
+    low, high = np.interp(shares * (len(found) - 1), np.arange(len(found)), found).tolist()
+    mean, skipped = float(found.mean()), len(sums) - len(found)
+    return Interval(low, high, mean, len(sums), skipped, drawn)
+
+
+def _too_little(answers: Values) -> bool:
+    """Whether good and bad answers, one row a group, would hardly vary over resamples."""
+    return bool(np.count_nonzero(answers.sum(axis=1)) < 2 or not answers.sum(axis=0).all())
+
+
+def _resampled_shares(sums: Values, sensitivity: Values, specificity: Values) -> Values:
+    """The corrected share of every resample that tells one."""
+    judged, relevant, known, known_relevant = sums[:, :4].T
+    # A resample may hold nothing that the judge judged, and still what people did.
+    share = np.where(judged > 0, _ratio(relevant, judged), 0.0)
+    found, kept = _corrected_draws(share, sensitivity, specificity)
+    right = found * judged[kept] + known_relevant[kept]
+    shares = _ratio(right, (judged + known)[kept])
+    return shares[~np.isnan(shares)]
+
+
+def _beta(rng: np.random.Generator, good: float, bad: float, draws: int) -> Values:
+    return rng.beta(good + 1, bad + 1, draws)
+
+
+def _ratio(part: Values, whole: Values) -> Values:
+    """Shares, NaN where there is nothing to take a share of."""
+    shares: Values = np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+    return shares
+
+
+def _corrected_draws(
+    share: Values, sensitivity: Values, specificity: Values
+) -> tuple[Values, NDArray[np.bool_]]:
+    """The corrected shares of the draws whose judge is better than chance, and which these are."""
+    informed = sensitivity + specificity - 1
+    kept = np.asarray(informed > 0)
+    found = (share[kept] + specificity[kept] - 1) / informed[kept]
+    return np.clip(found, 0.0, 1.0), kept

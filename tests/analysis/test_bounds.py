@@ -1,0 +1,149 @@
+"""A judge's labels beside the gold, against pytrec_eval on both sets of judgments."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+
+import pytest
+import pytrec_eval
+
+from karat.analysis.bounds import with_labels
+from karat.errors import InputError
+from karat.measures.conventions import Conventions, conventions_of
+from karat.measures.scores import evaluate
+from karat.tables import Gold, Run
+
+RNG = random.Random(11)
+ITEMS = [f"d{n:02}" for n in range(30)]
+QUERIES = [f"q{n:02}" for n in range(25)]
+RUN = {q: {d: 1.0 / (1 + r) for r, d in enumerate(RNG.sample(ITEMS, 12))} for q in QUERIES}
+GOLD = {q: {d: RNG.choice([0, 1, 2, 2]) for d in RNG.sample(ITEMS, 4)} for q in QUERIES}
+for grades in GOLD.values():
+    grades[next(iter(grades))] = 2
+LABELS = {q: {d: RNG.choice([0, 1, 2]) for d in list(RUN[q])[:6]} for q in QUERIES}
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gold.json").write_text(json.dumps(GOLD))
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    labels = [
+        json.dumps({"query_id": q, "item_id": d, "grade": g, "rater": "model@1"})
+        for q, own in LABELS.items()
+        for d, g in own.items()
+    ]
+    (tmp_path / "labels.jsonl").write_text("\n".join(labels) + "\n")
+    return tmp_path
+
+
+def evaluated(run, *more: str) -> dict:
+    done = run(
+        *("eval", "run.json", "--gold", "gold.json", "-m", "P@5,nDCG@5,R@5,Hit@5"),
+        *("--judged", "labels.jsonl", "--json", *more),
+    )
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def peers(judgments: dict, name: str) -> float:
+    values = pytrec_eval.RelevanceEvaluator(judgments, {name}).evaluate(RUN)
+    return sum(one[name] for one in values.values()) / len(values)
+
+
+def test_both_sides_are_those_of_pytrec_eval(run, files):
+    document = evaluated(run)
+    bounds = document["systems"][0]["bounds"]
+    # What the gold says comes before what the judge says.
+    both = {q: LABELS[q] | GOLD[q] for q in QUERIES}
+    for ours, theirs in (("P@5", "P_5"), ("nDCG@5", "ndcg_cut_5")):
+        assert bounds[ours]["gold"]["mean"] == pytest.approx(peers(GOLD, theirs), abs=1e-12)
+        assert bounds[ours]["gold_and_judge"]["mean"] == pytest.approx(
+            peers(both, theirs), abs=1e-12
+        )
+        low, high = bounds[ours]["gold_and_judge"]["ci"]
+        assert low < bounds[ours]["gold_and_judge"]["mean"] < high
+
+
+def test_hit_and_recall_stay_on_gold(run, files):
+    document = evaluated(run)
+    assert set(document["systems"][0]["bounds"]) == {"P@5", "nDCG@5"}
+    assert document["systems"][0]["measures"]["R@5"]["mean"] == pytest.approx(
+        peers({q: {d: int(g > 0) for d, g in own.items()} for q, own in GOLD.items()}, "recall_5")
+    )
+
+
+def test_labels_are_counted_and_their_file_is_an_input(run, files):
+    with (files / "labels.jsonl").open("a") as file:
+        file.write('{"query_id": "q00", "item_id": "zz", "error": "no answer"}\n')
+        file.write('{"query_id": "elsewhere", "item_id": "d01", "grade": 2}\n')
+    document = evaluated(run)
+    known = sum(len(set(LABELS[q]) & set(GOLD[q])) for q in QUERIES)
+    assert document["judged"] == {
+        "added": sum(map(len, LABELS.values())) - known,
+        "known": known,
+        "elsewhere": 1,
+        "failed": 1,
+    }
+    assert document["inputs"]["judged"]["name"] == "labels.jsonl"
+
+
+def test_precision_can_only_rise_and_ndcg_may_fall():
+    gold, found = Gold.from_dict({"q": {"a": 2}}), Run.from_dict({"q": ["a"]})
+    both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), asked=["q"])
+    before, after = (evaluate(found, one, ["P@1", "nDCG@2"]).means() for one in (gold, both.gold))
+    assert before == {"P@1": 1.0, "nDCG@2": 1.0}
+    assert after["P@1"] == 1.0
+    assert after["nDCG@2"] == pytest.approx(1 / (1 + 1 / math.log2(3)))
+
+
+def test_queries_without_gold_take_no_part_on_either_side():
+    gold = Gold.from_dict({"q1": {"a": 1}, "q2": {"b": 0}, "q3": {}})
+    labels = Gold.from_dict({"q1": {"x": 1}, "q2": {"x": 2}, "q3": {"x": 2}})
+    both = with_labels(gold, labels, Conventions(), asked=["q1", "q2", "q3"])
+    assert both.gold.frame.filter(item_id="x")["query_id"].to_list() == ["q1"]
+    assert (both.added, both.elsewhere) == (1, 2)
+
+
+def test_terminal_and_markdown_show_both_sides(run, files):
+    words = ("--gold", "gold.json", "-m", "P@5", "--judged", "labels.jsonl", "-o", "r.md")
+    done = run("eval", "run.json", *words)
+    assert "gold + judge" in done.out
+    assert "label" in done.out
+    assert "gold + judge" in (files / "r.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("-m R@5 --judged labels.jsonl", "--judged is for P and nDCG"),
+        ("-m P@5 --judged -", "cannot be standard input"),
+        ("-m P@5 --judged other.jsonl", "holds no label of a query that has gold"),
+        ("-m P@5 --judged missing.jsonl", "missing.jsonl"),
+    ],
+)
+def test_what_cannot_be_used_is_refused(run, files, words, told):
+    (files / "other.jsonl").write_text('{"query_id": "x", "item_id": "y", "grade": 1}\n')
+    done = run("eval", "run.json", "--gold", "gold.json", *words.split())
+    assert (done.code, done.out) == (2, "")
+    assert told in done.err
+
+
+def test_labels_of_items_do_not_go_with_documents():
+    gold = Gold.from_dict({"q": {"a": 1}})
+    with pytest.raises(InputError, match="labels are of items"):
+        with_labels(gold, gold, conventions_of("karat", {"level": "doc"}), asked=["q"])
+
+
+def test_a_karat_yaml_can_name_the_labels(run, files):
+    (files / "corpus.jsonl").write_text('{"item_id": "d01", "text": "one"}\n')
+    (files / "queries.jsonl").write_text('{"query_id": "q00", "text": "one"}\n')
+    (files / "karat.yaml").write_text(
+        "queries: queries.jsonl\ngold: gold.json\ncorpus: corpus.jsonl\njudged: labels.jsonl\n"
+        "systems: {bow: {retriever: bow}}\nmeasures: [P@5]\n"
+    )
+    document = json.loads(run("run", "--json").out)
+    assert set(document["systems"][0]["bounds"]) == {"P@5"}
+    assert document["judged"]["elsewhere"] > 0

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+
+import pytest
+
+from karat.cli.recipes import RECIPES, recipe_files
+from karat.config import read_config
+
+
+def test_every_recipe_of_the_package_is_listed(run):
+    there = {one.name for one in (files("karat") / "recipes").iterdir() if one.is_dir()}
+    assert there - {"__pycache__"} == set(RECIPES)
+    listed = run("init")
+    assert listed.code == 0
+    for name, about in RECIPES.items():
+        assert f"{name} " in listed.out
+        assert about in listed.out
+    assert json.loads(run("init", "--json").out) == RECIPES
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_recipe_is_laid_down_as_it_ships(run, tmp_path, monkeypatch, recipe):
+    monkeypatch.chdir(tmp_path)
+    done = run("init", recipe)
+    assert done.code == 0
+    source = files("karat") / "recipes" / recipe
+    for name, data in recipe_files(recipe):
+        assert source.joinpath(*name.split("/")).read_bytes() == data
+        assert (tmp_path / recipe / name).read_bytes() == data
+        assert f"{recipe}/{name}" in done.out
+    assert (tmp_path / recipe / "README.md").is_file()
+    assert read_config(tmp_path / recipe / "karat.yaml").blueprints
+    assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_a_folder_of_ones_own_can_be_named(run, tmp_path):
+    place = tmp_path / "a" / "b"
+    told = json.loads(run("init", "first", str(place), "--json").out)
+    assert told["recipe"] == "first"
+    assert told["unchanged"] == []
+    assert sorted(told["written"]) == sorted(one.name for one in place.iterdir())
+
+
+def test_doing_it_again_changes_nothing(run, tmp_path):
+    run("init", "first", str(tmp_path))
+    before = {one: one.stat().st_mtime_ns for one in tmp_path.iterdir()}
+    again = json.loads(run("init", "first", str(tmp_path), "--json").out)
+    assert again["written"] == []
+    assert len(again["unchanged"]) == len(before)
+    assert {one: one.stat().st_mtime_ns for one in tmp_path.iterdir()} == before
+
+
+def test_what_someone_changed_is_not_replaced_unless_by_force(run, tmp_path):
+    run("init", "first", str(tmp_path))
+    (tmp_path / "karat.yaml").write_text("gold: mine.txt\n")
+    (tmp_path / "README.md").unlink()
+    refused = run("init", "first", str(tmp_path))
+    assert refused.code == 2
+    assert refused.err == (
+        f"karat: {tmp_path / 'karat.yaml'} would be replaced; name another folder, "
+        "or give --force\n"
+    )
+    assert not (tmp_path / "README.md").exists()
+    assert (tmp_path / "karat.yaml").read_text() == "gold: mine.txt\n"
+    forced = json.loads(run("init", "first", str(tmp_path), "--force", "--json").out)
+    assert sorted(forced["written"]) == ["README.md", "karat.yaml"]
+    assert dict(recipe_files("first"))["karat.yaml"] == (tmp_path / "karat.yaml").read_bytes()
+
+
+def test_an_unknown_recipe_is_answered_with_the_nearest(run):
+    refused = run("init", "rga")
+    assert (refused.code, refused.out) == (2, "")
+    assert "unknown recipe 'rga'; did you mean rag?" in refused.err
+
+
+def test_places_that_cannot_be_used_are_refused(run, tmp_path):
+    (tmp_path / "file").write_text("")
+    refused = run("init", "first", str(tmp_path / "file"))
+    assert (refused.code, refused.err) == (
+        2,
+        f"karat: {tmp_path / 'file'} is a file; name a folder\n",
+    )
+    (tmp_path / "folder" / "karat.yaml").mkdir(parents=True)
+    refused = run("init", "first", str(tmp_path / "folder"))
+    assert refused.code == 2
+    assert "is a folder, and a file of this name is to be written" in refused.err
+    assert [one.name for one in (tmp_path / "folder").iterdir()] == ["karat.yaml"]
+    assert "has no name" in run("init", "first", " ").err
+
+
+def test_quiet_says_nothing(run, tmp_path):
+    assert run("init", "--quiet").out == ""
+    assert run("init", "first", str(tmp_path), "--quiet").out == ""
+    assert (tmp_path / "qrels.txt").is_file()

@@ -1,0 +1,124 @@
+"""What a model writes is a grade only if it clearly is one."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judge_servers import completion
+
+from karat.judging.judge_answers import Judgment, Reader, Tokens, Unjudged
+
+READER = Reader()
+
+
+def outcome(say):
+    return READER.reply(say.body, say.kind).outcome
+
+
+@pytest.mark.parametrize("grade", [0, 1, 2])
+def test_a_grade_with_a_rationale_is_a_judgment(grade):
+    text = json.dumps({"relevance": grade, "rationale": " it says so "})
+    reply = READER.reply(completion(text).body, "application/json")
+    assert reply.outcome == Judgment(grade, "it says so")
+    assert reply.tokens == Tokens(100, 7)
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        ("The text is highly relevant.", "the answer is no JSON"),
+        ("2", "the answer is no JSON object"),
+        ("[2]", "the answer is no JSON object"),
+        ('Sure! {"relevance": 2, "rationale": "x"}', "the answer is no JSON"),
+        ('```json\n{"relevance": 2, "rationale": "x"}\n```', "the answer is no JSON"),
+        ('{"relevance": 2, "rationale": "x', "the answer is no JSON"),
+        ('{"relevance": 2, "relevance": 0, "rationale": "x"}', "the answer is no JSON"),
+        ('{"relevance": 7, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": -1, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": "2", "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": 2.0, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": true, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": null, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": NaN, "rationale": "x"}', "the answer is no JSON"),
+        ('{"rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ("{}", "relevance is not 0, 1 or 2"),
+        ('{"relevance": 2}', "the answer has no rationale"),
+        ('{"relevance": 2, "rationale": 5}', "the answer has no rationale"),
+        ('{"relevance": 2, "rationale": "\\ud800"}', "the answer is no JSON"),
+        ("[" * 100_000, "the answer is no JSON"),
+        (None, "the answer is empty"),
+        ("", "the answer is empty"),
+        ([{"type": "text"}], "the answer is no text"),
+    ],
+)
+def test_anything_else_is_no_grade(content, reason):
+    found = outcome(completion(content))
+    assert isinstance(found, Unjudged)
+    assert found.reason == reason
+    assert not found.may_pass
+    found.error.encode()
+
+
+def test_refusals_filters_and_cut_off_answers_are_named():
+    refused = outcome(completion(None, refusal="I cannot help"))
+    assert refused.error == "the model refused: I cannot help"
+    assert "filter" in outcome(completion("", ended="content_filter")).reason
+    half = '{"rationale": "a very long'
+    assert outcome(completion(half, ended="length")).error == f"the answer was cut off: {half}"
+    assert outcome(completion("", ended="length")).reason == "the answer was cut off"
+    # An answer that is whole is not cut off, whatever the endpoint says.
+    whole = json.dumps({"relevance": 1, "rationale": ""})
+    assert outcome(completion(whole, ended="length")) == Judgment(1, "")
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "reason"),
+    [
+        (b"<html>hi</html>", "text/html", "the endpoint did not answer with JSON"),
+        (b"", "", "the endpoint did not answer with JSON"),
+        (b"\xff\xfe", "application/json", "the endpoint did not answer with JSON"),
+        (b"[]", "application/json", "the endpoint's answer is no chat completion"),
+        (b"{}", "application/json", "the answer holds no choice"),
+        (b'{"choices": []}', "application/json", "the answer holds no choice"),
+        (b'{"choices": [5]}', "application/json", "the answer holds no choice"),
+        (b'{"choices": [{}]}', "application/json", "the answer holds no message"),
+        (b'{"error": {"message": "busy"}}', "application/json", "the answer holds no choice"),
+    ],
+)
+def test_answers_that_are_no_completion_are_no_grade(body, kind, reason):
+    found = READER.reply(body, kind).outcome
+    assert isinstance(found, Unjudged)
+    assert found.reason == reason
+
+
+def test_a_completion_under_another_content_type_is_one():
+    body = completion(json.dumps({"relevance": 1, "rationale": "x"})).body
+    assert READER.reply(body, "text/plain").outcome == Judgment(1, "x")
+
+
+@pytest.mark.parametrize("usage", [None, [], {}, {"prompt_tokens": 3}, "many"])
+def test_tokens_that_are_not_told_are_not_zero(usage):
+    record = json.loads(completion('{"relevance": 1, "rationale": "x"}').body)
+    record["usage"] = usage
+    assert READER.reply(json.dumps(record).encode(), "application/json").tokens is None
+
+
+def test_what_is_shown_is_short_on_one_line_and_without_the_secret():
+    reader = Reader(lambda text: text.replace("SECRET", "${KEY}"))
+    shown = reader.shown("a\n  b SECRET " + "c" * 500)
+    assert shown.startswith("a b ${KEY} ccc")
+    assert len(shown) == 160
+    # A secret that the end would cut in half is gone before.
+    assert "SEC" not in reader.shown("x" * 157 + "SECRET")
+
+
+@given(st.text())
+def test_no_text_whatever_becomes_a_grade_by_accident(text):
+    found = READER.judgment(text)
+    if isinstance(found, Judgment):
+        assert json.loads(text)["relevance"] == found.grade
+    else:
+        assert found.reason

@@ -1,0 +1,154 @@
+"""Label files: judgments by rater, pairs that failed, and both as gold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from karat.errors import InputError
+from karat.formats import detect_format, read_gold
+from karat.formats.files import open_input
+from karat.formats.labels import count_failed
+from karat.judging.labels import read_labels
+
+
+def put(folder: Path, *lines: object, name: str = "labels.jsonl") -> Path:
+    path = folder / name
+    path.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
+    return path
+
+
+GOOD = {
+    "query_id": "q1",
+    "item_id": "d1",
+    "grade": 2,
+    "rationale": "says it",
+    "rater": "ada",
+    "source": "human",
+}
+
+
+def test_labels_are_read_by_rater_in_the_order_of_the_file(tmp_path):
+    path = put(
+        tmp_path,
+        GOOD,
+        {"query_id": "q1", "chunk_id": "d2", "relevance": 0, "rater": "ada"},
+        {"query_id": "q1", "item_id": "d1", "grade": 1, "rater": "bob"},
+        {"query_id": 7, "item_id": 8, "grade": 1},
+    )
+    labels = read_labels(path)
+    assert labels.frame.columns == ["query_id", "item_id", "grade", "rater"]
+    assert labels.frame.rows() == [
+        ("q1", "d1", 2, "ada"),
+        ("q1", "d2", 0, "ada"),
+        ("q1", "d1", 1, "bob"),
+        ("7", "8", 1, "labels"),
+    ]
+    assert labels.failed.columns == ["query_id", "item_id", "error"]
+    assert labels.failed.height == 0
+    assert labels.source.name == "labels.jsonl"
+
+
+def test_what_could_not_be_judged_is_kept_apart_and_never_a_grade(tmp_path):
+    failed = {"query_id": "q1", "item_id": "d2", "error": "no answer", "rater": "m@1"}
+    path = put(tmp_path, GOOD, failed, failed | {"query_id": "q2"})
+    labels = read_labels(path)
+    assert labels.frame["item_id"].to_list() == ["d1"]
+    assert labels.failed.rows() == [("q1", "d2", "no answer"), ("q2", "d2", "no answer")]
+    gold = read_gold(path)
+    assert gold.frame.rows() == [("q1", "d1", 2.0)]
+    # A query of which nothing could be judged has no gold; it is not one with nothing relevant.
+    assert gold.query_ids == ("q1",)
+    assert count_failed(open_input(path)) == 2
+
+
+def test_a_file_of_failures_alone_has_labels_but_is_no_gold(tmp_path):
+    path = put(tmp_path, {"query_id": "q", "item_id": "d", "error": "no answer"})
+    assert read_labels(path).failed.height == 1
+    with pytest.raises(InputError, match="holds no grade: each of its 1 labels failed"):
+        read_gold(path)
+
+
+def test_label_files_are_told_from_other_gold(tmp_path):
+    assert detect_format(put(tmp_path, GOOD), "gold").name == "labels"
+    chunk = {"query_id": "q", "query": "text", "chunk_id": "c", "relevance": 1}
+    assert detect_format(put(tmp_path, chunk), "gold").name == "labels"
+    single = {"id": "q", "query": "text", "chunk_id": "c"}
+    assert detect_format(put(tmp_path, single), "gold").name == "evalset"
+
+
+def test_raters_who_agree_are_one_judgment_of_gold(tmp_path):
+    path = put(tmp_path, GOOD, GOOD | {"rater": "bob"})
+    assert read_gold(path).frame.rows() == [("q1", "d1", 2.0)]
+    assert read_labels(path).frame.height == 2
+
+
+def test_raters_who_disagree_are_refused_as_gold_with_both_lines(tmp_path):
+    path = put(tmp_path, GOOD, GOOD | {"item_id": "x"}, GOOD | {"rater": "bob", "grade": 0})
+    with pytest.raises(InputError) as caught:
+        read_gold(path)
+    told = "labels.jsonl:3: query 'q1', item 'd1' is judged 0 here and 2 in line 1"
+    assert str(caught.value).startswith(told)
+    assert read_labels(path).frame.height == 3
+
+
+def test_a_rater_judges_a_pair_once(tmp_path):
+    assert read_labels(put(tmp_path, GOOD, GOOD)).frame.height == 1
+    with pytest.raises(InputError) as caught:
+        read_labels(put(tmp_path, GOOD, GOOD | {"grade": 1}))
+    assert "labels.jsonl:2: " in str(caught.value)
+    assert "2 in line 1 by the same rater 'ada'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (GOOD | {"grade": 7}, "labels.jsonl:2: grade is 7; a label is 2, 1 or 0"),
+        (GOOD | {"grade": 0.5}, "labels.jsonl:2: grade is 0.5; a label is 2, 1 or 0"),
+        (GOOD | {"grade": -1}, "labels.jsonl:2: grade is -1"),
+    ],
+)
+def test_grades_of_other_scales_are_gold_but_no_labels(line, told, tmp_path):
+    path = put(tmp_path, GOOD | {"item_id": "other"}, line)
+    with pytest.raises(InputError) as caught:
+        read_labels(path)
+    assert str(caught.value).startswith(told)
+    assert read_gold(path).frame["grade"].to_list() == [2.0, line["grade"]]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (GOOD | {"grade": "2"}, 'grade is "2"; a finite number is expected'),
+        (GOOD | {"grade": True}, "grade is true; a finite number is expected"),
+        (GOOD | {"grade": None}, 'no grade; a label has "grade", or "error" where'),
+        (GOOD | {"error": "why"}, "has a grade and an error; keep one"),
+        (GOOD | {"relevance": 2}, "has a grade and a relevance; keep one"),
+        (GOOD | {"grade": None, "error": 5}, "error is no text; the reason is expected"),
+        (GOOD | {"grade": None, "error": " "}, "error is no text"),
+        (GOOD | {"item_id": None}, "item_id is null; ids are text or whole numbers"),
+        (GOOD | {"query_id": ""}, 'query_id is ""; ids are text'),
+        (GOOD | {"rater": ["a"]}, 'rater is ["a"]; ids are text'),
+        ([1], "a JSON array stands here; an object is expected"),
+    ],
+)
+def test_bad_lines_are_refused_with_their_number(line, told, tmp_path):
+    path = put(tmp_path, GOOD | {"item_id": "other"}, line)
+    for read in (read_gold, read_labels):
+        with pytest.raises(InputError) as caught:
+            read(path)
+        assert str(caught.value).startswith(f"labels.jsonl:2: {told}")
+
+
+def test_a_pool_is_no_gold_and_says_so(tmp_path):
+    pair = {"query_id": "q", "item_id": "d", "query": "what", "text": "that"}
+    with pytest.raises(InputError, match=r"labels\.jsonl:1: no grade"):
+        read_gold(put(tmp_path, pair))
+
+
+def test_an_empty_file_is_refused(tmp_path):
+    (tmp_path / "labels.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="holds no label"):
+        read_labels(tmp_path / "labels.jsonl")

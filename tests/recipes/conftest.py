@@ -1,0 +1,34 @@
+"""A recipe laid down in a folder of its own, as a user has it."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from karat.cli.recipes import lay_down
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def laid(tmp_path, monkeypatch):
+    """Lay a recipe down and go into its folder."""
+
+    def lay(recipe: str) -> Path:
+        folder = lay_down(recipe, str(tmp_path / recipe)).folder
+        monkeypatch.chdir(folder)
+        return folder
+
+    return lay
+
+
+@pytest.fixture(scope="session")
+def examples() -> ModuleType:
+    """What runs the examples of a page."""
+    spec = importlib.util.spec_from_file_location("examples", ROOT / "docs" / "examples.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
