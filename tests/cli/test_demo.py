@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -10,11 +14,25 @@ import karat
 from karat.measures.registry import MEASURES
 
 
+@pytest.fixture(scope="module")
+def toured(tmp_path_factory):
+    """A folder in which the tour was taken, and what it said."""
+    place = tmp_path_factory.mktemp("tour")
+    words = [sys.executable, "-m", "karat.cli", "demo"]
+    return place, subprocess.run(words, cwd=place, capture_output=True, text=True, timeout=120)
+
+
 @pytest.fixture
-def shown(run, tmp_path, monkeypatch):
-    """The tour in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
-    return run("demo")
+def shown(toured, tmp_path, monkeypatch):
+    """The tour, and its folder to do with as one likes."""
+    place, said = toured
+    monkeypatch.chdir(shutil.copytree(place, tmp_path / "tour"))
+    return Said(said.returncode, said.stdout)
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
 
 
 def test_the_demo_goes_from_search_to_findings(shown):

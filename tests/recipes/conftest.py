@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from karat.cli.main import main
 from karat.cli.recipes import lay_down
 
 ROOT = Path(__file__).parents[2]
@@ -23,6 +24,15 @@ def laid(tmp_path, monkeypatch):
         return folder
 
     return lay
+
+
+@pytest.fixture(scope="session")
+def help_centre(tmp_path_factory) -> Path:
+    """The recipe rag with both of its evaluations run; to be read, and left as it is."""
+    place = lay_down("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
+    assert main(["run", str(place / "karat.yaml"), "--quiet"]) == 1
+    assert main(["run", str(place / "exercises.yaml"), "--quiet"]) == 1
+    return place
 
 
 @pytest.fixture(scope="session")
