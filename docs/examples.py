@@ -7,17 +7,22 @@ page; a test fails when an example is not true.
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import karat
+from karat.cli.main import main
 
+_ENVIRONMENT = {"COLUMNS": "100", "NO_COLOR": "1"}
 FIRST = Path(karat.__file__).parent / "recipes" / "first"
 _BLOCK = re.compile(r"(?<=```console\n)(.*?)(?=```)", re.DOTALL)
 
@@ -50,7 +55,9 @@ class _Shell:
         if command.startswith("cd "):
             self.place = (self.place / command.removeprefix("cd ").strip()).resolve(strict=True)
             return ""
-        return _printed(command, self.place)
+        words = _plain_words(command)
+        printed = _spawned(command, self.place) if words is None else _called(words, self.place)
+        return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
 
 
 def _shown(block: str, shell: _Shell) -> Iterator[str]:
@@ -72,23 +79,53 @@ def _last_line(lines: list[str]) -> int:
     return next(at for at, line in enumerate(lines) if not line.endswith("\\"))
 
 
-def _printed(command: str, place: Path) -> str:
-    """Standard output and error; anything but a result, a verdict or a refusal is broken."""
+def _plain_words(command: str) -> list[str] | None:
+    """The words of a command that needs no shell, only karat; else None."""
+    if not command.startswith("karat ") or any(sign in command for sign in "\\`$*?~\n"):
+        return None
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    return None if any(set(word) <= set("();<>|&") for word in words) else words[1:]
+
+
+def _called(words: list[str], place: Path) -> str:
+    """What karat prints, called here: a process for each of many commands takes its time."""
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+    before = dict(os.environ)
+    try:
+        os.environ |= _ENVIRONMENT
+        with chdir(place), redirect_stdout(stream), redirect_stderr(stream):
+            code = main(words)
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+    printed = stream.buffer.getvalue().decode()
+    _check(code, " ".join(words), printed)
+    return printed
+
+
+def _spawned(command: str, place: Path) -> str:
+    """Standard output and error of a command in the reader's shell."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(  # noqa: S603 - the page is ours
         ["bash", "-o", "pipefail", "-c", command],  # noqa: S607 - the reader's shell
         cwd=place,
-        env={**os.environ, "PATH": path, "COLUMNS": "100", "NO_COLOR": "1"},
+        env={**os.environ, **_ENVIRONMENT, "PATH": path},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         check=False,
     )
-    if done.returncode not in (0, 1, 2, 3):
-        raise SystemExit(f"{command}: exit code {done.returncode}\n{done.stdout}")
-    lines = (line.rstrip() for line in done.stdout.splitlines())
-    return "".join(f"{line}\n" for line in lines)
+    _check(done.returncode, command, done.stdout)
+    return done.stdout
+
+
+def _check(code: int, command: str, printed: str) -> None:
+    """Anything but a result, a verdict or a refusal is broken."""
+    if code not in (0, 1, 2, 3):
+        raise SystemExit(f"{command}: exit code {code}\n{printed}")
 
 
 if __name__ == "__main__":

@@ -69,7 +69,8 @@ def _commands() -> dict[str, Any]:
 
 def _command(name: str, command: Any) -> str:
     arguments = [one for one in command.params if one.param_type_name == "argument"]
-    usage = " ".join(["karat", name, *(one.metavar for one in arguments), "[OPTIONS]"])
+    named = [one.metavar if one.required else f"[{one.metavar}]" for one in arguments]
+    usage = " ".join(["karat", name, *named, "[OPTIONS]"])
     rows = [
         (f"`{_written(one)}`", one.help)
         for one in command.params

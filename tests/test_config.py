@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -163,10 +164,39 @@ def test_the_keys_are_those_that_a_file_of_gates_may_have_beside_them():
         ("", "is empty"),
         ("# only this", "is empty"),
         (b"\x89PNG\x00\x00", "karat.yaml:1: holds a NUL byte, so it is binary"),
+        ('gold: a\nqueries: "q\\0.jsonl"', "karat.yaml:2: a text holds the character NUL; take it"),
+        ('systems:\n  "a\\0b": {retriever: bm25}', "karat.yaml:2: a text holds the character NUL"),
+        ('systems:\n  "": {retriever: bm25}', "karat.yaml:2: a key is ''; give it a name"),
+        ('systems:\n  "\\ud83d": {retriever: bm25}', "karat.yaml:2: '\\ud83d' holds half a char"),
+        (
+            'systems:\n  "\\ude00\\ud83d": {k: 1}',
+            "karat.yaml:2: '\\ude00\\ud83d' holds half a char",
+        ),
+        ('gold: a\nby: ["x", "\\udc00"]', "karat.yaml:2: '\\udc00' holds half a character"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(tmp_path, text, told):
     assert told in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize("kind", ["bm25", "python, call: 'mine.py:search'"])
+@pytest.mark.parametrize("key", ["chunked", "chunker"])
+@pytest.mark.parametrize(
+    "said", ["{algo: x, words: .nan}", "{algo: x, words: 1e400}", "{}", "{algo: x, ' a': [1]}"]
+)
+def test_how_a_corpus_was_cut_is_said_in_what_a_log_can_hold(tmp_path, kind, key, said):
+    told = refused(tmp_path, f"systems:\n  x: {{retriever: {kind}, {key}: {said}}}")
+    assert f"karat.yaml:2: {key} is {{" in told
+    assert "; it must be a mapping" in told
+
+
+@pytest.mark.parametrize("text", ["\U0001f600", "a\U0001f600\U00010000b", "é"])
+def test_names_can_be_written_as_json_writes_them(tmp_path, text):
+    """JSON has characters beyond the first 65,536 in two halves, each an escape of its own."""
+    written = json.dumps({"systems": {text: {"retriever": "bm25", "chunked": {"algo": text}}}})
+    assert text not in written
+    (system,) = config_of(tmp_path, written).blueprints.values()
+    assert (system.name, system.calls.chunked) == (text, {"algo": text})
 
 
 def test_a_bomb_of_aliases_does_not_go_off(tmp_path):

@@ -32,6 +32,18 @@ def names_in(file: str) -> frozenset[str]:
     return frozenset(one.name for one in ast.walk(tree) if isinstance(one, ast.FunctionDef))
 
 
+@cache
+def may_be_skipped(file: str) -> frozenset[str]:
+    """The tests of a file that are not run everywhere: marked skipif, one by one or together."""
+    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+    marked = [one for one in tree.body if isinstance(one, ast.Assign)]
+    if any("pytestmark" in ast.unparse(one) and "skip" in ast.unparse(one) for one in marked):
+        return names_in(file)
+    tests = [one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)]
+    decorated = {one.name: map(ast.unparse, one.decorator_list) for one in tests}
+    return frozenset(name for name, marks in decorated.items() if any("skip" in m for m in marks))
+
+
 BETWEEN = "Where the documents contradict each other"
 
 
@@ -46,6 +58,21 @@ def test_every_row_has_a_test_that_exists(chapter):
             file, _, name = test.partition("::")
             assert (ROOT / file).is_file(), f"{row[0]}: {file} is not there"
             assert name in names_in(file), f"{row[0]}: {test} is not there"
+
+
+@pytest.mark.parametrize("chapter", [*CHAPTERS, BETWEEN])
+def test_every_row_has_a_test_that_runs_everywhere(chapter):
+    for row in rows(chapter):
+        named = [test.partition("::") for test in _TEST.findall(row[-1])]
+        everywhere = [name for file, _, name in named if name not in may_be_skipped(file)]
+        assert everywhere, f"only tests that may be skipped: {row[:3]}"
+
+
+def test_what_may_be_skipped_is_known_by_its_marks():
+    assert "test_an_existing_output_survives_a_failure" in may_be_skipped("tests/cli/test_ab.py")
+    assert "test_the_golden_ndcg" not in may_be_skipped("tests/cli/test_ab.py")
+    whole = "tests/measures/test_trec_golden.py"
+    assert may_be_skipped(whole) == names_in(whole)
 
 
 @pytest.mark.parametrize(("chapter", "letter"), CHAPTERS.items())

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+from calendar import monthrange
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -38,6 +40,11 @@ ITEM_NAMES = (
 )
 GRADE_NAMES = ("grade", "relevance", "label", "rel", "score")
 TEXT_NAMES = ("text", "query", "question", "content", "contents", "lesson")
+# As in run-log.schema.json, which cannot tell how many days a month has.
+_DATE = re.compile(
+    r"[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])"
+    r"([T ]([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]+)?)?(Z|[+-][0-9]{2}:?[0-9]{2})?)?"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +91,28 @@ def doc_of_text(item_id: str) -> str:
     return item_id.rpartition("#")[0] if "#" in item_id else item_id
 
 
+def is_date(text: str) -> bool:
+    """Whether it is a day, or a time on one, as ISO 8601 writes them with hyphens.
+
+    >>> is_date("2025-06-01"), is_date("2025-06-01T12:00:00Z"), is_date("2025-02-30"), is_date("v2")
+    (True, True, False, False)
+    """
+    if _DATE.fullmatch(text) is None:
+        return False
+    year, month, day = (int(part) for part in text[:10].split("-"))
+    return year > 0 and day <= monthrange(year, month)[1]
+
+
 def ends_of(dates: Iterable[Any]) -> tuple[str, str] | None:
     """The first and the last of some dates, as text; None where there are none.
+
+    Versions that are no dates (v2, v10) have an order that only who declares it knows.
 
     >>> ends_of(["2025-06-01", None, "2024-12-31"])
     ('2024-12-31', '2025-06-01')
     """
     known = [str(date) for date in dates if date not in (None, "")]
-    return (min(known), max(known)) if known else None
+    return (min(known), max(known)) if known and all(map(is_date, known)) else None
 
 
 def to_polars(frame: Any, source: Source = IN_MEMORY) -> pl.DataFrame:

@@ -222,19 +222,21 @@ class Run:
             raise UsageError(
                 "a run is either all {item: score} or all ranked lists; this one mixes"
             )
+        # Empty lists are lists too where nothing else says how the run is ranked.
+        ranked = any(lists or [not isinstance(items, Mapping) for items in scores.values()])
         items = text_series("item_id", list(chain.from_iterable(scores.values())))
         columns: dict[str, Any] = {
             "query_id": queries.gather(np.repeat(np.arange(len(lengths)), lengths)),
             "item_id": items,
         }
-        if any(lists):
+        if ranked:
             columns["rank"] = list(chain.from_iterable(range(1, n + 1) for n in lengths))
         else:
             full = (items for items in scores.values() if isinstance(items, Mapping))
             values = list(chain.from_iterable(items.values() for items in full))
             columns["score"] = numbers("score", values)
         calls = pl.DataFrame({"query_id": queries}) if 0 in lengths else None
-        order: Order = "rank" if any(lists) else "score"
+        order: Order = "rank" if ranked else "score"
         return cls.from_frame(pl.DataFrame(columns), calls=calls, name=name, order=order)
 
     @classmethod

@@ -184,15 +184,20 @@ class SmallWorld:
     def dominant(self) -> set[str]:
         above: dict[str, int] = {}
         scored = [n for n in self.gold if self.right(n) and n in self.answered()]
+        longest = max(len(self.logged(name, "final")) for name in scored)
+        places = 0
         for name in scored:
             final = self.logged(name, "final")
-            for place, item in enumerate(final[: self.lines.miss], 1):
+            for place in range(1, min(self.lines.miss, longest) + 1):
                 if place < self.rank(name, final):
-                    above[item] = above.get(item, 0) + 1
+                    places += 1
+                    if place <= len(final):
+                        item = final[place - 1]
+                        above[item] = above.get(item, 0) + 1
         needed = max(self.lines.dominant_queries, math.ceil(len(scored) / 10))
         shown = {i for n in self.gold for i in self.logged(n, "final")[: self.lines.miss]}
         items = len(self.in_corpus) if self.with_corpus else len(shown)
-        chance = self.lines.dominant_lift * sum(above.values()) / max(items, 1)
+        chance = self.lines.dominant_lift * places / max(items, 1)
         return {item for item, count in above.items() if count >= max(needed, chance)}
 
     def answered(self) -> set[str]:

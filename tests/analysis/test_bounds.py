@@ -86,8 +86,66 @@ def test_labels_are_counted_and_their_file_is_an_input(run, files):
         "known": known,
         "elsewhere": 1,
         "failed": 1,
+        "reversed": [],
     }
     assert document["inputs"]["judged"]["name"] == "labels.jsonl"
+
+
+def test_what_nobody_judged_is_a_share_of_the_top(run, files):
+    """Labels go down to rank 6, so the top 5 is whole and the top 10 is not."""
+    words = ("eval", "run.json", "--gold", "gold.json", "-m", "P@5, P@10, nDCG@10, nDCG")
+    told = run(*words, "--judged", "labels.jsonl", "-o", "r.json")
+    bounds = json.loads((files / "r.json").read_text())["systems"][0]["bounds"]
+    holes = [
+        sum(item not in LABELS[q] | GOLD[q] for item in list(RUN[q])[:10]) / 10 for q in QUERIES
+    ]
+    assert bounds["P@5"]["unjudged"] == 0
+    for name in ("P@10", "nDCG@10"):
+        assert bounds[name]["unjudged"] == pytest.approx(sum(holes) / len(holes), abs=1e-12)
+    assert bounds["nDCG"]["unjudged"] is None
+    assert f"{100 * sum(holes) / len(holes):.0f} %" in told.out
+    assert "gold + judge bounds only what was judged" in told.out
+
+
+def test_of_a_short_list_the_items_that_came_count(run, files):
+    (files / "gold.json").write_text('{"q1": {"a": 1}, "q2": {"a": 1}}')
+    (files / "run.json").write_text('{"q1": {"a": 3, "b": 2, "c": 1}, "q2": {"x": 1}}')
+    (files / "labels.jsonl").write_text('{"query_id": "q1", "item_id": "b", "grade": 0}\n')
+    bounds = evaluated(run)["systems"][0]["bounds"]
+    # One of three, and one of one.
+    assert bounds["P@5"]["unjudged"] == pytest.approx((1 / 3 + 1) / 2)
+
+
+def test_nothing_is_said_of_unjudged_items_where_there_are_none(run, files):
+    told = run("eval", "run.json", "--gold", "gold.json", "-m", "P@5", "--judged", "labels.jsonl")
+    assert "bounds only what was judged" not in told.out
+
+
+def test_labels_that_turn_two_systems_round_are_told(run, files):
+    (files / "gold.json").write_text('{"q1": {"a": 1}, "q2": {"a": 1}}')
+    (files / "old.json").write_text('{"q1": ["x", "y"], "q2": ["a", "y"]}')
+    (files / "new.json").write_text('{"q1": ["a", "z"], "q2": ["a", "z"]}')
+    labels = [
+        json.dumps({"query_id": query, "item_id": item, "grade": grade})
+        for query in ("q1", "q2")
+        for item, grade in (("x", 1), ("y", 1), ("z", 0))
+    ]
+    (files / "labels.jsonl").write_text("\n".join(labels) + "\n")
+    words = ("old.json", "new.json", "--gold", "gold.json", "-m", "P@2, P@1")
+    for command in ("compare", "eval"):
+        done = run(command, *words, "--judged", "labels.jsonl", "-o", "r.json", "-o", "r.md")
+        (told,) = json.loads((files / "r.json").read_text())["judged"]["reversed"]
+        # On gold 0.25 and 0.5; with the labels 1 and 0.5. P@1 is 0.5 and 1, then 1 and 1.
+        assert told == {
+            "measure": "P@2",
+            "baseline": "old",
+            "system": "new",
+            "gold": 0.25,
+            "gold_and_judge": -0.5,
+        }
+        line = "new against old: P@2 rises by 0.2500 on gold; with the labels it falls by 0.5000"
+        assert f"{line} instead" in done.out
+        assert f"- {line} instead" in (files / "r.md").read_text()
 
 
 def test_precision_can_only_rise_and_ndcg_may_fall():

@@ -48,6 +48,28 @@ def test_every_example_can_be_read(name):
     assert gates
 
 
+def test_documents_differ_in_what_their_thresholds_are_held_against():
+    story, rag, memory = (read_gates(EXAMPLES / f"{n}.yaml")[0] for n in ("story", "rag", "memory"))
+    assert story == [Gate(RR, min=0.6, strict=True, on="mean")]
+    assert {
+        Gate(R5, min=0.9),
+        Gate(parse_measure("nDCG(gain='exp')@5"), min=0.8),
+        Gate(parse_measure("P@5"), min=0.6),
+        Gate(parse_measure("latency.retrieve.p50"), max=60.0),
+    } <= set(rag)
+    # Only what the lesson calls an average is held against the mean.
+    assert [str(one.measure) for one in rag if one.on == "mean"] == ["DistinctDocs@5"]
+    assert not any(one.strict for one in rag)
+    assert {
+        Gate(parse_measure("Hit@1"), min=0.8, strict=True, on="mean"),
+        Gate(RR, min=0.85, strict=True, on="mean"),
+        Gate(parse_measure("FPR@1"), max=0.05, strict=True, on="mean"),
+    } <= set(memory)
+    assert {one.on for one in memory} == {"mean"}
+    # "100 % coverage" cannot be exceeded.
+    assert [str(one.measure) for one in memory if not one.strict] == ["Coverage@10"]
+
+
 @pytest.mark.parametrize(
     ("line", "gate"),
     [

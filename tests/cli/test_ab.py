@@ -36,6 +36,15 @@ SCIFACT = ROOT / ".." / "shared" / "data" / "scifact"
 QRELS_OF_SCIFACT = SCIFACT / "qrels.beir-v1.0.0-scifact.test.txt"
 
 
+REQUIRED = ("--queries", "--truth", "--configA", "--configB", "--out")
+
+
+def without(flag: str) -> tuple[str, ...]:
+    """The command without one of its options."""
+    at = SEARCHED.index(flag)
+    return (*SEARCHED[:at], *SEARCHED[at + 2 :])
+
+
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """The files of :mod:`ab_folder`, as current folder."""
@@ -287,12 +296,15 @@ def test_settings_that_change_nothing_are_told_one_by_one_and_named(run, folder)
     done = run(*SEARCHED, "--quiet")
     assert done.code == 0
     assert done.err.splitlines() == [
-        "karat: a.yaml:2: t2.hybrid changes nothing here: there is no graph to rerank by",
+        "karat: config A: a.yaml:2: t2.hybrid changes nothing here: there is no graph to rerank by",
         (
-            "karat: a.yaml:3: unknown setting 'shadwo' in 't2.quality.shadwo';"
+            "karat: config A: a.yaml:3: unknown setting 'shadwo' in 't2.quality.shadwo';"
             " did you mean shadow? it changes nothing"
         ),
-        "karat: b.yaml:1: t2.quality.fusion.mode 'rank' does nothing; score_interp is what fuses",
+        (
+            "karat: config B: b.yaml:1: t2.quality.fusion.mode 'rank' does nothing;"
+            " score_interp is what fuses"
+        ),
     ]
     assert "shadwo" not in Path("out/ab.json").read_text()
 
@@ -447,19 +459,26 @@ def test_traces_that_cannot_be_written_stop_nothing(run, folder):
         ),
         ("queries.tsv", "q1\ta\n\nq1\tb\n", ("queries.tsv:3: query id 'q1' stands in line 1 too",)),
         ("queries.tsv", "\ta\n", ("queries.tsv:1: query_id is empty",)),
+        ("queries.tsv", "QID\tquery_text\nq1\ta\n", ("queries.tsv:1: is a header", "delete")),
         ("queries.tsv", "\n\n", ("queries.tsv: holds no queries",)),
         ("queries.tsv", "", ("queries.tsv: is empty",)),
         ("qrels.tsv", "\n", ("qrels.tsv: holds no judgments",)),
         ("qrels.tsv", "x1\td1\t1\n", ("qrels.tsv: judges no query of queries.tsv",)),
         ("qrels.tsv", "q1\td1\t2000\n", ("2000", "too high")),
         ("corpus.jsonl", '{"id": "d1"}\n', ("corpus.jsonl:1: no text",)),
+        ("corpus.jsonl", '{"text": "a"}\n', ("corpus.jsonl:1: no id",)),
+        ("corpus.jsonl", '{"id": "d1", "text": 5}\n', ("corpus.jsonl:1:",)),
         ("corpus.jsonl", '{"id": "d1", "text": "x"\n', ("corpus.jsonl:1: not valid JSON",)),
-        ("a.yaml", "t2: [", ("a.yaml:1: is not valid YAML",)),
-        ("b.yaml", "t2:\n  quality: {enabled: maybe}\n", ("b.yaml:2: enabled is 'maybe'",)),
+        ("a.yaml", "t2: [", ("config A: a.yaml:1: is not valid YAML",)),
+        (
+            "b.yaml",
+            "t2:\n  quality: {enabled: maybe}\n",
+            ("config B: b.yaml:2: enabled is 'maybe'",),
+        ),
         (
             "b.yaml",
             "t2: {quality: {enabled: true, aliasing: {map_path: none.yaml}}}\n",
-            ("none.yaml: no such file",),
+            ("config B: none.yaml: no such file",),
         ),
     ],
 )
@@ -477,7 +496,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, folder, name, text, words
         ((*SEARCHED, "--k", "-3"), ("--k is '-3'",)),
         ((*SEARCHED, "--k", "2.5"), ("--k is '2.5'",)),
         ((*SEARCHED, "--k", "ten"), ("--k is 'ten'",)),
-        (SEARCHED[:-2], ("--out",)),
+        *((without(flag), (f"missing option '{flag}'",)) for flag in REQUIRED),
         ((*SEARCHED, "--runA", "a.trec"), ("--corpus", "one or the other")),
         ((*GIVEN, "--corpus", "corpus.jsonl"), ("one or the other",)),
         (("ab", *TABLES, *CONFIGS, "--out", "ab.json"), ("--corpus", "--runA and --runB")),
@@ -504,6 +523,30 @@ def test_bad_usage_is_one_line_and_exit_code_2(run, folder, arguments, words):
 def test_a_run_of_other_queries_is_refused(run, folder):
     write("b.trec", "x1 Q0 d2 1 0.5 b\n")
     refused(run(*GIVEN), "share no query id", "'x1'")
+
+
+def test_what_was_written_before_survives_a_failure(run, folder):
+    assert run(*SEARCHED, "--csv", "out/ab.csv").code == 0
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    write("file", "no folder")
+    refused(run(*SEARCHED, "--k", "1", "--csv", "file/ab.csv"), "'file' is a file, not a folder")
+    write("corpus.jsonl", '{"id": "d1", "text": "apple"}\n{"id": "d2"\n')
+    refused(run(*SEARCHED, "--k", "1", "--csv", "out/ab.csv"), "corpus.jsonl:2: not valid JSON")
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
+def test_two_configs_of_one_name_are_told_apart(run, folder):
+    for name in ("one", "two"):
+        Path(name).mkdir()
+    write("one/c.yaml", BASE)
+    write("two/c.yaml", FUSED.replace("score_interp", "rank"))
+    configs = ("--configA", "one/c.yaml", "--configB", "two/c.yaml", "--out", "ab.json")
+    done = run("ab", "--corpus", "corpus.jsonl", *TABLES, *configs)
+    assert done.err.startswith("karat: config B: c.yaml:1: t2.quality.fusion.mode 'rank' does")
+    write("one/c.yaml", "t2: 5\n")
+    refused(run("ab", "--corpus", "corpus.jsonl", *TABLES, *configs), "config A: c.yaml:1: t2 is 5")
+    write("one/c.yaml", "- 5\n")
+    refused(run(*GIVEN[:5], *configs, *GIVEN[-6:-2]), "config A: c.yaml")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

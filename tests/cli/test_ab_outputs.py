@@ -174,6 +174,46 @@ def test_what_the_harness_cannot_hold_is_refused(run, folder, arguments, words):
     assert not Path("x.json").exists()
 
 
+def test_queries_without_gold_are_said_to_count_where_they_do(run, folder):
+    write("qrels.tsv", "q1\td1\t2\nq2\td2\t0\n")
+    write("two.tsv", "q1\tone\nq2\ttwo\n")
+    given = ("eval", "a.trec", "--gold", "qrels.tsv", "--queries", "two.tsv", "-m", "R@3")
+    told = "1 of 2 queries scored · 1 without relevant gold"
+    # q1 finds its item, and q2 has none: the mean is of both, or of the one.
+    both, one = run(*given, *AS_AB).out, run(*given).out
+    assert f"{told} (counted as 0)\n" in both
+    assert "R@3      0.5000" in both
+    assert f"{told}\n" in one
+    assert "R@3      1.0000" in one
+    zero = run(*given, "--set", "empty_gold=zero").out
+    assert f"{told} (counted as 0)\n" in zero
+
+
+def test_a_log_that_ends_above_k_is_refused(run, folder):
+    # Both lists are two long, and what stood at the third place nobody knows.
+    write("karat.yaml", KARAT_YAML.replace(".yaml}", ".yaml, k: 2}"))
+    refused(
+        run("run", "--quiet"),
+        "output ab: one was asked for 2 hits a query, and 'q1' is measured at 3;",
+        "set the system's k to 3 and search again",
+        "settings: {k: 2}, --set k=2",
+    )
+    assert not Path("run.json").exists()
+    given = ("--gold", "qrels.tsv", *TABLES[:2], *AS_AB, "--quiet", "-o", "ab:x.json")
+    logs = ("runs/one.jsonl", "runs/two.jsonl")
+    assert run("eval", *logs, *given, "--set", "k=2").code == 0
+    assert run(*SEARCHED, "--k", "2").code == 0
+    assert document("x.json")["systems"]["A"]["metrics"] == (document()["systems"]["A"]["metrics"])
+
+
+def test_a_log_that_holds_the_whole_corpus_reaches_any_k(run, folder):
+    text = KARAT_YAML.replace("{k: 3}", "{k: 9}").replace(".yaml}", ".yaml, k: 5}")
+    write("karat.yaml", text)
+    assert run("run", "--quiet").code == 0
+    assert run(*SEARCHED, "--k", "9").code == 0
+    assert Path("run.json").read_bytes() == Path("out/ab.json").read_bytes()
+
+
 def test_queries_with_a_k_of_their_own_are_refused(run, folder):
     lines = (json.dumps({"query_id": f"q{at}", "text": "x", "k": at}) for at in range(1, 6))
     write("queries.jsonl", "\n".join(lines))

@@ -75,7 +75,29 @@ def test_a_demo_that_someone_changed_is_left_alone(run, shown):
     Path("karat-demo/karat.yaml").write_text("gold: mine\n")
     refused = run("demo")
     assert refused.code == 2
-    assert "would be replaced; name another folder" in refused.err
+    assert "would be replaced; name another folder: karat demo DIR\n" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [
+        ("report.docx", "output 'report.docx': use .json"),
+        ("minimal:x.json", "unknown output form 'minimal'"),
+        ("json:-", "only one report can go to standard output"),
+        ("json:karat-demo/corpus.jsonl", "is also an input"),
+        ("json:karat-demo/runs/bm25.jsonl", "is also an input"),
+        ("karat-demo/out/report.json", "is named twice"),
+        ("json:karat-demo", "lies in a folder of that name"),
+    ],
+)
+def test_an_output_that_cannot_be_is_refused_before_anything_is_laid_down(
+    run, tmp_path, monkeypatch, output, told
+):
+    monkeypatch.chdir(tmp_path)
+    refused = run("demo", "-o", output)
+    assert (refused.code, refused.out) == (2, "")
+    assert told in refused.err
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_small_set_s_files_belong_together():

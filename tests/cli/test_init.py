@@ -1,7 +1,11 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
@@ -80,7 +84,7 @@ def test_places_that_cannot_be_used_are_refused(run, tmp_path):
     refused = run("init", "first", str(tmp_path / "file"))
     assert (refused.code, refused.err) == (
         2,
-        f"karat: {tmp_path / 'file'} is a file; name a folder\n",
+        f"karat: {tmp_path / 'file'} is a file, and a folder is needed there; name a folder\n",
     )
     (tmp_path / "folder" / "karat.yaml").mkdir(parents=True)
     refused = run("init", "first", str(tmp_path / "folder"))
@@ -94,3 +98,81 @@ def test_quiet_says_nothing(run, tmp_path):
     assert run("init", "--quiet").out == ""
     assert run("init", "first", str(tmp_path), "--quiet").out == ""
     assert (tmp_path / "qrels.txt").is_file()
+
+
+def everything(folder):
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+@pytest.mark.parametrize("stands", ["file", "nowhere", "pipe"])
+def test_a_file_where_a_folder_is_needed_leaves_nothing_behind(run, tmp_path, stands):
+    with_folders = next(name for name, _ in recipe_files("ab") if "/" in name)
+    there = tmp_path / "d" / with_folders.partition("/")[0]
+    there.parent.mkdir()
+    if stands == "file":
+        there.touch()
+    elif stands == "pipe":
+        os.mkfifo(there)
+    else:
+        there.symlink_to(tmp_path / "nowhere")
+    refused = run("init", "ab", str(tmp_path / "d"), "--force")
+    assert (refused.code, refused.out) == (2, "")
+    assert f"{there} is {'a file' if stands == 'file' else 'something else'}, and" in refused.err
+    assert everything(tmp_path) == ["d", f"d/{there.name}"]
+
+
+def test_a_file_around_the_folder_is_told(run, tmp_path):
+    (tmp_path / "file").touch()
+    refused = run("init", "first", str(tmp_path / "file" / "inside" / "deep"))
+    assert (refused.code, f"{tmp_path / 'file'} is a file" in refused.err) == (2, True)
+
+
+def test_folders_that_were_made_go_when_writing_fails(run, tmp_path, monkeypatch):
+    written = Path.write_bytes
+
+    def full(path, data):
+        if "karat.yaml" in path.name:
+            raise OSError(28, "No space left on device")
+        return written(path, data)
+
+    (tmp_path / "mine").mkdir()
+    monkeypatch.setattr(Path, "write_bytes", full)
+    refused = run("init", "ab", str(tmp_path / "mine" / "a" / "b"))
+    assert refused.code == 2
+    assert "No space left on device" in refused.err
+    assert everything(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize("force", [(), ("--force",)])
+@pytest.mark.parametrize("stands", ["pipe", "nowhere"])
+def test_what_is_no_file_is_neither_read_nor_written_through(spawn, tmp_path, stands, force):
+    place = tmp_path / "d"
+    place.mkdir()
+    if stands == "pipe":
+        os.mkfifo(place / "karat.yaml")
+    else:
+        (place / "karat.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    refused = spawn("init", "first", str(place), *force)
+    assert refused.code == 2
+    assert f"{place / 'karat.yaml'} is no file but a pipe" in refused.err
+    assert everything(tmp_path) == ["d", "d/karat.yaml"]
+
+
+def test_a_link_to_a_file_is_that_file(run, tmp_path):
+    (tmp_path / "mine.yaml").write_bytes(dict(recipe_files("first"))["karat.yaml"])
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "karat.yaml").symlink_to(tmp_path / "mine.yaml")
+    done = run("init", "first", str(tmp_path / "d"), "--json")
+    assert json.loads(done.out)["unchanged"] == ["karat.yaml"]
+
+
+@pytest.mark.parametrize("name", ["my set", "-x", "a$(touch pwned)b", "it's; x", "plain"])
+def test_what_is_said_to_do_next_goes_to_the_folder(run, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    told = run("init", "first", "--", name).out
+    (line,) = (line for line in told.splitlines() if line.startswith("next: "))
+    going, _, _ = line.removeprefix("next: ").partition(" && karat run")
+    assert shlex.split(going)[-1] == name
+    went = subprocess.run(["sh", "-c", f"{going} && pwd"], capture_output=True, text=True)
+    assert went.stdout == f"{tmp_path / name}\n"
+    assert not (tmp_path / "pwned").exists()

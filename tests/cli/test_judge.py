@@ -217,10 +217,64 @@ def test_a_pool_that_cannot_be_judged_is_refused(pool, run):
     assert "nowhere.jsonl: no such file" in run("judge", "nowhere.jsonl", *call).err
     Path("ids.jsonl").write_text('{"query_id": "q", "item_id": "d"}\n')
     assert "ids.jsonl:1: no query; a judge reads" in run("judge", "ids.jsonl", *call).err
-    Path("empty.jsonl").write_text("\n")
-    assert "holds no pair" in run("judge", "empty.jsonl", *call).err
+    two = {"query_id": "q", "item_id": "d", "chunk_id": "e", "query": "why", "text": "so"}
+    Path("two.jsonl").write_text(json.dumps(two) + "\n")
+    told = "two.jsonl:1: item_id is 'd' and chunk_id is 'e'; a pair is of one item: keep one"
+    assert told in run("judge", "two.jsonl", *call).err
     assert "is also an input" in run("judge", "pool.jsonl", *call[:2], "-o", "pool.jsonl").err
     assert "ends in .jsonl" in run("judge", "pool.jsonl", *call[:2], "-o", "labels.csv").err
+
+
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_a_pool_with_nothing_left_makes_no_label_and_no_fuss(pool, run, text):
+    Path("empty.jsonl").write_text(text)
+    call = ("judge", "empty.jsonl", "--judge", "overlap", "-o", "labels.jsonl")
+    done = run(*call)
+    assert (done.code, done.err) == (0, "")
+    told = r"overlap@\w+: nothing is left to judge in the pool: 0 labels → labels\.jsonl\n"
+    assert re.fullmatch(told, done.out)
+    assert Path("labels.jsonl").read_bytes() == b""
+    document = json.loads(run(*call, "--json").out)
+    assert (document["pairs"], document["failed"], document["partial"]) == (0, 0, False)
+    assert document["grades"] == {"2": 0, "1": 0, "0": 0}
+    Path("run.jsonl").write_text('{"query_id": "q", "topk": ["d"]}\n')
+    refused = run("eval", "run.jsonl", "--gold", "labels.jsonl", "-m", "P@1")
+    assert refused.code == 2
+    assert "labels.jsonl" in refused.err
+
+
+def test_a_pipe_that_brings_nothing_is_no_empty_pool(pool, spawn):
+    done = spawn("judge", "-", "--judge", "overlap", "-o", "labels.jsonl", stdin=b"")
+    assert done.code == 2
+    assert not Path("labels.jsonl").exists()
+
+
+def test_from_a_pool_that_is_all_judged_to_its_labels(files, run):
+    Path("run.trec").write_text("q01 Q0 refunds#1 1 1 x\n")
+    texts = ("--queries", "queries.jsonl", "--corpus", "corpus.jsonl")
+    assert run("pool", "run.trec", "--gold", "qrels.txt", *texts, "-o", "p.jsonl").code == 0
+    done = run("judge", "p.jsonl", "--judge", "overlap", "-o", "labels.jsonl")
+    assert (done.code, done.err) == (0, "")
+    assert "nothing is left to judge in the pool: 0 labels" in done.out
+    assert Path("labels.jsonl").read_bytes() == b""
+
+
+def test_labels_of_another_run_are_replaced_only_when_told_so(pool, run):
+    call = ("judge", "pool.jsonl", "--judge", "overlap", "-o", "labels.jsonl")
+    assert run(*call).code == 0
+    before = Path("labels.jsonl").read_bytes()
+    refused = run(*call, "--limit", "3")
+    assert refused.code == 2
+    assert refused.err == (
+        "karat: labels.jsonl holds labels that are not of this run; choose another name, go on "
+        "with --resume, or replace them with --restart\n"
+    )
+    assert Path("labels.jsonl").read_bytes() == before
+    assert run(*call, "--limit", "3", "--restart").code == 0
+    assert len(rows("labels.jsonl")) == 3
+    done = run(*call, "--resume")
+    assert (done.code, Path("labels.jsonl").read_bytes()) == (0, before)
+    assert "9 pairs asked, 3 from before" in done.out
 
 
 def test_a_pool_may_come_through_a_pipe(pool, spawn):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -97,6 +99,55 @@ def test_logs_are_used_again_until_something_they_depend_on_changes(place, run):
     run("run")
     assert stamps(place)["good.jsonl"] != before["good.jsonl"]
     assert stamps(place)["worse.jsonl"] == before["worse.jsonl"]
+
+
+def git(*arguments: str) -> str:
+    identity = ["-c", "user.name=Ann", "-c", "user.email=ann@example.org"]
+    done = subprocess.run(
+        ["git", *identity, *arguments], check=True, capture_output=True, text=True
+    )
+    return done.stdout.strip()
+
+
+def committed(text: str) -> str:
+    """The code's version after a change that no log depends on, as a log spells it."""
+    Path("readme.txt").write_text(text)
+    git("add", "readme.txt", "mine.py")
+    git("commit", "-q", "-m", text)
+    return git("rev-parse", "HEAD")
+
+
+def versions_told(place, run, *more) -> dict[str, str]:
+    run("run", "--quiet", "-o", "out.json", *more)
+    inputs = json.loads((place / "out.json").read_text())["inputs"]
+    return {key: told for key, told in inputs.items() if key.endswith("_version")}
+
+
+def test_the_code_that_a_report_names_is_the_one_that_made_the_logs(place, run, monkeypatch):
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(place.parent))
+    monkeypatch.delenv("GIT_DIR", raising=False)
+    git("init", "-q")
+    first = committed("first")
+    assert first.startswith(versions_told(place, run)["code_version"])
+    committed("second")
+    again = versions_told(place, run)["code_version"]
+    assert first.startswith(again), "the logs are used again, and so is what they say"
+
+    # One system is asked again by the newer code: no version is that of both.
+    write(place, SYSTEMS.replace("good: {retriever: bm25, k: 5}", "good: {retriever: bm25, k: 6}"))
+    assert versions_told(place, run) == {}
+    # What the config itself says is the word of its author.
+    write(place, more="code_version: c1\ndataset_version: v7\n")
+    assert versions_told(place, run) == {"code_version": "c1", "dataset_version": "v7"}
+
+
+def test_the_dataset_that_logs_were_made_with_is_told_where_the_config_names_none(place, run):
+    more = "dataset_version: v7\ncode_version: c1\n"
+    write(place, more=more)
+    versions_told(place, run)
+    write(place)
+    told = versions_told(place, run)
+    assert told == {"dataset_version": "v7", "code_version": "c1"}
 
 
 @pytest.mark.parametrize("changed", ["corpus.jsonl", "eval.jsonl", "mine.py"])

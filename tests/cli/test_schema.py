@@ -172,6 +172,15 @@ def test_only_the_dates_of_the_queries_asked_are_logged(run, place):
     assert "as_of_range" not in read("runs/bm25.jsonl")[0]
 
 
+def test_an_as_of_that_is_a_version_makes_no_range_of_dates(run, place):
+    queries = read("eval.jsonl")
+    named = [{**one, "as_of": f"v{at}"} for at, one in enumerate(queries, 1)]
+    write("eval.jsonl", *named)
+    assert run("search", "--system", "bm25").code == 0
+    assert "as_of_range" not in read("runs/bm25.jsonl")[0]
+    assert run("schema", "run-log", "--check", "runs/bm25.jsonl").code == 0
+
+
 def test_an_object_cannot_make_a_log_that_nobody_can_read(run, place):
     Path("mine.py").write_text(
         "class Mine:\n"

@@ -230,12 +230,53 @@ def test_two_queries_of_one_text_have_lists_of_their_own(run):
     assert [row["first_relevant_rank"] for row in rows] == [1, 2]
 
 
+SAID = "karat: 1 query without text asked nothing: gold left out\n"
+
+
 def test_queries_without_text_are_left_out_and_that_is_said(run):
     put([{"q": "storm", "relevant": ["Sc9"]}, {"q": " ", "relevant": ["Sc1"]}])
     done = run("run", "--quiet")
-    assert done.err == "karat: 1 query without text scored, and left out of story:\n"
+    assert done.err == SAID
     assert Path("out/rq.vsa.json").read_bytes() == told(run, "vsa")
-    assert written("out/rq.vsa.json")["details"]["labeled_queries"] == 1
+    details = written("out/rq.vsa.json")["details"]
+    assert (details["labeled_queries"], details["total_queries"]) == (1, 2)
+    report = json.loads(run("run", "--json").out)
+    assert [one["measures"]["RR"]["n"] for one in report["systems"]] == [1, 1]
+
+
+def test_a_query_without_text_moves_neither_the_gate_nor_the_object(run):
+    # An empty text is like no scene, and Sc6 is the last of seven: (1 + 1/7) / 2 is not 0.6.
+    put([{"q": "silver", "relevant": ["Sc1"]}, {"q": "", "relevant": ["Sc6"]}], more=GATES)
+    done = run("run", "--system", "bow")
+    result = written("out/rq.bow.json")
+    assert (done.code, result["value"], result["pass"]) == (0, 1.0, True)
+    assert done.out.startswith("PASS")
+    put([{"q": "silver", "relevant": ["Sc6"]}, {"q": "", "relevant": ["Sc9"]}], more=GATES)
+    done = run("run", "--system", "bow")
+    result = written("out/rq.bow.json")
+    # The empty text would have found Sc9 at once: (1/7 + 1) / 2.
+    assert (done.code, result["pass"]) == (1, False)
+    assert result["value"] == pytest.approx(1 / 7)
+    assert "mean RR > 0.6  fail     0.1429" in done.out
+    log = ["runs/bow.jsonl", "--gold", "queries.json", "--profile", "story", "--json"]
+    (system,) = json.loads(run("eval", *log).out)["systems"]
+    assert system["measures"]["RR"]["mean"] == pytest.approx(1 / 7)
+
+
+def test_gold_of_queries_without_text_alone_is_no_gold(run):
+    put([{"q": " ", "relevant": ["Sc9"]}, {"q": "storm"}], more=GATES)
+    done = run("run", "--quiet")
+    assert (done.code, done.err) == (0, f"{SAID}karat: skipped: {WHY['no_labeled_queries']}\n")
+    assert written("out/rq.bow.json")["details"]["reason"] == "no_labeled_queries"
+    assert Path("out/rq.bow.json").read_bytes() == told(run, "bow")
+
+
+def test_other_profiles_score_what_has_no_text(run):
+    put([{"q": "storm", "relevant": ["Sc9"]}, {"q": " ", "relevant": ["Sc1"]}])
+    run("run", "--quiet")
+    done = run("eval", "runs/bow.jsonl", "--gold", "queries.json", "-m", "RR", "--json")
+    (system,) = json.loads(done.out)["systems"]
+    assert (system["measures"]["RR"]["n"], done.err) == (2, "")
 
 
 @pytest.mark.parametrize("setting", ["level=doc", "empty_gold=zero", "depth=3"])
@@ -269,7 +310,7 @@ NOTHING = {
 }
 WHY = {
     "no_labeled_queries": "no query says which scenes are relevant",
-    "missing_retrieval_queries": "the file holds no queries",
+    "missing_retrieval_queries": "there are no queries",
 }
 
 
@@ -290,6 +331,23 @@ def test_a_run_without_labels_is_skipped_which_is_no_failure(run, reason, querie
     assert "RR" in Path("out/report.md").read_text(encoding="utf-8")
     report = json.loads(run("run", "--json").out)
     assert [one["measures"]["RR"]["mean"] for one in report["systems"]] == [None, None]
+
+
+@pytest.mark.parametrize("compare", ["false", "true"])
+def test_a_karat_yaml_without_queries_is_skipped_too(run, compare):
+    put([], more=GATES, compare=compare)
+    text = Path("karat.yaml").read_text(encoding="utf-8")
+    Path("karat.yaml").write_text(text.removeprefix("queries: queries.json\n"), encoding="utf-8")
+    done = run("run", "--quiet")
+    assert (done.code, done.out, done.err) == (0, "", "karat: skipped: there are no queries\n")
+    for system in SYSTEMS:
+        details = written(f"out/rq.{system}.json")["details"]
+        assert details == {"status": "skipped", "reason": "missing_retrieval_queries"}
+        assert Path(f"out/rq.{system}.json").read_bytes() == told(run, system)
+    report = json.loads(run("run", "--json").out)
+    assert [one["measures"]["RR"]["mean"] for one in report["systems"]] == [None, None]
+    Path("karat.yaml").write_text("profile: story\ncorpus: story.cnl\n", encoding="utf-8")
+    assert "has no systems" in run("run").err
 
 
 def test_the_reason_stands_below_the_report(run):
@@ -350,7 +408,8 @@ def test_an_unknown_system_is_refused_even_if_nothing_is_asked(run):
 
 def test_the_form_holds_one_system_with_its_queries(run):
     put(QUERIES)
-    refused = run("compare", "a", "b", "--gold", "queries.json", "-o", "story:out.json")
+    words = ("compare", "a", "b", "--gold", "queries.json", "--profile", "story")
+    refused = run(*words, "-o", "story:out.json")
     assert "write story:out.{system}.json" in refused.err
     asked, gold = read_eval_set("queries.json")
     ready = prepare(gold, conventions_of("story"), queries=asked)

@@ -110,11 +110,17 @@ def test_every_key_is_described() -> None:
 
 
 def test_the_examples_of_the_schema_keep_to_it() -> None:
+    assert len(SCHEMA["examples"]) >= 3
     for line in SCHEMA["examples"]:
         assert by_schema(line)
         assert by_reader(line)
-    for key, about in SCHEMA["properties"].items():
-        for example in about.get("examples", ()):
+    told = {
+        key: about["examples"] for key, about in SCHEMA["properties"].items() if "examples" in about
+    }
+    assert len(told) >= 20
+    assert all(told.values())
+    for key, examples in told.items():
+        for example in examples:
             assert by_schema({**FULL, key: example}), key
 
 
@@ -229,6 +235,24 @@ def test_schema_and_reader_agree_on_made_up_lines(line: dict[str, Any]) -> None:
     assert by_reader(line) == by_schema(line)
 
 
+TIMES = ["2025-01-31T09:30", "2025-01-31 09:30:00", "2025-01-31T09:30:00.5Z"]
+NO_DATES = ["x", "v1", "2025", "2025-01", "20250131", "2025-13-01", "2025-01-32", "2025-00-10"]
+
+
+@pytest.mark.parametrize("last", ["2025-01-31", *TIMES, "2025-01-31T09:30:00+01:00"])
+def test_a_range_is_of_dates_with_or_without_a_time(last: str) -> None:
+    line = {**SHORT, "as_of_range": ["2025-01-01", last]}
+    assert by_schema(line)
+    assert by_reader(line)
+
+
+@pytest.mark.parametrize("last", [*NO_DATES, "2025-01-31T25:00", "2025-01-31T", "2025-1-1"])
+def test_a_range_of_what_is_no_date_is_refused(last: str) -> None:
+    line = {**SHORT, "as_of_range": [min("2025-01-01", last), last]}
+    assert not by_schema(line)
+    assert not by_reader(line)
+
+
 HIT = '"topk": [{"chunk_id": "a"}]'
 
 
@@ -245,11 +269,18 @@ HIT = '"topk": [{"chunk_id": "a"}]'
             ":2: dataset_version is 'v2' here and 'v1' above; a log is of one set of queries",
         ),
         (
-            [f'{{"query_id": "q{n}", "as_of_range": ["2025", "202{n}"], {HIT}}}' for n in (6, 7)],
-            ":2: as_of_range is ['2025', '2027'] here",
+            [
+                f'{{"query_id": "q{n}", "as_of_range": ["2025-01-31", "202{n}-01-31"], {HIT}}}'
+                for n in (6, 7)
+            ],
+            ":2: as_of_range is ['2025-01-31', '2027-01-31'] here",
         ),
         (
-            [f'{{"query_id": "q1", "as_of_range": ["2026", "2025"], {HIT}}}'],
+            [f'{{"query_id": "q1", "as_of_range": ["2026-01-31", "2025-01-31"], {HIT}}}'],
+            ":1: as_of_range is",
+        ),
+        (
+            [f'{{"query_id": "q1", "as_of_range": ["2025-02-28", "2025-02-30"], {HIT}}}'],
             ":1: as_of_range is",
         ),
         ([f'{{"query_id": 7.0, {HIT}}}'], ":1: query_id is 7.0; ids are text or whole numbers"),
@@ -359,11 +390,12 @@ def test_every_written_line_keeps_to_the_contract(tmp_path: Path) -> None:
         "dict": karat.Run.from_dict({"q1": {"a": 0.5, "b": 0.25}, "q2": {}}),
         "lists": karat.Run.from_dict({"q1": ["a", "b"], "q2": ["b"]}),
     }
+    calls = {"log": ["q1", "q2", "q3"], "dict": ["q1", "q2"], "lists": ["q1", "q2"]}
     for name, run in runs.items():
         path = tmp_path / f"{name}.again.jsonl"
         write_run(run, path)
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        assert len(lines) > 1
+        assert [line["query_id"] for line in lines] == calls[name]
         for line in lines:
             VALIDATOR.validate(line)
             assert line["schema_version"] == 1

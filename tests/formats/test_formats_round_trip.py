@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -146,6 +147,58 @@ def test_a_corpus_survives_being_written(name: str, texts: dict[str, str]) -> No
         again = read_corpus(path, format=name)
     columns = ["item_id", "doc_id", "text"]
     assert again.frame.select(columns).rows() == corpus.frame.select(columns).rows()
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.sampled_from(["a", "b c", "é"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=4,
+)
+LIKE_JSON = st.one_of(
+    st.sampled_from(['["a"]', "[]", "{}", '{"a": 1}', "[[1]]", "[1, 2", '["a" ]']),
+    JSON_VALUES.map(lambda value: json.dumps(value, ensure_ascii=False)),
+)
+
+
+@pytest.mark.parametrize("name", carrying("queries"))
+@given(texts=st.dictionaries(LIKE_JSON, LIKE_JSON, min_size=1, max_size=3))
+@FAST
+def test_a_query_that_looks_like_json_stays_a_text(name: str, texts: dict[str, str]) -> None:
+    queries = Queries.from_dict(texts)
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, name)
+        write_queries(queries, path, format=name)
+        again = read_queries(path, format=name)
+    assert again.frame.select("query_id", "text").rows() == queries.frame.rows()
+
+
+@pytest.mark.parametrize("name", [name for name in carrying("corpus") if name != "story"])
+@given(texts=st.dictionaries(LIKE_JSON, LIKE_JSON, min_size=1, max_size=3))
+@FAST
+def test_an_item_that_looks_like_json_stays_a_text(name: str, texts: dict[str, str]) -> None:
+    corpus = Corpus.from_dict({key: {"text": text, "title": text} for key, text in texts.items()})
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, name)
+        write_corpus(corpus, path, format=name)
+        again = read_corpus(path, format=name)
+    columns = ["item_id", "doc_id", "text", "title"]
+    assert again.frame.select(columns).rows() == corpus.frame.select(columns).rows()
+
+
+@given(texts=st.lists(LIKE_JSON, min_size=3, max_size=3))
+@FAST
+def test_what_a_log_says_of_run_and_call_stays_a_text(texts: list[str]) -> None:
+    system, query, rewritten = texts
+    calls = pl.DataFrame({"query_id": ["q"], "query": [query], "rewritten": [rewritten]})
+    hits = pl.DataFrame({"query_id": ["q"], "item_id": ["d"], "score": [1.0]})
+    run = Run.from_frame(hits, calls=calls, meta={"system": system, "note": query})
+    with TemporaryDirectory() as folder:
+        path = file_for(folder, "runlog")
+        write_run(run, path, format="runlog")
+        again = read_run(path, format="runlog")
+    assert again.calls is not None
+    assert again.calls.select(calls.columns).rows() == calls.rows()
+    assert dict(again.meta) == dict(run.meta)
 
 
 ATTRIBUTES = Queries.from_dict(

@@ -184,10 +184,78 @@ def test_failed_pairs_of_a_finished_file_are_asked_again(tmp_path):
         done = judged(server.url, 6, tmp_path / "l.jsonl", resume=True)
         assert sorted(map(number, server.requests[6:])) == [0, 2, 4]
         judged(server.url, 6, tmp_path / "fresh.jsonl")
-        with pytest.raises(UsageError, match=r"is of another run.*leave out --resume"):
+        with pytest.raises(UsageError, match=r"is of another run.*or use --restart"):
             judged(server.url, 6, tmp_path / "l.jsonl", access={"model": "n"}, resume=True)
     assert (done.kept, done.failed, done.tally.asked) == (3, 0, 3)
     assert (tmp_path / "l.jsonl").read_bytes() == (tmp_path / "fresh.jsonl").read_bytes()
+
+
+def test_a_finished_file_of_another_run_is_not_replaced_unless_told_so(tmp_path):
+    path = tmp_path / "l.jsonl"
+    with Server(by_number) as server:
+        judged(server.url, 4, path)
+        before = path.read_bytes()
+        told = r"l\.jsonl holds labels that are not of this run; .*"
+        with pytest.raises(UsageError, match=told + "name, or replace them with --restart"):
+            judged(server.url, 4, path, access={"model": "n"})
+        # Fewer pairs: two of the four judgments would be lost.
+        with pytest.raises(UsageError, match=told + "go on with --resume, or replace them"):
+            judged(server.url, 2, path)
+        assert len(server.requests) == 4
+        assert path.read_bytes() == before
+        judged(server.url, 4, path, access={"model": "n"}, restart=True)
+        assert {line["rater"].partition("@")[0] for line in labels(path)} == {"n"}
+        assert len(server.requests) == 8
+    assert not (tmp_path / "l.jsonl.part").exists()
+
+
+@pytest.mark.parametrize("end", [b"", b"\n"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"query_id": "q", "item_id": "d", "grade": 2, "rater": "ada", "source": "human"}',
+        b"by hand, no JSON",
+    ],
+)
+def test_what_people_wrote_is_not_replaced_by_a_model(tmp_path, line, end):
+    path = tmp_path / "l.jsonl"
+    path.write_bytes(line + end)
+    with Server(by_number) as server:
+        for resume in (False, True):
+            with pytest.raises(UsageError, match="--restart"):
+                judged(server.url, 2, path, resume=resume)
+        assert path.read_bytes() == line + end
+        judged(server.url, 2, path, restart=True)
+    assert len(labels(path)) == len(server.requests) == 2
+
+
+def test_a_finished_file_of_this_run_is_made_again_or_grows(tmp_path):
+    path = tmp_path / "l.jsonl"
+    with Server(by_number) as server:
+        judged(server.url, 3, path)
+        before = path.read_bytes()
+        assert judged(server.url, 3, path).kept == 0
+        assert path.read_bytes() == before
+        assert judged(server.url, 5, path, resume=True).kept == 3
+        assert path.read_bytes().startswith(before)
+        assert len(labels(path)) == 5
+    assert len(server.requests) == 3 + 3 + 2
+
+
+def test_an_empty_pool_makes_an_empty_file_that_can_grow(tmp_path):
+    path = tmp_path / "l.jsonl"
+    with Server(by_number) as server:
+        for again in ({}, {}, {"resume": True}, {"restart": True}):
+            done = judged(server.url, 0, path, **again)
+            assert (done.pairs, done.failed, done.partial) == (0, 0, False)
+            assert path.read_bytes() == b""
+        assert server.requests == []
+        assert judged(server.url, 2, path, resume=True).pairs == 2
+        # Judgments that are there are not lost to a pool that has become empty.
+        for resume in (False, True):
+            with pytest.raises(UsageError, match="--restart"):
+                judged(server.url, 0, path, resume=resume)
+    assert len(labels(path)) == 2
 
 
 def test_a_text_that_changed_is_judged_again(tmp_path):

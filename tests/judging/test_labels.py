@@ -51,6 +51,19 @@ def test_labels_are_read_by_rater_in_the_order_of_the_file(tmp_path):
     assert labels.source.name == "labels.jsonl"
 
 
+def test_both_names_of_an_item_may_stand_in_a_line_where_they_agree(tmp_path):
+    path = put(
+        tmp_path,
+        GOOD | {"chunk_id": "d1"},
+        GOOD | {"item_id": 7, "chunk_id": "7"},
+        GOOD | {"item_id": None, "chunk_id": "d3"},
+        GOOD | {"item_id": "d4", "chunk_id": None},
+    )
+    items = ["d1", "7", "d3", "d4"]
+    assert read_gold(path).frame["item_id"].to_list() == items
+    assert read_labels(path).frame["item_id"].to_list() == items
+
+
 def test_what_could_not_be_judged_is_kept_apart_and_never_a_grade(tmp_path):
     failed = {"query_id": "q1", "item_id": "d2", "error": "no answer", "rater": "m@1"}
     path = put(tmp_path, GOOD, failed, failed | {"query_id": "q2"})
@@ -129,6 +142,9 @@ def test_grades_of_other_scales_are_gold_but_no_labels(line, told, tmp_path):
         (GOOD | {"grade": None, "error": 5}, "error is no text; the reason is expected"),
         (GOOD | {"grade": None, "error": " "}, "error is no text"),
         (GOOD | {"item_id": None}, "item_id is null; ids are text or whole numbers"),
+        (GOOD | {"chunk_id": "d2"}, "item_id is 'd1' and chunk_id is 'd2'; a pair is of one item"),
+        (GOOD | {"item_id": 7, "chunk_id": "8"}, "item_id is '7' and chunk_id is '8'; a pair is"),
+        (GOOD | {"chunk_id": ["d1"]}, 'chunk_id is ["d1"]; ids are text or whole numbers'),
         (GOOD | {"query_id": ""}, 'query_id is ""; ids are text'),
         (GOOD | {"rater": ["a"]}, 'rater is ["a"]; ids are text'),
         ([1], "a JSON array stands here; an object is expected"),
@@ -152,3 +168,7 @@ def test_an_empty_file_is_refused(tmp_path):
     (tmp_path / "labels.jsonl").write_text("\n")
     with pytest.raises(InputError, match="holds no label"):
         read_labels(tmp_path / "labels.jsonl")
+    for text in ("", "\n"):
+        (tmp_path / "labels.jsonl").write_text(text)
+        with pytest.raises(InputError, match=r"labels\.jsonl: "):
+            read_gold(tmp_path / "labels.jsonl")

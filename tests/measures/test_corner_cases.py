@@ -223,3 +223,20 @@ def test_an_attribute_of_the_wrong_shape_is_refused(attributes, told):
     with pytest.raises(InputError) as refused:
         karat.evaluate(run, gold, ["R@k"], queries=queries)
     assert told in str(refused.value)
+
+
+@pytest.mark.parametrize("profile", ["karat", "memory", "minimal", "trec"])
+@pytest.mark.parametrize("nothing", [[], {}])
+def test_a_run_of_empty_lists_is_ordered_by_anything(profile, nothing):
+    gold = Gold.from_dict({"q1": ["a"], "q2": ["b"]})
+    run = Run.from_dict({"q1": nothing, "q2": nothing})
+    scores = evaluate(run, gold, ["RR@5"], profile=profile)
+    assert scores.means() == {"RR@5": 0.0}
+    assert (scores.counts.scored, scores.counts.missing) == (2, 0)
+
+
+def test_empty_lists_are_ranked_lists_and_empty_dicts_are_scored_ones():
+    assert Run.from_dict({"q1": [], "q2": []}).order == "rank"
+    assert "rank" in Run.from_dict({"q1": []}).hits.columns
+    assert Run.from_dict({"q1": {}}).order == "score"
+    assert Run.from_dict({"q1": [], "q2": {"a": 1.0}}).order == "score"

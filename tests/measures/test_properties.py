@@ -80,6 +80,7 @@ def test_values_stay_within_bounds(name, setting):
 def test_the_one_number_of_a_set_is_a_share(name):
     for seed, column in itertools.product(SEEDS, columns(name)):
         assert 0 <= summaries(seed)[column].mean <= 1
+        assert summaries(seed)[column].quantiles is None, "it is no middle of queries' values"
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

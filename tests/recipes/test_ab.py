@@ -360,8 +360,14 @@ def test_another_folder_and_other_hashes_give_the_same_bytes(quickstart, tmp_pat
 
 def test_no_output_holds_the_folder_it_was_made_in(quickstart):
     folder, _ = quickstart
-    for name in ("out/rq_eval.json", "out/rq_eval.csv", "logs/quality/rq_traces.jsonl"):
-        assert str(folder).encode() not in (folder / name).read_bytes()
+    names = ("out/rq_eval.json", "out/rq_eval.csv", "logs/quality/rq_traces.jsonl")
+    data = {name: (folder / name).read_bytes() for name in names}
+    # Paths are told as they were given, and there is a row or a trace for every query.
+    assert A.encode() in data[names[0]]
+    asked = len((folder / FILES["--queries"]).read_text().splitlines())
+    assert all(data[name].count(b"\n") >= asked >= 24 for name in names)
+    for name in names:
+        assert str(folder).encode() not in data[name], name
 
 
 # Troubleshooting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
+from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "src" / "karat" / "recipes" / "minimal"
@@ -137,6 +139,7 @@ def test_the_four_metrics_are_those_of_the_documents_formulas(folder, items, ans
             "mrr": mean(reciprocals),
             "n": len(hits),
             "n_misses": hits.count(0),
+            "n_failed": 0,
             "n_out_of_kb": len(items) - len(hits),
         }
     )
@@ -189,6 +192,30 @@ def test_json_holds_the_whole_report(folder):
     }
 
 
+def test_the_report_has_the_digest_of_the_eval_set(folder):
+    report = json.loads(shell("karat run --json", folder).stdout)
+    digest = hashlib.sha256((folder / "eval_set.jsonl").read_bytes()).hexdigest()
+    assert report["inputs"]["gold"] == {"name": "eval_set.jsonl", "sha256": digest}
+    assert report["inputs"]["queries"] == report["inputs"]["gold"]
+
+
+def test_the_interval_of_the_hit_rate_is_that_of_a_share(folder, items):
+    report = json.loads(shell("karat run --json", folder).stdout)
+    hit = report["systems"][0]["measures"]["Hit@k"]
+    n = sum(bool(item["relevant_chunk_ids"]) for item in items)
+    hits = round(hit["mean"] * n)
+    low, high = stats.binomtest(hits, n).proportion_ci(0.95, method="wilson")
+    assert hit["ci"] == pytest.approx([low, high])
+
+
+def test_precision_stands_beside_the_ceiling_that_the_gold_allows(folder, items):
+    report = json.loads(shell("karat run --json", folder).stdout)
+    golds = [len(item["relevant_chunk_ids"]) for item in items if item["relevant_chunk_ids"]]
+    ceiling = sum(min(own, K) / K for own in golds) / len(golds)
+    assert report["systems"][0]["measures"]["P@k"]["ceiling"] == pytest.approx(ceiling)
+    assert ceiling < 0.25
+
+
 def test_no_service_is_left_running(folder):
     shell("karat run --quiet", folder)
     listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
@@ -208,7 +235,7 @@ def test_a_missing_library_is_told_in_one_line(done, tmp_path):
     said = shell("karat run", folder)
     assert said.returncode == 2
     assert len(said.stderr.splitlines()) == 1
-    assert "search_service.py needs fastapi; install it with: pip install 'karat[web]'" in (
+    assert "search_service.py needs fastapi; install it with: pip install 'karat[http,web]'" in (
         said.stderr
     )
     assert said.stderr.startswith("karat: karat.yaml:8: system 'live': start: the service ended")
@@ -266,6 +293,16 @@ def test_near_duplicates_are_told_before_anything_is_asked(folder):
     assert pairs == near
     assert "twin_of_gold" in found
     assert "near_duplicate_queries" in found
+
+
+def test_check_says_what_difference_so_many_questions_can_detect(folder, items):
+    said = json.loads(shell("karat check --json", folder).stdout)["detectable"]
+    n = sum(bool(item["relevant_chunk_ids"]) for item in items)
+    assert (said["n"], said["power"], said["confidence"]) == (n, 0.8, 0.95)
+    # How often a paired t-test finds a difference of that size.
+    line, shift = stats.t.ppf(0.975, n - 1), said["difference"] / said["sd"] * n**0.5
+    power = stats.nct.sf(line, n - 1, shift) + stats.nct.cdf(-line, n - 1, shift)
+    assert power == pytest.approx(0.8, abs=1e-3)
 
 
 def test_each_kind_has_its_own_means(folder, items, answers):
@@ -358,8 +395,11 @@ def test_documents_can_be_expected_instead_of_chunks(folder, items, answers):
     assert json.loads(said.stdout)["hit_rate"] == pytest.approx(sum(hits) / len(hits))
 
 
-def test_the_bare_format_of_the_document_goes_through_the_loop(tmp_path, items, answers):
-    folder = tmp_path / "bare"
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory) -> Path:
+    """The recipe with an eval set of the document's own two keys, one of them optional."""
+    folder = tmp_path_factory.mktemp("recipe") / "bare"
+    items = jsonl(RECIPE / "eval_set.jsonl")
     shutil.copytree(RECIPE, folder, ignore=shutil.ignore_patterns("__pycache__"))
     bare = [
         {"query": one["query"], "relevant_chunk_ids": one["relevant_chunk_ids"]}
@@ -372,9 +412,28 @@ def test_the_bare_format_of_the_document_goes_through_the_loop(tmp_path, items, 
     config = yaml.safe_load((folder / "karat.yaml").read_text())
     del config["by"]
     (folder / "karat.yaml").write_text(yaml.safe_dump(config))
-    said = shell("karat run --quiet", folder)
+    return folder
+
+
+def test_the_script_reads_the_bare_format_too(bare, folder):
+    said = shell("python eval_loop.py", bare)
     assert said.returncode == 0, said.stderr
-    metrics = json.loads((folder / "output" / "metrics.json").read_text())
+    assert said.stdout == shell("python eval_loop.py", folder).stdout
+
+
+def test_blank_lines_are_skipped_and_broken_ones_refused_with_their_line(bare):
+    lines = (bare / "eval_set.jsonl").read_text().splitlines()
+    assert lines[1] == ""
+    (bare / "broken.jsonl").write_text("\n".join([*lines[:3], "", lines[2][:-1]]) + "\n")
+    said = shell("karat check --gold broken.jsonl --queries broken.jsonl", bare)
+    assert (said.returncode, said.stdout) == (2, "")
+    assert said.stderr.startswith("karat: broken.jsonl:5: not valid JSON")
+
+
+def test_the_bare_format_of_the_document_goes_through_the_loop(bare, items, answers):
+    said = shell("karat run --quiet", bare)
+    assert said.returncode == 0, said.stderr
+    metrics = json.loads((bare / "output" / "metrics.json").read_text())
     assert (metrics["n"], metrics["n_out_of_kb"]) == (35, 8)
     hits = [
         bool(set(one["relevant_chunk_ids"]) & set(answers[one["id"]][:K]))
@@ -479,6 +538,18 @@ def test_one_change_is_held_against_the_baseline(tmp_path, items):
     assert report["verdict"] == "better"
     [hit] = [one for one in report["comparisons"] if one["measure"] == "Hit@k"]
     assert hit["verdict"] == "unclear"
+
+
+def test_the_change_taken_back_is_a_regression(tmp_path):
+    folder = tmp_path / "minimal"
+    shutil.copytree(RECIPE, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    config = yaml.safe_load((folder / "change.yaml").read_text())
+    config["systems"] = dict(reversed(config["systems"].items()))
+    assert list(config["systems"]) == ["rare", "live"]
+    (folder / "back.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
+    said = shell("karat run back.yaml", folder)
+    assert said.returncode == 1, said.stderr
+    assert said.stdout.startswith("WORSE  RR@k fell by 0.193")
 
 
 def test_the_baseline_is_the_system_of_the_recipe():

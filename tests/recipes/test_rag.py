@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import shutil
 from pathlib import Path
 from statistics import fmean
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
+OPEN = "unjudged"
+PERCENTILES = {"p50": 50, "p90": 90}
 PANEL = ("R@1", "R@3", "R@5", "nDCG(gain='exp')@5", "P@5", "DistinctDocs@5", "RR")
 
 
@@ -60,12 +64,37 @@ def evidence(record: dict) -> dict[str, float]:
     }
 
 
-def test_every_figure_of_the_panel_has_an_interval(report):
+def ndcg(found: list[str], grades: dict[str, float], k: int) -> float:
+    """The lesson's nDCG, with gains of 2^grade - 1 and the ideal list of all gold."""
+
+    def gained(values) -> float:
+        return sum((2**value - 1) / math.log2(place + 2) for place, value in enumerate(values))
+
+    best = sorted(grades.values(), reverse=True)[:k]
+    return gained(grades.get(item, 0) for item in found[:k]) / gained(best)
+
+
+def test_every_figure_of_the_panel_has_an_interval(report, asked):
     measures = report["systems"][1]["measures"]
-    for name in (*PANEL, "latency.retrieve.p50", "latency.rerank.p50"):
-        low, high = measures[name]["ci"]
-        assert low <= measures[name]["mean"] <= high
-        assert measures[name]["n"] >= 150
+    # Latencies differ from run to run, so the report compares none; the profile has them all.
+    words = ("eval", "runs/reranked.jsonl", "--gold", "dataset.jsonl", "--profile", "rag")
+    latencies = asked(*words)["systems"][0]["measures"]
+    stages = [f"latency.{stage}.{part}" for stage in ("retrieve", "rerank") for part in PERCENTILES]
+    for name, own in [*((name, measures) for name in PANEL), *((one, latencies) for one in stages)]:
+        low, high = own[name]["ci"]
+        assert low <= own[name]["mean"] <= high
+        assert own[name]["n"] >= 150
+
+
+def test_percentiles_of_latency_are_those_of_the_log(folder, asked):
+    words = ("eval", "runs/reranked.jsonl", "--gold", "dataset.jsonl", "--profile", "rag")
+    told = asked(*words)["systems"][0]["measures"]
+    calls = records(folder / "runs" / "reranked.jsonl")
+    for stage in ("retrieve", "rerank"):
+        spent = [call["latency_ms"][stage] for call in calls]
+        for part, share in PERCENTILES.items():
+            expected = np.percentile(spent, share)
+            assert told[f"latency.{stage}.{part}"]["mean"] == pytest.approx(expected)
 
 
 def test_recall_and_precision_are_those_of_the_lessons_snippets(folder, report):
@@ -149,20 +178,44 @@ def test_judged_labels_move_precision_and_ndcg_alone(here, labels, asked):
         *("-m", f"P@5, {name}, R@5, Hit@5", "--judged", "labels.jsonl"),
     )["systems"][0]
     assert set(told["bounds"]) == {"P@5", name}
-    graded = {(one["query_id"], one["item_id"]): one["grade"] for one in labels}
-    lower, upper = [], []
-    gold = {one["query_id"]: one for one in records(here / "dataset.jsonl")}
+    graded: dict[str, dict[str, float]] = {}
+    for one in labels:
+        graded.setdefault(one["query_id"], {})[one["item_id"]] = one["grade"]
+    sides = {"gold": ([], []), "gold_and_judge": ([], [])}
+    questions = {one["query_id"]: one for one in records(here / "dataset.jsonl")}
     for call in records(here / "runs" / "reranked.jsonl"):
-        own = evidence(gold[call["query_id"]])
-        if own:
+        question = questions[call["query_id"]]
+        if own := evidence(question):
             top = [hit["chunk_id"] for hit in call["topk"][:5]]
-            lower.append(sum(item in own for item in top) / 5)
-            both = [item in own or graded.get((call["query_id"], item), 0) > 0 for item in top]
-            upper.append(sum(both) / 5)
-    bounds = told["bounds"]["P@5"]
-    assert bounds["gold"]["mean"] == pytest.approx(fmean(lower), abs=1e-12)
-    assert bounds["gold_and_judge"]["mean"] == pytest.approx(fmean(upper), abs=1e-12)
-    assert fmean(upper) > fmean(lower)
+            known = dict.fromkeys(question["negatives"], 0.0) | own
+            both = graded.get(call["query_id"], {}) | known
+            for side, grades in (("gold", known), ("gold_and_judge", both)):
+                precisions, gains = sides[side]
+                precisions.append(sum(grades.get(item, 0) > 0 for item in top) / 5)
+                gains.append(ndcg(top, grades, 5))
+    for side, (precisions, gains) in sides.items():
+        assert told["bounds"]["P@5"][side]["mean"] == pytest.approx(fmean(precisions), abs=1e-12)
+        assert told["bounds"][name][side]["mean"] == pytest.approx(fmean(gains), abs=1e-12)
+    assert fmean(sides["gold_and_judge"][0]) > fmean(sides["gold"][0])
+    # The pool went down to rank 5, so of the top 5 nothing is left open.
+    assert told["bounds"]["P@5"]["unjudged"] == 0
+
+
+def test_what_the_labels_turn_round_is_told(here, labels, run):
+    """The stand-in likes what shares words, as BM25 does; the reranker looks worse by it."""
+    words = ("compare", "runs/bm25.jsonl", "runs/reranked.jsonl", "--gold", "dataset.jsonl")
+    words = (*words, "-m", "P@5, P@10", "--judged", "labels.jsonl", "-o", "turned.json")
+    done = run(*words)
+    told = json.loads((here / "turned.json").read_text())
+    first, second = (system["bounds"]["P@5"] for system in told["systems"])
+    deltas = {side: second[side]["mean"] - first[side]["mean"] for side in first if side != OPEN}
+    assert deltas["gold"] > 0 > deltas["gold_and_judge"]
+    assert told["judged"]["reversed"][0] == pytest.approx(
+        {"measure": "P@5", "baseline": "bm25", "system": "reranked", **deltas}
+    )
+    assert f"with the labels it falls by {-deltas['gold_and_judge']:.4f} instead" in done.out
+    # Nobody was asked about ranks 6 to 10.
+    assert second[OPEN] == 0 < told["systems"][1]["bounds"]["P@10"][OPEN]
 
 
 def test_a_judge_is_calibrated_against_human_labels(here, asked):
@@ -182,20 +235,14 @@ def test_a_judge_is_calibrated_against_human_labels(here, asked):
     told = asked("calibrate", "noisy.jsonl", "--human", "dataset.jsonl")
     sensitivity = confusion[True][1] / sum(confusion[True])
     specificity = confusion[False][0] / sum(confusion[False])
-    text = json.dumps(told)
-    assert f"{sensitivity:.6f}" in text.replace(" ", "") or _holds(told, sensitivity)
-    assert _holds(told, specificity)
+    assert told["sensitivity"]["value"] == pytest.approx(sensitivity, abs=1e-12)
+    assert told["specificity"]["value"] == pytest.approx(specificity, abs=1e-12)
     share = (confusion[True][1] + confusion[False][1]) / len(lines)
-    assert _holds(told, (share + specificity - 1) / (sensitivity + specificity - 1))
-
-
-def _holds(document: object, number: float) -> bool:
-    """Whether a number stands anywhere in a document."""
-    if isinstance(document, dict):
-        return any(_holds(one, number) for one in document.values())
-    if isinstance(document, list):
-        return any(_holds(one, number) for one in document)
-    return isinstance(document, float) and document == pytest.approx(number, abs=1e-12)
+    assert told["share"]["value"] == pytest.approx(share, abs=1e-12)
+    corrected = (share + specificity - 1) / (sensitivity + specificity - 1)
+    assert told["corrected"]["value"] == pytest.approx(corrected, abs=1e-12)
+    low, high = told["corrected"]["ci"]
+    assert low < corrected < high
 
 
 def test_every_segment_has_the_figures_of_the_lesson(asked):
@@ -226,7 +273,8 @@ def test_the_logs_keep_the_contract(run, here):
 def test_the_versions_of_data_and_code_reach_the_report(run, here, folder):
     dates = sorted(one["as_of"] for one in records(folder / "dataset.jsonl") if "as_of" in one)
     config, _, _ = (folder / "karat.yaml").read_text().partition("outputs:")
-    config += "code_version: v7\nruns: versioned\n"
+    config = config.replace("code_version: demo-1 ", "code_version: v7 ")
+    config += "runs: versioned\n"
     (here / "versioned.yaml").write_text(config)
     words = ("run", "versioned.yaml", "--system", "bm25", "-o", "versioned.json", "--quiet")
     run(*words)
@@ -237,6 +285,9 @@ def test_the_versions_of_data_and_code_reach_the_report(run, here, folder):
         assert inputs["dataset_version"] == "2026.1"
         assert inputs["as_of_range"] == [dates[0], dates[-1]]
         assert inputs["code_version"] == "v7"
+    done = run("eval", "versioned/bm25.jsonl", "--gold", "dataset.jsonl", "-m", "R@5")
+    said = f"dataset version 2026.1 · as_of range {dates[0]} to {dates[-1]} · code version v7"
+    assert done.out.splitlines()[-1] == said
 
 
 def test_twenty_queries_stand_beside_gold_and_bm25(asked):
@@ -256,11 +307,54 @@ def test_the_report_has_the_layout_of_section_10(report):
         assert set(PANEL) <= set(system["measures"])
         assert {"language", "topic", "difficulty", "answer_type"} <= set(system["segments"])
         assert set(PANEL) <= set(system["segments"]["language"]["pt-BR"])
-        assert [point["k"] for point in next(iter(system["sweep"]["measures"].values()))["points"]]
-        assert system["failures"]["miss_at"] == 10
+        ks = [point["k"] for point in next(iter(system["sweep"]["measures"].values()))["points"]]
+        assert ks == [1, 3, 5, 10, 20]
         assert system["meta"]["index_version"]
         assert system["meta"]["chunker"]
     assert report["systems"][1]["meta"]["reranker_model"]
+
+
+def test_the_report_lists_the_misses_with_their_gold(folder, report):
+    text = (folder / "out" / "report.md").read_text(encoding="utf-8")
+    for system in report["systems"]:
+        calls = records(folder / "runs" / f"{system['name']}.jsonl")
+        top = {one["query_id"]: {hit["chunk_id"] for hit in one["topk"][:10]} for one in calls}
+        missed = {
+            one["query_id"]: evidence(one)
+            for one in records(folder / "dataset.jsonl")
+            if evidence(one) and not top[one["query_id"]] & set(evidence(one))
+        }
+        told = system["failures"]["missed"]
+        assert [one["query_id"] for one in told] == list(missed)
+        assert 10 < len(told) == system["failures"]["misses"] <= 20
+        for one in told:
+            assert set(one["gold"]) == set(missed[one["query_id"]])
+            row = f"| {one['query_id']} | {one['class']} | {', '.join(one['gold'])} |"
+            assert row.replace("_", "\\_").replace("#", "\\#") in text
+
+
+def test_losses_are_told_of_the_lessons_own_ndcg(folder, report):
+    gold = {one["query_id"]: evidence(one) for one in records(folder / "dataset.jsonl")}
+    for system in report["systems"]:
+        lists = {
+            call["query_id"]: [hit["chunk_id"] for hit in call["topk"]]
+            for call in records(folder / "runs" / f"{system['name']}.jsonl")
+        }
+        value = fmean(ndcg(lists[query], own, 10) for query, own in gold.items() if own)
+        fall = system["waterfalls"][0]
+        assert fall["measure"] == "nDCG(gain='exp')@10"
+        assert fall["value"] == pytest.approx(value, abs=1e-12)
+
+
+def test_the_written_report_says_what_was_measured(folder):
+    dates = sorted(one["as_of"] for one in records(folder / "dataset.jsonl"))
+    text = (folder / "out" / "report.md").read_text(encoding="utf-8").replace("\\", "")
+    assert "| dataset version | 2026.1 |" in text
+    assert f"| as_of range | {dates[0]} to {dates[-1]} |" in text
+    assert "| code version | demo-1 |" in text
+    assert "| system | index version | chunker | reranker model |" in text
+    made = "| reranked | help-centre-2026-02 | algo paragraph, target_words 80, overlap 0 |"
+    assert f"{made} reranker.py:score, kind call, sha256 " in text
 
 
 def test_the_gates_are_those_of_the_lesson(report):
@@ -298,94 +392,6 @@ def test_a_gate_above_its_ceiling_is_called_unreachable(run, here):
     (here / "high.yaml").write_text("- mean P@5 >= 0.75\n")
     words = ("--gold", "dataset.jsonl", "-m", "P@5", "--gates", "high.yaml")
     assert run("eval", "runs/reranked.jsonl", *words).out.startswith("OUT OF REACH  P@5")
-
-
-def test_exercise_1_curves_have_a_knee_in_each_segment(asked):
-    told = asked(
-        *("sweep", "runs/reranked.jsonl", "--gold", "dataset.jsonl", "--profile", "rag"),
-        *("--k", "1,3,5,10,20", "--by", "language", "--flat", "0.1"),
-    )
-    text = json.dumps(told["systems"][0]["segments"]["language"])
-    for language in ("en", "pt-BR", "es-AR"):
-        assert language in told["systems"][0]["segments"]["language"]
-    assert text.count('"knee"') >= 6
-
-
-def test_exercise_2_the_reranker_is_held_against_the_raw_list(here, asked):
-    told = asked("stages", "runs/reranked.jsonl", "--gold", "dataset.jsonl", "--profile", "rag")
-    gold = {one["query_id"]: set(evidence(one)) for one in records(here / "dataset.jsonl")}
-    changes = [
-        (
-            sum(hit["chunk_id"] in own for hit in call["topk"][:5])
-            - sum(hit["chunk_id"] in own for hit in call["raw"][:5])
-        )
-        / 5
-        for call in records(here / "runs" / "reranked.jsonl")
-        if (own := gold[call["query_id"]])
-    ]
-    assert _holds(told, fmean(changes))
-
-
-def test_exercise_3_chunks_of_twice_the_size_are_compared(asked):
-    told = asked(
-        *("chunks", "documents.jsonl", "--queries", "spans.jsonl", "-m", "R@5, DistinctDocs@5"),
-        *("--chunker", "fixed:300/40", "--chunker", "fixed:600/80"),
-    )
-    rows = {row["measure"]: row for row in told["comparisons"] if row["segment"] is None}
-    assert set(rows) == {"R@5", "DistinctDocs@5"}
-    for row in rows.values():
-        low, high = row["ci"]
-        assert low <= row["delta"] <= high
-    # A span of three hundred characters fits into a chunk of six hundred, not into one of three.
-    assert rows["R@5"]["verdict"] == "better"
-
-
-def test_exercise_4_newer_documents_are_taken_out(here, asked):
-    told = asked(
-        *("compare", "runs/bm25.jsonl", "runs/fresh.jsonl", "--gold", "dataset.jsonl"),
-        *("--corpus", "corpus.jsonl", "-m", "Fresh@5, R@5", "--profile", "rag"),
-    )
-    fresh = [system["measures"]["Fresh@5"]["mean"] for system in told["systems"]]
-    versions = {one["chunk_id"]: one["version"] for one in records(here / "corpus.jsonl")}
-    dates = {one["query_id"]: one.get("as_of") for one in records(here / "dataset.jsonl")}
-    asked_with_gold = {one["query_id"] for one in records(here / "dataset.jsonl")}
-    shares = [
-        fmean(versions[hit["chunk_id"]] <= dates[call["query_id"]] for hit in call["topk"][:5])
-        for call in records(here / "runs" / "bm25.jsonl")
-        if call["query_id"] in asked_with_gold and dates[call["query_id"]] and call["topk"]
-    ]
-    assert fresh[0] == pytest.approx(fmean(shares), abs=0.02)
-    assert fresh[0] < 1.0
-    assert fresh[1] == 1.0
-
-
-def test_exercise_5_three_hard_negatives_for_a_hundred_queries(asked):
-    told = asked(
-        *("stress", "karat.yaml", "--system", "reranked", "--insert", "3", "--at", "1,2,3"),
-        *("--sample", "100", "-m", "nDCG(gain='exp')@5"),
-    )
-    text = json.dumps(told)
-    assert '"n": 100' in text
-    assert '"drop"' in text
-
-
-def test_exercise_6_latency_is_gated_in_each_segment(run, here):
-    (here / "latency.yaml").write_text(
-        "- {measure: latency.retrieve.p50, by: language, values: [en, pt-BR, es-AR], max: 5000}\n"
-        "- {measure: latency.rerank.p90, by: language, values: [en, pt-BR, es-AR], max: 0.0001}\n"
-    )
-    done = run(
-        *("eval", "runs/reranked.jsonl", "--gold", "dataset.jsonl", "-m", "R@5"),
-        *("--by", "language", "--gates", "latency.yaml", "--json"),
-    )
-    assert done.code == 1
-    verdicts = {
-        (gate["measure"], gate["segment"]["language"]): gate["verdict"]
-        for gate in json.loads(done.out)["gates"]
-    }
-    for language in ("en", "pt-BR", "es-AR"):
-        assert verdicts["latency.retrieve.p50", language] == "pass"
-        assert verdicts["latency.rerank.p90", language] == "fail"
 
 
 def test_the_page_shows_what_is_printed(examples):

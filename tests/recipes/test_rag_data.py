@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -81,6 +82,7 @@ def test_some_documents_have_an_older_edition_and_some_only_one_country(document
 
 
 def test_gold_and_negatives_are_chunks_of_the_questions_language(chunks, answerable):
+    assert len(answerable) >= 120
     for one in answerable:
         gold, negatives = grades(one), one["negatives"]
         assert gold
@@ -110,17 +112,78 @@ def test_questions_without_an_answer_have_no_gold(questions):
 
 
 def test_special_questions_are_there(questions):
-    hops = [one["multi_hop"] for one in questions if "multi_hop" in one]
-    assert len(hops) >= 9
-    assert all(len(one["hops"]) == one["requires"] >= 2 for one in hops)
     turns = Counter(one["group_id"] for one in questions if "group_id" in one)
     assert len(turns) >= 12
     assert min(turns.values()) >= 2
     assert sum("entities" in one for one in questions) >= 6
 
 
+def test_hops_are_what_the_answer_takes_and_not_all_that_says_it(questions):
+    """A FAQ that says the same again is gold, and no hop."""
+    needed = {
+        ("lost",): ("refunds#p1", "shipping#p3"),
+        ("installments", "coupons"): ("installments#p3", "coupons#p2"),
+        ("invoices",): ("invoices#p2", "invoices#p3"),
+    }
+    hops = [one for one in questions if "multi_hop" in one]
+    assert Counter(one["language"] for one in hops) == dict.fromkeys(LANGUAGES, 3)
+    for one in hops:
+        wanted = needed[tuple(tag for tag in one["tags"] if tag != "deadline")]
+        told = [hop["evidence"] for hop in one["multi_hop"]["hops"]]
+        assert tuple(re.sub("-(en|pt|es)#", "#", item) for item in told) == wanted
+        assert one["multi_hop"]["requires"] == len(told) == 2
+        assert all(grades(one)[item] == 2 for item in told)
+
+
+def test_what_answers_literally_has_the_highest_grade(chunks, questions):
+    asked = {one["query_id"]: one for one in questions}
+    for query, item, words in (
+        ("q_004", "coupons-en#p1", "gift card is not a code: it pays like money and is never cash"),
+        ("q_065", "coupons-pt#p1", "Cartão-presente não é cupom: paga como dinheiro e nunca é dev"),
+    ):
+        assert words in chunks[item]["text"]
+        assert grades(asked[query])[item] == 2
+
+
+def test_answers_agree_with_their_evidence(chunks, questions):
+    answers = {one["query_id"]: one["ideal_answer"] for one in questions}
+    # Who may send 500 a day is not cut to 1.000 at night.
+    assert "R$ 500 por dia" in answers["q_097"]
+    assert "1.000" not in answers["q_097"]
+    assert "dos clientes verificados cai para R$ 1.000" in chunks["limits-pt#p1"]["text"]
+    assert "hasta 10 en la Patagonia" in chunks["shipping-es#p1"]["text"]
+    assert answers["q_129"].startswith("Con el envío estándar, hasta 10 días hábiles")
+
+
+def test_each_language_is_written_in_one_way(chunks, questions):
+    texts = {language: [] for language in LANGUAGES}
+    for one in chunks.values():
+        texts[one["language"]] += [one["title"], one["text"]]
+    for one in questions:
+        texts[one["language"]] += [one["question"], one["ideal_answer"], *one.get("entities", [])]
+    english, portuguese, spanish = ("\n".join(texts[language]) for language in LANGUAGES)
+    british = r"\b(colour|neighbour|personalis|organis|cancell(ed|ing)|centre|favourite)"
+    assert not re.search(british, english, re.IGNORECASE)
+    assert "organização" not in portuguese
+    assert "não tem preço" not in portuguese
+    assert spanish.count("ARCA (ex AFIP)") >= 3
+    assert spanish.count("AFIP") == spanish.count("ARCA") == spanish.count("ARCA (ex AFIP)")
+
+
+def test_a_post_quotes_the_policy_and_is_judged_like_it(chunks, answerable):
+    for language in ("en", "pt", "es"):
+        policy, quote = f"refunds-{language}#p2", f"c-refund-late-{language}#p3"
+        assert chunks[policy]["text"] in chunks[quote]["text"]
+        assert chunks[quote]["source"] == "community"
+        both = [grades(one) for one in answerable if policy in grades(one)]
+        assert len(both) >= 3
+        assert all(own[policy] == own[quote] for own in both)
+
+
 def test_spans_are_the_gold_chunks_of_the_same_questions(folder, chunks, questions):
     spans = lines(folder / "spans.jsonl")
+    assert len(spans) == len(questions) >= 132
+    assert sum(bool(grades(one)) for one in spans) >= 120
     for one, whole in zip(spans, questions, strict=True):
         assert (one["query_id"], one["question"]) == (whole["query_id"], whole["question"])
         places = [f"{c['doc_id']}:{c['start']}-{c['end']}" for c in map(chunks.get, grades(whole))]
@@ -131,8 +194,9 @@ def test_the_eval_set_is_sound_and_its_notes_are_the_intended_ones(folder, run):
     result = run("check", str(folder / "karat.yaml"), "--json")
     assert result.code == 0
     found = json.loads(result.out)["findings"]
-    # P@5 >= 0.60 lies just below what this gold allows.
+    # P@5 >= 0.60 is not passed by an ideal ranking either, and three posts quote a policy.
     assert [(one["level"], one["kind"]) for one in found] == [
         ("warning", "gate_needs_more"),
+        ("note", "near_duplicate_items"),
         ("note", "low_ceiling"),
     ]

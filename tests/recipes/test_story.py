@@ -182,6 +182,14 @@ def test_run_writes_the_bytes_of_karat_story(run, system):
     assert Path("told.json").read_bytes() == Path(f"out/rq.{system}.json").read_bytes()
 
 
+def test_the_bytes_of_a_run_do_not_depend_on_python_s_hashes(spawn):
+    written = []
+    for seed in ("1", "4242"):
+        assert spawn("run", "--quiet", "--fresh", PYTHONHASHSEED=seed).code == 0
+        written.append([Path(f"out/rq.{system}.json").read_bytes() for system in SYSTEMS])
+    assert written[0] == written[1]
+
+
 def test_both_systems_pass_and_differ(run):
     code, out, _ = run("run")
     means = {name: sum(1 / r for r, _, _ in expected(name).values()) for name in SYSTEMS}
@@ -249,6 +257,36 @@ def test_the_story_and_its_queries_are_what_was_promised():
         r" exchange begin$",
     ):
         assert re.search(part, text, re.MULTILINE), part
+
+
+def test_the_queries_are_of_the_three_kinds_that_authors_ask():
+    golds = {entry["id"]: _gold(entry) for entry in queries() if not isinstance(entry, str)}
+    # every scene in which a character appears: by name in the text, or by what it includes
+    assert golds["piet"] == [name for name, text in scenes().items() if "piet" in tokens(text)]
+    told = Path("story.cnl").read_text(encoding="utf-8")
+    assert golds["mags"] == re.findall(r"(\S+) includes character Mags$", told, re.MULTILINE)
+    # a plot point is one scene
+    assert [len(golds[name]) for name in ("climax", "confession", "vanished")] == [1, 1, 1]
+    # what should be consistent stands in distant chapters
+    assert [name[:3] for name in golds["hand"]] == ["Ch2", "Ch4"]
+    assert all("bandaged" in scenes()[name] for name in golds["hand"])
+
+
+def test_the_letter_is_not_found_because_only_its_title_says_so():
+    [entry] = [one for one in queries() if not isinstance(one, str) and one["id"] == "letter-read"]
+    told = Path("story.cnl").read_text(encoding="utf-8")
+    [title] = re.findall(r'Interlude has title "(.*)"', told)
+    texts = scenes()
+    assert "letter" in tokens(title)
+    assert "letter" not in tokens(texts["Interlude"])
+    with_title = texts | {"Interlude": f"{title}\n{texts['Interlude']}"}
+    for system in SYSTEMS:
+        places = [
+            [name for name, _ in ranked(system, entry["query"], tuple(own.items()))]
+            for own in (texts, with_title)
+        ]
+        without, titled = (names.index("Interlude") + 1 for names in places)
+        assert titled <= 5 < without
 
 
 def test_properties_notes_and_titles_are_not_searched():

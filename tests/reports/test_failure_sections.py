@@ -7,7 +7,7 @@ import io
 from rich.console import Console
 
 from karat.analysis.failures.classes import CLASSES
-from karat.reports.failures import MEANINGS, failure_sections, waterfall_sections
+from karat.reports.failures import MEANINGS, failure_sections, missed_sections, waterfall_sections
 from karat.reports.pages import Page, show_page
 
 
@@ -57,6 +57,18 @@ def test_only_classes_that_occur_are_shown_with_their_share_of_the_misses():
     assert second.grid == [["item", "queries"], ["hub�[1m", "1,200"]]
 
 
+def test_the_first_twenty_misses_are_shown_with_their_gold():
+    missed = [{"query_id": f"q{n}", "class": "cut_by_k", "gold": ["a\x1b", "b"]} for n in range(23)]
+    (only,) = missed_sections(failures(misses=23, missed=missed))
+    assert only.title == "Queries without gold in the top 10, and their gold"
+    assert only.grid[0] == ["query", "class", "its gold"]
+    assert only.grid[1:] == [[f"q{n}", "cut_by_k", "a�, b"] for n in range(20)]
+    assert only.lines == ["and 3 other queries"]
+    (only,) = missed_sections(failures(misses=1, missed=missed[:1]))
+    assert (len(only.grid), only.lines) == (2, [])
+    assert missed_sections(failures(misses=0, missed=[])) == []
+
+
 def test_lists_that_end_too_early_are_said_to():
     told = "the lists end at 5: gold between there and 10 was not looked for"
     assert failure_sections(failures(ends_at=5))[0].lines[0] == told
@@ -87,6 +99,15 @@ def test_losses_are_below_zero_and_what_is_won_back_is_above():
     assert rows["reranker"] == ["+0.2500", "[0.15, 0.35]", "4", "█" * 5 + "·" * 15]
     assert rows["value"] == ["0.2500", "", "40", "█" * 5 + "·" * 15]
     assert only.lines == ["not told: index needs a corpus: --corpus"]
+
+
+def test_what_the_reranker_did_is_said_without_a_direction_that_its_number_may_deny():
+    for lost, changed in ((-0.25, "+0.2500"), (0.25, "-0.2500")):
+        parts = losses()["parts"]
+        parts[-1] = {**parts[-1], "lost": lost}
+        (only,) = waterfall_sections(losses(parts=parts))
+        (row,) = (row for row in only.grid if row[0] == "reranker")
+        assert (row[1], row[-1]) == (changed, "gold moved by the reranker")
 
 
 def test_rounding_leaves_no_minus_before_nothing():

@@ -37,6 +37,29 @@ def test_a_report_without_a_verdict_is_a_page(report):
     assert "<details>" not in text
 
 
+def test_inputs_say_which_data_and_code_and_artifacts_what_systems_are_made_of(report, change):
+    first, *others = report.systems
+    meta = {
+        "index_version": 7,
+        "chunker": {"algo": "sentences", "overlap": 0},
+        "embedding_model": {"name": "toy", "sha256": "0123456789abcdef"},
+    }
+    made = replace(first, scores=replace(first.scores, meta=meta))
+    of = {"dataset_version": "v|2", "as_of_range": ("2025-01-01", "2026-01-01")}
+    told = replace(report, systems=(made, *others), code_version="4be1c0d", **of)
+    text = written(told)
+    assert "| dataset version | v\\|2 |  |" in text
+    assert "| as\\_of range | 2025-01-01 to 2026-01-01 |  |" in text
+    assert "| code version | 4be1c0d |  |" in text
+    assert "## Artifacts\n\n| system | index version | chunker | embedding model |" in text
+    assert "| good | 7 | algo sentences, overlap 0 | toy, sha256 0123456789ab |" in text
+    assert "| poor |  |  |  |" in text
+    # A comment folds the same, and what no log tells makes no table.
+    folded = replace(change, code_version="4be1c0d")
+    assert "| code version | 4be1c0d |  |" in written(folded)
+    assert "Artifacts" not in written(folded)
+
+
 def test_means_have_their_intervals_beside_them(report):
     cell = report.results()["systems"][0]["measures"]["P@5"]
     low, high = cell["ci"]

@@ -56,6 +56,8 @@ PLANTED = {
     "embedding_mismatch": [11, 12, 13, 14, 15, 16, 17],
 }
 DEPTH = 110
+# Not what the file is called.
+SYSTEM = "words only, v1"
 HUBS = [f"hub{at}" for at in range(6)]
 CATEGORIES = ["direct", "paraphrase", "technical", "edge_short", "zebra", "apes", None]
 
@@ -88,7 +90,7 @@ def planted(folder: Path) -> list[tuple[str, int | None, str | None]]:
             ]
             gone = kind == "threshold_exclusion"
             kept = [hit for hit in raw if not (gone and hit["chunk_id"] == f"gold{query}")]
-            record: dict[str, Any] = {"query_id": f"gold{query}/1", "system": "planted"}
+            record: dict[str, Any] = {"query_id": f"gold{query}/1", "system": SYSTEM}
             record |= {"k": DEPTH, "k_raw": DEPTH, "raw": raw, "topk": kept}
             record |= {"stages": {"threshold": kept}, "latency_ms": {"total": 10.0 + query**2}}
             records.append(record)
@@ -161,7 +163,7 @@ def test_the_metrics_follow_from_the_ranks(world, capfd):
         low = int(place)
         value = times[low] + (place - low) * (times[low + 1] - times[low])
         assert metrics[f"latency_p{share}_ms"] == pytest.approx(value)
-    assert (report["configuration"], report["total_queries"]) == ("planted", n)
+    assert (report["configuration"], report["total_queries"]) == (SYSTEM, n)
 
 
 def test_categories_are_spelled_as_in_the_document_and_others_follow_by_name(world, capfd):
@@ -185,6 +187,40 @@ def test_what_was_not_logged_is_null_and_not_0(world, capfd, tmp_path):
     assert metrics["recall_at_1"] == pytest.approx(1 / len(world))
 
 
+def test_a_category_that_nobody_could_check_is_null_and_not_0(world, capfd, tmp_path):
+    ranks = {"gold0/1": 1, "gold1/1": 12}
+    lines = [
+        f"{query} Q0 {query[:5] if at == rank else f'x{at}'} {at} {1 / at} plain\n"
+        for query, rank in ranks.items()
+        for at in range(1, 13)
+    ]
+    (tmp_path / "plain.trec").write_text("".join(lines))
+    counts = reported(capfd, run="plain.trec")["failures_by_category"]
+    # A list of ids and scores tells ranks; not what a threshold took, nor what is alike.
+    assert counts == {
+        "complete_miss": 0,
+        "low_rank": 1,
+        "false_positive_dominance": 0,
+        "threshold_exclusion": None,
+        "embedding_mismatch": None,
+    }
+    # A list before the filters tells one of the classes behind threshold_exclusion.
+    hits = [{"chunk_id": "gold0", "score": 1.0}]
+    bare = [{"query_id": f"gold{n}/1", "topk": hits, "raw": hits} for n in range(len(world))]
+    (tmp_path / "raw.jsonl").write_text("".join(json.dumps(one) + "\n" for one in bare))
+    assert reported(capfd, run="raw.jsonl")["failures_by_category"]["threshold_exclusion"] == 0
+
+
+def test_a_log_of_ids_alone_says_how_it_can_be_ordered(world, capfd, tmp_path):
+    calls = [{"query_id": f"gold{n}/1", "topk": [f"gold{n}"]} for n in range(len(world))]
+    (tmp_path / "ids.jsonl").write_text("".join(json.dumps(one) + "\n" for one in calls))
+    told = ["--gold", "suite.json", "--profile", "memory", "-o", "memory:-"]
+    assert main(["eval", "ids.jsonl", *told]) == 2
+    assert "use --set order=rank" in capfd.readouterr().err
+    report = reported(capfd, "--set", "order=rank", run="ids.jsonl")
+    assert report["metrics"]["recall_at_1"] == 1.0
+
+
 def test_the_memories_are_those_of_the_corpus_else_of_the_gold(world, capfd, tmp_path):
     suite = json.loads((tmp_path / "suite.json").read_text())
     suite["test_cases"].append({"memory_id": "never asked", "content": "x"})
@@ -205,17 +241,31 @@ def test_same_inputs_give_the_same_bytes_and_end_with_a_newline(world, tmp_path,
 
 def test_a_system_each_has_a_file_of_its_own(world, tmp_path, capfd):
     lines = (tmp_path / "planted.jsonl").read_text()
-    (tmp_path / "again.jsonl").write_text(lines.replace('"planted"', '"again"'))
+    (tmp_path / "again.jsonl").write_text(lines.replace(SYSTEM, "words and more"))
     told = ["planted.jsonl", "again.jsonl", "--gold", "suite.json", "--profile", "memory"]
     assert main(["compare", *told, "--quiet", "-o", "memory:out/{system}.json"]) == 0
     names = [
         json.loads((tmp_path / "out" / f"{name}.json").read_text())["configuration"]
         for name in ("planted", "again")
     ]
-    assert names == ["planted", "again"]
+    assert names == [SYSTEM, "words and more"]
     capfd.readouterr()
     assert main(["compare", *told, "--quiet", "-o", "memory:out.json"]) == 2
     assert "holds one system, not 2; write memory:out.{system}.json" in capfd.readouterr().err
+
+
+def test_the_configuration_is_the_file_where_the_log_names_none_or_two_name_the_same(
+    world, tmp_path, capfd
+):
+    (tmp_path / "plain.trec").write_text("gold0/1 Q0 gold0 1 0.9 tag\n")
+    assert reported(capfd, run="plain.trec")["configuration"] == "plain"
+    lines = (tmp_path / "planted.jsonl").read_text()
+    (tmp_path / "moved.jsonl").write_text(lines)
+    told = ["planted.jsonl", "moved.jsonl", "plain.trec", "--gold", "suite.json"]
+    files = ["--profile", "memory", "--quiet", "-o", "memory:out/{system}.json"]
+    assert main(["eval", *told, *files]) == 0
+    written = [json.loads(file.read_text()) for file in sorted((tmp_path / "out").iterdir())]
+    assert [one["configuration"] for one in written] == ["moved", "plain", "planted"]
 
 
 def test_another_reading_is_refused(world, capfd):
@@ -304,10 +354,29 @@ def test_an_output_without_a_time_heeds_no_environment_and_takes_none():
         stamp("2026-01-31T12:00:00Z", [PLAIN], {})
 
 
-@pytest.mark.parametrize("given", ["yesterday", "2026-13-01", "1765497600.5", ""])
+@pytest.mark.parametrize(
+    "given", ["yesterday", "2026-13-01", "1765497600.5", "", "0001-01-01T00:00:00+01:00"]
+)
 def test_a_time_that_is_none_is_refused(given):
     with pytest.raises(UsageError, match="--timestamp is"):
         stamp(given, [MEMORY], {})
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+        ("2026-01-31 12:00", "2026-01-31T12:00:00Z"),
+        ("2026-01-31T12:00:59.9", "2026-01-31T12:00:59Z"),
+        ("2026-01-31T00:30:00+02:00", "2026-01-30T22:30:00Z"),
+        ("2026-01-31", "2026-01-31T00:00:00Z"),
+        ("20260131", "2026-01-31T00:00:00Z"),
+        # The Monday of the week that holds the 29th of January, a Thursday.
+        ("2026-W05-1", "2026-01-26T00:00:00Z"),
+    ],
+)
+def test_a_time_is_written_in_one_way_however_it_is_given(given, written):
+    assert stamp(given, [MEMORY], {}) == written
 
 
 @pytest.mark.parametrize("epoch", ["now", "1.5", "9" * 30])

@@ -75,7 +75,7 @@ def test_the_worked_example_at_five(run, tmp_path, monkeypatch):
     assert run("eval", "run.jsonl", "--gold", "eval.jsonl", "--profile", "minimal", *out).code == 0
     assert Path("m.json").read_text() == (
         '{\n  "recall_at_k": 0.5,\n  "k": 5,\n  "hit_rate": 1.0,\n  "precision_at_k": 0.2,\n'
-        '  "mrr": 0.5,\n  "n": 1,\n  "n_misses": 0,\n  "n_out_of_kb": 0\n}\n'
+        '  "mrr": 0.5,\n  "n": 1,\n  "n_misses": 0,\n  "n_failed": 0,\n  "n_out_of_kb": 0\n}\n'
     )
     assert Path("miss.json").read_text() == "[]\n"
 
@@ -91,6 +91,7 @@ def test_metrics_count_what_they_are_over(run, world):
         "mrr": 1 / 30,
         "n": 6,
         "n_misses": 5,
+        "n_failed": 1,
         "n_out_of_kb": 2,
     }
     found = read("m.json")
@@ -134,6 +135,20 @@ def test_any_profile_lists_its_misses_at_its_own_k(run, world):
     assert found[0]["retrieved"] == [f"x{at}" for at in range(10)]
     run("eval", *world, "--set", "k=3", "-o", "misses:m.json")
     assert [one["query"].split()[-1] for one in read("m.json")][:2] == ["low", "hit"]
+
+
+def test_the_order_of_the_answer_is_the_rank_whatever_the_scores(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written("eval.jsonl", [{"id": "q", "query": "q", "relevant_chunk_ids": ["c6"]}])
+    hits = [{"chunk_id": f"c{at}", "score": at / 10} for at in range(1, 9)]
+    written("run.jsonl", [{"query_id": "q", "topk": hits}])
+    arguments = ("eval", "run.jsonl", "--gold", "eval.jsonl", "--profile", "minimal", "--quiet")
+    run(*arguments, "-o", "minimal:m.json", "-o", "misses:miss.json")
+    # By score the answer would be third; as returned it is sixth, and cut off.
+    assert (read("m.json")["hit_rate"], read("m.json")["mrr"]) == (0.0, 0.0)
+    assert read("miss.json")[0]["retrieved"] == ["c1", "c2", "c3", "c4", "c5"]
+    run(*arguments, "--set", "k=6", "-o", "minimal:m.json")
+    assert read("m.json")["mrr"] == pytest.approx(1 / 6)
 
 
 @pytest.mark.parametrize("k", [1, 4, 5, 6, 12])
@@ -249,6 +264,64 @@ def test_gold_on_documents_lists_chunks_beside_documents(run, tmp_path, monkeypa
     assert read("metrics.json")["hit_rate"] == 0.5
 
 
+SHORT = """
+queries: eval.jsonl
+gold: eval.jsonl
+corpus: corpus.jsonl
+profile: minimal
+systems: {words: {retriever: bow, k: %d}}
+"""
+
+
+@pytest.fixture
+def searched(tmp_path, monkeypatch):
+    """Six chunks, one question whose answer is the fourth, and a system of some k."""
+    monkeypatch.chdir(tmp_path)
+    texts = ["one two three", "one two", "one", "one four five six seven", "eight", "nine"]
+    written("corpus.jsonl", [{"id": f"c#{at}", "text": text} for at, text in enumerate(texts)])
+    written("eval.jsonl", [{"id": "q", "query": "one two three", "relevant_chunk_ids": ["c#3"]}])
+
+    def put(k: int) -> None:
+        Path("karat.yaml").write_text(SHORT % k)
+
+    return put
+
+
+@pytest.mark.parametrize("form", ["minimal", "misses"])
+def test_a_log_that_ends_above_k_is_refused(run, searched, form):
+    searched(3)
+    done = run("run", "--quiet", "-o", f"{form}:out.json")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == (
+        f"karat: output {form}: words was asked for 3 hits a query, and 'q' is measured at 5; "
+        "set the system's k to 5 and search again, or measure at 3: settings: {k: 3}, --set k=3\n"
+    )
+    assert not Path("out.json").exists()
+    log = ("runs/words.jsonl", "--gold", "eval.jsonl", "--profile", "minimal", "--quiet")
+    assert run("eval", *log, "--set", "k=3", "-o", f"{form}:out.json").code == 0
+    searched(5)
+    assert run("run", "--quiet", "-o", "minimal:out.json").code == 0
+    # With room for it, the answer is found at the fourth place.
+    assert read("out.json")["mrr"] == 0.25
+
+
+def test_the_k_of_a_question_may_be_too_much_for_a_log(run, searched):
+    row = {"id": "q", "query": "one two three", "relevant_chunk_ids": ["c#3"], "k": 4}
+    written("eval.jsonl", [row])
+    searched(3)
+    done = run("run", "--quiet", "-o", "minimal:out.json")
+    assert "'q' is measured at 4 (the k of the query); set the system's k to 4" in done.err
+
+
+def test_a_list_that_ends_by_itself_is_as_long_as_it_gets(run, searched):
+    # Four chunks share a word with the question, and the threshold leaves out the others.
+    Path("karat.yaml").write_text(SHORT.replace("k: %d", "threshold: 0.001, k: 5"))
+    assert run("run", "--quiet", "-o", "minimal:out.json").code == 0
+    log = ("runs/words.jsonl", "--gold", "eval.jsonl", "--profile", "minimal", "--quiet")
+    assert run("eval", *log, "--set", "k=10", "-o", "minimal:out.json").code == 0
+    assert (read("out.json")["k"], read("out.json")["mrr"]) == (10, 0.25)
+
+
 def test_other_measures_on_the_table_change_nothing_in_the_file(run, world):
     run("eval", *world, "--profile", "minimal", "-o", "minimal:a.json")
     run("eval", *world, "--profile", "minimal", "-m", "nDCG@3", "-o", "minimal:b.json")
@@ -337,7 +410,35 @@ def test_every_number_is_that_of_the_formulas(questions, k):
             "mrr": mean(ranks),
             "n": len(hits),
             "n_misses": len(missed),
+            "n_failed": 0,
             "n_out_of_kb": len(questions) - len(hits),
         }
     )
     assert misses == missed
+
+
+def test_where_every_call_failed_nothing_was_measured(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("gold.json").write_text('{"q1": {"a": 1}, "q2": {"b": 1}}')
+    Path("run.jsonl").write_text(
+        '{"query_id": "q1", "error": "down"}\n{"query_id": "q2", "error": "down"}\n'
+    )
+    words = ("run.jsonl", "--gold", "gold.json", "--profile", "minimal", "-o", "minimal:m.json")
+    assert run("eval", *words, "--quiet").code == 3
+    found = json.loads(Path("m.json").read_text())
+    assert [found[key] for key in ("recall_at_k", "hit_rate", "precision_at_k", "mrr")] == [
+        None
+    ] * 4
+    assert (found["n_failed"], found["n_misses"]) == (2, 2)
+
+
+def test_forms_without_a_place_for_failed_calls_have_them_told(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("gold.json").write_text('{"q1": {"a": 1}, "q2": {"b": 1}}')
+    Path("run.jsonl").write_text(
+        '{"query_id": "q1", "topk": [{"chunk_id": "a", "score": 1}]}\n'
+        '{"query_id": "q2", "error": "down"}\n'
+    )
+    words = ("run.jsonl", "--gold", "gold.json", "--profile", "memory", "-o", "memory:m.json")
+    done = run("eval", *words, "--quiet")
+    assert done.err == "karat: 1 failed call of run counted as 0 in memory:\n"

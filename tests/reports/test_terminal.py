@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -45,6 +46,16 @@ def test_the_terminal_shows_ceilings_ties_and_counts(report):
     assert "by tie order" in text
     assert "good: 3 of 4 queries scored" in text
     assert "1 in the run but not asked" in text
+
+
+def test_the_last_line_says_which_data_and_code(report):
+    of = {"dataset_version": "v2", "as_of_range": ("2025-01-01", "2026-01-01")}
+    lines = shown(replace(report, code_version="4be1c0d", **of)).splitlines()
+    dates = "as_of range 2025-01-01 to 2026-01-01"
+    assert lines[-1] == f"dataset version v2 · {dates} · code version 4be1c0d"
+    # Dates alone say nothing that the queries do not.
+    dated = replace(report, as_of_range=("2025-01-01", "2026-01-01"))
+    assert shown(dated) == shown(report)
 
 
 def test_what_is_out_of_reach_comes_first_then_the_verdict(change):

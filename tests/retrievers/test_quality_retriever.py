@@ -68,10 +68,9 @@ def test_a_list_that_was_made_diverse_counts_one_by_rank(here):
 
 def test_the_rankings_behind_a_list_are_logged(here):
     (answer,) = engine(here, DIVERSE).find([small_corpus.Query("q", ASKED)], 3)
-    assert list(answer.lists) == ["base", "lexical", "fusion"]
+    assert list(answer.lists) == ["base", "lexical"]
     assert ids(answer.lists["base"]) == alone(here, "{}\n", 3)
     assert ids(answer.lists["lexical"]) == alone(here, FUSED.replace("0.4", "0"), 3)
-    assert ids(answer.lists["fusion"]) == alone(here, FUSED, 3)
     (answer,) = engine(here, FUSED).find([small_corpus.Query("q", ASKED)], 3)
     assert list(answer.lists) == ["base", "lexical"]
     (answer,) = engine(here, "{}\n").find([small_corpus.Query("q", ASKED)], 3)

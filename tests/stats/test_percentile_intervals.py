@@ -1,7 +1,8 @@
-"""Order-statistic intervals against binomial sums by brute force, and against simulation."""
+"""Percentiles: intervals against binomial sums and simulation, swaps against all there are."""
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karat.stats.order import percentile_interval
+from karat.stats.percentiles import swapped_differences
 
 
 def binomial(n: int, share: float, counts: range) -> float:
@@ -75,3 +77,29 @@ def test_a_million_values_take_no_time() -> None:
     assert time.perf_counter() - started < 1
     assert ends is not None
     assert ends[0] < 0.99 < ends[1]
+
+
+def by_every_swap(a: np.ndarray, b: np.ndarray, share: float, groups: list[int]) -> set[float]:
+    """The difference of the percentiles under each way to swap whole groups."""
+    found = set()
+    for pattern in itertools.product([False, True], repeat=max(groups) + 1):
+        swap = np.array([pattern[group] for group in groups])
+        one, other = np.where(swap, b, a), np.where(swap, a, b)
+        found.add(round(np.percentile(other, 100 * share) - np.percentile(one, 100 * share), 9))
+    return found
+
+
+@pytest.mark.parametrize("share", [0.5, 0.9, 0.95, 0.99])
+@pytest.mark.parametrize("spread", [0.01, 0.3, 5.0])
+@pytest.mark.parametrize("groups", [list(range(9)), [0, 0, 1, 2, 2, 2, 3, 4, 4]])
+def test_swapping_gives_every_difference_and_no_other(
+    share: float, spread: float, groups: list[int]
+) -> None:
+    rng = np.random.default_rng([int(100 * share), int(100 * spread)])
+    a = rng.normal(0, 1, 9).round(1)  # some are equal
+    b = a + rng.normal(0, spread, 9)
+    drawn = swapped_differences(a, b, share, resamples=6000, groups=np.array(groups))
+    assert len(drawn) == 6000
+    assert set(drawn.round(9).tolist()) == by_every_swap(a, b, share, groups)
+    # Each pattern is as likely as its mirror image.
+    assert abs(np.sign(drawn).mean()) < 0.05

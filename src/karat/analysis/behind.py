@@ -13,6 +13,7 @@ from karat.analysis.latency.latencies import latencies
 from karat.analysis.rescored import rescored
 from karat.analysis.segments import By
 from karat.analysis.staged import Staged
+from karat.analysis.sweeps.curves import default_measures
 from karat.analysis.sweeps.sweep import default_sweep
 from karat.analysis.thresholds import lines_of
 from karat.errors import MissingInputError
@@ -26,7 +27,8 @@ def behind(staged: Staged, queries: Queries | None, by: Sequence[By] = ()) -> Ma
     lines = lines_of(staged.final.conventions.profile)
     told["failures"] = classify(staged, queries, lines=lines).document(queries=False)
     rel = staged.gold.conventions.rel
-    lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in ("nDCG", "R")]
+    recall, ndcg = default_measures(staged.final.conventions.profile)
+    lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in (ndcg, recall)]
     again = replace(staged, final=rescored(staged, lost))
     told["waterfalls"] = [waterfall(again, one).document() for one in lost]
     with suppress(MissingInputError):

@@ -5,22 +5,29 @@ Hit and recall stay on gold: what a judge adds would make them look better than 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from karat.columns import Source
 from karat.errors import InputError
 from karat.measures.conventions import Conventions
 from karat.measures.names import Measure
+from karat.measures.ranked import is_budget
 from karat.measures.scores import Scores, Summary
 from karat.tables import Gold
 
 # What labels of more items can move, and what a judge may be asked about.
 JUDGEABLE = ("P", "nDCG")
+SIDES = ("gold", "gold_and_judge")
 _PAIR = ["query_id", "item_id"]
+# Sums in another order differ by less than this.
+_SAME = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,11 +93,59 @@ def bounds_of(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, dict
     """Each measure on gold alone and with the labels, as plain data.
 
     Precision can only rise. nDCG may fall: more relevant items make a better ideal list.
+    ``unjudged`` is the share of the top k that neither gold nor labels judge, the mean over
+    queries; above 0, even gold and labels say less than all. None without a cut-off.
     """
+    summaries = on_both.summaries
     return {
-        name: {"gold": _told(on_gold[name]), "gold_and_judge": _told(summary)}
-        for name, summary in on_both.summaries.items()
+        str(measure): {
+            "gold": _told(on_gold[str(measure)]),
+            "gold_and_judge": _told(summaries[str(measure)]),
+            "unjudged": _unjudged(on_both, measure),
+        }
+        for measure in on_both.measures
     }
+
+
+def _unjudged(scores: Scores, measure: Measure) -> float | None:
+    """Of the hits within the measure's cut-off, the share that has no judgment."""
+    if measure.k is None or is_budget(measure.k) or scores.trace is None:
+        return None
+    ranked = scores.trace.ranked
+    listed = np.minimum(ranked.returned, ranked.limit(measure.k))
+    judged = np.bincount(ranked.hits.query[ranked.top(measure.k)], minlength=ranked.n)
+    rows = ~np.isnan(scores.values(str(measure))) & (listed > 0)
+    if not rows.any():
+        return None
+    return 1 - math.fsum((judged[rows] / listed[rows]).tolist()) / int(rows.sum())
+
+
+def turned(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where labels turn the order of two systems round: by measure, what lies between them.
+
+    ``bounds`` are those of each system by its name, in the order of a report.
+
+    >>> sides = {"a": (0.5, 0.6), "b": (0.6, 0.5)}
+    >>> told = {s: {"P@5": {"gold": {"mean": g}, "gold_and_judge": {"mean": j}}}
+    ...     for s, (g, j) in sides.items()}
+    >>> [(one["baseline"], one["system"], one["measure"]) for one in turned(told)]
+    [('a', 'b', 'P@5')]
+    """
+    found = []
+    for (first, ours), (second, theirs) in combinations(bounds.items(), 2):
+        for name in (name for name in ours if name in theirs):
+            deltas = {side: _between(ours[name][side], theirs[name][side]) for side in SIDES}
+            low, high = sorted(deltas.values())
+            if low < -_SAME and high > _SAME:
+                found.append({"measure": name, "baseline": first, "system": second, **deltas})
+    return found
+
+
+def _between(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """What the second mean is above the first; 0 where one of them is not known."""
+    if first["mean"] is None or second["mean"] is None:
+        return 0.0
+    return float(second["mean"] - first["mean"])
 
 
 def _told(summary: Summary) -> dict[str, Any]:

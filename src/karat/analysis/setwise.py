@@ -48,7 +48,9 @@ def _of_percentiles(
     """Queries resampled for the interval; for p, which system is which swapped at random."""
     observed = abs(np.percentile(b, 100 * share) - np.percentile(a, 100 * share))
     boot, seed = conventions.boot, conventions.seed
-    swapped = swapped_differences(a, b, share, resamples=boot, seed=seed, groups=groups)
+    swapped = swapped_differences(
+        a, b, share, resamples=conventions.permutations, seed=seed, groups=groups
+    )
     hits = int((np.abs(swapped) >= observed * (1 - 1e-12)).sum())
     p = (1 + hits) / (1 + len(swapped)) if (a != b).any() else 1.0
     units = np.arange(len(a) if groups is None else len(np.unique(groups)), dtype=np.float64)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import polars as pl
+
 from karat.measures.scores import Scores
+from karat.tables import Gold, Queries
 
 PROFILE = "story"
 # Why nothing could be measured, as a story tool calls it and in words.
 SKIPPED = {
-    "missing_retrieval_queries": "the file holds no queries",
+    "missing_retrieval_queries": "there are no queries",
     "no_labeled_queries": "no query says which scenes are relevant",
 }
 
@@ -19,3 +24,12 @@ def why_skipped(scores: Scores) -> str | None:
     if asked or scores.conventions.profile != PROFILE:
         return None
     return SKIPPED["no_labeled_queries" if counts.queries else "missing_retrieval_queries"]
+
+
+def without_blank(gold: Gold, queries: Queries) -> tuple[Gold, int]:
+    """The gold without that of queries that have no text, and how many had some."""
+    asked = queries.frame.select("query_id", "text").iter_rows()
+    blank = {query_id for query_id, text in asked if not text.strip()}
+    theirs = pl.col("query_id").is_in(list(blank))
+    labelled = gold.frame.filter(theirs & (pl.col("grade") > 0))["query_id"].n_unique()
+    return (replace(gold, frame=gold.frame.filter(~theirs)), labelled) if blank else (gold, 0)

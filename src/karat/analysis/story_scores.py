@@ -43,14 +43,6 @@ def quality_of(
     return replace(quality, queries=tuple(told))
 
 
-def blank_with_gold(scores: Scores, queries: Queries | None) -> int:
-    """How many queries were scored that a story tool never asks, as they have no text."""
-    if queries is None:
-        return 0
-    blank = queries.frame["text"].str.strip_chars() == ""
-    return int((blank & (scores.status == "scored")).sum())
-
-
 def _check(scores: Scores, queries: Queries | None) -> None:
     usual = PROFILES[PROFILE].conventions
     for name in _FIXED:

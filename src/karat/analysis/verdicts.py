@@ -67,8 +67,9 @@ def judged(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> Com
         return replace(row, because=because)
     up = -1.0 if row.better == "lower" else 1.0
     verdict = _verdict(row, up, alpha, identical=identical)
-    regression = _beyond_margin(row, rule, up, alpha) or (row.primary and verdict == "worse")
-    because = _because(row, verdict, rule, identical=identical, regression=regression)
+    beyond = _beyond_margin(row, rule, up, alpha)
+    because = _because(row, verdict, rule, identical=identical, beyond=beyond)
+    regression = beyond or (row.primary and verdict == "worse")
     return replace(row, verdict=verdict, regression=regression, because=because)
 
 
@@ -98,7 +99,7 @@ def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool
 
 
 def _because(
-    row: Comparison, verdict: Verdict, rule: Rule, *, identical: bool, regression: bool
+    row: Comparison, verdict: Verdict, rule: Rule, *, identical: bool, beyond: bool
 ) -> str:
     if identical:
         return f"both runs return the same lists, so {row.measure} is the same"
@@ -110,18 +111,17 @@ def _because(
     told = f"{row.measure} {moved}{by}{interval}"
     if row.p_adjusted is not None:
         told += f", p {_p(row.p_adjusted)}"
-    beyond = regression and verdict not in {"worse", "better"}
-    if beyond and rule.margin_on == "interval":
+    over = f" over {row.n} {'query' if row.n == 1 else 'queries'}"
+    if beyond and rule.margin_on == "mean":
+        # What the number alone decides is not called undecided in the same breath.
+        return f"{told}{over}; that is more than the margin of {_short(row.margin)}"
+    if beyond and verdict not in {"worse", "better"}:
         return f"{told}: the whole interval lies beyond the margin of {_short(row.margin)}"
     if verdict == "unclear":
-        told += _unclear(row)
-    elif verdict == "same":
-        told += f": within ±{_short(row.margin)}, so the two are the same for this purpose"
-    else:
-        told += f" over {row.n} {'query' if row.n == 1 else 'queries'}"
-    if regression and rule.margin_on == "mean":
-        told += f"; that is more than the margin of {_short(row.margin)}"
-    return told
+        return told + _unclear(row)
+    if verdict == "same":
+        return f"{told}: within ±{_short(row.margin)}, so the two are the same for this purpose"
+    return told + over
 
 
 def _unclear(row: Comparison) -> str:

@@ -14,6 +14,9 @@ from karat.errors import InputError
 from karat.formats.files import Input, open_input
 from karat.tables import Gold, Queries
 
+# What the columns of queries are called where there is no header.
+_HEADER = ["qid", "query_text"]
+
 
 @dataclass(frozen=True)
 class Inputs:
@@ -43,6 +46,9 @@ def read_queries(path: str) -> Queries:
     rows = list(_rows(file, path, 2))
     if not rows:
         raise InputError("holds no queries; write one a line: id, tab, text", where=file.name)
+    if [column.lower() for column in rows[0].columns] == _HEADER:
+        what = "is a header, and would be asked like a query; delete this line"
+        raise InputError(what, where=file.name, line=rows[0].line)
     seen: dict[str, int] = {}
     for line, (query_id, _) in rows:
         if query_id in seen:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from karat.cli.ab_inputs import Inputs, read_queries, read_truth
 from karat.cli.ab_notes import about_gold, about_items, about_lists, about_run, why_no_traces
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import counting
-from karat.errors import UsageError
+from karat.errors import InputError, UsageError
 from karat.formats import read_corpus, read_run
 from karat.formats.files import layout_suffix
 from karat.measures.conventions import PROFILES, conventions_of
@@ -140,7 +141,8 @@ def _given(request: Request, inputs: Inputs) -> _Told:
     sides, notes = [], ["runs are given, so the configs are on record and change nothing"]
     pairs = ((request.config_a, request.run_a), (request.config_b, request.run_b))
     for system, (config, path) in zip("AB", pairs, strict=True):
-        document = read_document(config)
+        with _config_of(system):
+            document = read_document(config)
         scores = _scored(read_run(path or "", name=system), inputs)
         notes.extend(about_run(scores, system))
         sides.append(side_of(scores, document.path, document.digest))
@@ -149,12 +151,18 @@ def _given(request: Request, inputs: Inputs) -> _Told:
 
 def _searched(request: Request, inputs: Inputs) -> _Told:
     """Both sides by searching the corpus under each config."""
-    configs = [read_config(request.config_a), read_config(request.config_b)]
+    configs = [*_configs(request)]
     corpus = _corpus(request.corpus or "")
-    sides, notes = [], [note for config in configs for note in config.notes]
+    sides: list[Side] = []
+    notes = [
+        f"config {system}: {note}"
+        for system, config in zip("AB", configs, strict=True)
+        for note in config.notes
+    ]
     traces: dict[Path, list[Mapping[str, Any]]] = defaultdict(list)
     for system, config in zip("AB", configs, strict=True):
-        quality = Quality(corpus, config.settings)
+        with _config_of(system):
+            quality = Quality(corpus, config.settings)
         lists = _lists(quality, inputs, system)
         notes.extend(about_lists(quality, lists, inputs, system))
         run = Run.from_dict({query_id: one.item_ids for query_id, one in lists.items()})
@@ -169,6 +177,21 @@ def _searched(request: Request, inputs: Inputs) -> _Told:
     notes.extend(about_items(corpus, inputs))
     written = {place: rows for place, rows in traces.items() if rows}
     return _Told(sides, notes, digest_of_bytes(corpus.source), written)
+
+
+def _configs(request: Request) -> Iterator[Config]:
+    for system, path in zip("AB", (request.config_a, request.config_b), strict=True):
+        with _config_of(system):
+            yield read_config(path)
+
+
+@contextmanager
+def _config_of(system: str) -> Iterator[None]:
+    """Say which config is wrong: both may have the same name, in other folders."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"config {system}: {error}") from None
 
 
 def _lists(quality: Quality, inputs: Inputs, system: str) -> dict[str, Ranked]:

@@ -111,7 +111,13 @@ def compare(
     from karat.cli.publish import publish
     from karat.cli.scoring import Request
     from karat.cli.stamps import stamp
-    from karat.reports.outputs import asks_for_all, forms_in, parse_outputs
+    from karat.reports.outputs import (
+        asks_for_all,
+        forms_in,
+        parse_outputs,
+        refuse_collisions,
+        stems_of,
+    )
 
     rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
     request = Request(
@@ -132,7 +138,12 @@ def compare(
         quiet=quiet,
     )
     outputs = parse_outputs(
-        output or [], inputs=request.files(), stdout_taken=as_json, systems=len(runs)
+        output or [],
+        inputs=request.files(),
+        stdout_taken=as_json,
+        systems=len(runs) + (baseline is not None),
+        names=stems_of(runs),
+        profile=profile,
     )
     time = stamp(timestamp, outputs)
     request = replace(request, forms=forms_in(outputs))
@@ -146,6 +157,7 @@ def compare(
         in_full=asks_for_all(outputs, as_json),
     )
     report = replace(report, timestamp=time)
+    refuse_collisions(outputs, report)
     if save:
         stored = report.systems[:1] if baseline is not None else ()
         saving.save_report(report, store=store, tags=tag, skip=[one.name for one in stored])

@@ -59,7 +59,7 @@ def compare_runs(
     """Score every run, compare, and hold all but the baseline against the gates."""
     if len(request.runs) + (baseline is not None) < 2:
         raise UsageError("compare needs two runs at least: the baseline first, then the others")
-    whole = next((form.name for form in request.forms if form.systems is not None), None)
+    whole = next((form.name for form in request.forms if form.lists != "none"), None)
     if baseline is not None and whole is not None:
         raise UsageError(
             f"output {whole}: needs every list, and a stored baseline has none; give its run"

@@ -10,7 +10,7 @@ from karat.cli import options
 
 Folder = Annotated[
     str,
-    typer.Argument(metavar="[DIR]", help="Where its files go. Default: karat-demo."),
+    typer.Argument(metavar="DIR", help="Where its files go. Default: karat-demo."),
 ]
 
 EXAMPLES = """\b
@@ -23,7 +23,7 @@ Examples:
 
 def demo(
     folder: Folder = "karat-demo",
-    output: options.Outputs = None,
+    output: options.OwnOutputs = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Take the tour: a help centre in three languages, and a reranker that may have helped.

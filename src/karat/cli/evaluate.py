@@ -57,7 +57,13 @@ def evaluate(
     from karat.cli.publish import publish
     from karat.cli.scoring import Request, score
     from karat.cli.stamps import stamp
-    from karat.reports.outputs import asks_for_all, forms_in, parse_outputs
+    from karat.reports.outputs import (
+        asks_for_all,
+        forms_in,
+        parse_outputs,
+        refuse_collisions,
+        stems_of,
+    )
 
     request = Request(
         runs=runs,
@@ -77,13 +83,19 @@ def evaluate(
         quiet=quiet,
     )
     outputs = parse_outputs(
-        output or [], inputs=request.files(), stdout_taken=as_json, systems=len(runs)
+        output or [],
+        inputs=request.files(),
+        stdout_taken=as_json,
+        systems=len(runs),
+        names=stems_of(runs),
+        profile=profile,
     )
     time = stamp(timestamp, outputs)
     saving.check_saving(save=save, store=store, tags=tag)
     request = replace(request, forms=forms_in(outputs))
     scored = score(request, in_full=asks_for_all(outputs, as_json))
     report = replace(scored.gated(scored.report()), timestamp=time)
+    refuse_collisions(outputs, report)
     if save:
         saving.save_report(report, store=store, tags=tag)
     publish(report, outputs, as_json=as_json, quiet=quiet)

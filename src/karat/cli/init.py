@@ -8,11 +8,11 @@ import typer
 
 Recipe = Annotated[
     str | None,
-    typer.Argument(metavar="[RECIPE]", help="Which one; without it, all are listed."),
+    typer.Argument(metavar="RECIPE", help="Which one; without it, all are listed."),
 ]
 Folder = Annotated[
     str | None,
-    typer.Argument(metavar="[DIR]", help="Where it goes. Default: a folder named like it."),
+    typer.Argument(metavar="DIR", help="Where it goes. Default: a folder named like it."),
 ]
 Force = Annotated[
     bool, typer.Option("--force", help="Replace files that are there and say something else.")

@@ -87,7 +87,8 @@ Resume = Annotated[
     typer.Option("--resume", help="Go on with labels that were interrupted, or ask failed pairs."),
 ]
 Restart = Annotated[
-    bool, typer.Option("--restart", help="Throw interrupted labels away and start over.")
+    bool,
+    typer.Option("--restart", help="Throw away the labels that LABELS holds and start over."),
 ]
 Cache = Annotated[
     str | None,
@@ -109,8 +110,8 @@ Json = Annotated[bool, typer.Option("--json", help="Print what came of the calls
 EXAMPLES = """\b
 Examples:
   karat judge pool.jsonl --url http://127.0.0.1:8080/v1 --model qwen3 -o labels.jsonl
-  karat judge pool.jsonl --url https://api.openai.com/v1 --model gpt-4.1-mini -o labels.jsonl
-      --price-in 0.40 --price-out 1.60 --rate 10
+  karat judge pool.jsonl --url https://api.openai.com/v1 --model gpt-4.1-mini \\
+    -o labels.jsonl --price-in 0.40 --price-out 1.60 --rate 10
   karat judge pool.jsonl --judge overlap -o labels.jsonl
 """
 
@@ -141,7 +142,7 @@ def judge(
     """Have a model grade every pair of a pool: 2, 1 or 0, with a short rationale.
 
     A pair that cannot be judged is kept with its reason, never as a 0. Exits with 3 when more
-    than --max-failures of the pairs failed.
+    than --max-failures of the pairs failed. An empty pool makes an empty label file.
 
     """
     from karat.cli.judging import Request, judge_pool, show_judged

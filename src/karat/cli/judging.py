@@ -194,6 +194,8 @@ def show_judged(judged: Judged, *, as_json: bool, quiet: bool) -> None:
 
 def lines_on(judged: Judged) -> list[str]:
     """What came of the calls, for a reader."""
+    if not judged.pairs:
+        return [f"{judged.rater}: nothing is left to judge in the pool: 0 labels → {judged.path}"]
     tally, grades = judged.tally, reversed(GRADES)
     graded = ", ".join(f"{judged.grades[grade]:,} of grade {grade}" for grade in grades)
     lines = [f"{judged.rater}: {several(judged.pairs, 'pair')}: {graded} → {judged.path}"]

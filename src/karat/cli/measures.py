@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from karat.measures.registry import Definition
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="One measure, by any of its names.")
+    str | None, typer.Argument(metavar="NAME", help="One measure, by any of its names.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON.")]
 

@@ -110,6 +110,5 @@ def pool(
         gold_format=gold_format,
         outputs=output or [],
         as_json=as_json,
-        quiet=quiet,
     )
     publish(*pool_files(request), as_json=as_json, quiet=quiet)

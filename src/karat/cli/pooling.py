@@ -64,7 +64,6 @@ class Request:
     gold_format: str | None = None
     outputs: Sequence[str] = ()
     as_json: bool = False
-    quiet: bool = False
 
     def files(self) -> list[str]:
         """Every input by name."""

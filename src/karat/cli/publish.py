@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from karat.analysis.skipped import PROFILE, why_skipped
+from karat.analysis.skipped import why_skipped
 from karat.reports.document import Report, System
 from karat.reports.figures import label, several
 from karat.reports.outputs import Output, write_outputs, write_stdout
@@ -16,6 +16,7 @@ from karat.reports.to_github import announce
 from karat.reports.to_json import to_json
 
 EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
+_WITHOUT_FAILURES = ("memory", "ab")
 
 
 def publish(
@@ -34,7 +35,7 @@ def publish(
     files = show(report, outputs, as_json=as_json, quiet=quiet)
     if name_files and files and not (quiet or as_json):
         typer.echo(f"report → {', '.join(map(str, files))}", err=True)
-    _tell_blank(report, outputs)
+    _tell_failed(report, outputs)
     announce(report, os.environ, require_verdict=require_verdict)
     _end(report, require_verdict=require_verdict)
 
@@ -51,17 +52,14 @@ def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: boo
     return files
 
 
-def _tell_blank(report: Report, outputs: Sequence[Output]) -> None:
-    """A story tool never asks a query without text, so its form leaves out what was scored."""
-    if report.tables is None or all(output.form.name != PROFILE for output in outputs):
-        return
-    from karat.analysis.story_scores import blank_with_gold
-
-    queries = report.tables.queries
-    blank = max(blank_with_gold(system.scores, queries) for system in report.systems)
-    if blank:
-        told = several(blank, "query", "queries")
-        typer.echo(f"karat: {told} without text scored, and left out of story:", err=True)
+def _tell_failed(report: Report, outputs: Sequence[Output]) -> None:
+    """Forms whose keys are another tool's have no place for calls that failed."""
+    forms = [output.form.name for output in outputs if output.form.name in _WITHOUT_FAILURES]
+    for system in report.systems:
+        failed = system.scores.counts.failed_calls
+        if failed and forms:
+            told = f"{several(failed, 'failed call')} of {label(system.name)}"
+            typer.echo(f"karat: {told} counted as 0 in {', '.join(forms)}:", err=True)
 
 
 def _end(report: Report, *, require_verdict: bool) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import ExitStack
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -36,26 +38,38 @@ class Laid:
     same: tuple[str, ...]
 
 
-def lay_down(recipe: str, folder: str | None, *, force: bool = False) -> Laid:
-    """Copy a recipe's files; where one is there with another content, nothing is written."""
+def lay_down(
+    recipe: str,
+    folder: str | None,
+    *,
+    force: bool = False,
+    remedy: str = "name another folder, or give --force",
+) -> Laid:
+    """Copy a recipe's files; where one is there with another content, nothing is written.
+
+    ``remedy`` is what whoever asked can do about that.
+    """
+    laid, contents = _planned(recipe, folder)
+    other = [name for name in laid.written if (laid.folder / name).exists()]
+    if other and not force:
+        more = "" if len(other) == 1 else f" and {len(other) - 1:,} more files"
+        raise UsageError(f"{laid.folder / other[0]}{more} would be replaced; {remedy}")
+    _write(laid.folder, contents)
+    return laid
+
+
+def _planned(recipe: str, folder: str | None) -> tuple[Laid, dict[str, bytes]]:
+    """What would be laid down, and what of it has to be written; refuses where it cannot go."""
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
     if folder is not None and not folder.strip():
         raise UsageError("the folder has no name; give one, such as my-evaluation")
     place = Path(recipe if folder is None else folder)
-    if place.exists() and not place.is_dir():
-        raise UsageError(f"{place} is a file; name a folder")
     wanted = dict(recipe_files(recipe))
-    found = {name: _held(place / name) for name in wanted}
-    other = [name for name, held in found.items() if held not in (None, wanted[name])]
-    if other and not force:
-        more = "" if len(other) == 1 else f" and {len(other) - 1:,} more files"
-        raise UsageError(
-            f"{place / other[0]}{more} would be replaced; name another folder, or give --force"
-        )
-    same = tuple(name for name, held in found.items() if held == wanted[name])
-    _write(place, {name: data for name, data in wanted.items() if name not in same})
-    return Laid(recipe, place, tuple(name for name in wanted if name not in same), same)
+    _check_folders(place, wanted)
+    same = tuple(name for name, data in wanted.items() if _held(place / name) == data)
+    contents = {name: data for name, data in wanted.items() if name not in same}
+    return Laid(recipe, place, tuple(contents), same), contents
 
 
 def recipe_files(recipe: str) -> Iterator[tuple[str, bytes]]:
@@ -73,18 +87,61 @@ def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
             yield f"{prefix}{one.name}", one.read_bytes()
 
 
+def _check_folders(place: Path, names: Iterable[str]) -> None:
+    """Every folder that is needed is one, or can be made."""
+    for folder in _folders(place, names):
+        if os.path.lexists(folder) and not folder.is_dir():
+            what = "a file" if folder.is_file() else "something else"
+            raise UsageError(f"{folder} is {what}, and a folder is needed there; name a folder")
+
+
+def _folders(place: Path, names: Iterable[str]) -> list[Path]:
+    """The folders that files lie in, outer ones first."""
+    needed = {folder for name in names for folder in (place / name).parents}
+    return sorted(needed, key=lambda folder: (len(folder.parts), folder))
+
+
 def _held(path: Path) -> bytes | None:
-    """What stands where a file is to go; a folder there is something else than any file."""
+    """What the file holds that stands where one is to go; what is no file is not touched."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder, and a file of this name is to be written")
-    return path.read_bytes() if path.exists() else None
+    if path.is_file():
+        return path.read_bytes()
+    if os.path.lexists(path):
+        raise UsageError(
+            f"{path} is no file but a pipe, a device or a link to nothing; name another folder"
+        )
+    return None
 
 
 def _write(place: Path, contents: dict[str, bytes]) -> None:
     """All files, or none."""
-    with ExitStack() as stack:
+    with _taking_back(_folders(place, contents)), ExitStack() as stack:
         for name, data in contents.items():
             stack.enter_context(replacing(place / name)).write_bytes(data)
+
+
+@contextmanager
+def _taking_back(folders: Iterable[Path]) -> Iterator[None]:
+    """Folders that were not there are not there either after a failure."""
+    new = [folder for folder in folders if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in reversed(new):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def going_to(folder: Path) -> str:
+    """The command that goes to a folder, whatever it is called.
+
+    >>> going_to(Path("my set")), going_to(Path("-x"))
+    ("cd 'my set'", 'cd -- -x')
+    """
+    name = folder.as_posix()
+    return f"cd {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
 
 
 def show_recipes(*, as_json: bool, quiet: bool) -> None:
@@ -113,4 +170,4 @@ def show_laid(laid: Laid, *, as_json: bool, quiet: bool) -> None:
             typer.echo(f"  {(laid.folder / name).as_posix()}")
         if laid.same:
             typer.echo(f"  {len(laid.same):,} files were there already, unchanged")
-        typer.echo(f"\nnext: cd {laid.folder.as_posix()} && karat run   (README.md says more)")
+        typer.echo(f"\nnext: {going_to(laid.folder)} && karat run   (README.md says more)")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import typer
 
@@ -17,24 +19,51 @@ from karat.cli.searching import Plan, Request, config_path, lines_on, plan_of, s
 from karat.cli.skipping import without_queries
 from karat.config import Config, read_config
 from karat.errors import InputError
+from karat.formats.files import file_name
 from karat.reports.document import Report
-from karat.reports.outputs import Form, Output, parse_outputs
+from karat.reports.outputs import FORMS, Form, Output, parse_outputs
 from karat.retrievers.blueprints import Blueprint
-from karat.retrievers.digests import run_digest
+from karat.retrievers.digests import check_files, files_of, run_digest
 from karat.retrievers.journal import begins_with, first_meta, is_complete, part_of
 from karat.retrievers.searching import Searched, is_reusable, notes_in
+from karat.systems import workshop_of
 
 __all__ = ["Request", "outputs_of", "run_all"]
 
 
-def outputs_of(request: Request, given: Sequence[str], *, stdout_taken: bool) -> list[Output]:
+def outputs_of(
+    request: Request,
+    given: Sequence[str],
+    *,
+    stdout_taken: bool,
+    forms: Mapping[str, Form] = FORMS,
+) -> list[Output]:
     """The outputs of the config, with those of the command line, checked before any work."""
-    config = read_config(config_path(request.config))
-    systems = len(dict.fromkeys(request.systems or config.blueprints))
+    path = config_path(request.config)
+    config = read_config(path)
+    names = list(dict.fromkeys(request.systems or config.blueprints))
     wanted = [*(config.output(text) for text in config.outputs), *given]
+    return parse_outputs(
+        wanted,
+        inputs=_taken(config, path, [name for name in names if name in config.blueprints]),
+        stdout_taken=stdout_taken,
+        forms=forms,
+        systems=len(names),
+        names=names,
+        profile=config.profile,
+    )
+
+
+def _taken(config: Config, path: Path, names: Sequence[str]) -> list[str]:
+    """Where no report may go: what is read, and the logs."""
     named = [config.queries, config.gold, config.corpus, config.judged]
-    inputs = [config.path(name) for name in named if name is not None]
-    return parse_outputs(wanted, inputs=inputs, stdout_taken=stdout_taken, systems=systems)
+    read = [str(path), *(config.path(name) for name in named if name is not None)]
+    workshop = workshop_of(config, path.parent.absolute())
+    for name in names:
+        read += sorted(map(str, files_of(config.blueprints[name], workshop)))
+    runs = Path(config.path(config.runs))
+    logs = [runs / f"{file_name(name)}.jsonl" for name in names]
+    return [*read, *(str(one) for log in logs for one in (log, part_of(log)))]
 
 
 def run_all(
@@ -56,23 +85,47 @@ def run_all(
         )
     scoring = replace(_scoring(plan, gold, request), forms=forms)
     rule = _rule(plan.config)
-    # Whatever is wrong with the gold or the gates is told before anything is asked.
+    # Whatever is wrong with the gold, the gates or any system is told before anything is asked.
     given = ready(with_primary(scoring, rule))
+    for blueprint in plan.blueprints:
+        check_files(blueprint, plan.workshop)
     for blueprint in plan.blueprints:
         searched = _logged(plan, blueprint, fresh=fresh, request=request)
         if not request.quiet:
             for line in lines_on(searched):
                 typer.echo(line, err=True)
-    if len(scoring.runs) == 1 or not plan.config.compare:
-        scored = score(scoring, given=given, in_full=in_full)
-        report = scored.gated(scored.report())
-    else:
-        report = compare_runs(scoring, rule, given=given, in_full=in_full)
+    with _logs_kept(plan):
+        if len(scoring.runs) == 1 or not plan.config.compare:
+            scored = score(scoring, given=given, in_full=in_full)
+            report = scored.gated(scored.report())
+        else:
+            report = compare_runs(scoring, rule, given=given, in_full=in_full)
+        return _stamped(report, plan.config)
+
+
+@contextmanager
+def _logs_kept(plan: Plan) -> Iterator[None]:
+    """Ctrl-C while scoring costs no log."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        logs, verb = ", ".join(map(str, plan.logs.values())), "is" if len(plan.logs) == 1 else "are"
+        raise KeyboardInterrupt(
+            f"interrupted before the report; {logs} {verb} whole: run it again to go on"
+        ) from None
+
+
+def _stamped(report: Report, config: Config) -> Report:
+    """The report with what the config says of its origin.
+
+    The versions it does not name are those of the logs: one that is used again was not made
+    by the code that is checked out now.
+    """
     return replace(
         report,
-        config_digest=plan.config.digest,
-        dataset_version=plan.config.dataset_version,
-        code_version=plan.wishes.code_version,
+        config_digest=config.digest,
+        dataset_version=config.dataset_version or report.dataset_version,
+        code_version=config.code_version or report.code_version,
     )
 
 
@@ -89,7 +142,8 @@ def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) 
     begun = begins_with(part_of(path), digest)
     repairable = is_reusable(blueprint) and begins_with(path, digest)
     resume = not fresh and (begun or repairable)
-    wishes = replace(plan.wishes, resume=resume, restart=not resume)
+    remedy = f"run it again{' without --fresh' if fresh else ''} to go on"
+    wishes = replace(plan.wishes, resume=resume, restart=not resume, remedy=remedy)
     return search_one(replace(plan, wishes=wishes), blueprint, quiet=request.quiet, digest=digest)
 
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from karat.reports.grids import Grid
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="[NAME]", help="The schema. Default: list what there is.")
+    str | None, typer.Argument(metavar="NAME", help="The schema. Default: list what there is.")
 ]
 Files = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[FILE]...", help="With --check: the logs; - is standard input."),
+    typer.Argument(metavar="FILE...", help="With --check: the logs; - is standard input."),
 ]
 Check = Annotated[
     bool, typer.Option("--check", help="Check files line by line instead of printing the schema.")

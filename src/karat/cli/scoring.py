@@ -7,8 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 from karat.analysis.segments import By, check_by
+from karat.analysis.skipped import PROFILE as STORY
+from karat.analysis.skipped import without_blank
 from karat.analysis.versions import with_versions
+from karat.cli.doc_gold import refuse_documents
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import progress
 from karat.columns import Duplicates, Source
@@ -19,7 +24,8 @@ from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
 from karat.reports.document import Report, System, build_report
-from karat.reports.outputs import Form
+from karat.reports.figures import several
+from karat.reports.outputs import Form, check_reading
 from karat.tables import Blocks, Corpus, Gold, Queries
 
 if TYPE_CHECKING:
@@ -146,7 +152,7 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
     """
     heed_interrupts()
     conventions = conventions_of(request.profile, _settings(request))
-    _check_reading(request)
+    check_reading(request.forms, request.profile)
     own = PROFILES[request.profile].measures
     measures = parse_measures(request.measures or own, rel=conventions.rel)
     by = tuple(By.parse(one) for one in request.by)
@@ -160,6 +166,8 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
         form=request.gold_format,
     )
     queries = _queries(request)
+    if request.profile == STORY and queries is not None:
+        gold = _of_asked(gold, queries)
     corpus = None if request.corpus is None else reader(request.corpus)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     queries = with_versions(queries, gold, corpus, by)
@@ -185,6 +193,15 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
         labelled=labelled,
         with_labels=with_labels,
     )
+
+
+def _of_asked(gold: Gold, queries: Queries) -> Gold:
+    """The gold of a story's queries; one without text asks nothing, whatever its gold."""
+    left, blank = without_blank(gold, queries)
+    if blank:
+        told = several(blank, "query", "queries")
+        typer.echo(f"karat: {told} without text asked nothing: gold left out", err=True)
+    return left
 
 
 def _labelled(
@@ -236,13 +253,24 @@ def score(
             wanted = (run, read.prepared, read.measures)
             if not in_full:
                 scores.append(score_run(*wanted, lenient=read.lenient, keep=keep))
-                continue
-            from karat.analysis.staged import KEEP, score_stages
-
-            top = max(keep, KEEP)
-            staged.append(score_stages(*wanted, lenient=read.lenient, keep=top, of_stages=[]))
-            scores.append(staged[-1].final)
+            else:
+                staged.append(_score_in_full(*wanted, lenient=read.lenient, keep=keep))
+                scores.append(staged[-1].final)
+            refuse_documents(run, scores[-1], read.gold, read.queries, read.corpus)
     return Scored(scores, read, tuple(staged), tuple(labelled))
+
+
+def _score_in_full(
+    run: Blocks,
+    gold: Prepared,
+    measures: Sequence[Measure],
+    *,
+    lenient: Sequence[Measure],
+    keep: int,
+) -> Staged:
+    from karat.analysis.staged import KEEP, score_stages
+
+    return score_stages(run, gold, measures, lenient=lenient, keep=max(keep, KEEP), of_stages=[])
 
 
 def _score_with_labels(run: Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:
@@ -252,16 +280,6 @@ def _score_with_labels(run: Blocks, gold: Prepared, measures: Sequence[Measure])
     if not wanted:
         raise UsageError("--judged is for P and nDCG; name one of them with -m, such as P@5")
     return score_run(run, gold, wanted)
-
-
-def _check_reading(request: Request) -> None:
-    """Another tool's own form is written under its reading, or it would hold other numbers."""
-    for form in request.forms:
-        if form.profile not in (None, request.profile):
-            raise UsageError(
-                f"output {form.name}: is written under the profile {form.profile}, not "
-                f"{request.profile}; give --profile {form.profile} (profile: in a karat.yaml)"
-            )
 
 
 def _depth(forms: Sequence[Form], gold: Prepared) -> int:

@@ -10,7 +10,7 @@ from karat.cli import options
 
 ConfigFile = Annotated[
     str | None,
-    typer.Argument(metavar="[CONFIG]", help="The karat.yaml. Default: that of this folder."),
+    typer.Argument(metavar="CONFIG", help="The karat.yaml. Default: that of this folder."),
 ]
 Systems = Annotated[
     list[str] | None,

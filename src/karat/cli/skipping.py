@@ -23,15 +23,21 @@ from karat.reports.document import Report, build_report
 from karat.tables import Gold, Queries
 
 _IDS = {"query_id": pl.String}
+_NOTHING = Source("nothing asked")
 
 
 def without_queries(name: str | None, systems: Sequence[str] | None) -> Report | None:
-    """The report of a story's karat.yaml whose file holds no queries; None for any other."""
+    """The report of a story's karat.yaml that names no queries; None for any other.
+
+    A file of queries with nothing in it names none either.
+    """
     config = read_config(config_path(name))
     file = config.queries or config.gold
-    if config.profile != PROFILE or file is None or not _holds_none(config.path(file)):
+    if config.profile != PROFILE or not config.blueprints:
         return None
-    source = Source.of(Path(config.path(file)))
+    if file is not None and not _holds_none(config.path(file)):
+        return None
+    source = _NOTHING if file is None else Source.of(Path(config.path(file)))
     # A story that cannot be read is worth telling, asked or not.
     corpus = None if config.corpus is None else read_corpus(config.path(config.corpus))
     scores = [_unasked(config, system) for system in dict.fromkeys(systems or config.blueprints)]
@@ -72,7 +78,7 @@ def _unasked(config: Config, system: str) -> Scores:
     columns = {str(measure): pl.Float64 for measure in measures}
     return Scores(
         system=system,
-        source=Source("nothing asked"),
+        source=_NOTHING,
         measures=measures,
         table=pl.DataFrame(schema={**_IDS, **columns}),
         status=pl.Series("status", [], dtype=pl.String),

@@ -15,7 +15,7 @@ _EPOCH = "SOURCE_DATE_EPOCH"
 def stamp(
     given: str | None, outputs: Sequence[Output], environ: Mapping[str, str] = os.environ
 ) -> str | None:
-    """``--timestamp``, else the environment's SOURCE_DATE_EPOCH, else none.
+    """``--timestamp``, else the environment's SOURCE_DATE_EPOCH, else none; always in UTC.
 
     >>> stamp(None, [], {})
     """
@@ -26,10 +26,11 @@ def stamp(
     if not wanted:
         raise UsageError("--timestamp is for -o memory:FILE; no other output holds a time")
     try:
-        datetime.fromisoformat(given)
-    except ValueError:
+        when = datetime.fromisoformat(given)
+        # A time without a zone is one in UTC, and a date alone its midnight.
+        return _spelled(when.replace(tzinfo=when.tzinfo or UTC).astimezone(UTC))
+    except (ValueError, OverflowError):
         raise UsageError(f"--timestamp is {given!r}; write it as 2026-01-31T12:00:00Z") from None
-    return given
 
 
 def _of_epoch(text: str) -> str:
@@ -39,4 +40,8 @@ def _of_epoch(text: str) -> str:
         raise UsageError(
             f"{_EPOCH} is {text!r}; it is a whole number of seconds since 1970, as date +%s prints"
         ) from None
-    return when.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _spelled(when)
+
+
+def _spelled(when: datetime) -> str:
+    return f"{when.replace(tzinfo=None).isoformat(timespec='seconds')}Z"

@@ -12,7 +12,7 @@ StoryFile = Annotated[
     str, typer.Argument(metavar="STORY", help="The story in CNL; - reads standard input.")
 ]
 QueriesFile = Annotated[
-    str,
+    str | None,
     typer.Option("--queries", metavar="FILE", help="The retrieval_queries: a JSON array of them."),
 ]
 Profile = Annotated[
@@ -61,7 +61,7 @@ Examples:
 
 def story(
     story: StoryFile,
-    queries: QueriesFile,
+    queries: QueriesFile = None,
     profile: Profile = "vsa",
     dim: Dim = None,
     seed: Seed = None,
@@ -73,8 +73,9 @@ def story(
 ) -> None:
     """Measure how well the scenes of a CNL story are found: MRR above 0.6 passes.
 
-    Exits with 1 when the MRR is not above 0.6, with 2 when a file cannot be read. Where no
-    query says which scenes are relevant the metric is skipped, which is no failure.
+    Exits with 1 when the MRR is not above 0.6, with 2 when a file cannot be read. Without
+    queries, or where none says which scenes are relevant, the metric is skipped, which is no
+    failure.
 
     """
     from karat.cli.storytelling import Request, measure, outputs_of, publish

@@ -35,7 +35,7 @@ class Request:
     """What ``karat story`` was asked for, as it was typed."""
 
     story: str
-    queries: str
+    queries: str | None = None
     profile: str = "vsa"
     dim: str | None = None
     seed: str | None = None
@@ -55,7 +55,8 @@ class Result:
 def outputs_of(request: Request, texts: Sequence[str], *, as_json: bool) -> list[Output]:
     """Every ``-o``; what could not be written later is refused before any work."""
     files = [f"json:{_file(text)}" for text in texts]
-    return parse_outputs(files, inputs=[request.story, request.queries], stdout_taken=as_json)
+    read = [request.story, *([] if request.queries is None else [request.queries])]
+    return parse_outputs(files, inputs=read, stdout_taken=as_json)
 
 
 def _file(text: str) -> str:
@@ -73,7 +74,7 @@ def measure(request: Request) -> Result:
     if request.story == request.queries == "-":
         raise UsageError("story and queries cannot both be -; standard input is read once")
     told = read_story(request.story, lenient=request.lenient)
-    asked = read_asked(request.queries)
+    asked = [] if request.queries is None else read_asked(request.queries)
     kind = maker(_PROFILES[request.profile])
     options = kind.Options(**settings)
     finder = kind.make(options, Workshop(corpus=lambda: told.corpus), {})

@@ -11,7 +11,7 @@ from karat.cli import options
 Subject = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN_OR_CONFIG]",
+        metavar="RUN_OR_CONFIG",
         help="A karat.yaml, whose systems rerank again, or a run. Default: this folder's"
         " karat.yaml.",
     ),

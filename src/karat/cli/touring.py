@@ -10,12 +10,13 @@ import typer
 
 from karat.analysis.playbook.findings import findings
 from karat.cli.analysing import subject_of
-from karat.cli.recipes import lay_down
+from karat.cli.recipes import going_to, lay_down, recipe_files
 from karat.cli.running import Request, outputs_of, run_all
 from karat.cli.scoring import Request as ScoringRequest
+from karat.formats.yamls import parse_yaml
 from karat.reports.document import Report
 from karat.reports.headlines import headlines
-from karat.reports.outputs import forms_in, write_outputs
+from karat.reports.outputs import OWN_FORMS, forms_in, parse_outputs, write_outputs
 
 _RECIPE = "rag"
 # So many findings are read; diagnose has all.
@@ -33,22 +34,36 @@ class Tour:
 
 def tour(folder: str, outputs: Sequence[str], *, quiet: bool) -> Tour:
     """Lay the example down, run it, and look into the system that is to be shipped."""
-    place = lay_down(_RECIPE, folder).folder
+    _check(outputs, Path(folder), stdout_taken=not quiet)
+    place = lay_down(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
     request = Request(config=str(place / "karat.yaml"), quiet=quiet)
-    files = outputs_of(request, outputs, stdout_taken=not quiet)
+    files = outputs_of(request, outputs, stdout_taken=not quiet, forms=OWN_FORMS)
     report = run_all(request, fresh=False, in_full=True, forms=forms_in(files))
     write_outputs(files, report)
     return Tour(report, _to_fix(report, place), place)
 
 
+def _check(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -> None:
+    """Refuse what cannot be written before there is a folder: the example's own files are known."""
+    contents = dict(recipe_files(_RECIPE))
+    config = parse_yaml(contents["karat.yaml"].decode(), "karat.yaml").data
+    logs = (f"runs/{name}.jsonl" for name in config["systems"])
+    parse_outputs(
+        [*(str(place / name) for name in config["outputs"]), *outputs],
+        inputs=[str(place / name) for name in (*contents, *logs)],
+        stdout_taken=stdout_taken,
+        forms=OWN_FORMS,
+    )
+
+
 def _to_fix(report: Report, place: Path) -> list[str]:
     """Whom the change hurts, then the playbook's findings on the last system."""
-    config = {name: str(place / f"{name}.jsonl") for name in ("dataset", "corpus")}
+    dataset = str(place / "dataset.jsonl")
     request = ScoringRequest(
         runs=[str(place / "runs" / f"{report.systems[-1].name}.jsonl")],
-        gold=config["dataset"],
-        queries=config["dataset"],
-        corpus=config["corpus"],
+        gold=dataset,
+        queries=dataset,
+        corpus=str(place / "corpus.jsonl"),
         profile="rag",
         by=["language"],
         quiet=True,
@@ -80,12 +95,12 @@ def show_tour(shown: Tour) -> None:
     for number, sentence in enumerate(shown.to_fix, 1):
         typer.echo(f"  {number}. {sentence}")
     typer.echo(f"\nThe report: {place}/out/report.md, and {place}/out/report.json")
-    typer.echo(_NEXT.format(place=place), nl=False)
+    typer.echo(_NEXT.format(going=going_to(shown.folder)), nl=False)
 
 
 _NEXT = """
 Try next:
-  cd {place}
+  {going}
   karat diagnose runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl --profile rag
   karat triage runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl --profile rag
   karat stages runs/reranked.jsonl --gold dataset.jsonl --profile rag --by language

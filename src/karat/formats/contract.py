@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from karat.columns import is_date
 from karat.errors import InputError, unknown
 from karat.formats.records import shown
 
@@ -115,7 +116,7 @@ def _is_range(told: Any) -> bool:
     return (
         isinstance(told, (list, tuple))
         and len(told) == 2
-        and all(isinstance(one, str) and one for one in told)
+        and all(isinstance(one, str) and is_date(one) for one in told)
         and told[0] <= told[1]
     )
 
@@ -134,5 +135,8 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "dataset_version": _LABEL,
     "code_version": _LABEL,
-    "as_of_range": (_is_range, "the first and the last date of the queries, in that order,"),
+    "as_of_range": (
+        _is_range,
+        "the first and the last date of the queries (YYYY-MM-DD), in that order,",
+    ),
 }

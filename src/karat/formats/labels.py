@@ -79,11 +79,25 @@ def _line(row: dict[str, Any]) -> str:
     return json.dumps(row | {"grade": whole}, ensure_ascii=False, allow_nan=False)
 
 
+def item_of(record: Record, where: str) -> str:
+    """The item of a pair: its item_id or chunk_id, which agree where both are given."""
+    line, value = record.line, record.value
+    told = [name for name in _ITEM if value.get(name) is not None] or _ITEM[:1]
+    names = [as_id(value.get(name), name, where, line) for name in told]
+    if len(set(names)) > 1:
+        raise InputError(
+            f"item_id is {names[0]!r} and chunk_id is {names[1]!r}; a pair is of one item: "
+            "keep one of the two",
+            where=where,
+            line=line,
+        )
+    return names[0]
+
+
 def _label(record: Record, where: str) -> Label:
     line, value = record.line, record.value
     query_id = as_id(value.get("query_id"), "query_id", where, line)
-    named = next((name for name in _ITEM if value.get(name) is not None), _ITEM[0])
-    item_id = as_id(value.get(named), named, where, line)
+    item_id = item_of(record, where)
     rater = value.get("rater")
     if rater is not None:
         rater = as_id(rater, "rater", where, line)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from karat.columns import Duplicates
 from karat.errors import InputError
@@ -23,12 +23,14 @@ from karat.formats.records import (
     flat_rows,
     frame_of,
     read_json,
-    unspell,
+    restored,
+    shown,
 )
 from karat.formats.sets import Case, Judged, cases_from, gold_of, queries_of
 from karat.tables import Corpus, Gold, Queries
 
 _QUERIES = ("generated_queries", "original_queries")
+_MEMORY = ("memory_id", "content")
 EDGE_CASES = "edge_cases"
 # Fewer words than the first, or more than the second, make a query an edge case.
 _SHORT, _LONG = 3, 20
@@ -61,13 +63,19 @@ def read_queries(file: Input) -> Queries:
 
 
 def read_corpus(file: Input) -> Corpus:
-    """The memories with category, severity and whatever else they carry."""
+    """The memories with category, severity and whatever else they carry.
+
+    A suite may leave out all contents; one that has some and lacks others is refused.
+    """
     rows = []
-    for case in _test_cases(file):
-        if case.get("memory_id") is not None:
-            rest = {k: v for k, v in case.items() if k not in (*_QUERIES, "content")}
-            name = as_id(rest.pop("memory_id"), "memory_id", file.name, None)
-            rows.append({"item_id": name, "text": case.get("content") or "", **rest})
+    tests = _tests(file)
+    has_contents = any(test.content is not None for test in tests)
+    for test in tests:
+        if has_contents:
+            _check_whole(test, file.name)
+        if test.memory is not None:
+            rest = {k: v for k, v in test.value.items() if k not in (*_QUERIES, *_MEMORY)}
+            rows.append({"item_id": test.memory, "text": test.content or "", **rest})
     if not rows:
         raise InputError("holds no memories; at least one is expected", where=file.name)
     return Corpus.from_frame(frame_of(rows, ("item_id", "text")), source=file.source)
@@ -87,8 +95,7 @@ def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path)
     """Each memory with its queries; a query with several golds stands under each."""
     cases: dict[str | None, dict[str, Any]] = {}
     for case in cases_from(queries, gold):
-        rest = {key: unspell(v) for key, v in case.attributes.items() if v is not None}
-        entry = {"id": case.query_id, "query": case.text, **rest}
+        entry = {"id": case.query_id, "query": case.text, **restored(case.attributes)}
         homes: list[Judged | None] = [*case.gold] or [None]
         for judged in homes:
             name = None if judged is None else judged.item_id
@@ -101,9 +108,7 @@ def write_corpus(corpus: Corpus, path: str | Path) -> None:
     """The memories without queries."""
     cases = []
     for row in flat_rows(corpus.frame):
-        rest = {
-            k: unspell(v) for k, v in row.items() if v is not None and k not in ("item_id", "text")
-        }
+        rest = {k: v for k, v in restored(row).items() if k not in ("item_id", "text")}
         cases.append({"memory_id": row["item_id"], "content": row["text"], **rest})
     _write(cases, path)
 
@@ -119,27 +124,69 @@ def _write(cases: list[dict[str, Any]], path: str | Path) -> None:
     write_lines(json.dumps(suite, ensure_ascii=False, indent=2).split("\n"), path)
 
 
-def _test_cases(file: Input) -> list[dict[str, Any]]:
+class _Test(NamedTuple):
+    """One test case: what messages call it, its memory, its queries, and all that it says."""
+
+    name: str
+    memory: str | None
+    content: str | None
+    queries: list[Any]
+    value: dict[str, Any]
+
+
+def _tests(file: Input) -> list[_Test]:
     value = as_object(read_json(file), "the suite", file.name, None)
     cases = as_list(value.get("test_cases"), "test_cases", file.name, None)
-    return [as_object(case, "a test case", file.name, None) for case in cases]
+    return [_test(case, f"test case {n}", file.name) for n, case in enumerate(cases, 1)]
+
+
+def _test(case: Any, name: str, where: str) -> _Test:
+    value = as_object(case, name, where, None)
+    memory, content = (value.get(key) for key in _MEMORY)
+    if memory is not None:
+        memory = as_id(memory, f"the memory_id of {name}", where, None)
+    queries = value.get("generated_queries")
+    queries = as_list(queries, f"generated_queries of {name}", where, None)
+    if memory is None and not queries:
+        raise InputError(
+            f"{name} has neither memory_id nor queries; "
+            'give it a "memory_id" or "generated_queries", or take it out',
+            where=where,
+        )
+    if content is not None and not isinstance(content, str):
+        raise InputError(
+            f"the content of {name} is {shown(content)}; text is expected", where=where
+        )
+    return _Test(name, memory, content, queries, value)
+
+
+def _check_whole(test: _Test, where: str) -> None:
+    """Refuse half a memory, which would be an empty item or none."""
+    if test.memory is not None and test.content is None:
+        raise InputError(
+            f"memory {test.memory!r} ({test.name}) has no content, others have; "
+            'give it "content", or take it out',
+            where=where,
+        )
+    if test.memory is None and test.content is not None:
+        raise InputError(
+            f"{test.name} has content and no memory_id; give the memory an id", where=where
+        )
 
 
 def _cases(file: Input) -> list[Case]:
     cases: dict[str, Case] = {}
-    for test in _test_cases(file):
-        name = test.get("memory_id")
-        memory = None if name is None else as_id(name, "memory_id", file.name, None)
-        queries = as_list(test.get("generated_queries"), "generated_queries", file.name, None)
-        for place, query in enumerate(queries, 1):
+    for test in _tests(file):
+        for place, query in enumerate(test.queries, 1):
+            name = f"query {place} of {test.name}"
             entry = {"query": query} if isinstance(query, str) else query
-            entry = as_object(entry, f"a query of memory {memory!r}", file.name, None)
-            case = _case(dict(entry), memory, place, file.name)
+            entry = as_object(entry, name, file.name, None)
+            case = _case(dict(entry), test.memory, place, name, file.name)
             before = cases.get(case.query_id)
             if before is not None:
                 if "id" not in entry or before.text != case.text:
                     raise InputError(
-                        f"query id {case.query_id!r} occurs twice; ids must differ",
+                        f"query id {case.query_id!r} occurs again as {name}; ids must differ",
                         where=file.name,
                     )
                 case = Case(
@@ -149,13 +196,16 @@ def _cases(file: Input) -> list[Case]:
     return list(cases.values())
 
 
-def _case(rest: dict[str, Any], memory: str | None, place: int, where: str) -> Case:
+def _case(rest: dict[str, Any], memory: str | None, place: int, name: str, where: str) -> Case:
     given = rest.pop("id", None)
-    query_id = f"{memory}/{place}" if given is None else as_id(given, "id", where, None)
-    text = rest.pop("query", "")
+    # With an id a query can be looked up elsewhere; with neither it is nothing.
+    text = rest.pop("query", None if given is None else "")
     if not isinstance(text, str):
-        raise InputError(f'query {query_id!r} has no text; expected "query"', where=where)
-    grade = as_number(rest.pop("grade", 1.0), f"the grade of {query_id!r}", where, None)
+        raise InputError(f'{name} has no text; expected "query"', where=where)
+    query_id = (
+        f"{memory}/{place}" if given is None else as_id(given, f"the id of {name}", where, None)
+    )
+    grade = as_number(rest.pop("grade", 1.0), f"the grade of {name}", where, None)
     negative = rest.pop("negative", False) is True
     rest["category"] = category_of(text, rest.get("category"))
     gold = [] if memory is None else [Judged(memory, grade, negative)]

@@ -9,16 +9,19 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import polars as pl
 
+from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
 from karat.errors import InputError
 from karat.formats.files import Input, decode
 
 # Sums and squares of larger numbers leave what a float can hold.
 _MOST = 1e100
+# What these keys hold is text by what they mean, also where it looks like JSON.
+TEXTS = frozenset((*QUERY_NAMES, *ITEM_NAMES, *TEXT_NAMES, "title", "rewritten"))
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -226,10 +229,21 @@ def unspell(value: Any) -> Any:
         return value
 
 
-def to_line(record: Mapping[str, Any]) -> str:
-    """One record as a line of JSON, without the keys that are null."""
-    kept = {name: unspell(value) for name, value in record.items() if value is not None}
-    return json.dumps(kept, ensure_ascii=False, allow_nan=False)
+def restored(record: Mapping[str, Any], *, texts: Collection[str] = TEXTS) -> dict[str, Any]:
+    """A table's row with its objects and lists again, and without the keys that are null.
+
+    Under the keys ``texts`` stands text, whatever it looks like.
+    """
+    return {
+        name: value if name in texts else unspell(value)
+        for name, value in record.items()
+        if value is not None
+    }
+
+
+def to_line(record: Mapping[str, Any], *, texts: Collection[str] = TEXTS) -> str:
+    """One record, restored, as a line of JSON."""
+    return json.dumps(restored(record, texts=texts), ensure_ascii=False, allow_nan=False)
 
 
 def flat_rows(frame: pl.DataFrame) -> Iterable[dict[str, Any]]:

@@ -28,6 +28,7 @@ from karat.formats.files import Input, write_lines
 from karat.formats.hitlists import HitLists, entry_of
 from karat.formats.ranking import with_ranks
 from karat.formats.records import (
+    TEXTS,
     Record,
     as_amount,
     as_id,
@@ -254,12 +255,14 @@ def _lines(run: Run) -> Iterator[str]:
     order = run.hits["query_id"].unique(maintain_order=True).to_list()
     about = {key: told for key, told in run.meta.items() if key != VERSION_KEY}
     meta = {VERSION_KEY: RUN_LOG_VERSION, "system": run.name, **about}
+    # What is said of the run was never in a table, and so never made text of.
+    texts = TEXTS | meta.keys()
     for query_id in dict.fromkeys([*calls, *order]):
         stages = lists.get(query_id, {})
         record = {"query_id": query_id, **meta, "topk": stages.pop("final", [])}
         record["raw"] = stages.pop("raw", None) or None
         record[_STAGES] = stages or None
-        yield to_line(record | _call_record(calls.get(query_id, {})))
+        yield to_line(record | _call_record(calls.get(query_id, {})), texts=texts)
 
 
 def _call_record(call: Mapping[str, Any]) -> dict[str, Any]:

@@ -143,7 +143,9 @@ def _check(node: yaml.Node, name: str, sizes: dict[int, int], around: set[int]) 
         raise _wrong(node, name, f"{node.tag.removeprefix(_TAG)} is not plain data")
     around.add(id(node))
     inside: list[yaml.Node] = []
-    if isinstance(node, yaml.MappingNode):
+    if isinstance(node, yaml.ScalarNode):
+        _make_whole(node, name)
+    elif isinstance(node, yaml.MappingNode):
         _check_keys(node, name)
         inside = [value for _, value in node.value]
     elif isinstance(node, yaml.SequenceNode):
@@ -163,9 +165,24 @@ def _check_keys(node: yaml.MappingNode, name: str) -> None:
             continue
         if key.tag != _TAG + "str" or not isinstance(key, yaml.ScalarNode):
             raise _wrong(key, name, "a key must be text; put it in quotes")
+        _make_whole(key, name)
+        if not key.value.strip():
+            raise _wrong(key, name, f"a key is {key.value!r}; give it a name")
         if key.value in seen:
             raise _wrong(key, name, f"the key {key.value!r} is there twice; keep one")
         seen.add(key.value)
+
+
+def _make_whole(node: yaml.ScalarNode, name: str) -> None:
+    """Join the two halves in which JSON writes some characters; a half alone is no text."""
+    if "\0" in node.value:
+        raise _wrong(node, name, "a text holds the character NUL; take it out")
+    try:
+        node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise _wrong(
+            node, name, f"{shown(node.value)} holds half a character; write the whole one"
+        ) from None
 
 
 def _wrong(node: yaml.Node, name: str, what: str) -> InputError:

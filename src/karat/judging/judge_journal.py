@@ -75,8 +75,8 @@ class Journal:
                 self._file = self._locked()
                 if not restart:
                     self._go_on(tasks, resume=resume)
-            if resume and not self.done and path.is_file():
-                self._earlier = self._finished(tasks)
+            if path.is_file() and not self.done and not restart:
+                self._earlier = self._finished(tasks, resume=resume)
         except KaratError:
             self.close()
             raise
@@ -126,13 +126,24 @@ class Journal:
         if not self.done and next(_lines(self.part), None) is not None:
             raise self._of_another(self.part, "start over with --restart")
 
-    def _finished(self, tasks: Sequence[Task]) -> dict[tuple[str, str, str], Line]:
+    def _finished(self, tasks: Sequence[Task], *, resume: bool) -> dict[tuple[str, str, str], Line]:
+        """The judgments of a finished file to keep; one that is not of this run is not replaced."""
         every = list(_lines(self.path))
         wanted = {(task.pair.query_id, task.pair.item_id, task.digest) for task in tasks}
         of_this = {line[:3]: line for line in every if line[:3] in wanted}
-        if not of_this:
-            raise self._of_another(self.path, "leave out --resume to judge everything again")
-        return {name: line for name, line in of_this.items() if line.grade is not None}
+        size = self.path.stat().st_size
+        if resume:
+            if size and not of_this:
+                raise self._of_another(self.path, "choose another name, or use --restart")
+            return {name: line for name, line in of_this.items() if line.grade is not None}
+        # Lines that cannot be read, or that nothing here judges again, would be lost.
+        if sum(len(line.data) for line in every if line[:3] in wanted) < size:
+            on = "go on with --resume, " if of_this else ""
+            raise UsageError(
+                f"{self.path} holds labels that are not of this run; choose another name, {on}"
+                "or replace them with --restart"
+            )
+        return {}
 
     def _of_another(self, path: Path, todo: str) -> UsageError:
         return UsageError(

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from karat.errors import InputError
 from karat.formats.files import open_input
+from karat.formats.labels import item_of
 from karat.formats.records import Record, as_id, read_records
-
-_ITEM = ("item_id", "chunk_id")
 
 
 class Pair(NamedTuple):
@@ -22,7 +22,13 @@ class Pair(NamedTuple):
 
 
 def read_pairs(path: str | Path) -> list[Pair]:
-    """Read a pool; a pair without its texts, or one that occurs twice, is refused."""
+    """Read a pool; a pair without its texts, or one that occurs twice, is refused.
+
+    A pool may be an empty file: nothing was left to judge. A pipe that brings nothing is
+    refused, since what should have filled it may have failed.
+    """
+    if _is_blank(path):
+        return []
     file = open_input(path)
     lines: dict[tuple[str, str], int] = {}
     pairs = []
@@ -37,16 +43,23 @@ def read_pairs(path: str | Path) -> list[Pair]:
                 line=record.line,
             )
         pairs.append(pair)
-    if not pairs:
-        raise InputError("holds no pair; at least one line is expected", where=file.name)
     return pairs
+
+
+def _is_blank(path: str | Path) -> bool:
+    """Whether it is a file without a byte, which no reader of records takes."""
+    if str(path) in ("", "-"):
+        return False
+    with suppress(OSError, ValueError):
+        return Path(path).is_file() and not Path(path).stat().st_size
+    # What cannot be looked at is refused where it is opened.
+    return False
 
 
 def _pair(record: Record, where: str) -> Pair:
     line, value = record.line, record.value
     query_id = as_id(value.get("query_id"), "query_id", where, line)
-    named = next((name for name in _ITEM if value.get(name) is not None), _ITEM[0])
-    item_id = as_id(value.get(named), named, where, line)
+    item_id = item_of(record, where)
     return Pair(query_id, item_id, _text(record, "query", where), _text(record, "text", where))
 
 

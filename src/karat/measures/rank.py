@@ -84,6 +84,8 @@ def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
 def _keys(hits: pl.DataFrame, run: Run, conventions: Conventions) -> Keys:
     """What the hits are sorted by, descending."""
     order = conventions.order or run.order
+    if hits.is_empty():
+        return np.empty(0)
     if order not in hits.columns:
         have, other = ("ranks", "rank") if order == "score" else ("scores", "score")
         raise InputError(

@@ -19,6 +19,9 @@ from karat.measures.numbers import NOTHING, Evidence, Values
 from karat.measures.overall import Number, number_of
 from karat.measures.traces import Trace
 
+# Quartiles of the queries' values would stand beside a number that is no middle of them.
+_OF_THE_SET = (numbers.share_of_keys, numbers.geometric_mean)
+
 
 @dataclass(frozen=True, slots=True)
 class Counts:
@@ -49,7 +52,8 @@ class Summary:
     one number for set-level measures; None where nothing could be measured. ``ci`` is its
     interval over queries, None where there are fewer than two. ``ties`` is
     the range of the mean over all orders of tied hits, where that changes it. ``lacks``
-    says what a profile's measure would have needed and did not get.
+    says what a profile's measure would have needed and did not get. ``quantiles`` are those of
+    the queries' values, None where the number is one of the whole set.
     """
 
     mean: float | None
@@ -158,13 +162,14 @@ class Scores:
         name = str(measure)
         values = self.values(name)
         taking_part = mask & ~np.isnan(values)
+        known = values[taking_part]
         return Summary(
             mean=self.number(measure, mask),
             n=int(taking_part.sum()),
             better=measure.definition.better,
             ci=ci,
             ceiling=self._ceiling(measure, taking_part),
-            quantiles=numbers.quantiles(values[taking_part]),
+            quantiles=None if number_of(measure) in _OF_THE_SET else numbers.quantiles(known),
             ties=self._tie_range(name, taking_part, number_of(measure)),
             lacks=self.lacks.get(name),
         )

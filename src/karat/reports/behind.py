@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from karat.reports.failures import failure_sections, waterfall_sections
+from karat.reports.failures import failure_sections, missed_sections, waterfall_sections
 from karat.reports.figures import label
 from karat.reports.latencies import latency_sections
 from karat.reports.pages import Section
@@ -23,7 +23,7 @@ def behind_sections(results: Mapping[str, Any]) -> Iterator[Section]:
         yield curve_section(name, {"systems": curves})
     for system in systems:
         whose = "" if len(systems) == 1 else f"{label(system['name'])}: "
-        own = [*failure_sections(system["failures"])]
+        own = [*failure_sections(system["failures"]), *missed_sections(system["failures"])]
         own += [one for fall in system["waterfalls"] for one in waterfall_sections(fall)]
         own += latency_sections(system["latency"]) if "latency" in system else []
         for section in own:

@@ -34,6 +34,7 @@ class System:
 
     ``behind`` is what lies behind its figures, as plain data: curve, failures, latency.
     ``bounds`` are its measures on gold alone and with a judge's labels, where there are some.
+    ``logged_as`` is what its log calls it, where no other system of the report is called so.
     """
 
     name: str
@@ -42,6 +43,7 @@ class System:
     segments: Mapping[str, Segments] = field(default_factory=dict)
     behind: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
+    logged_as: str | None = None
 
 
 class Tables(NamedTuple):
@@ -84,7 +86,7 @@ class Report:
             "conventions": first | dict.fromkeys(different),
             "counts": _common_counts([system.scores.counts.document() for system in self.systems]),
             "systems": [_system(system, different) for system in self.systems],
-            **({} if self.labelled is None else {"judged": self.labelled.document()}),
+            **_judged(self.labelled, self.systems),
             **_compared(self.comparisons),
             **_gated(self.gatings),
             **({} if self.verdict is None else {"verdict": self.verdict}),
@@ -149,8 +151,9 @@ def build_report(
             scored,
             summaries=scored.summaries,
             segments={str(By.parse(one)): segment_means(scored, queries, one) for one in by},
+            logged_as=logged,
         )
-        for name, scored in zip(names, scores, strict=True)
+        for name, logged, scored in zip(names, _logged_names(scores), scores, strict=True)
     )
     return Report(
         systems,
@@ -160,6 +163,13 @@ def build_report(
         tables=Tables(gold, queries, corpus),
         **origin_of([one.meta for one in scores], queries),
     )
+
+
+def _logged_names(scores: Sequence[Scores]) -> list[str | None]:
+    """What each log calls its system; None where it does not say, or another says the same."""
+    told = [one.meta.get("system") for one in scores]
+    names = [None if name is None or name == "" else utf8(str(name)) for name in told]
+    return [name if names.count(name) == 1 else None for name in names]
 
 
 def _different_conventions(systems: Sequence[System]) -> list[str]:
@@ -209,6 +219,16 @@ def _beyond_log(scores: Scores) -> list[str]:
     if not isinstance(asked, int) or "run_digest" not in scores.meta:
         return []
     return [str(one) for one in scores.measures if isinstance(one.k, int) and one.k > asked]
+
+
+def _judged(labelled: Labelled | None, systems: Sequence[System]) -> dict[str, Any]:
+    """How many labels there are, and where they say the opposite of the gold."""
+    if labelled is None:
+        return {}
+    from karat.analysis.bounds import turned
+
+    bounds = {system.name: system.bounds for system in systems}
+    return {"judged": {**labelled.document(), "reversed": turned(bounds)}}
 
 
 def _compared(comparisons: Comparisons | None) -> dict[str, Any]:

@@ -34,8 +34,10 @@ _PARTS: Mapping[str, str] = {
     "retriever": "gold that was not retrieved",
     "filters": "gold that filters took out",
     "cut_off": "gold too low, or cut off",
-    "reranker": "gold put lower by the reranker",
+    "reranker": "gold moved by the reranker",
 }
+# So many misses stand in a report with their gold; all of them are in its JSON.
+SHOWN = 20
 _BAR, _EMPTY, _WIDTH = "█", "·", 20
 
 
@@ -55,6 +57,21 @@ def failure_sections(document: Document) -> list[Section]:
             Section("Items that stand above the gold of many queries", _items(document))
         )
     return sections
+
+
+def missed_sections(document: Document) -> list[Section]:
+    """The first queries that miss, and the gold that each should have found."""
+    if not document["missed"]:
+        return []
+    grid = [["query", "class", "its gold"]]
+    grid += [
+        [label(one["query_id"]), one["class"], label(", ".join(one["gold"]))]
+        for one in document["missed"][:SHOWN]
+    ]
+    more = document["misses"] - SHOWN
+    rest = [f"and {several(more, 'other query', 'other queries')}"] if more > 0 else []
+    title = f"Queries without gold in the top {document['miss_at']}, and their gold"
+    return [Section(title, grid, rest)]
 
 
 def _short(document: Document, cut: int | str) -> list[str]:

@@ -28,7 +28,12 @@ from karat.reports.figures import (
 _WORDS = {
     *("change", "file", "sha256", "text", "verdict", "class", "query", "stage", "source", "item"),
     *("doc", "because", "what", "rule", "measure", "system", "segment", "version", "chosen"),
+    *("its gold", "index version", "chunker", "embedding model", "reranker model"),
 }
+# What a log says that a system is made of, under these heads.
+_ARTIFACTS = ("index_version", "chunker", "embedding_model", "reranker_model")
+# As much of a digest as tells two files apart.
+_DIGEST = 12
 
 Grid = list[list[str]]
 Row = Mapping[str, Any]
@@ -152,13 +157,52 @@ def moved_grids(results: Mapping[str, Any]) -> dict[str, Grid]:
 
 
 def input_grid(inputs: Mapping[str, Any]) -> Grid:
-    """Every input with the digest of its bytes."""
+    """Every input with the digest of its bytes, then what data and code they are of."""
     rows = [["input", "file", "sha256"]]
     for kind in ("gold", "queries", "corpus"):
         if inputs[kind] is not None:
             rows.append([kind, label(inputs[kind]["name"]), inputs[kind]["sha256"] or ""])
     rows += [["run", label(run["name"]), run["sha256"] or ""] for run in inputs["runs"]]
-    return rows
+    return rows + [[name, told, ""] for name, told in origin_parts(inputs).items()]
+
+
+def origin_parts(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """The version of the dataset, its dates and the version of the code, where they are known."""
+    ends = inputs.get("as_of_range")
+    told = {
+        "dataset version": inputs.get("dataset_version"),
+        "as_of range": None if ends is None else " to ".join(ends),
+        "code version": inputs.get("code_version"),
+    }
+    return {name: label(str(value)) for name, value in told.items() if value is not None}
+
+
+def artifact_grid(results: Mapping[str, Any]) -> Grid:
+    """What each system is made of, as its log says; no rows where no log says anything."""
+    grid = [["system", *(name.replace("_", " ") for name in _ARTIFACTS)]]
+    for system in results["systems"]:
+        meta = system.get("meta", {})
+        grid.append([label(system["name"]), *(label(_spelled(meta.get(n))) for n in _ARTIFACTS)])
+    told = _without_empty(grid, grid[0][1:])
+    return told if len(told[0]) > 1 else []
+
+
+def _spelled(value: Any) -> str:
+    """A setting in words: the name of a thing first, a digest in short.
+
+    >>> _spelled({"algo": "paragraph", "overlap": 0}), _spelled("v3"), _spelled(None)
+    ('algo paragraph, overlap 0', 'v3', '')
+    >>> _spelled({"sha256": "0123456789abcdef", "name": "rank.py:score", "call": "rank.py:score"})
+    'rank.py:score, sha256 0123456789ab'
+    """
+    if not isinstance(value, Mapping):
+        return "" if value is None else str(value)
+    name = value.get("name")
+    parts = [] if name is None else [str(name)]
+    for key, one in value.items():
+        if one is not None and one != name:
+            parts.append(f"{key} {str(one)[:_DIGEST] if key == 'sha256' else one}")
+    return ", ".join(parts)
 
 
 def _compared(row: Row) -> dict[str, str]:

@@ -10,6 +10,7 @@ from typing import Any
 
 from karat.measures.conventions import ANY_GRADE
 from karat.reports.figures import NOTHING, label, pair_name, percent, several
+from karat.reports.grids import origin_parts
 from karat.reports.origins import differing
 
 # each count in words, for one and for more
@@ -28,15 +29,15 @@ _EVENTS = {
     "versions_unknown": ("unknown version", "unknown versions"),
 }
 _NO_RESULT = {"missing", "failed_calls"}
+_NO_GOLD = {"empty_gold", "no_answer"}
 # How chance was handled: these make one phrase of their own.
 _RESAMPLING = ("interval", "unit", "ci", "boot", "permutations", "seed")
 
 
 def counts_lines(results: Mapping[str, Any]) -> list[str]:
     """What happened to the queries and hits: one line, or one a system where they differ."""
-    fate = "left out" if results["conventions"]["missing"] == "skip" else "worst value"
     lines = [
-        _counts_line(system["counts"], fate)
+        _counts_line(system["counts"], _fates(results, system))
         + (" · PARTIAL: too many calls failed to judge by" if system.get("partial") else "")
         for system in results["systems"]
     ]
@@ -46,10 +47,17 @@ def counts_lines(results: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
 
 
-def _counts_line(counts: Mapping[str, int], fate: str) -> str:
-    """``fate`` is what becomes of a query without a result."""
+def _fates(results: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, str]:
+    """What becomes of queries without a result, and of those without gold where they count."""
+    own = results["conventions"] | system.get("conventions", {})
+    fates = dict.fromkeys(_NO_RESULT, "left out" if own["missing"] == "skip" else "worst value")
+    return fates | (dict.fromkeys(_NO_GOLD, "counted as 0") if own["empty_gold"] == "zero" else {})
+
+
+def _counts_line(counts: Mapping[str, int], fates: Mapping[str, str]) -> str:
     events = [
-        f"{counts[name]:,} {words[counts[name] > 1]}" + (f" ({fate})" if name in _NO_RESULT else "")
+        f"{counts[name]:,} {words[counts[name] > 1]}"
+        + (f" ({fates[name]})" if name in fates else "")
         for name, words in _EVENTS.items()
         if counts.get(name)
     ]
@@ -101,6 +109,13 @@ def conventions_lines(results: Mapping[str, Any]) -> list[str]:
         elif value:
             parts.append(f"{name} {_setting(value)}")
     return [" · ".join(parts), *([_resampling(chance, results)] if chance else [])]
+
+
+def origin_lines(inputs: Mapping[str, Any]) -> list[str]:
+    """What data and code the numbers are of, where a version of either is known."""
+    if inputs.get("dataset_version") is None and inputs.get("code_version") is None:
+        return []
+    return [" · ".join(f"{name} {told}" for name, told in origin_parts(inputs).items())]
 
 
 def _common(results: Mapping[str, Any], name: str) -> Any:

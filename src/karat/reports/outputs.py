@@ -8,13 +8,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
+from karat.columns import Source
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import file_name, replacing
+from karat.formats.files import Input, file_name, replacing
 
 # What forms render: a Report for karat eval, another finished document for other commands.
 Rendered = Any
@@ -126,10 +127,21 @@ _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}):(?P<rest>.*)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One ``-o``: a form, and a file or (None) standard output."""
+    """One ``-o``: a form, and a file or (None) standard output.
+
+    ``read`` are the places that no file of it may take.
+    """
 
     form: Form
     path: Path | None
+    read: frozenset[str] = field(default=frozenset(), repr=False)
+
+    def files(self, systems: Iterable[str]) -> list[Path]:
+        """The files that it is for systems of these names."""
+        if self.path is None:
+            return []
+        each = self.form.systems == 1 and self._named
+        return list(dict.fromkeys(map(self._file, systems))) if each else [self.path]
 
     def payloads(self, report: Rendered) -> list[tuple[Path | None, bytes]]:
         """The files to write; a form that holds one system has a file for each."""
@@ -188,24 +200,85 @@ def parse_outputs(
     stdout_taken: bool = False,
     forms: Mapping[str, Form] = FORMS,
     systems: int = 1,
+    names: Sequence[str] = (),
+    profile: str | None = None,
 ) -> list[Output]:
-    """Read every ``-o`` and refuse, before any work, what could not be written later."""
-    outputs = [parse_output(text, forms) for text in texts]
+    """Read every ``-o`` and refuse, before any work, what could not be written later.
+
+    ``names`` are the systems' as far as they are known by now; ``write_outputs`` looks again
+    when all are. ``profile`` is the reading in force, where forms may ask for another.
+    """
+    read = frozenset(os.path.realpath(name) for name in inputs if name != "-")
+    outputs = [replace(parse_output(text, forms), read=read) for text in texts]
+    if profile is not None:
+        check_reading(forms_in(outputs), profile)
     for output in outputs:
         _check_systems(output, systems)
     if sum(output.path is None for output in outputs) + stdout_taken > 1:
         raise UsageError("only one report can go to standard output; give the others file names")
-    read = {os.path.realpath(name) for name in inputs if name != "-"}
-    seen: set[str] = set()
-    for path in (output.path for output in outputs if output.path is not None):
-        place = os.path.realpath(path)
-        if place in seen:
-            raise UsageError(f"output {str(path)!r} is named twice; choose another name for one")
-        if place in read:
-            raise UsageError(f"output {str(path)!r} is also an input; choose another name")
-        seen.add(place)
+    for path in check_places(outputs, names):
         _check_writable(path)
     return outputs
+
+
+def check_reading(forms: Iterable[Form], profile: str) -> None:
+    """Another tool's own form is written under its reading, or it would hold other numbers."""
+    for form in forms:
+        if form.profile not in (None, profile):
+            raise UsageError(
+                f"output {form.name}: is written under the profile {form.profile}, not "
+                f"{profile}; give --profile {form.profile} (profile: in a karat.yaml)"
+            )
+
+
+def check_places(outputs: Sequence[Output], systems: Iterable[str]) -> list[Path]:
+    """The files of all outputs for these systems; none may take the place of another or of inputs.
+
+    Nor may one be the folder of another: a place holds a file or a folder.
+    """
+    names = list(systems)
+    seen: dict[str, Path] = {}
+    for output in outputs:
+        for path in output.files(names):
+            place = os.path.realpath(path)
+            if place in seen:
+                raise UsageError(
+                    f"output {str(path)!r} is named twice; choose another name for one"
+                )
+            if place in output.read:
+                raise UsageError(f"output {str(path)!r} is also an input; choose another name")
+            seen[place] = path
+    read = frozenset[str]().union(*(output.read for output in outputs))
+    for place, path in seen.items():
+        _check_folders(place, path, sorted(seen.keys() | read), sorted(read))
+    return list(seen.values())
+
+
+def _check_folders(place: str, path: Path, files: Iterable[str], read: Iterable[str]) -> None:
+    inside = next((one for one in files if place in map(str, Path(one).parents)), None)
+    if inside is not None:
+        raise UsageError(
+            f"output {str(path)!r} would be a file, and {Path(inside).name!r} lies in a folder of "
+            "that name; choose another name"
+        )
+    # Beside a model's or a store's files there is room; beneath a file there is none.
+    around = set(map(str, Path(place).parents)) & set(read)
+    if any(not Path(one).is_dir() for one in around):
+        name = Path(min(around)).name
+        raise UsageError(
+            f"output {str(path)!r}: {name!r} is a file, not a folder; choose another name"
+        )
+
+
+def stems_of(runs: Iterable[str]) -> list[str]:
+    """What the systems of run files are called unless the files say otherwise.
+
+    >>> stems_of(["runs/bm25.trec.gz", "-"])
+    ['bm25', 'stdin']
+    """
+    return [
+        Input(Source(Path(run).name), path=None if run == "-" else Path(run)).stem for run in runs
+    ]
 
 
 def forms_in(outputs: Sequence[Output]) -> list[Form]:
@@ -220,9 +293,16 @@ def asks_for_all(outputs: Sequence[Output], stdout: bool) -> bool:
 
 def write_outputs(outputs: Sequence[Output], report: Rendered) -> list[Path]:
     """Write a report in every form that was asked for; the files that hold it now."""
+    refuse_collisions(outputs, report)
     payloads = [payload for output in outputs for payload in output.payloads(report)]
     write_whole(payloads)
     return [path for path, _ in payloads if path is not None]
+
+
+def refuse_collisions(outputs: Sequence[Output], report: Rendered) -> None:
+    """Look again where the files go, now that every system's name is known."""
+    apart = any(output.form.systems == 1 for output in outputs)
+    check_places(outputs, [system.name for system in report.systems] if apart else ())
 
 
 def write_whole(payloads: Sequence[tuple[Path | None, bytes]]) -> None:

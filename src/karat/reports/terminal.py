@@ -34,6 +34,7 @@ from karat.reports.notes import (
     counts_lines,
     lacks_lines,
     left_out_lines,
+    origin_lines,
     overlap_lines,
     rule_line,
     tests_line,
@@ -47,6 +48,7 @@ SHORTEST_TEXT = 20
 # Between columns; the narrow one where it saves a table from being split.
 WIDE_GAP, NARROW_GAP = 2, 1
 
+_ORIGIN = ("dataset_version", "as_of_range", "code_version")
 _TONES: dict[Tone, str] = {"bad": "bold red", "unsure": "bold yellow", "good": "bold green"}
 _VERDICTS = {
     "pass": "green",
@@ -63,7 +65,11 @@ Results = Mapping[str, Any]
 
 def show_report(report: Report, console: Console | None = None) -> None:
     """Print the verdict, gates, comparisons, measures, segments, counts and conventions."""
-    show_results(report.results(), console or standard_console())
+    console = console or standard_console()
+    show_results(report.results(), console)
+    origin = {name: getattr(report, name) for name in _ORIGIN}
+    for line in origin_lines(origin):
+        console.print(line, style="dim", soft_wrap=True)
 
 
 def show_results(results: Results, console: Console) -> None:

@@ -18,6 +18,7 @@ from karat.measures.conventions import PROFILES
 from karat.measures.names import parse_measures
 from karat.measures.scores import Scores
 from karat.reports.document import Report, utf8
+from karat.reports.short_lists import refuse_short
 
 METRICS = ("recall", "mrr", "ndcg")
 SCHEMA_VERSION = 1
@@ -145,6 +146,8 @@ def ab_report(report: Report) -> AbReport:
     """The two systems of a report as the harness would tell of them."""
     a, b = (system.scores for system in report.systems)
     _refuse_own_k(report, a.conventions.k)
+    for scores in (a, b):
+        refuse_short("ab", scores, report.tables and report.tables.corpus)
     return AbReport(
         k=a.conventions.k,
         corpus_digest=_digest_or_absent(report.corpus),

@@ -17,6 +17,7 @@ from karat.reports.figures import PART, label, several
 from karat.reports.grids import (
     COMPARED_SHORT,
     Grid,
+    artifact_grid,
     compared_segments,
     comparison_grids,
     distribution_grid,
@@ -96,6 +97,9 @@ def _page(document: Document) -> Iterator[str]:
     yield _bullets(conventions_lines(document))
     yield "## Inputs"
     yield table(input_grid(document["inputs"]))
+    if artifacts := artifact_grid(document):
+        yield "## Artifacts"
+        yield table(artifacts)
 
 
 def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
@@ -157,6 +161,8 @@ def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
     counts = [*counts_lines(document), *lacks_lines(document)]
     yield "Counts and conventions", [_bullets([*counts, *conventions_lines(document)])]
     yield "Inputs", [table(input_grid(document["inputs"]))]
+    if artifacts := artifact_grid(document):
+        yield "Artifacts", [table(artifacts)]
 
 
 def _parts(section: Section) -> Iterator[str]:

@@ -55,7 +55,7 @@ def memory_document(report: Report) -> dict[str, Any]:
     values = {key: _mean(system, name) for key, name in METRICS.items()}
     return {
         "timestamp": report.timestamp,
-        "configuration": system.name,
+        "configuration": system.logged_as or system.name,
         "total_queries": system.summaries[METRICS["recall_at_1"]].n,
         "total_memories": _memories(report),
         "metrics": values,
@@ -85,9 +85,16 @@ def _memories(report: Report) -> int | None:
 
 
 def _failures(system: System) -> dict[str, int | None]:
-    """The queries in each of the five categories; null where nobody looked into the run."""
-    counts = system.behind.get("failures", {}).get("failures_by_category", {})
-    return {name: counts.get(name) for name in FIVE}
+    """The queries in each of the five categories; null where nobody could look into the run.
+
+    A category that is empty because none of its classes could be told is not one of 0.
+    """
+    found = system.behind.get("failures", {})
+    counts, unchecked = found.get("failures_by_category", {}), found.get("unchecked", {})
+    untold = {name for name, kinds in FIVE.items() if unchecked.keys() >= set(kinds)}
+    return {
+        name: None if name in untold and not counts.get(name) else counts.get(name) for name in FIVE
+    }
 
 
 def _queries(report: Report) -> Queries | None:

@@ -9,9 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from karat.errors import UsageError
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.kinds import maker
 from karat.retrievers.protocol import Query
+from karat.retrievers.texts import read_aliases, text_rules
 from karat.retrievers.workshop import Workshop
 from karat.version import __version__
 
@@ -32,6 +34,26 @@ def run_digest(
         told = [query.query_id, query.text, dict(query.attributes)]
         digest.update(json.dumps(told, sort_keys=True, default=str).encode())
     return digest.hexdigest()
+
+
+def check_files(blueprint: Blueprint, workshop: Workshop) -> None:
+    """Refuse the files of a system that cannot be meant, as far as nothing need be built for it."""
+    _files(blueprint, workshop)
+    given = blueprint.stages.aliases
+    aliases = read_aliases(workshop.path(given)) if isinstance(given, str) else given or {}
+    try:
+        text_rules(blueprint.stages.normalise, aliases)
+    except UsageError as error:
+        where = f"{blueprint.place}: system {blueprint.name!r}"
+        raise UsageError(f"{where}: {error}") from None
+    for part in blueprint.parts.values():
+        check_files(part, workshop)
+
+
+def files_of(blueprint: Blueprint, workshop: Workshop) -> set[Path]:
+    """The files and folders that a system reads, as seen from here."""
+    named = _files(blueprint, workshop) | _stores(blueprint)
+    return {workshop.path(name) for name in named}
 
 
 def _files(blueprint: Blueprint, workshop: Workshop) -> set[str]:

@@ -13,7 +13,9 @@ Share = Annotated[float, Field(ge=0, le=1)]
 Text = Annotated[str, Field(pattern=r"\S")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
-Scalar = str | int | float | bool
+Scalar = str | int | Finite | bool
+# How a corpus was cut: a log says it, so it says something.
+Cutting = Annotated[dict[Text, Scalar], Field(min_length=1)]
 # A system's name, a retriever's name, or a mapping with a retriever of its own.
 Spec = str | dict[str, Any]
 
@@ -134,9 +136,11 @@ class CallsForm(Form):
         0.05, description="the share of failed calls past which the run is partial"
     )
     index_version: Text | None = Field(None, description="the version of the index, as text")
-    chunker: dict[str, Scalar] | None = Field(
+    chunker: Cutting | None = Field(
         None, description="a mapping with algo, such as {algo: fixed, size: 1200, overlap: 200}"
     )
-    chunked: dict[str, Scalar] | None = Field(
-        None, description="a mapping that says how the corpus was cut before, for the log"
+    chunked: Cutting | None = Field(
+        None,
+        description="a mapping that says how the corpus was cut before, for the log: names with "
+        "texts, finite numbers or true and false",
     )

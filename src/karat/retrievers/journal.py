@@ -16,6 +16,7 @@ from typing import IO, Any, NamedTuple
 from karat.errors import InputError, KaratError, UsageError
 
 DIGEST = "run_digest"
+REMEDY = "go on with --resume"
 # What a call says of itself; the rest of a record is about the run.
 _CALL = ("topk", "raw", "stages", "latency_ms", "cost", "rewritten", "query", "source", "error")
 
@@ -29,7 +30,10 @@ class Line(NamedTuple):
 
 
 class Journal:
-    """Writes a log; ``done`` lines stand in it already when it goes on with an earlier one."""
+    """Writes a log; ``done`` lines stand in it already when it goes on with an earlier one.
+
+    ``remedy`` is how to go on with one that was stopped, for whoever reads that it was.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class Journal:
         *,
         resume: bool,
         restart: bool = False,
+        remedy: str = REMEDY,
     ) -> None:
         if path.is_dir():
             raise InputError("is a folder; a file name is expected", where=str(path))
@@ -48,6 +53,8 @@ class Journal:
         self.digest = digest
         self.done: list[tuple[str, bool]] = []
         self._whole = 0
+        self._written = 0
+        self._remedy = remedy
         self.meta: dict[str, Any] | None = None
         self._file: IO[bytes] | None = None
         self._earlier: _Earlier | None = None
@@ -137,9 +144,10 @@ class Journal:
         except OSError as error:
             raise InputError(
                 f"cannot be written: {error.strerror}; what was logged is kept: make room, "
-                "then go on with --resume",
+                f"then {self._remedy}",
                 where=str(self.part),
             ) from None
+        self._written += 1
 
     def finish(self) -> None:
         """The log is whole: give it its name."""
@@ -149,11 +157,23 @@ class Journal:
         file.close()
 
     def close(self) -> None:
-        """Leave what there is for a later --resume."""
+        """Leave what there is for going on later."""
         if self._file is not None and not self._file.closed:
             # A full disk may keep what was not written yet from being flushed.
             with suppress(OSError):
                 self._file.close()
+
+    def left(self, calls: int) -> str:
+        """What is there when it is stopped now, of so many calls, and how to go on."""
+        lines = len(self.done) + self._written
+        if lines == calls and self.path.is_file() and not self.part.exists():
+            return f"interrupted; {self.path} is whole"
+        if lines:
+            kept = f"{lines:,} of {calls:,} calls are kept in {self.part}"
+            return f"interrupted; {kept}: {self._remedy}"
+        there = [path for path in (self.part, self.path) if path.is_file() and path.stat().st_size]
+        told = f"{there[0]} is as it was" if there else "no log was begun"
+        return f"interrupted before the first call; {told}"
 
 
 def lock(file: IO[bytes]) -> bool:
@@ -237,7 +257,7 @@ def _lines(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
                 return
             try:
                 record = json.loads(data)
-            except ValueError:
+            except (ValueError, RecursionError):
                 return
             if not isinstance(record, dict) or not isinstance(record.get("query_id"), str):
                 return

@@ -76,12 +76,16 @@ _Task = tuple[list[Query], "Future[list[Answer | Failed]]"]
 
 @dataclass(eq=False)
 class Runner:
-    """Calls a finder with every query it is given."""
+    """Calls a finder with every query it is given.
+
+    ``there`` is how many items there are to be found, where that is known.
+    """
 
     finder: Finder
     k: int
     limits: Limits
     redact: Callable[[str], str] = str
+    there: int | None = None
     tally: Tally = field(default_factory=Tally)
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -93,9 +97,11 @@ class Runner:
 
     def outcomes(self, queries: Iterable[Query]) -> Iterator[tuple[Query, Answer | Failed]]:
         """Each query with what came of it, in the order given."""
+        # A list of all that there is cannot be longer.
+        full = self.k if self.there is None else min(self.k, self.there)
         for batch, outcomes in self._batches(iter(queries)):
             for query, outcome in zip(batch, outcomes, strict=True):
-                self.tally.note(outcome, self.k)
+                self.tally.note(outcome, full)
                 yield query, outcome
 
     def _batches(

@@ -14,7 +14,8 @@ from karat.errors import InputError
 from karat.formats.contract import RUN_LOG_VERSION, VERSION_KEY, check_facts
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.digests import run_digest
-from karat.retrievers.journal import DIGEST, Journal
+from karat.retrievers.journal import DIGEST, REMEDY, Journal
+from karat.retrievers.leaving import Leaving, leaving_in_order
 from karat.retrievers.protocol import Answer, Query
 from karat.retrievers.records import failed_record, record_of, to_json_line
 from karat.retrievers.runner import Failed, Limits, Runner, Tally
@@ -27,7 +28,10 @@ Advance = Callable[[int], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Wishes:
-    """What the caller wants otherwise than the karat.yaml says; None leaves it as it is."""
+    """What the caller wants otherwise than the karat.yaml says; None leaves it as it is.
+
+    ``remedy`` is how the caller goes on with a search that was stopped.
+    """
 
     k: int = DEFAULT_K
     concurrency: int | None = None
@@ -36,6 +40,7 @@ class Wishes:
     max_failures: float | None = None
     resume: bool = False
     restart: bool = False
+    remedy: str = REMEDY
     latency: bool = True
     dataset_version: str | None = None
     code_version: str | None = None
@@ -90,11 +95,12 @@ def search(
     _check(queries, path)
     digest = digest or run_digest(blueprint, workshop, queries, k=wishes.k)
     ids = [query.query_id for query in queries]
-    journal = Journal(path, digest, ids, resume=wishes.resume, restart=wishes.restart)
+    again = {"resume": wishes.resume, "restart": wishes.restart}
+    journal = Journal(path, digest, ids, **again, remedy=wishes.remedy)
     try:
         # What someone else's code prints is not what karat says.
-        with redirect_stdout(sys.stderr), workshop.open() as own:
-            system = _built(blueprint, own)
+        with leaving_in_order(), redirect_stdout(sys.stderr), workshop.open() as own:
+            system = own.build(blueprint)
             runner = _runner(blueprint, system, wishes, workshop)
             about = _meta(blueprint, system, runner, wishes) | _inputs(workshop, wishes)
             about |= _origin(queries, wishes)
@@ -106,14 +112,12 @@ def search(
                 journal.write(line)
                 advance(1)
             journal.finish()
-    except InterruptedSearch:
-        raise
     except KeyboardInterrupt:
-        kept = len(journal.done) + runner.tally.asked + runner.tally.kept
-        raise InterruptedSearch(
-            f"interrupted; {kept:,} of {len(queries):,} calls are kept in {journal.part}: "
-            "go on with --resume"
-        ) from None
+        raise InterruptedSearch(_left(journal, len(queries), workshop)) from None
+    except Leaving:
+        # Nobody catches what ends karat, so it is said here.
+        print(f"karat: {_left(journal, len(queries), workshop)}", file=sys.stderr, flush=True)
+        raise
     finally:
         journal.close()
     failed = runner.tally.failed + sum(failed for _, failed in journal.done)
@@ -141,13 +145,10 @@ def notes_in(meta: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _built(blueprint: Blueprint, workshop: Workshop) -> System:
-    try:
-        return workshop.build(blueprint)
-    except KeyboardInterrupt:
-        raise InterruptedSearch(
-            "interrupted before the first call; vectors that were made are kept"
-        ) from None
+def _left(journal: Journal, calls: int, workshop: Workshop) -> str:
+    """What there is after an interruption: of the log, and of what was made for it."""
+    vectors = "; vectors that were made are kept" if (workshop.cache / "vectors").is_dir() else ""
+    return f"{journal.left(calls)}{vectors}"
 
 
 def _check(queries: Sequence[Query], path: Path) -> None:
@@ -168,7 +169,9 @@ def _runner(blueprint: Blueprint, system: System, wishes: Wishes, workshop: Work
         rate=wishes.rate or calls.rate,
         retries=calls.retries if wishes.retries is None else wishes.retries,
     )
-    return Runner(system, blueprint.stages.k or wishes.k, limits, redact=workshop.redact)
+    there = None if system.items is None else len(system.items)
+    k = blueprint.stages.k or wishes.k
+    return Runner(system, k, limits, redact=workshop.redact, there=there)
 
 
 def _meta(blueprint: Blueprint, system: System, runner: Runner, wishes: Wishes) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -61,18 +62,40 @@ def swapped_differences(
 
     The rows of a group are swapped together.
     """
-    member = _members(groups, len(a))
+    n = len(a)
+    member = _members(groups, n)
     units = int(member.max()) + 1
     rng = np.random.default_rng([seed, units, 1])
+    place = share * (n - 1)
+    near, below = _in_reach(a, b, place)
+    place -= below
+    a, b, member = a[near], b[near], member[near]
     parts = []
-    for size in _chunks(resamples, len(a)):
+    for size in _chunks(resamples, n):
         swap = rng.integers(0, 2, size=(size, units), dtype=np.int8).astype(bool)[:, member]
-        first, second = (
-            np.percentile(side, 100 * share, axis=1)
-            for side in (np.where(swap, b, a), np.where(swap, a, b))
-        )
+        first, second = (_between(np.where(swap, *side), place) for side in ((b, a), (a, b)))
         parts.append(second - first)
     return np.concatenate(parts)
+
+
+def _in_reach(a: Values, b: Values, place: float) -> tuple[Places, int]:
+    """The rows that can decide what stands at a place, and how many are below it in any case.
+
+    Whichever way each row is swapped, what stands there is no less than if every row gave its
+    smaller value, and no more than if each gave its larger one.
+    """
+    low, high = np.minimum(a, b), np.maximum(a, b)
+    least = np.partition(low, int(place))[int(place)]
+    most = np.partition(high, math.ceil(place))[math.ceil(place)]
+    return np.flatnonzero((high >= least) & (low <= most)), int((high < least).sum())
+
+
+def _between(rows: Values, place: float) -> Values:
+    """What stands at a place of each row in order, in between two of them if it is no whole one."""
+    ends = math.floor(place), math.ceil(place)
+    rows.partition(sorted(set(ends)), axis=1)
+    below, above = (rows[:, end] for end in ends)
+    return np.asarray(below + (above - below) * (place - ends[0]))
 
 
 def _members(groups: Places | None, n: int) -> Places:

@@ -6,7 +6,7 @@ themselves are in ``rules``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ from karat.analysis.staged import Staged
 from karat.analysis.thresholds import Thresholds
 from karat.tables import Queries
 
-__all__ = ["CLASSES", "FIVE", "NOT_COUNTED", "Failure", "Failures", "classify"]
+__all__ = ["CLASSES", "FIVE", "LISTED", "NOT_COUNTED", "Failure", "Failures", "classify"]
 
 # The five categories that others report, and what of ours each of them holds.
 FIVE: Mapping[str, tuple[str, ...]] = {
@@ -32,6 +32,8 @@ FIVE: Mapping[str, tuple[str, ...]] = {
     "embedding_mismatch": ("embedding_mismatch",),
 }
 NOT_COUNTED = UNANSWERED
+# So many misses a document lists with their gold; it says how many more there are.
+LISTED = 1_000
 _MOST = 20
 
 
@@ -62,7 +64,8 @@ class Failures:
     ``assessed`` counts the queries whose gold is not empty. ``dominant`` are the items that
     crowd out the gold of many queries, with the number of these. ``unchecked`` says of a class
     what would have been needed to tell it. ``ends_at`` is where the final lists end, if that is
-    before the rank up to which gold is looked for.
+    before the rank up to which gold is looked for. ``gold`` holds what the first ``LISTED``
+    misses should have found, best grade first.
     """
 
     queries: tuple[Failure, ...]
@@ -71,6 +74,7 @@ class Failures:
     dominant: tuple[tuple[str, int], ...] = ()
     unchecked: Mapping[str, str] = field(default_factory=dict)
     ends_at: int | None = None
+    gold: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
     def misses(self) -> int:
@@ -100,6 +104,11 @@ class Failures:
                 name: sum(self.counts[kind] for kind in kinds) for name, kinds in FIVE.items()
             },
             "not_counted": {name: self.counts[name] for name in NOT_COUNTED},
+            "missed": [
+                {"query_id": one.query_id, "class": one.kind, "gold": list(self.gold[one.query_id])}
+                for one in self.queries[:LISTED]
+            ],
+            "missed_left_out": max(self.misses - LISTED, 0),
             "dominant": [{"item_id": item, "queries": n} for item, n in self.dominant],
             "unchecked": dict(self.unchecked),
             "lines": self.lines.document(),
@@ -125,11 +134,27 @@ def classify(staged: Staged, queries: Queries | None, *, lines: Thresholds) -> F
             for row, (facts, because) in zip(rows, told, strict=True):
                 found.append(Failure(staged.gold.query_ids[row], row, name, because, facts))
     items = () if case.dominance is None else case.dominance.items.head(_MOST).rows()
+    found.sort(key=lambda one: one.row)
     return Failures(
-        tuple(sorted(found, key=lambda one: one.row)),
+        tuple(found),
         assessed=int(case.assessed.sum()),
         lines=lines,
         dominant=tuple((item, n) for item, n in items),
         unchecked=unchecked(case),
         ends_at=staged.ends_above(lines.miss),
+        gold=_gold_of(staged, found[:LISTED]),
     )
+
+
+def _gold_of(staged: Staged, misses: Sequence[Failure]) -> dict[str, list[str]]:
+    """The ids of the relevant gold of each miss; of a span also its place."""
+    gold = staged.gold
+    rows, place = gold.rows_of(np.array([one.row for one in misses], dtype=np.int64))
+    relevant = gold.grade[rows] >= gold.conventions.rel
+    rows, place = rows[relevant], place[relevant]
+    spans = gold.conventions.level == "span"
+    found: dict[str, list[str]] = {one.query_id: [] for one in misses}
+    for at, judged in zip(place.tolist(), gold.rows[rows].iter_rows(named=True), strict=True):
+        name = "{item_id}:{start}-{end}" if spans else "{item_id}"
+        found[misses[at].query_id].append(name.format(**judged))
+    return found

@@ -68,8 +68,8 @@ def dominance(
     """The items that stand above all gold, without being gold, in the top of many queries.
 
     ``best`` is the rank of each query's best-placed gold in the final list. In a small corpus
-    every item stands in many lists, so it must be more of them than equal chance would give;
-    where the corpus is not known, it is what the tops hold.
+    every item stands in many lists, so it must be more of them than equal chance would give
+    (see ``_places``); where the corpus is not known, it is what the tops hold.
     """
     ranked = ranked_of(scores)
     correct = ranked.hits.correct(scores.conventions.rel)
@@ -81,7 +81,7 @@ def dominance(
     # 0.07 × 100 is a little more than 7 in floating point.
     share = math.ceil(round(lines.dominant_share * scored, 9))
     items_in_all = corpus_size or tops["item_id"].n_unique() or 1
-    by_chance = lines.dominant_lift * wrong.height / items_in_all
+    by_chance = lines.dominant_lift * _places(scores, best, assessed, lines.miss) / items_in_all
     needed = max(lines.dominant_queries, share, by_chance)
     items = wrong.group_by("item_id").agg(queries=pl.len()).filter(pl.col("queries") >= needed)
     items = items.sort(["queries", "item_id"], descending=[True, False])
@@ -89,3 +89,15 @@ def dominance(
     taken = np.bincount(places["row"].to_numpy(), minlength=ranked.n)
     shown = np.minimum(ranked.returned, lines.miss)
     return Dominance(items, places.drop("version"), taken / np.maximum(shown, 1))
+
+
+def _places(scores: Scores, best: Values, assessed: Mask, miss: int) -> float:
+    """The places above gold, in the top of every answer, that an item could have taken.
+
+    A list that a threshold shortened has as many as one that is whole: what the system left
+    out of some lists makes no item more dominant in the others.
+    """
+    answered = assessed & (scores.status == "scored").to_numpy()
+    returned = ranked_of(scores).returned[answered]
+    depth = min(miss, int(returned.max(initial=0)))
+    return float(np.minimum(best[answered] - 1, depth).sum())

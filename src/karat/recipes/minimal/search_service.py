@@ -24,7 +24,7 @@ try:
     from pydantic import BaseModel, Field
 except ImportError as error:
     raise SystemExit(
-        f"search_service.py needs {error.name}; install it with: pip install 'karat[web]'"
+        f"search_service.py needs {error.name}; install it with: pip install 'karat[http,web]'"
     ) from None
 
 

@@ -12,19 +12,21 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from types import FrameType
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO
 
 from karat.errors import UsageError
 from karat.retrievers.http.request import Address
 from karat.retrievers.http.wire import is_here
+from karat.retrievers.leaving import leaving_in_order
 from karat.retrievers.workshop import Workshop
 
 _PLACE = re.compile(r"(?<!\$)\{(?:port|python)\}")
 # Seconds between two looks, and those that a service has to end by itself.
 _PAUSE, _GRACE = 0.05, 5.0
+# Seconds that one in the background has to show itself.
+_LATER = 1.0
 # What is kept of the output, in bytes, and what an error shows of it.
 _KEPT, _LINES, _LONGEST = 64_000, 5, 600
 
@@ -42,7 +44,7 @@ def start(command: Sequence[str], address: Address, timeout: float, workshop: Wo
             f"start: something listens at {address} already, which would be asked instead; stop "
             'it, or have a free port chosen: "{port}" in start and in url'
         )
-    workshop.ending.enter_context(_leaving_in_order())
+    workshop.ending.enter_context(leaving_in_order())
     known = {"{port}": str(address.port), "{python}": sys.executable}
     filled = [_PLACE.sub(lambda place: known[place[0]], word) for word in command]
     service = Service(filled, workshop)
@@ -97,7 +99,7 @@ class Service:
         """Return once it listens; whatever keeps it from that is told with its last words."""
         end = time.monotonic() + timeout
         while not _listens(address):
-            self._refuse_if_ended()
+            self._refuse_if_ended(address)
             if time.monotonic() > end:
                 raise UsageError(
                     f"start: the service does not listen at {address} after {timeout:g} s"
@@ -106,12 +108,13 @@ class Service:
                 )
             time.sleep(_PAUSE)
         # Someone else may have been quicker at the same port.
-        self._refuse_if_ended()
+        self._refuse_if_ended(address)
 
-    def _refuse_if_ended(self) -> None:
+    def _refuse_if_ended(self, address: Address) -> None:
         told = self.ended()
         if told is not None:
-            raise UsageError(f"start: {told}; try it yourself: {self._command}")
+            behind = "" if self._process.returncode else _behind(address)
+            raise UsageError(f"start: {told}{behind}; try it yourself: {self._command}")
 
     def ended(self) -> str | None:
         """How it ended, with its last words; None while it runs."""
@@ -165,6 +168,16 @@ def _named(code: int) -> str:
     return f"signal {-code}"
 
 
+def _behind(address: Address) -> str:
+    """What there is to say of a command that ended well, with its service perhaps behind it."""
+    end = time.monotonic() + _LATER
+    while not (listens := _listens(address)) and time.monotonic() < end:
+        time.sleep(_PAUSE)
+    told = "; it may have gone to the background, and must stay in the foreground to be stopped"
+    left = f"; something listens at {address} now, which you have to stop"
+    return told + (left if listens else "")
+
+
 def _listens(address: Address) -> bool:
     try:
         with socket.create_connection((address.host, address.port), timeout=1.0) as connection:
@@ -173,22 +186,3 @@ def _listens(address: Address) -> bool:
             return bool(own != other)
     except OSError:
         return False
-
-
-@contextmanager
-def _leaving_in_order() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP end karat as Ctrl-C does, so that no service outlives it."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:
-                before[number] = signal.signal(number, _leave)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _leave(number: int, frame: FrameType | None) -> None:
-    raise SystemExit(128 + number)

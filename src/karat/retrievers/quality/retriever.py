@@ -19,6 +19,7 @@ from karat.retrievers.items import Items
 from karat.retrievers.protocol import Answer, Finder, Hits, Query
 from karat.retrievers.quality.pipeline import Quality, Ranking, Trail
 from karat.retrievers.quality.settings import Config, read_config
+from karat.retrievers.quality.words import word_rules
 from karat.retrievers.workshop import Workshop
 from karat.tables import Corpus
 
@@ -31,7 +32,10 @@ class Options(Form):
 
 def files(options: Options, workshop: Workshop) -> list[str]:
     """What the config names in its turn: the aliases, as seen from the karat.yaml's folder."""
-    named = _read(options, workshop).settings.alias_file
+    settings = _read(options, workshop).settings
+    # Aliases that cannot be meant are told before any system is asked.
+    word_rules(settings, workshop.folder)
+    named = settings.alias_file
     return [] if named is None else [str(named)]
 
 
@@ -53,7 +57,7 @@ class Engine:
     """A config's engine over the corpus.
 
     A list that was made diverse is in no order of any score, so its hits count 1/rank. The
-    rankings that a list is made of are logged as ``base``, ``lexical`` and ``fusion``.
+    rankings that a list is made of are logged as ``base`` and ``lexical``.
     """
 
     batch = 1
@@ -98,8 +102,6 @@ class Engine:
         behind: dict[str, Ranking | None] = {}
         if settings.fuses or settings.diversifies:
             behind |= {"base": trail.base, "lexical": trail.lexical}
-        if settings.diversifies:
-            behind["fusion"] = trail.fused
         return {
             name: self.items.hits(ranking.rows[:k], ranking.scores[ranking.rows[:k]])
             for name, ranking in behind.items()
