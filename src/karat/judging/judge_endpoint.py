@@ -17,6 +17,7 @@ from karat.judging.judge_client import Client, address, library
 from karat.judging.judge_pairs import Pair
 from karat.judging.judge_prompt import Prompt
 from karat.judging.judge_secrets import USUAL, key_from, redactor
+from karat.pacing import Pace
 
 if TYPE_CHECKING:
     import openai
@@ -82,7 +83,7 @@ class Endpoint:
         self._settings = {name: value for name, value in settings.items() if value is not None}
         self._sends = self._settings
         self._client = Client(self.url, key, access.timeout)
-        self._pace = _Pace(access.rate)
+        self._pace = Pace(access.rate)
         self._lock = threading.Lock()
         self._form = 0
         self._proven = False
@@ -224,23 +225,3 @@ def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
         except (TypeError, ValueError):
             return None
     return seconds if 0 <= seconds < float("inf") else None
-
-
-@dataclass(eq=False)
-class _Pace:
-    """Lets calls begin at most so many times a second."""
-
-    rate: float | None
-    stop: threading.Event = field(default_factory=threading.Event)
-    _next: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def wait(self) -> None:
-        """Return when the next call may begin."""
-        if self.rate is None:
-            return
-        with self._lock:
-            now = time.monotonic()
-            begin = max(self._next, now)
-            self._next = begin + 1 / self.rate
-        self.stop.wait(begin - now)

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from threading import Thread
 
 from karat.errors import CallError
+from karat.pacing import Pace
 from karat.retrievers.protocol import Answer, Finder, Query, shares
 
 # So many calls in a row that failed for a passing reason mean that the other side is gone;
@@ -90,10 +91,10 @@ class Runner:
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _in_a_row: int = 0
-    _pace: _Pace = field(init=False)
+    _pace: Pace = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pace = _Pace(self.limits.rate, self._stop)
+        self._pace = Pace(self.limits.rate, self._stop)
 
     def outcomes(self, queries: Iterable[Query]) -> Iterator[tuple[Query, Answer | Failed]]:
         """Each query with what came of it, in the order given."""
@@ -201,23 +202,3 @@ class _Workers:
 def _wait(tries: int, asked: float | None) -> float:
     """Twice as long each time, and at least as long as the other side asked for."""
     return max(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**tries), min(_LONGEST_ASKED, asked or 0.0))
-
-
-@dataclass(eq=False)
-class _Pace:
-    """Lets calls begin at most so many times a second."""
-
-    rate: float | None
-    stop: threading.Event
-    _next: float = 0.0
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def wait(self) -> None:
-        """Return when the next call may begin."""
-        if self.rate is None:
-            return
-        with self._lock:
-            now = time.monotonic()
-            begin = max(self._next, now)
-            self._next = begin + 1 / self.rate
-        self.stop.wait(begin - now)
