@@ -79,6 +79,7 @@ def test_labels_are_counted_and_their_file_is_an_input(run, files):
     with (files / "labels.jsonl").open("a") as file:
         file.write('{"query_id": "q00", "item_id": "zz", "error": "no answer"}\n')
         file.write('{"query_id": "elsewhere", "item_id": "d01", "grade": 2}\n')
+        file.write('{"query_id": "q00", "item_id": "yy", "grade": -1}\n')
     document = evaluated(run)
     known = sum(len(set(LABELS[q]) & set(GOLD[q])) for q in QUERIES)
     assert document["judged"] == {
@@ -86,6 +87,7 @@ def test_labels_are_counted_and_their_file_is_an_input(run, files):
         "known": known,
         "elsewhere": 1,
         "failed": 1,
+        "not_judged": 1,
         "reversed": [],
     }
     assert document["inputs"]["judged"]["name"] == "labels.jsonl"
@@ -165,6 +167,34 @@ def test_queries_without_gold_take_no_part_on_either_side():
     assert (both.added, both.elsewhere) == (1, 2)
 
 
+def test_a_label_below_0_is_no_judgment(run, files):
+    """It is pooled and not judged: nothing is added, the holes stay, and it is said."""
+    before = evaluated(run)
+    for line in (files / "labels.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if row["item_id"] not in GOLD[row["query_id"]]:
+            break
+    kept = [one for one in (files / "labels.jsonl").read_text().splitlines() if one != line]
+    (files / "labels.jsonl").write_text("\n".join([*kept, json.dumps(row | {"grade": -1})]) + "\n")
+    after = evaluated(run)
+    assert after["judged"]["added"] == before["judged"]["added"] - 1
+    assert after["judged"]["elsewhere"] == 0
+    assert after["judged"]["not_judged"] == 1
+    assert after["systems"][0]["bounds"]["P@5"]["unjudged"] == pytest.approx(1 / 5 / len(QUERIES))
+    words = ("--gold", "gold.json", "-m", "P@5", "--judged", "labels.jsonl", "-o", "r.md")
+    told = "1 label below 0: pooled, not judged"
+    assert told in run("eval", "run.json", *words).out
+    assert told in (files / "r.md").read_text()
+
+
+def test_a_label_takes_the_place_of_gold_below_0():
+    gold = Gold.from_dict({"q": {"a": 1, "b": -1, "c": -1}})
+    both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), asked=["q"])
+    grades = dict(both.gold.frame.select("item_id", "grade").rows())
+    assert grades == {"a": 1, "b": 2, "c": -1}
+    assert (both.added, both.known) == (1, 0)
+
+
 def test_terminal_and_markdown_show_both_sides(run, files):
     words = ("--gold", "gold.json", "-m", "P@5", "--judged", "labels.jsonl", "-o", "r.md")
     done = run("eval", "run.json", *words)
@@ -180,10 +210,14 @@ def test_terminal_and_markdown_show_both_sides(run, files):
         ("-m P@5 --judged -", "cannot be standard input"),
         ("-m P@5 --judged other.jsonl", "holds no label of a query that has gold"),
         ("-m P@5 --judged missing.jsonl", "missing.jsonl"),
+        ("-m P@5 --judged below.jsonl", "no grade: 1 label below 0 (pooled, not judged); judge"),
+        ("-m P@5 --judged above.jsonl", "grade is 101; a grade is from 0 to 100"),
     ],
 )
 def test_what_cannot_be_used_is_refused(run, files, words, told):
-    (files / "other.jsonl").write_text('{"query_id": "x", "item_id": "y", "grade": 1}\n')
+    for name, query, grade in (("other", "x", 1), ("below", "q00", -1), ("above", "q00", 101)):
+        line = json.dumps({"query_id": query, "item_id": "y", "grade": grade})
+        (files / f"{name}.jsonl").write_text(f"{line}\n")
     done = run("eval", "run.json", "--gold", "gold.json", *words.split())
     assert (done.code, done.out) == (2, "")
     assert told in done.err

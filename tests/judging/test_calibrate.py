@@ -242,15 +242,22 @@ def test_labels_of_other_pairs_are_refused_with_an_example_of_each():
 
 
 def test_a_judge_that_failed_everywhere_is_refused():
-    with pytest.raises(InputError, match="all 2 pairs failed"):
+    with pytest.raises(InputError, match="holds no grade: 2 labels failed"):
         side_by_side(labels_of({}, failed=[("q", "a"), ("q", "b")]), gold_of({("q", "a"): 1}))
 
 
-def test_two_judges_that_disagree_are_refused():
+def test_two_judges_are_refused_whether_they_disagree_or_judge_other_pairs():
     one, other = labels_of({("q", "a"): 1}), labels_of({("q", "a"): 2}, rater="other")
     torn = Labels(pl.concat([one.frame, other.frame]), one.failed, one.source)
     with pytest.raises(InputError, match="one judge at a time"):
         side_by_side(torn, gold_of({("q", "a"): 1}))
+    apart = labels_of({("q", "b"): 2}, rater="other")
+    both = Labels(pl.concat([one.frame, apart.frame]), one.failed, one.source)
+    with pytest.raises(InputError, match=r"several raters: 'judge', 'other'; calibrate one"):
+        side_by_side(both, gold_of({("q", "a"): 1}))
+    unsure = Labels(pl.concat([one.frame, labels_of({("q", "a"): 2}).frame]), one.failed)
+    with pytest.raises(InputError, match="is judged 1 and otherwise"):
+        side_by_side(unsure, gold_of({("q", "a"): 1}))
     twice = Labels(pl.concat([one.frame, one.frame]), one.failed, one.source)
     assert side_by_side(twice, gold_of({("q", "a"): 1})).counts()["both"] == 1
 

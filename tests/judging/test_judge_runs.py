@@ -23,7 +23,7 @@ from judge_servers import (
 from karat.errors import InputError
 from karat.judging.judge import judge_pairs
 from karat.judging.judge_answers import JudgeGoneError
-from karat.judging.judge_runner import _wait
+from karat.judging.judge_runner import Runner, _wait
 
 
 @pytest.fixture
@@ -131,7 +131,33 @@ def test_waits_double_up_to_a_limit_and_are_as_long_as_was_asked_for():
     assert [_wait(tries, None) for tries in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
     assert _wait(0, 12.5) == 12.5
     assert _wait(3, 1.0) == 4
-    assert _wait(0, 86_400) == 300
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_whoever_asks_for_a_day_is_not_asked_again(tmp_path, retries):
+    """No call waits for it, no other is made, and what was judged before is kept."""
+
+    def tired(got, connection):
+        return graded() if number(got) < 2 else trouble(429, "quota", Retry_After="86400")
+
+    begun = time.monotonic()
+    with Server(tired) as server, pytest.raises(JudgeGoneError) as caught:
+        judged(server.url, 12, tmp_path / "l.jsonl", concurrency=1, retries=retries)
+    assert time.monotonic() - begun < 20
+    assert len(server.requests) == 3
+    told = str(caught.value)
+    assert told.startswith("the endpoint answered 429 and asks to wait 86,400 s; karat waits 300 s")
+    assert "2 of 12 pairs are kept in" in told
+    assert "go on with --resume" in told
+
+
+def test_a_long_wait_is_told_once_for_all_that_wait():
+    told = []
+    runner = Runner(None, waits=lambda seconds, why: told.append((seconds, why)))
+    runner._stop.set()
+    for seconds in (2.0, 60.0, 60.0, 8.0, 120.0):
+        runner._wait(seconds, "busy")
+    assert told == [(60.0, "busy"), (120.0, "busy")]
 
 
 def test_a_wait_that_was_asked_for_is_kept(tmp_path):

@@ -51,6 +51,14 @@ def test_labels_are_read_by_rater_in_the_order_of_the_file(tmp_path):
     assert labels.source.name == "labels.jsonl"
 
 
+def test_a_decision_takes_the_place_of_what_its_maker_had_said(tmp_path):
+    decided = GOOD | {"grade": 0, "source": "adjudication"}
+    other = GOOD | {"grade": 1, "rater": "bob"}
+    for lines in ((GOOD, other, decided), (decided, other, GOOD)):
+        grades = dict(read_labels(put(tmp_path, *lines)).frame.select("rater", "grade").rows())
+        assert grades == {GOOD["rater"]: 0, "bob": 1}
+
+
 def test_both_names_of_an_item_may_stand_in_a_line_where_they_agree(tmp_path):
     path = put(
         tmp_path,
@@ -80,7 +88,7 @@ def test_what_could_not_be_judged_is_kept_apart_and_never_a_grade(tmp_path):
 def test_a_file_of_failures_alone_has_labels_but_is_no_gold(tmp_path):
     path = put(tmp_path, {"query_id": "q", "item_id": "d", "error": "no answer"})
     assert read_labels(path).failed.height == 1
-    with pytest.raises(InputError, match="holds no grade: each of its 1 labels failed"):
+    with pytest.raises(InputError, match="holds no grade: 1 label failed; judge its pairs again"):
         read_gold(path)
 
 
@@ -115,20 +123,43 @@ def test_a_rater_judges_a_pair_once(tmp_path):
     assert "2 in line 1 by the same rater 'ada'" in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        (GOOD | {"grade": 7}, "labels.jsonl:2: grade is 7; a label is 2, 1 or 0"),
-        (GOOD | {"grade": 0.5}, "labels.jsonl:2: grade is 0.5; a label is 2, 1 or 0"),
-        (GOOD | {"grade": -1}, "labels.jsonl:2: grade is -1"),
-    ],
-)
-def test_grades_of_other_scales_are_gold_but_no_labels(line, told, tmp_path):
-    path = put(tmp_path, GOOD | {"item_id": "other"}, line)
+@pytest.mark.parametrize("grade", [0, 0.5, 7, 100])
+def test_a_label_has_a_grade_from_0_to_100(grade, tmp_path):
+    path = put(tmp_path, GOOD | {"item_id": "other"}, GOOD | {"grade": grade})
+    assert read_labels(path).frame["grade"].to_list() == [2.0, grade]
+
+
+@pytest.mark.parametrize("grade", [100.5, 1e99])
+def test_a_scale_beyond_100_is_gold_but_no_label(grade, tmp_path):
+    path = put(tmp_path, GOOD | {"item_id": "other"}, GOOD | {"grade": grade})
     with pytest.raises(InputError) as caught:
         read_labels(path)
-    assert str(caught.value).startswith(told)
-    assert read_gold(path).frame["grade"].to_list() == [2.0, line["grade"]]
+    told = f"labels.jsonl:2: grade is {grade:g}; a grade is from 0 to 100"
+    assert str(caught.value) == told
+    assert read_gold(path).frame["grade"].to_list() == [2.0, grade]
+
+
+def test_a_grade_below_0_is_no_judgment_and_no_failure(tmp_path):
+    """Not even of what a rater decided: there is nothing to take the place of."""
+    below = GOOD | {"grade": -1}
+    path = put(tmp_path, below, below | {"item_id": "d2"}, below | {"source": "adjudication"}, GOOD)
+    labels = read_labels(path)
+    assert labels.frame.rows() == [("q1", "d1", 2.0, "ada")]
+    assert (labels.not_judged, labels.failed.height) == (3, 0)
+
+
+def test_one_of_several_raters_is_taken_by_name(tmp_path):
+    bob = GOOD | {"rater": "bob"}
+    failed = {"query_id": "q1", "item_id": "d3", "error": "no answer", "rater": "bob"}
+    nameless = {"query_id": "q9", "item_id": "d9", "grade": 1}
+    path = put(tmp_path, GOOD, bob | {"grade": 0}, bob | {"item_id": "d2"}, failed, nameless)
+    assert read_labels(path).raters == ["ada", "bob"]
+    own = read_labels(path, rater="bob")
+    assert own.frame.rows() == [("q1", "d1", 0.0, "bob"), ("q1", "d2", 2.0, "bob")]
+    assert own.failed.height == 1
+    assert read_labels(path, rater="ada").failed.height == 0
+    with pytest.raises(InputError, match="no label of 'eve'; its raters are 'ada', 'bob', 'labels"):
+        read_labels(path, rater="eve")
 
 
 @pytest.mark.parametrize(

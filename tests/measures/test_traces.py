@@ -11,7 +11,8 @@ import karat
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.ranked import in_best_order
-from karat.measures.scores import prepare, score, values_of
+from karat.measures.scores import prepare, score
+from karat.measures.valuing import values_of
 
 MEASURES = parse_measures(
     "R@{1,3,7}, nDCG@{2,5}, nDCG(gain='exp')@5, P@3, RR, AP, Hit@2, Judged@4, Bpref, RBP, ERR@5"

@@ -1,6 +1,8 @@
-"""Cohen's kappa against sklearn's, by its definition over pairs, and where there is none."""
+"""Cohen's kappa against sklearn's and by its definition, where there is none, and what most say."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 from karat.errors import UsageError
-from karat.stats.agreement import cross_table, kappa
+from karat.stats.agreement import cross_table, kappa, majority
 
 THEIRS = {"none": None, "linear": "linear", "quadratic": "quadratic"}
 
@@ -77,3 +79,23 @@ def test_what_is_no_table_is_refused() -> None:
         cross_table(np.array([2.0]), np.array([0.0]), [0, 1])
     with pytest.raises(UsageError, match="one rater has 1 grades"):
         cross_table(np.array([1.0]), np.array([0.0, 1.0]), [0, 1])
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from([0.0, 1.0, 2.5])), max_size=20))
+def test_the_majority_is_what_a_counter_says(said) -> None:
+    items, grades = majority(
+        np.array([item for item, _ in said], dtype=np.int64), np.array([g for _, g in said])
+    )
+    assert items.tolist() == sorted({item for item, _ in said})
+    for item, found in zip(items, grades, strict=True):
+        first, *rest = Counter(grade for one, grade in said if one == item).most_common(2)
+        if rest and rest[0][1] == first[1]:
+            assert np.isnan(found)
+        else:
+            assert found == first[0]
+
+
+def test_votes_without_an_item_are_refused() -> None:
+    with pytest.raises(UsageError, match="1 items and 2 grades"):
+        majority(np.array([1]), np.array([1.0, 2.0]))

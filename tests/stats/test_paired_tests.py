@@ -22,6 +22,7 @@ from karat.stats.paired import (
     sign_test,
     t_test,
     wilcoxon,
+    wilcoxons,
 )
 
 Values = NDArray[np.float64]
@@ -280,3 +281,19 @@ def test_twenty_systems_take_less_than_a_second() -> None:
     found = all_pairs(columns, resamples=10_000)
     assert time.perf_counter() - started < 3  # 0.15 seconds on an idle machine
     assert found.p.shape == found.p_adjusted.shape == (190, 3)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(-3, 3), min_size=1, max_size=7))
+def test_wilcoxon_of_few_queries_is_that_of_all_signs_as_scipy_has_it(steps: list[int]) -> None:
+    delta = np.array(steps) / 4
+    expected = stats.wilcoxon(delta, zero_method="pratt").pvalue if delta.any() else 1.0
+    assert wilcoxon(delta) == pytest.approx(expected, abs=1e-12)
+
+
+def test_wilcoxon_of_thirteen_queries_with_ties_takes_no_time() -> None:
+    # scipy goes through all 8,192 signs, one list of ranks each
+    delta = np.array([0, 1, 1, 2, -1, 0, 3, 3, -2, 1, 0, 2, 1]) / 4
+    start = time.process_time()
+    wilcoxons(np.repeat(delta[:, None], 200, axis=1))
+    assert time.process_time() - start < 1.0

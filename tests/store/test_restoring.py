@@ -165,7 +165,7 @@ def test_what_a_newer_karat_added_is_refused_by_name():
 def test_damage_to_one_evaluation_leaves_the_others(store):
     store.save(*small())
     store.save(*small())
-    with store._engine.execution_options(writes=True).begin() as connection:
+    with store._access.engine.execution_options(writes=True).begin() as connection:
         change = "UPDATE karat_scores SET queries = :junk WHERE evaluation_id = 1"
         connection.execute(text(change), {"junk": b"junk"})
     with pytest.raises(InputError, match="evaluation 1: is damaged"):

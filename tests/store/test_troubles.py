@@ -10,17 +10,18 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine, event, text
 from sqlalchemy.dialects import mysql
 from sqlalchemy.schema import CreateTable
 
-from karat.errors import InputError, KaratError, MissingExtraError
+from karat.errors import InputError, KaratError, MissingExtraError, UsageError
 from karat.store import Store, schema
 from karat.store.place import place_of
 
@@ -60,6 +61,14 @@ def test_a_database_of_somebody_else_s_holds_no_history(tmp_path):
     connection.close()
     with pytest.raises(InputError, match="no history here"), Store.open(file) as store:
         store.evaluations()
+    before = file.read_bytes()
+    told = "is a database of another program .it has a table 'songs'.; name a file of its own"
+    with pytest.raises(InputError, match=told), Store.open(file) as store:
+        store.save(*small())
+    with closing(sqlite3.connect(file)) as connection:
+        names = connection.execute("SELECT name FROM sqlite_master").fetchall()
+    assert names == [("songs",)]
+    assert len(file.read_bytes()) == len(before)
 
 
 def test_a_damaged_database(tmp_path):
@@ -162,7 +171,10 @@ def test_a_full_disk_keeps_what_was_saved_before(tmp_path):
                 store.save(*small("a" * 5000))
         finally:
             event.remove(Engine, "connect", fill)
-        assert str(caught.value) == f"{file}: cannot be written: the disk is full"
+        # The disk is as it was again, which the connection in use does not know.
+        store.close()
+        told = "cannot be written: the disk is full; make room, then try again"
+        assert str(caught.value) == f"{file}: {told}"
         before = len(store.evaluations())
         store.save(*small())
         assert len(store.evaluations()) == before + 1
@@ -181,17 +193,75 @@ def test_a_file_that_may_grow_no_further(tmp_path):
         assert len(store.evaluations()) == 1
 
 
-def test_a_store_that_somebody_holds(tmp_path, monkeypatch):
-    monkeypatch.setattr("karat.store.place._BUSY_SECONDS", 0.1)
+@contextmanager
+def held(file: Path, *, alone: bool) -> Iterator[None]:
+    """Another process writes, or keeps even readers out."""
+    mode = "PRAGMA locking_mode = EXCLUSIVE; " if alone else ""
+    code = f"""
+import sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+for one in "{mode}BEGIN IMMEDIATE; CREATE TABLE held (x)".split("; "):
+    connection.execute(one)
+print("held", flush=True)
+sys.stdin.read()
+"""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", code, str(file)]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield
+        process.stdin.close()
+
+
+IN_USE = "is in use by another process; try again"
+
+
+def test_a_store_that_somebody_writes_to_is_waited_for_as_long_as_told(tmp_path):
+    file = tmp_path / "history.db"
+    with Store.open(file, patience=0.3) as store:
+        store.save(*small())
+        with held(file, alone=False):
+            started = time.monotonic()
+            with pytest.raises(InputError, match=IN_USE):
+                store.save(*small())
+            assert 0.2 < time.monotonic() - started < 5
+            assert len(store.evaluations()) == 1
+        store.save(*small())
+        assert len(store.evaluations()) == 2
+
+
+def test_a_store_that_somebody_has_alone_is_waited_for_as_long_as_told(tmp_path):
     file = tmp_path / "history.db"
     with Store.open(file) as store:
         store.save(*small())
-    holding = sqlite3.connect(file, isolation_level=None)
-    holding.execute("BEGIN IMMEDIATE")
-    assert refused(file) == f"{file}: is in use by another process; try again"
-    with Store.open(file) as store:
+    with held(file, alone=True), Store.open(file, patience=0.3) as store:
+        for use in (store.listed, store.stamp, store.check, lambda: store.save(*small())):
+            started = time.monotonic()
+            with pytest.raises(InputError) as caught:
+                use()
+            assert str(caught.value) == f"{file}: {IN_USE}"
+            assert 0.2 < time.monotonic() - started < 5
+    with Store.open(file, patience=0) as store:
         assert len(store.evaluations()) == 1
-    holding.close()
+
+
+def test_a_lock_on_a_server_is_waited_for_as_long_as_told(postgres):
+    with Store.open(postgres, patience=0.3) as store, Store.open(postgres) as other:
+        store.save(*small())
+        with other._access.engine.begin() as connection:
+            connection.execute(text("LOCK TABLE karat_store IN ACCESS EXCLUSIVE MODE"))
+            for use in (store.stamp, lambda: store.save(*small())):
+                started = time.monotonic()
+                with pytest.raises(InputError, match=f"^postgresql:///postgres: {IN_USE}$"):
+                    use()
+                assert 0.2 < time.monotonic() - started < 5
+        assert len(store.evaluations()) == 1
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_patience_without_an_end_or_before_the_start_is_refused(tmp_path, seconds):
+    with pytest.raises(UsageError, match=r"patience is .*; give seconds from 0 on"):
+        Store.open(tmp_path / "history.db", patience=seconds)
 
 
 def test_a_server_that_is_down():
@@ -297,9 +367,14 @@ def test_a_password_that_the_server_repeats_is_not_passed_on(server):
     assert told.endswith("cannot be used: check the host, the database, the user and the password")
 
 
-def test_a_driver_that_is_not_installed():
-    with pytest.raises(MissingExtraError, match=r"^the store needs oracledb; install it with: pip"):
-        Store.open(f"oracle+oracledb://ann:{SECRET}@host/x")
+@pytest.mark.parametrize(
+    ("kind", "driver", "package"),
+    [("oracle+oracledb", "oracledb", "oracledb"), ("mysql", "MySQLdb", "mysqlclient")],
+)
+def test_a_driver_that_is_not_installed_is_told_by_its_package(kind, driver, package):
+    told = f"^the store's URL needs the driver {driver}; install it with: pip install {package}$"
+    with pytest.raises(MissingExtraError, match=told):
+        Store.open(f"{kind}://ann:{SECRET}@host/x")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +439,7 @@ def test_readers_read_while_one_writes(tmp_path):
     file = tmp_path / "history.db"
     with Store.open(file) as store:
         store.save(*small())
-        with store._writing(), Store.open(file) as other:
+        with store._access.writing(), Store.open(file) as other:
             assert len(other.evaluations()) == 1
     connection = sqlite3.connect(file)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from karat.analysis.failures.classes import classify
+from karat.analysis.failures.classes import Failures, classify
 from karat.analysis.failures.waterfall import waterfall
 from karat.analysis.latency.latencies import latencies
 from karat.analysis.rescored import rescored
@@ -21,14 +21,21 @@ from karat.measures.names import parse_measure
 from karat.tables import Queries
 
 
-def behind(staged: Staged, queries: Queries | None, by: Sequence[By] = ()) -> Mapping[str, Any]:
+def failures_of(staged: Staged, queries: Queries | None) -> Failures:
+    """Why queries miss, by the lines of the profile."""
+    return classify(staged, queries, lines=lines_of(staged.final.conventions.profile))
+
+
+def behind(
+    staged: Staged, queries: Queries | None, by: Sequence[By], failures: Failures
+) -> Mapping[str, Any]:
     """The curve over k, failures by class, losses by part, and latencies where they are logged."""
     told: dict[str, Any] = {"sweep": default_sweep(staged)}
-    lines = lines_of(staged.final.conventions.profile)
-    told["failures"] = classify(staged, queries, lines=lines).document(queries=False)
+    told["failures"] = failures.document(queries=False)
     rel = staged.gold.conventions.rel
     recall, ndcg = default_measures(staged.final.conventions.profile)
-    lost = [parse_measure(f"{name}@{lines.miss}", rel=rel) for name in (ndcg, recall)]
+    miss = failures.lines.miss
+    lost = [parse_measure(f"{name}@{miss}", rel=rel) for name in (ndcg, recall)]
     again = replace(staged, final=rescored(staged, lost))
     told["waterfalls"] = [waterfall(again, one).document() for one in lost]
     with suppress(MissingInputError):

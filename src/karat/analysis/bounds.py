@@ -16,6 +16,7 @@ import polars as pl
 
 from karat.columns import Source
 from karat.errors import InputError
+from karat.formats.labels import no_grade, refuse_above
 from karat.measures.conventions import Conventions
 from karat.measures.names import Measure
 from karat.measures.ranked import is_budget
@@ -36,7 +37,7 @@ class Labelled:
 
     ``added`` were put in, ``known`` have a judgment already, which stays, and ``elsewhere``
     are of queries that have no gold or are not asked: these take no part. ``failed`` are pairs
-    that could not be judged.
+    that could not be judged, ``not_judged`` have a grade below 0: pooled, and nobody judged them.
     """
 
     gold: Gold
@@ -45,10 +46,11 @@ class Labelled:
     known: int
     elsewhere: int
     failed: int = 0
+    not_judged: int = 0
 
     def document(self) -> dict[str, int]:
         """The numbers of labels."""
-        counts = ("added", "known", "elsewhere", "failed")
+        counts = ("added", "known", "elsewhere", "failed", "not_judged")
         return {name: getattr(self, name) for name in counts}
 
 
@@ -62,7 +64,7 @@ def with_labels(
     >>> both = with_labels(gold, labels, Conventions(), asked=["q1", "q2"])
     >>> both.gold.frame.rows(), both.document()
     ([('q1', 'a', 2.0), ('q1', 'b', 0.0), ('q1', 'c', 1.0)], \
-{'added': 1, 'known': 1, 'elsewhere': 1, 'failed': 0})
+{'added': 1, 'known': 1, 'elsewhere': 1, 'failed': 0, 'not_judged': 0})
     """
     if conventions.level != "item":
         raise InputError(
@@ -70,18 +72,31 @@ def with_labels(
             "leave --judged out, or take gold of items",
             where=labels.source.name,
         )
+    refuse_above(labels.frame["grade"], labels.source.name)
+    graded = labels.frame.filter(pl.col("grade") >= 0)
+    below = labels.frame.height - graded.height
+    if below and not graded.height:
+        raise no_grade(labels.source.name, not_judged=below)
     relevant = gold.frame.filter(pl.col("grade") >= conventions.rel)["query_id"].unique()
-    own = labels.frame.select(*_PAIR, "grade").filter(
+    own = graded.select(*_PAIR, "grade").filter(
         pl.col("query_id").is_in(relevant.implode()) & pl.col("query_id").is_in(list(asked))
     )
-    judged = gold.frame.select(_PAIR)
+    judged = gold.frame.filter(pl.col("grade") >= 0)
     added = own.join(judged, on=_PAIR, how="anti", maintain_order="left")
-    frame = pl.concat([gold.frame, added], how="diagonal")
+    # What the gold has below 0 is no judgment either, and gives way to one.
+    kept = gold.frame.join(added, on=_PAIR, how="anti", maintain_order="left")
+    frame = pl.concat([kept, added], how="diagonal")
     if "negative" in frame.columns:
         frame = frame.with_columns(pl.col("negative").fill_null(False))
     whole = Gold(frame, gold.query_ids, source=gold.source)
-    known = own.height - added.height
-    return Labelled(whole, labels.source, added.height, known, labels.frame.height - own.height)
+    return Labelled(
+        whole,
+        labels.source,
+        added=added.height,
+        known=own.height - added.height,
+        elsewhere=graded.height - own.height,
+        not_judged=below,
+    )
 
 
 def judgeable(measures: Sequence[Measure]) -> list[Measure]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 
+from karat.abreast import abreast
 from karat.analysis.comparison import Comparison, Pair
 from karat.analysis.contenders import Contender, check_comparable, contenders_of
 from karat.analysis.moved import Moved, moved_most
@@ -26,13 +28,18 @@ from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
 # A family too large for this many cannot have significant members by chance alone.
 MOST_PERMUTATIONS = 100_000
+# Deeper than any list.
+WHOLE = 1 << 31
 
 __all__ = ["Comparison", "Comparisons", "Decision", "Rule", "compare", "compare_scores"]
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be said of one system against its baseline, all measures taken together."""
+    """What is to be said of one system against its baseline, all measures taken together.
+
+    ``bounds`` says what unjudged items could change about it, where they can.
+    """
 
     baseline: str
     system: str
@@ -40,6 +47,7 @@ class Decision:
     verdict: Verdict
     regression: bool
     because: str
+    bounds: str | None = None
 
     def document(self) -> dict[str, Any]:
         """The decision as it stands in a report."""
@@ -93,13 +101,17 @@ def compare(
     corpus: Corpus | None = None,
     by: Iterable[str] = (),
     replicates: bool = False,
+    bounds: bool = False,
+    strict_bounds: bool = False,
     **decided_by: Any,
 ) -> Comparisons:
     """Compare systems with the first of them, measure by measure, on the same queries.
 
     Takes runs and their gold, or scores made before. What decides is a ``Rule``, or its parts
     by name: ``primary`` (the first measure unless named), ``margin``, ``pairs="all"`` … With
-    ``replicates`` runs of the same name are repeated runs of one system.
+    ``replicates`` runs of the same name are repeated runs of one system. ``bounds`` adds the
+    range of every difference over all judgments of what nobody judged, and ``strict_bounds``
+    decides only what holds in all of it.
 
     >>> from karat.tables import Gold, Run
     >>> gold = Gold.from_dict({f"q{i}": ["a"] for i in range(8)})
@@ -110,6 +122,8 @@ def compare(
     ('better', 0.5, 0.0078125)
     """
     rule = _rule(rule, decided_by)
+    if strict_bounds or bounds:
+        check_boundable(rule, replicates=replicates)
     if isinstance(runs, str | Run) or len(runs) < 2:
         raise UsageError("a comparison needs at least two runs: the baseline and another")
     scores = [run for run in runs if isinstance(run, Scores)]
@@ -120,13 +134,31 @@ def compare(
         chosen = parse_measures(measures or PROFILES[profile].measures, rel=conventions.rel)
         prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
         lenient = () if measures else chosen
-        scores = [
-            score(run, prepared, chosen, lenient=lenient, keep=DEPTH)
-            for run in runs
-            if not isinstance(run, Scores)
-        ]
+        asked = [run for run in runs if not isinstance(run, Scores)]
+        if bounds or strict_bounds:
+            from karat.analysis.bounded import compare_bounded
+
+            kept = partial(score, gold=prepared, measures=chosen, lenient=lenient, keep=WHOLE)
+            scored = list(abreast(kept, asked))
+            own = [By.parse(one) for one in by]
+            return compare_bounded(
+                scored, prepared, rule, queries=queries, by=own, strict=strict_bounds
+            )
+        kept = partial(score, gold=prepared, measures=chosen, lenient=lenient, keep=DEPTH)
+        scores = list(abreast(kept, asked))
+    elif bounds or strict_bounds:
+        raise UsageError("bounds need whole lists, which scores do not have; give the runs")
     contenders = contenders_of(scores, replicates=replicates)
     return compare_scores(contenders, rule, queries=queries, by=[By.parse(one) for one in by])
+
+
+def check_boundable(rule: Rule, *, replicates: bool) -> None:
+    """Refuse to bound what has more than two runs to a difference."""
+    told = "bounds need two runs and their lists"
+    if replicates:
+        raise UsageError(f"{told}; leave --replicates (replicates=True) out")
+    if rule.pairs == "all":
+        raise UsageError(f"{told}; leave --pairs all out, which decides over all pairs at once")
 
 
 def _rule(rule: Rule | None, parts: Mapping[str, Any]) -> Rule:
@@ -172,7 +204,7 @@ def compare_scores(
     return Comparisons(
         rule,
         tuple(rows),
-        decisions=tuple(_decision(pair, rows) for pair in pairs),
+        decisions=tuple(decision(pair.names, rows) for pair in pairs),
         overlaps=tuple(found for found in overlaps if found is not None),
         moved=tuple(m for pair in pairs for m in moved_most(pair, str(rule.primary), queries)),
         reversals=tuple(reversals_in(rows)),
@@ -254,8 +286,9 @@ def _corrected(row: Comparison, p: float | None, measures: int) -> float | None:
     return of_pairs if row.between_runs is None else max(of_pairs, p)
 
 
-def _decision(pair: Pair, rows: Sequence[Comparison]) -> Decision:
-    own = [row for row in rows if (row.baseline, row.system) == pair.names and row.segment is None]
+def decision(names: tuple[str, str], rows: Sequence[Comparison]) -> Decision:
+    """What the rows say of a baseline and a system, by their names."""
+    own = [row for row in rows if (row.baseline, row.system) == names and row.segment is None]
     primary = next(row for row in own if row.primary)
     verdict = primary.verdict or "unclear"
     lost = [row for row in own if row.regression and not row.primary]
@@ -264,5 +297,5 @@ def _decision(pair: Pair, rows: Sequence[Comparison]) -> Decision:
         because += f"; but {lost[0].because}"
     regression = primary.regression or bool(lost)
     return Decision(
-        *pair.names, primary.measure, "worse" if regression else verdict, regression, because
+        *names, primary.measure, "worse" if regression else verdict, regression, because
     )

@@ -23,7 +23,9 @@ class Comparison:
     ``delta`` is the system's number minus the baseline's, whichever way is better; wins and
     losses count queries that got better and worse. ``ci_same`` is the narrower interval that
     must lie within the ``margin`` for the two to be the same. ``wanted`` is the difference
-    that ``needed`` queries would detect, ``detectable`` what those at hand can.
+    that ``needed`` queries would detect, ``detectable`` what those at hand can. ``bounds`` is
+    the range of the difference over all labels of unjudged items, and the verdict that holds
+    in all of it. ``corrected`` is a difference of precision without the errors of a judge.
     """
 
     baseline: str
@@ -55,6 +57,8 @@ class Comparison:
     verdict: Verdict | None = None
     regression: bool = False
     because: str = ""
+    bounds: Mapping[str, Any] | None = None
+    corrected: Mapping[str, Any] | None = None
 
     def document(self) -> dict[str, Any]:
         """The comparison as it stands in a report."""

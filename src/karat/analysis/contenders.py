@@ -15,7 +15,7 @@ from karat.measures.numbers import Values
 from karat.measures.scores import Scores
 
 # What tells repeated runs of one system apart: dense-1, dense.run2, dense_seed3.
-_REPEAT = re.compile(r"[-_.]?(?:run|rep|replicate|seed|r)?[-_]?\d+$", re.IGNORECASE)
+_REPEAT = re.compile(r"(?<=.)[-_.]?(?:(?:run|rep|replicate|seed|(?<=[-_.])r)[-_]?)?\d+$", re.I)
 
 
 @dataclass(frozen=True, eq=False)

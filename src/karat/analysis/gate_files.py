@@ -115,6 +115,7 @@ CONFIG_KEYS = {
     "gold": "a file name",
     "corpus": "a file name",
     "judged": "a file name",
+    "human": "a file name, or a list of file names",
     "systems": "a mapping of names to systems, such as bm25: {retriever: bm25}",
     "measures": "a measure or a list of measures, such as [R@5, nDCG@10]",
     "profile": "the name of a profile",
@@ -124,6 +125,8 @@ CONFIG_KEYS = {
     "outputs": "a file name, or a list of file names",
     "primary": "a measure",
     "margin": "a share from 0 to 1, such as 0.02",
+    "bounds": "true or false: whether to tell what unjudged items could change",
+    "strict_bounds": "true or false: whether to decide only what unjudged items cannot change",
     "margin_on": "interval or mean: what of a regression lies beyond the margin",
     "compare": "false to hold the systems against the gates one by one, without a baseline",
     "seed": "a whole number, 0 or more",
@@ -147,6 +150,7 @@ class ConfigForm(BaseModel):
     gold: Text | None = None
     corpus: Text | None = None
     judged: Text | None = None
+    human: OneOrMany = Field(default_factory=list)
     systems: dict[str, Any] = Field(default_factory=dict)
     measures: OneOrMany | None = None
     profile: str = "karat"
@@ -157,6 +161,8 @@ class ConfigForm(BaseModel):
     margin: Annotated[float, Field(ge=0, le=1)] | None = None
     margin_on: Literal["interval", "mean"] = "interval"
     compare: bool = True
+    bounds: bool | None = None
+    strict_bounds: bool = False
     seed: Annotated[int, Field(ge=0)] | None = None
     runs: Text = "runs"
     dataset_version: Text | None = None

@@ -14,7 +14,8 @@ from karat.errors import UsageError
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING
 from karat.measures.ranked import ideal_of
-from karat.measures.scores import Scores, values_of
+from karat.measures.scores import Scores
+from karat.measures.valuing import values_of
 
 
 def rescored(staged: Staged, measures: Sequence[Measure]) -> Scores:

@@ -1,11 +1,16 @@
-"""Reversals: a system that is better overall and worse in a segment, said in words."""
+"""Reversals: a system that goes up overall and down in a segment, said in words."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 
 from karat.analysis.comparison import Comparison
 from karat.analysis.segments import CROSS
+
+_SURE, _CHANCE = "beyond chance", "though that may be chance"
+# How every sentence ends, whatever the names in it are.
+_END = re.compile(rf"\(n = (\d+)\), ({_SURE}|{_CHANCE})$")
 
 
 def reversals_in(rows: Sequence[Comparison]) -> Iterator[str]:
@@ -27,9 +32,23 @@ def reversals_in(rows: Sequence[Comparison]) -> Iterator[str]:
             yield _sentence(row, whole, certain=certain)
 
 
+def told_of(sentence: str) -> tuple[int | None, bool]:
+    """Over how many queries a reversal is, and whether it is beyond chance.
+
+    A sentence that does not say is taken to be.
+
+    >>> told_of("b changes R@5 by +0.1 overall but by -0.2 where a b (n = 3), beyond chance")
+    (3, True)
+    >>> told_of("in the words of a later version")
+    (None, True)
+    """
+    found = _END.search(sentence)
+    return (None, True) if found is None else (int(found[1]), found[2] == _SURE)
+
+
 def _sentence(row: Comparison, whole: Comparison, *, certain: bool) -> str:
     where = CROSS.join(f"{column} {value}" for column, value in (row.segment or {}).items())
-    sure = "beyond chance" if certain else "though that may be chance"
+    sure = _SURE if certain else _CHANCE
     interval = "" if row.ci is None else f" [{row.ci[0]:.3f}, {row.ci[1]:.3f}]"
     return (
         f"{row.system} changes {row.measure} by {whole.delta:+.3f} overall but by {row.delta:+.3f}"

@@ -11,21 +11,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.errors import InputError, UsageError, unknown
+from karat.judging.corrected import (
+    ONLY_SHARES,
+    Estimate,
+    cells_of,
+    estimate,
+    kinds_of,
+    units_of,
+)
 from karat.judging.labels import Labels
+from karat.judging.rater_agreement import raters_agreement
+from karat.judging.raters import OneGrade, People, Truth, one_grade
 from karat.judging.side_by_side import SideBySide, Top, side_by_side
 from karat.measures.conventions import Conventions
 from karat.stats.agreement import cross_table, kappa
-from karat.stats.bootstrap import Resampling
-from karat.stats.calibration import (
-    METHODS,
-    Confusion,
-    Counted,
-    Interval,
-    Method,
-    beta_interval,
-    cluster_interval,
-    corrected,
-)
+from karat.stats.calibration import METHODS, Confusion, Counted, Interval, Method
 from karat.stats.proportions import wilson
 from karat.tables import Gold, Queries
 
@@ -42,8 +42,8 @@ class Figures:
     """A judge on some pairs: its agreement with people, and the share that it would correct.
 
     ``table`` has a row for each grade that people gave and a column for each of the judge's.
-    ``value`` is the corrected share, None ``because`` of something. ``unjudged`` counts what
-    belongs to the share and nobody judged.
+    ``estimate`` is the corrected share. ``unjudged`` counts what belongs to the share and nobody
+    judged.
     """
 
     pairs: Mapping[str, int]
@@ -53,10 +53,18 @@ class Figures:
     counted: Counted
     unjudged: int
     queries: int
-    value: float | None
-    because: str | None
-    interval: Interval | None
+    estimate: Estimate
     confidence: float
+
+    @property
+    def value(self) -> float | None:
+        """The corrected share; None where there is none."""
+        return self.estimate.value
+
+    @property
+    def interval(self) -> Interval | None:
+        """Its interval by draws or resamples; None where there is none of that kind."""
+        return self.estimate.interval
 
     def document(self) -> dict[str, Any]:
         """The plain data of it."""
@@ -85,39 +93,33 @@ class Figures:
                 "unjudged": self.unjudged,
                 "queries": self.queries,
             },
-            "corrected": {"value": self.value, "because": self.because, **self._interval()},
+            "corrected": {**self.estimate.document(), "only": ONLY_SHARES},
+            "prediction_powered": self.estimate.powered_document(),
         }
 
     def _rate(self, good: int, n: int) -> dict[str, Any]:
         ends = list(wilson(good / n, n, confidence=self.confidence)) if n else None
         return {"value": good / n if n else None, "ci": ends, "n": n, "few": n < FEW}
 
-    def _interval(self) -> dict[str, Any]:
-        one = self.interval
-        if one is None:
-            return {"ci": None}
-        return {
-            "ci": [one.low, one.high],
-            "mean": one.mean,
-            "draws": one.draws,
-            "skipped": one.skipped,
-            "drawn": list(one.drawn),
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """A judge held against people, over all pairs and segment by segment.
 
-    ``grouped`` says that queries of one conversation are resampled together.
+    ``grouped`` says that queries of one conversation are resampled together. ``agreement`` is
+    how far people agree with each other, and ``people`` how their one grade a pair came about.
+    ``not_judged`` counts the judge's labels below 0.
     """
 
     overall: Figures
     method: Method
     rel: float
+    people: OneGrade
+    agreement: Mapping[str, Any]
     top: Top | None = None
     raters: tuple[str, ...] = ()
     grouped: bool = False
+    not_judged: int = 0
     segments: Mapping[str, Mapping[str, Figures]] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
@@ -129,6 +131,8 @@ class Calibration:
             "interval": self.method,
             "raters": list(self.raters),
             **self.overall.document(),
+            "not_judged": self.not_judged,
+            "raters_agreement": {**self.agreement, "truth": self.people.document()},
             "run": None if self.top is None else self.top.document(),
             "segments": {
                 by: {value: one.document() for value, one in parts.items()}
@@ -139,15 +143,18 @@ class Calibration:
 
 def calibrate(
     judged: Labels,
-    human: Gold,
+    human: Gold | People,
     *,
     top: Top | None = None,
     queries: Queries | None = None,
     segments: Parts | None = None,
     conventions: Conventions | None = None,
     method: Method = "cluster",
+    truth: Truth = "majority",
 ) -> Calibration:
     """Hold a judge's labels against people's on the pairs that both have.
+
+    Several people make one grade a pair by ``truth``; one alone is believed.
 
     An item is relevant from the grade ``rel`` of the conventions on. The share that is corrected
     is that of everything judged, or of the top k of a run; there, what the run's gold judges
@@ -158,7 +165,9 @@ def calibrate(
     if method not in METHODS:
         raise unknown("interval", method, METHODS)
     only = None if queries is None else queries.frame["query_id"].to_list()
-    pairs = side_by_side(judged, human, top=top, only=only)
+    people = human if isinstance(human, People) else People.of(human)
+    settled = one_grade(people, truth)
+    pairs = side_by_side(judged, settled.gold, top=top, only=only)
     reader = _Reader(conventions, method, _groups(queries, conventions), top)
     overall = reader.figures(pairs)
     _check(overall, judged, top, queries)
@@ -166,9 +175,12 @@ def calibrate(
         overall,
         method,
         conventions.rel,
+        settled,
+        raters_agreement(people.of_queries(only), pairs.frame),
         top,
-        tuple(judged.frame["rater"].unique().sort().to_list()),
+        tuple(judged.raters),
         bool(reader.groups),
+        judged.not_judged,
         {
             by: {
                 value: reader.figures(part)
@@ -206,60 +218,22 @@ class _Reader:
 
     def figures(self, pairs: SideBySide) -> Figures:
         """The figures of some pairs."""
-        rows = pairs.frame.select("query_id", "judge", "human", **_kinds(self.conventions.rel))
-        total = rows.select(pl.exclude("query_id", "judge", "human").sum())
-        sums: dict[str, int] = total.row(0, named=True)
-        judge = Confusion(*(sums[name] for name in ("tp", "fn", "tn", "fp")))
-        names = ("judged", "judged_relevant", "known", "known_relevant")
-        counted = Counted(*(sums[name] for name in names))
+        rows = pairs.frame.select("query_id", "judge", "human", **kinds_of(self.conventions.rel))
+        cells = cells_of(rows, units_of(rows["query_id"].to_list(), self.groups))
         both = rows.drop_nulls(("judge", "human"))
         grades = _grades(both)
-        value, because = corrected(counted, judge), None
-        if value is None:
-            because = _because(counted, judge, self.top)
+        where = "here" if self.top is None else f"in the top {self.top.k}"
         return Figures(
             pairs=pairs.counts(),
             grades=grades,
             table=cross_table(both["human"].to_numpy(), both["judge"].to_numpy(), grades),
-            judge=judge,
-            counted=counted,
-            unjudged=sums["unjudged"],
+            judge=cells.judge,
+            counted=cells.counted,
+            unjudged=int(rows["unjudged"].sum()),
             queries=rows.filter(pl.col("judged") | pl.col("known"))["query_id"].n_unique(),
-            value=value,
-            because=because,
-            interval=None if value is None else self._interval(rows, counted, judge),
+            estimate=estimate(cells, self.method, self.conventions, where),
             confidence=self.conventions.ci,
         )
-
-    def _interval(self, rows: pl.DataFrame, counted: Counted, judge: Confusion) -> Interval | None:
-        ci, seed = self.conventions.ci, self.conventions.seed
-        if self.method == "beta":
-            return beta_interval(counted, judge, confidence=ci, seed=seed)
-        names = ("judged", "judged_relevant", "known", "known_relevant", "tp", "fn", "tn", "fp")
-        units = [self.groups.get(one, f"query {one}") for one in rows["query_id"].to_list()]
-        table = rows.with_columns(unit=pl.Series(units, dtype=pl.String))
-        table = table.group_by("unit").agg(pl.col(names).sum()).sort("unit")
-        plan = Resampling(confidence=ci, resamples=self.conventions.boot, seed=seed)
-        return cluster_interval(table.select(names).to_numpy().astype(np.float64), plan)
-
-
-def _kinds(rel: float) -> dict[str, pl.Expr]:
-    """What each pair counts for."""
-    judge, human, known = (pl.col(name) for name in ("judge", "human", "known"))
-    says, is_so = judge >= rel, human >= rel
-    to_judge = pl.col("shown") & known.is_null()
-    kinds = {
-        "judged": to_judge & judge.is_not_null(),
-        "judged_relevant": to_judge & says,
-        "known": pl.col("shown") & known.is_not_null(),
-        "known_relevant": pl.col("shown") & (known >= rel),
-        "unjudged": to_judge & judge.is_null(),
-        "tp": says & is_so,
-        "fn": ~says & is_so,
-        "tn": ~says & ~is_so,
-        "fp": says & ~is_so,
-    }
-    return {name: kind.fill_null(value=False) for name, kind in kinds.items()}
 
 
 def _grades(both: pl.DataFrame) -> tuple[float, ...]:
@@ -281,23 +255,6 @@ def _groups(queries: Queries | None, conventions: Conventions) -> dict[str, str]
     if conventions.unit == "group" and not groups:
         raise UsageError("unit=group needs queries with a column group: the conversation of each")
     return {} if conventions.unit == "query" else groups
-
-
-def _because(counted: Counted, judge: Confusion, top: Top | None) -> str:
-    """Why there is no corrected number."""
-    if not counted.judged:
-        where = "here" if top is None else f"in the top {top.k}"
-        return f"the judge judged nothing {where}"
-    if judge.sensitivity is None or judge.specificity is None:
-        lacking, rate = ("relevant", "sensitivity")
-        if judge.sensitivity is not None:
-            lacking, rate = ("not relevant", "specificity")
-        return f"people call no pair {lacking} that the judge judged, so its {rate} is not known"
-    return (
-        f"the judge is no better than chance: sensitivity {judge.sensitivity:.4f} and specificity"
-        f" {judge.specificity:.4f} make {judge.sensitivity + judge.specificity:.4f}, and more than"
-        " 1 is needed"
-    )
 
 
 def _plain(grade: float) -> float | int:

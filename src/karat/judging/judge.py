@@ -18,6 +18,7 @@ from karat.judging.judge_runner import Runner, Tally
 from karat.judging.labels import GRADES
 
 Advance = Callable[[int], None]
+Waits = Callable[[float, str], None]
 _MILLION = 1_000_000
 
 
@@ -103,13 +104,17 @@ def judge_pairs(
     wishes: Wishes | None = None,
     cache: JudgmentCache | None = None,
     advance: Advance = lambda pairs: None,
+    waits: Waits = lambda seconds, why: None,
 ) -> Judged:
-    """Judge every pair and write the labels; ``advance`` hears of each pair as it is done."""
+    """Judge every pair and write the labels.
+
+    ``advance`` hears of each pair as it is done, ``waits`` of long waits before another try.
+    """
     wishes = wishes or Wishes()
     if path.suffix != ".jsonl":
         raise InputError("a label file ends in .jsonl; choose such a name", where=str(path))
     tasks = [Task(pair, judge.key(pair)) for pair in pairs]
-    runner = Runner(judge, wishes.concurrency, wishes.retries, cache)
+    runner = Runner(judge, wishes.concurrency, wishes.retries, cache, waits=waits)
     journal = Journal(path, tasks, resume=wishes.resume, restart=wishes.restart)
     counts = _Counts()
     try:

@@ -16,6 +16,15 @@ from karat.judging.labels import GRADES
 
 _SHOWN = 160
 _CUT = "the answer was cut off"
+_NO_JSON = "the answer is no JSON"
+# What Python would take for JSON and karat does not: nobody could tell which of two was meant.
+_UNREAD = {
+    "key ": "the answer has a key twice",
+    **dict.fromkeys(("NaN", "Infinity", "-Infinity"), "the answer holds NaN or Infinity"),
+    "holds half": "the answer holds half a character",
+    "JSON nested": "the answer is nested too deeply",
+    "holds a number": "the answer holds a number that is too long",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,10 +140,10 @@ class Reader:
         """What a model wrote: one JSON object with ``relevance`` 0, 1 or 2 and a ``rationale``."""
         try:
             answer = parse(content, "the answer", None)
-        except InputError:
+        except InputError as error:
             # Half a character cannot be shown as it is.
             told = self.shown(content.encode("utf-8", "backslashreplace").decode())
-            return Unjudged(_CUT if cut else "the answer is no JSON", told)
+            return Unjudged(_CUT if cut else _why_unread(error.what), told)
         if not isinstance(answer, dict):
             return Unjudged("the answer is no JSON object", self.shown(content))
         grade, rationale = answer.get("relevance"), answer.get("rationale")
@@ -144,6 +153,11 @@ class Reader:
         if not isinstance(rationale, str):
             return Unjudged("the answer has no rationale", self.shown(content))
         return Judgment(grade, self.redact(rationale).strip())
+
+
+def _why_unread(what: str) -> str:
+    """Why an answer is not taken, from what reading it said; keys of its own are not repeated."""
+    return next((told for sign, told in _UNREAD.items() if what.startswith(sign)), _NO_JSON)
 
 
 def _tokens(usage: Any) -> Tokens | None:

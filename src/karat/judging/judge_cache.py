@@ -10,10 +10,10 @@ import json
 import logging
 import os
 import threading
-from contextlib import suppress
 from pathlib import Path
 
 from karat.errors import InputError
+from karat.formats.files import FULL, refuse_closed_folder
 from karat.judging.judge_answers import Judgment
 from karat.judging.labels import GRADES
 
@@ -29,8 +29,11 @@ class JudgmentCache:
         self._known: dict[str, Judgment] = {}
         self._lock = threading.Lock()
         self._file: int | None = None
-        with suppress(FileNotFoundError):
+        try:
             self._load()
+        except FileNotFoundError:
+            # A judgment that cannot be kept is best not paid for.
+            refuse_closed_folder(self.path)
 
     def get(self, key: str) -> Judgment | None:
         """What was said before under this digest."""
@@ -43,12 +46,23 @@ class JudgmentCache:
         with self._lock:
             self._known[key] = judgment
             try:
-                os.write(self._opened(), line.encode())
+                self._write(line.encode())
             except OSError as error:
+                first = "make room, or " if error.errno in FULL else ""
                 raise InputError(
-                    f"cannot be written: {error.strerror}; name another folder with --cache",
+                    f"cannot be written: {error.strerror}; what was judged is kept: {first}name "
+                    "another folder with --cache, then go on with --resume",
                     where=str(self.path),
                 ) from None
+
+    def _write(self, line: bytes) -> None:
+        """One call for the whole line, so that several processes can add to the file.
+
+        A disk that is about to be full takes half of it, and refuses the rest.
+        """
+        file = self._opened()
+        while line:
+            line = line[os.write(file, line) :]
 
     def close(self) -> None:
         """Close the file."""

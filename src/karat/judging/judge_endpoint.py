@@ -8,6 +8,7 @@ import json
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -211,17 +212,28 @@ def _said(body: str) -> str:
 def asked_wait(headers: Mapping[str, str], now: float) -> float | None:
     """How many seconds a Retry-After asks for, given as a number or as a date.
 
+    A date is by the clock of the endpoint, which may differ from the one here: ``now``.
+
     >>> asked_wait({"retry-after": "1.5"}, 0)
     1.5
     >>> asked_wait({"retry-after": "Thu, 01 Jan 1970 00:01:00 GMT"}, 20)
     40.0
+    >>> day = "Fri, 02 Jan 1970 00:{}:00 GMT"
+    >>> asked_wait({"retry-after": day.format("03"), "date": day.format("01")}, 20)
+    120.0
     """
     told = headers.get("retry-after", "").strip()
     try:
         seconds = float(told)
     except ValueError:
         try:
-            seconds = email.utils.parsedate_to_datetime(told).timestamp() - now
+            seconds = _moment(told) - now
         except (TypeError, ValueError):
             return None
+        with suppress(TypeError, ValueError):
+            seconds += now - _moment(headers.get("date", ""))
     return seconds if 0 <= seconds < float("inf") else None
+
+
+def _moment(text: str) -> float:
+    return email.utils.parsedate_to_datetime(text).timestamp()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from karat.errors import InputError, KaratError, UsageError
+from karat.formats.files import FULL, refuse_closed_folder
 from karat.judging.judge_answers import Judgment, Outcome
 from karat.judging.judge_pairs import Pair
 
@@ -64,11 +65,13 @@ class Journal:
     def __init__(self, path: Path, tasks: Sequence[Task], *, resume: bool, restart: bool) -> None:
         if path.is_dir():
             raise InputError("is a folder; a file name is expected", where=str(path))
+        refuse_closed_folder(path)
         self.path = path
         self.part = path.with_name(path.name + ".part")
         self.done: list[Line] = []
         self._file: IO[bytes] | None = None
         self._clean = False
+        self._written = 0
         self._earlier: dict[tuple[str, str, str], Line] = {}
         try:
             if self.part.is_file():
@@ -92,22 +95,35 @@ class Journal:
             file.write(line.data)
             file.flush()
         except OSError as error:
-            raise InputError(
-                f"cannot be written: {error.strerror}; what was judged is kept: make room, "
-                "then go on with --resume",
-                where=str(self.part),
-            ) from None
+            raise self._stuck(error) from None
+        self._written += 1
 
     def finish(self) -> None:
         """The labels are whole: give the file its name."""
-        file = self._opened()
-        os.fsync(file.fileno())
-        self.part.replace(self.path)
+        try:
+            file = self._opened()
+            os.fsync(file.fileno())
+            self.part.replace(self.path)
+        except OSError as error:
+            raise self._stuck(error) from None
         file.close()
 
+    def _stuck(self, error: OSError) -> InputError:
+        first = "make room" if error.errno in FULL else "let it be written"
+        kept = "what was judged is kept" if self.done or self._written else "nothing was judged"
+        then = "go on with --resume" if self.done or self._written else "run it again"
+        return InputError(
+            f"cannot be written: {error.strerror}; {kept}: {first}, then {then}",
+            where=str(self.part),
+        )
+
     def close(self) -> None:
-        """Leave what there is for a later --resume."""
+        """Leave what there is for a later --resume; where there is no line, nothing."""
         if self._file is not None and not self._file.closed:
+            # Before the lock is given up, or another might begin to write what is taken away.
+            if self._clean and not self.done and not self._written:
+                with suppress(OSError):
+                    self.part.unlink()
             # A full disk may keep what was not written yet from being flushed.
             with suppress(OSError):
                 self._file.close()

@@ -7,6 +7,7 @@ cache as soon as it is there, so that a stop costs no judgment that was made.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future
@@ -22,7 +23,11 @@ from karat.judging.judge_journal import Task
 _GONE = 20
 # So many that were refused before any was answered mean that all will be.
 _REFUSED = 5
-_FIRST_WAIT, _LONGEST_WAIT, _LONGEST_ASKED = 0.5, 30.0, 300.0
+_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
+# The endpoint may ask for more than that, up to this; whoever asks for longer wants us gone.
+LONGEST_ASKED = 300.0
+# A shorter wait is over before anyone would wonder.
+_WORTH_TELLING = 5.0
 # Calls under way for each that runs: enough that a slow one does not hold up the rest.
 _AHEAD = 4
 
@@ -49,12 +54,15 @@ class Runner:
     retries: int = 3
     cache: JudgmentCache | None = None
     tally: Tally = field(default_factory=Tally)
+    waits: Callable[[float, str], None] = lambda seconds, why: None
+    """Hears of waits that take long: for how many seconds, and why."""
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _failed_in_a_row: int = 0
     _refused: int = 0
     _answered: bool = False
     _gone: JudgeGoneError | None = None
+    _told_until: float = 0.0
 
     def outcomes(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
         """Each pair with what came of it, in the order given."""
@@ -100,10 +108,20 @@ class Runner:
                 return outcome
             if tries >= self.retries or self._failed_in_a_row >= _GONE:
                 return outcome
-            self._stop.wait(_wait(tries, outcome.wait))
+            self._wait(_wait(tries, outcome.wait), outcome.reason)
             tries += 1
             with self._lock:
                 self.tally.retried += 1
+
+    def _wait(self, seconds: float, why: str) -> None:
+        """Wait, and say so unless it is short or another call waits as long already."""
+        now = time.monotonic()
+        with self._lock:
+            tell = seconds >= _WORTH_TELLING and now + seconds > self._told_until + _WORTH_TELLING
+            self._told_until = now + seconds if tell else self._told_until
+        if tell:
+            self.waits(seconds, why)
+        self._stop.wait(seconds)
 
     def _once(self, task: Task) -> Outcome:
         try:
@@ -122,6 +140,13 @@ class Runner:
 
     def _note(self, outcome: Outcome) -> None:
         """Tell an endpoint that is gone, or that refuses everything, from a bad moment."""
+        if isinstance(outcome, Unjudged) and (outcome.wait or 0.0) > LONGEST_ASKED:
+            raise self._given_up(
+                JudgeGoneError(
+                    f"{outcome.reason} and asks to wait {outcome.wait:,.0f} s; karat waits"
+                    f" {LONGEST_ASKED:g} s at most, so try again then"
+                )
+            )
         if _is_answer(outcome):
             self._answered, self._failed_in_a_row = True, 0
             return
@@ -151,7 +176,7 @@ def _is_answer(outcome: Outcome) -> bool:
 
 def _wait(tries: int, asked: float | None) -> float:
     """Twice as long each time, and at least as long as the other side asked for."""
-    return max(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**tries), min(_LONGEST_ASKED, asked or 0.0))
+    return max(min(_LONGEST_WAIT, _FIRST_WAIT * 2.0**tries), asked or 0.0)
 
 
 class _Workers:

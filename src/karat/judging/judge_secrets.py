@@ -17,6 +17,10 @@ _SHORT = 8
 
 def key_from(environment: Mapping[str, str], name: str | None) -> str | None:
     """The key that a variable holds; only one that was asked for by name must be there."""
+    if name is not None and not name.strip():
+        raise UsageError(
+            "--key-env is empty; name the variable that holds the key, or leave it out"
+        )
     key = environment.get(name or USUAL, "").strip()
     if key:
         if not (key.isascii() and key.isprintable()):

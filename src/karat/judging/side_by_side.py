@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from karat.errors import InputError
+from karat.formats.labels import no_grade
 from karat.judging.labels import Labels
 from karat.judging.tops import PAIR, Tops
 from karat.tables import Gold
@@ -87,6 +88,8 @@ def side_by_side(
 
 
 _NOTHING = pl.lit(None, pl.Float64)
+# So many names are enough to tell what is wrong.
+_SHOWN = 5
 
 
 def _with_top(frame: pl.DataFrame, top: Top) -> pl.DataFrame:
@@ -110,21 +113,28 @@ def _grades(gold: Gold, name: str) -> pl.DataFrame:
             "holds character spans, which judge no item; give judgments of items",
             where=gold.source.name,
         )
-    return gold.frame.select(*PAIR, pl.col("grade").alias(name))
+    # A grade below 0 is of a pair that was pooled and not judged.
+    judged = gold.frame.filter(pl.col("grade") >= 0)
+    return judged.select(*PAIR, pl.col("grade").alias(name))
 
 
 def _one_each(judged: Labels) -> pl.DataFrame:
-    """One grade a pair; a judge is calibrated by itself, not two that disagree."""
-    each = judged.frame.group_by(PAIR, maintain_order=True).agg(
-        pl.col("grade").first(),
-        other=pl.col("grade").filter(pl.col("grade") != pl.col("grade").first()).first(),
-    )
-    torn = each.filter(pl.col("other").is_not_null())
-    if torn.height:
-        query, item, grade, other = torn.row(0)
+    """One grade a pair; a judge is calibrated by itself, not together with another."""
+    raters = judged.raters
+    if len(raters) > 1:
+        more = f" and {len(raters) - _SHOWN:,} more" if len(raters) > _SHOWN else ""
         raise InputError(
-            f"query {query!r}, item {item!r} is judged {grade} by one rater and {other} by"
-            " another; calibrate one judge at a time, each from a file of its own",
+            f"holds labels of several raters: {', '.join(map(repr, raters[:_SHOWN]))}{more};"
+            " calibrate one judge at a time, from a file of its own or chosen by karat calibrate"
+            " --rater NAME",
+            where=judged.source.name,
+        )
+    each = judged.frame.select(*PAIR, "grade").unique(maintain_order=True)
+    torn = each.filter(each.select(PAIR).is_duplicated())
+    if torn.height:
+        query, item, grade = torn.row(0)
+        raise InputError(
+            f"query {query!r}, item {item!r} is judged {grade:g} and otherwise; keep one grade",
             where=judged.source.name,
         )
     return each
@@ -132,11 +142,8 @@ def _one_each(judged: Labels) -> pl.DataFrame:
 
 def _check_common(judge: pl.DataFrame, people: pl.DataFrame, judged: Labels, human: Gold) -> None:
     if not judge.height:
-        many = judged.failed.height
-        raise InputError(
-            f"holds no grade: all {many:,} pairs failed; judge them again",
-            where=judged.source.name,
-        )
+        failed, below = judged.failed.height, judged.not_judged
+        raise no_grade(judged.source.name, failed=failed, not_judged=below)
     if judge.join(people, on=PAIR, how="semi").height:
         return
     ours, theirs = (_example(one) for one in (judge, people))

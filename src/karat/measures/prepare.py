@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -29,6 +30,7 @@ class Prepared:
     ``rows`` holds code (the query's number), item_id, grade and, for spans, start and end;
     the judgments of query c are rows ``first[c]`` to ``first[c + 1]``. ``likely`` marks
     hashes of judged ids, so that most hits are passed over without comparing strings.
+    ``top_grade`` is the highest that a judge may give, where that is more than any here.
     """
 
     query_ids: tuple[str, ...]
@@ -46,28 +48,31 @@ class Prepared:
     conventions: Conventions
     group: Ints | None = None
     not_asked: int = 0
+    top_grade: float = 0.0
     source_of_queries: str | None = None
 
     @cached_property
-    def fingerprint(self) -> str:
-        """A digest of the queries and their judgments: equal ones make scores comparable.
+    def digests(self) -> list[bytes]:
+        """For each query, what tells its judgments from others; the order of lines does not."""
+        spans = [name for name in ("start", "end") if name in self.rows.columns]
+        # Spans of one document and grade stand as they came.
+        rows = self.rows.sort("code", -pl.col("grade"), "item_id", *spans) if spans else self.rows
+        items = rows["item_id"].to_list()
+        numbers = [np.ascontiguousarray(rows[name].to_numpy()) for name in ("grade", *spans)]
+        ends = self.first.tolist()
+        digests = []
+        for start, end in pairwise(ends):
+            digest = hashlib.sha256("\n".join(items[start:end]).encode("utf-8", "surrogatepass"))
+            for column in numbers:
+                digest.update(b"\0")
+                digest.update(column[start:end].tobytes())
+            digests.append(digest.digest())
+        return digests
 
-        The order of the queries makes no difference, nor does that of a file's lines.
-        """
-        digest = hashlib.sha256()
-        order = np.array(sorted(range(len(self.query_ids)), key=self.query_ids.__getitem__))
-        rows, place = self.rows_of(order)
-        judged = self.rows[rows].with_columns(place=place)
-        spans = [name for name in ("start", "end") if name in judged.columns]
-        if spans:
-            # Spans of one document and grade stand as they came.
-            judged = judged.sort("place", -pl.col("grade"), "item_id", *spans)
-        for texts in ([self.query_ids[code] for code in order], judged["item_id"].to_list()):
-            digest.update("\n".join(texts).encode("utf-8", "surrogatepass"))
-            digest.update(b"\0")
-        for name in ("place", "grade", *spans):
-            digest.update(np.ascontiguousarray(judged[name].to_numpy()).tobytes())
-        return digest.hexdigest()
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all queries and their judgments."""
+        return fingerprint_of(self.query_ids, self.digests)
 
     def code_of(self, query_ids: pl.Series) -> Ints:
         """The number of each query, -1 where it is not among those to be scored."""
@@ -101,6 +106,19 @@ class Prepared:
             as_of=tuple(self.as_of[code] for code in codes.tolist()) if self.as_of else (),
             entities=tuple(self.entities[c] for c in codes.tolist()) if self.entities else (),
         )
+
+
+def fingerprint_of(query_ids: Sequence[str], digests: Sequence[bytes]) -> str:
+    """A digest of the queries and their judgments: equal ones make scores comparable.
+
+    The order of the queries makes no difference, nor does that of a file's lines.
+    """
+    whole = hashlib.sha256()
+    for query_id, digest in sorted(zip(query_ids, digests, strict=True)):
+        whole.update(query_id.encode("utf-8", "surrogatepass"))
+        whole.update(b"\0")
+        whole.update(digest)
+    return whole.hexdigest()
 
 
 def prepare(

@@ -1,4 +1,4 @@
-"""How far two raters agree on the same things: their cross table, and Cohen's kappa."""
+"""What raters make of the same things: their cross table, Cohen's kappa, and what most say."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.errors import UsageError
+from karat.stats.exact import Places
 
 Values = NDArray[np.float64]
 Table = NDArray[np.int64]
@@ -53,6 +54,27 @@ def kappa(
     by_chance = np.outer(counts.sum(axis=1), counts.sum(axis=0)) / total
     expected = float((costs * by_chance).sum())
     return 1 - float((costs * counts).sum()) / expected if expected else None
+
+
+def majority(items: Places, grades: Values) -> tuple[Places, Values]:
+    """Every item once, and the grade that more of its judgments have than any other.
+
+    NaN where no grade has: a tie is nobody's to decide here.
+
+    >>> majority(np.array([7, 7, 7, 9, 9]), np.array([2.0, 2, 0, 1, 0]))
+    (array([7, 9]), array([ 2., nan]))
+    """
+    if len(items) != len(grades):
+        raise UsageError(f"{len(items)} items and {len(grades)} grades; one grade an item each")
+    known, item = np.unique(items, return_inverse=True)
+    scale, place = np.unique(grades, return_inverse=True)
+    cells = np.bincount(item * len(scale) + place, minlength=len(known) * len(scale))
+    votes = cells.reshape(len(known), len(scale))
+    most = votes.max(axis=1, keepdims=True, initial=0)
+    alone = (votes == most).sum(axis=1) == 1
+    if not len(scale):
+        return known, np.empty(0)
+    return known, np.where(alone, scale[votes.argmax(axis=1)], np.nan)
 
 
 def _costs(grades: Sequence[float] | Table, weights: Weights) -> Values:

@@ -18,9 +18,9 @@ from karat.stats.bootstrap import Resampling, resampled_means
 from karat.stats.quantiles import NORMAL, tail, two_sided_t
 
 Values = NDArray[np.float64]
-Method = Literal["cluster", "beta"]
+Method = Literal["cluster", "beta", "ppi"]
 
-METHODS: tuple[Method, ...] = ("cluster", "beta")
+METHODS: tuple[Method, ...] = ("cluster", "beta", "ppi")
 BETA_DRAWS = 5000
 
 
@@ -186,46 +186,90 @@ def cluster_interval(groups: Values, plan: Resampling) -> Interval | None:
     vary over resamples at all: it is drawn from Beta(good + 1, bad + 1) instead. None with
     fewer than two groups that hold anything judged.
     """
+    table = _checked(groups)
+    if np.count_nonzero(table[:, 0] + table[:, 2]) < 2:
+        return None
+    drawn = _Drawn.of(table, plan)
+    return _between(drawn.shares(0), drawn, plan)
+
+
+def cluster_difference(first: Values, second: Values, plan: Resampling) -> Interval | None:
+    """The interval of the second corrected share less the first, by the same resamples.
+
+    Row g of both is of the same group, and both have the same judge: its tp, fn, tn and fp are
+    equal. What both shares owe to the same queries and to the judge's rates cancels, so this is
+    shorter than two intervals make believe.
+    """
+    one, other = _checked(first), _checked(second)
+    if not np.array_equal(one[:, 4:], other[:, 4:]):
+        raise UsageError("two shares are compared by one judge, in the same groups")
+    holding = (side[:, 0] + side[:, 2] for side in (one, other))
+    if min(map(np.count_nonzero, holding)) < 2:
+        return None
+    drawn = _Drawn.of(np.hstack([one, other[:, :4]]), plan)
+    return _between(drawn.shares(len(COLUMNS)) - drawn.shares(0), drawn, plan)
+
+
+def _checked(groups: Values) -> Values:
     table = np.asarray(groups, dtype=np.float64)
     if table.ndim != 2 or table.shape[1] != len(COLUMNS):
         raise UsageError(f"a row of groups is {', '.join(COLUMNS)}, not {table.shape[1:]}")
-    holding = int(np.count_nonzero(table[:, 0] + table[:, 2]))
-    if holding < 2:
-        return None
-    sums = np.vstack(list(resampled_means(table, plan)))
-    rng = np.random.default_rng([plan.seed, len(table), len(COLUMNS)])
-    rates, informed = [], [holding]
-    drawn = tuple(name for name, places in _RATES.items() if _too_little(table[:, places]))
-    for name, (good, bad) in _RATES.items():
-        if name in drawn:
-            rates.append(_beta(rng, table[:, good].sum(), table[:, bad].sum(), len(sums)))
-        else:
-            rates.append(_ratio(sums[:, good], sums[:, good] + sums[:, bad]))
-            informed.append(int(np.count_nonzero(table[:, good] + table[:, bad])))
-    found = np.sort(_resampled_shares(sums, *rates))
+    return table
+
+
+@dataclass(frozen=True, eq=False)
+class _Drawn:
+    """Resamples: the mean counts of each, the judge's rates, and how many groups tell them."""
+
+    sums: Values
+    rates: tuple[Values, Values]
+    drawn: tuple[str, ...]
+    informed: int
+
+    @classmethod
+    def of(cls, table: Values, plan: Resampling) -> _Drawn:
+        sums = np.vstack(list(resampled_means(table, plan)))
+        rng = np.random.default_rng([plan.seed, len(table), len(COLUMNS)])
+        rates, informed = [], [int(np.count_nonzero(table[:, 0] + table[:, 2]))]
+        drawn = tuple(name for name, places in _RATES.items() if _too_little(table[:, places]))
+        for name, (good, bad) in _RATES.items():
+            if name in drawn:
+                rates.append(_beta(rng, table[:, good].sum(), table[:, bad].sum(), len(sums)))
+            else:
+                rates.append(_ratio(sums[:, good], sums[:, good] + sums[:, bad]))
+                informed.append(int(np.count_nonzero(table[:, good] + table[:, bad])))
+        return cls(sums, (rates[0], rates[1]), drawn, min(informed))
+
+    def shares(self, at: int) -> Values:
+        """The corrected share of every resample, its counts from this column on.
+
+        NaN where a resample tells none.
+        """
+        judged, relevant, known, known_relevant = self.sums[:, at : at + 4].T
+        # A resample may hold nothing that the judge judged, and still what people did.
+        share = np.where(judged > 0, _ratio(relevant, judged), 0.0)
+        found, kept = _corrected_draws(share, *self.rates)
+        shares = np.full(len(share), np.nan)
+        right = found * judged[kept] + known_relevant[kept]
+        shares[kept] = _ratio(right, (judged + known)[kept])
+        return shares
+
+
+def _between(values: Values, drawn: _Drawn, plan: Resampling) -> Interval | None:
+    """The interval of what the resamples tell; None where fewer than two do."""
+    found = np.sort(values[~np.isnan(values)])
     if len(found) < 2:
         return None
-    reach = two_sided_t(plan.confidence, min(informed) - 1)
+    reach = two_sided_t(plan.confidence, drawn.informed - 1)
     shares = np.array([NORMAL.cdf(-reach), NORMAL.cdf(reach)])
     low, high = np.interp(shares * (len(found) - 1), np.arange(len(found)), found).tolist()
-    mean, skipped = float(found.mean()), len(sums) - len(found)
-    return Interval(low, high, mean, len(sums), skipped, drawn)
+    mean, skipped = float(found.mean()), len(values) - len(found)
+    return Interval(low, high, mean, len(values), skipped, drawn.drawn)
 
 
 def _too_little(answers: Values) -> bool:
     """Whether good and bad answers, one row a group, would hardly vary over resamples."""
     return bool(np.count_nonzero(answers.sum(axis=1)) < 2 or not answers.sum(axis=0).all())
-
-
-def _resampled_shares(sums: Values, sensitivity: Values, specificity: Values) -> Values:
-    """The corrected share of every resample that tells one."""
-    judged, relevant, known, known_relevant = sums[:, :4].T
-    # A resample may hold nothing that the judge judged, and still what people did.
-    share = np.where(judged > 0, _ratio(relevant, judged), 0.0)
-    found, kept = _corrected_draws(share, sensitivity, specificity)
-    right = found * judged[kept] + known_relevant[kept]
-    shares = _ratio(right, (judged + known)[kept])
-    return shares[~np.isnan(shares)]
 
 
 def _beta(rng: np.random.Generator, good: float, bad: float, draws: int) -> Values:

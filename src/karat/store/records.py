@@ -1,14 +1,15 @@
-"""What the store gives back: an evaluation, one with its scores, and a point of a trend."""
+"""What the store gives back on evaluations: one, one with its scores, a list, a trend's point."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 from karat.columns import Source
+from karat.errors import InputError, UsageError
 from karat.measures.results import Scores, Summary
 from karat.revision import Revision
 
@@ -17,10 +18,12 @@ from karat.revision import Revision
 class Evaluation:
     """One system, scored and saved: ``saved_at`` is in UTC, ``version`` that of karat.
 
+    Systems that were saved together share a ``report_id``.
     ``fingerprint`` is equal where the judgments are, whatever the order of the gold's lines.
     """
 
     id: int
+    report_id: int
     saved_at: datetime
     system: str
     summaries: Mapping[str, Summary]
@@ -41,6 +44,7 @@ class Evaluation:
         """The evaluation as it stands in JSON."""
         return {
             "id": self.id,
+            "report_id": self.report_id,
             "saved_at": spelled(self.saved_at),
             "system": self.system,
             "tags": list(self.tags),
@@ -70,6 +74,40 @@ class Stored:
     evaluation: Evaluation
     scores: Scores
     report: Mapping[str, Any]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Listed:
+    """A page of a list of evaluations, and how many there are on all pages."""
+
+    evaluations: list[Evaluation]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Every name that evaluations can be chosen by, in the order of letters."""
+
+    systems: list[str]
+    tags: list[str]
+    measures: list[str]
+    verdicts: list[str]
+
+    def document(self) -> dict[str, list[str]]:
+        """The names as they stand in JSON."""
+        return asdict(self)
+
+
+class NoHistoryError(InputError):
+    """There is no store at a place yet: nothing was ever saved there."""
+
+
+class NotStoredError(UsageError):
+    """An evaluation, a report or a label set that the store does not have."""
+
+
+class NameTakenError(UsageError):
+    """A label set of other pairs has the name that a new one was to get."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""The tables of a store, the version they are of, and the way from older versions to this one."""
+"""The tables of a store, and the version that they are of."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import secrets
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -13,6 +13,7 @@ from sqlalchemy import (
     Dialect,
     Double,
     ForeignKey,
+    ForeignKeyConstraint,
     Index,
     Integer,
     LargeBinary,
@@ -30,8 +31,11 @@ from sqlalchemy import (
 from sqlalchemy.dialects.mysql import LONGTEXT
 
 from karat.errors import InputError
+from karat.formats.labels import HUMAN
+from karat.store.migrations import MIGRATIONS
 
 NAME, LONGEST_NAME = String(255), 255
+_HIGHEST_ID = 2**31 - 1
 
 
 class Moment(TypeDecorator[datetime]):
@@ -62,6 +66,8 @@ VERSIONS = Table(
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
+    # Another one after every change, so that whoever kept an answer sees whether it still holds.
+    Column("stamp", String(32)),
 )
 REPORTS = Table(
     "karat_reports",
@@ -74,13 +80,13 @@ EVALUATIONS = Table(
     "karat_evaluations",
     METADATA,
     Column("id", Integer, primary_key=True),
-    Column("report_id", ForeignKey("karat_reports.id"), nullable=False),
+    Column("report_id", ForeignKey("karat_reports.id"), nullable=False, index=True),
     Column("saved_at", Moment, nullable=False, index=True),
     Column("system", NAME, nullable=False, index=True),
     Column("revision", NAME),
     Column("dirty", Boolean),
     Column("note", _TEXT, nullable=False),
-    Column("verdict", String(50)),
+    Column("verdict", String(50), index=True),
     Column("karat_version", String(50), nullable=False),
     Column("run_name", NAME, nullable=False),
     Column("run_sha256", String(64)),
@@ -125,13 +131,67 @@ TAGS = Table(
     Index("karat_tags_by_name", "tag"),
 )
 
-Migration = Callable[[Connection], None]
-# MIGRATIONS[n] takes the tables of version n + 1 to those of version n + 2, in its own SQL:
-# what is declared above is always the newest version, which a new store gets at once.
-MIGRATIONS: list[Migration] = []
+PARTS = Table(
+    "karat_parts",
+    METADATA,
+    Column("report_id", ForeignKey("karat_reports.id"), primary_key=True),
+    Column("name", NAME, primary_key=True),
+    Column("data", _BYTES, nullable=False),
+)
+LABEL_SETS = Table(
+    "karat_label_sets",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("name", NAME, nullable=False),
+    Column("made_at", Moment, nullable=False),
+    Column("about", _TEXT, nullable=False),
+    Column("digest", String(64), nullable=False, unique=True),
+    Column("size", Integer, nullable=False),
+    sqlite_autoincrement=True,
+)
+LABEL_ITEMS = Table(
+    "karat_label_items",
+    METADATA,
+    Column("set_id", ForeignKey("karat_label_sets.id"), primary_key=True),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("query_id", _TEXT, nullable=False),
+    Column("item_id", _TEXT, nullable=False),
+    Column("query", _TEXT, nullable=False),
+    Column("text", _TEXT, nullable=False),
+    Column("facts", _TEXT, nullable=False),
+)
+JUDGMENTS = Table(
+    "karat_judgments",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("set_id", Integer, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("rater", NAME, nullable=False),
+    Column("grade", Double),
+    Column("rationale", _TEXT, nullable=False),
+    Column("given_at", Moment, nullable=False),
+    Column("withdrawn_at", Moment),
+    # Where it comes from: a person, a model, a file, or who decided between raters.
+    Column("source", NAME, nullable=False, server_default=HUMAN),
+    ForeignKeyConstraint(
+        ["set_id", "position"], ["karat_label_items.set_id", "karat_label_items.position"]
+    ),
+    Index("karat_judgments_by_rater", "set_id", "rater"),
+    sqlite_autoincrement=True,
+)
 
 # Any number that other users of the same server are unlikely to lock.
 _LOCK = 7_221_408
+_VERSION = select(VERSIONS.c.version)
+# The first version that has parts, labels and a stamp; an older store is read without them.
+WITH_LABELS = 2
+# The first version whose judgments say where they come from; those before it are people's.
+WITH_SOURCES = 3
+
+
+def within(number: int) -> int:
+    """A number that every database takes; none has a row of one that is changed by this."""
+    return max(-1, min(number, _HIGHEST_ID))
 
 
 def newest() -> int:
@@ -139,11 +199,14 @@ def newest() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def version_of(connection: Connection, where: str) -> int:
-    """The version of the store's tables, 0 where there are none yet; refuses a newer one."""
-    if not inspect(connection).has_table(VERSIONS.name):
+def version_of(connection: Connection, where: str, *, sure: bool = False) -> int:
+    """The version of the store's tables, 0 where there are none yet; refuses a newer one.
+
+    Who has seen the tables before is ``sure`` of them, and spares looking for them.
+    """
+    if not sure and not inspect(connection).has_table(VERSIONS.name):
         return 0
-    version = connection.execute(select(VERSIONS.c.version)).scalar()
+    version = connection.execute(_VERSION).scalar()
     if version is None:
         return 0
     if not isinstance(version, int) or version < 1:
@@ -161,18 +224,47 @@ def version_of(connection: Connection, where: str) -> int:
     return version
 
 
-def upgrade(connection: Connection, where: str) -> None:
+def upgrade(connection: Connection, where: str, *, version: int) -> None:
     """Make the tables, or bring older ones up to date, within the caller's transaction."""
-    if version_of(connection, where) == newest():
+    if version == newest():
         return
     if connection.dialect.name == "postgresql":
+        # Who has looked at the version keeps others from changing its table. Let go of it, or
+        # the one who is changing it waits for the one who waits here.
+        connection.exec_driver_sql("ROLLBACK")
         # Two that make the same table at once would fail instead of waiting.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     version = version_of(connection, where)
+    if version == newest():
+        # Another was faster. To touch the row now would bar the way of those who touch it last.
+        return
     if version == 0:
+        _refuse_foreign(connection, where)
         METADATA.create_all(connection)
         connection.execute(insert(VERSIONS).values(id=1, version=newest()))
         return
     for migrate in MIGRATIONS[version - 1 :]:
         migrate(connection)
     connection.execute(update(VERSIONS).values(version=newest()))
+
+
+def _refuse_foreign(connection: Connection, where: str) -> None:
+    """Keep out of a file that another program made; a server has room for several."""
+    if connection.dialect.name != "sqlite":
+        return
+    others = set(inspect(connection).get_table_names()) - set(METADATA.tables)
+    if others:
+        raise InputError(
+            f"is a database of another program (it has a table {min(others)!r});"
+            " name a file of its own",
+            where=where,
+        )
+
+
+def mark(connection: Connection) -> None:
+    """Note that something has changed.
+
+    Random, since a number that is counted up would come twice: once before a copy of the store
+    is put back, and once after. The last act of a change, so that nobody waits long for it.
+    """
+    connection.execute(update(VERSIONS).values(stamp=secrets.token_hex(8)))

@@ -14,7 +14,7 @@ from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Entries, Mask, Ranked, in_best_order, is_budget
-from karat.measures.scores import values_of
+from karat.measures.valuing import values_of
 
 # These look at how much else was returned, which no order of the gold can change.
 _OF_SETS = ("SetP", "SetF")

@@ -28,7 +28,7 @@ from karat.measures.names import Measure, parse_measure
 from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask, Ranked
 from karat.measures.results import Scores
-from karat.measures.scores import values_of
+from karat.measures.valuing import values_of
 from karat.stats.bootstrap import mean_intervals
 
 PARTS = ("calls", "index", "retriever", "filters", "cut_off", "reranker")

@@ -25,7 +25,8 @@ from karat.measures import numbers
 from karat.measures.names import parse_measure
 from karat.measures.numbers import Values
 from karat.measures.ranked import Listing, Ranked, ideal_of
-from karat.measures.scores import Scores, values_of
+from karat.measures.scores import Scores
+from karat.measures.valuing import values_of
 from karat.stats.paired import randomisation
 from karat.tables import Queries
 

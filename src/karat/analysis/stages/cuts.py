@@ -18,7 +18,8 @@ from karat.analysis.staged import Staged
 from karat.measures.names import Measure
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Mask, ideal_of
-from karat.measures.scores import Scores, values_of
+from karat.measures.scores import Scores
+from karat.measures.valuing import values_of
 
 LINKING = Measure("EL_F1")
 

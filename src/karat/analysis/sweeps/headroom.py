@@ -12,7 +12,7 @@ from karat.analysis.sweeps.curves import Curve, K
 from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.ranked import Entries, Ranked, Target, in_best_order, is_budget
-from karat.measures.scores import gold_for, values_of
+from karat.measures.valuing import gold_for, values_of
 
 # These count every chunk of a document, of which the best order has one.
 _BY_CHUNK = {"P", "F"}

@@ -253,12 +253,21 @@ def area(r: Ranked, k: Cut, *, of: str = "R", rel: float = 1) -> Values:
             " try AUC(of='R')@20"
         )
     parameters = {"rel": rel} if "rel" in definition.parameters else {}
-    nodes = sorted({node for node in (1, 3, 5, 10, 20) if node <= k} | {k})
+    nodes = nodes_up_to(k)
     heights = [definition.function(r, node, **parameters) for node in nodes]
     total = np.zeros(r.n)
     for low, high, left, right in zip(nodes, nodes[1:], heights, heights[1:], strict=False):
         total = total + (high - low) * (left + right) / 2
     return total / (k - 1)
+
+
+def nodes_up_to(k: int) -> list[int]:
+    """Where an area looks at its measure.
+
+    >>> nodes_up_to(7)
+    [1, 3, 5, 7]
+    """
+    return sorted({node for node in (1, 3, 5, 10, 20) if node <= k} | {k})
 
 
 def _has_curve(definition: Definition) -> bool:

@@ -57,14 +57,19 @@ def interpolated_precision(
 ) -> Values:
     """The best precision at any rank where at least this share of the gold has been found."""
     gold = r.target.relevant(rel)
-    point = float(k or 0)
-    needed = np.trunc(point * gold + 0.9) if recall_point == "trunc" else _half_up(point * gold)
+    needed = needed_for(float(k or 0), gold, recall_point)
     mask = r.hits.relevant(rel)
     found = r.hits.so_far(mask)
     mask &= found >= needed[r.hits.query]
     values = np.zeros(r.n)
     np.maximum.at(values, r.hits.query[mask], found[mask] / r.hits.rank[mask])
     return values
+
+
+def needed_for(point: float, gold: Values, recall_point: str) -> Values:
+    """How many of so many gold items are so much of them, rounded as trec_eval does."""
+    wanted = point * gold
+    return np.asarray(np.trunc(wanted + 0.9) if recall_point == "trunc" else _half_up(wanted))
 
 
 def _half_up(values: Values) -> Values:

@@ -1,0 +1,113 @@
+"""A measure's values for some ranked lists: what it is called with, and where there is no value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from karat.measures.conventions import Conventions
+from karat.measures.names import Measure
+from karat.measures.numbers import NOTHING, Evidence, Values
+from karat.measures.prepare import Prepared
+from karat.measures.ranked import Mask, Ranked, ideal_of, is_budget
+from karat.measures.registry import MEASURES
+
+
+def arguments_of(measure: Measure, conventions: Conventions) -> dict[str, Any]:
+    """What the function is called with: its own parameters, and the conventions behind them."""
+    takes = measure.definition.parameters
+    settled = {
+        "rel": conventions.rel,
+        "recall_point": conventions.recall_point,
+        "versions": conventions.versions,
+    }
+    return {key: value for key, value in settled.items() if key in takes} | measure.arguments
+
+
+def values_of(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
+    """A measure's value for each of some ranked lists; NaN where gold is empty, hence apart."""
+    arguments = arguments_of(measure, gold.conventions)
+    values = np.asarray(measure.definition.function(ranked, measure.k, **arguments))
+    if gold.conventions.empty_gold == "zero":
+        return values
+    return np.where(_without_gold(measure, ranked, gold), np.nan, values)
+
+
+def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
+    """Which queries have no gold that this measure could count."""
+    need = gold_for(measure)
+    if need == "none":
+        return np.zeros(ranked.n, dtype=bool)
+    if need == "graded":
+        return np.equal(np.bincount(ranked.target.ideal.query, minlength=ranked.n), 0)
+    rel = gold.conventions.rel
+    if need == "relevant":
+        rel = measure.arguments.get("rel", rel)
+    return np.equal(ranked.target.relevant(rel), 0)
+
+
+def gold_for(measure: Measure) -> str:
+    """Which gold a query must have: some parameters ask for other gold than the measure does."""
+    of, gain = measure.arguments.get("of"), measure.arguments.get("gain")
+    if of == "corpus":
+        return "none"
+    if measure.name == "AUC" and of is not None:
+        return MEASURES[of].gold
+    return "graded" if measure.name == "RBP" and gain == "linear" else measure.definition.gold
+
+
+def worst_of(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
+    """What a query gets that the run does not answer: 0, or 1 for a rate that should be low."""
+    definition = measure.definition
+    worst = np.full(empty.n, definition.worst if definition.better != "none" else np.nan)
+    if definition.name == "FalseEvidence":
+        return np.where(empty.target.no_answer, np.inf, np.nan)
+    apart = gold.conventions.empty_gold == "apart"
+    nothing = _without_gold(measure, empty, gold) & apart
+    if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
+        return np.where(nothing | _unasked(measure, empty), np.nan, worst)
+    values = values_of(measure, empty, gold)
+    return np.where(np.isnan(values) & ~nothing, worst, values)
+
+
+def _unasked(measure: Measure, ranked: Ranked) -> Mask:
+    """Which queries bring nothing that this measure could hold an answer against."""
+    brought: dict[str, Sequence[object]] = {
+        "Fresh": ranked.target.as_of,
+        "EL_F1": ranked.target.entities,
+    }
+    own = brought.get(measure.name)
+    if not own:
+        return np.zeros(ranked.n, dtype=bool)
+    return np.array([one is None or one == "" for one in own], dtype=bool)
+
+
+def feels_ties(measure: Measure) -> bool:
+    """Whether the order of tied hits can move it, and relevant first is best."""
+    definition = measure.definition
+    plain = not definition.needs and definition.evidence is None and not is_budget(measure.k)
+    # A map may value a lower grade more, and infAP rewards what was pooled and never judged.
+    if isinstance(measure.arguments.get("gain"), Mapping) or measure.name == "infAP":
+        return False
+    return plain and gold_for(measure) in {"relevant", "graded"} and definition.better != "none"
+
+
+def ceilings_of(
+    measures: Sequence[Measure], gold: Prepared
+) -> dict[Measure, tuple[Values, Evidence]]:
+    """The value of the ideal list for each query, where that is the best possible."""
+    everyone = np.arange(len(gold.query_ids))
+    ideal = ideal_of(gold.target(everyone), gold.conventions.depth)
+    ceilings = {}
+    for measure in measures:
+        definition = measure.definition
+        if definition.ceiling != "ideal" or measure.arguments.get("of") == "corpus":
+            continue
+        values = values_of(measure, ideal, gold)
+        collect = definition.evidence
+        arguments = arguments_of(measure, gold.conventions)
+        evidence = NOTHING if collect is None else collect(ideal, measure.k, **arguments)
+        ceilings[measure] = values, evidence
+    return ceilings
