@@ -5,11 +5,14 @@ import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from karat.measures.scores import evaluate
 from karat.reports.document import build_report
-from karat.reports.terminal import show_grid, show_report
+from karat.reports.sparklines import ASCII_BLOCKS, BLOCKS, histogram
+from karat.reports.terminal import say, show_grid, show_report
 from karat.tables import Gold, Queries, Run
 
 from .conftest import BASE, GATES, HEAD, decided, world
@@ -253,13 +256,118 @@ def test_columns_stand_closer_before_a_table_is_split():
     assert printed(13)[0] == "name   one"
 
 
-def test_one_system_alone_shows_how_its_queries_spread(capsys):
-    """Ranks 1, 2, 4, 5 and none: the values 0, 0.2, 0.25, 0.5 and 1."""
-    import karat
-    from karat.reports.document import build_report
+def ranked(*ranks: int | None) -> list[Run | Gold]:
+    """A run that has each query's one relevant item at this rank, and the gold."""
+    lists = {
+        f"q{at}": ["x"] * 0 if rank is None else [*"uvwxyz"[: rank - 1], "a"]
+        for at, rank in enumerate(ranks)
+    }
+    gold = Gold.from_dict({query: ["a"] for query in lists})
+    return [Run.from_dict({query: items or ["x"] for query, items in lists.items()}), gold]
 
-    lists = {"q1": "a", "q2": "xa", "q3": "xyza", "q4": "xyzwa", "q5": "x"}
-    gold = karat.Gold.from_dict({query: ["a"] for query in lists})
-    run = karat.Run.from_dict({query: list(items) for query, items in lists.items()})
-    show_report(build_report([karat.evaluate(run, gold, ["RR"])], gold=gold))
-    assert "0.2000 · 0.2500 · 0.5000" in capsys.readouterr().out
+
+# The values 1, 1/2, 1/4, 1/5 and 0 of RR, one query each: tenths 10, 6, 3, 3 and 1.
+SPREAD = (1, 2, 4, 5, None)
+
+
+def test_one_system_alone_shows_how_its_queries_spread():
+    run, gold = ranked(*SPREAD)
+    lines = shown(build_report([evaluate(run, gold, ["RR"])], gold=gold)).splitlines()
+    assert re.fullmatch(r"measure +run +quartiles +spread *", lines[0])
+    assert re.search(r"0\.2000 · 0\.2500 · 0\.5000  ▄ █  ▄   ▄ *$", lines[2])
+
+
+def test_several_systems_have_no_room_for_spreads(report):
+    assert "spread" not in shown(report, width=300)
+
+
+def test_a_number_of_the_whole_set_has_no_spread():
+    run, gold = ranked(*SPREAD)
+    text = shown(build_report([evaluate(run, gold, ["RR", "GMAP"])], gold=gold))
+    (line,) = (line for line in text.splitlines() if line.startswith("GMAP"))
+    assert not set(line) & set(BLOCKS)
+
+
+def test_the_spread_is_left_out_before_a_table_is_split():
+    run, gold = ranked(*SPREAD)
+    report = build_report([evaluate(run, gold, ["RR"])], gold=gold)
+    whole = len(tables(shown(report, width=200)).splitlines()[2].rstrip())
+    # One blank less between each of four columns, then without the spread and its blank.
+    closest = whole - 3
+    for width, spread, split in [
+        (whole, True, False),
+        (closest, True, False),
+        (closest - 1, False, False),
+        (closest - 11, False, False),
+        (closest - 12, False, True),
+    ]:
+        text = shown(report, width=width)
+        assert ("spread" in text) == spread, width
+        assert (text.count("measure") > 1) == split, width
+
+
+def test_where_unicode_cannot_be_shown_the_spread_is_drawn_in_ascii():
+    run, gold = ranked(*SPREAD)
+    console = Console(file=io.TextIOWrapper(io.BytesIO(), "ascii", errors="replace"), width=100)
+    show_report(build_report([evaluate(run, gold, ["RR"])], gold=gold), console)
+    console.file.flush()
+    text = console.file.buffer.getvalue().decode()
+    assert f"{ASCII_BLOCKS[3]} {ASCII_BLOCKS[7]}  {ASCII_BLOCKS[3]}   {ASCII_BLOCKS[3]}" in text
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=60))
+def test_a_histogram_draws_each_tenth_as_high_as_it_is_full(thousandths):
+    """Counted by hand in whole numbers: the last tenth holds the top itself."""
+    counts = [0] * 10
+    for value in thousandths:
+        counts[min(value // 100, 9)] += 1
+    drawn = histogram([value / 1000 for value in thousandths], 1.0)
+    assert len(drawn) == 10
+    heights = [0 if sign == " " else BLOCKS.index(sign) + 1 for sign in drawn]
+    for count, height in zip(counts, heights, strict=True):
+        assert (height - 1) * max(counts) < 8 * count <= height * max(
+            counts
+        ) or count == height == 0
+
+
+@pytest.mark.parametrize(
+    ("values", "top", "drawn"),
+    [
+        ([], 1.0, ""),
+        ([float("nan")], 1.0, ""),
+        ([0.0, 0.0], None, "█         "),
+        ([0.0, float("nan"), 1.0], 1.0, "█        █"),
+        ([0.1, 0.2, 0.3, 0.6, 0.7], 1.0, " ███  ██  "),
+        ([1.0, 2.0], 10.0, " ██       "),
+        ([10.0, 20.0], None, "     █   █"),
+        ([-1.0, 1.0], 1.0, "█        █"),
+        ([0.0] * 4000 + [1.0], 1.0, "█        ▁"),
+    ],
+)
+def test_histograms_of_few_values(values, top, drawn):
+    assert histogram(values, top) == drawn
+
+
+def test_a_sentence_is_broken_between_words_on_a_terminal_and_whole_elsewhere():
+    sentence = "  " + "word " * 20 + "x" * 50
+
+    def said(*, terminal: bool) -> list[str]:
+        console = Console(file=io.StringIO(), width=40, force_terminal=terminal, color_system=None)
+        say(sentence, console)
+        return console.file.getvalue().splitlines()
+
+    assert said(terminal=False) == [sentence]
+    lines = said(terminal=True)
+    assert all(line.startswith("  ") and len(line) <= 40 for line in lines)
+    assert "".join(lines).replace(" ", "") == sentence.replace(" ", "")
+    assert lines[0] == "  word word word word word word word"
+
+
+def test_a_column_of_words_is_broken_on_a_terminal_and_whole_elsewhere():
+    grid = [["rule", "because"], ["one", "a reason of some length"]]
+    for terminal, most in ((True, 16), (False, 29)):
+        console = Console(file=io.StringIO(), width=16, force_terminal=terminal, color_system=None)
+        show_grid(grid, console)
+        text = console.file.getvalue()
+        assert max(len(line.rstrip()) for line in text.splitlines()) == most
+        assert " ".join(text.split()).endswith("length")

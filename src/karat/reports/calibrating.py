@@ -9,15 +9,12 @@ from karat.judging.calibrate import FEW
 from karat.reports.figures import NOTHING, PART, figure, interval, label, percent, several
 from karat.reports.grids import Grid
 from karat.reports.pages import Page, Section
+from karat.reports.raters import people_section, truth_lines
 
 Results = Mapping[str, Any]
 
 # Above this share of draws without a usable judge, those that are left tell too little.
 _MANY_SKIPPED = 0.05
-_ONLY_SHARES = (
-    "the correction is for shares such as P@k; nDCG, RR and other ranked measures cannot be"
-    " corrected this way"
-)
 
 
 def calibration_page(results: Results) -> Page:
@@ -34,9 +31,12 @@ def calibration_page(results: Results) -> Page:
             [_kappa_line(results), *_few_lines(results)],
         ),
     ]
+    if len(results["raters_agreement"]["raters"]) > 1:
+        sections.append(people_section(results["raters_agreement"]))
     for by, segments in results["segments"].items():
         sections.append(Section(f"By {label(by)}", _segments_grid(by, segments)))
-    last = [*_share_lines(results), _ONLY_SHARES, *_interval_lines(results)]
+    only = f"the correction is for {results['corrected']['only']}"
+    last = [*_share_lines(results), only, *_interval_lines(results)]
     return Page("How far the judge can be trusted", [headline(results)], sections, last)
 
 
@@ -45,9 +45,18 @@ def headline(results: Results) -> str:
     name = share_name(results)
     fixed, share = results["corrected"], results["share"]
     if fixed["value"] is None:
-        return f"no corrected {name}: {fixed['because']}"
+        return f"no corrected {name}: {fixed['because']}{_people_alone(results)}"
     ends = f" {interval(fixed['ci'])}" if fixed["ci"] else ""
     return f"corrected {name}: {figure(fixed['value'])}{ends}; uncorrected {figure(share['value'])}"
+
+
+def _people_alone(results: Results) -> str:
+    """What people's own sample says where the judge's word is worth nothing."""
+    sample = results["prediction_powered"]
+    if sample is None or sample["weight"]:
+        return ""
+    ends = f" {interval(sample['ci'])}" if sample["ci"] else ""
+    return f"; people's sample alone says {figure(sample['value'])}{ends}"
 
 
 def share_name(results: Results) -> str:
@@ -73,11 +82,13 @@ def _pair_lines(results: Results) -> Iterator[str]:
         "left_out": "left out, of queries that are not asked",
     }
     parts = [f"{pairs[name]:,} {words}" for name, words in told.items() if pairs[name]]
+    if results["not_judged"]:
+        labels = several(results["not_judged"], "label")
+        parts.append(f"{labels} of the judge below 0: pooled, not judged")
     if parts:
         yield " · ".join(parts)
-    if len(results["raters"]) > 1:
-        names = ", ".join(label(name) for name in results["raters"])
-        yield f"labels of several raters, taken as one judge: {names}"
+    if len(results["raters_agreement"]["raters"]) < 2:
+        yield from truth_lines(results["raters_agreement"])
 
 
 def _rates_grid(results: Results) -> Grid:
@@ -168,9 +179,14 @@ def _interval_lines(results: Results) -> Iterator[str]:
     if fixed["value"] is None:
         return
     if fixed["ci"] is None:
-        yield "no interval: at least two queries with judged items are needed"
+        what = "people's labels" if results["interval"] == "ppi" else "judged items"
+        yield f"no interval: at least two queries with {what} are needed"
         return
     share = f"{100 * conventions['ci']:.4g} % interval"
+    units = "groups of queries" if conventions["unit"] == "group" else "queries"
+    if results["interval"] == "ppi":
+        yield from _powered_lines(results["prediction_powered"], f"{share} ppi", units)
+        return
     seed = f"seed {conventions['seed']}"
     if results["interval"] == "beta":
         yield (
@@ -178,7 +194,6 @@ def _interval_lines(results: Results) -> Iterator[str]:
             f" {seed}"
         )
     else:
-        units = "groups of queries" if conventions["unit"] == "group" else "queries"
         yield (
             f"{share} cluster: {fixed['draws']:,} resamples of whole {units}, sensitivity and"
             f" specificity with them, {seed}"
@@ -192,3 +207,13 @@ def _interval_lines(results: Results) -> Iterator[str]:
             f"in {lost} of the draws the judge is no better than chance; the interval leaves them"
             " out and is too short"
         )
+
+
+def _powered_lines(sample: Results, name: str, units: str) -> Iterator[str]:
+    """What a prediction-powered interval stands on, and when it holds."""
+    labels = several(sample["labels"], "label")
+    yield (
+        f"{name}: {labels} of people in {sample['units']:,} {units}; the judge's word on the rest"
+        f" has a weight of {sample['weight']:.2f}"
+    )
+    yield "it holds only if people judged a uniform sample of these items, as karat pool draws one"

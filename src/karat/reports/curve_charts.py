@@ -61,23 +61,27 @@ def _ends(groups: Iterable[Mapping[str, Mapping[str, Document]]]) -> dict[str, l
 
 
 def _axis(ks: Sequence[K], systems: Sequence[Document]) -> Spec:
-    """The cut-offs along the bottom, by their ratios where these and not the steps are even."""
+    """The cut-offs along the bottom, and those that logs were timed at."""
     budgets = [one["budget"] for one in systems if one["budget"] is not None]
     in_tokens = isinstance(ks[0], str)
     timed = [] if in_tokens else [one["k"] for one in budgets if one.get("k")]
-    places = [size_of(k) for k in ks]
-    low, high = min([*places, *timed]), max([*places, *timed])
+    axis = k_axis([size_of(k) for k in ks], timed, title="tokens" if in_tokens else "k")
+    return {"field": "place", **axis}
+
+
+def k_axis(places: Sequence[int], others: Sequence[int] = (), *, title: str) -> Spec:
+    """Cut-offs along the bottom, by their ratios where these and not the steps are even."""
+    low, high = min([*places, *others]), max([*places, *others])
     even = len({right - left for left, right in pairwise(places)}) <= 1
     scale = {"type": "log" if high >= 10 * low and not even else "linear", "nice": False}
     # A single cut-off stands in the middle.
-    ends = [low, high] if low < high else [low / 2, high * 2]
+    ends = [low, high] if low < high else [low / 2, 1.5 * high]
     return {
-        "field": "place",
         "type": "quantitative",
-        "title": "tokens" if in_tokens else "k",
+        "title": title,
         "scale": scale | {"domain": ends, "padding": 10},
         "axis": {
-            "values": sorted({*places, *timed}),
+            "values": sorted({*places, *others}),
             "format": ",d",
             "labelOverlap": "greedy",
             "labelSeparation": 4,

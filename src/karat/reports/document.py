@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from karat.abreast import abreast
 from karat.analysis.contenders import distinct_names
 from karat.analysis.segments import SMALL, By, Segments, segment_means
 from karat.columns import Source
@@ -23,7 +24,11 @@ from karat.version import __version__
 if TYPE_CHECKING:
     from karat.analysis.bounds import Labelled
     from karat.analysis.compare import Comparisons
+    from karat.analysis.failures.classes import Failures
     from karat.analysis.gates import Gating
+    from karat.analysis.staged import Staged
+    from karat.analysis.unjudged import Open
+    from karat.retrievers.corpus_index import CorpusIndex
 
 SCHEMA_VERSION = 1
 
@@ -35,6 +40,8 @@ class System:
     ``behind`` is what lies behind its figures, as plain data: curve, failures, latency.
     ``bounds`` are its measures on gold alone and with a judge's labels, where there are some.
     ``logged_as`` is what its log calls it, where no other system of the report is called so.
+    ``staged`` are its lists and ``failures`` why queries miss, where it was scored in full.
+    ``open`` is what its figures could be, whatever the items are that nobody judged.
     """
 
     name: str
@@ -44,6 +51,9 @@ class System:
     behind: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     logged_as: str | None = None
+    staged: Staged | None = None
+    failures: Failures | None = None
+    open: Open | None = None
 
 
 class Tables(NamedTuple):
@@ -59,6 +69,10 @@ class Report:
     """What was scored: the systems and the inputs they were scored with.
 
     ``timestamp`` is a time that the caller gave; only forms that must have one hold it.
+    ``index`` is the corpus as one that is searched, for forms that show single queries.
+    ``findings`` are sentences on what to fix next, the most important first.
+    ``people`` are those whose judgments correct a judge's.
+    ``bounds_left_out`` says why nothing is told of what unjudged items could change.
     """
 
     systems: tuple[System, ...]
@@ -75,6 +89,10 @@ class Report:
     tables: Tables | None = None
     timestamp: str | None = None
     labelled: Labelled | None = None
+    index: CorpusIndex | None = None
+    findings: tuple[str, ...] | None = None
+    bounds_left_out: str | None = None
+    people: tuple[Source, ...] = ()
 
     def results(self) -> dict[str, Any]:
         """The document without its inputs, whose digests take a pass over every file."""
@@ -89,6 +107,8 @@ class Report:
             **_judged(self.labelled, self.systems),
             **_compared(self.comparisons),
             **_gated(self.gatings),
+            **_found(self),
+            **({} if self.bounds_left_out is None else {"bounds_left_out": self.bounds_left_out}),
             **({} if self.verdict is None else {"verdict": self.verdict}),
         }
 
@@ -127,6 +147,8 @@ class Report:
             inputs["gates"] = input_of(self.gates)
         if self.labelled is not None:
             inputs["judged"] = input_of(self.labelled.labels)
+        if self.people:
+            inputs["human"] = [input_of(one) for one in self.people]
         for name in ("config_digest", "dataset_version", "code_version"):
             if getattr(self, name) is not None:
                 inputs[name] = getattr(self, name)
@@ -145,16 +167,19 @@ def build_report(
     if not scores:
         raise UsageError("a report needs the scores of at least one run")
     names = distinct_names([utf8(one.system) for one in scores])
-    systems = tuple(
-        System(
+
+    def system(name: str, logged: str | None, scored: Scores) -> System:
+        return System(
             name,
             scored,
             summaries=scored.summaries,
             segments={str(By.parse(one)): segment_means(scored, queries, one) for one in by},
             logged_as=logged,
         )
-        for name, logged, scored in zip(names, _logged_names(scores), scores, strict=True)
-    )
+
+    told = list(zip(names, _logged_names(scores), scores, strict=True))
+    # Intervals take longer than the scores did.
+    systems = tuple(abreast(lambda one: system(*one), told))
     return Report(
         systems,
         gold=gold.source,
@@ -190,7 +215,10 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         "name": system.name,
         "measures": {name: _measure(summary) for name, summary in system.summaries.items()},
         "counts": scores.counts.document(),
+        **_open(system.open),
     }
+    for name, ends in ({} if system.open is None else system.open.document()).items():
+        document["measures"][name]["bounds"] = _plain(ends)
     if system.segments:
         document["segments"] = {
             column: {
@@ -211,6 +239,11 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     if scores.meta:
         document["meta"] = dict(scores.meta)
     return document | dict(system.behind)
+
+
+def _open(own: Open | None) -> dict[str, Any]:
+    """How many items nobody judged, where that was looked at."""
+    return {} if own is None else {"unjudged": own.unjudged, "unjudged_apart": own.apart}
 
 
 def _beyond_log(scores: Scores) -> list[str]:
@@ -243,6 +276,13 @@ def _compared(comparisons: Comparisons | None) -> dict[str, Any]:
         "reversals": list(comparisons.reversals),
         "replicates": dict(comparisons.replicates),
     }
+
+
+def _found(report: Report) -> dict[str, Any]:
+    """What to fix next, and in which system: the last, which may be shipped."""
+    if report.findings is None:
+        return {}
+    return {"findings": list(report.findings), "findings_of": report.systems[-1].name}
 
 
 def _gated(gatings: Sequence[Gating]) -> dict[str, Any]:

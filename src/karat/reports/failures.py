@@ -28,7 +28,7 @@ MEANINGS: Mapping[str, str] = {
     "low_rank": "returned too low: improve the ranking, or rerank",
     "cut_by_k": "retrieved, then cut off: return more, or rerank",
 }
-_PARTS: Mapping[str, str] = {
+PARTS: Mapping[str, str] = {
     "calls": "calls that failed or were not made",
     "index": "gold that the index lacks",
     "retriever": "gold that was not retrieved",
@@ -125,7 +125,7 @@ def _fall(document: Document) -> Grid:
         bar = _bar(min(level, below), max(level, below), ceiling)
         level = below
         cells = [NOTHING, "", ""] if name in document["unknown"] else _cells(part)
-        grid.append([name, *cells, bar, _PARTS[name]])
+        grid.append([name, *cells, bar, PARTS[name]])
     grid.append(["value", figure(value), "", n, _bar(0, value, ceiling), ""])
     return grid
 

@@ -28,7 +28,7 @@ from karat.reports.figures import (
 _WORDS = {
     *("change", "file", "sha256", "text", "verdict", "class", "query", "stage", "source", "item"),
     *("doc", "because", "what", "rule", "measure", "system", "segment", "version", "chosen"),
-    *("its gold", "index version", "chunker", "embedding model", "reranker model"),
+    *("its gold", "index version", "chunker", "embedding model", "reranker model", "spread"),
 }
 # What a log says that a system is made of, under these heads.
 _ARTIFACTS = ("index_version", "chunker", "embedding_model", "reranker_model")
@@ -45,26 +45,30 @@ COMPARED_SHORT = ("baseline", "system", "Δ", "verdict")
 COMPARED = ("baseline", "system", "Δ", "p", "verdict", "n", "+/=/−", "detects")
 
 
-def measure_grid(results: Mapping[str, Any]) -> Grid:
+def measure_grid(results: Mapping[str, Any], spreads: Mapping[str, str] | None = None) -> Grid:
     """Measures as rows, systems as columns; n, ceiling and tie ranges where they say something.
 
-    One system alone has room for the quartiles of its queries; ``distribution_grid`` has all.
+    One system alone has room for the quartiles of its queries, and for how they spread, drawn,
+    where ``spreads`` has that; ``distribution_grid`` has all.
     """
+    drawn = spreads or {}
     systems = results["systems"]
     measures = [system["measures"] for system in systems]
     most = max((one["n"] for own in measures for one in own.values()), default=0)
     names = [label(system["name"]) for system in systems]
-    grid = [["measure", *names, "quartiles", "n", "ceiling"]]
+    grid = [["measure", *names, "quartiles", "spread", "n", "ceiling"]]
     for name in measures[0]:
         cells = [own[name] for own in measures]
         ns = [cell["n"] for cell in cells]
         n = "" if set(ns) == {most} else between(str(min(ns)), str(max(ns)))
         quartiles = _quartiles(cells[0]) if len(cells) == 1 else ""
-        grid.append([name, *(measured(cell) for cell in cells), quartiles, n, _ceiling(cells)])
+        spread = drawn.get(name, "") if quartiles else ""
+        row = [name, *map(measured, cells), quartiles, spread, n, _ceiling(cells)]
+        grid.append(row)
         ties = [_tie_range(cell) for cell in cells]
         if any(ties):
-            grid.append(["  by tie order", *ties, "", "", ""])
-    return _without_empty(grid, ("quartiles", "n", "ceiling"))
+            grid.append(["  by tie order", *ties, "", "", "", ""])
+    return _without_empty(grid, ("quartiles", "spread", "n", "ceiling"))
 
 
 def distribution_grid(results: Mapping[str, Any]) -> Grid:

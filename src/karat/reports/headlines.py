@@ -91,5 +91,8 @@ def _reasons(
 
 def _of_decision(decision: Mapping[str, Any]) -> Headline:
     verdict = decision["verdict"]
-    because = (label(decision["because"]),)
-    return Headline(verdict.upper(), pair_name(decision), _TONES[verdict], because, pair=True)
+    because = [decision["because"]]
+    if decision.get("bounds"):
+        because.append(decision["bounds"])
+    told = tuple(map(label, because))
+    return Headline(verdict.upper(), pair_name(decision), _TONES[verdict], told, pair=True)

@@ -37,7 +37,7 @@ _RESAMPLING = ("interval", "unit", "ci", "boot", "permutations", "seed")
 def counts_lines(results: Mapping[str, Any]) -> list[str]:
     """What happened to the queries and hits: one line, or one a system where they differ."""
     lines = [
-        _counts_line(system["counts"], _fates(results, system))
+        _counts_line(system["counts"], fates_of(results, system))
         + (" · PARTIAL: too many calls failed to judge by" if system.get("partial") else "")
         for system in results["systems"]
     ]
@@ -47,7 +47,7 @@ def counts_lines(results: Mapping[str, Any]) -> list[str]:
     return [f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
 
 
-def _fates(results: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, str]:
+def fates_of(results: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, str]:
     """What becomes of queries without a result, and of those without gold where they count."""
     own = results["conventions"] | system.get("conventions", {})
     fates = dict.fromkeys(_NO_RESULT, "left out" if own["missing"] == "skip" else "worst value")

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from karat.columns import Source
-from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import Input, file_name, replacing
+from karat.errors import UsageError, unknown
+from karat.formats.files import Input, file_name, refuse_database, replacing
 
 # What forms render: a Report for karat eval, another finished document for other commands.
 Rendered = Any
@@ -31,7 +31,8 @@ class Form:
     ``table`` the one for a file that ends in .csv. A form that is another tool's own is
     written under that tool's reading, its ``profile``. ``systems`` is how many it holds, None
     for any number; ``lists`` how much of every list it needs, ``in_full`` whether it needs
-    what lies behind the figures, ``stamped`` whether it holds a time.
+    what lies behind the figures, ``indexed`` whether it needs the corpus as one that is
+    searched, ``stamped`` whether it holds a time.
     """
 
     name: str
@@ -43,11 +44,12 @@ class Form:
     systems: Literal[1, 2] | None = None
     lists: Literal["none", "k", "all"] = "none"
     in_full: bool = False
+    indexed: bool = False
     stamped: bool = False
 
     def render(self, report: Rendered, *, table: bool = False) -> bytes:
         """The report in this form."""
-        module, _, function = (self.table if table and self.table else self.writer).partition(".")
+        module, _, function = (self.table if table and self.table else self.writer).rpartition(".")
         render: Callable[[Rendered], bytes]
         render = getattr(import_module(f"karat.reports.{module}"), function)
         return render(report)
@@ -69,6 +71,14 @@ FORMS = forms_of(
     Form("csv", ".csv", "one row a query", "per_query.to_csv"),
     Form("parquet", ".parquet", "one row a query", "per_query.to_parquet"),
     Form("md", ".md", _MARKDOWN, "to_markdown.to_markdown", in_full=True),
+    Form(
+        "html",
+        ".html",
+        "one page with every query, for any browser, offline",
+        "html.render.to_html",
+        in_full=True,
+        indexed=True,
+    ),
     Form("junit", None, "JUnit XML: gates and comparisons as tests", "to_junit.to_junit"),
     Form("trec", None, "the layout of trec_eval -q", "to_trec.to_trec"),
     Form(
@@ -175,8 +185,8 @@ def parse_output(text: str, forms: Mapping[str, Form] = FORMS) -> Output:
     ('json', 'trec')
     >>> parse_output("report.docx")
     Traceback (most recent call last):
-    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, junit:, trec:, \
-story:, memory:, ab:, minimal:, misses:
+    karat.errors.UsageError: output 'report.docx': use .json, .csv, .parquet, .md, .html, junit:, \
+trec:, story:, memory:, ab:, minimal:, misses:
     """
     prefix = _PREFIX.fullmatch(text)
     if prefix is not None:
@@ -291,6 +301,11 @@ def asks_for_all(outputs: Sequence[Output], stdout: bool) -> bool:
     return stdout or any(output.form.in_full for output in outputs)
 
 
+def asks_for_items(outputs: Sequence[Output]) -> bool:
+    """Whether single items are shown with their texts."""
+    return any(output.form.indexed for output in outputs)
+
+
 def write_outputs(outputs: Sequence[Output], report: Rendered) -> list[Path]:
     """Write a report in every form that was asked for; the files that hold it now."""
     refuse_collisions(outputs, report)
@@ -313,7 +328,7 @@ def write_whole(payloads: Sequence[tuple[Path | None, bytes]]) -> None:
     with ExitStack() as stack:
         for path, data in payloads:
             if path is not None:
-                _write(stack.enter_context(replacing(path)), data, path)
+                stack.enter_context(replacing(path)).write_bytes(data)
     for path, data in payloads:
         if path is None:
             write_stdout(data)
@@ -324,14 +339,6 @@ def packed(data: bytes, path: Path | None) -> bytes:
     return (
         gzip.compress(data, mtime=0) if path is not None and path.suffix.lower() == ".gz" else data
     )
-
-
-def _write(place: Path, data: bytes, path: Path) -> None:
-    try:
-        place.write_bytes(data)
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InputError(f"cannot be written: {reason}", where=str(path)) from None
 
 
 def write_stdout(data: bytes) -> None:
@@ -362,6 +369,7 @@ def _check_systems(output: Output, systems: int) -> None:
 def _check_writable(path: Path) -> None:
     if path.is_dir():
         raise UsageError(f"output {str(path)!r} is a folder; name a file in it")
+    refuse_database(path)
     # A file is replaced by renaming another over it, which needs its folder, not the file.
     folder = Path(os.path.realpath(path)).parent
     while not folder.exists():
@@ -369,4 +377,6 @@ def _check_writable(path: Path) -> None:
     if not folder.is_dir():
         raise UsageError(f"output {str(path)!r}: {folder.name!r} is a file, not a folder")
     if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"output {str(path)!r}: its folder may not be written to")
+        raise UsageError(
+            f"output {str(path)!r}: its folder may not be written to; choose another place"
+        )

@@ -81,23 +81,23 @@ class Paper:
 
 def show_page(page: Page, console: Console) -> None:
     """Print a page; a table too wide for the terminal is split, never cut."""
-    from karat.reports.terminal import cut_texts, show_grid
+    from karat.reports.terminal import cut_texts, say, show_grid
 
     for line in page.first:
-        console.print(label(line), style="bold", soft_wrap=True)
+        say(label(line), console, style="bold")
     if page.first:
         console.print()
     for section in page.sections:
         if section.title:
-            console.print(label(section.title), style="bold", soft_wrap=True)
+            say(label(section.title), console, style="bold")
         if section.grid is not None:
             show_grid(cut_texts(section.grid, console), console)
         for line in section.lines:
-            console.print(label(line), soft_wrap=True)
+            say(label(line), console)
         if section.lines:
             console.print()
     for line in page.last:
-        console.print(label(line), style="dim", soft_wrap=True)
+        say(label(line), console, style="dim")
 
 
 def to_markdown(paper: Paper) -> bytes:

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from karat.judging.pool import Pool
+from karat.measures.conventions import ANY_GRADE
 from karat.reports.figures import NOTHING, label, percent, several
 from karat.reports.grids import Grid
 from karat.reports.pages import Page, Section
+from karat.reports.pool_bias import bias_sections
 from karat.reports.sheets import Sheet
 
 Results = Mapping[str, Any]
@@ -51,7 +53,9 @@ def pool_page(results: Results) -> Page:
     """The page on the results part of a document of ``karat pool``."""
     gaps = [line for system in results["systems"] for line in _gaps(system)]
     section = Section(f"Judged of the top {results['depth']:,}", _grid(results), gaps)
-    return Page("A pool to judge", list(_headlines(results)), [section], list(_last(results)))
+    more = bias_sections(results["bias"]) if "bias" in results else []
+    sections = [section, *more]
+    return Page("A pool to judge", list(_headlines(results)), sections, list(_last(results)))
 
 
 def _headlines(results: Results) -> Iterator[str]:
@@ -108,3 +112,8 @@ def _last(results: Results) -> Iterator[str]:
         f"profile {conventions['profile']}{order} · ties {conventions['ties']} · pairs of a query"
         f" together, queries and items in random order, seed {results['seed']}"
     )
+    if "bias" in results:
+        read = {name: conventions[name] for name in ("missing", "empty_gold", "rel", "k")}
+        rel = "above 0" if read["rel"] == ANY_GRADE else f"{read['rel']:g}"
+        told = {**read, "rel": rel}
+        yield " · ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())

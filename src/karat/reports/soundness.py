@@ -14,6 +14,7 @@ from karat.analysis.soundness import Soundness
 from karat.columns import Source
 from karat.reports.document import SCHEMA_VERSION, input_of, utf8
 from karat.reports.figures import figure, label, percent, several
+from karat.reports.terminal import say
 from karat.reports.to_json import dumps
 from karat.version import __version__
 
@@ -74,7 +75,7 @@ def show_check(report: CheckReport, console: Console) -> None:
     """Print the verdict, the findings, what was fine, and what the set can detect."""
     results = report.results()
     style = "bold red" if results["verdict"] == "unsound" else "bold green"
-    console.print(_headline(results), style=style, soft_wrap=True)
+    say(_headline(results), console, style=style)
     for level in LEVELS:
         for finding in results["findings"]:
             if finding["level"] == level:
@@ -85,11 +86,11 @@ def show_check(report: CheckReport, console: Console) -> None:
             console.print()
             console.print({"fine": "fine", "unchecked": "not checked"}[title], style="bold")
         for line in results[title]:
-            console.print(f"  {label(line)}", soft_wrap=True)
+            say(f"  {label(line)}", console)
     console.print()
-    console.print(_sizes_line(results["sizes"]), soft_wrap=True)
+    say(_sizes_line(results["sizes"]), console)
     for line in _detectable_lines(results["detectable"]):
-        console.print(line, soft_wrap=True)
+        say(line, console)
 
 
 def _headline(results: Mapping[str, Any]) -> str:
@@ -104,14 +105,14 @@ def _headline(results: Mapping[str, Any]) -> str:
 
 def _show_finding(finding: Mapping[str, Any], console: Console) -> None:
     level = finding["level"]
-    console.print(f"{level}  {finding['kind']}", style=_STYLES[level], soft_wrap=True)
-    console.print(f"  {label(finding['what'])}", soft_wrap=True)
-    console.print(f"  {finding['do']}", style="dim", soft_wrap=True)
+    say(f"{level}  {finding['kind']}", console, style=_STYLES[level])
+    say(f"  {label(finding['what'])}", console)
+    say(f"  {finding['do']}", console, style="dim")
     for example in finding["examples"]:
-        console.print(f"    {' · '.join(_parts(example))}", soft_wrap=True)
+        say(f"    {' · '.join(_parts(example))}", console)
     more = finding["count"] - len(finding["examples"])
     if more > 0 and finding["examples"]:
-        console.print(f"    and {more:,} more", soft_wrap=True)
+        say(f"    and {more:,} more", console)
 
 
 def _parts(example: Mapping[str, Any]) -> Iterator[str]:

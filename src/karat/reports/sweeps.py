@@ -21,6 +21,7 @@ from karat.reports.grids import Grid
 from karat.reports.notes import conventions_lines, counts_lines
 from karat.reports.outputs import PAGE_FORMS, Form, forms_of
 from karat.reports.pages import Page, Paper, Section
+from karat.reports.sparklines import sparkline
 
 FORMS = forms_of(
     *PAGE_FORMS.values(),
@@ -121,7 +122,7 @@ def _ceiling(points: Sequence[Document]) -> str:
 
 
 def _line_on(line: Document, name: str) -> str:
-    """The knee with its value, and the area below the curve."""
+    """The curve, drawn; the knee with its value; and the area below."""
     parts = ["no knee"]
     if line["knee"] is not None:
         (knee,) = (point for point in line["points"] if point["k"] == line["knee"])
@@ -129,7 +130,8 @@ def _line_on(line: Document, name: str) -> str:
     if area := line["area"]:
         told = f"area {figure(area['mean'])} {interval(area['ci'])}".rstrip()
         parts.append(f"{told} from k = {area['from']} to {area['to']}")
-    return (f"{name}: " if name else "") + " · ".join(parts)
+    drawn = sparkline([point["mean"] for point in line["points"]]).rstrip()
+    return " ".join(word for word in (name and f"{name}:", drawn, " · ".join(parts)) if word)
 
 
 def _segment_sections(system: Document, *, several_systems: bool) -> Iterator[Section]:

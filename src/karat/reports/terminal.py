@@ -39,6 +39,8 @@ from karat.reports.notes import (
     rule_line,
     tests_line,
 )
+from karat.reports.sparklines import spreads_of
+from karat.reports.unjudged import open_lines
 
 # More systems than this read better below each other than side by side.
 SIDE_BY_SIDE = 4
@@ -66,14 +68,20 @@ Results = Mapping[str, Any]
 def show_report(report: Report, console: Console | None = None) -> None:
     """Print the verdict, gates, comparisons, measures, segments, counts and conventions."""
     console = console or standard_console()
-    show_results(report.results(), console)
+    show_results(report.results(), console, spreads=_spreads(report, console))
     origin = {name: getattr(report, name) for name in _ORIGIN}
     for line in origin_lines(origin):
-        console.print(line, style="dim", soft_wrap=True)
+        say(line, console, style="dim")
 
 
-def show_results(results: Results, console: Console) -> None:
-    """Print the results part of a report's document."""
+def show_results(
+    results: Results, console: Console, *, spreads: Mapping[str, str] | None = None
+) -> None:
+    """Print the results part of a report's document.
+
+    ``spreads`` draws how the queries' values of one system spread, by measure: the document
+    has their quartiles alone.
+    """
     _show_verdict(results, console)
     if results.get("gates"):
         show_grid(gate_grid(results), console)
@@ -81,7 +89,7 @@ def show_results(results: Results, console: Console) -> None:
     if "comparisons" in results and (compared := comparison_grids(results)):
         _show_titled(compared, console)
         _show_lines([f"{rule_line(results)} · {tests_line(results)}"], console)
-    _show_measures(results, console)
+    _show_measures(results, console, spreads or {})
     if bounds := bounds_grid(results):
         show_grid(bounds, console)
         _show_lines(bounds_lines(results), console)
@@ -92,19 +100,38 @@ def show_results(results: Results, console: Console) -> None:
     _show_titled(
         {f"moved most: {title}": cut_texts(grid, console) for title, grid in moved}, console
     )
-    for line in (*counts_lines(results), *lacks_lines(results)):
-        console.print(line, soft_wrap=True)
+    for line in (*counts_lines(results), *open_lines(results), *lacks_lines(results)):
+        say(line, console)
     for line in conventions_lines(results):
-        console.print(line, style="dim", soft_wrap=True)
+        say(line, console, style="dim")
 
 
 def standard_console() -> Console:
     """Standard output: as wide as the terminal, or of a fixed width where there is none."""
-    width = None
-    if not sys.stdout.isatty():
-        columns = os.environ.get("COLUMNS", "")
-        width = int(columns) if columns.isdecimal() and int(columns) > 0 else PIPED_WIDTH
-    return _Console(width=width, markup=False, emoji=False, highlight=False)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and int(columns) > 0 else _own_width()
+    # Without a height Rich takes any dumb terminal for one of 80 columns.
+    return _Console(width=width, height=25, markup=False, emoji=False, highlight=False)
+
+
+def _own_width() -> int:
+    """What the terminal itself says; a fixed number where there is none."""
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or PIPED_WIDTH
+    except (OSError, ValueError, AttributeError):
+        return PIPED_WIDTH
+
+
+def say(line: str, console: Console, *, style: str = "") -> None:
+    """Print a sentence: whole where a file or program reads it, else broken between words."""
+    if not console.is_terminal:
+        console.print(line, style=style, soft_wrap=True)
+        return
+    words = line.lstrip(" ")
+    indent = len(line) - len(words)
+    for piece in Text(words, style).wrap(console, max(console.width - indent, SHORTEST_TEXT)):
+        piece.rstrip()
+        console.print(Text(" " * indent) + piece, soft_wrap=True)
 
 
 class _Console(Console):
@@ -116,22 +143,33 @@ class _Console(Console):
 
 def _show_verdict(results: Results, console: Console) -> None:
     for line in unreachable(results):
-        console.print(f"OUT OF REACH  {line}", style=_TONES["bad"], soft_wrap=True)
+        say(f"OUT OF REACH  {line}", console, style=_TONES["bad"])
     found = headlines(results)
     several = len(results.get("decisions", [])) > 1
     for one in found:
         told = one.about
         if one.pair:
             told = f"{one.about}: {one.because[0]}" if several else one.because[0]
-        console.print(f"{one.word}  {told}", style=_TONES[one.tone], soft_wrap=True)
-        for reason in () if one.pair else one.because:
-            console.print(f"  {reason}", soft_wrap=True)
+        say(f"{one.word}  {told}", console, style=_TONES[one.tone])
+        for reason in one.because[1:] if one.pair else one.because:
+            say(f"  {reason}", console)
     if found:
         console.print()
 
 
-def _show_measures(results: Results, console: Console) -> None:
-    grid = measure_grid(results)
+def _spreads(report: Report, console: Console) -> dict[str, str]:
+    """How one system's queries spread; for several there is no room."""
+    if len(report.systems) > 1:
+        return {}
+    (system,) = report.systems
+    plain = console.options.ascii_only
+    return spreads_of(system.scores, system.summaries, ascii_only=plain)
+
+
+def _show_measures(results: Results, console: Console, spreads: Mapping[str, str]) -> None:
+    grid = measure_grid(results, spreads)
+    if _span(_columns(grid), NARROW_GAP) > console.width:
+        grid = measure_grid(results)
     if len(results["systems"]) > SIDE_BY_SIDE:
         grid = transposed(grid)
         grid[0][0] = "system"
@@ -144,20 +182,20 @@ def _show_segments(results: Results, console: Console) -> None:
     for system in results["systems"]:
         for column, segments in system.get("segments", {}).items():
             if len(results["systems"]) > 1:
-                console.print(label(system["name"]), style="bold", soft_wrap=True)
+                say(label(system["name"]), console, style="bold")
             show_grid(segment_grid(segments, column), console)
 
 
 def _show_titled(grids: Mapping[str, Grid], console: Console) -> None:
     for title, grid in grids.items():
-        console.print(title, style="bold", soft_wrap=True)
+        say(title, console, style="bold")
         show_grid(grid, console)
 
 
 def _show_lines(lines: Sequence[str], console: Console, *, style: str = "") -> None:
     """Lines that belong to what stands above them, and a gap below."""
     for line in lines:
-        console.print(label(line), style=style, soft_wrap=True)
+        say(label(line), console, style=style)
     if lines:
         console.print()
 
@@ -179,14 +217,18 @@ def cut_texts(grid: Grid, console: Console) -> Grid:
 def show_grid(grid: Grid, console: Console) -> None:
     """Print a grid as one table, or as several that each fit the width."""
     columns, fitting = _columns(grid), console.width
-    coloured = word_columns(grid) - {0}
+    words = word_columns(grid) - {0}
     gap = NARROW_GAP if _span(columns, NARROW_GAP) <= fitting else WIDE_GAP
     gap = WIDE_GAP if _span(columns, WIDE_GAP) <= fitting else gap
     for places in _places_that_fit([_width(column) for column in columns], fitting, gap):
         chosen = [columns[place] for place in places]
-        table = _table(chosen, gap, {places.index(one) for one in coloured if one in places})
-        # A single column may still be too wide: then the terminal wraps it, and nothing is cut.
-        console.width = max(fitting, _span(chosen, gap))
+        table = _table(chosen, gap, {places.index(one) for one in words if one in places})
+        # A single column may still be too wide: then the terminal wraps it, and nothing is cut;
+        # words are broken where they end.
+        if console.is_terminal and places[-1] in words:
+            table.columns[-1].no_wrap = False
+        else:
+            console.width = max(fitting, _span(chosen, gap))
         console.print(table, crop=False)
         console.print()
         console.width = fitting

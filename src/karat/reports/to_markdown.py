@@ -40,6 +40,7 @@ from karat.reports.notes import (
     tests_line,
 )
 from karat.reports.pages import Section
+from karat.reports.unjudged import inexact_line, open_grid, open_lines
 
 # By its first line a workflow finds the comment that it wrote before, and updates it.
 MARKER = "<!-- karat -->"
@@ -70,6 +71,7 @@ def markdown(document: Document) -> str:
     if not verdicts:
         return _joined([MARKER, *_page(document), end])
     first = [MARKER, *_verdict(document, verdicts), *_gates(document), *_compared(document)]
+    first += _to_fix(document)
     room = LONGEST_COMMENT - len(_joined([*first, end]))
     return _joined([*first, *_folded(_details(document), room), end])
 
@@ -78,6 +80,7 @@ def _page(document: Document) -> Iterator[str]:
     names = ", ".join(safe(system["name"]) for system in document["systems"])
     yield f"# Retrieval quality: {names}"
     yield table(measure_grid(document))
+    yield from _to_fix(document)
     if bounds := bounds_grid(document):
         yield "## With a judge's labels"
         yield table(bounds)
@@ -91,8 +94,12 @@ def _page(document: Document) -> Iterator[str]:
     for section in behind_sections(document):
         yield f"## {safe(section.title)}"
         yield from _parts(section)
+    if unjudged := open_grid(document):
+        yield "## Whatever the unjudged items are"
+        yield table(unjudged)
+        yield from _notes(inexact_line(document))
     yield "## Counts"
-    yield _bullets([*counts_lines(document), *lacks_lines(document)])
+    yield _bullets(_counted(document))
     yield "## Conventions"
     yield _bullets(conventions_lines(document))
     yield "## Inputs"
@@ -108,11 +115,20 @@ def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
         told = f"{_SYMBOLS[one.tone]} {one.word.capitalize()}: {safe(one.about)}"
         yield f"**{told}**" if place else f"## {told}"
         if one.pair:
-            yield safe(one.because[0])
+            yield from map(safe, one.because)
             continue
         never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
         if reasons := [*never, *one.because]:
             yield _some(reasons)
+
+
+def _to_fix(document: Document) -> Iterator[str]:
+    """What there is to fix next, the most important first."""
+    if found := document.get("findings"):
+        compared = len(document["systems"]) > 1
+        whose = f" in {safe(document['findings_of'])}" if compared else ""
+        yield f"### What to fix next{whose}"
+        yield _some(found)
 
 
 def _gates(document: Document) -> Iterator[str]:
@@ -134,7 +150,7 @@ def _compared(document: Document) -> Iterator[str]:
         yield from _titled(comparison_grids({"comparisons": rows}, COMPARED_SHORT))
         yield safe(rule_line(document))
     if document.get("reversals"):
-        yield "**Better overall, worse in a segment:**"
+        yield "**A segment goes the other way:**"
         yield _some(document["reversals"])
 
 
@@ -158,11 +174,23 @@ def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
         yield "How alike the lists are", [_bullets(alike)]
     for section in behind_sections(document):
         yield section.title, list(_parts(section))
-    counts = [*counts_lines(document), *lacks_lines(document)]
+    if unjudged := open_grid(document):
+        notes = list(_notes(inexact_line(document)))
+        yield "Whatever the unjudged items are", [table(unjudged), *notes]
+    counts = _counted(document)
     yield "Counts and conventions", [_bullets([*counts, *conventions_lines(document)])]
     yield "Inputs", [table(input_grid(document["inputs"]))]
     if artifacts := artifact_grid(document):
         yield "Artifacts", [table(artifacts)]
+
+
+def _counted(document: Document) -> list[str]:
+    return [*counts_lines(document), *open_lines(document), *lacks_lines(document)]
+
+
+def _notes(lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield _bullets(lines)
 
 
 def _parts(section: Section) -> Iterator[str]:

@@ -12,7 +12,7 @@ from karat.analysis.story_scores import quality_of
 from karat.errors import UsageError
 from karat.reports.document import Report
 from karat.reports.figures import NOTHING, figure, label, several
-from karat.reports.terminal import show_grid
+from karat.reports.terminal import say, show_grid
 from karat.reports.to_json import dumps
 
 _STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
@@ -72,10 +72,10 @@ def _row(found: Found) -> dict[str, Any]:
 
 def show_story(quality: Quality, about: str, notes: Sequence[str], console: Console) -> None:
     """Print the verdict, what was measured, a row a query, and what else should be known."""
-    console.print(_verdict(quality), style=_STYLES[quality.passed], soft_wrap=True)
+    say(_verdict(quality), console, style=_STYLES[quality.passed])
     gold = f"{len(quality.labelled)} of {several(quality.total, 'query', 'queries')} with gold"
     parts = [f"R@k {figure(quality.recall)}", gold, about]
-    console.print(label(f"  {' · '.join(parts)}"), soft_wrap=True)
+    say(label(f"  {' · '.join(parts)}"), console)
     console.print()
     rows = sorted(quality.labelled, key=lambda found: found.reciprocal_rank or 0.0)[:_MOST_ROWS]
     if quality.labelled and len(quality.queries) <= _MOST_ROWS:
@@ -85,7 +85,7 @@ def show_story(quality: Quality, about: str, notes: Sequence[str], console: Cons
     if len(rows) < len(quality.labelled):
         notes = [f"the {len(rows)} queries that did worst; all are in -o out.json", *notes]
     for note in notes:
-        console.print(label(note), soft_wrap=True)
+        say(label(note), console)
 
 
 def _verdict(quality: Quality) -> str:

@@ -11,7 +11,8 @@ from rich.console import Console
 from karat.columns import Source
 from karat.reports.document import Report, System
 from karat.reports.figures import between, figure, label
-from karat.reports.terminal import show_grid, show_report, standard_console
+from karat.reports.sparklines import place, sparkline
+from karat.reports.terminal import say, show_grid, show_report, standard_console
 from karat.revision import Revision
 from karat.store.records import Evaluation, Point, Stored
 
@@ -20,9 +21,9 @@ BESIDE = 3
 _SHORT = 12
 # How many characters an interval is drawn on.
 _NARROWEST, _WIDEST = 9, 25
-# From low to high; the dash and dot of an interval.
-_BLOCKS, _LINE, _DOT = "▁▂▃▄▅▆▇█", "─", "●"
-_ASCII_BLOCKS, _ASCII_LINE, _ASCII_DOT = "_.:-=+*#", "-", "o"
+# The dash and dot of an interval.
+_LINE, _DOT = "─", "●"
+_ASCII_LINE, _ASCII_DOT = "-", "o"
 _BROKEN = {"gold": "other gold", "queries": "other queries", "conventions": "other conventions"}
 
 
@@ -52,7 +53,7 @@ def show_stored(stored: Stored, console: Console | None = None) -> None:
     lines += [f"note: {label(one.note)}"] if one.note else []
     lines += [f"verdict: {label(one.verdict)}"] if one.verdict else []
     for line in (*lines, f"karat: {one.version}", ""):
-        console.print(line, soft_wrap=True)
+        say(line, console)
     show_report(report_of(stored), console)
 
 
@@ -77,7 +78,7 @@ def show_trend(points: Sequence[Point], console: Console | None = None) -> None:
         own = list(group)
         blocks = sparkline([point.mean for point in own], ascii_only=plain)
         heading = f"{label(system)}  {own[0].measure}  {blocks}"
-        console.print(heading, style="bold", soft_wrap=True)
+        say(heading, console, style="bold")
         show_grid(trend_grid(own, width=console.width, ascii_only=plain), console)
 
 
@@ -116,38 +117,12 @@ def drawings(points: Sequence[Point], width: int, *, ascii_only: bool = False) -
     for point in points:
         cells = [" "] * width
         if point.ci is not None and all(map(math.isfinite, point.ci)):
-            first, last = (_place(end, low, high, width) for end in point.ci)
+            first, last = (place(end, low, high, width) for end in point.ci)
             cells[first : last + 1] = line * (last - first + 1)
         if point.mean is not None and math.isfinite(point.mean):
-            cells[_place(point.mean, low, high, width)] = dot
+            cells[place(point.mean, low, high, width)] = dot
         drawn.append("".join(cells))
     return drawn
-
-
-def sparkline(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
-    """Values as blocks of different heights; a blank where there is none.
-
-    >>> sparkline([0.1, 0.2, None, 0.4])
-    '▁▃ █'
-    """
-    blocks = _ASCII_BLOCKS if ascii_only else _BLOCKS
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    if not known:
-        return ""
-    low, high = min(known), max(known)
-    return "".join(
-        blocks[_place(value, low, high, len(blocks))]
-        if value is not None and math.isfinite(value)
-        else " "
-        for value in values
-    )
-
-
-def _place(value: float, low: float, high: float, places: int) -> int:
-    """Which of so many places from low to high a value takes; the middle where all are equal."""
-    if high <= low:
-        return (places - 1) // 2
-    return round((value - low) / (high - low) * (places - 1))
 
 
 def _signed(change: float) -> str:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from karat.reports.figures import figure, label, several
-from karat.reports.terminal import show_grid
+from karat.reports.terminal import say, show_grid
 from karat.reports.triage import (
     grade_of,
     headlines,
@@ -41,7 +41,7 @@ Line = tuple[str, str]
 def show_triage(results: Results, console: Console) -> None:
     """Print what is said of the run, then each query; those asked for by name in full."""
     for line in headlines(results):
-        console.print(label(line), style="bold", soft_wrap=True)
+        say(label(line), console, style="bold")
     console.print()
     for section in segment_sections(results):
         if section.grid is not None:
@@ -55,7 +55,7 @@ def show_triage(results: Results, console: Console) -> None:
         console.print(block, soft_wrap=True)
         console.print()
     for line in (*_last(results, in_full=in_full), *last_lines(results)):
-        console.print(label(line), style="dim", soft_wrap=True)
+        say(label(line), console, style="dim")
 
 
 def _last(results: Results, *, in_full: bool) -> list[str]:

@@ -1,0 +1,1 @@
+"""The workbench: evaluations of a store as pages and as JSON, served to a browser."""

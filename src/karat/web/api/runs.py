@@ -1,0 +1,220 @@
+"""Evaluations started, watched and stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, HTTPException, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, Field
+
+from karat.errors import KaratError, UsageError, unknown
+from karat.store import Store, checked_tags
+from karat.web.errors import NotNowError, Refusal
+from karat.web.job import Job, Told, Wish
+from karat.web.jobs import BusyError
+from karat.web.rendering import Json
+from karat.web.wanted import Name
+from karat.web.workers import jobs_of, live_of
+
+router = APIRouter(prefix="/api", tags=["runs"])
+
+_HEARTBEAT_SECONDS = 15.0
+# How soon a stream notices that the server is to end, which waits for it.
+_LOOK_SECONDS = 0.5
+_RECENT = 200
+# Streams stay open; pages are to be answered beside them.
+_MOST_STREAMS = 50
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_REFUSALS: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 404: {"model": Refusal}}
+
+
+class NewRun(BaseModel):
+    """What to evaluate; no systems means all of the karat.yaml."""
+
+    systems: list[Name] = Field(default=[], max_length=1_000)
+    tags: list[Name] = Field(default=[], max_length=100)
+    fresh: bool = Field(default=False, strict=True)
+
+
+class Progress(BaseModel):
+    """How far a system is; ``what`` is calls, reused, or what is being built."""
+
+    system: str | None
+    what: str
+    done: int
+    total: int
+
+
+class Saved(BaseModel):
+    """An evaluation that came of it."""
+
+    id: int
+    system: str | None
+    verdict: str | None
+
+
+class RunAnswer(BaseModel):
+    """An evaluation: running, stopping, done, failed or stopped; ``why`` is karat's sentence.
+
+    With exit code 1 it is done: a gate fails, and that is its verdict.
+    """
+
+    id: int
+    url: str
+    systems: list[str]
+    tags: list[str]
+    fresh: bool
+    state: str
+    exit_code: int | None
+    meaning: str
+    why: str | None
+    saved: list[int]
+    evaluations: list[Saved]
+    progress: list[Progress]
+    log: list[str]
+    last: int
+
+
+class RunsAnswer(BaseModel):
+    """Every evaluation started since the server was, the latest first."""
+
+    runs: list[RunAnswer]
+
+
+@router.post(
+    "/runs", response_model=RunAnswer, status_code=201, responses=_REFUSALS | {409: _REFUSALS[400]}
+)
+def start(request: Request, new: NewRun) -> Response:
+    """Start ``karat run --save`` with the karat.yaml of the server; one at a time."""
+    known = list(live_of(request.app).opened().config.blueprints)
+    for name in new.systems:
+        if name not in known:
+            raise unknown("system", name, known)
+    if not known:
+        raise UsageError("the karat.yaml has no systems; add some, then start it from here")
+    wish = Wish(tuple(dict.fromkeys(new.systems)), tuple(checked_tags(new.tags)), new.fresh)
+    try:
+        job = jobs_of(request.app).start(wish, wish.systems or known)
+    except BusyError as error:
+        raise HTTPException(409, str(error)) from None
+    return Json(run_document(job, request.app.state.store), status_code=201)
+
+
+@router.get("/runs", response_model=RunsAnswer)
+def runs(request: Request) -> Response:
+    """What was started since the server was."""
+    store = request.app.state.store
+    return Json({"runs": [run_document(job, store) for job in jobs_of(request.app).all()]})
+
+
+@router.get("/runs/{id}", response_model=RunAnswer, responses=_REFUSALS)
+def run(request: Request, id: int) -> Response:
+    """One evaluation, as far as it is."""
+    return Json(run_document(jobs_of(request.app).job(id), request.app.state.store))
+
+
+@router.post("/runs/{id}/stop", response_model=RunAnswer, responses=_REFUSALS)
+def stop(request: Request, id: int) -> Response:
+    """Ask for its end; what it has logged is kept, and used by the next."""
+    return Json(run_document(jobs_of(request.app).stop(id), request.app.state.store))
+
+
+@router.get(
+    "/runs/{id}/events",
+    response_class=StreamingResponse,
+    responses=_REFUSALS
+    | {
+        200: {"content": {"text/event-stream": {}}, "description": "progress, log and state"},
+        503: _REFUSALS[400],
+        204: {"description": "it has ended, and everything was told"},
+    },
+)
+async def events(
+    request: Request,
+    id: int,
+    after: Annotated[int, Query(ge=0)] = 0,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """What happens, as it happens; ends when the evaluation has.
+
+    ``after`` is the number of the last event known already; a browser that comes back says it
+    in Last-Event-ID.
+    """
+    job = jobs_of(request.app).job(id)
+    seen = int(last_event_id) if last_event_id and _NUMBER.fullmatch(last_event_id) else after
+    if not job.running and not job.since(seen):
+        # A browser asks again after an end, unless it is told so.
+        return Response(status_code=204)
+    if jobs_of(request.app).listeners >= _MOST_STREAMS:
+        raise NotNowError(
+            f"{_MOST_STREAMS} pages are watching evaluations; load this one again later"
+        )
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(
+        _stream(job, seen, request.app.state.stopping),
+        media_type="text/event-stream",
+        headers=headers,
+    )
+
+
+async def _stream(job: Job, seen: int, stopping: threading.Event) -> AsyncIterator[bytes]:
+    loop, news = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        # The loop may have ended while a run has not.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(news.set)
+
+    with job.heard_by(wake):
+        yield b"retry: 1000\n\n"
+        quiet = 0.0
+        while True:
+            news.clear()
+            running = job.running
+            for told in job.since(seen):
+                seen, quiet = told.number, 0.0
+                yield _event(told)
+            if not running or stopping.is_set():
+                return
+            try:
+                await asyncio.wait_for(news.wait(), _LOOK_SECONDS)
+            except TimeoutError:
+                quiet += _LOOK_SECONDS
+            if quiet >= _HEARTBEAT_SECONDS:
+                quiet = 0.0
+                yield b": still running\n\n"
+
+
+def _event(told: Told) -> bytes:
+    data = json.dumps(dict(told.data), ensure_ascii=True)
+    return f"id: {told.number}\nevent: {told.kind}\ndata: {data}\n\n".encode()
+
+
+def run_document(job: Job, store: Store) -> dict[str, Any]:
+    """An evaluation with what it saved, as plain data."""
+    data = job.document()
+    return data | {"url": f"/runs/{job.id}", "evaluations": _saved(data["saved"], store)}
+
+
+def _saved(ids: list[int], store: Store) -> list[dict[str, Any]]:
+    """What was saved, by system and verdict where the store still says so."""
+    found: dict[int, Any] = {}
+    if ids:
+        # The ids are shown even where the store cannot be read just now.
+        with suppress(KaratError):
+            found = {one.id: one for one in store.evaluations(limit=_RECENT)}
+    return [
+        {
+            "id": id,
+            "system": found[id].system if id in found else None,
+            "verdict": found[id].verdict if id in found else None,
+        }
+        for id in ids
+    ]

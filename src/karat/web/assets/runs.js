@@ -1,0 +1,201 @@
+"use strict";
+
+// Starts an evaluation, and shows one under way as the server tells of it.
+(function () {
+  const ENDED = ["done", "failed", "stopped"];
+
+  function begin(form) {
+    const refused = document.getElementById("refused");
+    const button = form.querySelector("button[type=submit]");
+    const boxes = [...form.querySelectorAll("input[name=system]")];
+    form.addEventListener("submit", async (event) => {
+      event.preventDefault();
+      refused.hidden = true;
+      const systems = boxes.filter((box) => box.checked).map((box) => box.value);
+      if (!systems.length) {
+        refuse("Choose at least one system.");
+        return;
+      }
+      button.disabled = true;
+      const tags = document.getElementById("tags").value.split(/[\s,]+/).filter(Boolean);
+      const fresh = document.getElementById("fresh").checked;
+      try {
+        const run = await karat.api.post("/api/runs", { systems, tags, fresh });
+        location.assign(run.url);
+      } catch (problem) {
+        refuse(problem.message);
+        button.disabled = false;
+      }
+    });
+
+    function refuse(sentence) {
+      refused.textContent = sentence;
+      refused.hidden = false;
+    }
+  }
+
+  function watch(page) {
+    const id = page.dataset.run;
+    const api = `/api/runs/${id}`;
+    const outcome = document.getElementById("outcome");
+    const state = document.getElementById("state");
+    const log = document.getElementById("log");
+    const stop = document.getElementById("stop");
+    const lost = document.getElementById("lost");
+    const bars = [...page.querySelectorAll("li.progress")];
+    let source = null;
+
+    function show(run) {
+      page.dataset.state = run.state;
+      document.title = `${run.state}: evaluation run ${id} · karat`;
+      outcome.className = `notice ${mood(run)}`.trim();
+      set(state, run.state);
+      state.className = `badge ${mood(run)}`.trim();
+      set(outcome.querySelector(".meaning"), run.meaning);
+      const why = outcome.querySelector(".why");
+      why.hidden = !run.why;
+      set(why, run.why || "");
+      stop.hidden = run.state !== "running";
+      if (ENDED.includes(run.state)) saved(run.evaluations || [], run);
+    }
+
+    function mood(run) {
+      if (run.state === "failed") return "bad";
+      if (run.state === "stopped") return "unsure";
+      if (run.state !== "done") return "";
+      // A gate that fails is a finding; the verdict says so, and the run itself went well.
+      return { 0: "good", 1: "" }[run.exit_code] ?? "unsure";
+    }
+
+    // Only what differs is set, so that a screen reader hears it once.
+    function set(place, text) {
+      if (place.textContent !== text) place.textContent = text;
+    }
+
+    function saved(evaluations, run) {
+      const place = outcome.querySelector(".saved");
+      const links = evaluations.map((one) => {
+        const link = document.createElement("a");
+        link.href = `/evaluations/${one.id}`;
+        link.textContent = one.system === null ? `Evaluation ${one.id}` : `${one.id} ${one.system}`;
+        return link;
+      });
+      const verdict = evaluations.map((one) => one.verdict).find(Boolean);
+      place.hidden = run.state !== "done";
+      place.replaceChildren(links.length ? "Saved as " : "Nothing was saved.");
+      links.forEach((link, at) => place.append(at ? ", " : "", link));
+      if (verdict) place.append(". Verdict: ", badge(verdict));
+    }
+
+    function badge(verdict) {
+      const made = document.createElement("span");
+      const kind = { pass: "good", fail: "bad" }[verdict] || "unsure";
+      made.className = `badge ${kind}`;
+      made.textContent = verdict;
+      return made;
+    }
+
+    function step(progress) {
+      const bar = bars.find((one) => one.dataset.system === (progress.system || ""));
+      if (!bar) return;
+      const told = bar.querySelector(".told");
+      Object.assign(told.dataset, progress);
+      const shown = bar.querySelector("progress");
+      shown.max = Math.max(progress.total, 1);
+      shown.value = progress.done;
+      tell(told);
+    }
+
+    function tell(told) {
+      const { what, done, total } = told.dataset;
+      const of = `${number(done)} of ${number(total)}`;
+      if (!what) told.textContent = "waiting";
+      else if (what === "reused") told.textContent = `log of ${number(total)} calls used again`;
+      else told.textContent = `${of} ${what}`;
+    }
+
+    function number(text) {
+      return Number(text).toLocaleString("en");
+    }
+
+    // Files are told of as their turn comes; with the end of the run the last is done, too.
+    function complete(run) {
+      for (const bar of bars) {
+        const told = bar.querySelector(".told");
+        const shown = bar.querySelector("progress");
+        if (run.state === "done" && bar.dataset.system === "") {
+          shown.max = 1;
+          shown.value = 1;
+          told.textContent = "done";
+        } else if (run.state === "done" && told.dataset.what) {
+          shown.value = shown.max;
+        } else if (!told.dataset.what) {
+          told.textContent = ENDED.includes(run.state) ? "not begun" : "waiting";
+        }
+      }
+    }
+
+    function line(text) {
+      const below = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+      log.append(`${text}\n`);
+      if (below) log.scrollTop = log.scrollHeight;
+    }
+
+    async function settle() {
+      if (source) source.close();
+      try {
+        const run = await karat.api.get(api);
+        lost.hidden = true;
+        show(run);
+        complete(run);
+        if (!ENDED.includes(run.state)) listen(run.last);
+      } catch (problem) {
+        lost.hidden = false;
+        lost.textContent = problem.message;
+      }
+    }
+
+    function listen(after) {
+      source = new EventSource(`${api}/events?after=${after}`);
+      source.addEventListener("open", () => {
+        lost.hidden = true;
+      });
+      source.addEventListener("progress", (event) => step(JSON.parse(event.data)));
+      source.addEventListener("log", (event) => line(JSON.parse(event.data).line));
+      source.addEventListener("state", (event) => {
+        const run = JSON.parse(event.data);
+        if (ENDED.includes(run.state)) settle();
+        else show(run);
+      });
+      source.addEventListener("error", () => {
+        // What the browser does not try again by itself is over, or never was.
+        if (source.readyState === EventSource.CLOSED) settle();
+        else lost.hidden = false;
+      });
+    }
+
+    stop.addEventListener("click", async () => {
+      stop.disabled = true;
+      try {
+        show(await karat.api.post(`${api}/stop`));
+      } catch (problem) {
+        karat.api.notice(problem.message, "bad");
+      }
+      stop.disabled = false;
+    });
+
+    for (const bar of bars) tell(bar.querySelector(".told"));
+    log.scrollTop = log.scrollHeight;
+    if (ENDED.includes(page.dataset.state)) {
+      settle();
+    } else {
+      stop.hidden = page.dataset.state !== "running";
+      listen(page.dataset.last);
+    }
+  }
+
+  const form = document.getElementById("new");
+  if (form) begin(form);
+  const page = document.getElementById("run");
+  if (page) watch(page);
+})();
