@@ -10,11 +10,13 @@ import hashlib
 import os
 import re
 from calendar import monthrange
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
+from stat import S_ISREG
 from typing import Any, Literal
 
 import polars as pl
@@ -22,6 +24,8 @@ import polars as pl
 from karat.errors import InputError, UsageError
 
 Duplicates = Literal["agree", "last", "refuse"]
+# Size, time of the last change to what a file holds, and to its name or the rest of it.
+Stamp = tuple[int, int, int]
 
 # What other tools call our columns; the first spelling that is present wins.
 QUERY_NAMES = ("query_id", "qid", "q_id", "topic", "query-id", "_id", "id")
@@ -54,13 +58,35 @@ class Source:
     name: str
     path: Path | None = None
     sha256: str | None = None
-    stamp: tuple[int, int] | None = None
+    stamp: Stamp | None = None
 
     @classmethod
     def of(cls, path: Path) -> Source:
-        """Note the file's size and time now, so that a later digest is of what was read."""
+        """Note the file's size and times now, so that a later digest is of what was read."""
         stat = path.stat()
-        return cls(path.name, path=path, stamp=(stat.st_size, stat.st_mtime_ns))
+        # What is no regular file, as a pipe, is read once and has no state to come back to.
+        return cls(path.name, path=path, stamp=_stamp(stat) if S_ISREG(stat.st_mode) else None)
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Refuse a file that changed while it was read here, whatever else seems wrong with it."""
+        try:
+            yield
+        except InputError:
+            self.check()
+            raise
+        self.check()
+
+    def check(self) -> None:
+        """Refuse a file that is not the one any more that was opened."""
+        if self.stamp is None or self.path is None:
+            return
+        try:
+            same = self.stamp == _stamp(self.path.stat())
+        except OSError:
+            same = False
+        if not same:
+            raise self._changed()
 
     def digest(self) -> str | None:
         """SHA-256 of the bytes, or None for data that never was a file."""
@@ -69,9 +95,17 @@ class Source:
         with self.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             stat = os.fstat(file.fileno())
-        if self.stamp is not None and self.stamp != (stat.st_size, stat.st_mtime_ns):
-            raise InputError("the file changed while it was being read; run again", where=self.name)
+        if self.stamp is not None and self.stamp != _stamp(stat):
+            raise self._changed()
         return digest
+
+    def _changed(self) -> InputError:
+        return InputError("the file changed while it was being read; run again", where=self.name)
+
+
+def _stamp(stat: os.stat_result) -> Stamp:
+    """What tells a file from what it was, or from another that was put in its place."""
+    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 IN_MEMORY = Source("in memory")
@@ -275,7 +309,8 @@ def whole(table: pl.DataFrame, name: str, source: Source, lines: pl.Series | Non
     if raw.dtype == pl.Int64 and not raw.null_count():
         return table
     values = raw.cast(pl.Int64, strict=False)
-    bad = values.is_null().arg_true()
+    wrong = values.is_null()
+    bad = (wrong | (values != raw) if raw.dtype.is_float() else wrong).arg_true()
     if len(bad):
         raise InputError(
             f"{name} is {raw[bad[0]]!r}; a whole number is expected",
@@ -283,6 +318,14 @@ def whole(table: pl.DataFrame, name: str, source: Source, lines: pl.Series | Non
             line=_place(bad[0], lines),
         )
     return table.with_columns(values)
+
+
+def with_texts(table: pl.DataFrame, name: str, source: Source) -> pl.DataFrame:
+    """A column as text, empty where there is none; what cannot be text is refused."""
+    kind = table.schema[name]
+    if kind.is_nested() or kind in (pl.Binary, pl.Object):
+        raise InputError(f"{name} holds {kind}; text is expected", where=source.name)
+    return table.with_columns(pl.col(name).cast(pl.String).fill_null(""))
 
 
 def one_judgment_each(

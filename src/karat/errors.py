@@ -17,9 +17,24 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+# What a message quotes from a file may be as long as the file.
+_LONGEST = 2_000
+
 
 class KaratError(Exception):
-    """Base of every error that karat raises on purpose."""
+    """Base of every error that karat raises on purpose; its message is one line that fits."""
+
+    def __init__(self, what: str = "", *more: object) -> None:
+        super().__init__(_one_line(what), *more)
+
+
+def _one_line(what: str) -> str:
+    """A message without line ends, and without the middle of what is very long."""
+    line = " ".join(what.splitlines()) if isinstance(what, str) else what
+    if not isinstance(line, str) or len(line) <= _LONGEST:
+        return line
+    half = _LONGEST // 2
+    return f"{line[:half]} … {line[-half:]}"
 
 
 class UsageError(KaratError):

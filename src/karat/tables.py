@@ -35,6 +35,7 @@ from karat.columns import (
     text_series,
     to_polars,
     whole,
+    with_texts,
 )
 from karat.errors import InputError, UsageError
 
@@ -73,7 +74,7 @@ class Queries:
             first_of(table, TEXT_NAMES, "query text", source): "text",
         }
         table = ids_as_text(table.rename(renames), ("query_id",), source)
-        table = table.with_columns(pl.col("text").cast(pl.String).fill_null(""))
+        table = with_texts(table, "text", source)
         twice = table.filter(pl.col("query_id").is_duplicated())
         if twice.height:
             name = twice["query_id"][0]
@@ -165,7 +166,7 @@ class Gold:
 
 
 class InterleavedError(Exception):
-    """A query's hits turned up again after another query's: the run must be read as a whole.
+    """A query's hits turned up again after another query's: the run must be parted by query.
 
     A signal between a reader and the evaluation, never shown to a user.
     """
@@ -175,6 +176,7 @@ class Blocks(Protocol):
     """Anything that gives a run block by block, each block holding whole queries.
 
     ``staged`` says that there may be lists of earlier stages, which reading it whole gives.
+    Where ``blocks`` raises ``InterleavedError``, ``parted`` gives other blocks of whole queries.
     """
 
     @property
@@ -184,6 +186,7 @@ class Blocks(Protocol):
     @property
     def staged(self) -> bool: ...
     def blocks(self) -> Iterator[Run]: ...
+    def parted(self) -> Iterator[Run]: ...
     def read(self) -> Run: ...
 
 
@@ -301,6 +304,10 @@ class Run:
         if end > start:
             yield replace(self, hits=self.hits.slice(start, end - start))
 
+    def parted(self) -> Iterator[Run]:
+        """Itself as one piece: what is in memory is there whole."""
+        yield self
+
     def read(self) -> Run:
         """Itself: a run in memory has been read."""
         return self
@@ -350,7 +357,7 @@ class Corpus:
             first_of(table, TEXT_NAMES, "text", source): "text",
         }
         table = ids_as_text(table.rename(renames), ("item_id",), source)
-        table = table.with_columns(pl.col("text").cast(pl.String).fill_null(""))
+        table = with_texts(table, "text", source)
         twice = table.filter(pl.col("item_id").is_duplicated())
         if twice.height:
             name = twice["item_id"][0]

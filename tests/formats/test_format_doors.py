@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -292,8 +293,59 @@ def test_bad_tsv_grades_are_refused_with_their_line(tmp_path: Path) -> None:
 def test_damaged_parquet_is_refused(tmp_path: Path) -> None:
     path = put(tmp_path, b"PAR1 not really", "r.parquet")
     for read in (read_run, read_gold, read_corpus, lambda p: list(scan_run(p).blocks())):
-        with pytest.raises(InputError, match=r"r\.parquet: cannot be read"):
+        with pytest.raises(InputError, match=r"r\.parquet: the Parquet file is damaged"):
             read(path)
+
+
+def parquet(folder: Path, **columns: object) -> Path:
+    path = folder / "table.parquet"
+    pl.DataFrame(columns).write_parquet(path)
+    return path
+
+
+def test_gold_of_other_types_is_read(tmp_path: Path) -> None:
+    numbered = read_gold(parquet(tmp_path, query_id=[1, 2], item_id=[5, 6], grade=[1, 0]))
+    assert numbered.frame.rows() == [("1", "5", 1.0), ("2", "6", 0.0)]
+    items = pl.Series(["d1", "d2"], dtype=pl.Categorical)
+    named = read_gold(parquet(tmp_path, query_id=["q", "q"], item_id=items, grade=[1, 2]))
+    assert named.frame.rows() == [("q", "d1", 1.0), ("q", "d2", 2.0)]
+
+
+def test_columns_that_cannot_be_what_they_are_called_are_refused(tmp_path: Path) -> None:
+    for read, columns, told in (
+        (read_gold, {"query_id": ["q"], "item_id": [{"a": 1}], "grade": [1]}, "item_id holds Str"),
+        (read_gold, {"query_id": ["q"], "item_id": ["d"], "start": [1]}, "has a column start alo"),
+        (read_queries, {"query_id": ["q"], "text": [["a"]]}, "text holds List"),
+        (read_corpus, {"item_id": ["d"], "text": [b"\xff"]}, "text holds Binary; text is expected"),
+        (read_run, {"query_id": ["q"], "item_id": ["d"], "rank": [1.5]}, "rank is 1.5; a whole"),
+    ):
+        with pytest.raises(InputError, match=told):
+            read(parquet(tmp_path, **columns))
+
+
+def test_packed_parquet_is_told_from_damaged_one(tmp_path: Path) -> None:
+    inside = parquet(tmp_path, query_id=["q"], item_id=["d"], score=[1.0]).read_bytes()
+    path = put(tmp_path, gzip.compress(inside), "r.parquet.gz")
+    with pytest.raises(InputError, match=r"r\.parquet\.gz: is packed around Parquet"):
+        read_run(path)
+
+
+@pytest.mark.parametrize("size", [10, 50, 1_000])
+def test_a_line_that_is_too_long_is_refused_wherever_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setenv("KARAT_MAX_LINE", "100")
+    monkeypatch.setattr("karat.formats.files.chunk_bytes", lambda: size)
+    short = "q1 Q0 d1 1 3 t\n" * 7
+    for long in (f"q2 Q0 {'y' * 200} 1 3 t\n", f"q2 Q0 {'y' * 200} 1 3 t"):
+        path = put(tmp_path, f"{short}{long}", "r.trec")
+        with pytest.raises(InputError, match=r"r\.trec:8: the line is longer than 100 bytes"):
+            read_run(path)
+
+
+def test_only_plain_digits_make_a_span(tmp_path: Path) -> None:
+    gold = read_gold(put(tmp_path, "q 0 doc:1-\u0663 1\nq 0 doc:4-9 1\n", "g.qrels"))
+    assert gold.frame["item_id"].to_list() == ["doc:1-\u0663", "doc:4-9"]
 
 
 def test_parquet_of_other_types_is_read(tmp_path: Path) -> None:

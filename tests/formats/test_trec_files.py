@@ -166,7 +166,7 @@ def test_blocks_hold_whole_queries_and_join_to_the_run(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Input.chunks, "__defaults__", (size,))
-    monkeypatch.setattr("karat.formats.blocks._BLOCK_ROWS", 1)
+    monkeypatch.setattr("karat.formats.blocks.block_rows", lambda: 1)
     scan = scan_run(put(tmp_path, many(40, 7)))
     blocks = [block.hits for block in scan.blocks()]
     assert pl.concat(blocks).equals(scan.read().hits)

@@ -13,18 +13,19 @@ import polars as pl
 
 from karat.columns import Source
 from karat.errors import InputError
+from karat.formats.room import block_rows, size_in_memory, whole_bytes
+from karat.formats.spilling import parted, too_large_a_query
 from karat.tables import InterleavedError, Order, Run
 
-_BLOCK_ROWS = 400_000
 
-
-def whole_queries(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+def whole_queries(batches: Iterator[pl.DataFrame], where: str = "a run") -> Iterator[pl.DataFrame]:
     """Batches cut anew so that no query is split between two.
 
     Raises ``InterleavedError`` as soon as a query turns up again after another one's
-    rows: such a run cannot be streamed.
+    rows: such a run cannot be streamed. ``where`` is what messages call the run.
     """
     closed: set[str] = set()
+    most = whole_bytes()
     carry: pl.DataFrame | None = None
     for batch in batches:
         if not batch.height:
@@ -38,6 +39,8 @@ def whole_queries(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         _note_closed(names, closed)
         if len(names) == 1:
             carry = joined(pieces)
+            if size_in_memory(carry) > most:
+                raise too_large_a_query(names[0], where)
             continue
         last = int(runs["len"][-1])
         pieces[-1] = batch.head(batch.height - last)
@@ -65,7 +68,7 @@ def _gathered(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         frames.append(batch)
         if sum(frame.height for frame in frames) >= enough:
             yield joined(frames)
-            frames, enough = [], _BLOCK_ROWS
+            frames, enough = [], block_rows()
     if frames:
         yield joined(frames)
 
@@ -97,12 +100,40 @@ class Streamed:
 
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole queries; ``InterleavedError`` if there are none."""
-        for hits in whole_queries(_gathered(self.batches())):
+        for hits in whole_queries(_gathered(self._unchanged()), self.source.name):
             yield self._run(hits)
+
+    def parted(self) -> Iterator[Run]:
+        """A run in any order in pieces of whole queries; by way of the disk if it is large."""
+        ranked = True
+
+        def batches() -> Iterator[pl.DataFrame]:
+            nonlocal ranked
+            for batch in self._unchanged():
+                ranked = ranked and "rank" in batch.columns
+                yield batch
+
+        refused: list[InputError] = []
+        for frames in parted(batches(), self.source.name, most=whole_bytes()):
+            hits = joined(frames)
+            frames.clear()
+            try:
+                run = self._run(hits if ranked else hits.drop("rank", strict=False))
+            except InputError as error:
+                refused.append(error)
+                continue
+            yield run
+        if refused:
+            # The one that comes first in the file may be in any part.
+            raise min(refused, key=lambda error: error.line or 0)
 
     def read(self) -> Run:
         """The whole run in memory."""
-        return self._run(joined(list(self.batches())))
+        return self._run(joined(list(self._unchanged())))
+
+    def _unchanged(self) -> Iterator[pl.DataFrame]:
+        with self.source.unchanged():
+            yield from self.batches()
 
     def _run(self, hits: pl.DataFrame) -> Run:
         if self.strict:

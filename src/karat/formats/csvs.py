@@ -15,7 +15,9 @@ import polars as pl
 from karat.columns import Duplicates
 from karat.errors import InputError
 from karat.formats.blocks import Streamed
-from karat.formats.files import Input, decode, unreadable, write_frame
+from karat.formats.files import CHUNK_BYTES, Input, decode, unreadable, write_frame
+from karat.formats.limits import LINE, check_columns, too_long_a_line
+from karat.formats.room import is_tight
 from karat.formats.tabular import (
     corpus_from,
     gold_from,
@@ -97,18 +99,61 @@ def _table(file: Input, separator: str) -> tuple[pl.DataFrame, pl.Series]:
 def _batches(file: Input, separator: str) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
     """Rows as text with the lines that they begin on."""
     line = 2
+    _check_header(file, separator)
+    # Polars reads ahead as it likes, which is fast and takes its room.
+    parse = _unpacked if file.packing or is_tight() else _plain
     try:
-        scan = pl.scan_csv(file.scannable(), separator=separator, infer_schema=False, glob=False)
-        for batch in scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
+        for batch in parse(file, separator):
             lines, line = _lines(batch, line)
             blank = pl.all_horizontal(pl.all().is_null())
             keep = ~batch.select(blank).to_series()
             yield (batch, lines) if keep.all() else (batch.filter(keep), lines.filter(keep))
     except (OSError, pl.exceptions.PolarsError) as error:
-        for chunk in file.chunks():
-            decode(chunk, file)
         _refuse_uneven(file, separator)
         raise unreadable(file.name, error) from None
+
+
+def _plain(file: Input, separator: str) -> Iterator[pl.DataFrame]:
+    """A file that Polars may read where it lies."""
+    file.check_lines()
+    scan = pl.scan_csv(file.scannable(), separator=separator, infer_schema=False, glob=False)
+    return scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
+
+
+def _unpacked(file: Input, separator: str) -> Iterator[pl.DataFrame]:
+    """A packed file in pieces of whole rows: Polars would unpack it without any limit."""
+    names: list[str] = []
+    for piece in _whole_rows(file):
+        known = {"schema": dict.fromkeys(names, pl.String)} if names else {"infer_schema": False}
+        table = pl.scan_csv(piece, separator=separator, has_header=not names, **known).collect()
+        names = table.columns
+        yield table
+
+
+def _whole_rows(file: Input) -> Iterator[bytes]:
+    """Chunks that no quoted field reaches out of; a quote that is never closed takes the rest."""
+    waiting: list[bytes] = []
+    quotes, size = 0, 0
+    for chunk in file.chunks():
+        waiting.append(chunk)
+        quotes += chunk.count(b'"')
+        size += len(chunk)
+        if quotes % 2 == 0:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+        elif size > max(LINE.bytes(), 2 * CHUNK_BYTES):
+            raise too_long_a_line(file.name, None, LINE.bytes())
+    if waiting:
+        yield b"".join(waiting)
+
+
+def _check_header(file: Input, separator: str) -> None:
+    """Refuse more columns than a table has; Polars would take minutes over each batch."""
+    first = file.head()
+    if b"\n" not in first:
+        first = next(file.chunks(), b"")
+    header, _, _ = first.partition(b"\n")
+    check_columns(header.count(separator.encode()) + 1, 1, file.name)
 
 
 def _lines(batch: pl.DataFrame, line: int) -> tuple[pl.Series, int]:
@@ -121,7 +166,9 @@ def _lines(batch: pl.DataFrame, line: int) -> tuple[pl.Series, int]:
 
 def _refuse_uneven(file: Input, separator: str) -> None:
     """Name the first row that has not as many fields as the header."""
-    reader = csv.reader(io.StringIO(file.text(), newline=""), delimiter=separator)
+    reader = csv.reader(_text_lines(file), delimiter=separator)
+    start = 1
+    usual = csv.field_size_limit(LINE.bytes())
     try:
         header = next(reader, [])
         start = reader.line_num + 1
@@ -137,3 +184,13 @@ def _refuse_uneven(file: Input, separator: str) -> None:
         raise InputError(
             f"not valid CSV: {error}; check the quotes", where=file.name, line=start
         ) from None
+    finally:
+        csv.field_size_limit(usual)
+
+
+def _text_lines(file: Input) -> Iterator[str]:
+    line = 1
+    for chunk in file.chunks():
+        text = decode(chunk, file, first_line=line)
+        line += chunk.count(b"\n")
+        yield from io.StringIO(text, newline="")

@@ -6,7 +6,7 @@ Picks the format, opens the file, and leaves the rest to the format's module.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from karat.columns import Duplicates
 from karat.errors import InputError
@@ -23,7 +23,7 @@ def read_gold(
 ) -> Gold:
     """Read graded judgments; ``duplicates`` is as in ``Gold.from_frame``."""
     file, form = _open(path, "gold", format)
-    return cast("Gold", form.reader("gold")(file, duplicates=duplicates))
+    return cast("Gold", _read(form, "gold", file, duplicates=duplicates))
 
 
 def read_run(
@@ -31,8 +31,7 @@ def read_run(
 ) -> Run:
     """Read what a system returned; it is called as its file unless ``name`` is given."""
     file, form = _open(path, "run", format)
-    run = form.reader("run")(file, name=_name(file, name), strict=strict)
-    return cast("Run", run)
+    return cast("Run", _read(form, "run", file, name=_name(file, name), strict=strict))
 
 
 def scan_run(
@@ -40,14 +39,19 @@ def scan_run(
 ) -> Blocks:
     """Open a run to be read in blocks of whole queries, in little memory."""
     file, form = _open(path, "run", format)
-    reader = form.scanner() or form.reader("run")
-    return cast("Blocks", reader(file, name=_name(file, name), strict=strict))
+    scan = form.scanner()
+    own = {"name": _name(file, name), "strict": strict}
+    # What is read in blocks is looked at again after the last of them.
+    if scan is None:
+        return cast("Blocks", _read(form, "run", file, **own))
+    with file.source.unchanged():
+        return cast("Blocks", scan(file, **own))
 
 
 def read_queries(path: str | Path, *, format: str | None = None) -> Queries:
     """Read queries with their attributes."""
     file, form = _open(path, "queries", format)
-    return cast("Queries", form.reader("queries")(file))
+    return cast("Queries", _read(form, "queries", file))
 
 
 def read_corpus(path: str | Path, *, format: str | None = None) -> Corpus:
@@ -55,7 +59,7 @@ def read_corpus(path: str | Path, *, format: str | None = None) -> Corpus:
     if format is None and is_folder_of_documents(path):
         return read_folder(path)
     file, form = _open(path, "corpus", format)
-    return cast("Corpus", form.reader("corpus")(file))
+    return cast("Corpus", _read(form, "corpus", file))
 
 
 def read_eval_set(path: str | Path, *, format: str | None = None) -> tuple[Queries, Gold]:
@@ -66,8 +70,8 @@ def read_eval_set(path: str | Path, *, format: str | None = None) -> tuple[Queri
             f"is {form.name}, which holds gold without queries; give the queries' own file",
             where=file.name,
         )
-    gold = form.reader("gold")(file, duplicates="agree")
-    return cast("Queries", form.reader("queries")(file)), cast("Gold", gold)
+    gold = _read(form, "gold", file, duplicates="agree")
+    return cast("Queries", _read(form, "queries", file)), cast("Gold", gold)
 
 
 def queries_beside(path: str | Path, *, format: str | None = None) -> Queries | None:
@@ -77,7 +81,7 @@ def queries_beside(path: str | Path, *, format: str | None = None) -> Queries | 
     file, form = _open(path, "gold", format)
     if not form.both() or (isinstance(file, Folder) and not file.has_queries):
         return None
-    return cast("Queries", form.reader("queries")(file))
+    return cast("Queries", _read(form, "queries", file))
 
 
 def write_gold(gold: Gold, path: str | Path, *, format: str | None = None) -> None:
@@ -107,6 +111,15 @@ def write_corpus(corpus: Corpus, path: str | Path, *, format: str | None = None)
     format_for_writing(path, "corpus", format).writer("corpus")(corpus, path)
 
 
+def _read(form: Format, kind: Kind, file: Input | Folder, **more: Any) -> Any:
+    """What the format makes of a file that stays as it is meanwhile."""
+    with file.source.unchanged():
+        table = form.reader(kind)(file, **more)
+    # Of a folder, the file in it that was read.
+    table.source.check()
+    return table
+
+
 def _name(file: Input | Folder, name: str | None) -> str:
     return file.stem if name is None else name
 
@@ -118,8 +131,9 @@ def _open(path: str | Path, kind: Kind, format: str | None) -> tuple[Input | Fol
             raise InputError(f"is a folder; {format} is read from a file", where=str(path))
         return Folder.at(Path(path)), format_named("beir")
     file = open_input(path)
-    if format is None:
-        return file, detect_input(file, kind)
-    if format != "parquet":
-        refuse_binary(file, file.head())
+    with file.source.unchanged():
+        if format is None:
+            return file, detect_input(file, kind)
+        if format != "parquet":
+            refuse_binary(file, file.head())
     return file, format_named(format)

@@ -125,9 +125,12 @@ def fast(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
 
 def slow(chunk: bytes, layout: Layout, file: Input) -> tuple[pl.DataFrame, int]:
     """The kept columns of any lines with their line numbers, and how many lines there were."""
+    ends = chunk.count(b"\n") if chunk.isspace() else 0
+    # Millions of blank lines would be millions of rows before they are nothing.
+    chunk = b"" if ends else chunk
     decode(chunk, file)
     lines = pl.scan_lines(chunk, name="text", row_index_name="line", row_index_offset=1).collect()
-    return _split(lines, layout, file), lines.height
+    return _split(lines, layout, file), ends or lines.height
 
 
 def _split(lines: pl.DataFrame, layout: Layout, file: Input) -> pl.DataFrame:

@@ -7,17 +7,17 @@ lines mean is the business of the formats.
 
 from __future__ import annotations
 
-import gzip
+import errno
 import hashlib
 import io
 import os
 import re
 import secrets
 import sys
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Literal
 
@@ -25,19 +25,31 @@ import polars as pl
 
 from karat.columns import Source
 from karat.errors import InputError, UsageError
-
-Packing = Literal["gzip", "zstd"]
+from karat.formats.limits import DOCUMENT, LINE, too_large_a_document, too_long_a_line
+from karat.formats.room import chunk_bytes
+from karat.formats.streams import (
+    CUT_OFF,
+    DAMAGE,
+    DAMAGED,
+    Packing,
+    last_line_end,
+    long_line,
+    packing_of,
+    unpacked,
+    whole,
+)
 
 # Large enough that calls cost nothing beside parsing, small enough to stay in cache.
 CHUNK_BYTES = 8 << 20
 HEAD_BYTES = 1 << 16
-_ZSTD_ROWS = 200_000
-_PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _BOM = b"\xef\xbb\xbf"
 # How Polars tells what the operating system said.
 _OS_ERROR = re.compile(r"\(os error (\d+)\)")
-_CUT_OFF = "the file ends early: the compressed data is cut off; copy or write it again"
+# What the operating system says when there is no room, on the disk or for this user.
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# How a database of SQLite begins, and what SQLite keeps beside one.
+_DATABASE, _BESIDE = b"SQLite format 3\0", ("-wal", "-shm", "-journal")
 
 # Endings that say how a file is packed or laid out, not what it is called.
 _PACKINGS = {".gz": "gzip", ".zst": "zstd"}
@@ -72,12 +84,8 @@ class Input:
 
     @property
     def packing(self) -> Packing | None:
-        with self._open() as file:
-            start = file.read(4)
-        for magic, packing in _PACKED.items():
-            if start.startswith(magic):
-                return "gzip" if packing == "gzip" else "zstd"
-        return None
+        with self.open() as file:
+            return packing_of(file.read(4))
 
     def scannable(self) -> Path | io.BytesIO:
         """What Polars reads from."""
@@ -88,35 +96,68 @@ class Input:
         first = next(self._pieces(HEAD_BYTES), b"")
         return _without_mark(first, self.name)[:HEAD_BYTES]
 
-    def chunks(self, size: int = CHUNK_BYTES, *, lead: bytes = b"") -> Iterator[bytes]:
+    def chunks(self, size: int | None = None, *, lead: bytes = b"") -> Iterator[bytes]:
         """The unpacked bytes in pieces of whole lines, without a byte order mark.
 
         Every piece begins with ``lead``, which spares whoever wants it there a copy.
         """
-        rest: list[bytes | memoryview] = []
-        first = True
-        for piece in self._pieces(size):
-            if first:
-                piece, first = _without_mark(piece, self.name), False
+        rest: list[bytes] = []
+        done, waiting, most = 0, 0, LINE.bytes()
+        for piece in self._pieces(chunk_bytes() if size is None else size):
+            if not done and not rest:
+                piece = _without_mark(piece, self.name)
             cut = piece.rfind(b"\n") + 1
+            if len(piece) > most and (long := long_line(piece, waiting, most)) is not None:
+                place = done + waiting + long if long else done
+                raise too_long_a_line(self.name, self._line_at(place), most)
             if cut:
                 yield b"".join((lead, *rest, memoryview(piece)[:cut]))
-                rest = [piece[cut:]]
+                done, rest, waiting = done + waiting + cut, [piece[cut:]], len(piece) - cut
             else:
                 rest.append(piece)
+                waiting += len(piece)
+            if waiting > most:
+                rest.clear()
+                raise too_long_a_line(self.name, self._line_at(done), most)
         if last := b"".join(rest):
             yield lead + last
 
-    def text(self) -> str:
-        """The whole file as text."""
-        return decode(b"".join(self.chunks()), self)
+    def text(self, most: int | None = None) -> str:
+        """The whole file as text; one of more than ``most`` bytes is refused."""
+        limit = DOCUMENT.bytes() if most is None else most
+        if self.path is not None and self.path.stat().st_size > limit:
+            raise too_large_a_document(self.name, limit)
+        data = whole(self._pieces(CHUNK_BYTES), self.name, limit)
+        return decode(_without_mark(data, self.name), self)
+
+    def check_lines(self) -> None:
+        """Refuse a line that is too long, looking only where one would have to end."""
+        most = LINE.bytes()
+        with self.open() as file:
+            size, start = file.seek(0, os.SEEK_END), 0
+            while size - start > most:
+                ends = last_line_end(file, start, start + most + 1)
+                if ends is None:
+                    raise too_long_a_line(self.name, self._line_at(start), most)
+                start = ends + 1
+
+    def _line_at(self, place: int) -> int:
+        """The number of the line that begins after so many bytes."""
+        line = 1
+        for piece in self._pieces(CHUNK_BYTES):
+            line += piece.count(b"\n", 0, max(place, 0))
+            place -= len(piece)
+            if place <= 0:
+                break
+        return line
 
     def _file(self) -> Path:
         if self.path is None:
             raise InputError("holds neither a path nor data", where=self.name)
         return self.path
 
-    def _open(self) -> IO[bytes]:
+    def open(self) -> IO[bytes]:
+        """The bytes as they are, packed where they are packed."""
         if self.data is not None:
             return io.BytesIO(self.data)
         try:
@@ -126,36 +167,21 @@ class Input:
 
     def _pieces(self, size: int) -> Iterator[bytes]:
         packing = self.packing
-        if packing == "zstd":
-            yield from self._unpacked_by_polars()
-            return
-        with self._open() as file:
-            unpacked = gzip.GzipFile(fileobj=file) if packing == "gzip" else file
+        with self.open() as file:
             try:
-                while piece := unpacked.read(size):
+                if packing is not None:
+                    yield from unpacked(file, packing, size, self.name)
+                while packing is None and (piece := file.read(size)):
                     yield piece
-            except EOFError:
-                raise InputError(_CUT_OFF, where=self.name) from None
-            except (OSError, zlib.error) as error:
+            except OSError as error:
                 raise unreadable(self.name, error) from None
-
-    def _unpacked_by_polars(self) -> Iterator[bytes]:
-        """Python before 3.14 cannot unpack zstd; Polars can, as lines."""
-        lines = pl.scan_lines(self.scannable(), glob=False)
-        try:
-            for batch in lines.collect_batches(chunk_size=_ZSTD_ROWS, maintain_order=True):
-                buffer = io.BytesIO()
-                batch.write_csv(buffer, include_header=False, quote_style="never")
-                yield buffer.getvalue()
-        except (OSError, pl.exceptions.PolarsError) as error:
-            raise unreadable(self.name, error) from None
 
 
 def open_input(path: str | Path) -> Input:
     """Open a file, or standard input for ``-``; refuses what cannot hold anything."""
     refuse_no_path(path)
     if str(path) == "-":
-        data = sys.stdin.buffer.read()
+        data = _piped(sys.stdin.buffer, "stdin")
         if not data:
             raise InputError("is empty; pipe a file into karat", where="stdin")
         return Input(Source("stdin", sha256=hashlib.sha256(data).hexdigest()), data=data)
@@ -165,12 +191,18 @@ def open_input(path: str | Path) -> Input:
             raise InputError("is a folder; a file is expected", where=str(path))
         source = Source.of(path)
         if not path.is_file():
-            return Input(source, data=path.read_bytes())
+            with path.open("rb") as stream:
+                return Input(source, data=_piped(stream, path.name))
     except (OSError, ValueError) as error:
         raise unreadable(str(path), error) from None
     if path.stat().st_size == 0:
         raise InputError("is empty; a file with at least one line is expected", where=path.name)
     return Input(source, path=path)
+
+
+def _piped(stream: IO[bytes], name: str) -> bytes:
+    """All that comes through a pipe, which may have no end."""
+    return whole(iter(partial(stream.read, CHUNK_BYTES), b""), name, DOCUMENT.bytes())
 
 
 def refuse_no_path(path: object) -> None:
@@ -190,9 +222,9 @@ def unreadable(name: str, error: BaseException) -> InputError:
         return InputError("may not be read; check its permissions", where=name)
     told = str(error).partition("\n")[0]
     if "unexpected end of file" in told or "incomplete frame" in told:
-        return InputError(_CUT_OFF, where=name)
-    if isinstance(error, (zlib.error, gzip.BadGzipFile)) or "corrupt" in told:
-        return InputError("the compressed data is damaged; copy or write it again", where=name)
+        return InputError(CUT_OFF, where=name)
+    if isinstance(error, DAMAGE) or "corrupt" in told:
+        return InputError(DAMAGED, where=name)
     if "utf" in told.lower():
         return InputError("is not UTF-8 text; save it as UTF-8", where=name)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else told
@@ -235,6 +267,39 @@ def layout_suffix(name: str) -> str:
     return Path(unpacked_name(name)).suffix.lower()
 
 
+def refuse_database(path: str | Path) -> None:
+    """Refuse to write over a database, or what belongs to one: a store is no output."""
+    target = os.path.realpath(path)
+    bases = [target.removesuffix(ending) for ending in _BESIDE if target.endswith(ending)]
+    for base in (target, *bases):
+        if _is_database(base):
+            whose = "" if base == target else f"belongs to {Path(base).name!r}, which "
+            raise InputError(
+                f"{whose}is a SQLite database, as a store of karat's is; choose another name",
+                where=str(path),
+            )
+
+
+def refuse_closed_folder(path: str | Path) -> None:
+    """Refuse a place that may not be written to, before any work is done for what goes there."""
+    folder = Path(os.path.realpath(path)).parent
+    while not folder.exists():
+        folder = folder.parent
+    if folder.is_dir() and not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError("its folder may not be written to; choose another place", where=str(path))
+
+
+def _is_database(path: str) -> bool:
+    try:
+        if not Path(path).is_file():
+            return False
+        with Path(path).open("rb") as file:
+            return file.read(len(_DATABASE)) == _DATABASE
+    except OSError:
+        # Whoever writes there is told why not.
+        return False
+
+
 @contextmanager
 def replacing(path: str | Path) -> Iterator[Path]:
     """Write to a temporary name beside ``path``, renamed to it when the block succeeds.
@@ -249,6 +314,7 @@ def replacing(path: str | Path) -> Iterator[Path]:
         with _writing(path):
             yield target
         return
+    refuse_database(target)
     temporary = target.with_name(f".{target.name[:180]}.{secrets.token_hex(6)}.part")
     with _writing(path):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -273,8 +339,9 @@ def _writing(path: str | Path) -> Iterator[None]:
         reason = error.strerror if isinstance(error, OSError) else None
         if number := _OS_ERROR.search(told):
             reason = os.strerror(int(number[1]))
+        first = "make room, or " if reason in [os.strerror(one) for one in FULL] else ""
         raise InputError(
-            f"cannot be written: {reason or told}; choose another place", where=str(path)
+            f"cannot be written: {reason or told}; {first}choose another place", where=str(path)
         ) from None
 
 

@@ -97,6 +97,28 @@ class HitLists:
             )
 
 
+def join_lists(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """The hits of several frames of lists, as if all lists had been in one."""
+    filled = [frame for frame in frames if frame.height]
+    if not filled:
+        return HitLists("", strict=False).frame()
+    present = set[str]().union(*(frame.columns for frame in filled))
+    if not all("score" in frame.columns for frame in filled):
+        present.discard("score")
+    absent = [
+        pl.lit("final" if name == "stage" else None, dtype=kind).alias(name)
+        for name, kind in _KINDS.items()
+        if name in present
+    ]
+    order = [name for name in _KINDS if name in present]
+    return pl.concat(
+        frame.with_columns(
+            one for one in absent if one.meta.output_name() not in frame.columns
+        ).select(order)
+        for frame in filled
+    )
+
+
 def _regular(entries: list[Any]) -> Columns | None:
     """The columns of hits that all have the same keys and the usual types, else None."""
     first = entries[0]

@@ -54,7 +54,7 @@ def _lines(frame: pl.DataFrame) -> Iterator[str]:
 def _frame(rows: list[dict[str, Any]], key: str, file: Input) -> pl.DataFrame:
     if not rows:
         raise InputError("is empty; at least one object is expected", where=file.name)
-    return frame_of(rows, (key, "text"))
+    return frame_of(rows, (key, "text"), where=file.name)
 
 
 def _rows(file: Input, key: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 ``relevance`` is understood for ``grade`` and ``chunk_id`` for ``item_id``. A pair that could
 not be judged has an ``error`` in place of a grade: it is left out of the gold, never a 0.
+Grades are from 0 to 100; one below 0 says that a pair was pooled and not judged.
 """
 
 from __future__ import annotations
@@ -20,12 +21,21 @@ from karat.formats.records import Record, as_id, as_number, read_records
 from karat.formats.spans import join_spans, split_spans
 from karat.tables import Gold
 
+# Where a label comes from: a person, or one who decided what raters could not agree on.
+HUMAN, ADJUDICATION = "human", "adjudication"
+
+# Of what a judge or people say of a pair; gold has whatever scale it has.
+HIGHEST_GRADE = 100
+
 _ITEM = ("item_id", "chunk_id")
 _GRADE = ("grade", "relevance")
 
 
 class Label(NamedTuple):
-    """One line: what a rater says of a pair, or why nothing could be said."""
+    """One line: what a rater says of a pair, or why nothing could be said.
+
+    ``decided`` marks a decision on what raters could not agree on.
+    """
 
     line: int
     query_id: str
@@ -33,6 +43,7 @@ class Label(NamedTuple):
     grade: float | None
     error: str | None
     rater: str | None
+    decided: bool = False
 
 
 def read_lines(file: Input) -> Iterator[Label]:
@@ -46,8 +57,7 @@ def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
     every = list(read_lines(file))
     graded = [label for label in every if label.grade is not None]
     if not graded:
-        failed = f": each of its {len(every):,} labels failed" if every else ""
-        raise InputError(f"holds no grade{failed}; judge its pairs again", where=file.name)
+        raise no_grade(file.name, failed=len(every))
     table = pl.DataFrame(
         {
             "query_id": [label.query_id for label in graded],
@@ -60,6 +70,26 @@ def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
     return Gold.from_frame(
         split_spans(table), duplicates=duplicates, lines=lines, source=file.source
     )
+
+
+def no_grade(where: str, *, failed: int = 0, not_judged: int = 0) -> InputError:
+    """What to say of a file without a grade: which labels failed, and which are below 0."""
+    kinds = ((failed, " failed"), (not_judged, " below 0 (pooled, not judged)"))
+    told = [f"{n:,} label{'' if n == 1 else 's'}{what}" for n, what in kinds if n]
+    why = f": {', '.join(told)}" if told else ""
+    return InputError(f"holds no grade{why}; judge its pairs again", where=where)
+
+
+def refuse_above(grades: pl.Series, where: str) -> None:
+    """Refuse labels of a scale that goes beyond what a label can be."""
+    most = grades.max()
+    if isinstance(most, (int, float)) and most > HIGHEST_GRADE:
+        raise InputError(out_of_range(float(most)), where=where)
+
+
+def out_of_range(grade: float) -> str:
+    """What is wrong with a grade."""
+    return f"grade is {grade:g}; a grade is from 0 to {HIGHEST_GRADE}"
 
 
 def count_failed(file: Input) -> int:
@@ -102,7 +132,8 @@ def _label(record: Record, where: str) -> Label:
     if rater is not None:
         rater = as_id(rater, "rater", where, line)
     grade, error = _grade(record, where), _error(record, where)
-    return Label(line, query_id, item_id, grade, error, rater)
+    decided = value.get("source") == ADJUDICATION
+    return Label(line, query_id, item_id, grade, error, rater, decided)
 
 
 def _grade(record: Record, where: str) -> float | None:

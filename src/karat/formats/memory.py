@@ -78,7 +78,8 @@ def read_corpus(file: Input) -> Corpus:
             rows.append({"item_id": test.memory, "text": test.content or "", **rest})
     if not rows:
         raise InputError("holds no memories; at least one is expected", where=file.name)
-    return Corpus.from_frame(frame_of(rows, ("item_id", "text")), source=file.source)
+    frame = frame_of(rows, ("item_id", "text"), where=file.name)
+    return Corpus.from_frame(frame, source=file.source)
 
 
 def write_gold(gold: Gold, path: str | Path) -> None:

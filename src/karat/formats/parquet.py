@@ -8,13 +8,18 @@ from pathlib import Path
 import polars as pl
 
 from karat.columns import Duplicates
+from karat.errors import InputError
 from karat.formats.blocks import Streamed
 from karat.formats.files import Input, unreadable
 from karat.formats.files import write_parquet as _write
+from karat.formats.parquet_sizes import check_sizes, rows_in_parts
+from karat.formats.room import block_rows, is_tight, whole_bytes
 from karat.formats.tabular import corpus_from, gold_from, hits_to_write, queries_from, run_from
 from karat.tables import Corpus, Gold, Order, Queries, Run
 
 _BATCH_ROWS = 250_000
+# What a hit takes in memory: two short ids and two numbers.
+_ROW_BYTES = 50
 # Polars panics, instead of raising, on some damage to a file's pages.
 _DAMAGE = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
@@ -38,6 +43,7 @@ def read_corpus(file: Input) -> Corpus:
 
 def scan_run(file: Input, *, name: str, strict: bool = False) -> Streamed:
     """A run from columns such as query_id, item_id, score, rank, block by block."""
+    _check(file)
     try:
         names = pl.scan_parquet(file.scannable(), glob=False).collect_schema().names()
     except _DAMAGE as error:
@@ -76,7 +82,18 @@ def write_run(run: Run, path: str | Path) -> None:
     _write(hits_to_write(run), path)
 
 
+def _check(file: Input) -> None:
+    if file.packing is not None:
+        raise InputError(
+            "is packed around Parquet, which packs its columns by itself; unpack it first",
+            where=file.name,
+        )
+    with file.open() as opened:
+        check_sizes(opened, file.name)
+
+
 def _table(file: Input) -> pl.DataFrame:
+    _check(file)
     try:
         return pl.read_parquet(file.scannable(), glob=False)
     except _DAMAGE as error:
@@ -86,10 +103,32 @@ def _table(file: Input) -> pl.DataFrame:
 def _batches(file: Input) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
     """Rows with their numbers, which stand for lines in messages."""
     row = 1
+    with file.open() as opened:
+        parts = rows_in_parts(opened, file.name)
     scan = pl.scan_parquet(file.scannable(), glob=False)
     try:
-        for batch in scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
+        for batch in _pieces(scan, parts) if _too_much(parts) else _streamed(scan):
             yield batch, pl.int_range(row, row + batch.height, eager=True)
             row += batch.height
     except _DAMAGE as error:
         raise unreadable(file.name, error) from None
+
+
+def _streamed(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    return scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
+
+
+def _too_much(parts: list[int]) -> bool:
+    """Whether the parts that Polars unpacks ahead, some for each thread, take too much room."""
+    ahead = 2 * pl.thread_pool_size() * max(parts, default=0)
+    return is_tight() or ahead * _ROW_BYTES > 2 * whole_bytes()
+
+
+def _pieces(scan: pl.LazyFrame, parts: list[int]) -> Iterator[pl.DataFrame]:
+    """One piece after the other, and nothing ahead; none reaches over the end of a part."""
+    most = max(block_rows(), whole_bytes() // _ROW_BYTES)
+    start = 0
+    for rows in parts:
+        for skipped in range(0, rows, most):
+            yield scan.slice(start + skipped, min(most, rows - skipped)).collect()
+        start += rows

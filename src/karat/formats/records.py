@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -17,11 +18,14 @@ import polars as pl
 from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
 from karat.errors import InputError
 from karat.formats.files import Input, decode
+from karat.formats.limits import check_columns
 
 # Sums and squares of larger numbers leave what a float can hold.
 _MOST = 1e100
 # What these keys hold is text by what they mean, also where it looks like JSON.
 TEXTS = frozenset((*QUERY_NAMES, *ITEM_NAMES, *TEXT_NAMES, "title", "rewritten"))
+# Far deeper than any record; Python itself gives up at about ten times as much.
+_DEEPEST = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
@@ -36,6 +40,9 @@ def read_records(file: Input) -> Iterator[Record]:
     """The objects of a JSONL file; blank lines are skipped, all else must be an object."""
     line = 0
     for chunk in file.chunks():
+        if chunk.isspace():
+            line += chunk.count(b"\n")
+            continue
         for text in decode(chunk, file, first_line=line + 1).split("\n"):
             line += 1
             if text.strip():
@@ -72,23 +79,46 @@ def parse(text: str, where: str, line: int | None) -> Any:
             line=place,
         ) from None
     except RecursionError:
-        raise InputError("JSON nested too deeply; flatten it", where=where, line=line) from None
+        raise _too_deep(where, line) from None
     except ValueError as error:
         told = str(error)
         if "set_int_max_str_digits" in told:
             most = sys.get_int_max_str_digits()
             told = f"holds a number of more than {most} digits; write it shorter or as text"
         raise InputError(told, where=where, line=line) from None
+    _refuse_depth(text, value, where, line)
     if _SURROGATE.search(text):
         _refuse_half_characters(value, where, line)
     return value
 
 
+def _refuse_depth(text: str, value: Any, where: str, line: int | None) -> None:
+    """Refuse what is nested so deeply that writing it again, or showing it, could fail."""
+    opened = text.count("[") + text.count("{")
+    # One that opens as its neighbour closes lies no deeper, which spares most files the look.
+    beside = sum(text.count(pair) for pair in ("}, {", "},{", "], [", "],["))
+    if opened - beside <= _DEEPEST:
+        return
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        insides = (one.values() if type(one) is dict else one for one in level)
+        level = [one for inside in insides for one in inside if type(one) in (dict, list)]
+        if not level:
+            return
+    raise _too_deep(where, line)
+
+
+def _too_deep(where: str, line: int | None) -> InputError:
+    return InputError(
+        f"JSON nested too deeply, more than {_DEEPEST} levels; flatten it", where=where, line=line
+    )
+
+
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     value = dict(pairs)
     if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        often = Counter(name for name, _ in pairs)
+        twice = next(name for name, count in often.items() if count > 1)
         raise ValueError(f"key {twice!r} occurs twice in one object; keep one of the two")
     return value
 
@@ -179,6 +209,7 @@ def frame_of(
     names: dict[str, None] = dict.fromkeys(must)
     for row in rows:
         names.update(dict.fromkeys(row))
+    check_columns(len(names), len(rows), where)
     columns = []
     for name in names:
         values = [row.get(name) for row in rows]

@@ -25,7 +25,7 @@ from karat.formats.contract import (
     fact,
 )
 from karat.formats.files import Input, write_lines
-from karat.formats.hitlists import HitLists, entry_of
+from karat.formats.hitlists import HitLists, entry_of, join_lists
 from karat.formats.ranking import with_ranks
 from karat.formats.records import (
     TEXTS,
@@ -38,6 +38,7 @@ from karat.formats.records import (
     read_records,
     to_line,
 )
+from karat.formats.room import block_rows
 from karat.tables import Run
 
 _BLOCK_HITS = 200_000
@@ -75,20 +76,26 @@ class LoggedRun:
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole calls."""
         reader = LineReader(self.file.name, self.strict, stages=False)
-        records = read_records(self.file)
         empty = True
-        for block in _blocks(records):
-            empty = False
-            yield reader.run(block, self.name, self.source)
+        with self.source.unchanged():
+            for block in _blocks(read_records(self.file)):
+                empty = False
+                yield reader.run(block, self.name, self.source)
         if empty:
             raise InputError("holds no calls; one object a line is expected", where=self.file.name)
 
+    def parted(self) -> Iterator[Run]:
+        """The same pieces: a line holds a whole call."""
+        return self.blocks()
+
     def read(self) -> Run:
         """The whole log in memory."""
-        records = list(read_records(self.file))
-        if not records:
+        with self.source.unchanged():
+            reader = LineReader(self.file.name, self.strict)
+            run = reader.run(read_records(self.file), self.name, self.source)
+        if not reader.seen:
             raise InputError("holds no calls; one object a line is expected", where=self.file.name)
-        return LineReader(self.file.name, self.strict).run(records, self.name, self.source)
+        return run
 
 
 def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
@@ -107,15 +114,16 @@ def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
     return LineReader(name).run(lines, name, Source(name))
 
 
-def _blocks(records: Iterator[Record]) -> Iterator[list[Record]]:
+def _blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Calls in blocks of so many hits, since it is hits that fill the memory."""
     block: list[Record] = []
-    hits = 0
+    # A hit takes more room as it stands in a log than as a row.
+    hits, most = 0, min(_BLOCK_HITS, block_rows() // 2)
     for record in records:
         block.append(record)
         lists = (record.value.get(key) for key in _LISTS.values())
         hits += 1 + sum(len(entries) for entries in lists if isinstance(entries, list))
-        if hits >= _BLOCK_HITS:
+        if hits >= most:
             yield block
             block, hits = [], 0
     if block:
@@ -133,13 +141,17 @@ class LineReader:
     meta: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
 
-    def run(self, records: list[Record], name: str, source: Source) -> Run:
-        """A run of some lines."""
-        lists = HitLists(self.where, self.strict)
-        calls = [self.call(record, lists) for record in records]
+    def run(self, records: Iterable[Record], name: str, source: Source) -> Run:
+        """A run of some lines; hits are rows soon, which take a sixth of the room."""
+        calls: list[dict[str, Any]] = []
+        frames = []
+        for block in _blocks(records):
+            lists = HitLists(self.where, self.strict)
+            calls += [self.call(record, lists) for record in block]
+            frames.append(lists.frame())
         return Run(
-            lists.frame(),
-            calls=frame_of(calls, ("query_id",)),
+            join_lists(frames),
+            calls=frame_of(calls, ("query_id",), where=self.where),
             meta=self.meta,
             order="rank",
             name=name,

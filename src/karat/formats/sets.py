@@ -46,7 +46,8 @@ def queries_of(cases: Iterable[Case], file: Input) -> Queries:
         {"query_id": case.query_id, "text": case.text, **_renamed(case.attributes)}
         for case in checked(cases, file)
     ]
-    return Queries.from_frame(frame_of(rows, ("query_id", "text")), source=file.source)
+    frame = frame_of(rows, ("query_id", "text"), where=file.name)
+    return Queries.from_frame(frame, source=file.source)
 
 
 def gold_of(cases: Iterable[Case], file: Input, duplicates: Duplicates) -> Gold:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
-_SPAN = r"^(?s)(.+):(\d{1,18})-(\d{1,18})$"
+_SPAN = r"^(?s)(.+):([0-9]{1,18})-([0-9]{1,18})$"
 
 
 def split_spans(table: pl.DataFrame) -> pl.DataFrame:
@@ -12,7 +12,7 @@ def split_spans(table: pl.DataFrame) -> pl.DataFrame:
 
     One id that is no span means that colons are part of the ids, so none is split.
     """
-    if not table.height or "start" in table.columns:
+    if not table.height or "start" in table.columns or table["item_id"].dtype != pl.String:
         return table
     parts = table.select(pl.col("item_id").str.extract_groups(_SPAN).alias("_")).unnest("_")
     doc, start, end = parts.get_columns()

@@ -116,7 +116,8 @@ def _scenes(story: Story, file: Input) -> Corpus:
         )
     texts = {scene.scene_id: scene.text for scene in story.scenes}
     rows = [{"item_id": name, "text": text} for name, text in texts.items()]
-    return Corpus.from_frame(frame_of(rows, ("item_id", "text")), source=file.source)
+    frame = frame_of(rows, ("item_id", "text"), where=file.name)
+    return Corpus.from_frame(frame, source=file.source)
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:

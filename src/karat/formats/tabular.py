@@ -26,7 +26,12 @@ _TEXTUAL = frozenset(
 def gold_from(table: pl.DataFrame, lines: pl.Series, file: Input, duplicates: Duplicates) -> Gold:
     """Gold from named columns; ``start`` and ``end`` make spans of its rows."""
     refuse_empty(table, "judgments", file)
-    if "start" in table.columns and "end" in table.columns:
+    ends = [name for name in ("start", "end") if name in table.columns]
+    if len(ends) == 1:
+        raise InputError(
+            f"has a column {ends[0]} alone; a span has a start and an end", where=file.name
+        )
+    if ends:
         table = _spans(table, lines, file)
     else:
         names = [name for name in ITEM_NAMES if name in table.columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import polars as pl
@@ -12,6 +13,7 @@ from karat.formats.files import Input, decode, write_frame
 from karat.formats.spans import join_spans, split_spans
 from karat.tables import Gold, Queries
 
+_LINES = {"line": pl.Int64, "text": pl.String}
 _QUERIES = ("query_id", "text")
 _GOLD = ("query_id", "item_id", "grade")
 _NUMBER = r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
@@ -53,12 +55,7 @@ def write_gold(gold: Gold, path: str | Path) -> None:
 
 
 def _columns(file: Input, names: tuple[str, ...]) -> pl.DataFrame:
-    data = b"".join(file.chunks())
-    decode(data, file)
-    lines = pl.scan_lines(data, name="text", row_index_name="line", row_index_offset=1).collect()
-    lines = lines.with_columns(pl.col("text").str.strip_chars_end("\r")).filter(
-        pl.col("text") != ""
-    )
+    lines = pl.concat([pl.DataFrame(schema=_LINES), *_lines(file)])
     count = len(names)
     parts = lines["text"].str.splitn("\t", count + 1).struct.unnest()
     parts.columns = [*names, "more"]
@@ -70,7 +67,20 @@ def _columns(file: Input, names: tuple[str, ...]) -> pl.DataFrame:
         _refuse(wrong, lines["line"], f"{shown}; expected {expected}", file)
     if not lines.height:
         raise InputError("is empty; at least one line is expected", where=file.name)
-    return parts.drop("more").with_columns(lines["line"].cast(pl.Int64))
+    return parts.drop("more").with_columns(lines["line"])
+
+
+def _lines(file: Input) -> Iterator[pl.DataFrame]:
+    """The lines that say something, each with its number."""
+    before = 0
+    for chunk in file.chunks():
+        decode(chunk, file, first_line=before + 1)
+        lines = pl.scan_lines(chunk, name="text", row_index_name="line").collect()
+        lines = lines.with_columns(
+            pl.col("text").str.strip_chars_end("\r"), pl.col("line").cast(pl.Int64) + 1 + before
+        )
+        before += lines.height
+        yield lines.filter(pl.col("text") != "")
 
 
 def _refuse(wrong: pl.Series, lines: pl.Series, what: str, file: Input) -> None:

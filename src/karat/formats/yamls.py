@@ -67,11 +67,18 @@ def read_yaml(path: str | Path) -> Yaml:
     """Read a file of settings: mappings with names for keys, lists, texts and numbers."""
     file = open_input(path)
     size = len(file.data or b"") if file.path is None else file.path.stat().st_size
+    _check_size(size, file.name)
+    text = file.text()
+    # A packed one is small until it is unpacked.
+    _check_size(len(text), file.name)
+    return replace(parse_yaml(text, file.name), source=file.source)
+
+
+def _check_size(size: int, name: str) -> None:
     if size > _LARGEST:
         raise InputError(
-            f"has {size:,} bytes; a file of settings has at most {_LARGEST:,}", where=file.name
+            f"has {size:,} bytes; a file of settings has at most {_LARGEST:,}", where=name
         )
-    return replace(parse_yaml(file.text(), file.name), source=file.source)
 
 
 def parse_yaml(text: str, name: str) -> Yaml:

@@ -1,0 +1,119 @@
+"""The same work on many things, several at a time, with results and errors as if in turn."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+Thing = TypeVar("Thing")
+Result = TypeVar("Result")
+
+# Whoever is told to stop does so at once, unless a call into a library takes its time.
+_PATIENCE = 5.0
+
+
+def cores() -> int:
+    """How many processors this process may use."""
+    # Where a process cannot be bound to some of them, it may use all.
+    own = getattr(os, "sched_getaffinity", None)
+    return (os.cpu_count() or 1) if own is None else len(own(0))
+
+
+def abreast(
+    work: Callable[[Thing], Result],
+    things: Sequence[Thing],
+    *,
+    at_once: int | None = None,
+    begin: Callable[[Thing], None] = lambda thing: None,
+) -> Iterator[Result]:
+    """The result for each thing, in the order of the things.
+
+    So many are worked on ``at_once``, as many as there are processors unless said; of errors the
+    one is raised whose thing comes first, and no work goes on after it. ``begin`` is called with
+    each thing when all before it are done.
+
+    >>> list(abreast(len, ["a", "bcd", "ef"]))
+    [1, 3, 2]
+    """
+    number = min(cores() if at_once is None else at_once, len(things))
+    if number < 2:
+        for thing in things:
+            begin(thing)
+            yield work(thing)
+        return
+    crew = _Crew(work, things, number)
+    try:
+        for place, thing in enumerate(things):
+            begin(thing)
+            yield crew.result(place)
+    finally:
+        crew.stop()
+
+
+class _Crew(Generic[Thing, Result]):
+    """Threads that take the things one after the other, and not far ahead of who wants them."""
+
+    def __init__(self, work: Callable[[Thing], Result], things: Sequence[Thing], size: int) -> None:
+        self._work, self._things = work, things
+        self._next = self._fetched = 0
+        self._stopped = False
+        self._done: dict[int, tuple[Any, BaseException | None]] = {}
+        self._changed = threading.Condition()
+        self._threads = [threading.Thread(target=self._labour, daemon=True) for _ in range(size)]
+        for thread in self._threads:
+            thread.start()
+
+    def result(self, place: int) -> Result:
+        """What came of one thing; raises what its work raised."""
+        with self._changed:
+            self._changed.wait_for(lambda: place in self._done)
+            value, error = self._done.pop(place)
+            self._fetched = place + 1
+            self._changed.notify_all()
+        if error is not None:
+            raise error
+        result: Result = value
+        return result
+
+    def stop(self) -> None:
+        """End all work, also what is under way."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            if thread.is_alive() and thread.ident is not None:
+                # Raised there as Ctrl-C is here.
+                raised = ctypes.py_object(SystemExit)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), raised)
+        for thread in self._threads:
+            thread.join(_PATIENCE)
+
+    def _labour(self) -> None:
+        # Told to stop while it waited, or between two things.
+        with suppress(SystemExit):
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while (place := self._take()) is not None:
+            value: Any = None
+            failed: BaseException | None = None
+            try:
+                value = self._work(self._things[place])
+            except BaseException as error:  # raised again by whoever wants the result
+                failed = error
+            with self._changed:
+                self._done[place] = value, failed
+                self._changed.notify_all()
+
+    def _take(self) -> int | None:
+        with self._changed:
+            ahead = 2 * len(self._threads)
+            self._changed.wait_for(lambda: self._stopped or self._next < self._fetched + ahead)
+            if self._stopped or self._next >= len(self._things):
+                return None
+            self._next += 1
+            return self._next - 1

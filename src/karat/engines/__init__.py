@@ -1,0 +1,1 @@
+"""Other ways to compute the same numbers: for what outgrows one machine."""

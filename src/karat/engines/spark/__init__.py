@@ -1,0 +1,1 @@
+"""Spark: the same kernels over blocks of queries, on one machine or many."""

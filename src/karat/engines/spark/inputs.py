@@ -1,0 +1,253 @@
+"""What Spark reads: runs and gold in files of any number, at any place that Spark reaches."""
+
+from __future__ import annotations
+
+import csv
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+
+import polars as pl
+from pyspark.sql import functions as fn
+
+from karat.columns import ITEM_NAMES, QUERY_NAMES, Source, first_of
+from karat.engines.spark.row_groups import seen_by_workers
+from karat.engines.spark.session import SparkError, quietly
+from karat.engines.spark.tables import FILE, LINE, QUERY, Form
+from karat.errors import InputError, UsageError
+from karat.formats.detect import detect_input
+from karat.formats.files import Input, open_input
+from karat.formats.registry import Format, Kind, format_named
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# The formats whose rows can be read on their own, wherever they stand.
+READ: dict[Kind, tuple[str, ...]] = {
+    "run": ("trec", "csv", "tsv-with-header", "parquet", "runlog"),
+    "gold": ("trec", "tsv", "csv", "tsv-with-header", "parquet", "labels"),
+}
+_SEPARATORS = {"csv": ",", "tsv-with-header": "\t", "tsv": "\t"}
+_HEAD_LINES = 50
+# About how many bytes a hit takes in a file; columns are packed.
+_BYTES_A_ROW = {"parquet": 12}
+_BYTES_A_LINE = 40
+_PATTERN = re.compile(r"[*?\[\]{}]+")
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """A table of Spark's, and how to read its rows.
+
+    ``rows`` is about how many there are, None where nobody knows. ``files`` are those of Parquet
+    that workers can read themselves.
+    """
+
+    frame: DataFrame
+    form: Form
+    source: Source
+    name: str
+    rows: int | None = None
+    head: bytes = b""
+    files: tuple[str, ...] = ()
+
+
+def is_url(path: str) -> bool:
+    """Whether it is for Spark to know what a path means."""
+    return _URL.match(path) is not None
+
+
+def is_one_file(path: str) -> bool:
+    """Whether the readers of karat itself could open it."""
+    return not is_url(path) and Path(path).is_file()
+
+
+def open_rows(spark: SparkSession, path: str, kind: Kind, format: str | None) -> Rows:
+    """Open a file, a folder of files, a pattern or a URL; nothing but its beginning is read."""
+    _refuse_unreadable(path)
+    head = _head(spark, path)
+    name = _name(path)
+    form = format_named(format) if format else detect_input(_as_file(name, head), kind)
+    if form.name not in READ[kind]:
+        raise UsageError(
+            f"{path}: {form.name} is read by the local engine only; for Spark convert it to one of "
+            f"{', '.join(READ[kind])} (karat convert)"
+        )
+    if form.name == "parquet":
+        with quietly(f"{path}: cannot be read as Parquet"):
+            return _columns(spark.read.parquet(_reached(spark, path)), path)
+    return _lines(spark, path, form, head)
+
+
+def of_frame(frame: DataFrame) -> Rows:
+    """A table that somebody made with Spark; its order is what Spark says it is."""
+    return _of_columns(frame, "Spark", Source("Spark"), "run", None)
+
+
+def _columns(frame: DataFrame, path: str) -> Rows:
+    about = _about(frame, "parquet")
+    placed = _with_files(frame, path)
+    rows = _of_columns(placed, _name(path), _source(path), _stem(path), about)
+    if not seen_by_workers(frame.sparkSession, path):
+        return rows
+    return replace(rows, files=tuple(_local_path(one) for one in sorted(frame.inputFiles())))
+
+
+def _local_path(url: str) -> str:
+    return unquote(urlsplit(url).path)
+
+
+def _of_columns(frame: DataFrame, where: str, source: Source, name: str, about: int | None) -> Rows:
+    """The names decide which columns are what, as they do for a table in memory."""
+    columns = [one for one in frame.columns if one != FILE]
+    empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    query = first_of(empty, QUERY_NAMES, "query id", source)
+    first_of(empty, ITEM_NAMES, "item id", source, beside=query)
+    return Rows(frame, Form(where, query), source, name, about)
+
+
+def _lines(spark: SparkSession, path: str, form: Format, head: bytes) -> Rows:
+    """The lines of text files, each with its query's id."""
+    first = head.decode("utf-8", "replace").partition("\n")[0].rstrip("\r")
+    header = first if form.name in ("csv", "tsv-with-header") else None
+    text = _with_files(spark.read.option("lineSep", "\n").text(_reached(spark, path)), path)
+    valid = fn.assert_true(fn.is_valid_utf8("value"), fn.lit("is not UTF-8 text; save it as UTF-8"))
+    line = fn.regexp_replace(fn.col("value"), "^\ufeff", "")
+    lines = text.withColumn(LINE, fn.coalesce(valid.cast("string"), line)).drop("value")
+    lines = lines.withColumn(QUERY, _query_of(fn.col(LINE), form, header))
+    if form.name == "trec":
+        lines = lines.filter(~fn.ltrim(LINE).startswith("#"))
+    if header is not None:
+        lines = lines.filter(fn.rtrim(fn.col(LINE), fn.lit("\r")) != header)
+        lines = lines.withColumn(LINE, _in_one_line(fn.col(LINE)))
+    lines = lines.filter(fn.trim(fn.col(LINE), fn.lit(" \t\r")) != "")
+    if form.name == "labels":
+        graded = [
+            fn.get_json_object(LINE, f"$.{key}").isNotNull() for key in ("grade", "relevance")
+        ]
+        failed = fn.get_json_object(LINE, "$.error").isNotNull()
+        lines = lines.filter(graded[0] | graded[1] | ~failed)
+    about = _about(text, form.name)
+    own = Form(_name(path), QUERY, form.name, header)
+    return Rows(lines, own, _source(path), _stem(path), about, head)
+
+
+def _query_of(line: Column, form: Format, header: str | None) -> Column:
+    """The id of a line's query, as the format's reader finds it."""
+    if form.name == "trec":
+        return fn.regexp_extract(line, r"^[ \t\r]*([^ \t\r]+)", 1)
+    if form.name in ("runlog", "labels"):
+        return fn.get_json_object(line, "$.query_id")
+    separator = _SEPARATORS[form.name]
+    if header is None:
+        return fn.substring_index(line, separator, 1)
+    names = next(csv.reader([header], delimiter=separator))
+    empty = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    at = names.index(first_of(empty, QUERY_NAMES, "query id", Source(form.name)))
+    schema = ", ".join(f"c{number} string" for number in range(len(names)))
+    options = {"sep": separator, "quote": '"', "escape": '"', "mode": "PERMISSIVE"}
+    parsed = fn.from_csv(fn.rtrim(line, fn.lit("\r")), schema, options)
+    return parsed[f"c{at}"]
+
+
+def _in_one_line(line: Column) -> Column:
+    """The line, refused where a quoted field goes on in the next."""
+    quotes = fn.length(line) - fn.length(fn.replace(line, fn.lit('"'), fn.lit("")))
+    told = "a quoted field goes over several lines; for Spark convert it to Parquet (karat convert)"
+    return fn.coalesce(fn.assert_true(quotes % 2 == 0, fn.lit(told)).cast("string"), line)
+
+
+def _with_files(frame: DataFrame, path: str) -> DataFrame:
+    """With the number of each row's file, by their names, where there are several."""
+    with quietly(f"{path}: cannot be read"):
+        files = sorted(frame.inputFiles())
+    if len(files) < 2:
+        return frame
+    numbered = frame.sparkSession.createDataFrame(
+        list(enumerate(files)), f"{FILE} int, path string"
+    )
+    # A path may be spelled with or without the machine that it is on.
+    short = fn.regexp_replace("path", "^[a-z]+:/+", "/")
+    own = fn.regexp_replace("_metadata.file_path", "^[a-z]+:/+", "/")
+    placed = frame.withColumn("_karat_path", own)
+    found = placed.join(
+        fn.broadcast(numbered.withColumn("path", short)),
+        fn.col("_karat_path") == fn.col("path"),
+        "left",
+    )
+    return found.drop("_karat_path", "path")
+
+
+def _head(spark: SparkSession, path: str) -> bytes:
+    """The first lines of the first file, as karat's own detection reads them."""
+    if is_one_file(path) and seen_by_workers(spark, path):
+        return open_input(path).head()
+    try:
+        with quietly(path):
+            reader = spark.read.option("lineSep", "\n")
+            files = sorted(reader.text(_reached(spark, path)).inputFiles())
+            rows: list[Any] = reader.text(files[0]).limit(_HEAD_LINES).collect() if files else []
+    except SparkError as error:
+        if "PATH_NOT_FOUND" in str(error):
+            raise InputError("no such file; check the path", where=path) from None
+        raise InputError(f"cannot be read ({error})", where=path) from None
+    if not rows:
+        raise InputError("is empty; a file with at least one line is expected", where=path)
+    return (
+        "\n".join([*(row[0] for row in rows), ""])
+        .encode("utf-8", "replace")
+        .removeprefix(b"\xef\xbb\xbf")
+    )
+
+
+def _as_file(name: str, head: bytes) -> Input:
+    return Input(Source(name), data=head)
+
+
+def _refuse_unreadable(path: str) -> None:
+    if path == "-":
+        raise UsageError(
+            "Spark reads files, not standard input (-); name a file, a folder or a URL"
+        )
+    if path == "":
+        raise UsageError("an empty file name was given; a path is expected")
+    if path.endswith(".zst"):
+        raise UsageError(f"{path}: Spark does not unpack zstd; use gzip, Parquet or --engine local")
+
+
+def _reached(spark: SparkSession, path: str) -> str:
+    """A path as Spark, which has a folder of its own that it works in, reaches it."""
+    if not seen_by_workers(spark, path):
+        return path
+    whole = str(Path(path).absolute())
+    # A file whose name looks like a pattern is meant as it is.
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", whole) if is_one_file(path) else whole
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+def _stem(path: str) -> str:
+    """What a run is called: as its file or folder, or the folder of a pattern's files."""
+    name = _name(path)
+    if _PATTERN.search(name) and not is_one_file(path):
+        folder = path.rstrip("/").rpartition("/")[0]
+        name = _name(folder) if folder else _PATTERN.sub("", name)
+    return Input(Source(name), path=Path(name)).stem or "run"
+
+
+def _source(path: str) -> Source:
+    return Source.of(Path(path)) if is_one_file(path) else Source(_name(path))
+
+
+def _about(frame: DataFrame, form: str | None) -> int | None:
+    """About how many rows there are, by the size of the files."""
+    statistics: Any = frame._jdf.queryExecution().optimizedPlan().stats()
+    size = int(str(statistics.sizeInBytes()))
+    if form is None or size >= 1 << 60:
+        return None
+    return size // _BYTES_A_ROW.get(form, _BYTES_A_LINE)

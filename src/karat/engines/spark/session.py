@@ -1,0 +1,116 @@
+"""A Spark session: the one that is there, else one of karat's own that is quiet and stays here."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from karat.errors import KaratError, UsageError, missing_extra
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# A task that fails, as one whose worker was lost, is tried so many times.
+ATTEMPTS = 4
+LOCAL = f"local[*,{ATTEMPTS}]"
+# What a session on this machine gets unless spark-defaults.conf or SPARK_CONF_DIR says more.
+_OWN = {
+    "spark.driver.memory": "2g",
+    "spark.driver.maxResultSize": "0",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.task.maxFailures": str(ATTEMPTS),
+    "spark.ui.enabled": "false",
+    # Every task is one thread of the machine already.
+    "spark.executorEnv.POLARS_MAX_THREADS": "1",
+    "spark.executorEnv.PYTHONWARNINGS": "ignore",
+}
+# On one machine pieces pass through its own memory, where packing them only takes time.
+_LOOPBACK = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.shuffle.compress": "false",
+}
+
+
+# Throughput counts here, and pauses do not.
+_GC = "-XX:+UseParallelGC"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_MASTER = re.compile(
+    r"local(\[(\*|[1-9][0-9]*)(,\s*[1-9][0-9]*)?\])?|local-cluster\[[0-9, ]+\]|yarn"
+    r"|(spark|k8s)://.+"
+)
+# What Spark puts around a sentence that an expression of ours raised.
+_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$")
+
+
+class SparkError(KaratError):
+    """Spark could not do what it was asked; says what Spark said."""
+
+
+def session(master: str | None = None, *, progress: bool = False) -> SparkSession:
+    """The active session, or a new one on ``master`` (by default all cores of this machine)."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise missing_extra("--engine spark", "pyspark", "spark") from None
+
+    if master is not None and not _MASTER.fullmatch(master):
+        raise UsageError(
+            f"{master!r} is no master of Spark; it is local[4], local[*], spark://host:7077, yarn "
+            "or k8s://…"
+        )
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        _refuse_other(active, master)
+        return active
+    wanted = master or LOCAL
+    builder: Any = SparkSession.builder.appName("karat").master(wanted)
+    own = _OWN | (_LOOPBACK if wanted.startswith("local") else {})
+    own["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_GC}"
+    own["spark.ui.showConsoleProgress"] = str(progress).lower()
+    for key, value in own.items():
+        builder = builder.config(key, value)
+    # Workers run the Python that has karat, and the libraries that it has.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if wanted.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    with quietly(f"Spark cannot be started on {wanted!r}"):
+        made: SparkSession = builder.getOrCreate()
+    return made
+
+
+def _refuse_other(active: SparkSession, master: str | None) -> None:
+    there = active.conf.get("spark.master", None)
+    if master is not None and there != master:
+        raise UsageError(f"a Spark session on {there!r} is active already; leave {master!r} out")
+
+
+@contextmanager
+def quietly(doing: str) -> Iterator[None]:
+    """What Spark raises as one sentence; what its libraries warn about each other, unsaid."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except (Py4JError, PySparkException, OSError) as error:
+        raise SparkError(f"{doing}: {said(error)}") from None
+
+
+def said(error: BaseException) -> str:
+    """What Spark says went wrong, without its stack; the last cause says it best."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    raised = [found[1] for line in lines if (found := _RAISED.search(line))]
+    if raised:
+        return raised[0]
+    causes = [line for line in lines if line.startswith("Caused by: ")]
+    told = causes[-1].removeprefix("Caused by: ") if causes else (lines or [repr(error)])[0]
+    return told[:500]

@@ -1,0 +1,203 @@
+"""How large a Parquet file is once it is read, as its footer and the heads of its pages say.
+
+Polars believes these numbers and makes room for them, so a few bytes could ask for all the
+memory there is; what they come to is looked at before Polars gets the file. Knows as much of
+Thrift's compact protocol as that takes, and nothing of what the columns hold.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import IO, Any
+
+from karat.errors import InputError
+from karat.formats.limits import check_columns, most_unpacked, unpacks_too_far
+
+_MAGIC = b"PAR1"
+_DAMAGED = "the Parquet file is damaged; copy or write it again"
+# The head of a page is short unless it carries the least and the largest value of the page.
+_HEAD, _LARGEST_HEAD = 1 << 9, 1 << 20
+# A footer of a thousand columns in a thousand parts has this many bytes.
+_LARGEST_FOOTER = 256 << 20
+# What a value takes in memory whatever is in it: a number, or where a text begins and ends.
+_VALUE = 8
+_DEEPEST = 32
+
+Fields = dict[int, Any]
+
+
+class _BrokenError(Exception):
+    """The bytes are not what they should be; ``short`` if there might be more of them."""
+
+    def __init__(self, *, short: bool = False) -> None:
+        super().__init__()
+        self.short = short
+
+
+def check_sizes(file: IO[bytes], where: str) -> None:
+    """Refuse a file that claims more than a file of its size can hold."""
+    size = file.seek(0, os.SEEK_END)
+    try:
+        footer = _footer(file, size)
+        check_columns(len(_list(footer, 2)) - 1, 1, where)
+        most, claimed = most_unpacked(size), _VALUE * _count(footer, 3)
+        if claimed > most:
+            raise unpacks_too_far(where, size, most)
+        for column in _columns(footer):
+            for unpacked in _pages(file, column, size):
+                claimed += unpacked
+                if claimed > most:
+                    raise unpacks_too_far(where, size, most)
+    except _BrokenError:
+        raise InputError(_DAMAGED, where=where) from None
+
+
+def rows_in_parts(file: IO[bytes], where: str) -> list[int]:
+    """How many rows each part of the file has, which are unpacked together."""
+    try:
+        footer = _footer(file, file.seek(0, os.SEEK_END))
+        return [_count(group, 3) for group in _list(footer, 4)]
+    except _BrokenError:
+        raise InputError(_DAMAGED, where=where) from None
+
+
+def _footer(file: IO[bytes], size: int) -> Fields:
+    if size < 12:
+        raise _BrokenError
+    file.seek(size - 8)
+    end = file.read(8)
+    length = int.from_bytes(end[:4], "little")
+    if end[4:] != _MAGIC or not 0 < length <= min(size - 12, _LARGEST_FOOTER):
+        raise _BrokenError
+    file.seek(size - 8 - length)
+    return _Reader(file.read(length)).fields()
+
+
+def _columns(footer: Fields) -> Iterator[Fields]:
+    """What is said of each column in each part of the file."""
+    for group in _list(footer, 4):
+        for chunk in _list(group, 1):
+            about = chunk.get(3) if isinstance(chunk, dict) else None
+            if not isinstance(about, dict):
+                raise _BrokenError
+            yield about
+
+
+def _pages(file: IO[bytes], column: Fields, size: int) -> Iterator[int]:
+    """The bytes that each page of a column unpacks to, with room for its values."""
+    starts = [column[key] for key in (9, 11) if isinstance(column.get(key), int)]
+    left, values = _count(column, 7), _count(column, 5)
+    place = min((start for start in starts if start > 0), default=0)
+    if place < 4 or place + left > size:
+        raise _BrokenError
+    while left > 0 and values > 0:
+        head, length = _head(file, place)
+        unpacked, packed = _count(head, 2), _count(head, 3)
+        about: Fields = next((head[key] for key in (5, 8) if isinstance(head.get(key), dict)), {})
+        held = _count(about, 1) if about else 0
+        if length + packed > left:
+            raise _BrokenError
+        values -= held
+        place, left = place + length + packed, left - length - packed
+        yield unpacked + _VALUE * held
+
+
+def _head(file: IO[bytes], place: int) -> tuple[Fields, int]:
+    room = _HEAD
+    while True:
+        file.seek(place)
+        reader = _Reader(file.read(room))
+        try:
+            return reader.fields(), reader.at
+        except _BrokenError as broken:
+            if not broken.short or room >= _LARGEST_HEAD:
+                raise
+            room *= 8
+
+
+def _count(fields: Fields, key: int) -> int:
+    value = fields.get(key)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise _BrokenError
+    return value
+
+
+def _list(fields: Any, key: int) -> list[Any]:
+    value = fields.get(key) if isinstance(fields, dict) else None
+    if not isinstance(value, list):
+        raise _BrokenError
+    return value
+
+
+class _Reader:
+    """Thrift's compact protocol: fields by their number, lists, numbers and bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def fields(self, depth: int = 0) -> Fields:
+        found: Fields = {}
+        key = 0
+        while head := self._byte():
+            step = head >> 4
+            key = key + step if step else self._signed()
+            found[key] = self._value(head & 15, depth)
+        return found
+
+    def _value(self, kind: int, depth: int) -> Any:
+        if depth > _DEEPEST:
+            raise _BrokenError
+        if kind in (1, 2):
+            return kind == 1
+        if kind == 3:
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._signed()
+        if kind == 7:
+            return self._bytes(8)
+        if kind == 8:
+            return self._bytes(self._number())
+        if kind in (9, 10):
+            return self._items(depth + 1)
+        if kind == 12:
+            return self.fields(depth + 1)
+        raise _BrokenError
+
+    def _items(self, depth: int) -> list[Any]:
+        head = self._byte()
+        count, kind = head >> 4, head & 15
+        count = self._number() if count == 15 else count
+        # Every item takes a byte at least, so a longer list than there are bytes is a lie.
+        if count > len(self.data) - self.at:
+            raise _BrokenError(short=True)
+        if kind in (1, 2):
+            return [self._byte() == 1 for _ in range(count)]
+        return [self._value(kind, depth) for _ in range(count)]
+
+    def _byte(self) -> int:
+        if self.at >= len(self.data):
+            raise _BrokenError(short=True)
+        self.at += 1
+        return self.data[self.at - 1]
+
+    def _bytes(self, count: int) -> bytes:
+        if count > len(self.data) - self.at:
+            raise _BrokenError(short=True)
+        self.at += count
+        return self.data[self.at - count : self.at]
+
+    def _number(self) -> int:
+        value = shift = 0
+        while shift < 70:
+            byte = self._byte()
+            value |= (byte & 127) << shift
+            if byte < 128:
+                return value
+            shift += 7
+        raise _BrokenError
+
+    def _signed(self) -> int:
+        value = self._number()
+        return (value >> 1) ^ -(value & 1)
