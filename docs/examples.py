@@ -55,9 +55,7 @@ class _Shell:
         if command.startswith("cd "):
             self.place = (self.place / command.removeprefix("cd ").strip()).resolve(strict=True)
             return ""
-        words = _plain_words(command)
-        printed = _spawned(command, self.place) if words is None else _called(words, self.place)
-        return "".join(f"{line.rstrip()}\n" for line in printed.splitlines())
+        return "".join(f"{line.rstrip()}\n" for line in _printed(command, self.place).splitlines())
 
 
 def _shown(block: str, shell: _Shell) -> Iterator[str]:
@@ -79,40 +77,80 @@ def _last_line(lines: list[str]) -> int:
     return next(at for at, line in enumerate(lines) if not line.endswith("\\"))
 
 
+def _printed(command: str, place: Path) -> str:
+    """Standard output and error of a command, with karat called here where it can be."""
+    first, sign, rest = _split(command)
+    words = _plain_words(_filled(first, place))
+    if words is None:
+        return _spawned(command, place)
+    out = _Stream()
+    said = _Stream() if sign == " | " else out
+    code = _called(words, place, out, said)
+    if sign == " | ":
+        # What is said beside a pipe is seen before what comes out of its end.
+        return said.text + _spawned(rest, place, out.text)
+    return out.text + (_spawned(f"(exit {code}); {rest}", place) if rest else "")
+
+
+def _split(command: str) -> list[str]:
+    """A command and, where there is one, what comes after its pipe or its end."""
+    return [*re.split(r"( \| |; )", command, maxsplit=1), "", ""][:3]
+
+
+def _filled(command: str, place: Path) -> str:
+    """A command of karat with the words that it takes out of files."""
+    if not command.startswith("karat "):
+        return command
+    return re.sub(r"\$\(cat (\w+)\)", lambda name: (place / name[1]).read_text(), command)
+
+
 def _plain_words(command: str) -> list[str] | None:
     """The words of a command that needs no shell, only karat; else None."""
     if not command.startswith("karat ") or any(sign in command for sign in "\\`$*?~\n"):
         return None
     lexer = shlex.shlex(command, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
-    words = list(lexer)
+    try:
+        words = list(lexer)
+    except ValueError:
+        # Cut within quotes: what looked like a pipe is none.
+        return None
     return None if any(set(word) <= set("();<>|&") for word in words) else words[1:]
 
 
-def _called(words: list[str], place: Path) -> str:
-    """What karat prints, called here: a process for each of many commands takes its time."""
-    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+class _Stream(io.TextIOWrapper):
+    """A stream that keeps what is written to it, as bytes like those of a process."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
+
+    @property
+    def text(self) -> str:
+        return self.buffer.getvalue().decode()
+
+
+def _called(words: list[str], place: Path, out: _Stream, said: _Stream) -> int:
+    """The exit code of karat, called here: a process for each of many commands takes its time."""
     before = dict(os.environ)
     try:
         os.environ |= _ENVIRONMENT
-        with chdir(place), redirect_stdout(stream), redirect_stderr(stream):
+        with chdir(place), redirect_stdout(out), redirect_stderr(said):
             code = main(words)
     finally:
         os.environ.clear()
         os.environ.update(before)
-    printed = stream.buffer.getvalue().decode()
-    _check(code, " ".join(words), printed)
-    return printed
+    _check(code, " ".join(words), out.text + said.text)
+    return code
 
 
-def _spawned(command: str, place: Path) -> str:
+def _spawned(command: str, place: Path, given: str = "") -> str:
     """Standard output and error of a command in the reader's shell."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(  # noqa: S603 - the page is ours
         ["bash", "-o", "pipefail", "-c", command],  # noqa: S607 - the reader's shell
         cwd=place,
         env={**os.environ, **_ENVIRONMENT, "PATH": path},
-        stdin=subprocess.DEVNULL,
+        input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -13,6 +13,9 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from karat.cli.main import app
+from karat.formats.limits import LIMITS, told
+from karat.formats.room import LEAST
+from karat.formats.room import VARIABLE as MEMORY
 from karat.measures.conventions import PROFILES, Conventions, setting_names
 from karat.reports.glossary import glossary
 from karat.reports.outputs import FORMS
@@ -40,6 +43,15 @@ Written `Name(param=value)@k`. `[@k]` may be left out; `@x` is a point of recall
 cut-off may be the letter `k` (the query's own) or a budget such as `2000tok`.
 """
 
+_MEMORY = f"how much may be taken while runs are read; half of the memory, {told(LEAST)} at least"
+_VARIABLES = {
+    "KARAT_STORE": "the store of evaluations and judgments; `.karat/history.db`",
+    "KARAT_TOKEN": "what visitors of `karat serve` must know",
+    "KARAT_PROGRESS": "`json`: progress as a JSON object a line on standard error",
+    "KARAT_DEBUG": "`1`: the traceback of what is a bug in karat",
+    "NO_COLOR": "anything: no colours on a terminal",
+}
+
 
 def reference() -> str:
     """The whole page."""
@@ -58,13 +70,19 @@ def reference() -> str:
         "\n".join(f"- `{name}`" for name in setting_names()),
         "## Forms of a report",
         _forms(),
+        "## Environment variables",
+        _variables(),
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
 def _commands() -> dict[str, Any]:
-    commands: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
-    return commands
+    """Every command by its name; one that holds others comes before them."""
+    found: dict[str, Any] = {}
+    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
+        found[name] = command
+        found |= {f"{name} {own}": one for own, one in getattr(command, "commands", {}).items()}
+    return found
 
 
 def _command(name: str, command: Any) -> str:
@@ -177,6 +195,15 @@ def _forms() -> str:
         for form in FORMS.values()
     ]
     return _table(["`-o`", "what is written"], rows)
+
+
+def _variables() -> str:
+    rows = [
+        (f"`{MEMORY}`", _MEMORY),
+        *((f"`{limit.variable}`", f"{limit.about}; {told(limit.default)}") for limit in LIMITS),
+        *((f"`{name}`", about) for name, about in _VARIABLES.items()),
+    ]
+    return _table(["variable", "what it says"], rows)
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -24,7 +24,7 @@ _HOMES = {
     "UsageError": "karat.errors",
     "check_set": "karat.analysis.soundness",
     "compare": "karat.analysis.compare",
-    "evaluate": "karat.measures.scores",
+    "evaluate": "karat.engines.evaluating",
     "gate": "karat.analysis.gate_files",
     "parse_measure": "karat.measures.names",
     "read_corpus": "karat.formats",
@@ -66,10 +66,11 @@ if TYPE_CHECKING:
     from karat.analysis.gate_files import gate
     from karat.analysis.soundness import check_set
     from karat.analysis.verdicts import Rule
+    from karat.engines.evaluating import evaluate
     from karat.errors import CallError, InputError, KaratError, MissingInputError, UsageError
     from karat.formats import read_corpus, read_gold, read_queries, read_run
     from karat.measures.names import parse_measure
-    from karat.measures.scores import Scores, evaluate
+    from karat.measures.scores import Scores
     from karat.retrievers.protocol import Retriever
     from karat.systems import read_systems
     from karat.tables import Corpus, Gold, Queries, Run

@@ -112,6 +112,131 @@ def test_intervals_go_by_their_names(run, world):
     assert narrow["ci"][1] - narrow["ci"][0] < 0.6 * (cluster["ci"][1] - cluster["ci"][0])
 
 
+def test_beta_is_the_worked_example_too(run, world):
+    document = body(run, *world, *TOP, "--interval", "beta")
+    assert document["corrected"]["value"] == pytest.approx(0.76, abs=1e-12)
+    assert document["prediction_powered"] is None
+    told = run("calibrate", *world, *TOP, "--interval", "beta").out
+    assert told.startswith("corrected P@10 of run: 0.7600 [0.")
+
+
+def test_the_correction_says_that_it_is_for_precision_only(run, world):
+    document = body(run, *world, *TOP)
+    assert document["corrected"]["only"].startswith("P@k only: nDCG, RR and other ranked measures")
+    assert "the correction is for P@k only" in run("calibrate", *world, *TOP).out
+    assert "P@k only" in run("calibrate", *world, *TOP, "--json").out
+
+
+def test_a_uniform_sample_powers_the_judge(run, world):
+    """Every item of the share was judged by people, so it is what they say: 400 of 1,000."""
+    Path("own.jsonl").write_text("".join(f"{line}\n" for line in judged()[:1000]))
+    document = body(run, "own.jsonl", "--human", "people.jsonl", "--interval", "ppi")
+    assert document["interval"] == "ppi"
+    powered = document["prediction_powered"]
+    assert powered["value"] == document["corrected"]["value"] == pytest.approx(0.4, abs=1e-12)
+    assert (powered["labels"], powered["units"]) == (1000, 100)
+    theirs = binomtest(400, 1000).proportion_ci(method="wilson")
+    # Items were dealt to queries at random, so queries tell no more than items do.
+    assert powered["ci"] == pytest.approx(list(theirs), abs=0.008)
+    told = run("calibrate", "own.jsonl", "--human", "people.jsonl", "--interval", "ppi").out
+    assert "95 % interval ppi: 1,000 labels of people in 100 queries" in told
+    assert "it holds only if people judged a uniform sample of these items" in told
+
+
+def judged() -> list[str]:
+    return Path("judged.jsonl").read_text().splitlines()
+
+
+def test_a_sample_of_the_pool_corrects_all_of_it(run, world):
+    """People judged 1,000 of 2,000 pairs. The judge says 740 of the others, and errs alike."""
+    document = body(run, *world, "--interval", "ppi")
+    powered = document["prediction_powered"]
+    weight = powered["weight"]
+    # 400 of 1,000 are relevant; the judge says 500 of these and 1,240 of all 2,000.
+    assert powered["value"] == pytest.approx(0.4 + weight * (0.62 - 0.5), abs=1e-12)
+    assert 0 < weight < 1
+
+
+def test_labels_of_other_items_power_nothing(run, world):
+    done = run("calibrate", *world, *TOP, "--interval", "ppi", "--json")
+    assert done.code == 3
+    assert "people judged no pair in the top 10" in done.err
+    assert json.loads(done.out)["prediction_powered"] is None
+
+
+def test_segments_are_powered_one_by_one(run, world):
+    by = ("--queries", "queries.jsonl", "--by", "language", "--interval", "ppi")
+    own = body(run, *world, *by)["segments"]["language"]
+    whole = body(run, *world, "--interval", "ppi")["prediction_powered"]
+    assert sum(one["prediction_powered"]["labels"] for one in own.values()) == whole["labels"]
+    for one in own.values():
+        assert one["corrected"]["value"] == one["prediction_powered"]["value"]
+
+
+def test_people_speak_where_the_judge_is_worth_nothing(run, world):
+    done = run("calibrate", *world, "--rel", "2", "--interval", "ppi")
+    assert done.code == 3
+    assert "no better than chance" in done.out.splitlines()[0]
+    # 360 of the 1,000 pairs that people judged have a grade of 2.
+    assert "people's sample alone says 0.3600 [0.33, 0.39]" in done.out
+    document = json.loads(run("calibrate", *world, "--rel", "2", "--interval", "ppi", "--json").out)
+    assert document["corrected"]["value"] is None
+    assert document["prediction_powered"]["weight"] == 0
+
+
+@pytest.fixture
+def three(world) -> tuple[str, ...]:
+    """What people said, by three of them: two in one file, and one who errs in another."""
+    rows = [json.loads(line) for line in people()]
+    chance = random.Random(7)
+    team = [row | {"rater": name} for row in rows for name in ("ana", "ben")]
+    for row in team[:40:2]:
+        del row["grade"]
+        row["error"] = "can't tell"
+    written("team.jsonl", team)
+    written("cat.jsonl", [row | {"grade": chance.randrange(3)} for row in rows[:500]])
+    return ("judged.jsonl", "--human", "team.jsonl", "--human", "cat.jsonl")
+
+
+def test_several_people_become_one(run, world, three):
+    document = body(run, *three, *TOP)
+    told = document["raters_agreement"]
+    assert [one["name"] for one in told["raters"]] == ["ana", "ben", "cat"]
+    assert [one["judgments"] for one in told["raters"]] == [980, 1000, 500]
+    assert [one["cannot_tell"] for one in told["raters"]] == [20, 0, 0]
+    assert told["kappas"][0] == {
+        "raters": ["ana", "ben"],
+        "pairs": 980,
+        "none": 1,
+        "linear": 1,
+        "quadratic": 1,
+    }
+    assert abs(told["kappas"][1]["none"]) < 0.1
+    assert (
+        set(told["alpha"]) == set(told["with_judge"]["alpha"]) == {"nominal", "ordinal", "interval"}
+    )
+    # On the first twenty pairs ben meets cat alone, and where they differ nobody decides.
+    ties = told["truth"]["ties"]
+    assert 0 < ties <= 20
+    assert document["pairs"]["both"] == 1000 - ties
+    assert document["inputs"]["human"][1]["name"] == "cat.jsonl"
+    page = run("calibrate", *three, *TOP).out
+    assert "People among themselves on 1,000 pairs that several judged" in page
+    assert "ana and the judge" in page
+    assert f"the grade of a pair is what most of its raters say · {ties} ties left out" in page
+    assert "Krippendorff's alpha of people: nominal 0." in page
+
+
+def test_dawid_and_skene_believe_those_who_agree(run, world, three):
+    document = body(run, *three, *TOP, "--truth", "dawid-skene")
+    truth = document["raters_agreement"]["truth"]
+    assert (truth["method"], truth["ties"], truth["converged"]) == ("dawid-skene", 0, True)
+    # cat guesses, so what ana and ben say stands, and the worked example with it.
+    assert document["relevant"] == {"tp": 360, "fn": 40, "tn": 460, "fp": 140}
+    page = run("calibrate", *three, *TOP, "--truth", "dawid-skene").out
+    assert "the grade of a pair is Dawid and Skene's model" in page
+
+
 def test_the_seed_is_all_that_chance_depends_on(run, world):
     once, again, other = (body(run, *world, "--seed", seed) for seed in ("1", "1", "2"))
     assert once == again
@@ -219,6 +344,11 @@ def test_labels_from_standard_input(spawn, world):
         (("--rel", "good"), "rel is 'good'"),
         (("--interval", "betta"), "unknown interval 'betta'; did you mean beta?"),
         (("--interval", "beta", "--set", "boot=100"), "--set boot: this calibration does not"),
+        (("--interval", "ppi", "--set", "boot=100"), "--set boot: this calibration does not"),
+        (("--interval", "ppi", "--seed", "4"), "--seed: --interval ppi draws nothing"),
+        (("--truth", "majorty"), "unknown truth 'majorty'; did you mean majority?"),
+        (("--human", "people.jsonl"), "--human people.jsonl is named twice"),
+        (("--human", "judged.jsonl"), "JUDGED and --human are the same file"),
         (("--set", "ties=given"), "--set ties: this calibration does not depend on it"),
         (("--by", "language"), "needs the queries' attributes"),
         (("--queries", "queries.jsonl", "--by", "langage"), "did you mean language?"),
@@ -241,7 +371,22 @@ def test_bad_options_are_refused_in_a_line(run, world, arguments, told):
     [
         ([], [label("q", "a", 1)], "judged.jsonl: is empty"),
         ([label("q", "a", 1)], [], "people.jsonl: is empty"),
-        ([label("q", "a", 3)], [label("q", "a", 1)], "judged.jsonl:1: grade is 3"),
+        ([label("q", "a", 101)], [label("q", "a", 1)], "judged.jsonl:1: grade is 101"),
+        (
+            [label("q", "a", -1), label("q", "b", -1)],
+            [label("q", "a", 1)],
+            "judged.jsonl: holds no grade: 2 labels below 0 (pooled, not judged)",
+        ),
+        (
+            [label("q", "a", 1)],
+            [label("q", "a", -1)],
+            "people.jsonl: holds no grade: 1 label below 0 (pooled, not judged)",
+        ),
+        (
+            [label("q", "a", 1, rater="x"), label("q", "b", 2, rater="y")],
+            [label("q", "a", 1)],
+            "judged.jsonl: holds labels of several raters: 'x', 'y'; calibrate one judge at a",
+        ),
         ([label("q", "a", 1)], [label("q", "b", 1)], "no pair in common with people.jsonl"),
         ([label("q", "a", 1)], [label("z", "a", 1)], "query 'q' with item 'a'"),
         (
@@ -256,8 +401,18 @@ def test_bad_options_are_refused_in_a_line(run, world, arguments, told):
         ),
         (
             [label("q", "a", 1)],
-            [label("q", "a", 1, rater="x"), label("q", "a", 2, rater="y")],
+            [label("q", "a", 1), label("q", "a", 2)],
             "people.jsonl:2: query 'q', item 'a' is judged 2 here and 1 in line 1",
+        ),
+        (
+            [label("q", "a", 1)],
+            [label("q", "a", 1, rater="x"), label("q", "a", 2, rater="x")],
+            "is judged 2 here and 1 in line 1 by the same rater 'x'",
+        ),
+        (
+            [label("q", "a", 1)],
+            [label("q", "a", 1, rater="x"), label("q", "a", 2, rater="y")],
+            "people.jsonl: leaves no pair with one grade: 1 tied",
         ),
         ([{"query_id": "q", "item_id": "a"}], [label("q", "a", 1)], "judged.jsonl:1: no grade"),
     ],
@@ -270,6 +425,61 @@ def test_bad_labels_are_refused_in_a_line(run, tmp_path, monkeypatch, judged, hu
     assert (done.code, done.out) == (2, "")
     assert told in done.err
     assert done.err.count("\n") == 1
+
+
+def test_one_judge_of_several_in_a_file_is_chosen_by_name(run, world):
+    """Two judges on different pairs are not one; each is what a file of its own would be."""
+    rows = [json.loads(line) for line in Path("judged.jsonl").read_text().splitlines()]
+    halves = {"a": rows[:500], "b": rows[500:1000]}
+    named = [row | {"rater": name} for name, half in halves.items() for row in half]
+    written("both.jsonl", named)
+    refused = run("calibrate", "both.jsonl", *world[1:])
+    assert refused.code == 2
+    assert "several raters: 'a', 'b'" in refused.err
+    assert "--rater" in refused.err
+    for name in halves:
+        written("alone.jsonl", [row for row in named if row["rater"] == name])
+        chosen = body(run, "both.jsonl", *world[1:], "--rater", name)
+        alone = body(run, "alone.jsonl", *world[1:])
+        for document in (chosen, alone):
+            document.pop("inputs")
+        assert chosen == alone
+        assert chosen["raters"] == [name]
+        assert chosen["pairs"]["both"] == 500
+    assert "its raters are 'a', 'b'" in run("calibrate", "both.jsonl", *world[1:], "--rater=z").err
+
+
+def test_a_grade_below_0_is_said_to_be_no_judgment_whoever_gave_it(run, world):
+    before = body(run, *world)
+    for name, count in (("judged.jsonl", 2), ("people.jsonl", 1)):
+        with Path(name).open("a") as file:
+            for at in range(count):
+                file.write(json.dumps(label("p0", f"pooled{at}", -1)) + "\n")
+    after = body(run, *world, "-o", "page.md")
+    assert after["not_judged"] == 2
+    assert after["raters_agreement"]["not_judged"] == 1
+    for name in ("pairs", "table", "share", "corrected"):
+        assert after[name] == before[name]
+    assert after["raters_agreement"]["truth"] == before["raters_agreement"]["truth"]
+    page = Path("page.md").read_text()
+    assert "2 labels of the judge below 0: pooled, not judged" in page
+    assert "1 label below 0: pooled, not judged" in page
+    assert "nobody could tell" not in page
+
+
+def test_judges_and_people_may_grade_on_any_scale_to_100(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    grades = [(100, 90), (80, 7.5), (0, 0), (55, 60)]
+    written("judged.jsonl", [label("q", str(at), one) for at, (one, _) in enumerate(grades)])
+    written("people.jsonl", [label("q", str(at), other) for at, (_, other) in enumerate(grades)])
+    document = body(run, "judged.jsonl", "--human", "people.jsonl", "--rel", "50")
+    assert document["relevant"] == {"tp": 2, "fn": 0, "tn": 1, "fp": 1}
+
+
+def test_help_names_every_setting_that_is_heeded(run, world):
+    wide = " ".join(run("calibrate", "--help").out.split())
+    assert "rel, ci, boot, unit, seed, order or ties" in wide.replace(" │ │ ", " ")
+    assert run("calibrate", *world, "--set", "rel=1", "--quiet").code == 0
 
 
 def test_a_judge_is_not_calibrated_on_itself(run, world):

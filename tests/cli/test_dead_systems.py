@@ -61,3 +61,14 @@ def test_ranks_alone_are_still_no_scores(dead, run):
     assert "this run has ranks only and cannot be ordered by score; use --set order=rank" in (
         done.err
     )
+
+
+def test_queries_without_an_answer_do_not_bring_a_dead_system_to_life(dead, run):
+    asked = [{"query_id": name, "text": name} for name in CALLS]
+    asked += [{"query_id": "q3", "text": "q3", "no_answer": True}]
+    Path("queries.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    calls = ({"query_id": one["query_id"], "error": "connection refused"} for one in asked)
+    call = ("eval", log("dead", *calls), "--gold", "qrels.txt", "--queries", "queries.jsonl")
+    done = run(*call, "-m", "RR@5")
+    assert done.code == 3
+    assert "not one query could be scored" in done.err

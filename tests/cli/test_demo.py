@@ -39,7 +39,8 @@ def test_the_demo_goes_from_search_to_findings(shown):
     assert shown.code == 0
     report = json.loads(Path("karat-demo/out/report.json").read_text())
     assert [system["name"] for system in report["systems"]] == ["bm25", "reranked"]
-    assert "The report: karat-demo/out/report.md" in shown.out
+    assert "The report: karat-demo/out/report.html" in shown.out
+    assert "<!doctype html>" in Path("karat-demo/out/report.html").read_text()
     assert Path("karat-demo/out/report.md").is_file()
     for words in ("FAIL  5 of 8 gates fail", "BETTER  reranked against bm25", "Try next:"):
         assert words in shown.out

@@ -14,7 +14,13 @@ from karat.measures.registry import MEASURES
 from karat.reports.outputs import FORMS
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", "docs/score-a-run.md", "docs/conventions.md", "docs/compare-systems.md"]
+PAGES = [
+    "README.md",
+    "docs/score-a-run.md",
+    "docs/conventions.md",
+    "docs/compare-systems.md",
+    "docs/bound-the-unjudged.md",
+]
 
 
 def loaded(name: str) -> ModuleType:
@@ -58,7 +64,7 @@ def test_python_examples_are_true(files):
 def test_everything_there_is_has_a_place_in_the_documentation():
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     conventions = (ROOT / "docs" / "conventions.md").read_text(encoding="utf-8")
-    for command in app.registered_commands:
+    for command in (*app.registered_commands, *app.registered_groups):
         assert f"### `karat {command.name}" in reference
     for name in MEASURES:
         assert f"| `{name}" in reference
@@ -68,6 +74,9 @@ def test_everything_there_is_has_a_place_in_the_documentation():
         assert f"| `{name}` |" in conventions
     for form in FORMS.values():
         assert form.about in reference
+    sources = (path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    for name in {name for text in sources for name in re.findall(r"\bKARAT_[A-Z_]+", text)}:
+        assert f"| `{name}` |" in reference
 
 
 def test_links_lead_somewhere():

@@ -48,7 +48,14 @@ def write(*systems: str) -> None:
 def stopped(until: str, *words: str, number: int = signal.SIGINT, code: int = 130) -> str:
     """What karat says when a signal reaches it after a file came to be."""
     command = [sys.executable, "-m", "karat.cli", *words]
-    going = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    going = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Under nohup, or in the background of a script, a signal would be ignored by all below.
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),
+    )
     try:
         end = time.monotonic() + 60
         while not Path(until).exists():

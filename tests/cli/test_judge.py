@@ -21,10 +21,14 @@ ROOT = Path(__file__).parents[2]
 
 
 class Endpoint:
-    """Grades every pair 1 after ``delay`` seconds, or says ``content``."""
+    """Grades every pair 1 after ``delay`` seconds, or says ``content``.
 
-    def __init__(self, delay=0.0, content='{"relevance": 1, "rationale": "so-so"}'):
-        self.delay, self.content, self.asked = delay, content, []
+    The first ``busy`` calls are told to come back in a fifth of a second.
+    """
+
+    def __init__(self, delay=0.0, content='{"relevance": 1, "rationale": "so-so"}', busy=0):
+        self.delay, self.content, self.busy, self.asked = delay, content, busy, []
+        self.tokens = {"usage": {"prompt_tokens": 50, "completion_tokens": 5}}
 
     def __enter__(self):
         outer = self
@@ -39,10 +43,13 @@ class Endpoint:
                 message = {"role": "assistant", "content": outer.content}
                 answer = {
                     "choices": [{"message": message, "finish_reason": "stop"}],
-                    "usage": {"prompt_tokens": 50, "completion_tokens": 5},
+                    **outer.tokens,
                 }
                 data = json.dumps(answer).encode()
-                self.send_response(200)
+                busy = len(outer.asked) <= outer.busy
+                self.send_response(429 if busy else 200)
+                if busy:
+                    self.send_header("Retry-After", "0.2")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
@@ -133,12 +140,42 @@ def test_too_many_failures_leave_with_3_and_no_grade(pool, run):
         done = run(*call)
         assert done.code == 3
         assert "12 × the answer is no JSON" in done.out
-        assert "karat: partial: 12 of 12 pairs could not be judged" in done.err
+        told = "karat: partial: 12 of 12 pairs could not be judged; ask them again with --resume"
+        assert told in done.err
         assert all("grade" not in row and row["error"] for row in rows("l.jsonl"))
         assert run(*call, "--max-failures", "1", "--quiet").code == 0
     refused = run("eval", "l.jsonl", "--gold", "l.jsonl")
     assert refused.code == 2
-    assert "holds no grade: each of its 12 labels failed" in refused.err
+    assert "holds no grade: 12 labels failed; judge its pairs again" in refused.err
+
+
+def test_that_it_waits_is_said_unless_it_shall_be_quiet(pool, run, monkeypatch):
+    monkeypatch.setattr("karat.judging.judge_runner._WORTH_TELLING", 0.1)
+    # Half a second is longer than what is asked for, and both are waited out.
+    told = "karat: the endpoint answered 429: waiting 0 s\n"
+    for more, err in (((), told), (("--quiet",), "")):
+        with Endpoint(busy=1) as endpoint:
+            call = ("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m", "--limit", "1")
+            done = run(*call, "-o", f"l{len(more)}.jsonl", "--cache", f"c{len(more)}", *more)
+        assert (done.code, done.err) == (0, err)
+
+
+def test_progress_of_one_call_is_of_one_call(pool, run, monkeypatch):
+    for name in ("_LINE_SECONDS", "_RATE_SECONDS"):
+        monkeypatch.setattr(f"karat.cli.progress.{name}", 0.0)
+    for many, words in ((1, " 1 of 1 call, "), (2, " 2 of 2 calls, ")):
+        call = ("judge", "pool.jsonl", "--judge", "overlap", "--limit", str(many))
+        assert words in run(*call, "-o", f"{many}.jsonl").err
+
+
+def test_one_answer_that_does_not_say_what_it_took_is_one(pool, run):
+    with Endpoint() as endpoint:
+        endpoint.tokens = {}
+        call = ("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m")
+        one = run(*call, "--limit", "1", "-o", "one.jsonl", "--cache", "one").out
+        two = run(*call, "--limit", "2", "-o", "two.jsonl", "--cache", "two").out
+    assert "1 answer did not say what it took" in one
+    assert "2 answers did not say what they took" in two
 
 
 def test_ctrl_c_keeps_what_was_judged_and_resume_gives_the_same_bytes(pool, run):
@@ -198,6 +235,7 @@ def test_the_key_of_the_environment_is_used_and_never_shown(pool, run, monkeypat
         (("--url", "http://127.0.0.1:1", "--model", "m", "--body", "[1]"), "--body is no JSON obj"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--body", "{x"), "--body is not valid J"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--key-env", "NOPE"), "names NOPE, which"),
+        (("--url", "http://127.0.0.1:1", "--model", "m", "--key-env="), "--key-env is empty; name"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--prompt", "p.md"), "has no {query}"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--cache", ""), "--cache is empty"),
     ],

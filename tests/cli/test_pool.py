@@ -195,6 +195,12 @@ def test_a_run_from_standard_input(spawn, files):
         (("-o", "queries.jsonl", "--queries", "queries.jsonl"), "is also an input"),
         (("-o", "pool:-", "--json"), "only one report can go to standard output"),
         (("--gold", "-", "--queries", "-"), "only one input can be standard input"),
+        (("--bias",), "--bias asks whether gold is fair to the runs; give it with --gold"),
+        (("-m", "AP"), "-m names the measures of --bias; a pool alone is scored by none"),
+        (("--bias", "--gold", "qrels.txt", "-m", "ndgc@10"), "did you mean nDCG?"),
+        (("--bias", "--gold", "qrels.txt", "-m", "NumRet"), "NumRet is no measure of the ranks"),
+        (("--bias", "--gold", "qrels.txt", "--set", "boot=500"), "the bias of a pool does not"),
+        (("--bias", "--gold", "qrels.txt", "--set", "level=doc"), "the bias of a pool does not"),
     ],
 )
 def test_bad_input_is_refused_in_a_line(run, files, arguments, told):
@@ -203,6 +209,108 @@ def test_bad_input_is_refused_in_a_line(run, files, arguments, told):
     assert (done.code, done.out) == (2, "")
     assert told in done.err
     assert done.err.count("\n") == 1
+
+
+BIASED = (*RUNS, *GOLD, "--depth", "5", "--bias")
+
+
+def test_the_bias_is_in_the_document_the_page_and_the_markdown(run, files):
+    arguments = ("pool", *BIASED, "-o", "said.json", "-o", "said.md")
+    done = run(*arguments)
+    assert (done.code, done.err) == (0, "")
+    bias = json.loads(Path("said.json").read_text())["bias"]
+    assert (bias["fair"], bias["measures"]) == (False, ["nDCG@10", "AP", "RBP"])
+    assert bias["thresholds"] == {
+        "change": 0.05,
+        "coverage": 0.5,
+        "uneven": 0.1,
+        "elsewhere": 0.2,
+    }
+    for sentence in bias["sentences"]:
+        assert sentence in " ".join(done.out.split())
+        assert sentence in Path("said.md").read_text().replace("\\", "")
+    for title in (
+        "Without what one run alone has",
+        "RBP and what it leaves open",
+        "Condensed lists",
+    ):
+        assert title in done.out.splitlines()
+        assert f"## {title}" in Path("said.md").read_text().splitlines()
+    once = Path("said.json").read_bytes()
+    assert run(*arguments, "--quiet").out == ""
+    assert Path("said.json").read_bytes() == once
+
+
+def test_judgments_that_no_given_run_brought_leave_it_open_whether_gold_is_fair(run, files):
+    Path("others.txt").write_text("".join(f"q01 0 other{at} 1\n" for at in range(99)))
+    done = run("pool", *BIASED, "--gold", "others.txt", "-o", "said.json")
+    assert done.code == 0
+    bias = json.loads(Path("said.json").read_text())["bias"]
+    assert (bias["fair"], bias["gold"]["in_no_list"] >= 99) == (None, True)
+    told = " ".join(done.out.split())
+    assert "whether the gold is fair to these runs cannot be told: most judgments" in told
+    assert "its own" not in told
+    assert "would look worse" not in told
+
+
+def test_values_of_a_bias_are_those_of_an_evaluation(run, files):
+    bias = body(run, *BIASED, "--queries", "queries.jsonl", "-m", "nDCG@10", "-m", "R@5, RBP")[
+        "bias"
+    ]
+    done = run(
+        *("eval", *RUNS, *GOLD, "--queries", "queries.jsonl", "--json"),
+        *("-m", "nDCG@10, R@5, RBP, RBPres, Bpref"),
+    )
+    for ours, theirs in zip(bias["systems"], json.loads(done.out)["systems"], strict=True):
+        means = {name: one["mean"] for name, one in theirs["measures"].items()}
+        for name in ("nDCG@10", "R@5", "RBP"):
+            assert ours["left_out"]["measures"][name]["value"] == means[name]
+        assert ours["condensed"]["Bpref"]["value"] == means["Bpref"]
+        residual = ours["residual"]["RBP"]
+        assert residual["low"] == means["RBP"]
+        assert residual["high"] == pytest.approx(means["RBP"] + means["RBPres"])
+
+
+def test_a_setting_changes_the_bias_where_it_decides(run, files):
+    base = body(run, *BIASED, "-m", "P@5")
+    strict = body(run, *BIASED, "-m", "P@5", "--set", "rel=2")
+    assert strict["conventions"]["rel"] == 2
+    assert strict["bias"]["gold"]["relevant"] < base["bias"]["gold"]["relevant"]
+    trec = body(run, *BIASED, "-m", "P@5", "--profile", "trec")
+    assert trec["conventions"]["missing"] == "skip"
+    # What a pool holds is not decided by what counts as relevant.
+    assert strict["pairs"] == base["pairs"]
+
+
+def test_the_bias_of_one_run_says_what_it_cannot(run, files):
+    done = run("pool", "bm25.trec", *GOLD, "--bias")
+    assert done.code == 0
+    assert "leave-one-run-out needs two runs or more" in done.out
+    assert "Without what one run alone has" not in done.out
+    assert "Condensed lists" in done.out
+
+
+def test_a_bias_does_not_change_the_pool(run, files):
+    assert run("pool", *RUNS, *GOLD, *TEXTS, "-o", "plain.jsonl").code == 0
+    assert run("pool", *RUNS, *GOLD, *TEXTS, "--bias", "-o", "biased.jsonl").code == 0
+    assert Path("plain.jsonl").read_bytes() == Path("biased.jsonl").read_bytes()
+    assert "bias" not in body(run, *RUNS, *GOLD)
+
+
+def test_the_bias_reads_a_run_from_standard_input(spawn, files):
+    plain = spawn("pool", "bm25.trec", *BIASED[1:], "--json")
+    piped = spawn("pool", "-", *BIASED[1:], "--json", stdin=Path("bm25.trec").read_bytes())
+    ours, theirs = (json.loads(one.out)["bias"]["systems"] for one in (plain, piped))
+    assert theirs[0]["name"] == "stdin"
+    assert ours[0]["residual"] == theirs[0]["residual"]
+    assert ours[1] | {"left_out": None} == theirs[1] | {"left_out": None}
+
+
+def test_grades_that_differ_between_files_are_told(run, files):
+    Path("more.txt").write_text("q01 0 refunds#1 0\nq01 0 billing#1 -1\n")
+    done = run("pool", *BIASED, "--gold", "more.txt")
+    assert "1 pair is graded differently in several files; the first one counts" in done.out
+    assert "1 grade is below 0: pooled, and unjudged to every measure" in done.out
 
 
 def test_an_empty_run_and_one_of_other_queries_are_refused(run, files):

@@ -8,6 +8,7 @@ import io
 import json
 import math
 import os
+import shlex
 import shutil
 import socket
 import statistics
@@ -21,6 +22,7 @@ import pytest
 import yaml
 
 from karat.cli.main import main
+from karat.cli.recipes import lay_down
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "seed-ab.md"
@@ -81,12 +83,18 @@ def grades() -> dict[str, dict[str, float]]:
     return judged
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """The recipe after the document's Quickstart; to be read, and left as it is."""
+    folder = lay_down("ab", str(tmp_path_factory.mktemp("recipes") / "ab")).folder
+    return folder, shell(QUICKSTART, folder)
+
+
 @pytest.fixture
-def quickstart(laid):
-    """The recipe after the document's Quickstart."""
-    folder = laid("ab")
-    done = shell(QUICKSTART, folder)
-    return folder, done
+def quickstart(started, monkeypatch):
+    """The same, from within its folder."""
+    monkeypatch.chdir(started[0])
+    return started
 
 
 @pytest.fixture
@@ -160,11 +168,11 @@ def test_the_script_is_the_same_in_the_recipe_and_in_the_repository():
         ),
     ],
 )
-def test_the_script_refuses_what_karat_ab_refuses(laid, arguments, said):
+def test_the_script_refuses_what_karat_ab_refuses(laid, run, arguments, said):
     folder = laid("ab")
     script = shell(f"python scripts/rq_eval.py {arguments}", folder)
-    command = shell(f"karat ab {arguments}", folder)
-    assert (script.returncode, script.stderr) == (command.returncode, command.stderr)
+    command = run("ab", *shlex.split(arguments))
+    assert (script.returncode, script.stderr.decode()) == (command.code, command.err)
     assert script.returncode == 2
     assert said in script.stderr.decode()
     assert script.stderr.count(b"\n") == 1
@@ -333,12 +341,10 @@ def test_the_csv_is_the_json_by_row(quickstart, document):
     assert data.count(b"\r\n") == data.count(b"\n") == 1 + 2 * len(table("--queries"))
 
 
-def test_karat_run_writes_the_same_bytes_and_a_verdict(quickstart, capsys):
-    folder, _ = quickstart
+def test_karat_run_writes_the_same_bytes_and_a_verdict(quickstart, laid, capsys):
     names = ("rq_eval.json", "rq_eval.csv")
-    before = [(folder / "out" / name).read_bytes() for name in names]
-    for name in names:
-        (folder / "out" / name).unlink()
+    before = [(quickstart[0] / "out" / name).read_bytes() for name in names]
+    folder = laid("ab")
     assert main(["run"]) == 0
     assert [(folder / "out" / name).read_bytes() for name in names] == before
     assert "BETTER" in capsys.readouterr().out

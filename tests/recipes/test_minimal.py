@@ -7,6 +7,7 @@ import json
 import math
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -54,6 +55,25 @@ def done(tmp_path_factory):
 @pytest.fixture
 def folder(done) -> Path:
     return done[0]
+
+
+@pytest.fixture(scope="module")
+def told(done) -> subprocess.CompletedProcess[str]:
+    """What karat says when it is run again for all that it knows."""
+    return shell("karat run --json", done[0])
+
+
+@pytest.fixture
+def report(told) -> dict:
+    return json.loads(told.stdout)
+
+
+@pytest.fixture
+def karat(folder, run, monkeypatch):
+    """Call karat in the folder, without a process of its own."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "100")
+    return lambda words: run(*shlex.split(words))
 
 
 @pytest.fixture
@@ -178,10 +198,8 @@ def test_running_it_again_gives_the_same_bytes(folder):
     assert {path.name: path.read_bytes() for path in (folder / "output").glob("*.json")} == first
 
 
-def test_json_holds_the_whole_report(folder):
-    said = shell("karat run --json", folder)
-    assert (said.returncode, said.stderr) == (0, "")
-    report = json.loads(said.stdout)
+def test_json_holds_the_whole_report(folder, told, report):
+    assert (told.returncode, told.stderr) == (0, "")
     metrics = json.loads((folder / "output" / "metrics.json").read_text())
     means = {name: one["mean"] for name, one in report["systems"][0]["measures"].items()}
     assert means == {
@@ -192,15 +210,13 @@ def test_json_holds_the_whole_report(folder):
     }
 
 
-def test_the_report_has_the_digest_of_the_eval_set(folder):
-    report = json.loads(shell("karat run --json", folder).stdout)
+def test_the_report_has_the_digest_of_the_eval_set(folder, report):
     digest = hashlib.sha256((folder / "eval_set.jsonl").read_bytes()).hexdigest()
     assert report["inputs"]["gold"] == {"name": "eval_set.jsonl", "sha256": digest}
     assert report["inputs"]["queries"] == report["inputs"]["gold"]
 
 
-def test_the_interval_of_the_hit_rate_is_that_of_a_share(folder, items):
-    report = json.loads(shell("karat run --json", folder).stdout)
+def test_the_interval_of_the_hit_rate_is_that_of_a_share(report, items):
     hit = report["systems"][0]["measures"]["Hit@k"]
     n = sum(bool(item["relevant_chunk_ids"]) for item in items)
     hits = round(hit["mean"] * n)
@@ -208,8 +224,7 @@ def test_the_interval_of_the_hit_rate_is_that_of_a_share(folder, items):
     assert hit["ci"] == pytest.approx([low, high])
 
 
-def test_precision_stands_beside_the_ceiling_that_the_gold_allows(folder, items):
-    report = json.loads(shell("karat run --json", folder).stdout)
+def test_precision_stands_beside_the_ceiling_that_the_gold_allows(report, items):
     golds = [len(item["relevant_chunk_ids"]) for item in items if item["relevant_chunk_ids"]]
     ceiling = sum(min(own, K) / K for own in golds) / len(golds)
     assert report["systems"][0]["measures"]["P@k"]["ceiling"] == pytest.approx(ceiling)
@@ -246,7 +261,7 @@ def test_the_extra_that_the_service_names_brings_what_it_imports():
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.split("[<>=]", one)[0] for one in extras["optional-dependencies"]["web"]}
-    assert named == {"fastapi", "uvicorn"}
+    assert named == {"fastapi", "karat[store]", "uvicorn"}
 
 
 # the eval set
@@ -273,10 +288,10 @@ def test_the_eval_set_has_the_three_kinds_of_questions(items):
     assert len({item["query"] for item in items}) == len(items)
 
 
-def test_near_duplicates_are_told_before_anything_is_asked(folder):
-    said = shell("karat check --json", folder)
-    assert said.returncode == 0
-    found = {one["kind"]: one for one in json.loads(said.stdout)["findings"]}
+def test_near_duplicates_are_told_before_anything_is_asked(karat):
+    said = karat("check --json")
+    assert said.code == 0
+    found = {one["kind"]: one for one in json.loads(said.out)["findings"]}
     pairs = [set(one["items"]) for one in found["near_duplicate_items"]["examples"]]
     assert pairs == [{"backups#001", "backups#002"}, {"upgrade#001", "upgrade#002"}]
     # Jaccard similarity of the words, worked out here.
@@ -295,8 +310,8 @@ def test_near_duplicates_are_told_before_anything_is_asked(folder):
     assert "near_duplicate_queries" in found
 
 
-def test_check_says_what_difference_so_many_questions_can_detect(folder, items):
-    said = json.loads(shell("karat check --json", folder).stdout)["detectable"]
+def test_check_says_what_difference_so_many_questions_can_detect(karat, items):
+    said = json.loads(karat("check --json").out)["detectable"]
     n = sum(bool(item["relevant_chunk_ids"]) for item in items)
     assert (said["n"], said["power"], said["confidence"]) == (n, 0.8, 0.95)
     # How often a paired t-test finds a difference of that size.
@@ -305,9 +320,8 @@ def test_check_says_what_difference_so_many_questions_can_detect(folder, items):
     assert power == pytest.approx(0.8, abs=1e-3)
 
 
-def test_each_kind_has_its_own_means(folder, items, answers):
-    said = shell("karat run --json", folder)
-    segments = json.loads(said.stdout)["systems"][0]["segments"]["kind"]
+def test_each_kind_has_its_own_means(report, items, answers):
+    segments = report["systems"][0]["segments"]["kind"]
     for kind in ("easy", "near_duplicate"):
         own = [item for item in items if item["kind"] == kind]
         hits = [
@@ -317,11 +331,9 @@ def test_each_kind_has_its_own_means(folder, items, answers):
     assert segments["out_of_kb"]["Hit@k"]["mean"] is None
 
 
-def test_out_of_kb_questions_are_held_apart_and_their_scores_looked_at(folder, items):
-    said = shell(
-        "karat diagnose runs/live.jsonl --gold eval_set.jsonl --profile minimal --json", folder
-    )
-    panel = json.loads(said.stdout)["systems"][0]["no_answer"]
+def test_out_of_kb_questions_are_held_apart_and_their_scores_looked_at(folder, karat, items):
+    said = karat("diagnose runs/live.jsonl --gold eval_set.jsonl --profile minimal --json")
+    panel = json.loads(said.out)["systems"][0]["no_answer"]
     log = {row["query_id"]: row["topk"] for row in jsonl(folder / "runs" / "live.jsonl")}
     outside = [item["id"] for item in items if item["kind"] == "out_of_kb"]
     tops = [log[one][0]["score"] for one in outside]
@@ -350,27 +362,25 @@ def test_out_of_kb_questions_are_held_apart_and_their_scores_looked_at(folder, i
     assert panel["area"] == pytest.approx(sum(pairs) / len(pairs))
 
 
-def test_notes_are_shown_beside_the_misses(folder, items):
+def test_notes_are_shown_beside_the_misses(karat, items):
     [item] = [one for one in items if one["id"] == "q10"]
-    said = shell(
-        "karat triage runs/live.jsonl --gold eval_set.jsonl --corpus corpus.jsonl "
-        "--profile minimal --query q10",
-        folder,
+    said = karat(
+        "triage runs/live.jsonl --gold eval_set.jsonl --corpus corpus.jsonl "
+        "--profile minimal --query q10"
     )
-    assert item["note"] in said.stdout
+    assert item["note"] in said.out
 
 
-def test_triage_writes_the_same_misses(folder):
-    said = shell(
-        "karat triage runs/live.jsonl --gold eval_set.jsonl --profile minimal --quiet "
-        "-o misses:triage.json",
-        folder,
+def test_triage_writes_the_same_misses(folder, karat):
+    said = karat(
+        "triage runs/live.jsonl --gold eval_set.jsonl --profile minimal --quiet "
+        "-o misses:triage.json"
     )
-    assert said.returncode == 0, said.stderr
+    assert said.code == 0, said.err
     assert (folder / "triage.json").read_bytes() == (folder / "output/misses.json").read_bytes()
 
 
-def test_documents_can_be_expected_instead_of_chunks(folder, items, answers):
+def test_documents_can_be_expected_instead_of_chunks(folder, karat, items, answers):
     rows = [
         {
             "id": item["id"],
@@ -382,17 +392,16 @@ def test_documents_can_be_expected_instead_of_chunks(folder, items, answers):
         for item in items
     ]
     (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    said = shell(
-        "karat eval runs/live.jsonl --gold docs.jsonl --profile minimal --set level=doc "
-        "--quiet -o minimal:-",
-        folder,
+    said = karat(
+        "eval runs/live.jsonl --gold docs.jsonl --profile minimal --set level=doc "
+        "--quiet -o minimal:-"
     )
     hits = [
         any(one.partition("#")[0] in row["relevant_doc_ids"] for one in answers[row["id"]][:K])
         for row in rows
         if row["relevant_doc_ids"]
     ]
-    assert json.loads(said.stdout)["hit_rate"] == pytest.approx(sum(hits) / len(hits))
+    assert json.loads(said.out)["hit_rate"] == pytest.approx(sum(hits) / len(hits))
 
 
 @pytest.fixture(scope="module")

@@ -153,6 +153,8 @@ def searching(folder: Path):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
+                # Tests that run under nohup would leave it deaf to that signal.
+                preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),
             )
         )
         return spawned[0]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 
 import numpy as np
 import pytest
@@ -117,6 +118,29 @@ def test_a_folder_is_free_again_when_the_system_is_gone(made, folder):
     client = QdrantClient(path=str(folder / "kept"))
     assert client.get_collections().collections
     client.close()
+
+
+def test_a_folder_that_another_thread_is_closing_is_waited_for(made, monkeypatch):
+    from qdrant_client import QdrantClient
+
+    gc.collect()
+    closing, go_on = threading.Event(), threading.Event()
+    close = QdrantClient.close
+
+    def slow_close(client):
+        closing.set()
+        go_on.wait(30)
+        close(client)
+
+    monkeypatch.setattr(QdrantClient, "close", slow_close)
+    held = [made()]
+    ask(held[0], "gravel roads", 1)
+    dropped = threading.Thread(target=held.clear)
+    dropped.start()
+    assert closing.wait(30)
+    threading.Timer(0.2, go_on.set).start()
+    assert ids(ask(made(), "gravel roads", 1)) == ["plain-4"]
+    dropped.join()
 
 
 @pytest.fixture

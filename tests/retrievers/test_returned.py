@@ -3,7 +3,7 @@ from __future__ import annotations
 from math import isfinite
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from karat.errors import CallError
@@ -40,6 +40,7 @@ def test_a_mapping_of_scores_is_ranked_as_a_stable_sort_ranks_it(given_scores, k
     assert [hit.item_id for hit in hits_of(given_scores, k, "find")] == ranked[:k]
 
 
+@example(({"\x85": None}, None))
 @given(anything)
 def test_whatever_comes_is_sound_hits_or_one_line_that_refuses_it(returned):
     for hit in taken(returned):

@@ -13,8 +13,24 @@ Judged = Annotated[
     typer.Argument(metavar="JUDGED", help="The judge's labels; - reads standard input."),
 ]
 Human = Annotated[
+    list[str],
+    typer.Option(
+        "--human", metavar="FILE", help="People's judgments of some of the same pairs; repeatable."
+    ),
+]
+OneGradeOf = Annotated[
     str,
-    typer.Option("--human", metavar="FILE", help="People's judgments of some of the same pairs."),
+    typer.Option(
+        "--truth",
+        metavar="NAME",
+        help="One grade of several people's: majority or dawid-skene. Default: majority.",
+    ),
+]
+Rater = Annotated[
+    str | None,
+    typer.Option(
+        "--rater", metavar="NAME", help="Whose labels in JUDGED to hold against people's."
+    ),
 ]
 Rel = Annotated[
     str | None,
@@ -37,13 +53,18 @@ Gold = Annotated[
 HowSure = Annotated[
     str,
     typer.Option(
-        "--interval", metavar="NAME", help="cluster (whole queries) or beta. Default: cluster."
+        "--interval",
+        metavar="NAME",
+        help="cluster (whole queries), beta, or ppi: prediction-powered, only where people judged"
+        " a uniform sample of what is corrected. Default: cluster.",
     ),
 ]
 Settings = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Change ci, boot, unit, seed, order or ties; repeatable."
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change rel, ci, boot, unit, seed, order or ties; repeatable.",
     ),
 ]
 HumanFormat = Annotated[
@@ -57,12 +78,16 @@ Examples:
   karat calibrate judged.jsonl --human people.jsonl --run dense.jsonl -k 5 --gold qrels.txt
   karat calibrate judged.jsonl --human people.jsonl --queries queries.jsonl --by language
   karat calibrate judged.jsonl --human qrels.txt --rel 2 --interval beta -o calibration.md
+  karat calibrate judged.jsonl --human ana.jsonl --human ben.jsonl --truth dawid-skene
+  karat calibrate judged.jsonl --human sample.jsonl --interval ppi
 """
 
 
 def calibrate(
     judged: Judged,
     human: Human,
+    rater: Rater = None,
+    truth: OneGradeOf = "majority",
     rel: Rel = None,
     run: TheRun = None,
     k: Cut = None,
@@ -83,8 +108,9 @@ def calibrate(
 ) -> None:
     """Hold a judge's labels against people's, and correct its precision for its errors.
 
-    Sensitivity, specificity and kappa on the pairs that both judged; then the share that the
-    judge calls relevant, of all its labels or of a run's top k, corrected after Rogan and Gladen.
+    Sensitivity, specificity and kappa on the pairs that both judged, and how far several people
+    agree; then the share that the judge calls relevant, of all its labels or of a run's top k,
+    corrected after Rogan and Gladen. The correction is for P@k only.
 
     Exits with 3 when there is no corrected number: the judge is no better than chance, or people
     called nothing relevant, or everything.
@@ -96,6 +122,8 @@ def calibrate(
     request = Request(
         judged=judged,
         human=human,
+        rater=rater,
+        truth=truth,
         rel=rel,
         run=run,
         k=k,

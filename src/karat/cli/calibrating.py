@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import cast
 
 import typer
@@ -14,10 +15,12 @@ from karat.cli.interrupts import heed_interrupts
 from karat.cli.numbers import whole
 from karat.cli.pooling import heeded, queries_of
 from karat.cli.publish import EXIT_CANNOT_TELL
+from karat.columns import Source
 from karat.errors import UsageError, unknown
 from karat.formats import read_gold, scan_run
 from karat.judging.calibrate import Parts, calibrate
 from karat.judging.labels import read_labels
+from karat.judging.raters import TRUTHS, Truth, read_people
 from karat.judging.side_by_side import Top
 from karat.judging.tops import asked_of, tops_of
 from karat.measures.conventions import Conventions
@@ -36,7 +39,9 @@ class Request:
     """What ``karat calibrate`` was asked for."""
 
     judged: str
-    human: str
+    human: Sequence[str]
+    rater: str | None = None
+    truth: str = "majority"
     rel: str | None = None
     run: str | None = None
     k: str | None = None
@@ -56,7 +61,7 @@ class Request:
 
     def files(self) -> list[str]:
         """Every input by name."""
-        named = (self.judged, self.human, self.run, self.gold, self.queries)
+        named = (self.judged, *self.human, self.run, self.gold, self.queries)
         return [name for name in named if name is not None]
 
 
@@ -67,8 +72,8 @@ def calibrate_files(request: Request) -> tuple[Sheet, list[Output]]:
         request.outputs, inputs=request.files(), stdout_taken=request.as_json, forms=PAGE_FORMS
     )
     conventions, by = _checked(request)
-    judged = read_labels(request.judged)
-    human = read_gold(request.human, format=request.human_format)
+    judged = read_labels(request.judged, rater=request.rater)
+    human = read_people(request.human, format=request.human_format)
     gold = None if request.gold is None else read_gold(request.gold, format=request.gold_format)
     beside = [] if request.gold is None else [request.gold]
     queries = queries_of(request.queries, beside, request.gold_format)
@@ -81,10 +86,11 @@ def calibrate_files(request: Request) -> tuple[Sheet, list[Output]]:
         segments=_segments(queries, by),
         conventions=conventions,
         method=cast("Method", request.interval),
+        truth=cast("Truth", request.truth),
     )
-    inputs = {
+    inputs: dict[str, Source | Sequence[Source] | None] = {
         "judged": judged.source,
-        "human": human.source,
+        "human": human.sources,
         "run": None if found.top is None else found.top.tops.source,
         "gold": None if gold is None else gold.source,
         "queries": None if queries is None else queries.source,
@@ -106,14 +112,13 @@ def leave(sheet: Sheet) -> None:
 def _checked(request: Request) -> tuple[Conventions, list[By]]:
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
-    if request.judged != "-" and os.path.realpath(request.judged) == os.path.realpath(
-        request.human
-    ):
-        raise UsageError(
-            "JUDGED and --human are the same file; a judge is not calibrated on itself"
-        )
+    _check_files(request)
     if request.interval not in METHODS:
         raise unknown("interval", request.interval, METHODS)
+    if request.truth not in TRUTHS:
+        raise unknown("truth", request.truth, TRUTHS)
+    if request.interval == "ppi" and request.seed is not None:
+        raise UsageError("--seed: --interval ppi draws nothing; leave it out")
     if request.run is None:
         for option, value in (
             ("-k", request.k),
@@ -126,7 +131,7 @@ def _checked(request: Request) -> tuple[Conventions, list[By]]:
                 raise UsageError(f"{option} is for the top of a run; name one with --run")
     whole("-k", request.k or _K)
     rel = [] if request.rel is None else [f"rel={request.rel}"]
-    known = ["rel", "ci", "seed", *_depends_on(request)]
+    known = ["rel", "ci", *_depends_on(request)]
     settings = [*request.settings, *rel]
     conventions = heeded(request.profile, settings, request.seed, known, "this calibration")
     return conventions, [By.parse(one) for one in request.by]
@@ -134,8 +139,20 @@ def _checked(request: Request) -> tuple[Conventions, list[By]]:
 
 def _depends_on(request: Request) -> list[str]:
     """The settings that matter for this interval, and for the top of a run if there is one."""
-    cluster = ["boot", "unit"] if request.interval == "cluster" else []
-    return [*cluster, *([] if request.run is None else ["order", "ties"])]
+    own = {"cluster": ["seed", "boot", "unit"], "beta": ["seed"], "ppi": ["unit"]}
+    return [*own[request.interval], *([] if request.run is None else ["order", "ties"])]
+
+
+def _check_files(request: Request) -> None:
+    """Refuse a judge that is held against itself, and people who are named twice."""
+    people = [os.path.realpath(name) for name in request.human if name != "-"]
+    if request.judged != "-" and os.path.realpath(request.judged) in people:
+        raise UsageError(
+            "JUDGED and --human are the same file; a judge is not calibrated on itself"
+        )
+    twice = next((name for name in people if people.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--human {Path(twice).name} is named twice; name each file once")
 
 
 def _top(

@@ -86,6 +86,9 @@ def compare(
     corpus: options.CorpusFile = None,
     gates: options.GatesFile = None,
     judged: options.JudgedFile = None,
+    human: options.HumanFiles = None,
+    bounds: options.Bounds = None,
+    strict_bounds: options.StrictBounds = False,
     output: options.Outputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -98,6 +101,7 @@ def compare(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    engine: options.Engine = "local",
 ) -> None:
     """Compare runs with the first one, query by query.
 
@@ -106,6 +110,7 @@ def compare(
 
     """
     from dataclasses import replace
+    from pathlib import Path
 
     from karat.cli.comparing import compare_runs, rule_of
     from karat.cli.publish import publish
@@ -113,11 +118,13 @@ def compare(
     from karat.cli.stamps import stamp
     from karat.reports.outputs import (
         asks_for_all,
+        asks_for_items,
         forms_in,
         parse_outputs,
         refuse_collisions,
         stems_of,
     )
+    from karat.systems import CACHE
 
     rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
     request = Request(
@@ -131,22 +138,28 @@ def compare(
         corpus=corpus,
         gates=gates,
         judged=judged,
+        human=human or [],
+        bounds=bounds,
+        strict_bounds=strict_bounds,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        engine=engine,
         quiet=quiet,
     )
+    kept = saving.store_files(store, used=save or baseline is not None)
     outputs = parse_outputs(
         output or [],
-        inputs=request.files(),
+        inputs=[*request.files(), *kept],
         stdout_taken=as_json,
         systems=len(runs) + (baseline is not None),
         names=stems_of(runs),
         profile=profile,
     )
     time = stamp(timestamp, outputs)
-    request = replace(request, forms=forms_in(outputs))
+    indexed = save or asks_for_items(outputs)
+    request = replace(request, forms=forms_in(outputs), index_in=Path(CACHE) if indexed else None)
     saving.check_saving(save=save, store=store, tags=tag)
     report = compare_runs(
         request,
@@ -154,7 +167,7 @@ def compare(
         replicates=replicates,
         baseline=baseline,
         store=store,
-        in_full=asks_for_all(outputs, as_json),
+        in_full=save or asks_for_all(outputs, as_json),
     )
     report = replace(report, timestamp=time)
     refuse_collisions(outputs, report)

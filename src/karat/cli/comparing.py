@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from karat.analysis.compare import compare_scores
-from karat.analysis.contenders import contenders_of
+from karat.analysis.compare import Comparisons, check_boundable, compare_scores
+from karat.analysis.contenders import Contender, contenders_of
 from karat.analysis.overlap import DEPTH
 from karat.analysis.verdicts import Rule
 from karat.cli.saving import with_baseline
-from karat.cli.scoring import Ready, Request, Scored, score
+from karat.cli.scored import Scored
+from karat.cli.scoring import Ready, Request, score
 from karat.errors import UsageError
 from karat.measures.names import Measure, parse_measure
 from karat.measures.scores import Scores
@@ -57,6 +58,10 @@ def compare_runs(
     in_full: bool = False,
 ) -> Report:
     """Score every run, compare, and hold all but the baseline against the gates."""
+    if request.strict_bounds:
+        check_boundable(rule, replicates=replicates)
+        if baseline is not None:
+            raise UsageError("--strict-bounds: a stored baseline has no lists; give its run")
     if len(request.runs) + (baseline is not None) < 2:
         raise UsageError("compare needs two runs at least: the baseline first, then the others")
     whole = next((form.name for form in request.forms if form.lists != "none"), None)
@@ -74,8 +79,42 @@ def compare_runs(
     asked = [_without(one, scored.given.for_gates) for one in systems]
     contenders = contenders_of(asked, replicates=replicates, names=names)
     found = compare_scores(contenders, rule, queries=scored.given.queries, by=scored.given.by)
+    if _can_be_bounded(found, contenders, scored):
+        found = _with_bounds(found, contenders, scored)
+    if scored.given.correcting is not None and not replicates:
+        by_name = dict(zip(names, systems, strict=True))
+        found = scored.given.correcting.compared(found, by_name)
     first = {name for name, one in zip(names, asked, strict=True) if one in contenders[0].runs}
-    return replace(scored.gated(report, skip=first), comparisons=found)
+    told = None if report.findings is None else (*_hurt(found), *report.findings)
+    return replace(scored.gated(report, skip=first), comparisons=found, findings=told)
+
+
+def _can_be_bounded(found: Comparisons, contenders: list[Contender], scored: Scored) -> bool:
+    """Whether every system has one run and its lists."""
+    single = all(len(one.runs) == 1 for one in contenders)
+    whole = len(scored.open) == len(contenders) and None not in scored.open
+    return single and whole and found.rule.pairs == "baseline"
+
+
+def _with_bounds(found: Comparisons, contenders: list[Contender], scored: Scored) -> Comparisons:
+    from karat.analysis.bounded import with_bounds
+
+    opened = [one for one in scored.open if one is not None]
+    return with_bounds(
+        found,
+        contenders,
+        opened,
+        scored.given.prepared,
+        queries=scored.given.queries,
+        by=scored.given.by,
+        strict=scored.strict_bounds,
+    )
+
+
+def _hurt(found: Comparisons) -> list[str]:
+    """Whom a change hurts that seems to help, by the measure that decides."""
+    decides = found.decisions[0].measure if found.decisions else ""
+    return [sentence for sentence in found.reversals if f" {decides} " in sentence][:1]
 
 
 def _without(scores: Scores, left_out: frozenset[Measure]) -> Scores:

@@ -20,6 +20,7 @@ Examples:
   karat eval run.trec --gold qrels.txt --profile trec -o trec:-
   karat eval run.jsonl --gold qrels.txt --queries queries.jsonl --by language
   karat eval run.jsonl --gold qrels.txt --queries queries.jsonl --gates gates.yaml
+  karat eval "s3a://runs/2026-11/*.parquet" --gold qrels.parquet --engine spark
 """
 
 
@@ -34,6 +35,9 @@ def evaluate(
     corpus: options.CorpusFile = None,
     gates: options.GatesFile = None,
     judged: options.JudgedFile = None,
+    human: options.HumanFiles = None,
+    bounds: options.Bounds = None,
+    strict_bounds: options.StrictBounds = False,
     output: options.Outputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
@@ -45,6 +49,7 @@ def evaluate(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    engine: options.Engine = "local",
 ) -> None:
     """Score one or many runs against gold.
 
@@ -53,17 +58,20 @@ def evaluate(
 
     """
     from dataclasses import replace
+    from pathlib import Path
 
     from karat.cli.publish import publish
     from karat.cli.scoring import Request, score
     from karat.cli.stamps import stamp
     from karat.reports.outputs import (
         asks_for_all,
+        asks_for_items,
         forms_in,
         parse_outputs,
         refuse_collisions,
         stems_of,
     )
+    from karat.systems import CACHE
 
     request = Request(
         runs=runs,
@@ -76,15 +84,19 @@ def evaluate(
         corpus=corpus,
         gates=gates,
         judged=judged,
+        human=human or [],
+        bounds=bounds,
+        strict_bounds=strict_bounds,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        engine=engine,
         quiet=quiet,
     )
     outputs = parse_outputs(
         output or [],
-        inputs=request.files(),
+        inputs=[*request.files(), *saving.store_files(store, used=save)],
         stdout_taken=as_json,
         systems=len(runs),
         names=stems_of(runs),
@@ -92,8 +104,9 @@ def evaluate(
     )
     time = stamp(timestamp, outputs)
     saving.check_saving(save=save, store=store, tags=tag)
-    request = replace(request, forms=forms_in(outputs))
-    scored = score(request, in_full=asks_for_all(outputs, as_json))
+    indexed = save or asks_for_items(outputs)
+    request = replace(request, forms=forms_in(outputs), index_in=Path(CACHE) if indexed else None)
+    scored = score(request, in_full=save or asks_for_all(outputs, as_json))
     report = replace(scored.gated(scored.report()), timestamp=time)
     refuse_collisions(outputs, report)
     if save:

@@ -71,7 +71,10 @@ Timeout = Annotated[
 Retries = Annotated[
     str | None,
     typer.Option(
-        "--retries", metavar="N", help="How often to try again what may pass later. Default: 3."
+        "--retries",
+        metavar="N",
+        help="How often to try again what may pass later, after as long as the endpoint asks for,"
+        " 300 s at most. Default: 3.",
     ),
 ]
 MaxFailures = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,26 @@ def judge_pool(request: Request) -> Judged:
             with counting(judge.rater, len(pairs), quiet=request.quiet) as bar:
                 path = Path(request.output)
                 return judge_pairs(
-                    pairs, judge, path, wishes=wishes, cache=cache, advance=bar.advance
+                    pairs,
+                    judge,
+                    path,
+                    wishes=wishes,
+                    cache=cache,
+                    advance=bar.advance,
+                    waits=_silent if request.quiet else _tell_wait,
                 )
         finally:
             if cache is not None:
                 cache.close()
+
+
+def _tell_wait(seconds: float, why: str) -> None:
+    """A line on standard error; the bar of a terminal moves down for it."""
+    print(f"karat: {why}: waiting {seconds:,.0f} s", file=sys.stderr, flush=True)
+
+
+def _silent(seconds: float, why: str) -> None:
+    """Say nothing."""
 
 
 def _endpoint(request: Request) -> Judge:
@@ -188,7 +204,8 @@ def show_judged(judged: Judged, *, as_json: bool, quiet: bool) -> None:
             typer.echo(line)
     if judged.partial:
         told = f"{judged.failed:,} of {several(judged.pairs, 'pair')}"
-        typer.echo(f"karat: partial: {told} could not be judged", err=True)
+        again = "ask them again with --resume"
+        typer.echo(f"karat: partial: {told} could not be judged; {again}", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
 
 
@@ -219,5 +236,8 @@ def _spent(judged: Judged) -> str:
     if judged.cost is not None:
         told += f", cost {judged.cost:,.4f}"
     if tally.untold:
-        told += f" · {several(tally.untold, 'answer')} did not say what they took"
+        did_not = several(
+            tally.untold, "answer did not say what it", "answers did not say what they"
+        )
+        told += f" · {did_not} took"
     return told

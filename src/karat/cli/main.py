@@ -30,17 +30,23 @@ from karat.cli import (
     history,
     init,
     judge,
+    labels,
     measures,
     pool,
     run,
     schema,
     search,
+    serve,
     stages,
     story,
     stress,
     sweep,
     triage,
 )
+from karat.cli import (
+    next as next_command,
+)
+from karat.cli.encodings import lookalikes
 from karat.errors import KaratError, UsageError
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
@@ -93,11 +99,14 @@ app.command("sweep", epilog=sweep.EXAMPLES)(sweep.sweep)
 app.command("triage", epilog=triage.EXAMPLES)(triage.triage)
 app.command("pool", epilog=pool.EXAMPLES)(pool.pool)
 app.command("judge", epilog=judge.EXAMPLES)(judge.judge)
+app.command("next", epilog=next_command.EXAMPLES)(next_command.next_)
 app.command("calibrate", epilog=calibrate.EXAMPLES)(calibrate.calibrate)
+app.add_typer(labels.app, name="labels")
 app.command("ab", epilog=ab.EXAMPLES)(ab.ab)
 app.command("story", epilog=story.EXAMPLES)(story.story)
 app.command("init", epilog=init.EXAMPLES)(init.init)
 app.command("history", epilog=history.EXAMPLES)(history.history)
+app.command("serve", epilog=serve.EXAMPLES)(serve.serve)
 app.command("check", epilog=check.EXAMPLES)(check.check)
 app.command("convert", epilog=convert.EXAMPLES)(convert.convert)
 app.command("schema", epilog=schema.EXAMPLES)(schema.schema)
@@ -136,11 +145,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     command = get_command(_only_what_is_called(arguments))
-    named = getattr(command, "commands", {}).get(arguments[0] if arguments else "")
-    for one in (command, *([] if named is None else [named])):
+    called = _called(command, arguments)
+    for one in called:
         _take_values_as_they_are(one)
     try:
-        _refuse_repeated(command, arguments)
+        _refuse_repeated(called[-1], arguments)
         with command.make_context("karat", arguments) as context:
             command.invoke(context)
     except typer.Exit as stop:
@@ -156,19 +165,30 @@ def _invoke(arguments: list[str]) -> int:
 
 def _only_what_is_called(arguments: Sequence[str]) -> typer.Typer:
     """The app with the one command that is called: Typer takes its time to prepare each."""
-    named = [one for one in app.registered_commands if [one.name] == list(arguments[:1])]
     only = copy.copy(app)
-    only.registered_commands = named or app.registered_commands
+    first = list(arguments[:1])
+    commands = [one for one in app.registered_commands if [one.name] == first]
+    groups = [one for one in app.registered_groups if [one.name] == first]
+    if commands or groups:
+        only.registered_commands, only.registered_groups = commands, groups
     return only
+
+
+def _called(command: Any, arguments: Sequence[str]) -> list[Any]:
+    """The whole and the commands within it that the first words name, each within the last."""
+    found = [command]
+    for word in arguments:
+        inner = getattr(found[-1], "commands", {}).get(word)
+        if inner is None:
+            break
+        found.append(inner)
+    return found
 
 
 def _refuse_repeated(command: Any, arguments: Sequence[str]) -> None:
     """An option that takes one value is given once: of two, one would be silently ignored."""
-    named = getattr(command, "commands", {}).get(arguments[0] if arguments else "")
-    if named is None:
-        return
     given = [word.partition("=")[0] for word in takewhile(lambda word: word != "--", arguments)]
-    options = [one for one in named.params if one.param_type_name == "option"]
+    options = [one for one in command.params if one.param_type_name == "option"]
     for parameter in options:
         single = not parameter.multiple and not parameter.is_flag
         if single and sum(given.count(name) for name in parameter.opts) > 1:
@@ -216,10 +236,10 @@ def _open_closed_streams() -> None:
 
 
 def _survive_any_encoding() -> None:
-    """A terminal that cannot show a character shows a question mark instead of failing."""
+    """A terminal that cannot show a character shows one that reads alike instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, ValueError):
-            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+            stream.reconfigure(errors=lookalikes())  # type: ignore[union-attr]
 
 
 def _close_quietly() -> None:

@@ -50,6 +50,28 @@ JudgedFile = Annotated[
         "--judged", metavar="FILE", help="A judge's labels: P and nDCG also on gold and labels."
     ),
 ]
+HumanFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--human",
+        metavar="FILE",
+        help="People's judgments of some of what --judged judges: P@k corrected for its errors;"
+        " repeatable.",
+    ),
+]
+Bounds = Annotated[
+    bool | None,
+    typer.Option(
+        "--bounds/--no-bounds",
+        help="What figures could be, whatever the unjudged items are."
+        " Default: told of runs of up to 200,000 hits.",
+        show_default=False,
+    ),
+]
+StrictBounds = Annotated[
+    bool,
+    typer.Option("--strict-bounds", help="Decide only what holds whatever the unjudged items are."),
+]
 Seed = Annotated[
     str | None,
     typer.Option("--seed", metavar="N", help="What resampling starts from. Default: 0."),
@@ -60,8 +82,8 @@ Outputs = Annotated[
         "-o",
         "--output",
         metavar="OUT",
-        help="Write out.json, out.csv, out.parquet, out.md, junit:out.xml, trec:out.txt, or what"
-        " another tool writes: story: memory: ab: minimal: misses:; repeatable.",
+        help="Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml, trec:out.txt,"
+        " or what another tool writes: story: memory: ab: minimal: misses:; repeatable.",
     ),
 ]
 OwnOutputs = Annotated[
@@ -70,8 +92,8 @@ OwnOutputs = Annotated[
         "-o",
         "--output",
         metavar="OUT",
-        help="Write out.json, out.csv, out.parquet, out.md, junit:out.xml or trec:out.txt;"
-        " repeatable.",
+        help="Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml or"
+        " trec:out.txt; repeatable.",
     ),
 ]
 Timestamp = Annotated[
@@ -98,6 +120,15 @@ Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON, no
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither tables nor progress.")]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse an item that a run returns twice for a query.")
+]
+Engine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE",
+        help="local, spark or spark=MASTER: Spark reads Parquet, CSV, TSV, TREC and JSONL, "
+        "folders, patterns and URLs, and gives the same numbers.",
+    ),
 ]
 RunFormat = Annotated[
     str | None,

@@ -37,9 +37,31 @@ WithoutTexts = Annotated[
     bool,
     typer.Option("--without-texts", help="Take pairs without a text too, by their ids alone."),
 ]
+Bias = Annotated[
+    bool,
+    typer.Option(
+        "--bias",
+        help="Also say whether the gold is fair to every run: leave-one-run-out, RBP residuals,"
+        " condensed lists.",
+    ),
+]
+Measures = Annotated[
+    list[str] | None,
+    typer.Option(
+        "-m",
+        "--measure",
+        metavar="MEASURE",
+        help="What the gold is to be fair by, with --bias; repeatable. Default: nDCG@10, AP, RBP.",
+    ),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change order, ties or seed; repeatable."),
+    typer.Option(
+        "--set",
+        metavar="KEY=VALUE",
+        help="Change order, ties or seed; with --bias also missing, empty_gold, rel or k;"
+        " repeatable.",
+    ),
 ]
 Outputs = Annotated[
     list[str] | None,
@@ -63,6 +85,7 @@ Examples:
     --corpus corpus.jsonl --depth 10 -o pool.jsonl
   karat pool bm25.trec dense.jsonl --queries queries.jsonl --corpus corpus.jsonl \\
     --sample 200 --include-judged -o for-people.jsonl
+  karat pool bm25.trec dense.jsonl fused.trec --gold qrels.txt --depth 10 --bias -m nDCG@10
 """
 
 
@@ -75,6 +98,8 @@ def pool(
     sample: Sample = None,
     include_judged: IncludeJudged = False,
     without_texts: WithoutTexts = False,
+    bias: Bias = False,
+    measures: Measures = None,
     profile: options.Profile = "karat",
     settings: Settings = None,
     output: Outputs = None,
@@ -110,5 +135,7 @@ def pool(
         gold_format=gold_format,
         outputs=output or [],
         as_json=as_json,
+        bias=bias,
+        measures=measures,
     )
     publish(*pool_files(request), as_json=as_json, quiet=quiet)

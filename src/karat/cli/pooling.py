@@ -14,7 +14,9 @@ from karat.cli.scoring import parse_settings
 from karat.errors import UsageError
 from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
 from karat.judging.pool import pool_runs
+from karat.judging.pool_bias import bias_measures, pool_bias
 from karat.measures.conventions import SETTABLE, Conventions, conventions_of
+from karat.measures.names import Measure
 from karat.reports.document import utf8
 from karat.reports.outputs import (
     PAGE_FORMS,
@@ -33,8 +35,10 @@ from karat.tables import Blocks, Queries, Run
 
 _POOL = Form("pool", ".jsonl", "the pairs, one a line", "pooling.to_jsonl")
 FORMS = {**forms_of(_POOL), **PAGE_FORMS}
-# The conventions that decide what stands at the top, and how it is shuffled.
+# The conventions that decide what stands at the top, and how it is shuffled; then those that
+# decide what a run is worth.
 _HEEDED = ("order", "ties", "seed")
+_SCORED = ("missing", "empty_gold", "rel", "k")
 
 
 class Documented(Protocol):
@@ -64,6 +68,8 @@ class Request:
     gold_format: str | None = None
     outputs: Sequence[str] = ()
     as_json: bool = False
+    bias: bool = False
+    measures: Sequence[str] | None = None
 
     def files(self) -> list[str]:
         """Every input by name."""
@@ -79,7 +85,8 @@ def pool_files(request: Request) -> tuple[Pooled, list[Output]]:
     )
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
-    conventions = heeded(request.profile, request.settings, request.seed, _HEEDED, "a pool")
+    conventions = _conventions(request)
+    measures = _measures(request, conventions)
     depth = whole("--depth", request.depth)
     sample = None if request.sample is None else whole("--sample", request.sample)
     gold = [
@@ -107,8 +114,35 @@ def pool_files(request: Request) -> tuple[Pooled, list[Output]]:
         "queries": None if queries is None else queries.source,
         "corpus": None if corpus is None else corpus.source,
     }
-    told = {name: getattr(conventions, name) for name in ("profile", "order", "ties")}
-    return Pooled(pool, Sheet(pool.document(), told, inputs, pool_page)), outputs
+    body, shown = pool.document(), ["profile", "order", "ties"]
+    if request.bias:
+        bias = pool_bias(
+            runs,
+            gold,
+            depth=depth,
+            measures=measures,
+            queries=queries,
+            conventions=conventions,
+        )
+        body, shown = {**body, "bias": bias.document()}, [*shown, *_SCORED]
+    told = {name: getattr(conventions, name) for name in shown}
+    return Pooled(pool, Sheet(body, told, inputs, pool_page)), outputs
+
+
+def _conventions(request: Request) -> Conventions:
+    known, what = (
+        ([*_HEEDED, *_SCORED], "the bias of a pool") if request.bias else (_HEEDED, "a pool")
+    )
+    return heeded(request.profile, request.settings, request.seed, known, what)
+
+
+def _measures(request: Request, conventions: Conventions) -> list[Measure]:
+    """The measures that gold is to be fair by; an option that would do nothing is refused."""
+    if request.measures and not request.bias:
+        raise UsageError("-m names the measures of --bias; a pool alone is scored by none")
+    if request.bias and not request.gold:
+        raise UsageError("--bias asks whether gold is fair to the runs; give it with --gold")
+    return bias_measures(request.measures, rel=conventions.rel)
 
 
 def heeded(

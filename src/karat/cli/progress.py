@@ -1,7 +1,12 @@
-"""How far long work has got, on standard error: a bar on a terminal, plain lines elsewhere."""
+"""How far long work has got, on standard error: a bar on a terminal, plain lines elsewhere.
+
+With KARAT_PROGRESS=json in the environment it is a JSON object a line, for whoever started karat.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,11 +24,16 @@ _LONG_RUNS = 5
 _LINE_SECONDS = 10.0
 # A rate of less time than this is chance.
 _RATE_SECONDS = 0.5
+# A program that reads along has enough of this many seconds between two lines.
+_JSON_SECONDS = 0.2
 
 
 @contextmanager
 def progress(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Yields what is to be called with the name of each file as its turn comes."""
+    if not quiet and _as_json():
+        yield _JsonFiles(len(names)).begin
+        return
     if quiet or not sys.stderr.isatty() or not _is_long(names):
         yield lambda name: None
         return
@@ -61,6 +71,9 @@ def counting(name: str, total: int, *, quiet: bool) -> Iterator[Bar]:
     if quiet:
         yield _Silent()
         return
+    if _as_json():
+        yield _JsonBar(name, total)
+        return
     if not sys.stderr.isatty():
         yield _Lines(name, total)
         return
@@ -82,6 +95,52 @@ def counting(name: str, total: int, *, quiet: bool) -> Iterator[Bar]:
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         yield _Shown(shown, name, total)
+
+
+def _as_json() -> bool:
+    return os.environ.get("KARAT_PROGRESS") == "json"
+
+
+def _say(**facts: object) -> None:
+    print(json.dumps({"karat": "progress", **facts}), file=sys.stderr, flush=True)
+
+
+class _JsonBar:
+    """A line for the start, for the end of each phase, and a few a second between them."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total = name, total
+        self.done = 0
+        self.last = float("-inf")
+        self._tell("calls", 0, total)
+
+    def build(self, what: str, done: int, total: int) -> None:
+        """How far the index is."""
+        self._tell(what, done, total)
+
+    def advance(self, calls: int) -> None:
+        """How many calls are done."""
+        self.done += calls
+        self._tell("calls", self.done, self.total)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done < total and now - self.last < _JSON_SECONDS:
+            return
+        self.last = now
+        _say(system=self.name, what=what, done=done, total=total)
+
+
+class _JsonFiles:
+    """A line as each file's turn comes; the last one's end is the end of the command."""
+
+    def __init__(self, total: int) -> None:
+        self.begun, self.total = 0, total
+
+    def begin(self, name: str) -> None:
+        """A file's turn; those before it are done."""
+        _say(system=None, what="files", file=name, done=self.begun, total=self.total)
+        self.begun += 1
 
 
 class _Silent:
@@ -131,7 +190,8 @@ class _Lines:
         if rate is not None and self._is_time():
             left = (self.total - self.done) / rate
             print(
-                f"{self.name}: {self.done:,} of {self.total:,} calls, {rate:.1f} a second, "
+                f"{self.name}: {self.done:,} of {self.total:,} call{'s' * (self.total != 1)}, "
+                f"{rate:.1f} a second, "
                 f"about {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,

@@ -89,5 +89,6 @@ def _end(report: Report, *, require_verdict: bool) -> None:
 def _answered(system: System) -> bool:
     """Whether anything was measured: a system that failed everywhere was not, only counted as 0."""
     counts = system.scores.counts
-    apart = counts.no_answer + counts.empty_gold
-    return any(summary.n for summary in system.summaries.values()) and counts.scored + apart > 0
+    unanswered = counts.missing + counts.failed_calls
+    measured = any(summary.n for summary in system.summaries.values())
+    return measured and (counts.scored > 0 or unanswered < counts.queries)

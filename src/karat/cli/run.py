@@ -52,14 +52,20 @@ def run(
     from karat.cli.publish import publish
     from karat.cli.running import Request, outputs_of, run_all
     from karat.cli.stamps import stamp
-    from karat.reports.outputs import asks_for_all, forms_in
+    from karat.reports.outputs import asks_for_all, asks_for_items, forms_in
 
     request = Request(config=config, systems=system, quiet=quiet or as_json)
     saving.check_saving(save=save, store=store, tags=tag)
-    outputs = outputs_of(request, output or [], stdout_taken=as_json)
+    kept = saving.store_files(store, used=save)
+    outputs = outputs_of(request, output or [], stdout_taken=as_json, kept=kept)
     time = stamp(timestamp, outputs)
-    in_full = asks_for_all(outputs, as_json)
-    report = run_all(request, fresh=fresh, in_full=in_full, forms=forms_in(outputs))
+    report = run_all(
+        request,
+        fresh=fresh,
+        in_full=save or asks_for_all(outputs, as_json),
+        indexed=save or asks_for_items(outputs),
+        forms=forms_in(outputs),
+    )
     report = replace(report, timestamp=time)
     if save:
         saving.save_report(report, store=store, tags=tag)

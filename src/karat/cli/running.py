@@ -37,15 +37,20 @@ def outputs_of(
     *,
     stdout_taken: bool,
     forms: Mapping[str, Form] = FORMS,
+    kept: Sequence[str] = (),
 ) -> list[Output]:
-    """The outputs of the config, with those of the command line, checked before any work."""
+    """The outputs of the config, with those of the command line, checked before any work.
+
+    ``kept`` are further files that none of them may take, as those of the store.
+    """
     path = config_path(request.config)
     config = read_config(path)
     names = list(dict.fromkeys(request.systems or config.blueprints))
     wanted = [*(config.output(text) for text in config.outputs), *given]
+    known = [name for name in names if name in config.blueprints]
     return parse_outputs(
         wanted,
-        inputs=_taken(config, path, [name for name in names if name in config.blueprints]),
+        inputs=[*_taken(config, path, known), *kept],
         stdout_taken=stdout_taken,
         forms=forms,
         systems=len(names),
@@ -56,7 +61,7 @@ def outputs_of(
 
 def _taken(config: Config, path: Path, names: Sequence[str]) -> list[str]:
     """Where no report may go: what is read, and the logs."""
-    named = [config.queries, config.gold, config.corpus, config.judged]
+    named = [config.queries, config.gold, config.corpus, config.judged, *config.human]
     read = [str(path), *(config.path(name) for name in named if name is not None)]
     workshop = workshop_of(config, path.parent.absolute())
     for name in names:
@@ -67,9 +72,17 @@ def _taken(config: Config, path: Path, names: Sequence[str]) -> list[str]:
 
 
 def run_all(
-    request: Request, *, fresh: bool, in_full: bool = False, forms: Sequence[Form] = ()
+    request: Request,
+    *,
+    fresh: bool,
+    in_full: bool = False,
+    indexed: bool = False,
+    forms: Sequence[Form] = (),
 ) -> Report:
-    """Ask the systems, score what they returned, compare it, hold it against the gates."""
+    """Ask the systems, score what they returned, compare it, hold it against the gates.
+
+    ``in_full`` also tells what lies behind the figures, ``indexed`` what single items say.
+    """
     heed_interrupts()
     try:
         plan = plan_of(request)
@@ -83,7 +96,8 @@ def run_all(
         raise InputError(
             "has no gold; name its file: gold: qrels.txt", where=plan.config.place.file
         )
-    scoring = replace(_scoring(plan, gold, request), forms=forms)
+    index_in = plan.workshop.cache if indexed else None
+    scoring = replace(_scoring(plan, gold, request), forms=forms, index_in=index_in)
     rule = _rule(plan.config)
     # Whatever is wrong with the gold, the gates or any system is told before anything is asked.
     given = ready(with_primary(scoring, rule))
@@ -162,6 +176,9 @@ def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:
         corpus=None if config.corpus is None else config.path(config.corpus),
         gates=str(config_path(request.config)) if config.gates else None,
         judged=None if config.judged is None else config.path(config.judged),
+        human=[config.path(name) for name in config.human],
+        bounds=config.bounds,
+        strict_bounds=config.strict_bounds,
         seed=seed,
         quiet=request.quiet,
     )

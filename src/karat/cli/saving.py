@@ -51,6 +51,20 @@ def check_saving(*, save: bool, store: str | None, tags: Sequence[str] | None) -
         opened.check()
 
 
+def store_files(store: str | None, *, used: bool) -> list[str]:
+    """The files of the store that a command uses, which none of its outputs may take."""
+    if not used:
+        return []
+    from karat.store.place import place_of
+
+    return place_of(store).files()
+
+
+def tell_waiting(name: str) -> None:
+    """Say that another process is in the way, before anybody wonders."""
+    typer.echo(f"karat: {name} is in use by another process; waiting for it", err=True)
+
+
 def save_report(
     report: Report,
     *,
@@ -65,6 +79,7 @@ def save_report(
     from dataclasses import replace
 
     from karat.analysis.contenders import distinct_names
+    from karat.reports.html.view import view_of
     from karat.store import Store, revision_here
 
     systems = [system for system in report.systems if system.name not in skip]
@@ -73,13 +88,14 @@ def save_report(
         return
     # A baseline that is not saved again leaves its name to the system compared with it.
     names = distinct_names([system.scores.system for system in systems])
-    with Store.open(store) as opened:
+    with Store.open(store, waiting=tell_waiting) as opened:
         ids = opened.save(
             [replace(one.scores, system=name) for one, name in zip(systems, names, strict=True)],
             report.document(),
             tags=tags or (),
             revision=revision_here(),
             summaries=[system.summaries for system in systems],
+            parts=view_of(report).parts(),
         )
         typer.echo(f"saved as {', '.join(map(str, ids))} in {opened.name}", err=True)
 

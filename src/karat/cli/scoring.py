@@ -1,29 +1,37 @@
-"""From file names to a report: read the inputs, score each run, gather the results."""
+"""From file names to scores: read the inputs, score each run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
+from karat.abreast import abreast, cores
 from karat.analysis.segments import By, check_by
 from karat.analysis.skipped import PROFILE as STORY
 from karat.analysis.skipped import without_blank
+from karat.analysis.thresholds import lines_of
 from karat.analysis.versions import with_versions
+from karat.cli.bounding import WHOLE_LISTS, Bounding
+from karat.cli.correcting import Correcting, correcting_of
 from karat.cli.doc_gold import refuse_documents
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import progress
+from karat.cli.scored import Scored
+from karat.cli.shelves import Shelf
+from karat.cli.sparking import Sparking, sparking_of
 from karat.columns import Duplicates, Source
 from karat.errors import InputError, UsageError
-from karat.formats import queries_beside, read_corpus, read_gold, read_queries, scan_run
+from karat.formats import queries_beside, read_gold, read_queries, scan_run
+from karat.formats.room import VARIABLE, fits, readers
 from karat.measures.conventions import PROFILES, conventions_of, setting_names
 from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
-from karat.reports.document import Report, System, build_report
 from karat.reports.figures import several
 from karat.reports.outputs import Form, check_reading
 from karat.tables import Blocks, Corpus, Gold, Queries
@@ -33,14 +41,16 @@ if TYPE_CHECKING:
     from karat.analysis.gates import Gate
     from karat.analysis.staged import Staged
     from karat.measures.prepare import Prepared
-
-
-_WHOLE_LISTS = 1 << 31
+    from karat.retrievers.corpus_index import CorpusIndex
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a command that scores runs was asked for; ``forms`` are those of its outputs."""
+    """What a command that scores runs was asked for; ``forms`` are those of its outputs.
+
+    ``index_in`` is the folder that keeps an index of the corpus, where one is needed.
+    ``bounds`` are told where that is quick, unless asked for or declined.
+    """
 
     runs: Sequence[str]
     gold: str
@@ -52,16 +62,22 @@ class Request:
     corpus: str | None = None
     gates: str | None = None
     judged: str | None = None
+    human: Sequence[str] = ()
+    bounds: bool | None = None
+    strict_bounds: bool = False
     seed: str | None = None
     strict: bool = False
     run_format: str | None = None
     gold_format: str | None = None
+    engine: str = "local"
     quiet: bool = False
     forms: Sequence[Form] = ()
+    index_in: Path | None = None
 
     def files(self) -> list[str]:
         """Every input by name."""
         named = [*self.runs, self.gold, self.queries, self.corpus, self.gates, self.judged]
+        named += self.human
         return [name for name in named if name is not None]
 
 
@@ -82,74 +98,13 @@ class Ready:
     for_gates: frozenset[Measure] = frozenset()
     labelled: Labelled | None = None
     with_labels: Prepared | None = None
+    correcting: Correcting | None = None
+    index: CorpusIndex | None = None
+    sparking: Sparking | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Scored:
-    """The scores of every run, and what they were made with."""
-
-    scores: list[Scores]
-    given: Ready
-    staged: tuple[Staged, ...] = ()
-    labelled: tuple[Scores, ...] = ()
-
-    def report(self) -> Report:
-        """The report on all systems, with the segments asked for."""
-        given = self.given
-        report = build_report(
-            self.scores, gold=given.gold, queries=given.queries, corpus=given.corpus, by=given.by
-        )
-        systems = self._bounded(self._in_full(report.systems))
-        return replace(report, gates=given.gates_file, systems=systems, labelled=given.labelled)
-
-    def _bounded(self, systems: tuple[System, ...]) -> tuple[System, ...]:
-        """The systems with what a judge's labels change; a stored baseline has none."""
-        if not self.labelled:
-            return systems
-        from karat.analysis.bounds import bounds_of
-
-        first = len(systems) - len(self.labelled)
-        bounded = [
-            replace(system, bounds=bounds_of(system.summaries, scores))
-            for system, scores in zip(systems[first:], self.labelled, strict=True)
-        ]
-        return (*systems[:first], *bounded)
-
-    def _in_full(self, systems: tuple[System, ...]) -> tuple[System, ...]:
-        """The systems with what lies behind their figures; a stored baseline stands before them."""
-        if not self.staged:
-            return systems
-        from karat.analysis.behind import behind
-
-        first = len(systems) - len(self.staged)
-        full = [
-            replace(system, behind=behind(staged, self.given.queries, self.given.by))
-            for system, staged in zip(systems[first:], self.staged, strict=True)
-        ]
-        return (*systems[:first], *full)
-
-    def gated(self, report: Report, *, skip: Collection[str] = ()) -> Report:
-        """The report with every run but some held against the gates."""
-        given = self.given
-        if not given.gates:
-            return report
-        from karat.analysis.gates import judge
-
-        # A stored baseline stands before the runs, which may have measures that it lacks.
-        names = [system.name for system in report.systems][-len(self.scores) :]
-        gatings = [
-            judge(given.gates, scores, given.queries, system=name, left_out=given.left_out)
-            for name, scores in zip(names, self.scores, strict=True)
-            if name not in skip
-        ]
-        return replace(report, gatings=tuple(gatings))
-
-
-def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Ready:
-    """Read the gold and what goes with it; what is misspelled is refused before that.
-
-    ``reader`` reads the corpus, where it may have been kept in another form.
-    """
+def ready(request: Request) -> Ready:
+    """Read the gold and what goes with it; what is misspelled is refused before that."""
     heed_interrupts()
     conventions = conventions_of(request.profile, _settings(request))
     check_reading(request.forms, request.profile)
@@ -159,18 +114,17 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
     gates, left_out, source = _gates(request, conventions.rel)
-    gold = read_the_gold(
-        request.gold,
-        in_queries=request.gold == request.queries,
-        duplicates=conventions.duplicates,
-        form=request.gold_format,
-    )
+    sparking = sparking_of(request)
+    gold = _gold(request, sparking, conventions.duplicates)
     queries = _queries(request)
     if request.profile == STORY and queries is not None:
         gold = _of_asked(gold, queries)
-    corpus = None if request.corpus is None else reader(request.corpus)
+    shelf = Shelf(request.index_in, quiet=request.quiet)
+    named = [*measures, *_measures_in(gates)]
+    corpus = None if request.corpus is None else shelf.read(request.corpus, named)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
-    queries = with_versions(queries, gold, corpus, by)
+    if sparking is None:
+        queries = with_versions(queries, gold, corpus, by)
     check_by(queries, by)
     for_gates = [] if not gates else _measures_for(gates, queries, prepared.query_ids)
     also = for_gates
@@ -178,6 +132,9 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
         also = [*also, *parse_measures(own, rel=conventions.rel)]
     also = [measure for measure in dict.fromkeys(also) if measure not in measures]
     labelled, with_labels = _labelled(request, gold, prepared, queries, corpus)
+    if with_labels is not None:
+        prepared = replace(prepared, top_grade=float(with_labels.grade.max(initial=0.0)))
+    correcting = correcting_of(request.judged, request.human, measures)
     return Ready(
         gold=gold,
         queries=queries,
@@ -192,7 +149,18 @@ def ready(request: Request, reader: Callable[[str], Corpus] = read_corpus) -> Re
         for_gates=frozenset(for_gates).difference(measures),
         labelled=labelled,
         with_labels=with_labels,
+        correcting=correcting,
+        index=shelf.index,
+        sparking=sparking,
     )
+
+
+def _gold(request: Request, sparking: Sparking | None, duplicates: Duplicates) -> Gold:
+    if sparking is not None:
+        return sparking.gold(request.gold, duplicates=duplicates, format=request.gold_format)
+    in_queries = request.gold == request.queries
+    form = request.gold_format
+    return read_the_gold(request.gold, in_queries=in_queries, duplicates=duplicates, form=form)
 
 
 def _of_asked(gold: Gold, queries: Queries) -> Gold:
@@ -241,23 +209,62 @@ def score(
     """Score every run; ``in_full`` also what lies behind the figures: curve, failures, latency."""
     read = given or ready(request)
     keep = max(keep, _depth(request.forms, read.prepared))
-    scores: list[Scores] = []
-    staged: list[Staged] = []
-    labelled: list[Scores] = []
-    with progress(request.runs, quiet=request.quiet) as begin:
-        for name in request.runs:
-            begin(name)
-            run = scan_run(name, format=request.run_format, strict=request.strict)
-            if read.with_labels is not None:
-                labelled.append(_score_with_labels(run, read.with_labels, read.measures))
-            wanted = (run, read.prepared, read.measures)
-            if not in_full:
-                scores.append(score_run(*wanted, lenient=read.lenient, keep=keep))
-            else:
-                staged.append(_score_in_full(*wanted, lenient=read.lenient, keep=keep))
-                scores.append(staged[-1].final)
-            refuse_documents(run, scores[-1], read.gold, read.queries, read.corpus)
-    return Scored(scores, read, tuple(staged), tuple(labelled))
+    keep = max(keep, 0 if read.correcting is None else read.correcting.depth)
+    if read.sparking is not None:
+        return read.sparking.scored(request, read, keep)
+    bounding = Bounding.of(
+        request.runs, read.prepared, bounds=request.bounds, strict=request.strict_bounds
+    )
+    one = partial(_score_one, request, read, bounding, keep=keep, in_full=in_full)
+    names = request.runs
+    # What waits for standard input is to hear of Ctrl-C, which only the main thread does.
+    most = 1 if "-" in names else min(len(names), cores())
+    found: list[_Found] = []
+    with progress(names, quiet=request.quiet) as begin, readers(most) as at_once:
+        for each in abreast(one, names, at_once=at_once, begin=begin):
+            bounding.take(each.whole)
+            found.append(replace(each, whole=None))
+    return Scored(
+        [each.scores for each in found],
+        read,
+        tuple(each.staged for each in found if each.staged is not None),
+        tuple(each.labelled for each in found if each.labelled is not None),
+        open=bounding.opened(read.prepared),
+        strict_bounds=request.strict_bounds,
+        left_out=bounding.left_out,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Found:
+    """What was found of one run; ``whole`` are its scores with all of its lists."""
+
+    scores: Scores
+    staged: Staged | None = None
+    labelled: Scores | None = None
+    whole: Scores | None = None
+
+
+def _score_one(
+    request: Request, read: Ready, bounding: Bounding, name: str, *, keep: int, in_full: bool
+) -> _Found:
+    run = scan_run(name, format=request.run_format, strict=request.strict)
+    labelled = staged = whole = None
+    if read.with_labels is not None:
+        labelled = _score_with_labels(run, read.with_labels, read.measures)
+    wanted = (run, read.prepared, read.measures)
+    if in_full:
+        staged = _score_in_full(*wanted, lenient=read.lenient, keep=keep)
+        scores = staged.final
+        if bounding.wanted:
+            whole = bounding.whole(run, scores, read.prepared)
+    elif bounding.wanted:
+        whole = score_run(*wanted, lenient=read.lenient, keep=WHOLE_LISTS)
+        scores = bounding.cut(whole, keep)
+    else:
+        scores = score_run(*wanted, lenient=read.lenient, keep=keep)
+    refuse_documents(run, scores, read.gold, read.queries, read.corpus)
+    return _Found(scores, staged, labelled, whole)
 
 
 def _score_in_full(
@@ -268,9 +275,15 @@ def _score_in_full(
     lenient: Sequence[Measure],
     keep: int,
 ) -> Staged:
-    from karat.analysis.staged import KEEP, score_stages
+    from karat.analysis.staged import KEEP, Staged, score_stages
 
-    return score_stages(run, gold, measures, lenient=lenient, keep=max(keep, KEEP), of_stages=[])
+    keep = max(keep, KEEP, lines_of(gold.conventions.profile).far)
+    if run.staged and not fits(run.source):
+        told = "only its final lists are looked at, not its calls and earlier stages"
+        where = f"{run.source.name} takes more memory than {VARIABLE} allows"
+        typer.echo(f"karat: {where}: {told}", err=True)
+        return Staged(score_run(run, gold, measures, lenient=lenient, keep=keep), gold)
+    return score_stages(run, gold, measures, lenient=lenient, keep=keep, of_stages=[])
 
 
 def _score_with_labels(run: Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:
@@ -286,7 +299,7 @@ def _depth(forms: Sequence[Form], gold: Prepared) -> int:
     """How many of the top items of each query the outputs need."""
     needed = {form.lists for form in forms}
     if "all" in needed:
-        return _WHOLE_LISTS
+        return WHOLE_LISTS
     return int(gold.own_k.max(initial=0)) if "k" in needed else 0
 
 
@@ -325,6 +338,14 @@ def _measures_for(
     return measures_of(gates)
 
 
+def _measures_in(gates: Sequence[Gate]) -> list[Measure]:
+    if not gates:
+        return []
+    from karat.analysis.gates import measures_of
+
+    return measures_of(gates)
+
+
 def _gates(request: Request, rel: float) -> tuple[list[Gate], tuple[str, ...], Source | None]:
     if request.gates is None:
         return [], (), None
@@ -348,8 +369,14 @@ def _queries(request: Request) -> Queries | None:
     if request.queries is not None:
         return read_queries(request.queries)
     # A pipe can be read once only, and the gold has been read from it.
-    again = Path(request.gold).is_file() or Path(request.gold).is_dir()
+    folder = Path(request.gold).is_dir() and not _is_for_spark(request)
+    again = folder or Path(request.gold).is_file()
     return queries_beside(request.gold, format=request.gold_format) if again else None
+
+
+def _is_for_spark(request: Request) -> bool:
+    """Whether a folder holds files of Spark's, and is not one of queries with their gold."""
+    return request.engine != "local" and not (Path(request.gold) / "qrels").is_dir()
 
 
 def parse_settings(texts: Sequence[str]) -> dict[str, str]:

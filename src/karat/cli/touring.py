@@ -8,11 +8,8 @@ from pathlib import Path
 
 import typer
 
-from karat.analysis.playbook.findings import findings
-from karat.cli.analysing import subject_of
 from karat.cli.recipes import going_to, lay_down, recipe_files
 from karat.cli.running import Request, outputs_of, run_all
-from karat.cli.scoring import Request as ScoringRequest
 from karat.formats.yamls import parse_yaml
 from karat.reports.document import Report
 from karat.reports.headlines import headlines
@@ -38,9 +35,9 @@ def tour(folder: str, outputs: Sequence[str], *, quiet: bool) -> Tour:
     place = lay_down(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
     request = Request(config=str(place / "karat.yaml"), quiet=quiet)
     files = outputs_of(request, outputs, stdout_taken=not quiet, forms=OWN_FORMS)
-    report = run_all(request, fresh=False, in_full=True, forms=forms_in(files))
+    report = run_all(request, fresh=False, in_full=True, indexed=True, forms=forms_in(files))
     write_outputs(files, report)
-    return Tour(report, _to_fix(report, place), place)
+    return Tour(report, (report.findings or ())[:_MOST], place)
 
 
 def _check(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -> None:
@@ -54,28 +51,6 @@ def _check(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -> None:
         stdout_taken=stdout_taken,
         forms=OWN_FORMS,
     )
-
-
-def _to_fix(report: Report, place: Path) -> list[str]:
-    """Whom the change hurts, then the playbook's findings on the last system."""
-    dataset = str(place / "dataset.jsonl")
-    request = ScoringRequest(
-        runs=[str(place / "runs" / f"{report.systems[-1].name}.jsonl")],
-        gold=dataset,
-        queries=dataset,
-        corpus=str(place / "corpus.jsonl"),
-        profile="rag",
-        by=["language"],
-        quiet=True,
-    )
-    subject = subject_of(request, [], of_stages=[])
-    (staged,) = subject.runs.values()
-    found = findings(staged, subject.given.queries, by=subject.given.by)
-    compared = report.comparisons
-    told = () if compared is None else compared.reversals
-    decides = "" if compared is None else compared.decisions[0].measure
-    hurt = [sentence for sentence in told if f" {decides} " in sentence]
-    return [*hurt[:1], *(one.sentence for one in found.findings)][:_MOST]
 
 
 def show_tour(shown: Tour) -> None:
@@ -94,7 +69,8 @@ def show_tour(shown: Tour) -> None:
     typer.echo("\nWhat to fix next:")
     for number, sentence in enumerate(shown.to_fix, 1):
         typer.echo(f"  {number}. {sentence}")
-    typer.echo(f"\nThe report: {place}/out/report.md, and {place}/out/report.json")
+    typer.echo(f"\nThe report: {place}/out/report.html (open it in a browser)")
+    typer.echo(f"The same in words and as data: {place}/out/report.md, {place}/out/report.json")
     typer.echo(_NEXT.format(going=going_to(shown.folder)), nl=False)
 
 

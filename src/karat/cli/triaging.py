@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import polars as pl
-import typer
 
 from karat.analysis.failures.classes import classify
 from karat.analysis.playbook.findings import findings
@@ -19,21 +16,17 @@ from karat.analysis.triage.triage import BM25_DEPTH, Triage
 from karat.cli.analysing import leave_in_doubt, own_affairs, subject_of
 from karat.cli.numbers import whole
 from karat.cli.scoring import Request, ready
-from karat.errors import MissingInputError, UsageError
-from karat.measures.names import Measure, parse_measures
+from karat.errors import UsageError
+from karat.measures.names import Measure
 from karat.measures.scores import Scores
-from karat.measures.scores import score as score_run
+from karat.reports.bm25_lists import bm25_lists
 from karat.reports.outputs import PAGE_FORMS, Form, Output, forms_of, write_outputs, write_stdout
 from karat.reports.to_json import to_json
 from karat.reports.triage import Triaged, page_of
 from karat.retrievers.corpus_index import CorpusIndex
-from karat.retrievers.index_cache import open_index
-from karat.tables import Corpus, Run
 
 _MISSES = Form("misses", None, "every miss: query, retrieved, relevant", "triage.to_misses")
 FORMS = {**PAGE_FORMS, **forms_of(_MISSES)}
-# A smaller corpus is indexed before one could read that it is.
-_LONG_BYTES = 5_000_000
 _CONFIG = "karat.yaml"
 
 
@@ -56,8 +49,7 @@ def triage_run(wish: Wish) -> Triaged:
         raise UsageError("--cache is empty; name a folder, such as .karat")
     lines = parse_thresholds(wish.lines, request.profile)
     worst = whole("--worst", wish.worst)
-    shelf = _Shelf(wish)
-    given = ready(request, shelf.read)
+    given = ready(replace(request, index_in=Path(wish.cache)))
     measure = _measure(given.measures, request)
     keep = max(KEEP, lines.miss, lines.far)
     subject = subject_of(request, [measure], keep=keep, given=given, of_stages=[])
@@ -70,7 +62,7 @@ def triage_run(wish: Wish) -> Triaged:
         "system": next(iter(subject.runs)),
         **own_affairs(staged),
         "worst": None if wish.query_ids else worst,
-        **_looked_at(triage, rows, shelf.index, wish),
+        **_looked_at(triage, rows, given.index, wish),
         "failures": triage.failures.document(),
         "segments": {str(by): triage.by_segment(by) for by in given.by},
         "lines": lines.document(),
@@ -95,47 +87,12 @@ def _looked_at(
     }
 
 
-@dataclass
-class _Shelf:
-    """Where the corpus comes from: its index, which is kept for what else is asked of it."""
-
-    wish: Wish
-    index: CorpusIndex | None = None
-
-    def read(self, name: str) -> Corpus:
-        """The corpus, its index opened or made; with all texts only for a measure of these."""
-        self.index = open_index(name, Path(self.wish.cache), building=lambda: self._say(name))
-        named = self.wish.request.measures
-        measures = [] if named is None else parse_measures(named)
-        in_full = any("texts" in measure.definition.needs for measure in measures)
-        return self.index.corpus() if in_full else self.index.without_texts()
-
-    def _say(self, name: str) -> None:
-        if not self.wish.request.quiet and Path(name).stat().st_size >= _LONG_BYTES:
-            typer.echo(f"indexing {name}, which is done once", err=True)
-
-
 def bm25_of(
     triage: Triage, rows: Sequence[int], index: CorpusIndex | None
 ) -> tuple[Scores | None, str | None]:
     """BM25's own lists for some queries, scored as the run is; or what is lacking for them."""
-    if index is None:
-        return None, "BM25's list needs the items' texts: give --corpus"
-    if index.lacks is not None:
-        return None, index.lacks
     asked = {row: text for row in rows if (text := triage.text(row)) is not None}
-    if not asked:
-        return None, "BM25's list needs the queries' texts: give --queries"
-    gold = triage.staged.gold
-    ids = [gold.query_ids[row] for row in asked]
-    found = index.bm25(list(asked.values()), BM25_DEPTH)
-    names = pl.Series("query_id", ids, dtype=pl.String).gather(found["query"])
-    hits = found.drop("query").with_columns(names)
-    run = Run(hits, calls=pl.DataFrame({"query_id": ids}), order="rank", name="bm25")
-    try:
-        return score_run(run, gold, [], keep=KEEP), None
-    except MissingInputError as error:
-        return None, str(error)
+    return bm25_lists(index, triage.staged.gold, asked, BM25_DEPTH)
 
 
 def commands(wish: Wish, query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:

@@ -143,7 +143,7 @@ class CorpusIndex:
         ``doc_id``, and ``start`` and ``end`` where the corpus has them.
         """
         if self.postings is None:
-            raise MissingExtraError(self.lacks)
+            raise MissingExtraError(self.lacks or "the corpus has no index")
         found = self.postings.find(texts, k, len(self))
         sizes = [len(rows) for rows, _ in found]
         rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows for rows, _ in found)])

@@ -25,7 +25,7 @@ from karat.columns import Source
 from karat.errors import InputError, MissingExtraError
 from karat.formats import read_corpus
 from karat.formats.beir import Folder
-from karat.formats.files import unreadable
+from karat.formats.files import replacing, unreadable
 from karat.retrievers.callables import told
 from karat.retrievers.corpus_index import CorpusIndex, Postings, Texts
 from karat.retrievers.libraries import ABSENT, versions
@@ -60,7 +60,7 @@ def open_index(
         return kept
     building()
     index = replace(_made(read_corpus(corpus)), source=source)
-    _check_unchanged(file, source)
+    source.check()
     # A library that is there and does not work may work the next time.
     if index.postings is not None or _library_version() == ABSENT:
         _keep(index, home)
@@ -86,11 +86,6 @@ def _key(source: Source) -> str:
 
 def _library_version() -> str:
     return versions("bm25s")["bm25s"]
-
-
-def _check_unchanged(path: Path, source: Source) -> None:
-    if Source.of(path).stamp != source.stamp:
-        raise InputError("the file changed while it was being read; run again", where=source.name)
 
 
 def _made(corpus: Corpus) -> CorpusIndex:
@@ -182,7 +177,7 @@ def _keep(index: CorpusIndex, home: Path) -> None:
         _write(index, part)
         _ignore(home.parent)
         _settle(part, home)
-    except (OSError, pl.exceptions.PolarsError) as error:
+    except (OSError, InputError, pl.exceptions.PolarsError) as error:
         _log.warning(
             "the index of %s cannot be kept in %s (%s); it is made again each time",
             index.source.name,
@@ -205,7 +200,9 @@ def _settle(part: Path, home: Path) -> None:
 def _ignore(folder: Path) -> None:
     note = folder / ".gitignore"
     if not note.exists():
-        note.write_text("*\n")
+        # Whole or not at all: half of it would stay.
+        with replacing(note) as temporary:
+            temporary.write_text("*\n")
 
 
 def _write(index: CorpusIndex, folder: Path) -> None:

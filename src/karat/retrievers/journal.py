@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from karat.errors import InputError, KaratError, UsageError
+from karat.formats.files import FULL, refuse_closed_folder
 
 DIGEST = "run_digest"
 REMEDY = "go on with --resume"
@@ -47,6 +48,7 @@ class Journal:
     ) -> None:
         if path.is_dir():
             raise InputError("is a folder; a file name is expected", where=str(path))
+        refuse_closed_folder(path)
         # Whoever is called may change the current folder.
         self.path = path.absolute()
         self.part = part_of(self.path)
@@ -142,23 +144,36 @@ class Journal:
             file.write(data)
             file.flush()
         except OSError as error:
-            raise InputError(
-                f"cannot be written: {error.strerror}; what was logged is kept: make room, "
-                f"then {self._remedy}",
-                where=str(self.part),
-            ) from None
+            raise self._stuck(error) from None
         self._written += 1
 
     def finish(self) -> None:
         """The log is whole: give it its name."""
-        file = self._opened()
-        os.fsync(file.fileno())
-        self.part.replace(self.path)
+        try:
+            file = self._opened()
+            os.fsync(file.fileno())
+            self.part.replace(self.path)
+        except OSError as error:
+            raise self._stuck(error) from None
         file.close()
 
+    def _stuck(self, error: OSError) -> InputError:
+        first = "make room" if error.errno in FULL else "let it be written"
+        lines = len(self.done) + self._written
+        kept = "what was logged is kept" if lines else "nothing was logged"
+        then = self._remedy if lines else "run it again"
+        return InputError(
+            f"cannot be written: {error.strerror}; {kept}: {first}, then {then}",
+            where=str(self.part),
+        )
+
     def close(self) -> None:
-        """Leave what there is for going on later."""
+        """Leave what there is for going on later; where there is no line, nothing."""
         if self._file is not None and not self._file.closed:
+            # Before the lock is given up, or another might begin to write what is taken away.
+            if self._clean and not self.done and not self._written:
+                with suppress(OSError):
+                    self.part.unlink()
             # A full disk may keep what was not written yet from being flushed.
             with suppress(OSError):
                 self._file.close()

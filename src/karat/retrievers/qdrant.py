@@ -42,6 +42,7 @@ _ITEM = "item_id"
 # By these the nearest has the lowest score.
 _DISTANCES = ("Euclid", "Manhattan")
 _LONGEST = 200
+_SLOWEST_CLOSE = 30.0
 _URL = re.compile(r"https?://|\$\{")
 
 
@@ -118,6 +119,8 @@ class _Client:
 
 # Local mode locks its folder, so systems that use the same one share a client.
 _open: weakref.WeakValueDictionary[Path, _Client] = weakref.WeakValueDictionary()
+# Set when the folder's last client is closed, which may be in another thread.
+_free: dict[Path, threading.Event] = {}
 _opening_one = threading.Lock()
 
 
@@ -134,14 +137,24 @@ def _opening(folder: Path) -> Callable[[], _Client]:
         with _opening_one:
             client = _open.get(where)
             if client is None:
+                if where in _free:
+                    _free[where].wait(_SLOWEST_CLOSE)
                 made = _made(path=str(where), force_disable_check_same_thread=True)
                 client = _Client(made, threading.Lock())
                 _open[where] = client
+                _free[where] = threading.Event()
                 # At once, and not when the garbage collector comes to it.
-                weakref.finalize(client, made.close)
+                weakref.finalize(client, _close, made, _free[where])
             return client
 
     return connect
+
+
+def _close(client: Any, closed: threading.Event) -> None:
+    try:
+        client.close()
+    finally:
+        closed.set()
 
 
 def _connecting(options: Options, workshop: Workshop) -> Callable[[], _Client]:

@@ -95,7 +95,8 @@ def _of_mapping(one: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
     names = ID_NAMES if id_key is None else (id_key,)
     item = next((one[key] for key in names if one.get(key) is not None), None)
     if item is None:
-        keys = ", ".join(map(str, one)) or "none"
+        # A key may hold anything, and the message is one line.
+        keys = ", ".join(repr(key).strip("'") for key in one) or "none"
         raise CallError(
             f"{name} returned a hit without an id: its keys are {keys}; "
             f"one of {', '.join(names)} is expected"

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karat.errors import InputError
-from karat.formats.files import replacing, unreadable
+from karat.formats.files import refuse_closed_folder, replacing, unreadable
 from karat.retrievers.callables import told
 from karat.retrievers.workshop import Progress
 
@@ -99,6 +99,7 @@ class VectorCache(Generic[V]):
             raise InputError(
                 f"vectors cannot be kept there: {error.strerror}", where=str(self.home)
             ) from None
+        refuse_closed_folder(self.home / "vectors.npz")
         ignore = self.home.parent / ".gitignore"
         if not ignore.exists():
             with replacing(ignore) as temporary:

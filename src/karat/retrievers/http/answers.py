@@ -140,7 +140,7 @@ def check_status(response: Response, redact: Redact) -> None:
     said = quoted(_said_in(response), redact)
     said = "" if told.endswith(f" {said}") else said
     may_pass = status >= 500 or status in _MAY_PASS
-    wait = _retry_after(response.headers.get("retry-after")) if may_pass else None
+    wait = _retry_after(response.headers) if may_pass else None
     raise CallError(f"{told}: {said}" if said else told, may_pass=may_pass, wait=wait)
 
 
@@ -211,18 +211,27 @@ def _phrase(status: int) -> str:
         return ""
 
 
-def _retry_after(text: str | None) -> float | None:
-    """How many seconds a service asks to be left alone: a number, or a date to wait for."""
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """How many seconds a service asks to be left alone: a number, or a date to wait for.
+
+    A date is by the clock of the service, which may differ from the one here.
+    """
+    text = headers.get("retry-after")
     if text is None:
         return None
     if text.strip().isdecimal():
         return float(text)
+    when = _moment(text)
+    now = _moment(headers.get("date", "")) or datetime.now(UTC)
+    return None if when is None else max(0.0, (when - now).total_seconds())
+
+
+def _moment(text: str) -> datetime | None:
     try:
-        when = parsedate_to_datetime(text)
+        moment = parsedate_to_datetime(text)
     except ValueError:
         return None
-    when = when if when.tzinfo else when.replace(tzinfo=UTC)
-    return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _usual_id(hit: Any) -> Path:

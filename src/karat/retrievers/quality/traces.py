@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from karat.retrievers.quality.forms import Settings
 from karat.retrievers.quality.pipeline import Ranked
@@ -103,11 +104,19 @@ def append_traces(folder: Path, traces: Sequence[Mapping[str, Any]]) -> str | No
     """Add lines to the folder's file; says what went wrong, for traces never stop a run."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with (folder / FILE).open("a", encoding="utf-8", newline="\n") as file:
-            file.writelines(f"{_line(trace)}\n" for trace in traces)
+        with (folder / FILE).open("a+b") as file:
+            # A stop in the middle of a line must not spoil the next one.
+            if file.tell() and _last_byte(file) != b"\n":
+                file.write(b"\n")
+            file.writelines(f"{_line(trace)}\n".encode() for trace in traces)
     except OSError as error:
         return f"{folder / FILE}: traces cannot be written: {error.strerror or error}"
     return None
+
+
+def _last_byte(file: IO[bytes]) -> bytes:
+    file.seek(-1, os.SEEK_END)
+    return file.read()
 
 
 def _line(value: Mapping[str, Any]) -> str:

@@ -1,0 +1,78 @@
+"""``karat serve``: the workbench, pages over the store in a browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from karat.cli import options
+from karat.cli.saving import StoreUrl
+
+Config = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="CONFIG",
+        help="The karat.yaml whose systems can be asked. Default: that of this folder, if any.",
+    ),
+]
+Pool = Annotated[
+    str | None,
+    typer.Option("--pool", metavar="FILE", help="A pool to be labelled, from karat pool."),
+]
+Host = Annotated[
+    str,
+    typer.Option("--host", metavar="ADDRESS", help="Where to listen; others need a token."),
+]
+Port = Annotated[str, typer.Option("--port", metavar="N", help="0 takes a free one.")]
+Token = Annotated[
+    str | None,
+    typer.Option(
+        "--token",
+        metavar="TOKEN",
+        help="What visitors must know. Better as $KARAT_TOKEN, which other users cannot see.",
+    ),
+]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host", metavar="NAME", help="A further name that leads here; repeatable."
+    ),
+]
+
+EXAMPLES = """\b
+Examples:
+  karat serve
+  karat serve --store postgresql://ann@db.example/karat --port 0
+  KARAT_TOKEN=… karat serve --host 0.0.0.0 --allow-host workbench.example
+"""
+
+
+def serve(
+    config: Config = None,
+    store: StoreUrl = None,
+    pool: Pool = None,
+    host: Host = "127.0.0.1",
+    port: Port = "8000",
+    token: Token = None,
+    allow_host: AllowHost = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Show the store in a browser: evaluations, comparisons, labelling, live search.
+
+    Only this machine can reach it unless --host says otherwise, which needs a token. Ctrl-C
+    ends it.
+
+    """
+    from karat.cli.serving import serve_until_stopped, settings_of
+
+    settings = settings_of(
+        config=config,
+        store=store,
+        pool=pool,
+        host=host,
+        port=port,
+        token=token,
+        allowed_hosts=allow_host or (),
+    )
+    serve_until_stopped(settings, quiet=quiet)
