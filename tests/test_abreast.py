@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from karat.abreast import abreast, cores
+from karat.abreast import abreast, cores, go_on
 
 
 def test_results_come_in_the_order_of_the_things_whoever_is_done_first():
@@ -65,6 +65,7 @@ def test_no_work_begins_after_an_error_and_none_goes_on():
         if number == 0:
             raise ValueError("at once")
         while True:
+            go_on()
             time.sleep(0.001)
 
     start = time.monotonic()
@@ -73,6 +74,28 @@ def test_no_work_begins_after_an_error_and_none_goes_on():
     assert time.monotonic() - start < 4
     assert len(begun) <= 4
     assert threading.active_count() == before
+
+
+def test_work_that_nobody_stops_goes_on():
+    assert list(abreast(lambda number: go_on() or number, range(20), at_once=2)) == list(range(20))
+    # Nor does what is done here, in no crew at all.
+    go_on()
+
+
+def test_a_step_that_takes_long_is_left_behind(monkeypatch):
+    monkeypatch.setattr("karat.abreast._PATIENCE", 0.05)
+    let_go = threading.Event()
+
+    def work(number: int) -> None:
+        if number == 0:
+            raise ValueError("at once")
+        let_go.wait(60)
+
+    start = time.monotonic()
+    with pytest.raises(ValueError, match="at once"):
+        list(abreast(work, range(4), at_once=2))
+    assert time.monotonic() - start < 30
+    let_go.set()
 
 
 def test_nobody_works_far_ahead_of_who_wants_the_results():
@@ -107,10 +130,11 @@ def test_as_many_as_there_are_processors():
 def test_ctrl_c_ends_all_of_it_at_once():
     program = """
 import sys, time
-from karat.abreast import abreast
+from karat.abreast import abreast, go_on
 def work(number):
     print(number, flush=True)
     for _ in range(100_000):
+        go_on()
         time.sleep(0.001)
 try:
     list(abreast(work, range(10), at_once=2))

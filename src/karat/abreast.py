@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 Thing = TypeVar("Thing")
 Result = TypeVar("Result")
 
-# Whoever is told to stop does so at once, unless a call into a library takes its time.
+# How long to wait for a step to end that is under way; what takes longer is left behind.
 _PATIENCE = 5.0
+# What the thread that asks works for, if it is one of these here.
+_own = threading.local()
 
 
 def cores() -> int:
@@ -33,8 +33,8 @@ def abreast(
     """The result for each thing, in the order of the things.
 
     So many are worked on ``at_once``, as many as there are processors unless said; of errors the
-    one is raised whose thing comes first, and no work goes on after it. ``begin`` is called with
-    each thing when all before it are done.
+    one is raised whose thing comes first, and no work goes on after it that asks ``go_on`` from
+    time to time. ``begin`` is called with each thing when all before it are done.
 
     >>> list(abreast(len, ["a", "bcd", "ef"]))
     [1, 3, 2]
@@ -52,6 +52,17 @@ def abreast(
             yield crew.result(place)
     finally:
         crew.stop()
+
+
+class _Unwanted(BaseException):
+    """Ends work whose result nobody waits for any more."""
+
+
+def go_on() -> None:
+    """To be called between the steps of long work: ends it here if its result is not wanted."""
+    wanted: Callable[[], bool] | None = getattr(_own, "wanted", None)
+    if wanted is not None and not wanted():
+        raise _Unwanted
 
 
 class _Crew(Generic[Thing, Result]):
@@ -80,24 +91,15 @@ class _Crew(Generic[Thing, Result]):
         return result
 
     def stop(self) -> None:
-        """End all work, also what is under way."""
+        """End all work; what is under way ends with its step."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
         for thread in self._threads:
-            if thread.is_alive() and thread.ident is not None:
-                # Raised there as Ctrl-C is here.
-                raised = ctypes.py_object(SystemExit)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), raised)
-        for thread in self._threads:
             thread.join(_PATIENCE)
 
     def _labour(self) -> None:
-        # Told to stop while it waited, or between two things.
-        with suppress(SystemExit):
-            self._go_on()
-
-    def _go_on(self) -> None:
+        _own.wanted = lambda: not self._stopped
         while (place := self._take()) is not None:
             value: Any = None
             failed: BaseException | None = None

@@ -119,6 +119,7 @@ def test_a_killed_model_run_asks_nothing_again_that_was_answered(start, tmp_path
 
 def finish(judging: Judging, endpoint: Endpoint, kills: int) -> None:
     """Only what nobody had answered is asked, and in all only what was under way asked twice."""
+    endpoint.settle()
     before, known = len(endpoint.asked), judging.cached()
     judging.finish()
     now = endpoint.asked[before:]

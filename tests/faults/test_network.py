@@ -21,7 +21,7 @@ from sqlalchemy import create_engine, text
 
 from karat.store import Store
 
-from .services import FAULTS, Service
+from .services import FAULTS, TIMEOUT, Service
 from .worlds import lay_pool, lay_runs, write_lines
 
 CALLS = 24
@@ -45,7 +45,7 @@ def lines_of(name: str) -> list[str]:
     return Path(f"{name}.jsonl").read_text().splitlines()
 
 
-SEARCH = ("search", "--no-latency", "--quiet", "--timeout", "1")
+SEARCH = ("search", "--no-latency", "--quiet", "--timeout", str(TIMEOUT))
 
 
 def test_a_service_that_breaks_while_it_is_searched(run, tmp_path, monkeypatch, told):
@@ -100,7 +100,8 @@ def test_an_endpoint_that_breaks_while_it_judges(run, tmp_path, monkeypatch, tol
     labels = Path("labels.jsonl")
     with Service() as service:
         words = ("judge", "pool.jsonl", "--model", "m", "--prompt", "prompt.md", "--quiet")
-        words = (*words, "-o", "labels.jsonl", "--url", f"{service.url}/v1", "--timeout", "1")
+        words = (*words, "-o", "labels.jsonl", "--url", f"{service.url}/v1")
+        words = (*words, "--timeout", str(TIMEOUT))
         assert run(*words, "--cache", "first").code == 0
         whole = labels.read_bytes()
         labels.unlink()

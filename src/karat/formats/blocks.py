@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from karat.abreast import go_on
 from karat.columns import Source
 from karat.errors import InputError
 from karat.formats.room import block_rows, size_in_memory, whole_bytes
@@ -133,7 +134,9 @@ class Streamed:
 
     def _unchanged(self) -> Iterator[pl.DataFrame]:
         with self.source.unchanged():
-            yield from self.batches()
+            for batch in self.batches():
+                go_on()
+                yield batch
 
     def _run(self, hits: pl.DataFrame) -> Run:
         if self.strict:

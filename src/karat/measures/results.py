@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from karat.abreast import go_on
 from karat.columns import Source
 from karat.measures import numbers
 from karat.measures.conventions import Conventions
@@ -120,6 +121,7 @@ class Scores:
 
     def summarise(self, mask: NDArray[np.bool_]) -> dict[str, Summary]:
         """Each measure over the marked queries (in the table's order)."""
+        go_on()
         intervals = intervals_of(self._columns(mask), self.conventions, self.groups)
         return {
             str(measure): self._summary(measure, mask, intervals[str(measure)])
