@@ -19,7 +19,7 @@ demo: venv ## take the tour of the built-in example
 
 # The many processes that tests start read what the first one compiled.
 test: venv ## run the tests
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
 
 faults: venv ## kill, starve and disturb karat, and write docs/reliability.md (minutes)
 	PYTHONDONTWRITEBYTECODE= KARAT_FAULTS=full $(BIN)/python -m pytest tests/faults -p no:xdist -p no:cacheprovider

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import polars as pl
@@ -56,46 +54,6 @@ def test_a_worker_that_dies_is_replaced(spark, tmp_path):
     there = karat.evaluate(hits.mapInArrow(die_once, hits.schema), gold, MEASURES)
     assert Path(flag).exists()
     assert_same_bits(there, karat.evaluate(run, gold, MEASURES))
-
-
-# A worker's parent is Spark's daemon, and the daemon's is the executor.
-LOST = """
-import os, signal, sys
-import karat
-from karat.engines.spark.session import session
-spark = session("local-cluster[2,1,1024]")
-flag = sys.argv[1]
-def lose_once(batches):
-    for batch in batches:
-        if not os.path.exists(flag):
-            open(flag, "w").close()
-            with open(f"/proc/{os.getppid()}/stat") as stat:
-                executor = int(stat.read().rpartition(")")[2].split()[1])
-            os.kill(executor, signal.SIGKILL)
-        yield batch
-rows = [(f"q{q}", f"d{i}", float(-i)) for q in range(6) for i in range(20)]
-hits = spark.createDataFrame(rows, "query_id string, item_id string, score double")
-gold = karat.Gold.from_dict({f"q{q}": {f"d{q}": 1, "d50": 1} for q in range(6)})
-lossy = hits.repartition(4, "query_id").mapInArrow(lose_once, hits.schema)
-scores = karat.evaluate(lossy, gold, ["RR", "R@10"])
-print([value.hex() for value in scores.values("RR").tolist()], scores.means()["R@10"])
-spark.stop()
-"""
-
-
-def test_an_executor_that_is_lost_is_survived(tmp_path):
-    flag = tmp_path / "lost"
-    done = subprocess.run(
-        [sys.executable, "-c", LOST, str(flag)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert flag.exists()
-    ranks = [(1 / (query + 1)).hex() for query in range(6)]
-    assert done.stdout.strip() == f"{ranks} 0.5"
 
 
 @pytest.mark.usefixtures("small_blocks")

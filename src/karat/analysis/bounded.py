@@ -76,7 +76,8 @@ def with_bounds(
         # The number of a whole set is no mean of differences.
         and number_of(measure) is mean
     }
-    asked = _Asked(found.rule, queries, by, _margins(baseline, found.rule))
+    unmoved = [row for row in found.rows if (row.system, row.measure) not in ranges]
+    asked = _Asked(found.rule, queries, by, _margins(baseline, found.rule), unmoved)
     corners = {corner: _at(corner, contenders, ranges, asked) for corner in _CORNERS}
     unjudged = {
         one.name: in_common(baseline.listed, own.listed).query
@@ -99,12 +100,16 @@ _CORNERS: tuple[Corner, ...] = ("worst", "best")
 
 @dataclass(frozen=True, eq=False)
 class _Asked:
-    """What is compared at the ends as it is now; ``margins`` are the least and most by measure."""
+    """What is compared at the ends as it is now; ``margins`` are the least and most by measure.
+
+    ``unmoved`` are the comparisons that no label can change.
+    """
 
     rule: Rule
     queries: Queries | None
     by: Sequence[By]
     margins: Mapping[str, tuple[float, float]]
+    unmoved: Sequence[Comparison]
 
 
 def _margins(baseline: Open, rule: Rule) -> dict[str, tuple[float, float]]:
@@ -137,7 +142,9 @@ def _at(
                 delta = own.high if upward == (corner == "best") else own.low
                 columns[name] = baseline.runs[0].values(name) + delta
         moved.append(replace(one, runs=(with_columns(scores, columns),)))
-    found = compare_scores(moved, asked.rule, queries=asked.queries, by=asked.by)
+    found = compare_scores(
+        moved, asked.rule, queries=asked.queries, by=asked.by, known=asked.unmoved
+    )
     moving = {key for key, one in ranges.items() if (one.high > one.low).any()}
     alpha = 1 - baseline.conventions.ci
     return {_key(row): _at_any_margin(row, found, moving, alpha, asked) for row in found.rows}

@@ -175,8 +175,13 @@ def compare_scores(
     *,
     queries: Queries | None = None,
     by: Sequence[By] = (),
+    known: Sequence[Comparison] = (),
 ) -> Comparisons:
-    """Compare scored systems; the first is the baseline."""
+    """Compare scored systems; the first is the baseline.
+
+    ``known`` are rows of the same comparison in which other columns stood: percentiles among
+    them, which take longest, are not tested again.
+    """
     if len(contenders) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
     check_comparable(contenders)
@@ -189,7 +194,7 @@ def compare_scores(
         replace(pair, identical=found is not None and found.identical and not pair.repeated)
         for pair, found in zip(pairs, overlaps, strict=True)
     ]
-    rows = _all_rows(contenders, pairs, rule, queries, by)
+    rows = _all_rows(contenders, pairs, rule, queries, by, known)
     same = {pair.names: pair.identical for pair in pairs}
     alpha = 1 - contenders[0].conventions.ci
     rows = [
@@ -218,6 +223,7 @@ def _all_rows(
     rule: Rule,
     queries: Queries | None,
     by: Sequence[By],
+    known: Sequence[Comparison],
 ) -> list[Comparison]:
     """Every comparison, overall and by segment, corrected within its family."""
     ids = contenders[0].runs[0].table["query_id"]
@@ -238,6 +244,7 @@ def _all_rows(
                 segment.where or None,
                 rule,
                 permutations=permutations,
+                known=known,
             )
         ]
         rows += _adjusted(within, rule)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from karat.analysis.comparison import NO_DIFFERENCE, Comparison, Pair
 from karat.analysis.contenders import Contender
-from karat.analysis.setwise import compare_numbers
+from karat.analysis.setwise import Difference, compare_numbers
 from karat.analysis.spread import with_spread
 from karat.analysis.verdicts import Rule
 from karat.measures import numbers
@@ -63,8 +63,12 @@ def compared_pairs(
     rule: Rule,
     *,
     permutations: int,
+    known: Iterable[Comparison] = (),
 ) -> list[Comparison]:
-    """Every measure of every pair over the marked queries, not yet judged."""
+    """Every measure of every pair over the marked queries, not yet judged.
+
+    ``known`` are comparisons of numbers, no means, that would come out the same again.
+    """
     cells = [
         _cell(pair, measure, mask, where, rule)
         for measure in contenders[0].measures
@@ -80,9 +84,11 @@ def compared_pairs(
         own = None if groups is None else groups[some[0].known]
         found = _tested(some, own, tested, permutations)
         rows |= {id(cell): row for cell, row in zip(some, found, strict=True)}
+    told = {(one.baseline, one.system, one.measure): one for one in known if one.segment == where}
     for cell in cells:
         if not _is_mean(cell.measure) and cell.known.any():
-            rows[id(cell)] = _of_numbers(cell, None if groups is None else groups[cell.known])
+            own = None if groups is None else groups[cell.known]
+            rows[id(cell)] = _of_numbers(cell, own, told.get((*cell.pair.names, str(cell.measure))))
     return [rows[id(cell)] for cell in cells]
 
 
@@ -259,11 +265,13 @@ def _group_means(deltas: Values, groups: NDArray[np.int64]) -> Values:
     return np.stack(sums, axis=1) / np.bincount(member)[:, None]
 
 
-def _of_numbers(cell: _Cell, groups: Groups) -> Comparison:
+def _of_numbers(cell: _Cell, groups: Groups, known: Comparison | None) -> Comparison:
     """Percentiles and other numbers that are no means of the queries' values."""
     row = _with_wins(cell.row, cell)
     conventions = cell.pair.baseline.conventions
-    found = compare_numbers(cell.measure, cell.a, cell.b, conventions, groups)
+    found: Comparison | Difference | None = known
+    if found is None:
+        found = compare_numbers(cell.measure, cell.a, cell.b, conventions, groups)
     if found is None:
         return row
     return replace(row, p=found.p, ci=found.ci, ci_same=found.ci_same)
