@@ -175,3 +175,55 @@ def test_it_is_whole_and_accessible(explore, scheme, size):
     ready(page, re.compile("hits; bow: "))
     assert page.evaluate("document.documentElement.scrollWidth") <= size["width"]
     assert_usable(page)
+
+
+def test_a_question_that_failed_is_asked_again_by_enter(explore, pages):
+    pages.expect("503")
+    page = explore("?system=bm25")
+    fails = [True, False]
+
+    def answer(route: Route) -> None:
+        if fails.pop(0):
+            told = {"status": 503, "content_type": "application/json"}
+            route.fulfill(**told, body='{"error": "too much is asked at once"}')
+        else:
+            route.continue_()
+
+    page.route("**/api/search", answer)
+    page.get_by_label("Question").fill("invoice")
+    ready(page, "bm25 failed")
+    page.get_by_label("Question").press("Enter")
+    ready(page, "bm25: 2 hits")
+    assert fails == []
+
+
+def test_a_list_that_is_there_stays_as_it_is_when_another_comes(explore):
+    page = explore("?system=bm25&system=bow")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        if route.request.post_data_json["system"] == "bm25":
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/api/search", hold)
+    page.get_by_label("Question").fill("zebra")
+    second = page.get_by_role("region", name="bow", exact=True)
+    second.get_by_role("button", name="Show all of it").first.click()
+    assert second.locator(".move").count() == 0
+    held.pop().continue_()
+    ready(page, re.compile("bm25: 1 hit;"))
+    expect(second.locator(".move").first).to_be_visible()
+    expect(second.get_by_role("button", name="Show less")).to_be_focused()
+
+
+def test_an_empty_or_impossible_number_of_hits_is_put_right(explore):
+    page = explore("?q=parcel&system=bm25")
+    hits = page.get_by_label("Hits")
+    hits.fill("9999")
+    hits.press("Tab")
+    expect(hits).to_have_value(hits.get_attribute("max"))
+    hits.fill("")
+    hits.press("Tab")
+    expect(hits).to_have_value("10")

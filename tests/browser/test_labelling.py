@@ -324,3 +324,14 @@ def test_a_name_that_cannot_be_kept_is_refused_at_the_field(pages, served):
     expect(page.locator("#label-item")).to_be_hidden()
     page.reload()
     assert page.get_by_label("Your name").input_value() == ""
+
+
+def test_a_query_of_any_length_leaves_the_item_in_sight(pages, tmp_path):
+    pool = tmp_path / "pool.jsonl"
+    pair = {"query_id": "q1", "item_id": "d1", "query": "word " * 20_000, "text": "The item."}
+    _write(pool, [pair])
+    with listening(pool=pool, store=str(tmp_path / "history.db")) as url:
+        page = begin(pages, url, "Ana")
+        expect(page.locator("#label-text")).to_be_in_viewport()
+        assert page.locator("#label-query").get_attribute("tabindex") == "0"
+        assert_usable(page)

@@ -293,6 +293,42 @@ def test_keys_search_move_open_and_close(show):
     until(page, "karat.table.shown.length === 10")
 
 
+def test_a_drawer_closed_after_the_anchor_of_a_section_leaves_the_reader_in_place(open_report, demo):
+    page = open_report(demo / "out" / "report.html")
+    page.get_by_role("link", name="Systems").first.click()
+    until(page, "location.hash === '#systems'")
+    grid = page.locator("#query-table [role=grid]")
+    grid.scroll_into_view_if_needed()
+    grid.focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    page.locator("#drawer [dir=auto]").first.wait_for()
+    before = page.evaluate("scrollY")
+    page.keyboard.press("Escape")
+    page.locator("#drawer").wait_for(state="hidden")
+    until(page, "location.hash === '#systems' && karat.table.returning === null")
+    assert page.evaluate("scrollY") == before > 0
+    assert page.evaluate("document.activeElement.getAttribute('role')") == "grid"
+
+
+def test_a_drawer_that_a_link_opened_gives_the_focus_to_the_table(open_report, demo):
+    page = open_report(f"{demo / 'out' / 'report.html'}")
+    page.evaluate("location.hash = 'q=q_051'")
+    page.reload()
+    page.locator("#drawer [dir=auto]").first.wait_for()
+    page.keyboard.press("Escape")
+    page.locator("#drawer").wait_for(state="hidden")
+    until(page, "document.activeElement.getAttribute('role') === 'grid'")
+
+
+def test_a_step_back_to_the_bare_address_shows_all_again(show):
+    page = show(made_views.small())
+    page.evaluate("location.hash = 'mode=misses'")
+    until(page, "karat.table.shown.length < 10")
+    page.go_back()
+    until(page, "karat.table.shown.length === 10")
+
+
 def test_a_slash_that_is_typed_stays_a_slash(show):
     page = show(made_views.small())
     page.locator(".qt-search").focus()

@@ -54,3 +54,17 @@ def test_an_empty_store_has_a_page_that_says_what_to_do(pages, tmp_path):
         page.wait_for_load_state("networkidle")
         assert "--save" in page.locator("main").inner_text()
         page.context.close()
+
+
+def test_the_token_leads_to_what_was_asked_for_and_an_ended_session_is_told(pages, tmp_path):
+    pages.expect("401")
+    with listening(store=str(tmp_path / "history.db"), token="t" * 20) as url:
+        page = pages.new(url)
+        page.goto(f"{url}/#mode=misses")
+        page.get_by_label("Token").fill("t" * 20)
+        page.keyboard.press("Enter")
+        page.get_by_role("navigation", name="Workbench").wait_for()
+        assert page.url == f"{url}/#mode=misses"
+        page.context.clear_cookies()
+        told = page.evaluate("karat.api.get('/api/evaluations').catch((error) => error.message)")
+        assert told == "your session has ended; load the page again and enter the token"

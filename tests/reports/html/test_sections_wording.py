@@ -108,12 +108,14 @@ def test_reversals_beyond_chance_come_first_and_tiny_segments_are_only_counted()
     said = [one.text.partition("topic ")[2][0] for one in section.all("li")]
     assert said == ["d", "a", "e"]
     assert section.one("summary").text == "2 more that may be chance"
-    assert "2 in segments of fewer than 5 queries are left out" in section.text
+    assert "2 segments of fewer than 5 queries go the other way and are not listed" in section.text
 
 
 def test_reversals_of_tiny_segments_alone_still_have_their_section():
     made = turned(reversal("a", 2, "though that may be chance"))
-    assert "1 segment of fewer than 5 queries is left out" in page_of(made).text
+    section = page_of(made).one("section", id="segments")
+    assert "1 segment of fewer than 5 queries goes the other way and is not listed" in section.text
+    assert not section.all("h3")
     assert ("segments", "Segments") in contents_of(sections_of(made), ())
 
 

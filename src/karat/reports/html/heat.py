@@ -91,7 +91,7 @@ class Segments:
     @property
     def warned(self) -> bool:
         """Whether anything goes up overall and down in a segment."""
-        return bool(self.reversals or self.chances or self.few)
+        return bool(self.reversals or self.chances)
 
 
 @dataclass(frozen=True, slots=True)

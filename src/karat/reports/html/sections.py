@@ -46,7 +46,7 @@ def contents_of(sections: Sections, charted: Collection[str]) -> list[tuple[str,
     ``charted`` are the sections that have charts.
     """
     found = [("verdict", "Verdict"), ("systems", "Systems"), ("counts", "Counts and bounds")]
-    if sections.segments.maps or sections.segments.warned:
+    if sections.segments.maps or sections.segments.warned or sections.segments.few:
         found.append(("segments", "Segments"))
     charts = {
         "curves": "What k changes",

@@ -17,7 +17,8 @@
     const json = (response.headers.get("content-type") || "").startsWith("application/json");
     const answer = json ? await response.json() : null;
     if (!response.ok) {
-      const error = new Error((answer && answer.error) || `the answer was ${response.status}`);
+      const ended = response.status === 401 && "your session has ended; load the page again and enter the token";
+      const error = new Error(ended || (answer && answer.error) || `the answer was ${response.status}`);
       error.status = response.status;
       throw error;
     }

@@ -41,7 +41,7 @@
   }
 
   function wish() {
-    const number = Math.round(Number(k.value));
+    const number = k.value.trim() ? Math.round(Number(k.value)) : NaN;
     const wanted = Number.isFinite(number) ? Math.min(Math.max(number, 1), Number(k.max)) : 10;
     return { text: text.value.trim(), k: wanted };
   }
@@ -58,12 +58,14 @@
       if (question.text) ask(one);
       else clear(one);
     }
+    for (const one of shown.values()) mark(one);
     summarise();
   }
 
   async function ask(one) {
-    if (one.busy || same(one.asked, question)) return;
+    if (one.busy || (same(one.asked, question) && !one.error)) return;
     const asked = question;
+    one.asked = null;
     one.busy = true;
     one.place.setAttribute("aria-busy", "true");
     let answer = null;
@@ -82,7 +84,8 @@
     }
     Object.assign(one, { asked, answer, error });
     one.place.removeAttribute("aria-busy");
-    for (const each of shown.values()) draw(each);
+    draw(one);
+    for (const each of shown.values()) mark(each);
     summarise();
   }
 
@@ -99,9 +102,8 @@
     const took = one.place.querySelector(".took");
     took.textContent = one.answer ? `${milliseconds(one.answer.latency_ms)} ms` : "";
     const hits = one.answer ? one.answer.hits : [];
-    const ranks = before(one);
     const words = terms(question.text);
-    const rows = hits.map((hit) => row(hit, one.answer, ranks, words));
+    const rows = hits.map((hit) => row(hit, words));
     if (one.answer && !rows.length) rows.push(element("li", "nothing muted", "Nothing was found."));
     one.place.querySelector("ol").replaceChildren(...rows);
     const instead = one.place.querySelector(".instead");
@@ -128,7 +130,16 @@
     return { name: first.name, at: new Map(first.answer.hits.map((hit) => [hit.item_id, hit.rank])) };
   }
 
-  function row(hit, answer, ranks, words) {
+  // The signs hang on the first list, which may come later; the rest of a row stays as it is.
+  function mark(one) {
+    const ranks = one.answer && before(one);
+    for (const [at, made] of [...one.place.querySelectorAll("li[data-item]")].entries()) {
+      made.querySelector(".move")?.remove();
+      if (ranks) made.querySelector(".marks").append(move(one.answer.hits[at], ranks));
+    }
+  }
+
+  function row(hit, words) {
     const made = document.getElementById("hit").content.cloneNode(true).firstElementChild;
     made.dataset.item = hit.item_id;
     made.querySelector(".rank").textContent = hit.rank;
@@ -139,7 +150,6 @@
     made.classList.toggle("is-gold", gold);
     if (gold) marks.append(element("span", "badge good", `gold ${hit.grade}`));
     else if (hit.grade !== null) marks.append(element("span", "badge", `grade ${hit.grade}`));
-    if (ranks) marks.append(move(hit, ranks));
     const body = made.querySelector(".text");
     if (hit.text === null) {
       body.classList.add("muted");
@@ -238,12 +248,18 @@
     }
     const waiting = [...shown.values()].filter((one) => !same(one.asked, question));
     if (waiting.length) {
-      told.textContent = `Asking ${waiting.map((one) => one.name).join(", ")} …`;
+      const names = waiting.flatMap((one, at) => [at ? ", " : "", named(one)]);
+      told.replaceChildren("Asking ", ...names, " …");
       return;
     }
-    told.textContent = [...shown.values()]
-      .map((one) => (one.error ? `${one.name} failed` : `${one.name}: ${count(one.answer.hits)}`))
-      .join("; ");
+    const said = (one) => (one.error ? " failed" : `: ${count(one.answer.hits)}`);
+    const parts = [...shown.values()].flatMap((one, at) => [at ? "; " : "", named(one), said(one)]);
+    told.replaceChildren(...parts);
+  }
+
+  // A name that is written from right to left turns nothing else around.
+  function named(one) {
+    return element("bdi", "", one.name);
   }
 
   function count(hits) {
@@ -312,9 +328,12 @@
 
   text.addEventListener("input", later);
   k.addEventListener("input", later);
+  k.addEventListener("change", () => (k.value = wish().k));
   for (const box of boxes) box.addEventListener("change", change);
   columns.addEventListener("mouseover", (event) => same_item(event, true));
   columns.addEventListener("mouseleave", (event) => same_item(event, false));
+  // A form of two fields without a button is not sent by Enter.
+  form.addEventListener("keydown", (event) => event.key === "Enter" && form.requestSubmit());
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     clearTimeout(typed);

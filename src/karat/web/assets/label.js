@@ -71,7 +71,9 @@
   function show(item, rationale = "") {
     state.item = item;
     state.after = null;
-    at("label-query").textContent = labelText.plain(item.query);
+    const query = at("label-query");
+    query.textContent = labelText.plain(item.query);
+    query.scrollTop = 0;
     at("label-id").textContent = labelText.plain(item.item_id);
     const ofItem = Object.keys(item.facts).filter((name) => name !== "as_of");
     showFacts("label-asked", item.facts, ["as_of"]);
@@ -85,6 +87,9 @@
     if (document.activeElement === at("label-rationale")) text.focus({ preventScroll: true });
     settle();
     only("label-item");
+    // Who has no mouse scrolls what has the focus.
+    if (query.scrollHeight > query.clientHeight + 2) query.tabIndex = 0;
+    else query.removeAttribute("tabindex");
     prefetch(item.position);
   }
 

@@ -11,6 +11,7 @@
   let current = null;
   let pushed = false;
   let pair = null;
+  let paired = null;
   let joined = null;
   let parts = null;
 
@@ -125,7 +126,10 @@
   function choice() {
     const { head } = karat.data;
     const looked = karat.table.state.system;
-    pair ||= [head.baseline, looked === head.baseline ? (looked + 1) % head.systems.length : looked];
+    if (!pair || paired !== looked) {
+      pair = [head.baseline, looked === head.baseline ? (looked + 1) % head.systems.length : looked];
+      paired = looked;
+    }
     return pair;
   }
 

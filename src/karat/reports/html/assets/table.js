@@ -73,12 +73,13 @@
 
     // Follows the address; an anchor of another section changes nothing but closes what is open.
     follow() {
-      if (this.returning) return void (this.returning = false);
+      if (this.returning) return void this.stay();
       const params = karat.place.params();
       const query = params.get("q");
       const row = query === null ? -1 : this.model.rows.query_id.indexOf(query);
       const wasOpen = this.open !== null;
-      if (karat.place.stateful() && !(query !== null && [...params.keys()].length === 1)) {
+      const shows = karat.place.stateful() ? !(query !== null && [...params.keys()].length === 1) : !location.hash;
+      if (shows) {
         this.state = this.model.fromParams(params);
         this.refresh();
       }
@@ -99,11 +100,24 @@
     // The drawer closed; what was opened by a step is closed by a step back.
     leave({ told, pushed }) {
       this.open = null;
-      if (document.activeElement === document.body) this.rows.grid.focus({ preventScroll: true });
+      this.takeFocus();
       if (told) return;
-      this.returning = pushed;
+      this.returning = pushed ? { left: scrollX, top: scrollY } : null;
       if (pushed) history.back();
       else this.write();
+    }
+
+    // A step back to the anchor of a section would scroll there, and take the focus along.
+    stay() {
+      scrollTo({ ...this.returning, behavior: "instant" });
+      this.returning = null;
+      this.takeFocus();
+    }
+
+    // Where the focus went with what was closed, the table has it.
+    takeFocus() {
+      const has = document.activeElement;
+      if (!has || has === document.body || has.closest("#drawer")) this.rows.grid.focus({ preventScroll: true });
     }
   }
 
