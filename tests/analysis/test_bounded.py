@@ -109,3 +109,29 @@ def test_bounds_ask_for_runs_and_for_pairs_with_the_baseline():
         karat.compare(scores, bounds=True)
     with pytest.raises(UsageError, match="pairs all"):
         karat.compare(runs, Gold.from_dict(gold), ["RR"], bounds=True, pairs="all")
+
+
+def entering(label: int | None):
+    """One system ahead in ten queries; in thirty others, without relevant gold, the other is."""
+    scored, open_ = [f"s{at}" for at in range(10)], [f"o{at}" for at in range(30)]
+    old = {query: ["x", "a"] for query in scored} | {query: ["u", "v"] for query in open_}
+    new = {query: ["a", "x"] for query in scored} | {query: ["v", "u"] for query in open_}
+    gold = {query: {"a": 1, "x": 0} for query in scored}
+    own = {"v": 0} if label is None else {"v": 0, "u": label}
+    return old, new, gold | {query: dict(own) for query in open_}
+
+
+def test_nothing_holds_while_a_judgment_could_bring_queries_into_the_mean():
+    before = compared(*entering(None), "RR", bounds=True)
+    assert (before.verdict, before.n) == ("better", 10)
+    assert before.bounds["delta"] == [before.delta, before.delta]
+    assert (before.bounds["verdict"], before.bounds["entering"]) == ("unclear", 30)
+    # Rightly so: by these judgments it is worse.
+    after = compared(*entering(1), "RR", bounds=True)
+    assert (after.verdict, after.n, after.bounds["entering"]) == ("worse", 40, 0)
+    # Judged as not relevant, they stay out for good.
+    closed = compared(*entering(0), "RR", bounds=True)
+    assert (closed.bounds["verdict"], closed.bounds["entering"]) == ("better", 0)
+    strict = compared(*entering(None), "RR", strict_bounds=True)
+    assert strict.verdict == "unclear"
+    assert "30 queries without relevant gold would take part" in strict.because

@@ -6,13 +6,15 @@ import json
 import math
 import random
 
+import polars as pl
 import pytest
 import pytrec_eval
 
-from karat.analysis.bounds import with_labels
+from karat.analysis.bounds import of_the_same_queries, with_labels
 from karat.errors import InputError
 from karat.measures.conventions import Conventions, conventions_of
-from karat.measures.scores import evaluate
+from karat.measures.names import parse_measures
+from karat.measures.scores import evaluate, prepare, score
 from karat.tables import Gold, Run
 
 RNG = random.Random(11)
@@ -239,3 +241,36 @@ def test_a_karat_yaml_can_name_the_labels(run, files):
     document = json.loads(run("run", "--json").out)
     assert set(document["systems"][0]["bounds"]) == {"P@5"}
     assert document["judged"]["elsewhere"] > 0
+
+
+def both_sides(gold, labels, measures, **settings):
+    """Means on gold and labels as karat has them, and on gold that holds the labels anyway."""
+    conventions = Conventions(**settings)
+    prepared = prepare(gold, conventions)
+    run = Run.from_dict({"q1": ["a", "b"], "q2": ["c", "d"]})
+    chosen = parse_measures(measures, rel=conventions.rel)
+    labelled = with_labels(gold, labels, conventions, asked=prepared.query_ids)
+    told = of_the_same_queries(
+        score(run, prepare(labelled.gold, conventions), chosen), score(run, prepared, chosen)
+    )
+    frame = pl.concat([gold.frame, labels.frame.select(gold.frame.columns)])
+    whole = Gold.from_frame(frame, query_ids=gold.query_ids)
+    return told.means(), score(run, prepare(whole, conventions), chosen).means()
+
+
+def test_labels_count_where_a_query_without_relevant_gold_counts_as_0():
+    gold = Gold.from_dict({"q1": {"a": 1}, "q2": {"x": 0}})
+    labels = Gold.from_dict({"q1": {"b": 1}, "q2": {"c": 1, "d": 0}})
+    told, whole = both_sides(gold, labels, "P@2, nDCG@2", empty_gold="zero")
+    assert told == whole
+    assert told["P@2"] == 0.75
+
+
+def test_labels_count_for_every_measure_that_scores_a_query_and_bring_none_into_a_mean():
+    gold = Gold.from_dict({"q1": {"a": 1}, "q2": {"c": 2}})
+    labels = Gold.from_dict({"q1": {"b": 2}, "q2": {"d": 2}})
+    told, whole = both_sides(gold, labels, "P(rel=1)@2, nDCG@2, P@2", rel=2)
+    for name in ("P(rel=1)@2", "nDCG@2"):
+        assert told[name] == whole[name]
+    # By the grades that it asks for, the first query has no relevant gold; q2 has two.
+    assert (told["P@2"], whole["P@2"]) == (1.0, 0.75)

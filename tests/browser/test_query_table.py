@@ -293,7 +293,9 @@ def test_keys_search_move_open_and_close(show):
     until(page, "karat.table.shown.length === 10")
 
 
-def test_a_drawer_closed_after_the_anchor_of_a_section_leaves_the_reader_in_place(open_report, demo):
+def test_a_drawer_closed_after_the_anchor_of_a_section_leaves_the_reader_in_place(
+    open_report, demo
+):
     page = open_report(demo / "out" / "report.html")
     page.get_by_role("link", name="Systems").first.click()
     until(page, "location.hash === '#systems'")

@@ -295,3 +295,15 @@ def test_one_huge_grade_is_no_scale(run, small, grade):
     (small / "huge.txt").write_text(f"q1 0 a {grade}\nq2 0 a 1\n")
     words = ("compare", "a.trec", "b.trec", "--gold", "huge.txt", "-m", "nDCG@2,RR")
     assert run(*words).code == 0
+
+
+def test_a_strict_gate_waits_for_queries_that_a_judgment_could_bring_in(run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run.trec", {query: ["a"] for query in MANY} | {"more": ["u"]})
+    write_gold(tmp_path / "qrels.txt", {query: {"a": 1} for query in MANY} | {"more": {"v": 0}})
+    (tmp_path / "gates.yaml").write_text("- mean RR >= 0.9\n")
+    words = ("eval", "run.trec", "--gold", "qrels.txt", "-m", "RR", "--gates", "gates.yaml")
+    assert run(*words).code == 0
+    strict = run(*words, "--strict-bounds")
+    assert strict.code == 3
+    assert "but 1 query without relevant gold would take part" in strict.out

@@ -360,3 +360,44 @@ def test_it_does_not_stop_while_labels_could_move_the_margin(run, tmp_path, monk
     # A margin that is a number stays where it is, and so does the verdict.
     fixed = (*words[:3], "0.05", "--margin-kind", "absolute")
     assert body(run, "one.trec", "two.trec", "--gold", "qrels.txt", *fixed)["settled"]
+
+
+def lists(names, items):
+    return "".join(
+        f"{name} Q0 {item} {rank} {9 - rank} t\n"
+        for name in names
+        for rank, item in enumerate(items(name), 1)
+    )
+
+
+def test_queries_that_may_leave_the_mean_settle_nothing_and_closed_ones_stay_out(
+    run, tmp_path, monkeypatch
+):
+    """Half of ten queries up, half down, and forty more in which nothing is known to be right."""
+    monkeypatch.chdir(tmp_path)
+    scored, others = [f"s{at}" for at in range(10)], [f"o{at:02}" for at in range(40)]
+    up, down = ["a", "x"], ["x", "a"]
+    halves = {name: (up, down)[at % 2] for at, name in enumerate(scored)}
+    first = lists(scored, lambda name: halves[name]) + lists(others, lambda name: ["u"])
+    second = lists(scored, lambda name: halves[name][::-1]) + lists(others, lambda name: ["u"])
+    Path("a.trec").write_text(first)
+    Path("b.trec").write_text(second)
+    gold = "".join(f"{name} 0 a 1\n{name} 0 x 0\n" for name in scored)
+    words = ("a.trec", "b.trec", "--gold", "gold.txt", "-m", "RR", "--margin", "0.2")
+    words = (*words, "--margin-kind", "absolute")
+
+    def told(judged: int) -> dict:
+        closed = "".join(f"{name} 0 u 0\n" for name in others[:judged])
+        waiting = "".join(f"{name} 0 v 0\n" for name in others[judged:])
+        Path("gold.txt").write_text(gold + closed + waiting)
+        return body(run, *words)
+
+    # All forty count as 0, and so does the difference; were they judged 0, it would be unclear.
+    everything = told(0)
+    assert (everything["now"], everything["settled"]) == ("same", False)
+    assert "40 queries without relevant gold count as 0" in everything["because"]
+    one_left = told(39)
+    assert (one_left["without_gold"], one_left["comparison"]["n"]) == (1, 11)
+    nothing_left = told(40)
+    assert (nothing_left["without_gold"], nothing_left["comparison"]["n"]) == (0, 10)
+    assert (nothing_left["now"], nothing_left["settled"]) == ("unclear", True)

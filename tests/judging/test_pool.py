@@ -53,7 +53,10 @@ def test_a_pool_is_the_union_of_the_tops_less_what_is_judged(runs, judged, depth
         for query, scores in lists.items()
         for item in top(scores, depth)
     }
-    known = {(query, item) for query, items in judged.items() for item in items}
+    # A grade below 0 is of a pair that was pooled and that nobody judged.
+    known = {
+        (query, item) for query, own in judged.items() for item, grade in own.items() if grade >= 0
+    }
     pool = pool_runs(
         named(runs), depth=depth, gold=[Gold.from_dict(judged)], include_judged=include
     )

@@ -12,7 +12,7 @@ from karat.analysis.compare import Comparisons, Decision, compare_scores, decisi
 from karat.analysis.comparison import Comparison
 from karat.analysis.contenders import Contender, contenders_of
 from karat.analysis.overlap import DEPTH
-from karat.analysis.segments import By
+from karat.analysis.segments import By, segments_by
 from karat.analysis.settled import holding
 from karat.analysis.unjudged import Open, cut, open_of, with_columns
 from karat.analysis.verdicts import Rule, Verdict, judged
@@ -22,12 +22,13 @@ from karat.measures.bounds.unjudged import in_common
 from karat.measures.numbers import mean
 from karat.measures.overall import number_of
 from karat.measures.prepare import Prepared
-from karat.measures.ranked import Ints
+from karat.measures.ranked import Ints, Mask
 from karat.measures.scores import Scores
 from karat.tables import Queries
 
 Corner = Literal["worst", "best"]
-Key = tuple[str, str, str, tuple[tuple[str, str], ...]]
+Where = tuple[tuple[str, str], ...]
+Key = tuple[str, str, str, Where]
 Corners = Mapping[Corner, Mapping[Key, Comparison]]
 
 
@@ -64,7 +65,8 @@ def with_bounds(
     randomisation test can only lose what any query loses, so a verdict of better holds under
     every labelling if it holds where every query is at its worst, and one of worse if it holds
     where every query is at its best; among several tests, if it does so by their number alone.
-    Intervals are looked at in the same two places.
+    Intervals are looked at in the same two places. A query without relevant gold takes part once
+    a judgment brings some, so that nothing holds while such a query has unjudged items.
     """
     baseline, *others = opened
     ranges = {
@@ -83,12 +85,22 @@ def with_bounds(
         one.name: in_common(baseline.listed, own.listed).query
         for one, own in zip(contenders[1:], others, strict=True)
     }
-    rows = tuple(
-        _bounded(row, ranges[row.system, row.measure], corners, unjudged[row.system])
-        if (row.system, row.measure) in ranges
-        else row
-        for row in found.rows
-    )
+    entering = {
+        (one.name, name): baseline.entering(name) | own.entering(name)
+        for one, own in zip(contenders[1:], others, strict=True)
+        for name in own.ranges
+        if (one.name, name) in ranges
+    }
+    masks = _masks(baseline.scores, queries, by)
+
+    def bounded(row: Comparison) -> Comparison:
+        key = row.system, row.measure
+        if key not in ranges:
+            return row
+        more = int((entering[key] & masks[_key(row)[-1]]).sum())
+        return _bounded(row, ranges[key], corners, unjudged[row.system], more)
+
+    rows = tuple(bounded(row) for row in found.rows)
     if strict:
         rows = tuple(_strictly(row, corners) for row in rows)
     decisions = tuple(_decided(one, rows, strict=strict) for one in found.decisions)
@@ -96,6 +108,15 @@ def with_bounds(
 
 
 _CORNERS: tuple[Corner, ...] = ("worst", "best")
+
+
+def _masks(scores: Scores, queries: Queries | None, by: Sequence[By]) -> dict[Where, Mask]:
+    """The queries of every segment, and all of them, by what a comparison says of where it is."""
+    ids = scores.table["query_id"]
+    masks: dict[Where, Mask] = {(): np.ones(len(ids), dtype=bool)}
+    for one in by:
+        masks |= {tuple(own.where.items()): own.mask for own in segments_by(ids, queries, one)}
+    return masks
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +208,9 @@ def _family(row: Comparison) -> tuple[bool, tuple[str, ...]]:
     return row.primary, tuple(row.segment or ())
 
 
-def _bounded(row: Comparison, own: Range, corners: Corners, unjudged: Ints) -> Comparison:
+def _bounded(
+    row: Comparison, own: Range, corners: Corners, unjudged: Ints, entering: int
+) -> Comparison:
     ends = [row.delta, row.delta]
     if (own.high > own.low).any():
         ends = sorted(
@@ -198,15 +221,18 @@ def _bounded(row: Comparison, own: Range, corners: Corners, unjudged: Ints) -> C
     told = {
         "delta": ends,
         "exact": own.exact,
-        "verdict": _holding(row, corners),
+        "verdict": _holding(row, corners, entering),
         # Of a segment alone it is not told.
         "unjudged": counted if row.segment is None else None,
+        "entering": entering,
     }
     return replace(row, bounds=told)
 
 
-def _holding(row: Comparison, corners: Corners) -> Verdict | None:
+def _holding(row: Comparison, corners: Corners, entering: int) -> Verdict | None:
     """The verdict that no judgment can change; unclear where one can, or where it is now."""
+    if entering and row.verdict is not None:
+        return "unclear"
     worst, best = (corners[corner][_key(row)].verdict for corner in _CORNERS)
     holds = holding(worst, best)
     return holds if holds == row.verdict or row.verdict is None else "unclear"
@@ -217,7 +243,7 @@ def _strictly(row: Comparison, corners: Corners) -> Comparison:
     if row.bounds is None or row.verdict is None:
         return row
     holds: Verdict = row.bounds["verdict"]
-    regression = corners["best"][_key(row)].regression
+    regression = corners["best"][_key(row)].regression and not row.bounds["entering"]
     if holds == row.verdict and regression == row.regression:
         return row
     because = f"{row.because}; {_may_change(row.bounds)}"
@@ -238,13 +264,18 @@ def _decided(one: Decision, rows: Sequence[Comparison], *, strict: bool) -> Deci
 
 def _sentence(row: Comparison) -> str | None:
     """Between what the difference lies, and whether the verdict depends on it."""
-    if row.bounds is None or not row.bounds["unjudged"] or row.bounds["delta"][0] is None:
+    if row.bounds is None or row.bounds["delta"][0] is None:
         return None
     low, high = row.bounds["delta"]
-    if low == high:
+    parts = []
+    if row.bounds["unjudged"] and low != high:
+        many = f"the {row.bounds['unjudged']:,} unjudged items"
+        parts = [f"whatever {many} are, {row.measure} changes by {_signed(low)} to {_signed(high)}"]
+    if row.bounds["entering"]:
+        parts.append(_would_enter(row.bounds["entering"]))
+    if not parts:
         return None
-    many = f"the {row.bounds['unjudged']:,} unjudged items"
-    told = f"whatever {many} are, {row.measure} changes by {_signed(low)} to {_signed(high)}"
+    told = "; ".join(parts)
     if row.verdict is None:
         return told
     if row.bounds["verdict"] == row.verdict:
@@ -254,9 +285,16 @@ def _sentence(row: Comparison) -> str | None:
 
 
 def _may_change(bounds: Mapping[str, Any]) -> str:
+    if bounds["entering"]:
+        return f"but {_would_enter(bounds['entering'])}, which could change that"
     many = bounds["unjudged"]
     which = "unjudged items" if many is None else f"the {many:,} unjudged items"
     return f"but judging {which} could change that"
+
+
+def _would_enter(many: int) -> str:
+    queries = "1 query" if many == 1 else f"{many:,} queries"
+    return f"{queries} without relevant gold would take part once a judgment brings some"
 
 
 def _key(row: Comparison) -> Key:

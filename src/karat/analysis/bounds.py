@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from karat.analysis.unjudged import with_columns
 from karat.columns import Source
 from karat.errors import InputError
 from karat.formats.labels import no_grade, refuse_above
@@ -36,8 +37,9 @@ class Labelled:
     """Gold with labels put in where it has no judgment, and how many of them there were.
 
     ``added`` were put in, ``known`` have a judgment already, which stays, and ``elsewhere``
-    are of queries that have no gold or are not asked: these take no part. ``failed`` are pairs
-    that could not be judged, ``not_judged`` have a grade below 0: pooled, and nobody judged them.
+    are of queries that have no relevant gold or are not asked: these take no part. ``failed`` are
+    pairs that could not be judged, ``not_judged`` have a grade below 0: pooled, and nobody judged
+    them.
     """
 
     gold: Gold
@@ -57,7 +59,10 @@ class Labelled:
 def with_labels(
     gold: Gold, labels: Gold, conventions: Conventions, *, asked: Sequence[str]
 ) -> Labelled:
-    """The gold with a judge's labels, for the queries among ``asked`` that have relevant gold.
+    """The gold with a judge's labels, for the queries among ``asked`` that take part in a mean.
+
+    These are the queries with anything relevant, by whatever grade a measure asks for, or all
+    where a query without counts as 0.
 
     >>> gold = Gold.from_dict({"q1": {"a": 2, "b": 0}, "q2": {}})
     >>> labels = Gold.from_dict({"q1": {"b": 2, "c": 1}, "q2": {"d": 2}})
@@ -77,10 +82,10 @@ def with_labels(
     below = labels.frame.height - graded.height
     if below and not graded.height:
         raise no_grade(labels.source.name, not_judged=below)
-    relevant = gold.frame.filter(pl.col("grade") >= conventions.rel)["query_id"].unique()
-    own = graded.select(*_PAIR, "grade").filter(
-        pl.col("query_id").is_in(relevant.implode()) & pl.col("query_id").is_in(list(asked))
-    )
+    own = graded.select(*_PAIR, "grade").filter(pl.col("query_id").is_in(list(asked)))
+    if conventions.empty_gold == "apart":
+        relevant = gold.frame.filter(pl.col("grade") > 0)["query_id"].unique()
+        own = own.filter(pl.col("query_id").is_in(relevant.implode()))
     judged = gold.frame.filter(pl.col("grade") >= 0)
     added = own.join(judged, on=_PAIR, how="anti", maintain_order="left")
     # What the gold has below 0 is no judgment either, and gives way to one.
@@ -102,6 +107,19 @@ def with_labels(
 def judgeable(measures: Sequence[Measure]) -> list[Measure]:
     """The measures that labels may move."""
     return [measure for measure in measures if measure.name in JUDGEABLE]
+
+
+def of_the_same_queries(on_both: Scores, on_gold: Scores) -> Scores:
+    """Scores with labels, of the queries that each measure scores on gold alone.
+
+    A label brings no query into a mean: the two would be means of different queries.
+    """
+    names = [str(measure) for measure in on_both.measures]
+    columns = {
+        name: np.where(np.isnan(on_gold.values(name)), np.nan, on_both.values(name))
+        for name in names
+    }
+    return with_columns(on_both, columns)
 
 
 def bounds_of(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from karat.analysis.gates import Gate, GateResult, Gating, judge
 from karat.analysis.limits import Limit
+from karat.analysis.segments import By, segments_by
 from karat.analysis.unjudged import Open
 from karat.measures.scores import Scores
 from karat.stats.proportions import wilson
@@ -29,7 +30,8 @@ def hold_strictly(
     so the gate is also tried with the plain percentile interval, whose ends do, and where labels
     could bring the mean near an end, with the wide interval that holds there; other labels in
     between could still make an interval a little wider. A measure without a range is judged as
-    before.
+    before. While a judgment could bring a query into the mean that has no relevant gold yet, no
+    gate can be judged.
     """
     tried = [
         {_key(one): one for one in judge(gates, scores, queries, system="").results}
@@ -37,10 +39,22 @@ def hold_strictly(
         for scores in (own.at(end), _by_percentiles(own.at(end)))
     ]
     results = [
-        _strict(one, [some[_key(one)] for some in tried], own) if one.measure in own.ranges else one
+        _strict(one, [some[_key(one)] for some in tried], own, _entering(one, own, queries))
+        if one.measure in own.ranges
+        else one
         for one in gating.results
     ]
     return replace(gating, results=tuple(results))
+
+
+def _entering(one: GateResult, own: Open, queries: Queries | None) -> int:
+    """How many queries of the gate's segment a judgment could bring into its mean."""
+    entering = own.entering(one.measure)
+    if one.segment is None:
+        return int(entering.sum())
+    segments = segments_by(own.scores.table["query_id"], queries, By(tuple(one.segment)))
+    mask = next(each.mask for each in segments if dict(each.where) == dict(one.segment))
+    return int((entering & mask).sum())
 
 
 def _by_percentiles(scores: Scores) -> Scores:
@@ -49,9 +63,18 @@ def _by_percentiles(scores: Scores) -> Scores:
     return replace(scores, conventions=replace(known, interval=plain))
 
 
-def _strict(now: GateResult, tried: Sequence[GateResult], own: Open) -> GateResult:
+def _strict(now: GateResult, tried: Sequence[GateResult], own: Open, entering: int) -> GateResult:
     unjudged = own.unjudged
-    if now.verdict not in ("pass", "fail") or not unjudged:
+    if now.verdict not in ("pass", "fail"):
+        return now
+    if entering:
+        queries = "1 query" if entering == 1 else f"{entering:,} queries"
+        because = (
+            f"{now.because}; but {queries} without relevant gold would take part once a judgment"
+            " brings some: judge what was returned there"
+        )
+        return replace(now, verdict="unmeasurable", because=because)
+    if not unjudged:
         return now
     verdicts = {one.verdict for one in tried}
     ci = own.scores.conventions.ci

@@ -47,8 +47,18 @@ class Open:
 
     @property
     def apart(self) -> int:
-        """How many more there are in queries that no mean holds: what they are changes nothing."""
+        """How many more there are in queries that no mean holds as they are now."""
         return len(self.listed.unjudged.query) - self.unjudged
+
+    def entering(self, measure: str) -> Mask:
+        """The queries that a judgment could bring into the mean.
+
+        They have no relevant gold yet, so no range of this measure knows them.
+        """
+        queries = self.scores.status
+        empty = np.isnan(self.ranges[measure].low) & (queries == "empty_gold").to_numpy()
+        unjudged = np.bincount(self.listed.unjudged.query, minlength=len(queries))
+        return np.asarray(empty & (unjudged > 0))
 
     @property
     def _scored(self) -> Mask:

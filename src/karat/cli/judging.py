@@ -29,6 +29,8 @@ from karat.judging.overlap import Overlap
 from karat.reports.figures import several
 
 _CACHE = ".karat"
+# So many kinds of failures are told; the file tells all.
+_REASONS = 8
 # What says how a model is called; a stand-in that is not called takes none of it.
 _OF_MODELS = (
     "url",
@@ -222,7 +224,10 @@ def lines_on(judged: Judged) -> list[str]:
     lines.append("  " + ", ".join(asked) + _spent(judged))
     if judged.failed:
         lines.append(f"  {several(judged.failed, 'pair')} without a grade:")
-        lines += [f"    {count:,} × {reason}" for reason, count in judged.reasons.most_common(8)]
+        told = judged.reasons.most_common(_REASONS)
+        lines += [f"    {count:,} × {reason}" for reason, count in told]
+        if more := judged.failed - sum(count for _, count in told):
+            lines.append(f"    {more:,} for other reasons, told in {judged.path}")
     return lines
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import polars as pl
 import typer
 
 from karat.analysis.comparison import NO_DIFFERENCE
@@ -36,12 +37,12 @@ from karat.measures.overall import number_of
 from karat.measures.prepare import Prepared, prepare
 from karat.measures.scores import Scores, score
 from karat.reports.document import utf8
-from karat.reports.figures import label
+from karat.reports.figures import label, several
 from karat.reports.next_page import next_page
 from karat.reports.outputs import PAGE_FORMS, Form, Output, forms_of, parse_outputs
 from karat.reports.pooling import Pooled
 from karat.reports.sheets import Sheet
-from karat.tables import Blocks, Corpus, Queries, Run
+from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
 _PAIRS = Form("pool", ".jsonl", "the pairs to judge, one a line", "pooling.to_jsonl")
 FORMS = {**forms_of(_PAIRS), **PAGE_FORMS}
@@ -95,8 +96,12 @@ class _Given:
 
 @dataclass(frozen=True, eq=False)
 class _Work:
-    """The runs scored by the measure, under conventions that let every judgment count."""
+    """The runs scored by the measure, under conventions that let every judgment count.
 
+    ``counted`` are their scores as any other command has them.
+    """
+
+    counted: list[Scores]
     scores: list[Scores]
     lists: list[Listed]
     prepared: Prepared
@@ -217,17 +222,20 @@ def _scored(given: _Given) -> _Work:
     n = len(prepared.query_ids)
     unscored = np.isnan([one.values(str(given.measure)) for one in scores]).any(axis=0)
     unjudged = np.sum([one.unjudged.counts(n) for one in lists], axis=0)
-    opened = unscored & (unjudged > 0) & (scores[0].status == "empty_gold").to_numpy()
+    empty = unscored & (scores[0].status == "empty_gold").to_numpy()
+    opened = empty & (unjudged > 0)
     if not opened.any():
-        return _Work(scores, lists, prepared, 0)
+        return _Work(scores, scores, lists, prepared, 0)
+    # What has no answer, or nothing left to judge, stays apart: a judge would be asked in vain.
+    apart = (scores[0].status == "no_answer").to_numpy() | (empty & ~opened)
+    kept = [one for one, out in zip(prepared.query_ids, apart.tolist(), strict=True) if not out]
     if queries is not None:
-        # What has no answer stays apart; a judge would be asked in vain.
-        asked = ~(scores[0].status == "no_answer")
-        queries = replace(queries, frame=queries.frame.filter(asked))
+        queries = replace(queries, frame=queries.frame.filter(pl.Series(~apart)))
+    gold = Gold(gold.frame.filter(pl.col("query_id").is_in(kept)), tuple(kept), gold.source)
     zero = replace(given.conventions, empty_gold="zero")
     prepared = prepare(gold, zero, queries=queries, corpus=given.corpus)
-    scores, lists = _score(given, prepared)
-    return _Work(scores, lists, prepared, int(opened.sum()))
+    opened_scores, lists = _score(given, prepared)
+    return _Work(scores, opened_scores, lists, prepared, int(opened.sum()))
 
 
 def _score(given: _Given, prepared: Prepared) -> tuple[list[Scores], list[Listed]]:
@@ -244,6 +252,15 @@ def _settledness(given: _Given, work: _Work, rule: Rule) -> dict[str, Any]:
     found = difference_range(given.measure, one, other, work.prepared)
     own = range_of(given.measure, one, work.prepared)
     state = settled(first, second, found, rule, str(given.measure), baseline=own)
+    if work.without_gold and state.settled and state.now not in ("better", "worse"):
+        # Judged to have nothing relevant, they leave the mean, and what is left may say otherwise.
+        many = several(
+            work.without_gold,
+            "query without relevant gold counts",
+            "queries without relevant gold count",
+        )
+        told = f"the verdict is {state.now} while {many} as 0"
+        state = replace(state, settled=False, because=f"{told}; judge what was returned there")
     kept = ("baseline", "system", "n", "baseline_mean", "system_mean", "delta", "ci", "p", "margin")
     row = state.comparison.document()
     comparison = {name: row[name] for name in (*kept, "because")}
@@ -260,7 +277,8 @@ def _tightness(given: _Given, work: _Work) -> dict[str, Any]:
     stop = width is None or width <= given.within + NO_DIFFERENCE
     told = {"mean": now, "low": low, "high": high, "within": given.within}
     told |= {"n": int((~np.isnan(values)).sum())}
-    return {"range": told, "settled": stop, "exact": own.exact}
+    # A query that is judged to have nothing relevant leaves the mean, which may rise by that.
+    return {"range": told, "settled": stop, "exact": own.exact and not work.without_gold}
 
 
 def _chosen(given: _Given, work: _Work, *, stop: bool) -> dict[str, Any]:
@@ -326,9 +344,9 @@ def _sheet(given: _Given, work: _Work, told: dict[str, Any]) -> Sheet:
     body = {
         "systems": [
             {"name": one.system, "counts": one.counts.document(), "partial": one.partial}
-            for one in work.scores
+            for one in work.counted
         ],
-        "cannot_tell": _cannot_tell(work.scores),
+        "cannot_tell": _cannot_tell(work.counted),
         "measure": str(given.measure),
         "better": given.measure.definition.better,
         "depth": given.depth,
@@ -338,4 +356,4 @@ def _sheet(given: _Given, work: _Work, told: dict[str, Any]) -> Sheet:
         "judged_differently": given.gold.differently,
         **told,
     }
-    return Sheet(body, work.prepared.conventions.document(), inputs, next_page)
+    return Sheet(body, given.conventions.document(), inputs, next_page)

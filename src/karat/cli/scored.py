@@ -62,13 +62,13 @@ class Scored:
         """The systems with what a judge's labels change; a stored baseline has none."""
         if not self.labelled:
             return systems
-        from karat.analysis.bounds import bounds_of
+        from karat.analysis.bounds import bounds_of, of_the_same_queries
 
         first = len(systems) - len(self.labelled)
-        bounded = [
-            replace(system, bounds=self._corrected(bounds_of(system.summaries, scores), system))
-            for system, scores in zip(systems[first:], self.labelled, strict=True)
-        ]
+        bounded = []
+        for system, scores in zip(systems[first:], self.labelled, strict=True):
+            found = bounds_of(system.summaries, of_the_same_queries(scores, system.scores))
+            bounded.append(replace(system, bounds=self._corrected(found, system)))
         return (*systems[:first], *bounded)
 
     def _corrected(self, bounds: dict[str, dict[str, Any]], system: System) -> dict[str, Any]:

@@ -200,7 +200,8 @@ def _judged_pairs(gold: Gold) -> pl.DataFrame:
             " judgments of items",
             where=gold.source.name,
         )
-    return gold.frame.select(PAIR)
+    # A grade below 0 is of a pair that was pooled and that nobody judged.
+    return gold.frame.filter(pl.col("grade") >= 0).select(PAIR)
 
 
 def _shuffled(pool: pl.DataFrame, sample: int | None, rng: np.random.Generator) -> pl.DataFrame:

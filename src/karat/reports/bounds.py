@@ -54,7 +54,8 @@ def bounds_lines(results: Mapping[str, Any]) -> list[str]:
     if told["known"]:
         parts.append(f"{told['known']:,} judged in the gold already, which counts")
     if told["elsewhere"]:
-        parts.append(f"{told['elsewhere']:,} of queries without gold or not asked, left out")
+        where = "of queries without relevant gold or not asked"
+        parts.append(f"{told['elsewhere']:,} {where}, left out")
     if told["failed"]:
         parts.append(f"{several(told['failed'], 'pair')} could not be judged, left out")
     if told.get("not_judged"):

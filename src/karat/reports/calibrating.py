@@ -63,7 +63,11 @@ def share_name(results: Results) -> str:
     """What the share is of."""
     if results["k"] is None:
         return "precision of all that was judged"
-    return f"P@{results['k']} of {label(results['system'])}"
+    system, gaps = label(results["system"]), results["run"] or {}
+    if any(gaps.get(one) for one in ("empty", "missing", "failed_calls")):
+        # P@k counts an empty place as a miss, which is no judge's error to correct.
+        return f"precision of what {system} returned in its top {results['k']}"
+    return f"P@{results['k']} of {system}"
 
 
 def _grades_grid(results: Results) -> Grid:
@@ -130,6 +134,8 @@ def _few_lines(results: Results) -> Iterator[str]:
 
 def _segments_grid(by: str, segments: Results) -> Grid:
     grid = [[label(by), "pairs", "sensitivity", "specificity", "uncorrected", "corrected"]]
+    if any(own["corrected"]["value"] is None for own in segments.values()):
+        grid[0].append("")
     for value, own in segments.items():
         few = own["sensitivity"]["few"] or own["specificity"]["few"]
         grid.append(
@@ -140,6 +146,7 @@ def _segments_grid(by: str, segments: Results) -> Grid:
                 _measured(own["specificity"]),
                 figure(own["share"]["value"]),
                 _measured(own["corrected"]),
+                *([own["corrected"]["because"] or ""] if len(grid[0]) > 6 else []),
             ]
         )
     return grid
@@ -159,7 +166,10 @@ def _share_lines(results: Results) -> Iterator[str]:
     gaps = results["run"] or {}
     if gaps.get("empty"):
         places = several(gaps["empty"], "place is", "places are")
-        yield f"{places} empty in the top {results['k']}; the share is of what was returned"
+        yield (
+            f"{places} empty in the top {results['k']}; the share is of what was returned, and"
+            " karat eval --judged --human counts them as P@k does"
+        )
     parts = [
         several(gaps[name], *words)
         for name, words in {

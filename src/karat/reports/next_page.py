@@ -44,7 +44,8 @@ def _headlines(results: Results) -> Iterator[str]:
     elif results["settled"]:
         yield f"stop: {_final(results)} whatever the {_others(results['unjudged'])}"
     elif results["next"]:
-        yield f"judge these {len(results['next']):,} next, of {many}: {_open(results)}"
+        these = "this one" if len(results["next"]) == 1 else f"these {len(results['next']):,}"
+        yield f"judge {these} next, of {many}: {_open(results)}"
     else:
         depth = results["depth"]
         where = "" if depth is None else f" among the first {depth:,} of a list"
