@@ -233,7 +233,8 @@ def _all_taus(
 ) -> Taus:
     known = [own for one in left if (own := one.taus[name]) is not None]
     return Taus(
-        left_out=min(known, default=None),
+        # Where one of them leaves no order at all, the lowest of the others says too much.
+        left_out=min(known, default=None) if len(known) == len(left) else None,
         each_without_own=_tau([one.measures[name] for one in left]),
         condensed=_tau(condensed[name]),
     )
