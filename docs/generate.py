@@ -143,7 +143,9 @@ def _keys(form: type[BaseModel]) -> str:
     rows = []
     for name, field in form.model_fields.items():
         default = (
-            "" if field.is_required() else _default(field.get_default(call_default_factory=True))
+            ""
+            if field.is_required()
+            else _default(field.get_default(call_default_factory=True, validated_data={}))
         )
         must = "" if not field.is_required() else "needed"
         rows.append((f"`{field.alias or name}`", field.description or "", must or default))

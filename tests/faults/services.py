@@ -98,6 +98,9 @@ def send(
         handler.send_header(name, text)
     handler.send_header("Content-Type", "application/json")
     handler.send_header("Content-Length", str(len(body)))
+    if handler.close_connection:
+        # Else another call might be sent over it, and fail without a fault of its own.
+        handler.send_header("Connection", "close")
     handler.end_headers()
     handler.wfile.write(body[:only])
     handler.wfile.flush()

@@ -53,7 +53,8 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
 
 def is_api(request: Request) -> bool:
     """Whether a program asks, not a person."""
-    return request.url.path.startswith("/api/")
+    # Not by the address, which cannot be put together where the Host header is none.
+    return str(request.scope["path"]).startswith("/api/")
 
 
 def status_of(error: KaratError, store: str) -> int:
