@@ -36,12 +36,13 @@ IMPORTS = {
     "store": "import sqlalchemy",
     "web": "import fastapi, uvicorn",
 }
-# Loads every module that needs no extra, as the core alone must be able to.
+# Loads every module that needs no extra, as the core alone must be able to; what needs one says so.
 LOAD_ALL = """\
-import importlib, pkgutil, karat
+import contextlib, importlib, pkgutil, karat.errors
 for one in pkgutil.walk_packages(karat.__path__, "karat."):
-    if not one.name.startswith({apart!r}):
-        importlib.import_module(one.name)
+    if not one.name.startswith({apart!r}) and not one.name.endswith("__main__"):
+        with contextlib.suppress(karat.errors.MissingExtraError):
+            importlib.import_module(one.name)
 """
 
 
@@ -94,7 +95,7 @@ def _installed(wheel: Path, extra: str, folder: Path) -> first_steps.Steps:
 def _use(steps: first_steps.Steps, extra: str) -> None:
     if not extra:
         first_steps.take(steps)
-        apart = tuple(f"karat.{part.strip('/')}" for part in audit_imports.WHOLE)
+        apart = tuple(f"karat.{part.strip('/').replace('/', '.')}" for part in audit_imports.WHOLE)
         steps.python(LOAD_ALL.format(apart=(*apart, "karat.recipes", "karat.pytest_plugin")))
         return
     steps.python(IMPORTS[extra])

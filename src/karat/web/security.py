@@ -226,7 +226,7 @@ class _Answer:
     def _session(self) -> str:
         told = f"{self._cookie}={self._visit.session}; Path=/; Max-Age={_SESSION_SECONDS}"
         # A server with TLS before this one is not asked whether it is there.
-        secure = "; Secure" if self._request.url.scheme == "https" else ""
+        secure = "; Secure" if self._request.scope["scheme"] == "https" else ""
         return f"{told}; HttpOnly; SameSite=Strict{secure}"
 
 

@@ -39,7 +39,6 @@ def serve(settings: Settings, ready: Callable[[str], None]) -> None:
     """Serve until Ctrl-C or SIGTERM; ``ready`` is given the address once it answers."""
     with closing(listening(settings.host, settings.port)) as listener:
         make_files_enough()
-        if os.environ.get("KSW"): sys.setswitchinterval(float(os.environ["KSW"]))
         app = create_app(settings)
         _Server(app, options(app), lambda: ready(address_of(settings, listener))).run([listener])
     if _still_working():
