@@ -261,7 +261,7 @@ def test_the_extra_that_the_service_names_brings_what_it_imports():
 
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     named = {re.split("[<>=]", one)[0] for one in extras["optional-dependencies"]["web"]}
-    assert named == {"fastapi", "karat[store]", "uvicorn"}
+    assert named == {"anyio", "fastapi", "karat[store]", "uvicorn"}
 
 
 # the eval set
