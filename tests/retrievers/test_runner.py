@@ -10,6 +10,7 @@ from typing import ClassVar
 import pytest
 
 from karat.errors import CallError
+from karat.retrievers import runner as runner_module
 from karat.retrievers.protocol import Answer, Hit, Query
 from karat.retrievers.runner import Failed, Limits, Runner
 
@@ -120,14 +121,22 @@ def test_waits_double_and_respect_what_the_server_asks_for(monkeypatch):
         except StopIteration:
             return []
 
+    told: list[float] = []
+
+    def noted(tries, asked):
+        told.append(wait(tries, asked))
+        return told[-1]
+
+    wait = runner_module._wait
+    monkeypatch.setattr(runner_module, "_wait", noted)
     finder = Scripted(act)
     outcomes(finder, 1, retries=3)
+    # What is waited is exact; how long it takes is up to the machine, but never less.
+    assert told == [0.04, 0.08, 0.3]
     times = [at for at, _ in finder.asked]
     gaps = [after - before for before, after in pairwise(times)]
     assert len(gaps) == 3
-    assert gaps[0] >= 0.04
-    assert gaps[1] >= 0.08
-    assert gaps[2] >= 0.3
+    assert all(gap >= waited for gap, waited in zip(gaps, told, strict=True))
 
 
 def test_what_will_not_pass_is_not_tried_again():
