@@ -7,7 +7,7 @@ import json
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +102,35 @@ def test_each_two_raters_are_compared_once_and_one_alone_with_nobody():
     said = [one for name in ("cy", "ana", "bo") for one in all_of(name, 1, 2)]
     assert [one.raters for one in agreement(said)] == [("ana", "bo"), ("ana", "cy"), ("bo", "cy")]
     assert agreement(all_of("ana", 1, 2)) == []
+
+
+@pytest.mark.parametrize("cells", [1, 1 << 20])
+def test_many_raters_of_any_grades_agree_as_each_two_of_them_do(monkeypatch, cells):
+    """Those of six raters, one of whom could tell nothing, are what scikit-learn says of two."""
+    monkeypatch.setattr("karat.stats.agreement._CELLS", cells)
+    rng = np.random.default_rng(5)
+    scale = [0, 0.5, 1, 2, 3, 40, None]
+    given = {f"r{at}": [scale[one] for one in rng.integers(0, 7, 60)] for at in range(5)}
+    given["r5"] = [None] * 60
+    found = agreement([one for name, own in given.items() for one in all_of(name, *own)])
+    assert [one.raters for one in found] == list(combinations(given, 2))
+    for one in found:
+        first, second = (given[name] for name in one.raters)
+        both = [two for two in zip(first, second, strict=True) if None not in two]
+        assert (one.n, one.same) == (len(both), sum(a == b for a, b in both))
+        if not both:
+            assert one.because == "not enough: 0 of at least 10 items that both graded"
+            continue
+        # scikit-learn takes classes; the places of grades on a scale of halves are their distances.
+        halves = [[int(2 * grade) for grade in side] for side in zip(*both, strict=True)]
+        assert one.kappa == pytest.approx(cohen_kappa_score(*halves), abs=1e-12)
+        linear = cohen_kappa_score(*halves, weights="linear", labels=range(81))
+        assert one.linear == pytest.approx(linear, abs=1e-12)
+
+
+def test_nobody_who_could_tell_anything_agrees_on_nothing():
+    (found,) = agreement([*all_of("ana", None, None), *all_of("bo", None)])
+    assert (found.n, found.same, found.kappa) == (0, 0, None)
 
 
 def test_the_majority_takes_the_grade_that_most_gave_and_lists_ties():

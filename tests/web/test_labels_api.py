@@ -216,6 +216,28 @@ def test_agreement_is_what_hand_counting_gives(client):
     assert found["ties"][0] == {"query_id": "q1", "item_id": "d#4", "grades": {"ana": 0, "bo": 3}}
 
 
+@pytest.mark.parametrize("path", ["/api/label-sets/1/agreement", "/label/1/results"])
+def test_agreement_is_made_once_until_somebody_says_something(client, store, path):
+    judge(client, "ana", 0, 2)
+    read = client.app.state.store.judgments
+    asked: list[int] = []
+
+    def counted(set_id: int, **which):
+        asked.append(set_id)
+        return read(set_id, **which)
+
+    client.app.state.store.judgments = counted
+    assert [client.get(path).status_code for _ in range(3)] == [200] * 3
+    assert len(asked) == 1
+    with Store.open(str(store)) as other:
+        other.judge(1, 0, "Quill", 2)
+        assert "Quill" in client.get(path).text
+        assert len(asked) == 2
+        other.take_back(1, "Quill")
+    assert "Quill" not in client.get(path).text
+    assert len(asked) == 3
+
+
 def test_too_few_items_make_no_agreement(client):
     agree(client, [1, 2, 3], [1, 2, 0])
     (pair,) = got(client, "/1/agreement")["pairs"]

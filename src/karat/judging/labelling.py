@@ -6,6 +6,7 @@ Nothing here knows where items and judgments are kept, nor which system returned
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from collections import Counter
@@ -16,10 +17,11 @@ from itertools import combinations
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from karat.errors import InputError, UsageError
 from karat.formats.labels import ADJUDICATION
-from karat.stats.agreement import cross_table, kappa
+from karat.stats.agreement import every_two, kappas
 
 SCALE = {0: "not relevant", 1: "related", 2: "relevant", 3: "perfect"}
 CANNOT_TELL = "can't tell"
@@ -177,31 +179,44 @@ class Agreement:
 
 def agreement(said: Sequence[Said], *, few: int = FEW) -> list[Agreement]:
     """Every two raters, by name. What either could not tell is no grade and is not counted."""
-    grades: dict[str, dict[int, float]] = {}
-    for one in votes(said):
-        own = grades.setdefault(one.rater, {})
-        if one.grade is not None:
-            own[one.position] = float(one.grade)
-    return [
-        _agreed((a, b), grades[a], grades[b], few=few) for a, b in combinations(sorted(grades), 2)
-    ]
+    voted = votes(said)
+    raters = sorted({one.rater for one in voted})
+    grades = sorted({float(one.grade) for one in voted if one.grade is not None})
+    pairs, found = combinations(raters, 2), list[Agreement]()
+    for tables in every_two(_by_rater(voted, raters, grades), len(grades)):
+        n, same = tables.sum(axis=(1, 2)), np.trace(tables, axis1=1, axis2=2)
+        linear = kappas(tables, weights="linear", grades=grades)
+        columns = (one.tolist() for one in (n, same, kappas(tables), linear))
+        found.extend(_agreed(next(pairs), *row, few=few) for row in zip(*columns, strict=True))
+    return found
+
+
+def _by_rater(
+    said: Iterable[Said], raters: Sequence[str], grades: Sequence[float]
+) -> NDArray[np.int32]:
+    """A row for every rater and a column for every item: the number of the grade, -1 for none."""
+    graded = [one for one in said if one.grade is not None]
+    row, column, number = (
+        {name: at for at, name in enumerate(names)}
+        for names in (raters, sorted({one.position for one in graded}), grades)
+    )
+    given = np.full((len(row), len(column)), -1, dtype=np.int32)
+    for one in graded:
+        given[row[one.rater], column[one.position]] = number[one.grade]
+    return given
 
 
 def _agreed(
-    raters: tuple[str, str], first: dict[int, float], second: dict[int, float], *, few: int
+    raters: tuple[str, str], n: int, same: int, plain: float, linear: float, *, few: int
 ) -> Agreement:
-    both = sorted(first.keys() & second.keys())
-    same = sum(first[at] == second[at] for at in both)
-    if len(both) < few:
-        lacking = f"not enough: {len(both)} of at least {few} items that both graded"
-        return Agreement(raters, len(both), same, None, None, None, lacking)
-    a, b = (np.array([own[at] for at in both], dtype=np.float64) for own in (first, second))
-    known = sorted({*SCALE, *a.tolist(), *b.tolist()})
-    table = cross_table(a, b, known)
-    plain = kappa(table)
-    because = None if plain is not None else "no kappa: both gave one and the same grade throughout"
-    linear = kappa(table, weights="linear", grades=known)
-    return Agreement(raters, len(both), same, same / len(both), plain, linear, because)
+    """Two raters who gave ``n`` items a grade; a kappa that is NaN is none."""
+    if n < few:
+        lacking = f"not enough: {n} of at least {few} items that both graded"
+        return Agreement(raters, n, same, None, None, None, lacking)
+    if math.isnan(plain):
+        because = "no kappa: both gave one and the same grade throughout"
+        return Agreement(raters, n, same, same / n, None, None, because)
+    return Agreement(raters, n, same, same / n, plain, linear, None)
 
 
 @dataclass(frozen=True, slots=True)

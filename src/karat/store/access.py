@@ -93,10 +93,11 @@ class Access:
                 yield Reading(connection, version)
 
     @contextmanager
-    def writing(self, *, make: bool = True) -> Iterator[Connection]:
+    def writing(self, *, make: bool = True, marks: bool = True) -> Iterator[Connection]:
         """A transaction on tables of the newest version; all of it is kept, or nothing.
 
-        A store that is not there yet is made, unless told not to.
+        A store that is not there yet is made, unless told not to. ``marks`` gives the store
+        another stamp.
         """
         with one_line(self.place), self._turns.turn():
             if not make:
@@ -112,7 +113,8 @@ class Access:
                         raise self._nothing()
                     schema.upgrade(connection, self.name, version=version)
                     yield connection
-                    schema.mark(connection)
+                    if marks:
+                        schema.mark(connection)
                 # Of many who write, the last does it for all: it takes longer than the writing.
                 if self.place.path is not None and not self._turns.wanted:
                     settled = connection.connection.driver_connection

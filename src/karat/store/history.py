@@ -171,7 +171,11 @@ class Store:
             return lookups.names(connection)
 
     def stamp(self) -> str:
-        """A text that is another after every change of the store; equal ones mean no change."""
+        """A text that is another after every change but those of judgments.
+
+        Equal ones mean that no evaluation, tag or label set has changed. What raters say has
+        ``judgments_stamp``.
+        """
         with self._access.reading() as (connection, version):
             return lookups.stamp(connection, version)
 
@@ -317,6 +321,10 @@ class Store:
         what was replaced or taken back.
         """
         return self._labels.judgments(set_id, rater=rater, every=every)
+
+    def judgments_stamp(self, set_id: int) -> str:
+        """A text that is another after every judgment and withdrawal in a set."""
+        return self._labels.stamp(set_id)
 
     def tallies(self, set_id: int) -> list[Tally]:
         """How many items of a label set each rater has judged, by name; decisions are not counted.

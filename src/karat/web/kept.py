@@ -67,20 +67,22 @@ class Kept(Generic[Made]):
         return found
 
 
-def kept_json(request: Request, make: Callable[[], Any]) -> Response:
-    """Data as JSON, made once for an address as long as the store stays as it is."""
-    body = _kept(request, lambda: bytes(Json(make()).body))
+def kept_json(request: Request, make: Callable[[], Any], *, stamp: str | None = None) -> Response:
+    """Data as JSON, made once for an address as long as what it is made of stays as it is."""
+    body = _kept(request, lambda: bytes(Json(make()).body), stamp)
     return Response(body, media_type=Json.media_type)
 
 
-def kept_page(request: Request, make: Callable[[], bytes]) -> Response:
-    """A rendered page, made once for an address as long as the store stays as it is."""
-    return page(request, _kept(request, make))
+def kept_page(request: Request, make: Callable[[], bytes], *, stamp: str | None = None) -> Response:
+    """A rendered page, made once for an address as long as what it shows stays as it is."""
+    return page(request, _kept(request, make, stamp))
 
 
-def _kept(request: Request, make: Callable[[], bytes]) -> bytes:
+def _kept(request: Request, make: Callable[[], bytes], stamp: str | None) -> bytes:
+    """What was made under this stamp; that of the store unless said."""
     address = (request.url.path, request.scope["query_string"])
     state = request.app.state
     # Asked for before anything is read: a change meanwhile makes the answer old, not wrong.
-    made: bytes = state.answers.get(address, make, stamp=state.store.stamp())
+    own = state.store.stamp() if stamp is None else stamp
+    made: bytes = state.answers.get(address, make, stamp=own)
     return made

@@ -22,6 +22,7 @@ from karat.judging.labelling import (
     votes,
 )
 from karat.store import Store
+from karat.web.kept import kept_json
 from karat.web.labelled import (
     agreement_document,
     check_readable,
@@ -204,7 +205,11 @@ def agreement_of(request: Request, set_id: int) -> Response:
     """How far every two raters agree, and on which items no grade has a majority."""
     store: Store = request.app.state.store
     one = store.label_set(set_id)
-    return Json(agreement_document(one, items_of(request, one), store.judgments(set_id)))
+    return kept_json(
+        request,
+        lambda: agreement_document(one, items_of(request, one), store.judgments(set_id)),
+        stamp=store.judgments_stamp(set_id),
+    )
 
 
 @router.get("/label-sets/{set_id}/export")

@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -15,7 +15,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from karat.errors import KaratError, UsageError, unknown
-from karat.store import Store, checked_tags
+from karat.store import Evaluation, Store, checked_tags
 from karat.web.errors import NotNowError, Refusal
 from karat.web.job import Job, Told, Wish
 from karat.web.jobs import BusyError
@@ -110,8 +110,7 @@ def start(request: Request, new: NewRun) -> Response:
 @router.get("/runs", response_model=RunsAnswer)
 def runs(request: Request) -> Response:
     """What was started since the server was."""
-    store = request.app.state.store
-    return Json({"runs": [run_document(job, store) for job in jobs_of(request.app).all()]})
+    return Json({"runs": run_documents(jobs_of(request.app).all(), request.app.state.store)})
 
 
 @router.get("/runs/{id}", response_model=RunAnswer, responses=_REFUSALS)
@@ -199,17 +198,25 @@ def _event(told: Told) -> bytes:
 
 def run_document(job: Job, store: Store) -> dict[str, Any]:
     """An evaluation with what it saved, as plain data."""
-    data = job.document()
-    return data | {"url": f"/runs/{job.id}", "evaluations": _saved(data["saved"], store)}
+    return run_documents([job], store)[0]
 
 
-def _saved(ids: list[int], store: Store) -> list[dict[str, Any]]:
-    """What was saved, by system and verdict where the store still says so."""
-    found: dict[int, Any] = {}
-    if ids:
+def run_documents(jobs: Iterable[Job], store: Store) -> list[dict[str, Any]]:
+    """Evaluations with what they saved; the store is asked once for all of them."""
+    told = [job.document() for job in jobs]
+    found: dict[int, Evaluation] = {}
+    if any(one["saved"] for one in told):
         # The ids are shown even where the store cannot be read just now.
         with suppress(KaratError):
             found = {one.id: one for one in store.evaluations(limit=_RECENT)}
+    return [
+        one | {"url": f"/runs/{one['id']}", "evaluations": _saved(one["saved"], found)}
+        for one in told
+    ]
+
+
+def _saved(ids: list[int], found: Mapping[int, Evaluation]) -> list[dict[str, Any]]:
+    """What was saved, by system and verdict where the store still says so."""
     return [
         {
             "id": id,

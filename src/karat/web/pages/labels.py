@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from fastapi import APIRouter, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 
 from karat.judging.labelling import SCALE
-from karat.store import NoHistoryError, Store
+from karat.store import LabelSet, NoHistoryError, Store
 from karat.store.records import spelled
+from karat.web.kept import kept_page
 from karat.web.labelled import agreement_document, items_of, set_document, sets_of
-from karat.web.rendering import render
+from karat.web.rendering import render, rendered
 
 router = APIRouter(include_in_schema=False)
 
@@ -44,18 +45,23 @@ def label(request: Request, set_id: int) -> HTMLResponse:
 
 
 @router.get("/label/{set_id}/results")
-def results(request: Request, set_id: int) -> HTMLResponse:
+def results(request: Request, set_id: int) -> Response:
     """How far raters are and agree, and the files; no grade of a single item is shown."""
     store: Store = request.app.state.store
     one = store.label_set(set_id)
-    found = agreement_document(one, items_of(request, one), store.judgments(set_id))
-    return render(
-        request,
+    stamp = store.judgments_stamp(set_id)
+    return kept_page(request, lambda: _results(request, one), stamp=stamp)
+
+
+def _results(request: Request, one: LabelSet) -> bytes:
+    store: Store = request.app.state.store
+    return rendered(
+        request.app,
         "label_results.html",
         title=f"{one.name}: results",
         here="/label",
         one=set_document(store, one),
-        found=found,
+        found=agreement_document(one, items_of(request, one), store.judgments(one.id)),
     )
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse
 
 from karat.errors import KaratError
-from karat.web.api.runs import run_document
+from karat.web.api.runs import run_document, run_documents
 from karat.web.rendering import render
 from karat.web.workers import jobs_of, live_of
 
@@ -23,7 +23,7 @@ def new(request: Request) -> HTMLResponse:
         except KaratError as error:
             problem = str(error)
     store = request.app.state.store
-    runs = [run_document(job, store) for job in jobs_of(request.app).all()]
+    runs = run_documents(jobs_of(request.app).all(), store)
     going = next((one for one in runs if one["state"] in ("running", "stopping")), None)
     return render(
         request,
