@@ -60,7 +60,7 @@ class Form:
     importing_every: float
 
 
-FULL = Form(busy=300, calm=30, still=90, ended_after=500, importing_every=10)
+FULL = Form(busy=300, calm=30, still=180, ended_after=500, importing_every=10)
 QUICK = Form(busy=20, calm=10, still=10, ended_after=50, importing_every=3)
 
 
