@@ -8,10 +8,9 @@ from pathlib import Path
 from karat.config import Config, read_config
 from karat.errors import unknown
 from karat.formats import read_corpus
+from karat.own_folder import OWN_FOLDER
 from karat.retrievers.system import System
 from karat.retrievers.workshop import Workshop
-
-CACHE = ".karat"
 
 
 class Systems(Mapping[str, System]):
@@ -62,6 +61,6 @@ def workshop_of(config: Config, folder: Path, *, timeout: float | None = None) -
     return Workshop(
         corpus=None if name is None else lambda: read_corpus(config.path(name)),
         folder=folder,
-        cache=folder / CACHE,
+        cache=folder / OWN_FOLDER,
         timeout_given=timeout,
     )

@@ -39,6 +39,18 @@ def test_help_imports_neither_polars_nor_numpy():
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("command", ["eval", "compare"])
+def test_runs_are_scored_without_what_only_a_karat_yaml_needs(files, command):
+    words = [command, "bm25.trec", "dense.jsonl", "--gold", "qrels.txt", "--quiet"]
+    code = (
+        f"import sys; from karat.cli.main import main; code = main({words});"
+        "more = {'pydantic', 'sqlalchemy', 'karat.config'} & set(sys.modules);"
+        "sys.exit(str(more) if more else code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
 def test_help_takes_less_than_a_third_of_a_second_of_cpu(spawn):
     spawn("--help")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -94,7 +94,8 @@ def test_a_log_with_more_failures_than_it_allows_settles_nothing(run, files):
 
 
 def test_a_query_without_gold_is_one_and_two_are_two(run, files):
-    for many, words in ((1, "1 query without relevant gold counts as 0, since"), (2, "2 queries")):
+    single = "1 query without relevant gold counts as having none, since"
+    for many, words in ((1, single), (2, "2 queries")):
         Path("some.txt").write_text("".join(f"q0{at} 0 nothing 0\n" for at in range(1, many + 1)))
         assert words in run("next", "dense.jsonl", "--gold", "some.txt").out
 
@@ -220,7 +221,7 @@ def test_nothing_may_be_judged_yet(run, files):
     sides = {row["effect"] > 0 for row in document["next"]}
     assert sides == {True, False}
     done = run("next", *RUNS, *TEXTS)
-    assert "without relevant gold count as 0" in done.out
+    assert "without relevant gold count as having none" in done.out
 
 
 def test_a_query_that_has_no_answer_is_not_asked_about(run, files):
@@ -395,7 +396,7 @@ def test_queries_that_may_leave_the_mean_settle_nothing_and_closed_ones_stay_out
     # All forty count as 0, and so does the difference; were they judged 0, it would be unclear.
     everything = told(0)
     assert (everything["now"], everything["settled"]) == ("same", False)
-    assert "40 queries without relevant gold count as 0" in everything["because"]
+    assert "40 queries without relevant gold count as having none" in everything["because"]
     one_left = told(39)
     assert (one_left["without_gold"], one_left["comparison"]["n"]) == (1, 11)
     nothing_left = told(40)

@@ -238,7 +238,8 @@ def test_what_runs_here_sees_neither_the_token_nor_the_store(saved, tmp_path):
 
 def test_the_charts_script_is_begun_before_anybody_asks(saved, tmp_path):
     pytest.importorskip("vl_convert")
-    with served("--store", str(saved / "history.db"), cwd=tmp_path) as (url, process, _):
+    empty = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    with served("--store", str(saved / "history.db"), cwd=tmp_path, **empty) as (url, process, _):
 
         def begun() -> bool:
             words = ["ps", "-wwo", "args=", "--ppid", str(process.pid)]
@@ -251,9 +252,13 @@ def test_the_charts_script_is_begun_before_anybody_asks(saved, tmp_path):
         assert process.wait(timeout=10) == 0
 
 
-def test_the_charts_script_is_what_another_process_makes(monkeypatch):
+def test_the_charts_script_is_what_another_process_makes_or_has_made(monkeypatch, tmp_path):
     pytest.importorskip("vl_convert")
     from karat.web import vega_script
 
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delattr(vega_script, "_from_here")
-    assert b"window.vegaEmbed" in vega_script.VegaScript().made()
+    made = vega_script.VegaScript().made()
+    assert b"window.vegaEmbed" in made
+    monkeypatch.delattr(vega_script.VegaScript, "_from_process")
+    assert vega_script.VegaScript().made() == made

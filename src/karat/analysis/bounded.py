@@ -14,7 +14,7 @@ from karat.analysis.contenders import Contender, contenders_of
 from karat.analysis.overlap import DEPTH
 from karat.analysis.segments import By, segments_by
 from karat.analysis.settled import holding
-from karat.analysis.unjudged import Open, cut, open_of, with_columns
+from karat.analysis.unjudged import Open, cut, open_of, with_columns, would_enter
 from karat.analysis.verdicts import Rule, Verdict, judged
 from karat.measures.bounds.differences import difference_range
 from karat.measures.bounds.ranges import Range
@@ -272,7 +272,7 @@ def _sentence(row: Comparison) -> str | None:
         many = f"the {row.bounds['unjudged']:,} unjudged items"
         parts = [f"whatever {many} are, {row.measure} changes by {_signed(low)} to {_signed(high)}"]
     if row.bounds["entering"]:
-        parts.append(_would_enter(row.bounds["entering"]))
+        parts.append(would_enter(row.bounds["entering"]))
     if not parts:
         return None
     told = "; ".join(parts)
@@ -286,15 +286,10 @@ def _sentence(row: Comparison) -> str | None:
 
 def _may_change(bounds: Mapping[str, Any]) -> str:
     if bounds["entering"]:
-        return f"but {_would_enter(bounds['entering'])}, which could change that"
+        return f"but {would_enter(bounds['entering'])}, which could change that"
     many = bounds["unjudged"]
     which = "unjudged items" if many is None else f"the {many:,} unjudged items"
     return f"but judging {which} could change that"
-
-
-def _would_enter(many: int) -> str:
-    queries = "1 query" if many == 1 else f"{many:,} queries"
-    return f"{queries} without relevant gold would take part once a judgment brings some"
 
 
 def _key(row: Comparison) -> Key:

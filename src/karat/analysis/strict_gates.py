@@ -9,7 +9,7 @@ from typing import Any
 from karat.analysis.gates import Gate, GateResult, Gating, judge
 from karat.analysis.limits import Limit
 from karat.analysis.segments import By, segments_by
-from karat.analysis.unjudged import Open
+from karat.analysis.unjudged import Open, would_enter
 from karat.measures.scores import Scores
 from karat.stats.proportions import wilson
 from karat.tables import Queries
@@ -68,11 +68,7 @@ def _strict(now: GateResult, tried: Sequence[GateResult], own: Open, entering: i
     if now.verdict not in ("pass", "fail"):
         return now
     if entering:
-        queries = "1 query" if entering == 1 else f"{entering:,} queries"
-        because = (
-            f"{now.because}; but {queries} without relevant gold would take part once a judgment"
-            " brings some: judge what was returned there"
-        )
+        because = f"{now.because}; but {would_enter(entering)}: judge what was returned there"
         return replace(now, verdict="unmeasurable", because=because)
     if not unjudged:
         return now

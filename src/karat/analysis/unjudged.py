@@ -156,3 +156,9 @@ def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
         ceilings=ceilings,
         tied={name: ends for name, ends in scores.tied.items() if name not in columns},
     )
+
+
+def would_enter(many: int) -> str:
+    """That judgments could bring so many queries into a mean."""
+    queries = "1 query" if many == 1 else f"{many:,} queries"
+    return f"{queries} without relevant gold would take part once a judgment brings some"

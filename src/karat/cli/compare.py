@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from karat.cli import options, saving
+from karat.own_folder import OWN_FOLDER
 
 Runs = Annotated[
     list[str],
@@ -124,7 +125,6 @@ def compare(
         refuse_collisions,
         stems_of,
     )
-    from karat.systems import CACHE
 
     rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
     request = Request(
@@ -158,8 +158,8 @@ def compare(
         profile=profile,
     )
     time = stamp(timestamp, outputs)
-    indexed = save or asks_for_items(outputs)
-    request = replace(request, forms=forms_in(outputs), index_in=Path(CACHE) if indexed else None)
+    index_in = Path(OWN_FOLDER) if save or asks_for_items(outputs) else None
+    request = replace(request, forms=forms_in(outputs), index_in=index_in)
     saving.check_saving(save=save, store=store, tags=tag)
     report = compare_runs(
         request,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from karat.cli import options, saving
+from karat.own_folder import OWN_FOLDER
 
 Runs = Annotated[
     list[str],
@@ -71,7 +72,6 @@ def evaluate(
         refuse_collisions,
         stems_of,
     )
-    from karat.systems import CACHE
 
     request = Request(
         runs=runs,
@@ -104,8 +104,8 @@ def evaluate(
     )
     time = stamp(timestamp, outputs)
     saving.check_saving(save=save, store=store, tags=tag)
-    indexed = save or asks_for_items(outputs)
-    request = replace(request, forms=forms_in(outputs), index_in=Path(CACHE) if indexed else None)
+    index_in = Path(OWN_FOLDER) if save or asks_for_items(outputs) else None
+    request = replace(request, forms=forms_in(outputs), index_in=index_in)
     scored = score(request, in_full=save or asks_for_all(outputs, as_json))
     report = replace(scored.gated(scored.report()), timestamp=time)
     refuse_collisions(outputs, report)

@@ -26,9 +26,9 @@ from karat.judging.judge_pairs import Pair, read_pairs
 from karat.judging.judge_prompt import read_prompt
 from karat.judging.labels import GRADES
 from karat.judging.overlap import Overlap
+from karat.own_folder import OWN_FOLDER
 from karat.reports.figures import several
 
-_CACHE = ".karat"
 # So many kinds of failures are told; the file tells all.
 _REASONS = 8
 # What says how a model is called; a stand-in that is not called takes none of it.
@@ -85,7 +85,9 @@ def judge_pool(request: Request) -> Judged:
     judge = make[request.kind](request)
     with closing(judge):
         pairs = _pairs(request)
-        cache = JudgmentCache(Path(request.cache or _CACHE)) if request.kind == "model" else None
+        cache = (
+            JudgmentCache(Path(request.cache or OWN_FOLDER)) if request.kind == "model" else None
+        )
         try:
             with counting(judge.rater, len(pairs), quiet=request.quiet) as bar:
                 path = Path(request.output)

@@ -212,7 +212,7 @@ def _share(text: str) -> float:
 
 
 def _scored(given: _Given) -> _Work:
-    """Score every run; a query without relevant gold counts as 0 if a judgment may change that."""
+    """Score every run; a query without relevant gold takes part if a judgment may bring some."""
     gold, queries = given.gold.gold, given.queries
     prepared = prepare(gold, given.conventions, queries=queries, corpus=given.corpus)
     why = why_unbounded(given.measure, prepared)
@@ -259,7 +259,7 @@ def _settledness(given: _Given, work: _Work, rule: Rule) -> dict[str, Any]:
             "query without relevant gold counts",
             "queries without relevant gold count",
         )
-        told = f"the verdict is {state.now} while {many} as 0"
+        told = f"the verdict is {state.now} while {many} as having none"
         state = replace(state, settled=False, because=f"{told}; judge what was returned there")
     kept = ("baseline", "system", "n", "baseline_mean", "system_mean", "delta", "ci", "p", "margin")
     row = state.comparison.document()

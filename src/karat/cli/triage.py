@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from karat.cli import options
+from karat.own_folder import OWN_FOLDER
 
 Runs = Annotated[
     list[str],
@@ -63,7 +64,7 @@ def triage(
     query: Ids = None,
     lines: options.Lines = None,
     by: options.By = None,
-    cache: Cache = ".karat",
+    cache: Cache = OWN_FOLDER,
     profile: options.Profile = "karat",
     settings: options.Settings = None,
     output: Outputs = None,

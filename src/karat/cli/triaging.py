@@ -19,6 +19,7 @@ from karat.cli.scoring import Request, ready
 from karat.errors import UsageError
 from karat.measures.names import Measure
 from karat.measures.scores import Scores
+from karat.own_folder import OWN_FOLDER
 from karat.reports.bm25_lists import bm25_lists
 from karat.reports.outputs import PAGE_FORMS, Form, Output, forms_of, write_outputs, write_stdout
 from karat.reports.to_json import to_json
@@ -38,7 +39,7 @@ class Wish:
     worst: str = "20"
     query_ids: Sequence[str] = ()
     lines: Sequence[str] = ()
-    cache: str = ".karat"
+    cache: str = OWN_FOLDER
 
 
 def triage_run(wish: Wish) -> Triaged:

@@ -132,7 +132,7 @@ def _last(results: Results) -> Iterator[str]:
     if results["without_gold"]:
         many = results["without_gold"]
         queries = several(many, "query without relevant gold counts", _WITHOUT_GOLD)
-        yield f"{queries} as 0, since a judgment may bring some"
+        yield f"{queries} as having none, since a judgment may bring some"
     if results["judged_again"]:
         again = several(results["judged_again"], "pair")
         other = results["judged_differently"]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.errors import InputError, KaratError, MissingExtraError, UsageError
+from karat.own_folder import OWN_FOLDER
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.chunkers import chunk_corpus
 from karat.retrievers.items import Items
@@ -38,7 +39,7 @@ class Workshop:
 
     corpus: Callable[[], Corpus] | None = None
     folder: Path = field(default_factory=Path)
-    cache: Path = Path(".karat")
+    cache: Path = Path(OWN_FOLDER)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
     progress: Progress = lambda what, done, total: None
     timeout: float = 30.0

@@ -12,9 +12,10 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from karat.errors import UsageError
+from karat.own_folder import OWN_FOLDER
 
 VARIABLE = "KARAT_STORE"
-DEFAULT = Path(".karat") / "history.db"
+DEFAULT = Path(OWN_FOLDER) / "history.db"
 _ADDRESS = ("host", "hostaddr", "port")
 # What was meant as a URL, though it lacks a slash or a colon; ./ before it makes it a file's name.
 _MISTYPED = re.compile(

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from functools import cache
+from hashlib import sha256
+from importlib.metadata import version
 from importlib.util import find_spec
+from pathlib import Path
+
+from karat.errors import KaratError
+from karat.formats.files import replacing
 
 # The one that compiles for the Vega of the same bundle: an older one makes it complain.
 _VERSION = "6.4"
@@ -18,7 +26,40 @@ def vega() -> str | None:
     """
     if find_spec("vl_convert") is None:
         return None
+    found = kept()
+    return _made() if found is None else found
+
+
+def kept() -> str | None:
+    """What an earlier process left in the user's cache; None where there is none, or it is damaged.
+
+    To make it takes more than a second, and it is the same every time.
+    """
+    try:
+        digest, _, script = _place().read_bytes().partition(b"\n")
+    except (OSError, RuntimeError):
+        return None
+    return script.decode() if digest == _digest(script) else None
+
+
+def _made() -> str:
     import vl_convert
 
-    bundle: str = vl_convert.javascript_bundle(_NAMES, _VERSION)
-    return bundle
+    script: str = vl_convert.javascript_bundle(_NAMES, _VERSION)
+    data = script.encode()
+    # Where it cannot be kept, whoever comes next makes it again.
+    with suppress(KaratError, OSError, RuntimeError), replacing(_place()) as place:
+        place.write_bytes(_digest(data) + b"\n" + data)
+    return script
+
+
+def _place() -> Path:
+    """The file of this bundle; RuntimeError where the user has no home."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    folder = chosen if chosen.is_absolute() else Path.home() / ".cache"
+    of = f"{version('vl-convert-python')} {_VERSION} {_NAMES}"
+    return folder / "karat" / f"vega-{sha256(of.encode()).hexdigest()[:16]}.js"
+
+
+def _digest(data: bytes) -> bytes:
+    return sha256(data).hexdigest().encode()
