@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import signal
@@ -11,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -89,7 +90,10 @@ def open_report(pages: Pages, tmp_path: Path) -> Callable[..., Page]:
 def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the demo, taken once; to be read, and left as it is."""
     place = tmp_path_factory.mktemp("demo") / "help-centre"
-    assert main(["demo", str(place), "--quiet"]) == 0
+    said = io.StringIO()
+    with redirect_stdout(said):
+        assert main(["demo", str(place), "--quiet"]) == 0
+    assert said.getvalue() == ""
     return place
 
 

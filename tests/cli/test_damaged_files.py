@@ -40,7 +40,7 @@ def test_a_damaged_file_is_scored_or_refused_in_one_line(run, files, name):
     whole = Path(name).read_bytes()
     arguments = ["--gold", "qrels.txt", "--queries", "queries.jsonl", "--corpus", "corpus.jsonl"]
     outputs = [word for out in ("o.json", "o.csv", "o.md", "trec:o.txt") for word in ("-o", out)]
-    for _ in range(40):
+    for _ in range(16):
         for old in Path().glob("o.*"):
             old.unlink()
         Path(name).write_bytes(damaged(whole, chance))

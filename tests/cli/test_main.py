@@ -52,11 +52,17 @@ def test_runs_are_scored_without_what_only_a_karat_yaml_needs(files, command):
 
 
 def test_help_takes_less_than_a_third_of_a_second_of_cpu(spawn):
-    spawn("--help")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spawn("--help")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.3
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    # The first writes what others read, and a busy machine takes more for the same.
+    times = []
+    for _ in range(4):
+        before = spent()
+        spawn("--help")
+        times.append(spent() - before)
+    assert min(times) < 0.3
 
 
 def test_an_interrupt_exits_with_130(run, files, monkeypatch):

@@ -15,6 +15,8 @@ def spark():
     from karat.engines.spark.session import session
 
     made = session("local[2,4]")
+    # Of runs whose length is not known, so many blocks; Spark's 200 of these few rows take seconds.
+    made.conf.set("spark.sql.shuffle.partitions", "8")
     yield made
     made.stop()
 

@@ -17,13 +17,13 @@ import pytest
 from small_corpus import BEST, NOTHING, TEXTS
 
 from karat.errors import InputError, MissingExtraError
+from karat.own_folder import OWN_FOLDER
 from karat.retrievers import index_cache
 from karat.retrievers.bm25 import Bm25, Options
 from karat.retrievers.index_cache import open_index
 from karat.retrievers.items import Items
 from karat.retrievers.protocol import Query
 from karat.retrievers.texts import TextRules
-from karat.systems import CACHE
 from karat.tables import Corpus
 
 WORDS = ["cat", "Dog", "été", "naïve", "東京", "42", "a", "x-y", "the", "THE", "ride", "back"]
@@ -384,4 +384,4 @@ def test_a_file_that_changes_while_it_is_read_is_refused(corpus, cache, monkeypa
 def test_triage_keeps_its_index_beside_the_vectors():
     from karat.cli.triaging import Wish
 
-    assert Wish.cache == CACHE
+    assert Wish.cache == OWN_FOLDER
