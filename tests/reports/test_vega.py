@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,17 @@ def test_what_is_damaged_is_made_again(cache, making):
     making.clear()
     assert again() == first
     assert making == []
+    for script in (b"", b"\xff"):
+        file.write_bytes(hashlib.sha256(script).hexdigest().encode() + b"\n" + script)
+        assert again() == first
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(cache, making):
+    first = vegas.vega()
+    (file,) = cache.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    assert again() == first
 
 
 def test_another_version_of_the_library_is_made_anew(cache, making, monkeypatch):
@@ -77,7 +90,10 @@ def test_where_nothing_can_be_kept_it_is_made_each_time(cache, making, monkeypat
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setattr(Path, "home", homeless)
     assert again() == first
-    assert len(making) == 3
+    monkeypatch.setattr(Path, "home", lambda: Path("relative"))
+    assert again() == first
+    assert len(making) == 4
+    assert not Path("relative").exists()
 
 
 def homeless() -> Path:

@@ -230,6 +230,18 @@ def test_the_stamp_of_judgments_is_another_after_each_and_only_then(store, where
         store.judgments_stamp(9)
 
 
+def test_another_store_in_place_of_this_one_has_other_stamps_of_judgments(tmp_path):
+    """As after a copy is put back: the same numbers and moments, another set or other grades."""
+    seen = set()
+    for at, (name, grade) in enumerate([("one", 1), ("one", 2), ("two", 1), ("two", None)]):
+        with Store.open(tmp_path / f"{at}.db") as other:
+            own = other.add_label_set(name, [LabelItem("q", "a", "?", "!")], now=JANUARY)
+            seen.add(other.judgments_stamp(own.id))
+            other.judge(own.id, 0, "Ana", grade, now=JANUARY)
+            seen.add(other.judgments_stamp(own.id))
+    assert len(seen) == 6
+
+
 def test_a_page_is_a_handful_of_questions_over_a_connection_that_is_there(store):
     for number in range(30):
         saved(store, number, tags=["main"])

@@ -6,9 +6,22 @@ import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, func, insert, select, update
+from sqlalchemy import (
+    Column,
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Text,
+    cast,
+    func,
+    insert,
+    literal,
+    select,
+    update,
+)
 from sqlalchemy.exc import IntegrityError
 
 from karat.errors import UsageError
@@ -185,19 +198,19 @@ class Labels:
         return [one for one in said if one.id in counts]
 
     def stamp(self, set_id: int) -> str:
-        """A text that is another after every judgment and withdrawal in a set."""
-        there = JUDGMENTS.c
-        # Nothing is deleted. The moments tell a copy that was put back from what it replaced.
-        chosen = select(
-            func.count(),
-            func.max(there.id),
-            func.max(there.given_at),
-            func.count(there.withdrawn_at),
-            func.max(there.withdrawn_at),
-        ).where(there.set_id == within(set_id))
+        """A text that is another after every judgment and withdrawal in a set.
+
+        A digest of all that counts: another store may have been put in place of this one.
+        """
         with self._access.reading() as (connection, version):
-            self._set(connection, set_id, version)
-            return " ".join(map(str, connection.execute(chosen).one()))
+            one = self._set(connection, set_id, version)
+            kept = [each for each in _there(version) if each.name not in ("set_id", "rationale")]
+            row: ColumnElement[str] = literal("")
+            for each in kept:
+                row = row + "\t" + func.coalesce(cast(each, Text), "")
+            every = select(func.aggregate_strings(row, "\n"))
+            said = connection.execute(every.where(JUDGMENTS.c.set_id == within(set_id))).scalar()
+        return sha256(f"{one}\n{said}".encode()).hexdigest()
 
     def tallies(self, set_id: int) -> list[Tally]:
         """How much each rater has judged of a set, by name."""
@@ -251,12 +264,16 @@ def _of(
 
     With ``decisions`` also those of other raters that are decisions.
     """
-    there = [one for one in JUDGMENTS.c if version >= WITH_SOURCES or one.name != "source"]
-    found = select(*there).where(JUDGMENTS.c.set_id == within(set_id))
+    found = select(*_there(version)).where(JUDGMENTS.c.set_id == within(set_id))
     if rater is None:
         return found
     own = JUDGMENTS.c.rater == rater
     return found.where(own | (JUDGMENTS.c.source == ADJUDICATION) if decisions else own)
+
+
+def _there(version: int) -> list[Column[Any]]:
+    """What a store of that version keeps of a judgment."""
+    return [one for one in JUDGMENTS.c if version >= WITH_SOURCES or one.name != "source"]
 
 
 def _tallied(set_id: int, version: int) -> Any:

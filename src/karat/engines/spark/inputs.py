@@ -13,7 +13,7 @@ import polars as pl
 from pyspark.sql import functions as fn
 
 from karat.columns import ITEM_NAMES, QUERY_NAMES, Source, first_of
-from karat.engines.spark.row_groups import seen_by_workers
+from karat.engines.spark.row_groups import check_files, seen_by_workers
 from karat.engines.spark.session import SparkError, quietly
 from karat.engines.spark.tables import FILE, LINE, QUERY, Form
 from karat.errors import InputError, UsageError
@@ -34,6 +34,7 @@ _HEAD_LINES = 50
 # About how many bytes a hit takes in a file; columns are packed.
 _BYTES_A_ROW = {"parquet": 12}
 _BYTES_A_LINE = 40
+_GZIP = b"\x1f\x8b"
 _PATTERN = re.compile(r"[*?\[\]{}]+")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 
@@ -93,7 +94,9 @@ def _columns(frame: DataFrame, path: str) -> Rows:
     rows = _of_columns(placed, _name(path), _source(path), _stem(path), about)
     if not seen_by_workers(frame.sparkSession, path):
         return rows
-    return replace(rows, files=tuple(_local_path(one) for one in sorted(frame.inputFiles())))
+    files = tuple(_local_path(one) for one in sorted(frame.inputFiles()))
+    check_files(files)
+    return replace(rows, files=files)
 
 
 def _local_path(url: str) -> str:
@@ -120,10 +123,13 @@ def _lines(spark: SparkSession, path: str, form: Format, head: bytes) -> Rows:
     lines = lines.withColumn(QUERY, _query_of(fn.col(LINE), form, header))
     if form.name == "trec":
         lines = lines.filter(~fn.ltrim(LINE).startswith("#"))
-    if header is not None:
-        lines = lines.filter(fn.rtrim(fn.col(LINE), fn.lit("\r")) != header)
+    if header is None:
+        lines = lines.filter(fn.trim(fn.col(LINE), fn.lit(" \t\r")) != "")
+    else:
+        lines = lines.filter(~fn.rtrim(fn.col(LINE), fn.lit("\r")).isin("", header))
         lines = lines.withColumn(LINE, _in_one_line(fn.col(LINE)))
-    lines = lines.filter(fn.trim(fn.col(LINE), fn.lit(" \t\r")) != "")
+    if header is not None and FILE in lines.columns:
+        lines = _without_headers(lines, form, header)
     if form.name == "labels":
         graded = [
             fn.get_json_object(LINE, f"$.{key}").isNotNull() for key in ("grade", "relevance")
@@ -141,16 +147,35 @@ def _query_of(line: Column, form: Format, header: str | None) -> Column:
         return fn.regexp_extract(line, r"^[ \t\r]*([^ \t\r]+)", 1)
     if form.name in ("runlog", "labels"):
         return fn.get_json_object(line, "$.query_id")
-    separator = _SEPARATORS[form.name]
     if header is None:
-        return fn.substring_index(line, separator, 1)
-    names = next(csv.reader([header], delimiter=separator))
+        return fn.substring_index(line, _SEPARATORS[form.name], 1)
+    names = _names_in(header, form)
     empty = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
     at = names.index(first_of(empty, QUERY_NAMES, "query id", Source(form.name)))
-    schema = ", ".join(f"c{number} string" for number in range(len(names)))
-    options = {"sep": separator, "quote": '"', "escape": '"', "mode": "PERMISSIVE"}
+    return _fields(line, form, len(names))[at]
+
+
+def _without_headers(lines: DataFrame, form: Format, header: str) -> DataFrame:
+    """Without the first lines of other files, however quoted; another order is refused."""
+    names = _names_in(header, form)
+    fields = fn.array(*_fields(fn.col(LINE), form, len(names)))
+    same = fields == fn.array(*map(fn.lit, names))
+    others = fn.sort_array(fields) == fn.array(*map(fn.lit, sorted(names)))
+    told = f"the columns of a file stand in another order than {header!r}; write them alike"
+    alike = fn.assert_true(same | ~others, fn.lit(told)).cast("string")
+    return lines.withColumn(LINE, fn.coalesce(alike, fn.col(LINE))).filter(~same)
+
+
+def _names_in(header: str, form: Format) -> list[str]:
+    return next(csv.reader([header], delimiter=_SEPARATORS[form.name]))
+
+
+def _fields(line: Column, form: Format, many: int) -> list[Column]:
+    """The fields of a line, no text where it has fewer."""
+    schema = ", ".join(f"c{number} string" for number in range(many))
+    options = {"sep": _SEPARATORS[form.name], "quote": '"', "escape": '"', "mode": "PERMISSIVE"}
     parsed = fn.from_csv(fn.rtrim(line, fn.lit("\r")), schema, options)
-    return parsed[f"c{at}"]
+    return [fn.coalesce(parsed[f"c{number}"], fn.lit("")) for number in range(many)]
 
 
 def _in_one_line(line: Column) -> Column:
@@ -182,14 +207,15 @@ def _with_files(frame: DataFrame, path: str) -> DataFrame:
 
 
 def _head(spark: SparkSession, path: str) -> bytes:
-    """The first lines of the first file, as karat's own detection reads them."""
+    """The first lines of the first file that has any, as karat's own detection reads them."""
     if is_one_file(path) and seen_by_workers(spark, path):
         return open_input(path).head()
     try:
         with quietly(path):
             reader = spark.read.option("lineSep", "\n")
             files = sorted(reader.text(_reached(spark, path)).inputFiles())
-            rows: list[Any] = reader.text(files[0]).limit(_HEAD_LINES).collect() if files else []
+            heads = (reader.text(one).limit(_HEAD_LINES).collect() for one in files)
+            rows: list[Any] = next(filter(None, heads), [])
     except SparkError as error:
         if "PATH_NOT_FOUND" in str(error):
             raise InputError("no such file; check the path", where=path) from None
@@ -216,6 +242,22 @@ def _refuse_unreadable(path: str) -> None:
         raise UsageError("an empty file name was given; a path is expected")
     if path.endswith(".zst"):
         raise UsageError(f"{path}: Spark does not unpack zstd; use gzip, Parquet or --engine local")
+    if is_one_file(path):
+        _refuse_name(Path(path))
+
+
+def _refuse_name(file: Path) -> None:
+    """Spark goes by the names of files, where karat's own readers look at what is in them."""
+    if file.name.startswith(("_", ".")) or ":" in file.name:
+        raise UsageError(
+            f"{file}: Spark leaves out files whose names begin with _ or . and cannot read those"
+            " with a colon; rename it, or use --engine local"
+        )
+    with file.open("rb") as opened:
+        packed = opened.read(2) == _GZIP
+    if packed != (file.suffix == ".gz"):
+        told = "is packed and not called so" if packed else "is called .gz and not packed"
+        raise UsageError(f"{file}: {told}, and Spark goes by the name; rename it")
 
 
 def _reached(spark: SparkSession, path: str) -> str:

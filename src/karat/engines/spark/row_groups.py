@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from karat.engines.spark.tables import FILE
+from karat.formats.parquet_sizes import check_sizes, rows_in_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,25 +38,31 @@ def row_groups(
     spark: SparkSession, files: Sequence[str], columns: Sequence[str], *, slices: int
 ) -> DataFrame:
     """One row for each row group of some files, in order, in so many partitions at most."""
-    import pyarrow.parquet as pq
-
     told = []
     for at, file in enumerate(files):
         own = {"file": file, "at": at if len(files) > 1 else None, "columns": list(columns)}
-        metadata = pq.ParquetFile(file).metadata
+        with Path(file).open("rb") as opened:
+            parts = rows_in_parts(opened, Path(file).name)
         start = 0
-        for group in range(metadata.num_row_groups):
-            rows = metadata.row_group(group).num_rows
+        for rows in parts:
             told.append((json.dumps(own | {"start": start, "rows": rows}),))
             start += rows
     groups = spark.sparkContext.parallelize(told, max(min(len(told), slices), 1))
     return spark.createDataFrame(groups, SCHEMA)
 
 
+def check_files(files: Sequence[str]) -> None:
+    """Refuse a damaged file, and one that claims more than a file of its size can hold."""
+    for file in files:
+        with Path(file).open("rb") as opened:
+            check_sizes(opened, Path(file).name)
+
+
 def first_seen(files: Sequence[str], column: str) -> pl.Series:
     """The different values of a column, as text, in the order in which they come first."""
-    values = pl.concat(pl.scan_parquet(file, glob=False).select(column) for file in files)
-    return values.cast(pl.String).unique(maintain_order=True).collect()[column]
+    texts = pl.col(column).cast(pl.String)
+    values = pl.concat(pl.scan_parquet(file, glob=False).select(texts) for file in files)
+    return values.unique(maintain_order=True).collect()[column]
 
 
 def first_rows(files: Sequence[str], most: int) -> pl.DataFrame:

@@ -47,6 +47,9 @@ _MASTER = re.compile(
 )
 # What Spark puts around a sentence that an expression of ours raised.
 _RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$")
+# How a worker's traceback begins, and what its last line looks like.
+_TRACEBACK = "Traceback (most recent call last):"
+_OF_PYTHON = re.compile(r"[A-Za-z_.]+(Error|Exception): (?!Traceback)\S")
 
 
 class SparkError(KaratError):
@@ -111,6 +114,12 @@ def said(error: BaseException) -> str:
     raised = [found[1] for line in lines if (found := _RAISED.search(line))]
     if raised:
         return raised[0]
+    traced = [at for at, line in enumerate(lines) if line.endswith(_TRACEBACK)]
+    in_python = [
+        line for line in lines[max(traced, default=len(lines)) :] if _OF_PYTHON.match(line)
+    ]
+    if in_python:
+        return in_python[-1][:500]
     causes = [line for line in lines if line.startswith("Caused by: ")]
     told = causes[-1].removeprefix("Caused by: ") if causes else (lines or [repr(error)])[0]
     return told[:500]

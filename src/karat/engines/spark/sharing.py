@@ -60,7 +60,8 @@ class Sharing:
     def _packed(self, frames: list[pl.DataFrame], partition: int, part: int) -> Any:
         import pyarrow as pa
 
-        frame = pl.concat(frames)
+        # Files may keep the same column as other kinds of numbers.
+        frame = pl.concat(frames, how="vertical_relaxed")
         of_row = self._block_of(frame)
         order = np.argsort(of_row, kind="stable")
         frame = frame[order]
@@ -140,7 +141,8 @@ def unpacked(pieces: Any, side: int, query: str) -> pl.DataFrame:
     if not own.height:
         return pl.DataFrame()
     pieces = own.sort("partition", "part").select("rows", "file", "start").iter_rows()
-    frame = pl.concat([_unpacked_rows(*where, query=query) for where in pieces])
+    every = [_unpacked_rows(*where, query=query) for where in pieces]
+    frame = pl.concat(every, how="vertical_relaxed")
     if FILE in frame.columns:
         frame = frame.sort(FILE, maintain_order=True).drop(FILE)
     return frame

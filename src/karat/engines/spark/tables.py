@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -20,6 +21,8 @@ from karat.tables import Gold, Order, Run
 # Columns that karat adds: a line, its query's id, and the number of the file that a row is in.
 QUERY, LINE, FILE = "_karat_query", "_karat_line", "_karat_file"
 _SHOWN = 120
+# As what is judged twice says where it was judged before.
+_OTHER_LINE = re.compile(r"\bin line (\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,22 @@ class Form:
 
     def _with_text(self, error: InputError, frame: pl.DataFrame) -> InputError:
         """A line's number among those of a block says nothing; its text does."""
-        at = (error.line or 0) - 1 - (self.header is not None)
+        what = _OTHER_LINE.sub(lambda found: self._where(int(found[1]), frame), error.what)
+        shown = self._shown(error.line or 0, frame)
+        told = f"{what} (in the line {shown})" if shown else what
+        return InputError(told, where=error.where)
+
+    def _where(self, line: int, frame: pl.DataFrame) -> str:
+        shown = self._shown(line, frame)
+        return f"in the line {shown}" if shown else "in another row"
+
+    def _shown(self, line: int, frame: pl.DataFrame) -> str:
+        """The text of a line, quoted; nothing where there is none of that number."""
+        at = line - 1 - (self.header is not None)
         if LINE not in frame.columns or not 0 <= at < frame.height:
-            return InputError(error.what, where=error.where)
+            return ""
         text = frame[LINE][at]
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-        return InputError(f"{error.what} (in the line {shown!r})", where=error.where)
+        return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
 def without_spans(gold: Gold) -> Gold:

@@ -36,10 +36,13 @@ def kept() -> str | None:
     To make it takes more than a second, and it is the same every time.
     """
     try:
-        digest, _, script = _place().read_bytes().partition(b"\n")
-    except (OSError, RuntimeError):
+        place = _place()
+        if not place.is_file():
+            return None
+        digest, _, script = place.read_bytes().partition(b"\n")
+        return script.decode() if script and digest == _digest(script) else None
+    except (OSError, RuntimeError, UnicodeDecodeError):
         return None
-    return script.decode() if digest == _digest(script) else None
 
 
 def _made() -> str:
@@ -48,8 +51,11 @@ def _made() -> str:
     script: str = vl_convert.javascript_bundle(_NAMES, _VERSION)
     data = script.encode()
     # Where it cannot be kept, whoever comes next makes it again.
-    with suppress(KaratError, OSError, RuntimeError), replacing(_place()) as place:
-        place.write_bytes(_digest(data) + b"\n" + data)
+    with suppress(KaratError, OSError, RuntimeError):
+        place = _place()
+        if place.is_file() or not place.exists():
+            with replacing(place) as file:
+                file.write_bytes(_digest(data) + b"\n" + data)
     return script
 
 
@@ -57,6 +63,8 @@ def _place() -> Path:
     """The file of this bundle; RuntimeError where the user has no home."""
     chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
     folder = chosen if chosen.is_absolute() else Path.home() / ".cache"
+    if not folder.is_absolute():
+        raise RuntimeError("the home is relative to wherever one happens to be")
     of = f"{version('vl-convert-python')} {_VERSION} {_NAMES}"
     return folder / "karat" / f"vega-{sha256(of.encode()).hexdigest()[:16]}.js"
 
