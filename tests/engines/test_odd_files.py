@@ -9,6 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from karat.engines.spark.session import said
+
 RUN = [("q1", "a", 3.0), ("q1", "b", 2.0), ("q2", "c", 1.5), ("q2", "a", 1.0)]
 JUDGED = [("q1", "a"), ("q2", "c")]
 
@@ -123,3 +125,25 @@ def test_names_that_spark_goes_by_are_told_of(here, run, spark):
     for name, (data, words) in cases.items():
         Path(name).write_bytes(data)
         assert words in refused(run, name, "--gold", "gold.txt")
+
+
+def test_a_file_that_may_not_be_opened_is_refused_by_its_reader(here, run, spark, monkeypatch):
+    def closed(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", closed)
+    assert "Traceback" not in refused(run, "run.trec", "--gold", "gold.txt")
+
+
+def test_the_last_words_of_a_worker_are_told_where_spark_has_none():
+    error = Exception(
+        "An exception was thrown from the Python worker:\n"
+        "org.apache.spark.api.python.PythonException: Traceback (most recent call last):\n"
+        '  File "sharing.py", line 66, in _packed\n'
+        "polars.exceptions.SchemaError: type Float32 is incompatible\n\n"
+        "\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:572)\n"
+        "Caused by: java.io.EOFException\n"
+    )
+    assert said(error) == "polars.exceptions.SchemaError: type Float32 is incompatible"
+    plain = Exception("org.apache.spark.SparkException: Job aborted\nCaused by: no room left")
+    assert said(plain) == "no room left"

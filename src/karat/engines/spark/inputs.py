@@ -253,8 +253,12 @@ def _refuse_name(file: Path) -> None:
             f"{file}: Spark leaves out files whose names begin with _ or . and cannot read those"
             " with a colon; rename it, or use --engine local"
         )
-    with file.open("rb") as opened:
-        packed = opened.read(2) == _GZIP
+    try:
+        with file.open("rb") as opened:
+            packed = opened.read(2) == _GZIP
+    except OSError:
+        # Who reads it says what is wrong with it.
+        return
     if packed != (file.suffix == ".gz"):
         told = "is packed and not called so" if packed else "is called .gz and not packed"
         raise UsageError(f"{file}: {told}, and Spark goes by the name; rename it")
