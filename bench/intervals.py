@@ -5,13 +5,14 @@ import time
 
 import numpy as np
 
-from karat.stats.bootstrap import Resampling, mean_intervals
+from karat.stats.bootstrap import Resampling
+from karat.stats.means import mean_intervals
 
 if __name__ == "__main__":
     values = np.random.default_rng(0).beta(0.4, 0.6, (6_980, 10))
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        mean_intervals(values, Resampling(), tops=[1.0] * 10)
+        mean_intervals(values, Resampling(), ranges=[(0.0, 1.0)] * 10)
         times.append(time.perf_counter() - start)
     print(json.dumps({"seconds": min(times)}))

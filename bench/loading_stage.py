@@ -48,7 +48,7 @@ IMPORTED = 5
 CONFIG = """\
 queries: queries.jsonl
 corpus: corpus.jsonl
-measures: [nDCG@10, R@5, RR]
+measures: [nDCG@3, R@5, RR]
 systems:
   bm25: {retriever: bm25, k: 10}
   short: {retriever: bm25, k: 3}

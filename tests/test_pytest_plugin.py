@@ -9,6 +9,7 @@ import pytest
 
 import karat
 from karat.pytest_plugin import Karat, Lines
+from runner_commands import commands
 
 pytest_plugins = ("pytester",)
 
@@ -20,7 +21,7 @@ def gold(karat):
     return karat.Gold.from_dict({f"q{i}": ["a", "b"] for i in range(30)})
 
 def answers(karat, name, good):
-    lists = {f"q{i}": ["a", "b"] if i < good else ["x", "y"] for i in range(30)}
+    lists = {f"q{i}": [*("ab" if i < good else "xy"), *"stuvwz123"] for i in range(30)}
     return karat.Run.from_dict(lists, name=name)
 
 @pytest.fixture(scope="session")
@@ -110,7 +111,7 @@ def test_files_are_read_and_segments_come_from_the_queries(session, pytester):
     pytester.makefile(".trec", run=hits)
     done = session(
         "def test_it(karat):\n"
-        "    gates = ['R@1 [language=es] >= 0.7', 'mean R@1 [language=en] >= 0.4']\n"
+        "    gates = ['R@1 [language=es] >= 0.6', 'mean R@1 [language=en] >= 0.4']\n"
         "    found = karat.gate('run.trec', gates, gold='qrels.txt', queries='queries.jsonl')\n"
         "    assert [one.mean for one in found.results] == [1.0, 0.5]\n"
     )
@@ -127,7 +128,7 @@ def test_a_confirmed_regression_fails_and_the_way_back_passes(session):
     done.stdout.fnmatch_lines(
         [
             "1 of 1 comparison did not pass:",
-            "  WORSE  poor against best: RR fell by *",
+            "  WORSE  poor against best: poor worsens RR by *",
             "*= karat =*",
             "WORSE  poor against best: *",
             "BETTER  best against poor: *",
@@ -226,7 +227,7 @@ def test_the_example_in_the_documentation_runs(session, pytester):
     (example,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     for folder in ("runs", "eval"):
         pytester.mkdir(folder)
-    hits = "".join(f"q{i} Q0 a 1 0.5 run\n" for i in range(60))
+    hits = "".join(f"q{i} Q0 a 1 0.5 run\n" for i in range(60)) + "q0 Q0 x 2 0.4 run\n"
     files = {
         "runs/base.jsonl": hits,
         "runs/head.jsonl": hits,
@@ -239,3 +240,40 @@ def test_the_example_in_the_documentation_runs(session, pytester):
     done = session(example)
     done.assert_outcomes(passed=3)
     done.stdout.fnmatch_lines(["*= karat =*", "PASS  head: *", "SAME  head against base: *"])
+
+
+def test_no_name_in_the_summary_is_a_command_of_a_github_workflow(session, monkeypatch):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    source = (
+        "def test_it(karat, gold):\n"
+        "    run = karat.Run.from_dict({'q0': ['a']}, name='##[error]x')\n"
+        "    karat.gate(run, 'R@5 >= 0.8', gold=gold)\n"
+    )
+    done = session(source)
+    done.assert_outcomes(failed=1)
+    assert "##\\u005berror]x" in done.stdout.str()
+    assert commands(done.stdout.str().encode()) == []
+
+
+def test_ids_that_never_meet_are_an_error_and_no_failed_gate():
+    gold = karat.Gold.from_dict({"q1": ["doc_a"], "q2": ["doc_b"]})
+    good = karat.Run.from_dict({"q1": ["doc_a"], "q2": ["doc_b"]}, name="good")
+    bad = karat.Run.from_dict({"q1": ["a"], "q2": ["b"]}, name="bad")
+    with pytest.raises(karat.InputError, match=r"run 'bad'.*the prefix \"doc_\""):
+        Karat(Lines()).gate(bad, "R@5 >= 0.5", gold=gold)
+    with pytest.raises(karat.InputError, match=r"run 'bad'.*the prefix \"doc_\""):
+        Karat(Lines()).no_regression([good, bad], gold, "RR")
+
+
+@pytest.mark.parametrize("style", ["auto", "native", "line"])
+def test_an_error_on_data_forms_no_workflow_command(session, monkeypatch, style):
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    done = session(
+        "def test_it(karat, gold):\n"
+        "    name = '#' + '#[error]q'\n"
+        "    karat.gate(karat.Run.from_dict({name: ['a']}), 'R@5 >= 0.8', gold=gold)\n",
+        f"--tb={style}",
+    )
+    done.assert_outcomes(failed=1)
+    assert "InputError" in done.stdout.str()
+    assert commands(done.stdout.str().encode()) == []

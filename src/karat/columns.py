@@ -21,14 +21,17 @@ from typing import Any, Literal
 
 import polars as pl
 
-from karat.errors import InputError, UsageError
+from karat.errors import InputError, NoColumnError, UsageError
 
 Duplicates = Literal["agree", "last", "refuse"]
 # Size, time of the last change to what a file holds, and to its name or the rest of it.
 Stamp = tuple[int, int, int]
 
-# What other tools call our columns; the first spelling that is present wins.
+# No database keeps it, and what is written in C ends there.
+NUL_IN_ID = "holds a NUL character; leave it out of ids"
+# What other tools call our columns, in every reader; the first spelling that is present wins.
 QUERY_NAMES = ("query_id", "qid", "q_id", "topic", "query-id", "_id", "id")
+# An item may be known by its document alone, but an id of its own comes first.
 ITEM_NAMES = (
     "item_id",
     "chunk_id",
@@ -38,10 +41,12 @@ ITEM_NAMES = (
     "doc_no",
     "corpus-id",
     "docid",
-    "doc_id",
     "_id",
     "id",
+    "doc_id",
 )
+# Lists of relevant items in the record or row of their query.
+GOLD_NAMES = ("relevant_chunk_ids", "relevant_doc_ids", "relevant_ids")
 GRADE_NAMES = ("grade", "relevance", "label", "rel", "score")
 TEXT_NAMES = ("text", "query", "question", "content", "contents", "lesson")
 # As in run-log.schema.json, which cannot tell how many days a month has.
@@ -187,11 +192,24 @@ def first_of(
     for name in names:
         if name in table.columns and name != beside:
             return name
-    raise InputError(
-        f"no column for the {what} among {', '.join(table.columns) or 'none at all'}; "
-        f"expected one of {', '.join(names)}",
+    raise NoColumnError(
+        f"no column for the {what}",
+        table.columns,
+        f"expected one of {', '.join(names)}; {map_with(names[0])}",
         where=source.name,
     )
+
+
+def map_with(field: str, column: str = "COLUMN", *, what: str = "yours") -> str:
+    """What to do about a column of another name: on the command line, in Python, in a file.
+
+    >>> print(map_with("k", "cut"))
+    map yours with --field k=cut, fields={"k": "cut"} in Python, or fields: {k: cut} in karat.yaml
+    """
+    python = f'fields={{"{field}": "{column}"}}'
+    config = f"fields: {{{field}: {column}}}"
+    ways = f"--field {field}={column}, {python} in Python, or {config} in karat.yaml"
+    return f"map {what} with {ways}"
 
 
 def _pandas_column(frame: Any, name: object) -> pl.Series:
@@ -282,6 +300,9 @@ def ids_as_text(
                 where=source.name,
                 line=_place(bad[0], lines),
             )
+        nul = table[name].str.contains("\0", literal=True).arg_true()
+        if len(nul):
+            raise InputError(f"{name} {NUL_IN_ID}", where=source.name, line=_place(nul[0], lines))
     return table
 
 

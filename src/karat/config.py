@@ -15,6 +15,7 @@ from karat.analysis.gate_files import CONFIG_KEYS, ConfigForm, parse_gates
 from karat.analysis.gates import Gate
 from karat.analysis.segments import By
 from karat.errors import KaratError
+from karat.formats.field_mapping import Fields
 from karat.formats.forms import refusal
 from karat.formats.yamls import Place, read_yaml, shown
 from karat.measures.conventions import Conventions, conventions_of
@@ -34,6 +35,7 @@ class Config(ConfigForm):
 
     _folder: Path = PrivateAttr(default_factory=Path)
     _digest: str = PrivateAttr(default="")
+    _mapping: Fields = PrivateAttr(default_factory=Fields)
     _left_out: tuple[str, ...] = PrivateAttr(default=())
     _blueprints: Mapping[str, Blueprint] = PrivateAttr(default_factory=dict)
     _place: Place = PrivateAttr(default_factory=lambda: Place("karat.yaml"))
@@ -42,6 +44,23 @@ class Config(ConfigForm):
     def digest(self) -> str:
         """The sha256 of what the file means: its order, comments and spacing do not count."""
         return self._digest
+
+    @property
+    def mapping(self) -> Fields:
+        """``fields`` for whoever reads the files: one for all of them."""
+        return self._mapping
+
+    @property
+    def for_queries(self) -> Fields:
+        """The same for the queries, whose file may hold the gold too."""
+        alone = self.queries is not None and self.gold is not None and self.queries != self.gold
+        return self._mapping if alone else self._mapping.together()
+
+    def with_fields(self, given: Fields) -> Config:
+        """The config with fields of the command line in place of its own."""
+        changed = self.model_copy()
+        changed._mapping = self._mapping.updated(given)
+        return changed
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -84,12 +103,15 @@ def read_config(path: str | Path) -> Config:
         )
     given = {key: value for key, value in file.data.items() if value is not None}
     config = _validated({key: given[key] for key in given if key != "gates"}, file.place)
-    rel = _checked(config, file.place)
-    gates, left_out = parse_gates(given.get("gates", []), file.place.at("gates"), rel=rel)
+    _check(config, file.place)
+    gates, left_out = parse_gates(
+        given.get("gates", []), file.place.at("gates"), conventions=config.conventions
+    )
     config = config.model_copy(update={"gates": tuple(gates)})
     config._folder = Path(path).parent
     config._digest = _digest(file.data)
     config._left_out = left_out
+    config._mapping = Fields(config.fields)
     config._place = file.place
     config._blueprints = parse_systems(config.systems, file.place.at("systems"))
     return config
@@ -103,8 +125,8 @@ def _validated(data: dict[str, Any], place: Place) -> Config:
         raise place.at(key).error(what) from None
 
 
-def _checked(config: Config, place: Place) -> float:
-    """Read every name in it once, so that none is refused later; the ``rel`` in force."""
+def _check(config: Config, place: Place) -> None:
+    """Read every name in it once, so that none is refused later."""
     if config.seed is not None and "seed" in config.settings:
         raise place.at("seed").error("seed is given twice, here and in settings; keep one")
 
@@ -116,14 +138,14 @@ def _checked(config: Config, place: Place) -> float:
 
     check("profile", lambda: conventions_of(config.profile))
     check("settings", lambda: config.conventions)
-    rel = config.conventions.rel
+    conventions = config.conventions
     measures, primary = config.measures, config.primary
     if measures is not None:
-        check("measures", lambda: parse_measures(measures, rel=rel))
+        check("measures", lambda: parse_measures(measures, conventions=conventions))
     if primary is not None:
-        check("primary", lambda: parse_measure(primary, rel=rel))
+        check("primary", lambda: parse_measure(primary, conventions=conventions))
+    check("fields", lambda: Fields(config.fields))
     check("by", lambda: [By.parse(column) for column in config.by])
-    return rel
 
 
 def _digest(data: object) -> str:

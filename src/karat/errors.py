@@ -5,17 +5,21 @@
     KaratError                  everything that karat raises on purpose
     ├── UsageError              a name, option or combination that does not exist
     ├── InputError              a file or table that cannot be used; carries file and line
+    │   ├── NoColumnError       a table lacks a column that it needs
+    │   ├── NoGoldError         a file of queries has no gold under any name that is known
+    │   └── MisfitError         inputs that do not fit each other: every score would be 0
     ├── MissingInputError       a measure needs texts, versions or entities that were not given
     ├── CallError               a call to a retriever failed; it is logged as failed and counted
     └── MissingExtraError       a part of karat needs a library that is not installed
 
-The command line turns each of them into one line and exit code 2.
+The command line turns each of them into one line and exit code 2; a MisfitError also shows
+ids of both sides, each side on a line of its own.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 # What a message quotes from a file may be as long as the file.
 _LONGEST = 2_000
@@ -58,6 +62,53 @@ class InputError(KaratError):
     def __reduce__(self) -> tuple[object, ...]:
         """Errors cross process borders, keyword arguments included."""
         return _rebuild_input_error, (type(self), self.what, self.where, self.line)
+
+
+class NoColumnError(InputError):
+    """A table lacks a column that it needs; ``among`` are those that it has.
+
+    >>> print(NoColumnError("no column score", ["a", "b"], "a run needs one", where="run.csv"))
+    run.csv: no column score among a, b; a run needs one
+    """
+
+    def __init__(
+        self, lacks: str, among: Sequence[str], todo: str, *, where: str | None = None
+    ) -> None:
+        super().__init__(f"{lacks} among {', '.join(among) or 'none at all'}; {todo}", where=where)
+        self.lacks, self.among, self.todo = lacks, tuple(among), todo
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_no_column_error, (self.lacks, self.among, self.todo, self.where)
+
+
+def _rebuild_no_column_error(
+    lacks: str, among: Sequence[str], todo: str, where: str | None
+) -> NoColumnError:
+    return NoColumnError(lacks, among, todo, where=where)
+
+
+class NoGoldError(InputError):
+    """A file of queries has no gold under any name that is known."""
+
+
+class MisfitError(InputError):
+    """Inputs that do not fit each other; ``details`` are sentences and examples, line by line.
+
+    >>> print(MisfitError("no relevant item occurs in run.trec", ["gold has  a", "run has  b"]))
+    no relevant item occurs in run.trec. gold has a. run has b
+    """
+
+    def __init__(self, what: str, details: Sequence[str] = (), *, where: str | None = None) -> None:
+        words = (" ".join(one.split()) for one in (what, *details))
+        super().__init__(". ".join(words))
+        self.summary, self.details, self.where = what, tuple(details), where
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_misfit_error, (self.summary, self.details, self.where)
+
+
+def _rebuild_misfit_error(what: str, details: Sequence[str], where: str | None) -> MisfitError:
+    return MisfitError(what, details, where=where)
 
 
 def _rebuild_input_error(

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from karat.analysis.compare import Comparisons
     from karat.analysis.gate_files import Gates
     from karat.analysis.gates import Gating
-    from karat.measures.conventions import Conventions
     from karat.measures.scores import Scores
     from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
@@ -54,31 +53,43 @@ class Karat:
         corpus: Corpus | File | None = None,
         profile: str = "karat",
         settings: Mapping[str, Any] | None = None,
+        fields: Mapping[str, str] | None = None,
     ) -> Gating:
         """Fail the test unless all gates pass; one that cannot be judged does not pass.
 
         ``measured`` is a run, which needs its ``gold``, or scores made before. ``gates`` is a
         line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate file.
+        ``fields`` says which columns of the files have other names: ``{"gold": "gold_ids"}``.
         """
         __tracebackhide__ = True
         from karat.analysis.gate_files import gates_of
         from karat.analysis.gates import judge, measures_of
+        from karat.errors import UsageError
+        from karat.formats.field_mapping import Fields
+        from karat.formats.given import inputs_of, run_of
         from karat.measures.conventions import conventions_of
         from karat.measures.scores import Scores, prepare, score
 
-        asked = _queries(queries, gold)
+        mapped = Fields.of(fields)
         if isinstance(measured, Scores):
-            scores = measured
-            wanted, left_out = gates_of(gates, scores.conventions.rel)
+            scores, asked = measured, inputs_of(gold, queries, fields=mapped).queries
+            wanted, left_out = gates_of(gates, scores.conventions)
         else:
             _refuse_no_run(measured)
             conventions = conventions_of(profile, settings)
-            wanted, left_out = gates_of(gates, conventions.rel)
-            judgments, texts = _needed_gold(gold, conventions), _read("corpus", corpus)
+            wanted, left_out = gates_of(gates, conventions)
+            if gold is None:
+                raise UsageError("a run needs gold to be held against gates; give gold=")
+            duplicates = conventions.duplicates
+            judgments, asked, texts = inputs_of(
+                gold, queries, corpus, fields=mapped, duplicates=duplicates
+            )
+            run = run_of(measured, fields=mapped)
+            mapped.check()
             prepared = prepare(judgments, conventions, queries=asked, corpus=texts)
             measures = measures_of(wanted)
             # What a measure lacks is for its gate to say.
-            scores = score(_read("run", measured), prepared, measures, lenient=measures)
+            scores = score(run, prepared, measures, lenient=measures)
         found = judge(wanted, scores, asked, system=scores.system, left_out=left_out)
         told = [
             (f"{_WORDS[one.verdict]}  {one.system}: {one.because}", one.verdict != "pass")
@@ -100,26 +111,25 @@ class Karat:
     ) -> Comparisons:
         """Fail the test if a run is confirmed to be worse than the first of them.
 
-        ``options`` are those of ``karat.compare``, such as ``primary`` and ``margin``. What is
-        unclear passes, unless ``require_verdict`` says otherwise.
+        ``options`` are those of ``karat.compare``, such as ``primary`` and ``margin``; with
+        ``no_regression="all"`` no measure may get worse by more than the margin. What is
+        unclear passes, unless ``require_verdict`` says otherwise; a primary measure without any
+        value does not pass.
         """
         __tracebackhide__ = True
         from karat.analysis.compare import compare
 
         for run in runs:
             _refuse_no_run(run)
-        found = compare(
-            [_read("run", run) for run in runs],
-            _read("gold", gold),
-            measures,
-            queries=_queries(queries, gold),
-            corpus=_read("corpus", corpus),
-            **options,
-        )
+        found = compare(runs, gold, measures, queries=queries, corpus=corpus, **options)
+        unmeasured = {(row.baseline, row.system) for row in found.unmeasured}
         told = [
             (
-                f"{one.verdict.upper()}  {one.system} against {one.baseline}: {one.because}",
-                one.regression or (require_verdict and one.verdict == "unclear"),
+                f"{one.verdict.upper()}  {one.system} against {one.baseline}: "
+                + "; but ".join([one.because, *(caution.because for caution in one.cautions)]),
+                one.regression
+                or (one.baseline, one.system) in unmeasured
+                or (require_verdict and one.verdict == "unclear"),
             )
             for one in found.decisions
         ]
@@ -141,7 +151,7 @@ class Lines:
 
         if self.item is not None:
             self.item.user_properties += [("karat", label(line)) for line, _ in lines]
-        stops = [label(line) for line, stop in lines if stop]
+        stops = [_printed(label(line)) for line, stop in lines if stop]
         if stops:
             many = "" if len(lines) == 1 else "s"
             head = f"{len(stops)} of {len(lines)} {what}{many} did not pass"
@@ -156,6 +166,18 @@ class Lines:
         finally:
             self.item = None
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """An error of karat shows values from data: in a workflow they form no command."""
+        report = yield
+        if report.longrepr is not None and "karat" in getattr(item, "fixturenames", ()):
+            shown = str(report.longrepr)
+            if _printed(shown) != shown:
+                report.longrepr = _printed(shown)
+        return report
+
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """The report on the end of a test holds what it was told before."""
         if report.when == "teardown":
@@ -168,7 +190,14 @@ class Lines:
             terminalreporter.section("karat")
         for line in self.told:
             colour = _COLOURS.get(line.partition("  ")[0], "green")
-            terminalreporter.write_line(line, **{colour: True})
+            terminalreporter.write_line(_printed(line), **{colour: True})
+
+
+def _printed(line: str) -> str:
+    """Return a line that GitHub takes for no workflow command."""
+    from karat.workflow_commands import escaped, in_workflow
+
+    return escaped(line) if in_workflow(os.environ) else line
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -183,15 +212,6 @@ def karat(pytestconfig: pytest.Config) -> Karat:
     return Karat(lines if isinstance(lines, Lines) else Lines())
 
 
-def _read(kind: str, given: Any, **how: Any) -> Any:
-    """What was given, read if it is the name of a file."""
-    import karat
-
-    if isinstance(given, str | os.PathLike):
-        return getattr(karat, f"read_{kind}")(os.fspath(given), **how)
-    return given
-
-
 def _refuse_no_run(measured: object) -> None:
     from karat.errors import UsageError
     from karat.measures.scores import Scores
@@ -200,22 +220,3 @@ def _refuse_no_run(measured: object) -> None:
     if not known and not hasattr(measured, "blocks"):
         given = "None" if measured is None else type(measured).__name__
         raise UsageError(f"a run, the name of its file, or scores are expected, not {given}")
-
-
-def _needed_gold(gold: Gold | File | None, conventions: Conventions) -> Gold:
-    from karat.errors import UsageError
-
-    if gold is None:
-        raise UsageError("a run needs gold to be held against gates; give gold=")
-    found: Gold = _read("gold", gold, duplicates=conventions.duplicates)
-    return found
-
-
-def _queries(queries: Queries | File | None, gold: Gold | File | None) -> Queries | None:
-    """The queries, or those that came with the gold."""
-    from karat.formats import queries_beside
-
-    if queries is None and isinstance(gold, str | os.PathLike):
-        return queries_beside(os.fspath(gold))
-    found: Queries | None = _read("queries", queries)
-    return found

@@ -59,7 +59,10 @@ def workshop_of(config: Config, folder: Path, *, timeout: float | None = None) -
     """Where the systems of a config are built; its corpus is read when first needed."""
     name = config.corpus
     return Workshop(
-        corpus=None if name is None else lambda: read_corpus(config.path(name)),
+        corpus=None
+        if name is None
+        else lambda: read_corpus(config.path(name), fields=config.mapping),
+        reading=dict(config.mapping.given),
         folder=folder,
         cache=folder / OWN_FOLDER,
         timeout_given=timeout,

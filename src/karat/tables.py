@@ -30,6 +30,7 @@ from karat.columns import (
     first_of,
     frame_of_rows,
     ids_as_text,
+    map_with,
     numbers,
     one_judgment_each,
     text_series,
@@ -37,7 +38,7 @@ from karat.columns import (
     whole,
     with_texts,
 )
-from karat.errors import InputError, UsageError
+from karat.errors import InputError, NoColumnError, UsageError
 
 Order = Literal["score", "rank"]
 
@@ -262,8 +263,10 @@ class Run:
         table = ids_as_text(table, ("query_id", "item_id"), source, lines)
         scored, ranked = "score" in table.columns, "rank" in table.columns
         if not scored and not ranked:
-            raise InputError(
-                f"no column score or rank among {', '.join(table.columns)}; a run needs one",
+            raise NoColumnError(
+                "no column score or rank",
+                table.columns,
+                f"a run needs one: {map_with('score')}",
                 where=source.name,
             )
         if scored:

@@ -18,7 +18,7 @@ def staged_of(records, gold, *, queries=None, corpus=None, keep=10, measures="R@
     """A run given as records, scored stage by stage."""
     prepared = prepare(
         gold if isinstance(gold, Gold) else Gold.from_dict(gold),
-        conventions_of("karat", settings),
+        conventions_of("karat", {"missing_ids": "allow"} | settings),
         queries=None if queries is None else Queries.from_dict(queries),
         corpus=Corpus.from_dict(corpus) if isinstance(corpus, dict) else corpus,
     )

@@ -124,7 +124,7 @@ class World:
         texts = {item: "text" for one in self.questions for item in one.gold}
         texts = {item: text for item, text in texts.items() if item not in self.lost}
         corpus = Corpus.from_dict({**texts, "other#1": "text"}) if self.corpus else None
-        conventions = conventions_of("karat", self.settings)
+        conventions = conventions_of("karat", {"missing_ids": "allow"} | dict(self.settings))
         gold_ready = prepare(gold, conventions, queries=self.queries, corpus=corpus)
         run = run_of_records([self.record(one) for one in self.questions], name="system")
         return score_stages(

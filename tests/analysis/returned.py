@@ -18,10 +18,10 @@ Corpus, Gold, Queries, Run = (
 
 
 def staged_of(run, gold, measures=("RR",), *, queries=None, corpus=None, keep=10, **settings):
-    conventions = conventions_of("karat", settings)
+    conventions = conventions_of("karat", {"missing_ids": "allow"} | settings)
     gold = gold if isinstance(gold, karat.Gold) else Gold(gold)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
-    chosen = parse_measures(list(measures), rel=conventions.rel)
+    chosen = parse_measures(list(measures), conventions=conventions)
     return score_stages(run, prepared, chosen, lenient=chosen, keep=keep)
 
 

@@ -15,9 +15,9 @@ def staged_of(
     run, gold, names, ks, *, profile="karat", queries=None, corpus=None, keep=0, more=(), **settings
 ):
     """A run scored at every cut-off, and its curves."""
-    conventions = conventions_of(profile, settings)
+    conventions = conventions_of(profile, {"missing_ids": "allow"} | settings)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
-    curves = parse_curves(names, ks, rel=conventions.rel)
+    curves = parse_curves(names, ks, conventions=conventions)
     measures = [one for curve in curves for one in curve.at.values()] + list(more)
     return score_stages(run, prepared, measures, lenient=measures, keep=keep), curves
 

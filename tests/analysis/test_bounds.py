@@ -236,7 +236,7 @@ def test_a_karat_yaml_can_name_the_labels(run, files):
     (files / "queries.jsonl").write_text('{"query_id": "q00", "text": "one"}\n')
     (files / "karat.yaml").write_text(
         "queries: queries.jsonl\ngold: gold.json\ncorpus: corpus.jsonl\njudged: labels.jsonl\n"
-        "systems: {bow: {retriever: bow}}\nmeasures: [P@5]\n"
+        "systems: {bow: {retriever: bow}}\nmeasures: [P@5]\nsettings: {missing_ids: allow}\n"
     )
     document = json.loads(run("run", "--json").out)
     assert set(document["systems"][0]["bounds"]) == {"P@5"}
@@ -248,7 +248,7 @@ def both_sides(gold, labels, measures, **settings):
     conventions = Conventions(**settings)
     prepared = prepare(gold, conventions)
     run = Run.from_dict({"q1": ["a", "b"], "q2": ["c", "d"]})
-    chosen = parse_measures(measures, rel=conventions.rel)
+    chosen = parse_measures(measures, conventions=conventions)
     labelled = with_labels(gold, labels, conventions, asked=prepared.query_ids)
     told = of_the_same_queries(
         score(run, prepare(labelled.gold, conventions), chosen), score(run, prepared, chosen)

@@ -116,10 +116,10 @@ def test_a_sum_is_so_many_times_the_mean_also_with_repeated_runs():
 def test_repeated_runs_never_make_an_interval_of_conversations_narrower():
     rng = np.random.default_rng(1)
     queries = Queries.from_dict(
-        {f"q{i:03}": {"text": "t", "group": f"c{i // 10}"} for i in range(N)}
+        {f"q{i:03}": {"text": "t", "group": f"c{i // 3}"} for i in range(N)}
     )
-    old = np.repeat(rng.integers(1, 5, 6), 10)
-    new = np.repeat(rng.integers(1, 5, 6), 10)
+    old = np.repeat(rng.integers(1, 5, 20), 3)
+    new = np.repeat(rng.integers(1, 5, 20), 3)
     runs = [run_of(old, "old"), run_of(new, "new-1"), run_of(np.maximum(new - 1, 1), "new-2")]
     single = compare(runs[:2], gold_of(), ["RR"], queries=queries).of("new-1")
     repeated = compare(runs, gold_of(), ["RR"], queries=queries, replicates=True).of("new")

@@ -316,11 +316,11 @@ def test_scored_lists_are_judged_in_the_order_of_their_scores():
     assert one.kind == "cut_by_k"
 
 
-def test_the_same_item_twice_in_a_list_counts_once():
+def test_an_item_that_a_list_returns_again_keeps_its_place():
     raw = ["a", "a", "g", "b", "c"]
     records = [{"query_id": "q", "raw": raw, "topk": ["a", "b"]}]
     (one,) = failures_of(records, {"q": ["g"]}).queries
-    assert (one.kind, one.evidence["raw_rank"]) == ("filtered_out", 2)
+    assert (one.kind, one.evidence["raw_rank"]) == ("filtered_out", 3)
 
 
 def test_a_depth_bounds_what_is_looked_at():
@@ -374,5 +374,39 @@ def test_a_call_without_a_raw_list_was_looked_into_as_far_as_its_own_goes():
         {"query_id": "q2", "k": 8, "k_raw": 20, "topk": fillers(8)},
     ]
     found = failures_of(records, {"q1": ["g"], "q2": ["g"]})
-    assert [one.kind for one in found.queries] == ["complete_miss"] * 2
+    # The first list ends where lists were cut, the second one has nothing more.
+    assert [one.kind for one in found.queries] == ["beyond_depth", "complete_miss"]
     assert [one.evidence["looked_at"] for one in found.queries] == [20, 8]
+
+
+def test_counts_that_need_longer_lists_are_unknown():
+    """Gold at rank 12 of lists of 20, at rank 40 of none, and in no list at all."""
+    gold = {f"q{n:02}": ["g"] for n in range(30)}
+    places = dict.fromkeys(list(gold)[:24], 1) | dict.fromkeys(list(gold)[24:27], 12)
+    places |= dict.fromkeys(list(gold)[27:29], 40)
+
+    def counted(length, **told):
+        records = [
+            {"query_id": name, "topk": with_gold(places[name], length), **told}
+            if name in places and places[name] <= length
+            else {"query_id": name, "topk": fillers(length), **told}
+            for name in gold
+        ]
+        return failures_of(records, gold).document()
+
+    whole = counted(100)
+    known = {"complete_miss": 1, "low_rank": 5, "false_positive_dominance": 0}
+    assert {name: whole["failures_by_category"][name] for name in known} == known
+    assert "beyond_depth" not in whole["classes"]
+    for cut in (counted(20), counted(20, k=20)):
+        assert cut["misses"] == 6
+        assert cut["classes"]["beyond_depth"] == cut["not_counted"]["beyond_depth"] == 3
+        for name in ("complete_miss", "low_rank", "embedding_mismatch"):
+            assert cut["classes"][name] is None
+            assert cut["failures_by_category"][name] is None
+        assert cut["failures_by_category"]["threshold_exclusion"] == 0
+    # What was asked for and not returned is not there.
+    asked = counted(20, k=100)
+    assert asked["failures_by_category"]["complete_miss"] == 3
+    shortest = counted(5)
+    assert (shortest["miss_at"], shortest["ends_at"], shortest["misses"]) == (5, 5, 6)

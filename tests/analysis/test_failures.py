@@ -110,8 +110,8 @@ def evidence(found, kind, at=0):
         ("filtered_out", 3, "at rank 5 of raw, taken out by filter", {"stage": "filter"}),
         ("threshold_exclusion", 0, "at rank 2 of raw, taken out by threshold", {"score": 0.5}),
         (
-            *("complete_miss", 0, "not in the top 50, where the log ends"),
-            {"looked_at": 50, "depth_from": "log", "deeper_rank": None, "retrieved": 50},
+            *("complete_miss", 0, "not in the top 100"),
+            {"looked_at": 100, "depth_from": "log", "deeper_rank": None, "retrieved": 50},
         ),
         (
             *("embedding_mismatch", 0, "at rank 11 with a similarity of 0.2, below 0.3"),
@@ -169,7 +169,8 @@ def test_random_worlds_agree_with_a_slow_reading_of_the_rules(start):
 
 
 def test_the_classes_stand_in_the_order_of_a_query_s_path():
-    assert CLASSES == tuple(COUNTS) == tuple(RULES)
+    assert tuple(RULES) == CLASSES
+    assert tuple(name for name in CLASSES if name != "beyond_depth") == tuple(COUNTS)
 
 
 def test_what_cannot_be_told_names_the_field_that_would_tell_it():

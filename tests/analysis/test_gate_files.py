@@ -12,6 +12,7 @@ from karat.analysis.gates import Gate
 from karat.analysis.segments import By
 from karat.errors import InputError, KaratError, UsageError
 from karat.formats.yamls import parse_yaml
+from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measure
 from karat.measures.scores import evaluate
 from karat.tables import Gold, Run
@@ -67,7 +68,7 @@ def test_documents_differ_in_what_their_thresholds_are_held_against():
     } <= set(memory)
     assert {one.on for one in memory} == {"mean"}
     # "100 % coverage" cannot be exceeded.
-    assert [str(one.measure) for one in memory if not one.strict] == ["Coverage@10"]
+    assert [str(one.measure) for one in memory if not one.strict] == ["Coverage(of='items')@10"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +147,10 @@ def test_gates_can_stand_in_a_karat_yaml(tmp_path):
 def test_what_a_measure_takes_for_relevant_is_kept():
     text = ["P(rel=1)@5 >= 0.1"]
     assert str(parse_gates(text, "g")[0][0].measure) == "P@5"
-    assert str(parse_gates(text, "g", rel=2)[0][0].measure) == "P(rel=1)@5"
+    assert (
+        str(parse_gates(text, "g", conventions=conventions_of("karat", {"rel": 2}))[0][0].measure)
+        == "P(rel=1)@5"
+    )
 
 
 def test_the_courses_layout_is_read_as_it_is():

@@ -2,35 +2,31 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
-from gated import gates_of, hits, only, ranks, smallest_passing, timed
+from gated import gates_of, hits, lower_end, only, ranks, smallest_passing, timed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom
 
 import karat
 from karat.analysis.gates import judge
-
-Z2 = 3.841458820694124  # the square of the normal quantile at 0.975
-
 
 # Which number is held against the limit
 
 
 def test_a_minimum_is_held_against_the_lower_bound():
     result = hits(95, 100, "Hit@5 >= 0.90")
-    interval = binomtest(95, 100).proportion_ci(method="wilson")
     assert result.on == "ci_low"
-    assert result.value == pytest.approx(interval.low)  # 0.888
+    assert result.value == pytest.approx(lower_end(95, 100), abs=0.004)  # 0.887
     assert result.verdict == "fail"
     assert hits(95, 100, "Hit@5 >= 0.88").verdict == "pass"
 
 
 def test_a_maximum_is_held_against_the_upper_bound():
     result = hits(95, 100, "FPR@1 <= 0.10")
-    interval = binomtest(5, 100).proportion_ci(method="wilson")
     assert result.on == "ci_high"
-    assert result.value == pytest.approx(interval.high)  # 0.112
+    assert result.value == pytest.approx(1 - lower_end(95, 100), abs=0.004)  # 0.113
     assert result.verdict == "fail"
     assert hits(95, 100, "FPR@1 <= 0.12").verdict == "pass"
 
@@ -76,39 +72,47 @@ def test_a_gate_may_ask_for_less_of_what_is_better():
 
 @pytest.mark.parametrize(("limit", "n"), [(0.9, 225), (0.5, 30), (0.85, 40)])
 def test_the_needed_share_is_the_smallest_that_passes(limit, n):
-    needed = smallest_passing(limit, n)
     result = hits(n // 2, n, f"Hit@5 >= {limit}")
-    assert result.needed == pytest.approx(needed)
-    k = round(needed * n)
+    assert result.needed == pytest.approx(smallest_passing(limit, n), abs=1.1 / n)
+    k = round(result.needed * n)
     assert hits(k, n, f"Hit@5 >= {limit}").verdict == "pass"
     assert hits(k - 1, n, f"Hit@5 >= {limit}").verdict == "fail"
 
 
 def test_the_needed_share_under_a_maximum_is_the_largest_that_passes():
-    highs = [binomtest(k, 100).proportion_ci(method="wilson").high for k in range(101)]
-    largest = max(k for k, high in enumerate(highs) if high <= 0.1) / 100
-    assert hits(50, 100, "FPR@1 <= 0.1").needed == pytest.approx(largest)
+    largest = 1 - smallest_passing(0.9, 100)
+    needed = hits(50, 100, "FPR@1 <= 0.1").needed
+    assert needed == pytest.approx(largest, abs=0.011)
+    wrong = round(100 * needed)
+    assert hits(100 - wrong, 100, "FPR@1 <= 0.1").verdict == "pass"
+    assert hits(99 - wrong, 100, "FPR@1 <= 0.1").verdict == "fail"
 
 
 def test_a_share_of_a_low_ceiling_is_counted_out_too():
     # P@5 with one gold item is 0.2 times a share.
     result = hits(60, 100, "P@5 >= 0.1")
-    assert result.needed == pytest.approx(0.2 * smallest_passing(0.5, 100))
-    low = binomtest(60, 100).proportion_ci(method="wilson").low
-    assert result.value == pytest.approx(0.2 * low)
+    assert result.needed == pytest.approx(0.2 * smallest_passing(0.5, 100), abs=0.0021)
+    assert result.value == pytest.approx(0.2 * lower_end(60, 100), abs=0.001)
 
 
-def test_other_means_keep_their_distance_to_the_bound():
-    result = only(ranks(*[1, 2, 3, 4, 5] * 20, lines=["RR >= 0.6"]))
-    assert result.verdict == "fail"
-    assert result.needed == pytest.approx(0.6 + result.mean - result.ci[0])
+@pytest.mark.parametrize(("limit", "verdict"), [(0.6, "fail"), (0.3, "pass")])
+def test_other_means_are_found_by_moving_the_values_in_equal_proportion(limit, verdict):
+    places = np.array([1, 2, 3, 4, 5] * 20)
+    result = only(ranks(*places.tolist(), lines=[f"RR >= {limit}"]))
+    assert result.verdict == verdict
+    # Towards 1, or towards 0 where it passes; the interval of what was moved ends at the limit.
+    end = 1.0 if verdict == "fail" else 0.0
+    share = (result.needed - result.mean) / (end - result.mean)
+    moved = 1 / places + share * (end - 1 / places)
+    weights = np.random.default_rng(0).dirichlet(np.ones(101), 40_000)
+    assert np.quantile(weights[:, 1:] @ moved, 0.025) == pytest.approx(limit, abs=0.006)
 
 
 def test_a_needed_mean_beyond_the_ceiling_is_none():
     result = only(ranks(*[1, None] * 10, lines=["RR >= 0.95"]))
     assert result.verdict == "fail"
     assert result.needed is None
-    assert result.because.endswith("with values as spread as these no mean would pass at this n")
+    assert result.because.endswith("no mean would pass at this n")
 
 
 @settings(max_examples=40, deadline=None)
@@ -137,18 +141,18 @@ def test_too_few_queries_are_said_with_how_many_would_do():
     result = hits(10, 10, "Hit@5 >= 0.85")
     assert result.verdict == "unmeasurable"
     assert result.needed is None
-    assert result.value == pytest.approx(10 / (10 + Z2))
+    assert result.value == pytest.approx(0.025 ** (1 / 10), abs=0.001)
     assert result.because == (
-        "Hit@5 is 1.00 [0.72, 1.00], n = 10: even a perfect result would give 0.72"
-        " with n = 10; 22 queries are needed"
+        "Hit@5 is 1.00 [0.69, 1.00], n = 10: even a perfect result would give 0.69"
+        " with n = 10; 23 queries are needed"
     )
-    assert hits(22, 22, "Hit@5 >= 0.85").verdict == "pass"
-    assert 21 / (21 + Z2) < 0.85 <= 22 / (22 + Z2)
+    assert hits(23, 23, "Hit@5 >= 0.85").verdict == "pass"
+    assert 0.025 ** (1 / 22) < 0.85 <= 0.025 ** (1 / 23)
 
 
 def test_too_few_queries_under_a_maximum():
     result = hits(10, 10, "FPR@1 <= 0.05")
-    enough = math.ceil(0.95 * Z2 / 0.05)  # n / (n + z²) ≥ 0.95
+    enough = math.ceil(math.log(0.025) / math.log(0.95))  # 0.025^(1/n) ≥ 0.95
     assert result.verdict == "unmeasurable"
     assert f"{enough} queries are needed" in result.because
     assert hits(enough, enough, "FPR@1 <= 0.05").verdict == "pass"
@@ -157,7 +161,7 @@ def test_too_few_queries_under_a_maximum():
 def test_too_few_queries_below_a_low_ceiling():
     result = hits(10, 10, "P@5 >= 0.17")  # 0.85 of the ceiling
     assert result.verdict == "unmeasurable"
-    assert "22 queries are needed" in result.because
+    assert "23 queries are needed" in result.because
 
 
 def test_a_mean_that_misses_the_limit_fails_however_few_queries_there_are():
@@ -187,15 +191,14 @@ def test_a_share_of_one_item_has_no_interval():
     assert result.because.endswith("an interval needs at least 2 gold items")
 
 
-def test_a_share_of_items_is_counted_by_items():
-    # 2 queries with 30 gold items each, 50 of the 60 found: Wilson over 60, not over 2.
+def test_a_share_of_items_rests_on_no_more_than_its_queries():
+    # 2 queries with 30 gold items each, 50 of the 60 found: what 2 queries can show.
     gold = karat.Gold.from_dict({q: [f"{q}{i}" for i in range(30)] for q in "ab"})
     run = karat.Run.from_dict({q: [f"{q}{i}" for i in range(25)] for q in "ab"})
     gates = gates_of("Coverage@30 >= 0.7")
     result = only(judge(gates, karat.evaluate(run, gold, "Coverage@30"), None, system="s"))
-    low = binomtest(50, 60).proportion_ci(method="wilson").low
-    assert result.value == pytest.approx(low)
-    assert result.needed == pytest.approx(smallest_passing(0.7, 60))
+    assert result.value == pytest.approx(lower_end(1, 2))
+    assert result.needed is None
 
 
 def test_without_intervals_only_means_can_be_judged():
@@ -238,7 +241,8 @@ def test_a_latency_is_held_against_the_upper_end_of_its_order_statistic_interval
     result = timed(values, "latency.retrieve.p50 <= 72")
     assert (result.value, result.mean, result.on) == (float(end), 60.5, "ci_high")
     assert result.verdict == "pass"
-    assert result.needed == pytest.approx(72 - (end - 60.5))
+    # All times shorter by the same share: the end of the interval moves with the median.
+    assert result.needed == pytest.approx(60.5 * 72 / end)
     assert timed(values, "latency.retrieve.p50 <= 71").verdict == ("pass" if end <= 71 else "fail")
     assert timed(values, "latency.retrieve.p50 <= 65").verdict == "fail"
     assert "a value of" in timed(values, "latency.retrieve.p50 <= 65").because

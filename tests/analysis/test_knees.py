@@ -14,7 +14,8 @@ from karat.analysis.sweeps.curves import parse_curves, parse_ks
 from karat.analysis.sweeps.knees import area_under, knee_of
 from karat.analysis.sweeps.sweep import sweep
 from karat.errors import UsageError
-from karat.tables import Gold, Run
+from karat.formats.runlog import run_of_records
+from karat.tables import Gold
 
 
 def first_flat(values: list[float], flat: float) -> int | None:
@@ -63,8 +64,9 @@ def test_without_a_knee_there_is_a_reason(values, better, because):
 
 def test_the_knee_in_the_document_is_a_cut_off_that_was_measured():
     gold = Gold.from_dict({"q1": ["A", "B"], "q2": ["A"]})
-    run = Run.from_dict({"q1": ["X", "A", "B", "Y"], "q2": ["X", "A", "Y", "Z"]})
-    staged, curves = staged_of(run, gold, ["R"], (1, 2, 3, 4, 9))
+    lists = {"q1": ["X", "A", "B", "Y"], "q2": ["X", "A", "Y", "Z"]}
+    log = [{"query_id": name, "k": 4, "topk": items} for name, items in lists.items()]
+    staged, curves = staged_of(run_of_records(log, name="log"), gold, ["R"], (1, 2, 3, 4, 9))
     line = sweep(staged, curves).lines["R"].document()
     assert [point["mean"] for point in line["points"]] == [0.0, 0.75, 1.0, 1.0, None]
     assert (line["knee"], line["knee_because"]) == (3, None)

@@ -47,6 +47,7 @@ def queries_of(n, **columns):
 
 def staged_of(records, queries=None, n=None, **settings):
     gold = Gold.from_dict({f"q{at:03}": ["a"] for at in range(n or len(records))})
+    settings = {"missing_ids": "allow"} | settings
     ready = prepare(gold, conventions_of("karat", settings), queries=queries)
     return score_stages(run_of_records(records, name="system"), ready, [])
 

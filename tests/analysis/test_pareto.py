@@ -32,7 +32,8 @@ def system(right, ms, *, n=N, measures=("R@5", "FPR@1", "Sim@5"), stage="total")
         }
         for at in range(n)
     ]
-    gold = prepare(Gold.from_dict({f"q{at}": ["a"] for at in range(n)}), conventions_of("karat"))
+    conventions = conventions_of("karat", {"short_lists": "complete"})
+    gold = prepare(Gold.from_dict({f"q{at}": ["a"] for at in range(n)}), conventions)
     return score_stages(run_of_records(records, name="s"), gold, parse_measures(list(measures)))
 
 

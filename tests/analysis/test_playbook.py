@@ -221,16 +221,28 @@ def test_a_log_without_earlier_stages_is_judged_by_the_items_that_were_kept():
     assert found.unchecked["chunks_split"] == "needs the top 50 items of each list; 10 were kept"
 
 
-@pytest.mark.parametrize("rank", [1, 5])
-def test_precision_at_its_ceiling_is_no_finding(rank):
+def test_precision_at_its_ceiling_asks_for_fewer_places():
+    """Two gold items on top of five places: R@5 is 1, P@5 is 0.4 and can be no more."""
+    one = finding(with_gold(60, 2).findings(), "distractors")
+    assert (one.figures["R@5"], one.figures["P@5"], one.figures["ceiling"]) == (1, 0.4, 0.4)
+    assert one.look_at == "a smaller k"
+    assert "only fewer places" in one.sentence
+    assert "R@2 is 1" in one.sentence
+
+
+@pytest.mark.parametrize(("rank", "look_at"), [(1, "a smaller k"), (5, "the scoring")])
+def test_fewer_places_wait_for_a_better_order(rank, look_at):
     found = with_gold(60, 1).change(everywhere([rank]), 60).findings()
-    assert "distractors" in found.quiet
+    one = finding(found, "distractors")
+    assert "only fewer places" in one.sentence
+    assert one.look_at.startswith(look_at)
 
 
-@pytest.mark.parametrize(("lost", "expected"), [(5, []), (6, ["distractors"])])
-def test_precision_is_at_its_ceiling_from_95_percent_of_it_on(lost, expected):
+@pytest.mark.parametrize(("lost", "ceiling"), [(5, True), (6, False)])
+def test_precision_is_at_its_ceiling_from_95_percent_of_it_on(lost, ceiling):
     # P@5 is 0.19 and 0.188 of at most 0.2.
-    assert fired(with_gold(100, 1).change(nowhere, lost).findings()) == expected
+    one = finding(with_gold(100, 1).change(nowhere, lost).findings(), "distractors")
+    assert ("only fewer places" in one.sentence) == ceiling
 
 
 def test_a_ceiling_below_the_line_is_named():
@@ -379,6 +391,14 @@ def test_a_list_of_less_than_twice_the_near_cut_off_says_nothing_of_what_lies_de
     found = World.of(stages=(), k=9).change(everywhere([6, 7, 8]), 39).findings()
     assert found.unchecked["ranked_too_low"] == "needs a raw list of 50; the log goes to 9"
     assert found.unchecked["not_retrieved"] == "needs a raw list of 50; the log goes to 9"
+
+
+def test_lists_that_end_early_do_not_tell_low_ranks_from_what_was_not_retrieved():
+    found = World.of(stages=(), k=10).change(nowhere, 39).findings()
+    sentence = finding(found, "not_retrieved").sentence
+    assert "not retrieved at all" not in sentence
+    assert "may stand lower or nowhere; log lists of 50" in sentence
+    assert found.unchecked["ranked_too_low"] == "needs a raw list of 50; the log goes to 10"
 
 
 def test_a_list_shorter_than_the_near_cut_off_says_nothing_of_it():

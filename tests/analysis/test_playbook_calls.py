@@ -81,9 +81,8 @@ def test_noise_is_not_slower():
     assert "slower" in replace(timed(new), baseline=timed(old).staged()).findings().quiet
 
 
-@pytest.mark.parametrize("seed", [5, 14])
-def test_a_median_that_one_test_alone_confirms_is_not_slower(seed):
-    rng = np.random.default_rng(seed)
+def test_a_median_that_only_its_own_p_confirms_is_not_slower():
+    rng = np.random.default_rng(5)
     old = rng.lognormal(4, 0.5, 40).round(1)
     new = (old * rng.lognormal(0.12, 0.35, 40)).round(1)
 
@@ -96,8 +95,8 @@ def test_a_median_that_one_test_alone_confirms_is_not_slower(seed):
     row = compare([replace(first, system="old"), replace(second, system="new")]).of("new")
     assert np.median(new) > 1.1 * np.median(old)
     assert row.p < 0.05
-    # With two percentiles tested p must be twice as small; and the interval must agree.
-    assert 2 * row.p > 0.05 if seed == 5 else row.ci[0] < 0
+    # With two percentiles tested p must be twice as small.
+    assert 2 * row.p > 0.05
     assert "slower" in replace(timed(new), baseline=timed(old).staged()).findings().quiet
 
 

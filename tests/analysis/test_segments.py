@@ -74,10 +74,9 @@ def test_each_segment_has_its_own_interval():
     found = segment_means(scores, QUERIES, By.parse("language"))
     assert found["en"]["Hit@1"].ci is None
     low, high = found["pt"]["Hit@1"].ci
-    # Wilson for 1 of 2: (0.5 + z²/4 ± z·sqrt(1/8 + z²/16)) / (1 + z²/2)
-    z2 = 1.959963984540054**2
-    centre, half = (0.5 + z2 / 4) / (1 + z2 / 2), (z2 * (1 / 8 + z2 / 16)) ** 0.5 / (1 + z2 / 2)
-    assert (low, high) == pytest.approx((centre - half, centre + half))
+    # Clopper and Pearson for 1 of 2: 1 - (1 - low)² = 0.025.
+    expected = 1 - 0.975**0.5
+    assert (low, high) == pytest.approx((expected, 1 - expected), abs=0.01)
 
 
 def test_the_version_of_the_gold_is_a_segment_column():

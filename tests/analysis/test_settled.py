@@ -108,7 +108,7 @@ def test_unclear_for_ever_is_settled_and_says_so():
 
 
 def test_unclear_is_open_while_sameness_is_in_reach():
-    """At its lowest no query differs, and what seven alike queries leave open is within 0.35."""
+    """At its lowest no query differs. Where some do at either end, no interval fits in 0.01."""
     old, new = of_values([0.5] * 7, [1.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.5])
     high = [0.5, 0.5, -0.5, 0.5, -0.5, 0.5, 0.0]
     moves = ranged([0.0] * 7, high)
@@ -116,6 +116,7 @@ def test_unclear_is_open_while_sameness_is_in_reach():
     found = settled(old, new, moves, rule, "RR")
     assert (found.now, found.at_worst, found.settled) == ("unclear", "same", False)
     narrow = Rule(margin=0.01, margin_kind="absolute")
+    moves = ranged([-0.5, 0.5, -0.5, 0.5, 0.0, 0.0, 0.0], high)
     assert settled(old, new, moves, narrow, "RR").settled
 
 

@@ -111,9 +111,9 @@ def test_lists_are_kept_as_deep_as_asked_for_at_every_stage():
 @pytest.mark.parametrize(
     ("depth", "known", "reaches"),
     [
-        (Depth(longest=20), 20, {20: True, 21: False}),
-        (Depth(longest=20, asked=50), 50, {50: True, 51: False}),
-        (Depth(longest=60, asked=50), 60, {60: True, 61: False}),
+        (Depth(longest=20, cut_at=20), 20, {20: True, 21: False}),
+        (Depth(longest=20, asked=50, cut_at=50), 50, {50: True, 51: False}),
+        (Depth(longest=60, asked=50), 60, {60: True, 61: True}),
         (Depth(longest=20, everything=True), 20, {21: True}),
     ],
 )
@@ -125,8 +125,8 @@ def test_how_far_down_a_list_can_be_judged(depth, known, reaches):
 def test_the_log_says_how_deep_a_stage_was_asked_for():
     base = {"k": 5, "k_raw": 50}
     found = staged({**whole("p"), **base}, whole("q"))
-    assert found.depth(found.final) == Depth(5, 5)
-    assert found.depth(found.raw) == Depth(20, 50)
+    assert found.depth(found.final) == Depth(5, 5, cut_at=5)
+    assert found.depth(found.raw) == Depth(20, 50, cut_at=50)
     found = staged(whole("p"), whole("q"))
     assert found.depth(found.raw) == Depth(20, None)
     with pytest.raises(InputError, match="k_raw is true; a whole number from 0 is expected"):

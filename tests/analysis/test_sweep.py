@@ -9,7 +9,7 @@ from swept import staged_of, world
 
 import karat
 from karat.analysis.segments import segments_by
-from karat.analysis.sweeps.curves import default_measures
+from karat.analysis.sweeps.curves import DEFAULT_MEASURES
 from karat.analysis.sweeps.sweep import NODES, default_sweep, sweep
 from karat.errors import MissingInputError
 from karat.formats.runlog import run_of_records
@@ -22,7 +22,7 @@ from karat.tables import Corpus, Gold, Queries, Run
 def test_every_value_is_that_of_an_evaluation_to_the_last_bit(seed, profile, level):
     run, gold = world(seed)
     settings = {"level": level, "order": "score"}
-    names = [*default_measures(profile), "RR", "P", "AP", "Judged"]
+    names = [*DEFAULT_MEASURES, "RR", "P", "AP", "Judged"]
     staged, curves = staged_of(run, gold, names, NODES, profile=profile, **settings)
     found = sweep(staged, curves)
     for curve in curves:
@@ -49,7 +49,7 @@ def test_the_area_over_the_usual_nodes_is_that_of_auc_to_the_last_bit(name, leve
 
 def test_the_area_of_two_measured_points_is_their_middle():
     gold = Gold.from_dict({"q1": ["A", "B"]})
-    run = Run.from_dict({"q1": ["A", "X", "B"]})
+    run = run_of_records([{"query_id": "q1", "k": 3, "topk": ["A", "X", "B"]}], name="log")
     staged, curves = staged_of(run, gold, ["R"], (1, 3, 10))
     line = sweep(staged, curves).lines["R"].document()
     assert line["area"] == {"from": 1, "to": 3, "mean": 0.75, "ci": None, "n": 1}
@@ -122,7 +122,8 @@ def test_a_depth_that_was_set_ends_the_lists_whatever_the_log_asked_for():
     assert [(p.mean, p.ceiling) for p in points] == [(0.0, 0.25), (0.5, 0.75), (None, 0.75)]
     assert [point.beyond_log for point in points] == [False, False, True]
     told = default_sweep(staged)["measures"]["R"]["points"]
-    assert [point["ceiling"] for point in told] == [0.25, 0.75, 0.75, 0.75, 0.75]
+    # The log asked for ten.
+    assert [point["ceiling"] for point in told] == [0.25, 0.75, 0.75, 0.75, None]
 
 
 def test_a_run_that_returned_nothing_has_no_value_anywhere():
@@ -150,7 +151,7 @@ def test_the_curves_of_a_report_are_those_of_an_evaluation(profile, level):
     staged, _ = staged_of(run, gold, ["RR"], (5,), profile=profile, **settings)
     found = default_sweep(staged)
     assert found["ks"] == [1, 3, 5, 10, 20]
-    assert list(found["measures"]) == list(default_measures(profile))
+    assert list(found["measures"]) == list(DEFAULT_MEASURES)
     for name, line in found["measures"].items():
         wanted = [f"{name}@{k}" for k in found["ks"]]
         known = karat.evaluate(run, gold, wanted, profile=profile, settings=settings).summaries

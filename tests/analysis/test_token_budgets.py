@@ -25,9 +25,10 @@ def test_tokens_are_those_of_the_first_items():
     )
     budget = sweep(staged, curves, budget=TOKENS).budget
     points = budget["points"]
-    assert [point["mean"] for point in points] == [55.0, 70.0, 85.0, None]
-    assert [point["n"] for point in points] == [2, 2, 2, 0]
-    assert [point["beyond_log"] for point in points] == [False, False, False, True]
+    # Lists that nothing says were cut are complete: nine cost no more than three.
+    assert [point["mean"] for point in points] == [55.0, 70.0, 85.0, 85.0]
+    assert [point["n"] for point in points] == [2, 2, 2, 2]
+    assert not any(point["beyond_log"] for point in points)
     low, high = points[0]["ci"]
     assert 10 <= low < 55 < high <= 100
     assert (budget["counted"], budget["unknown_items"]) == ("tokens", 0)
@@ -68,26 +69,23 @@ def test_without_any_length_there_is_no_line_of_tokens():
 
 def test_a_budget_is_measured_as_long_as_no_list_was_cut_before_it_was_full():
     gold = Gold.from_dict({"q1": ["C"], "q2": ["A"]})
-    corpus = Corpus.from_dict(TEXTS)
-    ks = parse_ks("20tok, 50tok, 51tok, 200tok")
+    corpus = Corpus.from_dict({**TEXTS, "Y": "y"})
+    ks = parse_ks("20tok, 30tok, 31tok, 51tok")
+
+    def points(**lists):
+        log = [{"query_id": name, "k": 2, "topk": items} for name, items in lists.items()]
+        run = run_of_records(log, name="log")
+        staged, curves = staged_of(run, gold, ["R"], ks, corpus=corpus, keep=UNLIMITED)
+        return sweep(staged, curves).lines["R"].points
+
     # Both lists are cut at two items: of 30 and of 50 tokens.
-    run = Run.from_dict({"q1": ["A", "B"], "q2": ["C", "B"]})
-    more = Corpus.from_dict({**TEXTS, "Y": "y"})
-    staged, curves = staged_of(run, gold, ["R"], ks, corpus=more, keep=UNLIMITED)
-    beyond = {p.k: p.beyond_log for p in sweep(staged, curves).lines["R"].points}
-    assert beyond == {"20tok": False, "50tok": True, "51tok": True, "200tok": True}
+    found = points(q1=["A", "B"], q2=["C", "B"])
+    assert [point.beyond_log for point in found] == [False, False, True, True]
+    assert all(point.headroom is None for point in found)
     # A list that ended by itself, shorter than the others, holds all there was.
-    run = Run.from_dict({"q1": ["A"], "q2": ["C", "B"]})
-    staged, curves = staged_of(run, gold, ["R"], ks, corpus=corpus, keep=UNLIMITED)
-    points = sweep(staged, curves).lines["R"].points
-    assert {p.k: p.beyond_log for p in points} == {
-        "20tok": False,
-        "50tok": False,
-        "51tok": True,
-        "200tok": True,
-    }
-    assert [point.mean for point in points] == [0.0, 0.0, None, None]
-    assert all(point.headroom is None for point in points)
+    found = points(q1=["A"], q2=["C", "B"])
+    assert [point.beyond_log for point in found] == [False, False, False, True]
+    assert [point.mean for point in found] == [0.0, 0.0, 0.0, None]
 
 
 def test_a_latency_is_one_point_at_the_k_of_the_log():

@@ -58,7 +58,7 @@ def looked_at(
     log=None, gold=GOLD, *, measure="RR", queries=None, corpus=None, lines=None, keep=10, **settings
 ):
     run = log if isinstance(log, Run) else run_of_records(LOG if log is None else log, name="s")
-    conventions = conventions_of("karat", settings)
+    conventions = conventions_of("karat", {"missing_ids": "allow"} | settings)
     chosen = parse_measure(measure)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     staged = score_stages(run, prepared, [chosen], lenient=[chosen], keep=keep)

@@ -69,7 +69,8 @@ def test_r_at_50_of_93_but_r_at_5_of_61(karat):
     """Of 100 queries 61 have their gold in the top 5, 32 below, 7 nowhere."""
     write(
         *at_ranks(
-            [1 + n % 5 for n in range(61)] + [20 + n for n in range(30)] + [6, 7] + [None] * 7
+            [1 + n % 5 for n in range(61)] + [20 + n for n in range(30)] + [6, 7] + [None] * 7,
+            length=100,
         )
     )
     (system,) = karat("diagnose", *ASKED)["systems"]
@@ -155,11 +156,11 @@ def test_newer_documents_are_taken_out_and_the_rest_is_scored_again(karat):
 
 def test_failures_are_counted_under_five_keys(karat):
     """5 not found, 4 at rank 15, 3 behind the same ten wrong items, and 88 at rank 1."""
-    records, gold = at_ranks([None] * 5 + [15] * 4 + [1] * 88)
+    records, gold = at_ranks([None] * 5 + [15] * 4 + [1] * 88, length=100)
     for n in range(3):
         crowd = [f"wrong{m}" for m in range(10)]
-        topk = [*crowd, f"late{n}", *filled(f"z{n}", 39)]
-        records.append({"query_id": f"z{n}", "k": 50, "topk": topk})
+        topk = [*crowd, f"late{n}", *filled(f"z{n}", 89)]
+        records.append({"query_id": f"z{n}", "k": 100, "topk": topk})
         gold.append((f"z{n}", f"late{n}", 1))
     write(records, gold)
     told = karat("eval", *ASKED)["systems"][0]["failures"]

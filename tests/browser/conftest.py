@@ -148,7 +148,7 @@ def _fill(folder: Path, store: Path) -> None:
 def serving(*arguments: str, store: Path | str, cwd: Path) -> Iterator[str]:
     """``karat serve`` on a free port, ended as a user ends it: the address that it answers at."""
     words = [sys.executable, "-m", "karat.cli", "serve", *arguments]
-    words += ["--store", str(store), "--port", "0"]
+    words += ["--store", str(store), "--port", "0", "--no-token"]
     said = cwd / "serve.err"
     with said.open("wb") as kept:
         # To a file, since a pipe that nobody reads would make it wait.

@@ -68,3 +68,27 @@ def test_the_token_leads_to_what_was_asked_for_and_an_ended_session_is_told(page
         page.context.clear_cookies()
         told = page.evaluate("karat.api.get('/api/evaluations').catch((error) => error.message)")
         assert told == "your session has ended; load the page again and enter the token"
+
+
+@pytest.mark.parametrize("follow", ["click", "refresh"])
+def test_a_link_with_the_token_on_another_page_leads_in_and_leaves_no_token(
+    pages, tmp_path, follow
+):
+    pages.expect("401")
+    pages.expect("request: file:")
+    token = "t" * 20
+    with listening(store=str(tmp_path / "history.db"), token=token) as url:
+        link, other = f"{url}/explore?token={token}", tmp_path / "other.html"
+        head = f'<meta http-equiv="refresh" content="0;url={link}">' if follow == "refresh" else ""
+        other.write_text(f'{head}<a href="{link}">workbench</a>')
+        page = pages.new(url)
+        page.goto(other.as_uri())
+        if follow == "click":
+            page.get_by_text("workbench").click()
+        page.get_by_role("navigation", name="Workbench").wait_for()
+        assert page.url == f"{url}/explore"
+        assert page.evaluate("document.referrer") == ""
+        entries = page.context.new_cdp_session(page).send("Page.getNavigationHistory")["entries"]
+        assert token not in "".join(entry["url"] for entry in entries)
+        page.reload()
+        page.get_by_role("navigation", name="Workbench").wait_for()

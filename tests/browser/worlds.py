@@ -53,6 +53,7 @@ def evaluated(
     page = folder / "report.html"
     command = "compare" if len(runs) > 1 else "eval"
     files = [str(folder / f"{name}.jsonl") for name in runs]
+    words += ["--set", "short_lists=complete"]
     # Whether one is worse does not matter here.
     assert main([command, *files, *words, "--quiet", "-o", str(page)]) in (0, 1)
     return page

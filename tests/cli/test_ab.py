@@ -319,6 +319,7 @@ def test_what_a_config_can_do_nothing_with_is_told(run, folder):
     assert done.code == 0
     assert done.err.splitlines() == [
         "karat: config A: queries without a candidate above sim_threshold 0.99: 2",
+        "karat: config A: No relevant item was found for the only query.",
         "karat: config B: alias 'LLM' matches nothing: no text has such a word",
         "karat: config B: queries without a word, whose lexical ranking is by id: 1",
         "karat: relevant items that the corpus lacks: 1",
@@ -339,6 +340,7 @@ def test_given_runs_leave_the_corpus_absent(run, folder):
         "karat: runs are given, so the configs are on record and change nothing",
         "karat: run A: queries that it lacks, which count 0: 4",
         "karat: run B: queries that it lacks, which count 0: 4",
+        "karat: config B: No relevant item was found for any of the 5 queries.",
     ]
 
 
@@ -351,7 +353,7 @@ def test_a_run_may_have_any_format_and_is_cut_at_k(run, folder):
     # Equal scores go by id; of an item that is there twice the first counts.
     assert first["A"]["hits"] == ["d1"]
     assert first["B"]["hits"] == []
-    assert "run A: hits that repeat an item, which are left out: 1" in done.err
+    assert "run A: hits that repeat an item, which earn nothing: 1" in done.err
 
 
 def test_a_log_is_taken_in_the_order_that_it_logs(run, folder):

@@ -50,7 +50,7 @@ def test_json_is_the_same_every_time_and_has_no_path(run, files):
     assert first.out == second.out
     document = json.loads(first.out)
     assert first.out == json.dumps(document, sort_keys=True, indent=2, ensure_ascii=False) + "\n"
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["verdict"] == "sound"
     assert document["inputs"]["gold"]["name"] == "qrels.txt"
     assert len(document["inputs"]["corpus"]["sha256"]) == 64
@@ -118,10 +118,8 @@ def test_queries_without_gold_are_told_what_is_missing(run, files):
     Path("karat.yaml").write_text("queries: queries.jsonl\n")
     done = run("check")
     assert done.code == 2
-    assert done.err == (
-        "karat: queries.jsonl: holds queries without gold; name the judgments:"
-        " gold in karat.yaml, or --gold FILE\n"
-    )
+    assert done.err.startswith("karat: queries.jsonl: holds queries without gold")
+    assert "--gold FILE, or gold in karat.yaml" in done.err
     Path("karat.yaml").write_text("queries: none.jsonl\n")
     assert "none.jsonl: no such file" in run("check").err
 
@@ -131,7 +129,7 @@ def test_runs_that_do_not_differ_tell_nothing(run, files):
     told = "(11 queries; spread 0.35 ASSUMED; bm25 and bm25 do not differ from query to query in RR"
     done = run("check", *SET, *twice)
     assert told in done.out
-    assert "a difference of 0.02 needs 2,406 queries" in done.out
+    assert "a difference of 0.02 needs 2,410 queries" in done.out
     assert json.loads(run("check", *SET, *twice, "--json").out)["detectable"]["basis"] == "assumed"
 
 

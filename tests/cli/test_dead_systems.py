@@ -1,4 +1,4 @@
-"""Systems of which every call failed: there is a report, and it cannot tell."""
+"""Systems of which every call failed: nothing was measured, and the reason is told."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-PROFILES = ("karat", "trec", "story", "rag", "memory", "ab", "minimal")
+REFUSE = ("karat", "trec", "rag", "memory")
+ALLOW = ("story", "ab", "minimal")
 CALLS = ("q1", "q2")
 
 
@@ -24,8 +25,20 @@ def dead(tmp_path, monkeypatch) -> str:
     return log("dead", *({"query_id": name, "error": "connection refused"} for name in CALLS))
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_dead_system_alone_is_reported_and_leaves_with_3(dead, run, profile):
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)])
+@pytest.mark.parametrize("profile", REFUSE)
+def test_a_dead_system_is_refused_with_the_reason(dead, run, profile, quiet):
+    call = ("eval", dead, "--gold", "qrels.txt", "--profile", profile, "-m", "RR@5", *quiet)
+    done = run(*call)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "karat: 2 of 2 calls of dead.jsonl failed: connection refused.\n  Nothing was measured."
+    )
+    assert run(*call, "--set", "missing_ids=allow").code == 3
+
+
+@pytest.mark.parametrize("profile", ALLOW)
+def test_a_dead_system_that_is_allowed_is_reported_and_leaves_with_3(dead, run, profile):
     call = ("eval", dead, "--gold", "qrels.txt", "--profile", profile, "-m", "RR@5")
     done = run(*call)
     assert done.code == 3
@@ -35,8 +48,8 @@ def test_a_dead_system_alone_is_reported_and_leaves_with_3(dead, run, profile):
     assert system["counts"]["failed_calls"] == 2
 
 
-@pytest.mark.parametrize("profile", PROFILES)
-def test_a_dead_system_beside_a_healthy_one_does_not_hide_it(dead, run, profile):
+@pytest.mark.parametrize("profile", [*REFUSE, *ALLOW])
+def test_a_dead_system_beside_a_healthy_one_is_named(dead, run, profile):
     lists = (["x", "a"], ["b", "y"])
     hits = [
         [{"chunk_id": item, "rank": at + 1, "score": 1.0 - at} for at, item in enumerate(one)]
@@ -44,9 +57,12 @@ def test_a_dead_system_beside_a_healthy_one_does_not_hide_it(dead, run, profile)
     ]
     calls = ({"query_id": name, "topk": own} for name, own in zip(CALLS, hits, strict=True))
     well = log("well", *calls)
-    done = run(
-        "eval", dead, well, "--gold", "qrels.txt", "--profile", profile, "-m", "RR@5", "--json"
-    )
+    call = ("eval", dead, well, "--gold", "qrels.txt", "--profile", profile, "-m", "RR@5", "--json")
+    done = run(*call)
+    if profile in REFUSE:
+        assert (done.code, done.out) == (2, "")
+        assert "2 of 2 calls of dead.jsonl failed" in done.err
+        done = run(*call, "--set", "missing_ids=allow")
     systems = {one["name"]: one for one in json.loads(done.out)["systems"]}
     assert list(systems) == ["dead", "well"]
     assert systems["dead"]["counts"]["failed_calls"] == 2
@@ -70,5 +86,5 @@ def test_queries_without_an_answer_do_not_bring_a_dead_system_to_life(dead, run)
     calls = ({"query_id": one["query_id"], "error": "connection refused"} for one in asked)
     call = ("eval", log("dead", *calls), "--gold", "qrels.txt", "--queries", "queries.jsonl")
     done = run(*call, "-m", "RR@5")
-    assert done.code == 3
-    assert "not one query could be scored" in done.err
+    assert done.code == 2
+    assert "2 of 2 calls of dead.jsonl failed" in done.err

@@ -48,7 +48,7 @@ def test_the_demo_goes_from_search_to_findings(shown):
 
 def test_the_demo_says_the_three_things_that_are_planted(shown):
     told = shown.out.partition("What to fix next:\n")[2].splitlines()[:3]
-    assert "where language pt-BR" in told[0]
+    assert "hurts language pt-BR" in told[0]
     assert "newer than as_of" in told[1]
     assert "another chunk of its document" in told[2]
 

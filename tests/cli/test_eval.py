@@ -18,6 +18,19 @@ def test_a_run_is_scored(run, files):
     assert done.err == ""
 
 
+@pytest.mark.parametrize("command", [("eval", "a.json"), ("compare", "a.json", "b.json")])
+def test_measures_of_grades_that_no_gold_has_say_so(run, tmp_path, monkeypatch, command):
+    monkeypatch.chdir(tmp_path)
+    Path("gold.txt").write_text("q1 0 d1 1\nq2 0 d2 1\n")
+    for name in "ab":
+        Path(f"{name}.json").write_text('{"q1": ["d1", "x"], "q2": ["y", "d2", "z"]}')
+    done = run(*command, "--gold", "gold.txt", "-m", "R(rel=2)@1")
+    assert done.code == 3
+    told = "karat: cannot tell: no query has gold of grade 2 or more for R(rel=2)@1\n"
+    assert done.err == told
+    assert run(*command, "--gold", "gold.txt", "-m", "R@1, R(rel=2)@1").code == 0
+
+
 def test_several_runs_stand_side_by_side(run, files):
     done = run("eval", "bm25.trec", "dense.jsonl", *GOLD, "-m", "R@5")
     header = done.out.splitlines()[0]
@@ -42,7 +55,7 @@ def test_counts_and_conventions_are_printed(run, files):
 def test_json_is_the_report(run, files):
     done = run("eval", "bm25.trec", *GOLD, "--json")
     document = json.loads(done.out)
-    assert document["schema_version"] == 1
+    assert document["schema_version"] == 2
     assert document["systems"][0]["name"] == "bm25"
     assert document["inputs"]["gold"]["name"] == "qrels.txt"
     assert len(document["inputs"]["runs"][0]["sha256"]) == 64
@@ -130,7 +143,7 @@ def test_strict_refuses_an_item_returned_twice(run, files):
         file.write("q12 Q0 passes#4 9 0.1 bm25\n")
     lenient = run("eval", "bm25.trec", *GOLD, "--queries", "queries.jsonl", "-m", "RR")
     assert lenient.code == 0
-    assert "1 duplicate hit dropped" in lenient.out
+    assert "1 repeated hit" in lenient.out
     strict = run("eval", "bm25.trec", *GOLD, "-m", "RR", "--strict")
     assert strict.code == 2
     assert "bm25.trec:59" in strict.err
@@ -139,11 +152,9 @@ def test_strict_refuses_an_item_returned_twice(run, files):
 @pytest.mark.parametrize("width", ["20", "40", "80", "200"])
 def test_numbers_are_whole_on_any_width(run, files, monkeypatch, width):
     monkeypatch.setenv("COLUMNS", width)
-    done = run("eval", "bm25.trec", "dense.jsonl", *GOLD, "-m", "nDCG(gain='exp')@10,R@5")
+    done = run("eval", "bm25.trec", "dense.jsonl", *GOLD, "-m", "nDCG(gain='exp')@3,R@5")
     document = json.loads(
-        run(
-            "eval", "bm25.trec", "dense.jsonl", *GOLD, "-m", "nDCG(gain='exp')@10,R@5", "--json"
-        ).out
+        run("eval", "bm25.trec", "dense.jsonl", *GOLD, "-m", "nDCG(gain='exp')@3,R@5", "--json").out
     )
     for system in document["systems"]:
         for measure in system["measures"].values():
@@ -158,3 +169,17 @@ def test_no_color_is_respected(spawn, files):
     assert "\x1b[" in coloured.out
     assert "\x1b[3" not in plain.out
     assert "\x1b[" not in spawn(*arguments).out
+
+
+def test_an_id_that_would_forge_a_line_is_refused_by_trec_and_harmless_in_csv(run, files):
+    query = "=q0\nRR\tall\t1.0000"
+    Path("gold.json").write_text(json.dumps({query: {"a": 1}}))
+    Path("run.json").write_text(json.dumps({query: {"a": 1.0}}))
+    words = ("eval", "run.json", "--gold", "gold.json", "-m", "RR", "--quiet")
+    done = run(*words, "-o", "trec:out.txt", "-o", "out.csv")
+    assert (done.code, done.out) == (2, "")
+    assert "query_id" in done.err
+    assert not list(Path().glob("out*"))
+    done = run(*words, "-o", "csv:-")
+    assert done.code == 0
+    assert 'run,"\'=q0\nRR\tall\t1.0000",scored,1.0\n' in done.out

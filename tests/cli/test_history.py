@@ -292,15 +292,15 @@ def test_a_baseline_without_the_measure_that_decides_is_refused(run, history):
     )
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        "karat: the baseline main was not scored by P@5, the first measure;"
+        "karat: the baseline main was not scored by P@5, the measure that decides;"
         " name another with --primary, or score it again and save it\n"
     )
     report = report_on("dense.jsonl", measures="NumRel, P@5, RR")
     runs = [system.scores for system in report.systems]
     both = with_baseline("main", runs, store=None, gold=report.gold, primary="mrr")
     assert [str(measure) for measure in both[0].measures] == ["RR"]
-    for primary, told in ((None, "P@5, the first"), ("P@5", "P@5, the primary")):
-        with pytest.raises(UsageError, match=f"was not scored by {told} measure; name another"):
+    for primary in (None, "P@5"):
+        with pytest.raises(UsageError, match=r"was not scored by P@5, .*; name another"):
             with_baseline("main", runs, store=None, gold=report.gold, primary=primary)
 
 

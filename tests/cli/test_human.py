@@ -112,6 +112,7 @@ judged: judge.jsonl
 human: [people.jsonl]
 strict_bounds: true
 measures: [P@2]
+settings: {missing_ids: allow}
 systems: {bow: {retriever: bow, k: 2}}
 gates: [{measure: P@2, min: 0.4, on: mean}]
 """

@@ -114,6 +114,24 @@ def test_the_stand_in_makes_labels_that_every_command_reads_as_gold(pool, run):
     assert "q0 0 d1 1" in Path("qrels.txt").read_text()
 
 
+def test_answers_of_models_that_think_and_use_markdown_are_read(pool, run):
+    content = '<think>2? {No}.</think>\n```json\n{"relevance": "1", "rationale": "so-so"}\n```'
+    with Endpoint(content=content) as endpoint:
+        done = run("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m", "-o", "a.jsonl")
+    assert done.code == 0
+    assert {(row["grade"], row["rationale"]) for row in rows("a.jsonl")} == {(1, "so-so")}
+
+
+def test_an_endpoint_that_is_down_is_named_and_no_labels_are_written(pool, run):
+    with Endpoint() as endpoint:
+        url = endpoint.url
+    done = run("judge", "pool.jsonl", "--url", url, "--model", "m", "-o", "a.jsonl", "--retries=0")
+    assert (done.code, done.out) == (2, "")
+    assert url in done.err
+    assert "refused" in done.err
+    assert not list(pool.glob("a.jsonl*"))
+
+
 def test_a_model_is_asked_once_and_then_the_cache_answers(pool, run):
     with Endpoint() as endpoint:
         call = ("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m")

@@ -41,7 +41,7 @@ def test_help_imports_neither_polars_nor_numpy():
 
 @pytest.mark.parametrize("command", ["eval", "compare"])
 def test_runs_are_scored_without_what_only_a_karat_yaml_needs(files, command):
-    words = [command, "bm25.trec", "dense.jsonl", "--gold", "qrels.txt", "--quiet"]
+    words = [command, "bm25.trec", "dense.jsonl", "--gold", "qrels.txt", "--quiet", "-m", "R@5"]
     code = (
         f"import sys; from karat.cli.main import main; code = main({words});"
         "more = {'pydantic', 'sqlalchemy', 'karat.config'} & set(sys.modules);"

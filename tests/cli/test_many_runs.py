@@ -155,6 +155,7 @@ def test_ctrl_c_ends_many_runs_at_once(folder, tmp_path):
         (tmp_path / f"{number}.trec").write_text("".join(lines))
     names = [str(path) for path in sorted(tmp_path.glob("*.trec"))] * 10
     words = ["-m", "karat", "eval", *names, "--gold", str(folder / "gold.txt")]
+    words += ["--set", "missing_ids=allow"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     process = subprocess.Popen(
         [sys.executable, *words], **pipes, env={**os.environ, "KARAT_PROGRESS": "json"}

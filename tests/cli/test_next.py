@@ -68,8 +68,10 @@ def test_what_did_not_answer_is_counted_as_compare_counts_it(run, files):
 def test_a_run_that_did_not_answer_settles_nothing(run, files):
     """As compare does, it tells what it counted and leaves with 3 rather than say stop."""
     Path("dead.jsonl").write_text('{"query_id": "q01", "system": "dead", "error": "time-out"}\n')
+    assert run("next", "dead.jsonl", *GOLD).code == 2
+    allowed = (*GOLD, "--set", "missing_ids=allow")
     for runs in (("dead.jsonl", "bm25.trec"), ("dead.jsonl",)):
-        done = run("next", *runs, *GOLD, "-o", "page.md", "-o", "out.json")
+        done = run("next", *runs, *allowed, "-o", "page.md", "-o", "out.json")
         told = "cannot tell: not one query of dead could be scored"
         assert (done.code, done.err) == (3, f"karat: {told}\n")
         for page in (done.out, Path("page.md").read_text()):
@@ -80,7 +82,7 @@ def test_a_run_that_did_not_answer_settles_nothing(run, files):
         document = json.loads(Path("out.json").read_text())
         assert told.endswith(document["cannot_tell"])
         assert document["systems"][0]["counts"]["failed_calls"] == 1
-    assert run("compare", "dead.jsonl", "bm25.trec", *GOLD, "--quiet").code == 3
+    assert run("compare", "dead.jsonl", "bm25.trec", *allowed, "--quiet").code == 3
 
 
 def test_a_log_with_more_failures_than_it_allows_settles_nothing(run, files):

@@ -29,12 +29,12 @@ def test_a_pool_is_written_with_texts_and_told_about(run, files):
     done = run("pool", *RUNS, *GOLD, *TEXTS, "--depth", "5", "-o", "pool.jsonl")
     assert (done.code, done.err) == (0, "")
     told = done.out.splitlines()
-    assert told[0] == "the top 5 of 2 runs hold 72 pairs, 21 of them judged"
-    assert told[1] == "the pool: 51 pairs of 11 queries"
+    assert told[0] == "the top 5 of 2 runs hold 71 pairs, 21 of them judged"
+    assert told[1] == "the pool: 50 pairs of 11 queries"
     assert "dense: 1 failed call" in told
     assert "bm25: 3 queries missing from the run" in told
     pairs = lines()
-    assert len(pairs) == 51
+    assert len(pairs) == 50
     texts = {one["item_id"]: one["text"] for one in lines("corpus.jsonl")}
     asked = {one["query_id"]: one["text"] for one in lines("queries.jsonl")}
     judged = {tuple(line.split()[::2]) for line in Path("qrels.txt").read_text().splitlines()}
@@ -85,9 +85,9 @@ def test_the_same_seed_writes_the_same_bytes(run, files):
 def test_a_sample_may_hold_what_is_judged(run, files):
     sample = ("--sample", "70", "-o", "pool.jsonl")
     done = run("pool", *RUNS, *GOLD, *TEXTS, "--depth", "5", *sample)
-    assert "the sample of 70 is the whole pool, 51 pairs" in done.out
+    assert "the sample of 70 is the whole pool, 50 pairs" in done.out
     done = run("pool", *RUNS, *GOLD, *TEXTS, "--depth", "5", *sample, "--include-judged")
-    assert "drawn from 72, judged ones too" in done.out
+    assert "drawn from 71, judged ones too" in done.out
     assert len(lines()) == 70
 
 
@@ -185,7 +185,10 @@ def test_a_run_from_standard_input(spawn, files):
         (("--sample", "-1"), "--sample is '-1'"),
         (("--seed", "x"), "seed is 'x'"),
         (("--seed", "1", "--set", "seed=2"), "contradict each other"),
-        (("--set", "rel=2"), "--set rel: a pool does not depend on it, only on order, ties and"),
+        (
+            ("--set", "rel=2"),
+            "--set rel: a pool does not depend on it, only on order, ties, repeats and",
+        ),
         (("--set", "tie=given"), "unknown setting 'tie'; did you mean ties?"),
         (("--gold", "nowhere.txt"), "nowhere.txt: no such file"),
         (("--gold", "empty.txt"), "empty.txt: is empty"),

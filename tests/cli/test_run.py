@@ -204,15 +204,44 @@ def test_of_a_log_with_few_failures_only_those_are_asked_again(place, run):
 def test_too_many_failed_calls_make_the_run_partial_and_exit_with_3(place, run):
     write(place, 'systems:\n  live: {retriever: python, call: "mine.py:search"}\n')
     (place / "down").write_text("")
+    (place / "mine.py").write_text(
+        "asked = []\n"
+        "def search(text, k):\n"
+        "    asked.append(text)\n"
+        "    if len(asked) % 2:\n"
+        "        raise RuntimeError('no connection')\n"
+        "    return [text.replace(' ', '-')]\n"
+    )
     done = run("run", "-o", "report.json")
     assert done.code == 3
     assert "no connection" in done.err
     report = json.loads((place / "report.json").read_text())
     assert report["systems"][0]["partial"] is True
     assert report["verdict"] == "unmeasurable"
-    assert report["counts"]["failed_calls"] == 28
+    assert report["counts"]["failed_calls"] == 14
+
+
+def test_a_run_in_which_no_call_succeeded_replaces_nothing(place, run):
+    write(place, 'systems:\n  live: {retriever: python, call: "mine.py:search"}\n')
+    outputs = ("-o", "report.json", "-o", "report.md")
+    assert run("run", *outputs).code == 0
+    names = ("runs/live.jsonl", "report.json", "report.md")
+    before = {name: (place / name).read_bytes() for name in names}
+    (place / "down").write_text("")
+    for quiet in ((), ("--quiet",)):
+        done = run("run", *outputs, *quiet)
+        assert (done.code, done.out) == (2, "")
+        assert "no connection" in done.err
+        assert str(Path("runs", "live.failed.jsonl")) in done.err
+        assert {name: (place / name).read_bytes() for name in names} == before
+        lines = (place / "runs" / "live.failed.jsonl").read_text().splitlines()
+        assert {json.loads(line)["error"] for line in lines} == {
+            "mine.py:search raised RuntimeError: no connection"
+        }
+    refused = run("run", "-o", "runs/live.failed.jsonl")
+    assert refused.code == 2
     (place / "down").unlink()
-    assert run("run").code == 0
+    assert run("run", *outputs).code == 0
 
 
 def test_eval_of_a_partial_log_exits_with_3_and_a_few_failures_do_not(place, run):
@@ -285,8 +314,12 @@ def test_measures_that_look_deeper_than_the_log_are_named(place, run):
     deeper = run(
         "eval", "runs/good.jsonl", "--gold", "eval.jsonl", "-m", "R@5,R@20", "-o", "r.json"
     )
-    assert "good was asked for 5 hits a query; R@20 would look at more" in deeper.out
-    assert json.loads((place / "r.json").read_text())["systems"][0]["beyond_log"] == ["R@20"]
+    assert "not measured: R@20" in deeper.out
+    [system] = json.loads((place / "r.json").read_text())["systems"]
+    assert (system["cut_at"], system["beyond_log"]) == (5, ["R@20"])
+    assert system["measures"]["R@20"]["mean"] is None
+    assert "cut at 5" in system["measures"]["R@20"]["lacks"]
+    assert system["measures"]["R@5"]["mean"] == 1
 
 
 def test_what_a_live_system_says_of_its_chunks_is_logged_as_it_is(place, run):
@@ -314,3 +347,22 @@ def test_how_a_corpus_was_cut_before_is_logged_and_cuts_nothing(run, place):
     assert (
         "chunked says how the corpus was cut before, and chunker cuts it; keep one" in refused.err
     )
+
+
+def test_a_chunk_is_known_by_its_own_id_and_not_by_its_document(place, run):
+    rows = [json.loads(line) for line in (place / "corpus.jsonl").read_text().splitlines()]
+    (place / "corpus.jsonl").write_text(
+        "".join(json.dumps({**row, "doc_id": f"doc-{row['id']}"}) + "\n" for row in rows)
+    )
+    done = run("run", "--system", "good", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["systems"][0]["measures"]["R@1"]["mean"] == 1.0
+
+
+def test_settings_of_the_command_line_go_before_those_of_the_file(place, run):
+    write(place, more="settings: {ties: given, ci: 0.9}\nseed: 3\n")
+    assert run("run", "--set", "ci=0.8", "--set", "seed=7", "-o", "r.json").code in (0, 1)
+    conventions = json.loads((place / "r.json").read_text())["conventions"]
+    assert (conventions["ci"], conventions["seed"], conventions["ties"]) == (0.8, 7, "given")
+    wrong = run("run", "--set", "tie=given")
+    assert (wrong.code, "did you mean ties" in wrong.err) == (2, True)

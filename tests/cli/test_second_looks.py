@@ -23,9 +23,6 @@ def test_converted_gold_can_be_evaluated(run, files, format):
 @pytest.mark.parametrize(
     ("line", "code", "told"),
     [
-        ("--help >&-", 0, ""),
-        ("measures >&-", 0, ""),
-        ("eval bm25.trec --gold qrels.txt --json >&-", 0, ""),
         ("eval - --gold qrels.txt <&-", 2, "karat: stdin: is empty; pipe a file into karat\n"),
         ("eval nope --gold qrels.txt 2>&-", 2, ""),
         ("eval nope --gold qrels.txt <&- >&- 2>&-", 2, ""),

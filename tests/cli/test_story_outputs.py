@@ -136,7 +136,7 @@ def test_the_bytes_are_those_of_karat_story_for_any_story(texts, queries, name):
     blueprint = parse_systems({"s": {"retriever": name}}, Place("karat.yaml"))["s"]
     found = Workshop(corpus=lambda: corpus).build(blueprint).search(asked, corpus.frame.height)
     ready = prepare(gold, conventions_of("story"), queries=asked)
-    scores = score(found, ready, parse_measures(["RR"], rel=1.0), keep=100)
+    scores = score(found, ready, parse_measures(["RR"]), keep=100)
     report = build_report([scores], gold=gold, queries=asked, corpus=corpus)
     assert report_to_json(report) == expected
 
@@ -413,7 +413,7 @@ def test_the_form_holds_one_system_with_its_queries(run):
     assert "write story:out.{system}.json" in refused.err
     asked, gold = read_eval_set("queries.json")
     ready = prepare(gold, conventions_of("story"), queries=asked)
-    scores = score(Run.from_dict({"storm": {"Sc9": 1.0}}), ready, parse_measures(["RR"], rel=1.0))
+    scores = score(Run.from_dict({"storm": {"Sc9": 1.0}}), ready, parse_measures(["RR"]))
     report = build_report([scores, scores], gold=gold, queries=asked)
     for wrong in (report, replace(report, systems=report.systems[:1], tables=None)):
         with pytest.raises(UsageError, match="holds one system, with the queries"):

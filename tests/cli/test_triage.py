@@ -317,7 +317,11 @@ def test_failed_calls_are_misses_with_their_error(run, world):
         {"query_id": "q3", "error": "timed out"},
     ]
     written("run.jsonl", rows)
-    asked = run("triage", *world, "-o", "misses:m.json", "--json")
+    refused = run("triage", *world, "-o", "misses:m.json", "--json")
+    assert (refused.code, refused.out) == (2, "")
+    assert "3 of 3 calls of run.jsonl failed: timed out (1 failed otherwise)" in refused.err
+    allowed = ("--set", "missing_ids=allow")
+    asked = run("triage", *world, *allowed, "-o", "misses:m.json", "--json")
     assert (asked.code, asked.err) == (3, "karat: cannot tell: not one query could be scored\n")
     document = json.loads(asked.out)
     assert [case["error"] for case in document["queries"]] == [
@@ -328,7 +332,7 @@ def test_failed_calls_are_misses_with_their_error(run, world):
     assert {case["class"] for case in document["queries"]} == {"failed_call"}
     misses = read("m.json")
     assert all(one["retrieved"] == [] and one["error"] for one in misses)
-    done = run("triage", *world)
+    done = run("triage", *world, *allowed)
     assert "the call failed" in done.out
     assert "3 of 3 queries miss" in done.out
 
@@ -488,11 +492,14 @@ def test_spans_without_places_have_no_bm25_and_say_why(run, world):
     assert "where item" in document["bm25"]["lacks"]
 
 
-def test_an_item_returned_twice_is_shown_once(run, world):
+def test_an_item_returned_twice_is_shown_at_both_places_and_counts_once(run, world):
     rows = [{"query_id": "q2", "topk": ["x#1", "x#1", "b#1"]}]
     written("run.jsonl", rows)
     case = body(run, *world, "--query", "q2")["queries"][0]
-    assert [hit["item_id"] for hit in case["top"]] == ["x#1", "b#1"]
+    assert [hit["item_id"] for hit in case["top"]] == ["x#1", "x#1", "b#1"]
+    assert [hit.get("repeat", False) for hit in case["top"]] == [False, True, False]
+    assert case["top"][1]["grade"] is None
+    assert "x#1 (again)" in run("triage", *world, "--query", "q2").out
     assert run("triage", *world, "--strict").code == 2
 
 

@@ -21,6 +21,8 @@ def assert_same_bits(ours: karat.Scores, theirs: karat.Scores) -> None:
     assert ours.lacks == theirs.lacks
     assert ours.meta == theirs.meta
     assert ours.fingerprint == theirs.fingerprint
+    assert ours.nothing_found == theirs.nothing_found
+    assert ours.cut == theirs.cut
     assert ours.ceilings.keys() == theirs.ceilings.keys()
     for name, (values, _) in ours.ceilings.items():
         assert values.tobytes() == theirs.ceilings[name][0].tobytes(), name

@@ -198,5 +198,33 @@ def test_gold_of_documents_is_refused_for_a_run_of_chunks(run, tmp_path):
     asked = ("eval", f"{tmp_path}/run.trec", "--gold", f"{tmp_path}/gold.txt")
     there, here = run(*asked, "--engine", "spark"), run(*asked)
     assert there.code == 2
-    assert "names documents, such as 'faq'" in there.err
+    assert "gold.txt names documents, and run.trec returned chunks of them" in there.err
     assert there.err == here.err
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize(
+    ("hit", "said"),
+    [
+        ("doc_{}", 'differ by the prefix "doc_"'),
+        ("D{}", "upper and lower case"),
+        ("{}z", "Check that both belong together"),
+    ],
+)
+def test_ids_that_never_meet_are_refused_in_the_same_words(run, tmp_path, hit, said):
+    ids = [f"d{n:03}" for n in range(200)]
+    own = [hit.format(one[1:] if hit[0] == "D" else one) for one in ids]
+    if hit == "{}z":
+        own = [f"w{7 * n}z" for n in range(200)]
+    (tmp_path / "gold.txt").write_text("".join(f"q{n} 0 {one} 1\n" for n, one in enumerate(ids)))
+    (tmp_path / "run.trec").write_text(
+        "".join(f"q{n} Q0 {one} 1 2.0 x\n" for n, one in enumerate(own))
+    )
+    asked = ("eval", f"{tmp_path}/run.trec", "--gold", f"{tmp_path}/gold.txt", "-m", "R@1")
+    there, here = run(*asked, "--engine", "spark"), run(*asked)
+    assert (there.code, here.code) == (2, 2)
+    assert said in there.err
+    assert there.err == here.err
+    allowed = run(*asked, "--engine", "spark", "--set", "missing_ids=allow")
+    assert allowed.code == 0
+    assert "No relevant item was found for any of the 200 queries." in allowed.out

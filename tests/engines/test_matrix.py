@@ -77,7 +77,7 @@ def test_every_profile_has_the_same_bits(many, spark, profile):
 
 def same_on_both(path, gold, queries, corpus, spark, profile, settings, named):
     conventions = conventions_of(profile, settings)
-    measures = parse_measures(named or PROFILES[profile].measures, rel=conventions.rel)
+    measures = parse_measures(named or PROFILES[profile].measures, conventions=conventions)
     lenient = measures if named is None else ()
     here = karat.evaluate(
         read_run(path),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import polars as pl
@@ -144,4 +146,19 @@ def scored(spark, path, gold):
     judged = of_gold(spark, gold)
     rows = open_rows(spark, str(path), "run", None)
     prepared = prepare(judged.header, conventions)
-    return score(rows, judged, prepared, parse_measures(MEASURES, rel=conventions.rel))
+    return score(rows, judged, prepared, parse_measures(MEASURES, conventions=conventions))
+
+
+def test_what_spark_itself_logs_is_one_line_and_no_workflow_command():
+    said = "a\\n::error::x\\r##[error]y"
+    code = (
+        "from karat.engines.spark.session import session\n"
+        "spark = session('local[1]')\n"
+        "logs = spark._jvm.org.apache.logging.log4j.LogManager\n"
+        f"logs.getLogger('karat').error('{said}')\n"
+        "spark.stop()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    (line,) = [line for line in done.stderr.splitlines() if "ERROR" in line]
+    assert line.endswith("ERROR karat: a\\n::error::x\\r## [error]y")
+    assert "\n::error" not in done.stderr

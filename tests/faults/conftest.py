@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from store.conftest import postgres, server  # noqa: F401 - a PostgreSQL to kill clients of
+
 from .killing import FULL, Going
 from .results import PAGE, Row, machine, refreshed
 

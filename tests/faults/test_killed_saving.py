@@ -102,6 +102,7 @@ def test_labels_are_imported_all_or_none(start, run, monkeypatch, tmp_path, time
         assert saved.ids() == []
         here = judged(saved)
         assert here in (0, PAIRS)
+        assert rows(saved, "label_items") == here, "a set is there without its judgments"
         assert here == PAIRS or not ended.out, "what was reported is gone"
         # Over what the last one left, and where there is nothing.
         if here:
@@ -116,9 +117,14 @@ def test_labels_are_imported_all_or_none(start, run, monkeypatch, tmp_path, time
 
 def judged(saved: Saved) -> int:
     """How many judgments there are, of any kind."""
+    return rows(saved, "judgments")
+
+
+def rows(saved: Saved, table: str) -> int:
+    """How many rows a table has; none where it is not made yet."""
     with closing(sqlite3.connect(saved.path)) as connection:
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
-        if "karat_judgments" not in tables:
+        if f"karat_{table}" not in tables:
             return 0
-        (count,) = connection.execute("SELECT count(*) FROM karat_judgments").fetchone()
+        (count,) = connection.execute(f"SELECT count(*) FROM karat_{table}").fetchone()
         return int(count)

@@ -5,22 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import struct
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from sqlalchemy import create_engine, text
+from sqlalchemy.exc import DBAPIError
 
-from karat.store import Store
+from karat.store import LabelItem, Store
 
+from .killing import Going
 from .services import FAULTS, TIMEOUT, Service
 from .worlds import lay_pool, lay_runs, write_lines
 
@@ -132,29 +135,22 @@ def server() -> Iterator[Any]:
         started.cleanup()
 
 
-def test_a_database_that_is_killed_in_the_middle_of_a_save(server, start, tmp_path, times, told):
+@pytest.mark.parametrize("end", [signal.SIGQUIT, signal.SIGKILL])
+def test_a_database_that_is_killed_in_the_middle_of_a_save(
+    server, start, tmp_path, times, told, end
+):
     """The save waits inside of its transaction when the server ends as in a crash."""
     folder = lay_runs(tmp_path / "files", queries=10)
     words = ("eval", "old.trec", "new.trec", "--gold", "qrels.txt", "--save", "--quiet")
     store = ("--store", server.get_uri())
     start(*words, *store, cwd=folder).wait()
-    saved = 2
+    with Store.open(server.get_uri()) as opened:
+        saved = len(opened.evaluations())
     for _ in range(times(1, 10)):
-        engine = create_engine(server.get_uri().replace("postgresql://", "postgresql+psycopg://"))
-        with contextlib.suppress(Exception), engine.connect() as other:
-            # The last table that a save writes to is not to be had.
-            other.execute(text("LOCK TABLE karat_scores IN ACCESS EXCLUSIVE MODE"))
-            going = start(*words, *store, cwd=folder)
-            waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            while not other.execute(waiting).scalar():
-                assert going.running, going.err
-                time.sleep(0.02)
-            os.kill(server.get_pid(), signal.SIGQUIT)
-        engine.dispose()
-        going.wait(2)
-        assert going.err.startswith("karat: postgresql://")
-        assert going.err.count("\n") == 1
-        assert "cannot be used: " in going.err
+        # The last table that a save writes to is not to be had.
+        with stuck(server, "karat_scores", lambda: start(*words, *store, cwd=folder)) as going:
+            crash(server, end)
+        refused(going)
         back(server)
         with Store.open(server.get_uri()) as opened:
             assert len(opened.evaluations()) == saved
@@ -163,7 +159,109 @@ def test_a_database_that_is_killed_in_the_middle_of_a_save(server, start, tmp_pa
         assert again.err.startswith("saved as ")
         with Store.open(server.get_uri()) as opened:
             assert len(opened.evaluations()) == saved
-    told("an interrupted network", "eval --save, PostgreSQL gone", times(1, 10), "nothing saved")
+    name = {signal.SIGQUIT: "gone", signal.SIGKILL: "killed with -9"}[end]
+    during = f"eval --save, PostgreSQL {name}"
+    told("an interrupted network", during, times(1, 10), "nothing saved")
+
+
+def test_a_database_that_is_killed_in_the_middle_of_an_import(server, start, tmp_path, told):
+    store = ("--store", server.get_uri(), "--quiet")
+
+    def imported(name: str) -> Going:
+        # What was imported before is no news.
+        lines = (f"q{at} 0 {name}-{at} 1\n" for at in range(300))
+        (tmp_path / "qrels.txt").write_text("".join(lines))
+        return start("labels", "import", "qrels.txt", "--rater", "Ana", "--name", name, *store)
+
+    imported("first").wait()
+    with stuck(server, "karat_judgments", lambda: imported("second")) as going:
+        crash(server, signal.SIGKILL)
+    refused(going)
+    back(server)
+    assert label_sets(server) == {"first": 300}
+    imported("second").wait()
+    assert label_sets(server) == {"first": 300, "second": 300}
+    during = "labels import, PostgreSQL killed with -9"
+    told("an interrupted network", during, 1, "no set and no judgment of it; again: all, once")
+
+
+def test_a_database_that_is_killed_while_it_is_served(server, start, told):
+    """Judgments answer with one line while it is gone, and are kept when it is back."""
+    with Store.open(server.get_uri()) as store:
+        items = [LabelItem(f"q{at}", "served", "?", "!") for at in range(50)]
+        number = store.add_label_set("served", items).id
+    serving = start("serve", "--store", server.get_uri(), "--port", "0", "--no-token")
+    ready = re.compile(r"karat serves (http://\S+)")
+    assert serving.wait_for(lambda: ready.search(serving.err) is not None)
+    address = ready.search(serving.err)[1].rstrip("/")
+    with httpx.Client(base_url=address, timeout=60) as client:
+        csrf = re.search(r'data-csrf="([^"]+)"', client.get("/explore").text)[1]
+
+        def judge(position: int) -> httpx.Response:
+            judgment = {"rater": "Ana", "position": position, "grade": 1}
+            path = f"/api/label-sets/{number}/judgments"
+            return client.post(path, json=judgment, headers={"X-Karat-CSRF": csrf})
+
+        assert judge(0).is_success
+        crash(server, signal.SIGKILL)
+        refusal = judge(1)
+        assert refusal.status_code == 503
+        assert refusal.json()["error"].startswith("postgresql:///postgres: cannot be used: ")
+        back(server)
+        assert judge(1).is_success
+        assert judge(2).is_success
+    assert serving.running
+    assert "Traceback" not in serving.err
+    assert label_sets(server)["served"] == 3
+    during = "karat serve, PostgreSQL killed with -9"
+    told("an interrupted network", during, 1, "refused while it is gone; all answered ones kept")
+
+
+@contextlib.contextmanager
+def stuck(server: Any, table: str, begin: Callable[[], Going]) -> Iterator[Going]:
+    """Karat in the middle of a transaction, where it waits for a table that is not to be had."""
+    engine = create_engine(server.get_uri().replace("postgresql://", "postgresql+psycopg://"))
+    other = engine.connect()
+    other.execute(text(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE"))
+    going = begin()
+    waiting = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+    while not other.execute(waiting).scalar():
+        assert going.running, going.err
+        time.sleep(0.02)
+    yield going
+    with contextlib.suppress(DBAPIError):
+        other.invalidate()
+        other.close()
+    engine.dispose()
+
+
+def crash(server: Any, end: signal.Signals) -> None:
+    """End the server's first process; one killed with -9 leaves its children to be killed too."""
+    info = server.get_postmaster_info()
+    children = info.process.children(recursive=True)
+    info.process.send_signal(end)
+    if end == signal.SIGKILL:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(child.pid, end)
+        # Where nobody collects the dead, it would seem to run by what it left.
+        for left in [server.pgdata / "postmaster.pid", *info.socket_dir.glob(".s.PGSQL.*")]:
+            left.unlink(missing_ok=True)
+
+
+def refused(going: Going) -> None:
+    """It ends with one line that names the store."""
+    going.wait(2)
+    assert going.err.startswith("karat: postgresql://")
+    assert going.err.count("\n") == 1
+    assert "cannot be used: " in going.err
+
+
+def label_sets(server: Any) -> dict[str, int]:
+    """How many judgments each set of labels has."""
+    with Store.open(server.get_uri()) as store:
+        sets = store.label_sets()
+        return {one.name: len(store.judgments(one.id, every=True)) for one in sets}
 
 
 def back(server: Any) -> None:

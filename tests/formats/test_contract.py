@@ -43,7 +43,22 @@ SHORT = {key: value for key, value in FULL.items() if key not in ("k_raw", "chun
 # One of every kind of JSON value, and the numbers at which a rule could turn.
 VALUES: tuple[Any, ...] = (
     *(None, True, False, 0, 1, 2, -1, 0.5, -0.5, 1.5, -0.0, 1e100, 1e101, 1e308, 1e400, -1e400),
-    *(2**63 - 1, 2**63, 10**400, "", "a", "0", "50", "2026-01-01", [], [None], ["a"], [1], [1.5]),
+    *(
+        2**63 - 1,
+        2**63,
+        10**400,
+        "",
+        "a",
+        "0",
+        "50",
+        "2026-01-01",
+        "a\0b",
+        [],
+        [None],
+        ["a"],
+        [1],
+        [1.5],
+    ),
     *([True], [""], [[]], [{}], ["a", "b"], [1, 2], ["a", ""], ["a", "b", "c"], ["a", None], {}),
     *({"a": 1}, {"a": "b"}, {"a": None}, {"a": -1}, {"a": True}, {"a": []}, {"a": ["b"]}),
     *({"a": [{"chunk_id": "b"}]}, {"a": [5]}, {"raw": []}, {"final": ["b"]}, {"total": 1e101}),

@@ -202,8 +202,11 @@ def test_bad_json_is_refused(text: str, told: str, tmp_path: Path) -> None:
         ("[1]", "e.jsonl:2: a JSON array stands here; an object is expected"),
         ('{"query": "x", "id": true}', "e.jsonl:2: id is true; ids are text or whole numbers"),
         ('{"query": "x", "id": 1.5}', "e.jsonl:2: id is 1.5; ids"),
-        ('{"query": "x", "relevant_chunk_ids": [null]}', "e.jsonl:2: a relevant id is null; ids"),
-        ('{"query": "x", "relevant_chunk_ids": {"a": 1}}', "e.jsonl:2: relevant_chunk_ids is"),
+        (
+            '{"query": "x", "relevant_chunk_ids": [null]}',
+            "e.jsonl:2: an entry of relevant_chunk_ids is null; ids",
+        ),
+        ('{"query": "x", "relevant_chunk_ids": {"a": "y"}}', "e.jsonl:2: the grade of 'a' is"),
         ('{"relevant_chunk_ids": ["a"]}', 'e.jsonl:2: no query; expected "query" with its text'),
     ],
 )
@@ -423,3 +426,18 @@ def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
     command = f"{sys.executable} -c '{code}' <(printf 'q Q0 d 1 0.5 t\\n')"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout.strip() == "1", done.stderr
+
+
+def test_lists_of_a_dict_take_whole_numbers_as_ids(tmp_path: Path) -> None:
+    path = put(tmp_path, '{"0": [10, 0], "1": ["a"]}', "a.json")
+    pairs = [("0", "10"), ("0", "0"), ("1", "a")]
+    assert read_gold(path).frame.select("query_id", "item_id").rows() == pairs
+    assert read_run(path).hits.select("query_id", "item_id").rows() == pairs
+
+
+@pytest.mark.parametrize("item", ["true", "1.5", "null", '""', "{}"])
+def test_lists_of_a_dict_take_no_other_values_as_ids(tmp_path: Path, item: str) -> None:
+    path = put(tmp_path, f'{{"0": [{item}]}}', "a.json")
+    for read in (read_gold, read_run):
+        with pytest.raises(InputError, match="query '0'"):
+            read(path)

@@ -87,7 +87,7 @@ def test_parts_tell_what_the_whole_run_tells_bit_for_bit(rows, ties, order, size
         {f"q{query}": {f"a rather long item id {n}": n % 3 for n in range(5)} for query in range(9)}
     )
     asked = prepare(gold, conventions_of("karat", {"ties": ties, "order": order}))
-    chosen = parse_measures(MEASURES, rel=1.0)
+    chosen = parse_measures(MEASURES)
     whole = score(karat.Run(frame, name="run"), asked, chosen, keep=10)
     largest = max(map(room.size_in_memory, frame.partition_by("query_id")))
     with patch("karat.formats.blocks.whole_bytes", lambda: max(most, largest)):

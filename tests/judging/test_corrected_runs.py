@@ -38,7 +38,7 @@ def scored(
 ):
     conventions = conventions_of("karat", settings)
     prepared = prepare(gold, conventions, queries=queries)
-    chosen = parse_measures(measures, rel=conventions.rel)
+    chosen = parse_measures(measures, conventions=conventions)
     return score(Run.from_dict(run, name=name), prepared, chosen, keep=keep)
 
 

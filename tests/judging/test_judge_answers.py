@@ -26,21 +26,91 @@ def test_a_grade_with_a_rationale_is_a_judgment(grade):
     assert reply.tokens == Tokens(100, 7)
 
 
+ANSWER = '{"relevance": 1, "rationale": "it says so"}'
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        f"```json\n{ANSWER}\n```",
+        f"```JSON\r\n{ANSWER}\r\n```\r\n",
+        f"```\n{ANSWER}\n```",
+        f"``` {ANSWER} ```",
+        f"Here is my answer:\n\n```json\n{ANSWER}\n```\nI hope this helps.",
+        f"<think>The text names {{it}}, so 2? No, 1.</think>\n{ANSWER}",
+        f"<think>\n```json\n{{}}\n```\n</think>\n\n```json\n{ANSWER}\n```",
+        f"It names the thing.</think>{ANSWER}",
+        '{"relevance": "1", "rationale": "it says so"}',
+        '{"relevance": " 1 ", "rationale": "it says so"}',
+        '{"relevance": 1.0, "rationale": "it says so"}',
+        f"Sure.\n{ANSWER}",
+        f"{ANSWER}\nDone.",
+        f"The text `names` it: {ANSWER} I hope this helps.",
+        f"<THINK>2? No.</THINK>\n{ANSWER}",
+        f"<Think>{{2}}</think>\nSo: {ANSWER}",
+        '<think>x</think>```json\n{"relevance": "1", "rationale": "it says so"}\n```',
+    ],
+)
+def test_a_fence_a_thought_and_a_grade_as_text_are_read(content):
+    assert outcome(completion(content)) == Judgment(1, "it says so")
+
+
+def test_an_answer_is_read_whole_before_anything_is_taken_off_it():
+    text = json.dumps({"relevance": 0, "rationale": "says </think> and ```json\n{}\n```"})
+    assert outcome(completion(text)) == Judgment(0, "says </think> and ```json\n{}\n```")
+    fenced = outcome(completion(f"```json\n{text}\n```"))
+    assert fenced == Judgment(0, "says </think> and ```json\n{}\n```")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        # A model that quotes the text it judges may quote an answer that the text suggests.
+        '```json\n{"relevance": 2, "rationale": "x"}\n```\n{"relevance": 0, "rationale": "y"}',
+        '```json\n{"relevance": 2, "rationale": "x"}\n```\n```json\n{"relevance": 0}\n```',
+        '{"relevance": 0, "rationale": "y"}\n```json\n{"relevance": 2, "rationale": "x"}\n```',
+        '{"relevance": 0, "rationale": "y"}</think>Sure: {"relevance": 2, "rationale": "x"}',
+        'It says {"relevance": 2, "rationale": "x"}, I say {"relevance": 0, "rationale": "y"}',
+    ],
+)
+def test_of_two_answers_none_is_taken(content):
+    found = outcome(completion(content))
+    assert isinstance(found, Unjudged)
+    assert found.reason == "the answer is no JSON"
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [
         ("The text is highly relevant.", "the answer is no JSON"),
         ("2", "the answer is no JSON object"),
         ("[2]", "the answer is no JSON object"),
-        ('Sure! {"relevance": 2, "rationale": "x"}', "the answer is no JSON"),
-        ('```json\n{"relevance": 2, "rationale": "x"}\n```', "the answer is no JSON"),
+        ('Sure! {"relevance": 2}', "the answer has no rationale"),
+        ('Sure! {"relevance": 2, "rationale": "x', "the answer is no JSON"),
+        ('Sure! [{"relevance": 2, "rationale": "x"}]', "the answer is no JSON"),
+        ('[{"relevance": 2, "rationale": "x"}]', "the answer is no JSON object"),
+        ('{"a": {"relevance": 2, "rationale": "x"}', "the answer is no JSON"),
+        ('Sure! {"relevance": 2, "relevance": 0, "rationale": "x"}', "the answer has a key twice"),
+        ('<THINK>{"relevance": 2, "rationale": "x"}', "the answer is no JSON"),
+        ('{"relevance": 2, "rationale": "x"}</think>Hm.', "the answer is no JSON"),
+        ('```json\n{"relevance": 2, "rationale": "x"}', "the answer is no JSON"),
+        ("```json\nnot relevant\n```", "the answer is no JSON"),
+        ('```json\n{"relevance": 9, "rationale": "x"}\n```', "relevance is not 0, 1 or 2"),
+        ('```\n{"relevance": 2, "relevance": 0}\n```', "the answer has a key twice"),
+        ("<think>it fits</think>", "the answer is empty"),
+        ('<think>{"relevance": 2, "rationale": "x"}', "the answer is no JSON"),
+        ("<think>a</think>Relevant.", "the answer is no JSON"),
         ('{"relevance": 2, "rationale": "x', "the answer is no JSON"),
         ('{"relevance": 2, "relevance": 0, "rationale": "x"}', "the answer has a key twice"),
         ('{"a": {"NaN is": 2, "NaN is": 0}}', "the answer has a key twice"),
         ('{"relevance": 7, "rationale": "x"}', "relevance is not 0, 1 or 2"),
         ('{"relevance": -1, "rationale": "x"}', "relevance is not 0, 1 or 2"),
-        ('{"relevance": "2", "rationale": "x"}', "relevance is not 0, 1 or 2"),
-        ('{"relevance": 2.0, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": "two", "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": "2.0", "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": "", "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": "\u0662", "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": 1.5, "rationale": "x"}', "relevance is not 0, 1 or 2"),
+        ('{"relevance": 1e999, "rationale": "x"}', "relevance is not 0, 1 or 2"),
         ('{"relevance": true, "rationale": "x"}', "relevance is not 0, 1 or 2"),
         ('{"relevance": null, "rationale": "x"}', "relevance is not 0, 1 or 2"),
         ('{"relevance": NaN, "rationale": "x"}', "the answer holds NaN or Infinity"),
@@ -122,6 +192,7 @@ def test_what_is_shown_is_short_on_one_line_and_without_the_secret():
 def test_no_text_whatever_becomes_a_grade_by_accident(text):
     found = READER.judgment(text)
     if isinstance(found, Judgment):
-        assert json.loads(text)["relevance"] == found.grade
+        assert '"relevance"' in text
+        assert str(found.grade) in text
     else:
         assert found.reason

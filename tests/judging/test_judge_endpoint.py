@@ -91,7 +91,7 @@ def test_what_a_body_adds_is_sent_and_null_takes_away():
         (completion("It is relevant."), "the answer is no JSON"),
         (completion('{"relevance": 2, "rati'), "the answer is no JSON"),
         (graded(7), "relevance is not 0, 1 or 2"),
-        (graded("2"), "relevance is not 0, 1 or 2"),
+        (graded("two"), "relevance is not 0, 1 or 2"),
         (Say(b'{"choices": []}'), "the answer holds no choice"),
         (completion(None), "the answer is empty"),
         (completion(None, refusal="no"), "the model refused"),

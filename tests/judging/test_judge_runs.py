@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import threading
 import time
+from urllib.parse import quote
 
 import pytest
 from judge_servers import (
@@ -215,11 +217,29 @@ def test_an_endpoint_that_refuses_everything_is_not_asked_for_ever(tmp_path):
 
 
 def test_an_endpoint_that_is_gone_is_tried_once_a_pair(tmp_path, quick):
-    with Server(trouble(503, "down")) as server:
-        done = judged(server.url, 40, tmp_path / "l.jsonl", concurrency=1, max_failures=1)
-    assert done.failed == 40
+    with Server(trouble(503, "down")) as server, pytest.raises(JudgeGoneError) as caught:
+        judged(server.url, 40, tmp_path / "l.jsonl", concurrency=1, max_failures=1)
+    told = f"no call succeeded: {server.url}: the endpoint answered 503: down"
+    assert str(caught.value).startswith(told)
+    assert not list(tmp_path.iterdir())
     # Five pairs are tried four times, which makes twenty in a row; then once each.
     assert len(server.requests) == 20 + 35
+
+
+@pytest.mark.parametrize("how", [{}, {"restart": True}, {"resume": True}])
+def test_failures_alone_never_replace_labels(tmp_path, quick, how):
+    path = tmp_path / "l.jsonl"
+    with Server(by_number) as server:
+        judged(server.url, 6, path)
+    before = path.read_bytes()
+    if how.get("resume"):
+        # Every pair has its grade already, so that nothing is asked.
+        assert judged(server.url, 6, path, retries=0, **how).tally.asked == 0
+    else:
+        with pytest.raises(JudgeGoneError, match="was left as it was"):
+            judged(server.url, 6, path, retries=0, **how)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["l.jsonl"]
 
 
 def test_blank_texts_are_not_asked_about(tmp_path):
@@ -240,3 +260,23 @@ def test_labels_go_to_a_jsonl_file(tmp_path):
     (tmp_path / "d.jsonl").mkdir()
     with pytest.raises(InputError, match="is a folder"):
         judged("http://127.0.0.1:1/v1", 1, tmp_path / "d.jsonl")
+
+
+def test_a_key_that_an_endpoint_echoes_is_in_no_file(tmp_path):
+    key = "sk/very-secret"
+
+    def echo(got, connection):
+        sent = got.headers["authorization"]
+        packed = base64.b64encode(key.encode()).decode()
+        if number(got) % 2:
+            return trouble(400, f"{sent} {packed}")
+        return graded(2, f"{sent} {quote(key, safe='')} {packed}")
+
+    with Server(echo) as server:
+        judged(server.url, 4, tmp_path / "labels.jsonl", access={"key": key}, cache=tmp_path / "c")
+        assert server.requests[0].headers["authorization"] == f"Bearer {key}"
+    files = [file for file in tmp_path.rglob("*") if file.is_file()]
+    kept = "".join(file.read_text() for file in files)
+    assert kept.count("Bearer ${OPENAI_API_KEY} ${OPENAI_API_KEY}") >= 4
+    for spelling in (key, quote(key, safe=""), base64.b64encode(key.encode()).decode()):
+        assert spelling not in kept

@@ -240,7 +240,7 @@ def test_failed_calls_and_missing_queries_are_counted():
         "missing": 1,
         "failed_calls": 1,
         "not_asked": 1,
-        "duplicates_dropped": 0,
+        "repeats": 0,
         "order_conflicts": 0,
     }
 
@@ -258,11 +258,14 @@ def test_a_run_that_returns_nothing_has_no_share():
     assert [one.document()["judged_share"] for one in pool.systems] == [None, 0.0]
 
 
-def test_a_duplicate_does_not_take_the_place_of_another_item():
+def test_a_repeat_takes_a_place_unless_repeats_are_dropped():
     hits = pl.DataFrame({"query_id": "q", "item_id": ["a", "a", "b", "c"], "rank": [1, 2, 3, 4]})
     pool = pool_runs({"one": Run.from_frame(hits)}, depth=2)
+    assert sorted(pairs_of(pool)) == [("q", "a")]
+    assert pool.systems[0].gaps["repeats"] == 1
+    dropped = conventions_of("karat", {"repeats": "drop"})
+    pool = pool_runs({"one": Run.from_frame(hits)}, depth=2, conventions=dropped)
     assert sorted(pairs_of(pool)) == [("q", "a"), ("q", "b")]
-    assert pool.systems[0].gaps["duplicates_dropped"] == 1
 
 
 def test_each_run_is_taken_in_its_own_order(tmp_path):

@@ -470,16 +470,14 @@ def test_gold_without_anything_relevant_tells_nothing():
     }
 
 
-def test_gold_of_other_items_tells_nothing_and_says_why():
-    document = bias_of({"a": {"q": ["faq#1"]}, "b": {"q": ["faq#2"]}}, {"q": {"faq": 1}})
-    assert document["fair"] is None
-    assert "no run has a judged item in its top 2" in document["sentences"][0]
+def test_gold_of_documents_is_refused_for_runs_of_chunks():
+    with pytest.raises(InputError, match="names documents"):
+        bias_of({"a": {"q": ["faq#1"]}, "b": {"q": ["faq#2"]}}, {"q": {"faq": 1}})
 
 
-def test_runs_without_an_answer_have_no_share():
-    document = bias_of({"a": {"q": []}, "b": {"q": ["x"]}}, {"q": {"x": 1}})
-    assert system(document, "a")["coverage"][0]["share"] is None
-    assert system(document, "a")["residual"]["RBP"]["beyond"] == 1.0
+def test_a_run_without_any_answer_is_refused():
+    with pytest.raises(InputError, match="1 of 1 answers"):
+        bias_of({"a": {"q": []}, "b": {"q": ["x"]}}, {"q": {"x": 1}})
 
 
 def test_the_order_of_runs_and_of_lines_changes_nothing():

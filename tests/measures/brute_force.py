@@ -85,6 +85,8 @@ def _values(
         options["queries"] = karat.Queries.from_dict(asked)
     if not run:
         run = {next(iter(gold)): []}
+    # The same list stands there once for each labelling, and is whole.
+    options["settings"] = {**(options.get("settings") or {}), "short_lists": "complete"}
     scores = karat.evaluate(
         karat.Run.from_dict(run), karat.Gold.from_dict(gold), list(measures), **options
     )

@@ -25,7 +25,7 @@ from karat.measures.scores import prepare, score
 CUTS = ("@1", "@2", "@3", "@5", "@7", "@k")
 POINTS = ("@0", "@0.1", "@0.35", "@0.5", "@0.8", "@1")
 GAINS = ("'exp'", "{1: 5, 2: 0.3, 3: 0.2}", "{1: 1, 2: 3, 3: 3}", "{1: 0}")
-AREAS = ("R", "WR", "F", "AP", "P", "RR", "DCG", "CG", "ERR", "RBP", "Hit", "nDCG")
+AREAS = ("All", "R", "WR", "F", "AP", "P", "RR", "DCG", "CG", "ERR", "RBP", "Hit", "nDCG")
 
 
 def many(name: str, parameters: tuple[str, ...] = (), cuts: tuple[str, ...] = CUTS) -> list[str]:
@@ -37,6 +37,7 @@ MAY = ("", *CUTS)
 FEW = ("", "@2", "@k")
 ALL = {
     "Hit": many("Hit", RELS),
+    "All": many("All", RELS),
     "R": many("R", RELS),
     "WR": many("WR"),
     "P": many("P", RELS),
@@ -61,7 +62,11 @@ ALL = {
 }
 # So many unjudged items leave a few hundred labellings to try out.
 MOST = {1: 7, 2: 5, 3: 4}
-SETTINGS = ({}, {"empty_gold": "zero"}, {"rel": 2}, {"missing": "skip"}, {"depth": 4})
+MAPPED = "{1: 5, 2: 0.4}"
+SETTINGS = (
+    *({}, {"empty_gold": "zero"}, {"rel": 2}, {"missing": "skip"}, {"depth": 4}),
+    *({"gain": "exp"}, {"gain": MAPPED}),
+)
 
 
 class Case:
@@ -85,13 +90,24 @@ class Case:
                 self.run[query] = ranked
         self.run = self.run or {"q": []}
         self.own_k = {"q": draw(st.integers(1, 6)), "p": 2}
-        self.settings = draw(st.sampled_from(SETTINGS))
+        self.settings = {"missing_ids": "allow", **draw(st.sampled_from(SETTINGS))}
         self.profile = draw(st.sampled_from(["karat", "trec"]))
         if self.profile == "trec":
             self.settings = {**self.settings, "order": "rank"}
+        elif draw(st.booleans()):
+            self.run = {query: with_repeats(draw, items) for query, items in self.run.items()}
 
     def __repr__(self) -> str:
         return str(vars(self))
+
+
+def with_repeats(draw, items: list[str]) -> list[str]:
+    """The list with some items again, each below its first place."""
+    items = list(items)
+    for _ in range(draw(st.integers(1, 2)) if items else 0):
+        at = draw(st.integers(1, len(items)))
+        items.insert(at, draw(st.sampled_from(items[:at])))
+    return items
 
 
 cases = st.composite(Case)()
@@ -99,7 +115,7 @@ cases = st.composite(Case)()
 
 def ranges(measures, run, gold, *, own_k=None, profile="karat", settings=None):
     """The range of each measure, and what it is a range of."""
-    conventions = conventions_of(profile, settings)
+    conventions = conventions_of(profile, {"missing_ids": "allow"} | (settings or {}))
     asked = own_k and Queries({query: {"text": query, "k": k} for query, k in own_k.items()})
     prepared = prepare(Gold(gold), conventions, queries=asked)
     one = system(measures, run, prepared)
@@ -110,7 +126,7 @@ def ranges(measures, run, gold, *, own_k=None, profile="karat", settings=None):
 
 
 def system(measures: list[str], run, prepared: Prepared) -> Listed:
-    chosen = parse_measures(measures, rel=prepared.conventions.rel)
+    chosen = parse_measures(measures, conventions=prepared.conventions)
     return listed(score(Run(run), prepared, chosen, keep=1 << 31))
 
 
@@ -123,7 +139,8 @@ def ends(measure: str, run, gold, **options) -> tuple[float, float]:
 @settings(max_examples=8)
 @given(case=cases)
 def test_ranges_are_the_extremes_over_all_labellings(name, case):
-    measures = [text for text in ALL[name] if case.settings.get("rel") != 2 or "rel=2" not in text]
+    own = f"rel={case.settings.get('rel')}", f"gain={case.settings.get('gain')!r}"
+    measures = [text for text in ALL[name] if not any(usual in text for usual in own)]
     options = {"own_k": case.own_k, "profile": case.profile, "settings": case.settings}
     found, one = ranges(measures, case.run, case.gold, **options)
     cut = {query: items[: case.settings.get("depth")] for query, items in case.run.items()}

@@ -68,17 +68,18 @@ def test_ties_that_change_nothing_have_no_range():
 # The same item twice
 
 
-def test_a_repeated_item_keeps_its_best_rank_and_the_rest_close_up():
+def test_a_repeat_that_is_dropped_lets_the_rest_close_up():
     # a, b, a, c closes up to a, b, c: P@3 = 2/3, RR of c alone = 1/3
     run = table(("q", "a", 9.0), ("q", "b", 8.0), ("q", "a", 7.0), ("q", "c", 6.0))
-    scores = karat.evaluate(run, Gold({"q": {"c": 1, "a": 2}}), "P@3, RR(rel=2), CG@3, NumRet")
+    names, dropped = "P@3, RR(rel=2), CG@3, NumRet", {"repeats": "drop"}
+    scores = karat.evaluate(run, Gold({"q": {"c": 1, "a": 2}}), names, settings=dropped)
     assert scores.means() == {"P@3": 2 / 3, "RR(rel=2)": 1.0, "CG@3": 3.0, "NumRet": 3.0}
-    assert scores.counts.duplicates_dropped == 1
+    assert scores.counts.repeats == 1
 
 
 def test_the_same_item_for_two_queries_is_no_duplicate():
     run = table(("q", "a", 1.0), ("r", "a", 1.0))
-    assert karat.evaluate(run, Gold({"q": ["a"], "r": ["a"]}), "RR").counts.duplicates_dropped == 0
+    assert karat.evaluate(run, Gold({"q": ["a"], "r": ["a"]}), "RR").counts.repeats == 0
 
 
 # Missing queries and failed calls
@@ -109,12 +110,13 @@ def test_a_failed_call_counts_as_worst_and_is_not_taken_for_an_empty_answer():
 
 def test_hits_of_a_failed_call_do_not_count():
     run = table(("q", "a", 1.0), calls=calls(("q", "cut off"), columns=("query_id", "error")))
-    assert means(run, Gold({"q": ["a"]}), "RR") == {"RR": 0.0}
+    allowed = {"missing_ids": "allow"}
+    assert means(run, Gold({"q": ["a"]}), "RR", settings=allowed) == {"RR": 0.0}
 
 
 def test_failed_calls_are_not_mistaken_for_foreign_queries():
     run = table(("x", "a", 1.0), calls=calls(("q", "timeout"), columns=("query_id", "error")))
-    scores = karat.evaluate(run, Gold({"q": ["a"]}), "RR")
+    scores = karat.evaluate(run, Gold({"q": ["a"]}), "RR", settings={"missing_ids": "allow"})
     assert (scores.counts.failed_calls, scores.counts.not_in_gold) == (1, 1)
 
 
@@ -372,3 +374,35 @@ def test_a_k_below_1_is_refused():
     queries = Queries({"q": {"text": "?", "k": 0}})
     with pytest.raises(karat.InputError, match="k is 0; a whole number above 0"):
         means(Run({"q": ["a"]}), Gold({"q": ["a"]}), "R@k", queries=queries)
+
+
+def test_coverage_of_items_counts_what_no_query_asks_for():
+    # a and b are found for their queries, c is asked for and not found, d nobody asks for
+    corpus = Corpus({item: {"text": item} for item in "abcd"})
+    run = Run({"q1": ["a", "d"], "q2": ["b"], "q3": ["a"]})
+    gold = Gold({"q1": ["a"], "q2": ["b"], "q3": ["c"]})
+    names = "Coverage@2, Coverage(of='items')@2, Coverage(of='corpus')@2"
+    scores = karat.evaluate(run, gold, names, corpus=corpus)
+    assert scores.means() == {
+        "Coverage@2": 2 / 3,
+        "Coverage(of='items')@2": 2 / 4,
+        "Coverage(of='corpus')@2": 3 / 4,
+    }
+    assert scores.summaries["Coverage(of='items')@2"].ceiling == 3 / 4
+
+
+def test_coverage_of_items_needs_a_corpus():
+    with pytest.raises(karat.MissingInputError, match="give --corpus"):
+        means(Run({"q": ["a"]}), Gold({"q": ["a"]}), "Coverage(of='items')@2")
+
+
+def test_coverage_of_items_counts_documents_by_document():
+    corpus = Corpus({f"{doc}#{n}": {"text": doc} for doc in "ab" for n in (1, 2)})
+    found = means(
+        Run({"q": ["a#2"]}),
+        Gold({"q": ["a"]}),
+        "Coverage(of='items')@2",
+        corpus=corpus,
+        settings={"level": "doc"},
+    )
+    assert found == {"Coverage(of='items')@2": 0.5}

@@ -33,14 +33,12 @@ class Two:
     """Two systems and their gold, ready to be compared."""
 
     def __init__(self, first, second, gold, names, *, own_k=None, **changes):
-        rel = conventions_of("karat", changes).rel
+        conventions = conventions_of("karat", changes)
         queries = own_k and karat.Queries.from_dict(
             {query: {"text": query, "k": k} for query, k in own_k.items()}
         )
-        self.gold = prepare(
-            karat.Gold.from_dict(gold), conventions_of("karat", changes), queries=queries or None
-        )
-        every = [parse_measure(name, rel=rel) for name in names]
+        self.gold = prepare(karat.Gold.from_dict(gold), conventions, queries=queries or None)
+        every = [parse_measure(name, conventions=conventions) for name in names]
         self.measures = [m for m in dict.fromkeys(every) if why_unbounded(m, self.gold) is None]
         self.first, self.second = (
             listed(score(karat.Run.from_dict(run), self.gold, self.measures, keep=10**6))
@@ -88,6 +86,9 @@ def comparisons(draw, top, unjudged):
         for run in (first, second):
             length = draw(st.integers(0, len(items)))
             run[query] = draw(st.permutations(items))[:length]
+            if run[query] and draw(st.booleans()):
+                at = draw(st.integers(1, length))
+                run[query].insert(at, draw(st.sampled_from(run[query][:at])))
         if draw(st.integers(0, 9)) == 0:
             second[query] = list(first[query])
         if draw(st.integers(0, 9)) == 0:
@@ -98,7 +99,12 @@ def comparisons(draw, top, unjudged):
     return first, second, gold, own_k
 
 
-CHANGES = st.sampled_from([{}, {"empty_gold": "zero"}, {"rel": 2}, {"missing": "skip"}])
+CHANGES = st.sampled_from(
+    [
+        *({}, {"empty_gold": "zero"}, {"rel": 2}, {"missing": "skip"}),
+        *({"gain": "exp"}, {"gain": "{1: 5, 2: 0.4}"}),
+    ]
+)
 
 
 def hold_against_every_labelling(comparison, changes, *, always_exact=()):

@@ -55,10 +55,10 @@ def test_ndcg_and_mrr_have_the_same_denominator():
 
 
 @pytest.mark.parametrize("nothing", [{"q": []}, {"q": {}}, {}], ids=["list", "dict", "no query"])
-def test_nothing_retrieved_is_0_and_no_exception(nothing):
-    found = means(
-        Run(nothing), Gold({"q": ["a"]}), "nDCG@10, RR, R@5, AP, P@5, Rprec, Bpref, infAP, ERR"
-    )
+def test_nothing_retrieved_is_0_where_that_is_allowed(nothing):
+    measures = "nDCG@10, RR, R@5, AP, P@5, Rprec, Bpref, infAP, ERR"
+    allowed = {"missing_ids": "allow"}
+    found = means(Run(nothing), Gold({"q": ["a"]}), measures, settings=allowed)
     assert set(found.values()) == {0.0}
 
 
@@ -92,7 +92,10 @@ def test_a_failed_call_is_not_shown_as_zero_results():
     calls = pl.DataFrame({"query_id": ["q", "r"], "error": ["HTTP 500", None]})
     hits = pl.DataFrame(schema={"query_id": pl.String, "item_id": pl.String, "score": pl.Float64})
     scores = karat.evaluate(
-        karat.Run.from_frame(hits, calls=calls), Gold({"q": ["a"], "r": ["a"]}), "RR"
+        karat.Run.from_frame(hits, calls=calls),
+        Gold({"q": ["a"], "r": ["a"]}),
+        "RR",
+        settings={"missing_ids": "allow"},
     )
     assert scores.status.to_list() == ["failed", "scored"]
     assert scores.counts.failed_calls == 1

@@ -19,6 +19,13 @@ SAME = {
     "map": "AP",
     "MAP@100": "AP@100",
     "precision@5": "P@5",
+    # ranx: without a cut-off the measures of whole lists
+    "precision": "SetP",
+    "recall": "SetR",
+    "f1": "SetF",
+    "Recall(rel=2)": "SetR(rel=2)",
+    "f1@5": "F@5",
+    "all@3": "All@3",
     # trec_eval
     "P_5": "P@5",
     "recall_100": "R@100",
@@ -41,7 +48,7 @@ SAME = {
     "infAP": "infAP",
     # ir_measures
     "nDCG(dcg='exp-log2')@10": "nDCG(gain='exp')@10",
-    "nDCG(dcg='log2')@10": "nDCG@10",
+    "nDCG(dcg='log2')@10": "nDCG(gain='linear')@10",
     "nDCG(gains={1: 2})@10": "nDCG(gain={1: 2})@10",
     "P(rel=2)@5": "P(rel=2)@5",
     "RPrec": "Rprec",
@@ -53,7 +60,7 @@ SAME = {
     # parameters at their default are left out, blanks do not count
     "P(rel=1)@5": "P@5",
     "RBP(p=0.80)": "RBP",
-    "nDCG( gain = 'linear' ) @ 10": "nDCG@10",
+    "RBP( gain = 'binary' ) @ 10": "RBP@10",
     "P@05": "P@5",
     "F(rel=2, beta=2)@5": "F(beta=2, rel=2)@5",
     "nDCG(gain={2: 5, 1: 0.125})": "nDCG(gain={1: 0.125, 2: 5})",
@@ -96,7 +103,8 @@ def test_several_measures_are_read_from_one_text_and_kept_once():
 
 REFUSED = {
     "ndgc@10": "unknown measure 'ndgc' in 'ndgc@10'; did you mean nDCG?",
-    "recal@5": "did you mean R?",
+    "recal@5": r"did you mean recall\?",
+    "Recal@5": r"did you mean Recall\?",
     "P(rell=2)@5": "unknown parameter of P 'rell' in .*; did you mean rel",
     "Judged(rel=2)@5": "Judged takes no parameter 'rel'",
     "P(rel=0)@5": "rel is 0 .* above 0",
@@ -114,6 +122,8 @@ REFUSED = {
     "nDCG@1.5": "cut-off '1.5'",
     "nDCG@ten": "cut-off 'ten'",
     "P": "P needs a cut-off; write P@5",
+    "R": "R needs a cut-off; write R@5",
+    "ndcg_cut": "'ndcg_cut' needs a cut-off; write nDCG@10, or nDCG for whole lists",
     "IPrec": "IPrec needs a cut-off; write IPrec@0.5",
     "IPrec@2": "'2' in 'IPrec@2' is not a point of recall",
     "Rprec@5": "Rprec takes no cut-off; write Rprec",
@@ -143,7 +153,7 @@ def test_what_is_not_known_is_refused_with_a_way_on(text):
         ("AUC(of='Redundancy')@5", "AUC"),
         ("AUC(of='AUC')@5", "AUC"),
         ("Sim(of='none')@5", "of can be 'relevant' or 'all'"),
-        ("Coverage(of='none')@5", "of can be 'gold' or 'corpus'"),
+        ("Coverage(of='none')@5", "of can be 'gold', 'items' or 'corpus'"),
         ("Novelty(overlap=0)@5", "overlap is 0"),
         ("FalseEvidence(keep=0)@5", "keep is 0"),
     ],

@@ -28,7 +28,7 @@ _EXTRAS = {
     "RBPres": ["RBPres(p=0.5)@4"],
     "ERR": ["ERR(max=3)@3"],
     "Sim": ["Sim(of='all')@3"],
-    "Coverage": ["Coverage(of='corpus')@3"],
+    "Coverage": ["Coverage(of='corpus')@3", "Coverage(of='items')@3"],
     "Novelty": ["Novelty(overlap=0.2)@4"],
     "FalseEvidence": ["FalseEvidence(threshold=2.5)@3", "FalseEvidence(keep=0.5)@5"],
     "AUC": ["AUC(of='nDCG')@10", "AUC(of='P', rel=2)@5"],
@@ -72,7 +72,7 @@ class World:
             self.run,
             self.gold,
             measures,
-            settings=settings,
+            settings={"missing_ids": "allow"} | settings,
             queries=self.queries,
             corpus=self.corpus,
         )

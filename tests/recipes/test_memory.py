@@ -21,7 +21,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "seed-memory.md"
 RECIPE = Path(__file__).parents[2] / "src" / "karat" / "recipes" / "memory"
 SUITE = json.loads((RECIPE / "suite.json").read_text(encoding="utf-8"))
 SIX = ["direct", "paraphrased", "technical", "casual", "implicit", "edge_cases"]
-QUALITY = "Hit@1, Hit@3, Hit@5, Hit@10, RR, nDCG@10, P@5, Sim@10, FPR@1, Coverage@10"
+QUALITY = "Hit@1, Hit@3, Hit@5, Hit@10, RR, nDCG@10, P@5, Sim@10, FPR@1, Coverage(of='items')@10"
 
 
 @pytest.fixture(autouse=True)
@@ -169,10 +169,10 @@ def test_the_gates_are_the_documents_targets():
         "latency.total.p50": (50, True),
         "latency.total.p95": (100, True),
         "latency.total.p99": (200, True),
-        "Coverage@10": (1.0, False),
+        "Coverage(of='items')@10": (1.0, False),
     }
     assert {gate.on for gate in gates} == {"mean"}
-    assert {str(gate.measure) for gate in gates if not gate.strict} == {"Coverage@10"}
+    assert {str(gate.measure) for gate in gates if not gate.strict} == {"Coverage(of='items')@10"}
 
 
 @pytest.mark.parametrize(
@@ -188,15 +188,17 @@ def test_the_gates_are_the_documents_targets():
         ("nDCG@10", 19, "pass"),
         ("FPR@1", 19, "fail"),
         ("FPR@1", 20, "pass"),
-        ("Coverage@10", 19, "fail"),
-        ("Coverage@10", 20, "pass"),
+        ("Coverage(of='items')@10", 19, "fail"),
+        ("Coverage(of='items')@10", 20, "pass"),
     ],
 )
 def test_a_number_exactly_at_its_target_misses_it_but_for_full_coverage(measure, found, verdict):
     # of 20 queries so many find their memory first, the others find nothing: 16 is 80 %
     gold = karat.Gold.from_dict({f"q{at}": [f"m{at}"] for at in range(20)})
     lists = {f"q{at}": {f"m{at}" if at < found else "x": 1.0} for at in range(20)}
-    scores = karat.evaluate(karat.Run.from_dict(lists), gold, [measure], profile="memory")
+    corpus = karat.Corpus.from_dict({f"m{at}": {"text": "a memory"} for at in range(20)})
+    run, whole = karat.Run.from_dict(lists), {"short_lists": "complete"}
+    scores = karat.evaluate(run, gold, [measure], profile="memory", settings=whole, corpus=corpus)
     gates = read_config(RECIPE / "karat.yaml").gates
     (own,) = [gate for gate in gates if str(gate.measure) == measure]
     assert judge([own], scores, None, system="s").verdict == verdict
@@ -231,7 +233,8 @@ def test_a_change_is_compared_with_the_stored_baseline_and_what_fell_is_named(me
     assert main(["run", "--quiet"]) == 1
     assert main(["run", "--quiet", "--system", "baseline_v1", "--save", "--tag", "baseline"]) == 1
     (memory / "runs" / "baseline_v1.jsonl").unlink()
-    told = ["--gold", "suite.json", "--profile", "memory", "--baseline", "baseline"]
+    files = ["--gold", "suite.json", "--corpus", "suite.json"]
+    told = [*files, "--profile", "memory", "--baseline", "baseline"]
     rule = ["--margin", "0.02", "--margin-on", "mean", "--json"]
     capfd.readouterr()
     assert main(["compare", "runs/threshold_v2.jsonl", *told, *rule, "-m", QUALITY]) == 1
@@ -253,7 +256,8 @@ def test_an_ab_test_is_decided_by_its_p(memory, capfd):
     assert main(["run", "--quiet"]) == 1
     capfd.readouterr()
     runs = ["runs/baseline_v1.jsonl", "runs/hybrid_v3.jsonl"]
-    told = ["--gold", "suite.json", "--profile", "memory", "-m", QUALITY, "--primary", "RR"]
+    files = ["--gold", "suite.json", "--corpus", "suite.json"]
+    told = [*files, "--profile", "memory", "-m", QUALITY, "--primary", "RR"]
     assert main(["compare", *runs, *told, "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
     (row,) = [one for one in found["comparisons"] if one["measure"] == "RR"]
@@ -307,7 +311,8 @@ def change(folder: Path, percent: float) -> None:
 
 
 def regressions(capfd, *more: str) -> tuple[int, set[str]]:
-    told = ["base.jsonl", "new.jsonl", "--gold", "suite.json", "--profile", "memory", "--json"]
+    files = ["--gold", "suite.json", "--corpus", "suite.json"]
+    told = ["base.jsonl", "new.jsonl", *files, "--profile", "memory", "--json"]
     few = ["--set", "boot=100", "--set", "permutations=1000"]
     code = main(["compare", *told, "--margin", "0.02", "--margin-on", "mean", *few, *more])
     rows = json.loads(capfd.readouterr().out)["comparisons"]
@@ -316,7 +321,7 @@ def regressions(capfd, *more: str) -> tuple[int, set[str]]:
 
 EVERY = {
     *(f"Hit@{k}" for k in (1, 3, 5, 10)),
-    *("RR", "nDCG@10", "P@5", "FPR@1", "Coverage@10"),
+    *("RR", "nDCG@10", "P@5", "FPR@1", "Coverage(of='items')@10"),
     *(f"latency.total.p{share}" for share in (50, 95, 99)),
 }
 

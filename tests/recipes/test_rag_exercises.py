@@ -11,7 +11,7 @@ from statistics import fmean
 import pytest
 from rag_files import LANGUAGES, grades, lines
 
-NDCG = "nDCG(gain='exp')"
+NDCG = "nDCG"
 KS = (1, 3, 5, 10, 20)
 
 

@@ -21,7 +21,7 @@ from scipy import stats
 
 from karat.retrievers.callables import load_callable
 
-NDCG = "nDCG(gain='exp')@5"
+NDCG = "nDCG@5"
 
 
 @pytest.fixture(scope="module")

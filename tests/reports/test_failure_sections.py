@@ -20,6 +20,7 @@ def failures(**more):
         "classes": dict.fromkeys(CLASSES, 0) | {"complete_miss": 3, "cut_by_k": 1},
         "dominant": [{"item_id": "hub\x1b[1m", "queries": 1200}],
         "unchecked": {"not_in_index": "needs a corpus: --corpus"},
+        "lines": {"miss": 10},
     }
     return found | more
 
@@ -70,9 +71,18 @@ def test_the_first_twenty_misses_are_shown_with_their_gold():
 
 
 def test_lists_that_end_too_early_are_said_to():
-    told = "the lists end at 5: gold between there and 10 was not looked for"
-    assert failure_sections(failures(ends_at=5))[0].lines[0] == told
+    told = "the lists were cut at 5: gold between there and 10 was not looked for"
+    assert failure_sections(failures(ends_at=5, miss_at=5))[0].lines[0] == told
     assert waterfall_sections(losses(ends_at=5))[0].lines[0] == told
+
+
+def test_counts_that_nobody_knows_are_no_zeros():
+    classes = dict.fromkeys(CLASSES, 0) | {"beyond_depth": 4, "complete_miss": None}
+    first, *_ = failure_sections(failures(classes=classes))
+    assert [row[:3] for row in first.grid[1:]] == [
+        ["beyond_depth", "4", "100 %"],
+        ["complete_miss", "-", "-"],
+    ]
 
 
 def test_a_run_without_misses_says_so():

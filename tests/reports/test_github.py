@@ -25,12 +25,12 @@ def test_what_stops_a_change_is_an_error_and_what_puts_it_in_doubt_a_warning(cha
     assert found[0].startswith("::error title=gate out of reach%3A P@5 >= 0.5::head: P@5: no rank")
     assert found[1].startswith("::error title=gate failed%3A R@1 >= 0.5 where language = pt::")
     assert found[2].startswith("::warning title=gate cannot be judged%3A latency.retrieve.p50 <= ")
-    assert found[3].startswith("::warning title=better overall%2C worse in a segment::head ch")
+    assert found[3].startswith("::warning title=caution%3A head against base::RR fell by 0.17")
 
 
 def test_a_confirmed_regression_is_an_error():
     (line,) = lines_of(base=HEAD[12:], head=BASE[12:])
-    assert line.startswith("::error title=regression%3A head against base::RR fell by ")
+    assert line.startswith("::error title=worse%3A head against base::head worsens RR by ")
 
 
 def test_what_passes_is_not_announced():
@@ -42,7 +42,7 @@ def test_an_unclear_comparison_is_a_warning_only_where_a_verdict_is_required():
     results = decided(runs, gold, queries).results()
     assert annotation_lines(results) == []
     (line,) = annotation_lines(results, require_verdict=True)
-    assert line.startswith("::warning title=no verdict%3A head against base::RR did not move")
+    assert line.startswith("::warning title=no verdict%3A head against base::RR did not change")
 
 
 def test_a_message_cannot_start_another_command():

@@ -80,7 +80,7 @@ def test_a_regression_is_the_heading_even_where_the_gates_pass():
     text = written(decided(*world({"base": HEAD, "head": BASE}), gates=["mean RR > 0.1"]))
     assert text.splitlines()[2] == "## ❌ Worse: head against base"
     assert "**✅ Pass: the gate passes**" in text
-    assert re.search(r"\| RR \\\* \|.*\| regression \|", text)
+    assert re.search(r"\| RR \\\* \|.*\| worse \|", text)
 
 
 def test_gates_alone_make_a_comment_too():
@@ -120,9 +120,9 @@ def test_tables_in_folded_blocks_are_rendered_as_tables(change):
     assert "<td>question number 12</td>" in page
 
 
-def test_a_reversal_is_told_before_the_folded_part(change):
+def test_a_caution_is_told_before_the_folded_part(change):
     text = written(change)
-    sentence = text.index("head changes RR by +0.431 overall but by -0.167")
+    sentence = text.index("but RR fell by 0.17 in language pt")
     assert sentence < text.index("<details>")
 
 

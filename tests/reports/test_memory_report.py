@@ -141,7 +141,7 @@ def test_each_failure_is_counted_as_often_as_it_was_planted(world, capfd):
 
 
 def test_the_metrics_follow_from_the_ranks(world, capfd):
-    report = reported(capfd)
+    report = reported(capfd, "--corpus", "suite.json")
     ranks = [rank for _, rank, _ in world]
     n = len(ranks)
     within = {k: sum(rank is not None and rank <= k for rank in ranks) for k in (1, 3, 5, 10)}
@@ -183,7 +183,8 @@ def test_what_was_not_logged_is_null_and_not_0(world, capfd, tmp_path):
     (tmp_path / "plain.trec").write_text("gold0/1 Q0 gold0 1 0.9 plain\n")
     metrics = reported(capfd, run="plain.trec")["metrics"]
     nothing = {name for name, value in metrics.items() if value is None}
-    assert nothing == {"mean_similarity", "latency_p50_ms", "latency_p95_ms"}
+    # Coverage is of all memories, which only a corpus tells.
+    assert nothing == {"coverage", "mean_similarity", "latency_p50_ms", "latency_p95_ms"}
     assert metrics["recall_at_1"] == pytest.approx(1 / len(world))
 
 

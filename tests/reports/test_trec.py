@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from karat.errors import UsageError
 from karat.formats import read_gold, scan_run
 from karat.measures.scores import evaluate
 from karat.reports.document import build_report
 from karat.reports.to_trec import to_trec, trec_name
+from karat.tables import Gold, Run
 
 NIST = Path(__file__).parents[3] / "shared" / "data" / "trec_eval-test" / "v9"
 
@@ -72,3 +74,20 @@ def test_the_layout_is_trec_eval_s(golden):
     else:
         assert asked <= set(theirs) | {"gm_map                \tall\t0.1051"}
         assert len(asked) > 150
+
+
+@pytest.mark.parametrize("query", ["q0\nRR\tall\t1.0000", "q 0", "q\t0", "q\r0", "q\u20280", "all"])
+def test_an_id_that_would_forge_a_line_is_refused(query):
+    gold = Gold.from_dict({query: {"a": 1}, "q1": {"a": 1}})
+    run = Run.from_dict({query: {"b": 1.0}, "q1": {"b": 1.0}}, name="r")
+    report = build_report([evaluate(run, gold, ["RR"])], gold=gold)
+    with pytest.raises(UsageError, match="output trec: query_id"):
+        to_trec(report)
+
+
+def test_a_run_s_name_is_one_word():
+    gold = Gold.from_dict({"q1": {"a": 1}})
+    run = Run.from_dict({"q1": {"a": 1.0}}, name="r\nRR\tall\t0.0000")
+    told = to_trec(build_report([evaluate(run, gold, ["RR"])], gold=gold)).decode().splitlines()
+    assert told[1] == "runid                 \tall\tr_RR_all_0.0000"
+    assert len(told) == 4

@@ -204,6 +204,12 @@ def test_an_expression_that_finds_nothing_says_what_is_missing_and_what_is_there
     assert not error.may_pass
 
 
+def test_an_id_with_a_nul_is_a_failed_call():
+    told, error = failure(always(reply({"hits": [{"id": "a"}, {"id": "a\0b"}]})))
+    assert told == "hit 2: its id holds a NUL character; leave it out of ids"
+    assert not error.may_pass
+
+
 def test_a_function_of_an_expression_that_cannot_be_applied_is_a_failed_call():
     told, error = failure(always(reply({"n": 5})), "hits: 'join(n, n)'")
     assert told.startswith("join(n, n): In function join(), invalid type for value: 5")

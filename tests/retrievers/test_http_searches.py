@@ -53,6 +53,42 @@ def test_failed_calls_are_logged_with_their_reasons_and_counted(tmp_path):
     assert json.loads(fine.stdout)[0]["failed"] == 4
 
 
+def test_a_service_that_is_down_costs_no_earlier_log_or_report(tmp_path):
+    def fine(connection, got):
+        connection.sendall(reply(hits(int(got.json["id"][1:]), "z")))
+        return True
+
+    with Raw(fine) as server:
+        more = "    retries: 0\nmeasures: [R@1, RR]\noutputs: [report.json, report.html]\n"
+        set_up(tmp_path, server.url, 12, more)
+        gold = [f"q{i:03} 0 {i} 1" for i in range(12)]
+        (tmp_path / "gold.txt").write_text("\n".join(gold) + "\n")
+        config = (tmp_path / "karat.yaml").read_text()
+        (tmp_path / "karat.yaml").write_text(config + "gold: gold.txt\n")
+        up = karat("run", folder=tmp_path)
+    assert up.returncode == 0, up.stderr
+    names = ["runs/live.jsonl", "report.json", "report.html"]
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    for options in (["run"], ["run", "--quiet"], ["run", "--fresh"], ["search", "--restart"]):
+        down = karat(*options, folder=tmp_path)
+        assert down.returncode == 2, options
+        assert "live.failed.jsonl" in down.stderr
+        assert {name: (tmp_path / name).read_bytes() for name in names} == before
+        failed = logged(tmp_path / "runs" / "live.failed.jsonl")
+        assert [bool(line["error"]) for line in failed] == [True] * 12
+        (tmp_path / "runs" / "live.failed.jsonl").unlink()
+
+
+def test_a_first_log_of_failed_calls_is_under_its_own_name(tmp_path):
+    set_up(tmp_path, f"http://127.0.0.1:{free_port()}", 3)
+    for _ in range(2):
+        done = karat("search", "--retries", "0", "--quiet", folder=tmp_path)
+        assert done.returncode == 2
+        assert "all 3 calls failed" in done.stderr
+        assert [path.name for path in (tmp_path / "runs").iterdir()] == ["live.jsonl"]
+    assert all(line["error"] for line in logged(tmp_path / "runs" / "live.jsonl"))
+
+
 def test_the_log_is_the_same_at_any_concurrency(tmp_path):
     with Raw(sometimes) as server:
         set_up(tmp_path, server.url, 60)
@@ -103,7 +139,7 @@ def test_a_service_that_is_down_fails_every_call_and_does_not_take_forever(tmp_p
     port = free_port()
     set_up(tmp_path, f"http://127.0.0.1:{port}", 30, "    retries: 0\n")
     done = karat("search", folder=tmp_path)
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert f"30 × cannot connect to 127.0.0.1:{port}: Connection refused" in done.stdout
     assert len(logged(tmp_path / "runs" / "live.jsonl")) == 30
 
@@ -115,7 +151,7 @@ def test_the_time_limit_of_the_command_line_reaches_the_call(tmp_path):
         done = karat("search", "--timeout", "0.2", folder=tmp_path)
         stop.set()
     assert f"127.0.0.1:{server.port} did not answer within 0.2 s" in done.stdout
-    assert done.returncode == 3
+    assert done.returncode == 2
 
 
 def test_a_credential_in_the_file_is_one_line_and_exit_code_2(tmp_path):

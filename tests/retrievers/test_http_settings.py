@@ -211,7 +211,7 @@ def test_secrets_are_in_no_file_and_no_output(tmp_path):
         write_queries(tmp_path, 3)
         done = karat("search", folder=tmp_path, KEY=secret)
         assert server.requests[0].headers["authorization"] == f"Bearer {secret}"
-    assert done.returncode == 3
+    assert done.returncode == 2
     assert "answered 402 Payment Required: key ${KEY} is spent" in done.stdout
     shown = done.stdout + done.stderr
     shown += "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file())
@@ -221,3 +221,52 @@ def test_secrets_are_in_no_file_and_no_output(tmp_path):
         "answered 402 Payment Required: key ${KEY} is spent"
     ] * 3
     assert log[0]["endpoint"] == f"{server.url}/s?api_key=${{KEY}}"
+
+
+def echoing(connection, got):
+    """A service that puts what it was sent into its hits, as a debugging one may."""
+    key = got.headers["authorization"].removeprefix("Bearer ")
+    packed = base64.b64encode(key.encode()).decode()
+    found = [
+        {"id": f"a#{key}", "doc_id": f"doc {key}", "version": key, "source": f"by {packed}"},
+        {"id": quote(key, safe=""), "text": key, "metadata": {"auth": key}},
+        {"id": "help-centre#1", "doc_id": "help-centre"},
+    ]
+    scored = [{**hit, "score": 1 / rank} for rank, hit in enumerate(found, 1)]
+    connection.sendall(reply({"hits": scored}))
+    return True
+
+
+def test_a_secret_that_a_service_echoes_in_hits_is_in_no_file_and_no_output(tmp_path):
+    secret = "sk/very-secret"
+    with Raw(echoing) as server:
+        (tmp_path / "karat.yaml").write_text(
+            "queries: queries.jsonl\nsystems:\n  live:\n    retriever: http\n"
+            f'    url: "{server.url}/${{INDEX}}"\n    doc_id: doc_id\n    version: version\n'
+            '    source: source\n    headers: {Authorization: "Bearer ${LETMEIN}"}\n    k_raw: 50\n'
+        )
+        write_queries(tmp_path, 2)
+        done = karat("search", folder=tmp_path, LETMEIN=secret, INDEX="help-centre")
+    assert done.returncode == 0, done.stderr
+    kept = "".join(file.read_text() for file in tmp_path.rglob("*") if file.is_file())
+    for spelling in (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode()):
+        assert spelling not in kept + done.stdout + done.stderr
+    first, second, third = logged(tmp_path / "runs" / "live.jsonl")[0]["topk"]
+    assert first["chunk_id"] == "a#${LETMEIN}"
+    assert first["doc_id"] == "doc ${LETMEIN}"
+    assert first["doc_version"] == "${LETMEIN}"
+    assert first["source"] == "by ${LETMEIN}"
+    assert second["chunk_id"] == "${LETMEIN}"
+    # A setting is no secret, and ids that hold it are still the gold's.
+    assert (third["chunk_id"], third["doc_id"]) == ("help-centre#1", "help-centre")
+
+
+def test_a_secret_is_hidden_from_every_stage_and_from_a_part():
+    with Raw(echoing) as server:
+        key = 'headers: {Authorization: "Bearer ${K}"}'
+        yaml = f'retriever: fuse\nof: [{{retriever: http, url: "{server.url}", {key}}}]'
+        answer = asked(built(f"{yaml}\ndistinct_docs: 1", K="sk-very-secret"))
+    told = [answer.hits, *answer.lists.values()]
+    assert len(told) >= 3
+    assert "sk-very-secret" not in str(told)
+    assert "a#${K}" in str(told)

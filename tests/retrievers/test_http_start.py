@@ -362,7 +362,7 @@ def test_one_that_dies_under_the_calls_fails_them_with_its_last_words(folder):
     patient = ASK.replace("retries: 0", "retries: 2\nconcurrency: 1")
     write(folder, live=system("live", "crash", more=patient))
     done = karat("search", folder=folder)
-    assert done.returncode == 3
+    assert done.returncode == 2
     reasons = {row["error"] for row in logged(folder / "runs" / "live.jsonl")}
     assert reasons == {"the service ended with exit code 7 and printed: out of memory"}
 

@@ -10,7 +10,7 @@ from karat.errors import CallError
 from karat.retrievers.protocol import Hit
 from karat.retrievers.returned import hits_of
 
-ids = st.text(min_size=1)
+ids = st.text(st.characters(exclude_characters="\0"), min_size=1)
 scores = st.floats(allow_nan=False, allow_infinity=False)
 keys = st.sampled_from(["id", "item_id", "chunk_id", "doc_id", "score", "version", "start"])
 leaves = st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary()
@@ -58,6 +58,14 @@ def taken(returned):
     assert told.startswith("find ")
     assert len(told.splitlines()) == 1
     return []
+
+
+@pytest.mark.parametrize(
+    "returned", [["a\0b"], {"a\0b": 1.0}, [("a\0b", 1.0)], [{"id": "a\0b"}], [Hit("a\0b")]]
+)
+def test_an_id_with_a_nul_is_refused(returned):
+    with pytest.raises(CallError, match="find returned an id that holds a NUL character"):
+        hits_of(returned, 5, "find")
 
 
 @pytest.mark.parametrize("returned", [object(), 7, True, iter([object()]), [b"a"], [[]], [{}]])

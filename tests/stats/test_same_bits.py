@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+import karat
 
 BITS = """
 import hashlib
 import numpy as np
-from karat.stats.bootstrap import Resampling, mean_intervals
-from karat.stats.paired import all_pairs, randomisation
+from karat.stats.bootstrap import Resampling
+from karat.stats.means import mean_intervals
+from karat.stats.paired import all_pairs, randomised
 
 rng = np.random.default_rng(0)
 values = rng.random((3000, 8)) / 3
 groups = rng.integers(0, 700, 3000)
+ranges = [(0.0, 0.5)] * 8
+tested = randomised(values[:, 1:] - values[:, :-1], (0.95, 0.9), resamples=1000)
 pairs = all_pairs(values.reshape(3000, 4, 2), resamples=400)
 found = [
     mean_intervals(values, Resampling()),
+    mean_intervals(values, Resampling(), ranges=ranges),
     mean_intervals(values, Resampling(), groups=groups),
+    mean_intervals(values, Resampling(), ranges=ranges, groups=groups),
     mean_intervals(np.repeat(values, 8, axis=0), Resampling(resamples=300)),
-    randomisation(values[:, 1:] - values[:, :-1], resamples=1000),
+    mean_intervals(np.repeat(values, 8, axis=0), Resampling(resamples=300), ranges=ranges),
+    tested.p,
+    *tested.intervals,
     pairs.p,
     pairs.p_adjusted,
 ]
@@ -33,12 +44,29 @@ import sys
 import karat.stats.bootstrap, karat.stats.corrections, karat.stats.order, karat.stats.paired
 import karat.stats.power, karat.stats.proportions, karat.stats.replicates
 import numpy as np
-from karat.stats.bootstrap import Resampling, mean_intervals
+from karat.stats.bootstrap import Resampling
+from karat.stats.means import mean_intervals
 from karat.stats.order import percentile_interval
+from karat.stats.proportions import clopper_pearson
 
-mean_intervals(np.random.default_rng(0).random((30, 3)), Resampling(), tops=[1.0, None, 1.0])
+ranges = [(0.0, 1.0), None, (0.0, 1.0)]
+mean_intervals(np.random.default_rng(0).random((30, 3)), Resampling(), ranges=ranges)
 percentile_interval(np.arange(100.0), 0.5)
+clopper_pearson(3, 20)
 print(sorted(name for name in sys.modules if name.split(".")[0] == "scipy"))
+"""
+TESTS = """
+import sys
+import karat
+from karat.analysis.compare import compare
+
+gold = karat.Gold.from_dict({f"q{i}": ["a"] for i in range(60)})
+old, new = (
+    karat.Run.from_dict({f"q{i}": ["x"] * (i % step) + ["a"] for i in range(60)}, name=str(step))
+    for step in (2, 3)
+)
+compare([old, new], gold, ["RR", "Hit@1"])
+print(sorted(name for name in sys.modules if name.startswith("scipy.stats")))
 """
 
 
@@ -60,3 +88,17 @@ def test_any_number_of_threads_gives_the_same_bits(threads: str) -> None:
 
 def test_intervals_do_not_load_scipy() -> None:
     assert run(LAZY, "1") == "[]"
+
+
+def test_tests_of_differences_do_not_load_scipy_stats() -> None:
+    assert run(TESTS, "1") == "[]"
+
+
+def test_nothing_that_users_wait_for_imports_scipy_stats() -> None:
+    source = Path(karat.__file__).parent
+    named = [
+        str(path.relative_to(source))
+        for path in source.rglob("*.py")
+        if re.search(r"from scipy(\.stats)? import .*stats|scipy\.stats", path.read_text("utf-8"))
+    ]
+    assert named == []

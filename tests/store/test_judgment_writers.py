@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -57,7 +58,7 @@ from karat.cli.main import main
 print("ready", flush=True)
 sys.stdin.readline()
 where, *words = sys.argv[1:]
-sys.exit(main(["labels", "import", *words, "--store", where, "--name", "x", "--quiet"]))
+sys.exit(main(["labels", "import", *words, "--store", where, "--name", "x", "--json"]))
 """
 
 
@@ -65,7 +66,9 @@ def test_the_same_file_imported_by_two_at_once_is_imported_once(where, tmp_path)
     """Into a store that neither has made."""
     file = tmp_path / "qrels.txt"
     file.write_text("".join(f"q{at} 0 d {at % 3}\n" for at in range(500)))
-    at_once([started(IMPORTING, where, str(file), "--rater", "Ana") for _ in range(2)])
+    said = at_once([started(IMPORTING, where, str(file), "--rater", "Ana") for _ in range(2)])
+    told = sorted((one["new"], one["added"], one["known"]) for one in map(json.loads, said))
+    assert told == [(False, 0, 500), (True, 500, 0)], "both claim the set, or neither does"
     with Store.open(where) as store:
         assert [(one.name, one.size) for one in store.label_sets()] == [("x", 500)]
         at = {item.position: item.query_id for item in store.label_items(1)}

@@ -66,6 +66,23 @@ def test_the_same_items_again_are_the_set_that_is_there(store, set_id):
     assert len({one.digest for one in store.label_sets()}) == 4
 
 
+def test_a_set_and_its_judgments_are_added_together_or_not_at_all(store):
+    said = [NewJudgment(at, "Ana", at) for at in range(3)]
+    with pytest.raises(UsageError, match="has no position 3"):
+        store.add_judged_set("first", items(), [*said, NewJudgment(3, "Ana", 1)])
+    with pytest.raises(UsageError, match="grade"):
+        store.add_judged_set("first", items(), [*said, NewJudgment(0, "Ben", 101)])
+    made = store.add_judged_set("first", items(), said)
+    assert (made.new, made.judgments) == (True, Added(3, 0))
+    assert [one.name for one in store.label_sets()] == ["first"]
+    # The same items in another order: positions are those of the items that were given.
+    turned = [NewJudgment(at, "Ben", at) for at in range(3)]
+    again = store.add_judged_set("turned round", items()[::-1], turned)
+    assert (again.set, again.new, again.judgments) == (made.set, False, Added(3, 0))
+    assert grades(store, made.set.id, rater="Ana") == [("Ana", 0, 0), ("Ana", 1, 1), ("Ana", 2, 2)]
+    assert grades(store, made.set.id, rater="Ben") == [("Ben", 2, 0), ("Ben", 1, 1), ("Ben", 0, 2)]
+
+
 def test_two_sets_never_share_a_name(store, set_id):
     told = r"^label set 1 is called 'first' already, and has other pairs or texts; give this one"
     for name in ("first", " first "):
@@ -214,10 +231,10 @@ def test_a_set_that_is_not_there_is_refused_with_those_that_are(store, set_id):
 
 
 def test_any_text_can_be_labelled(store):
-    odd = [LabelItem("q\0", "d\udc80", "\0", "שלום 🥕 <script>" * 10_000, facts={"\0": "\udc80"})]
+    odd = [LabelItem("q", "d\udc80", "\0", "שלום 🥕 <script>" * 10_000, facts={"\0": "\udc80"})]
     made = store.add_label_set("\0", odd, about="\0")
     found = store.label_items(made.id)[0]
-    assert (found.query_id, found.item_id, found.query) == ("q\ufffd", "d?", "\ufffd")
+    assert (found.query_id, found.item_id, found.query) == ("q", "d?", "\ufffd")
     assert found.text == odd[0].text
     assert store.add_label_set("again", odd).id == made.id
     assert store.judge(made.id, 0, "Ana", 1, rationale="a\0b").rationale == "a\ufffdb"

@@ -7,14 +7,15 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, event, inspect, text
 
 from karat.errors import InputError, KaratError
-from karat.store import LabelItem, NotStoredError, Store, migrations, schema
+from karat.store import LabelItem, NewJudgment, NotStoredError, Store, migrations, schema
 
 from . import version_1
 from .conftest import small
@@ -46,7 +47,8 @@ def check_read(store: Store) -> None:
     assert (dense.id, dense.note, dense.verdict) == (2, "as it was", "pass")
     assert bm25.saved_at == datetime(2026, 1, 1, 12, tzinfo=UTC)
     assert bm25.summaries["RR"].ci == (0.5, 1.0)
-    assert bm25.conventions == version_1.CONVENTIONS
+    added = {"gain": "linear", "repeats": "keep", "short_lists": "complete"}
+    assert bm25.conventions == {**added, **version_1.CONVENTIONS}
     assert store.baseline("main").scores.values("RR").tolist() == [1.0, 0.5]
     assert [point.mean for point in store.trend("RR")] == [0.75, 0.75]
     assert store.report(1) == {"verdict": "pass"}
@@ -238,6 +240,60 @@ def test_a_migration_that_fails_leaves_the_store_as_it_was(old, monkeypatch):
         check_read(store)
         store.save(*small())
         assert version(store) == 3
+
+
+@pytest.mark.parametrize("said", [1, 2])
+def test_tables_that_are_newer_than_the_version_says_are_kept(where, said):
+    with Store.open(where) as store:
+        store.save(*small())
+        own = store.add_judged_set("first", ITEMS, [NewJudgment(0, "Ana", 2)])
+        with store._access.engine.begin() as connection:
+            connection.execute(text(f"UPDATE karat_store SET version = {said}"))
+        before = tables(store)
+    with Store.open(where) as store:
+        store.tag(1, ["good"])
+        assert version(store) == 3
+        assert tables(store) == before
+        assert [one.grade for one in store.judgments(own.set.id)] == [2]
+
+
+@pytest.mark.parametrize("lost", ["DELETE FROM karat_store", "DROP TABLE karat_store"])
+def test_tables_without_their_version_are_refused_and_left_alone(old, lost):
+    with Store.open(old) as store:
+        with store._access.engine.begin() as connection:
+            connection.execute(text(lost))
+        before = tables(store)
+        with pytest.raises(InputError, match="not the version that they are of; restore it"):
+            store.save(*small())
+        assert tables(store) == before
+
+
+def test_an_upgrade_that_was_broken_off_anywhere_is_finished(tmp_path):
+    """As a database leaves it that keeps each change to its tables by itself."""
+    statements: list[str] = []
+    whole = tmp_path / "whole.db"
+    version_1.make(f"sqlite:///{whole}")
+    with Store.open(whole) as store:
+
+        @event.listens_for(store._access.engine, "before_cursor_execute")
+        def hear(connection, cursor, statement, *_):
+            if statement.split()[0] in ("ALTER", "CREATE"):
+                statements.append(statement)
+
+        store.tag(1, ["x"])
+        wanted = tables(store)
+    assert len(statements) >= 8
+    for many in range(1, len(statements) + 1):
+        half = tmp_path / f"half-{many}.db"
+        version_1.make(f"sqlite:///{half}")
+        with closing(sqlite3.connect(half)) as connection:
+            for statement in statements[:many]:
+                connection.execute(statement)
+            connection.commit()
+        with Store.open(half) as store:
+            store.tag(1, ["x"])
+            assert version(store) == 3
+            assert tables(store) == wanted
 
 
 def test_processes_that_upgrade_at_once_do_it_once(old):

@@ -75,7 +75,7 @@ def bench_served(config: Path | None, store: Path, cwd: Path) -> Iterator[Bench]
     said = cwd / "serve.err"
     with said.open("wb") as kept:
         process = subprocess.Popen(
-            [*words, "--store", str(store), "--port", "0"],
+            [*words, "--store", str(store), "--port", "0", "--no-token"],
             cwd=cwd,
             stdin=subprocess.DEVNULL,
             stdout=kept,

@@ -178,7 +178,7 @@ def stuck(*_):
 
 server._LAST_SECONDS, server._GRACE_SECONDS = 3.0, 1
 karat.web.comparing.compare_views = karat.web.pages.home._page = stuck
-sys.exit(main(["serve", "--port", "0", "--store", sys.argv[1]]))
+sys.exit(main(["serve", "--no-token", "--port", "0", "--store", sys.argv[1]]))
 """
 
 

@@ -308,6 +308,12 @@ def test_no_line_of_a_log_holds_a_secret(here, tmp_path, monkeypatch):
         (lambda folder: (folder / "corpus.jsonl").unlink(), "corpus.jsonl"),
         (lambda folder: (folder / "corpus.jsonl").write_text('{"id": "a"\n'), "corpus.jsonl"),
         (lambda folder: (folder / "eval.jsonl").write_text(""), "eval.jsonl"),
+        (
+            lambda folder: (folder / "eval.jsonl").write_text(
+                '{"id": "q1", "query": "pay", "relevant_chunk_ids": ["doc_pay#1"]}\n'
+            ),
+            "0 of 1 relevant items of eval.jsonl occur in corpus.jsonl",
+        ),
     ],
 )
 def test_broken_input_is_a_failed_run_with_karats_sentence(here, tmp_path, spoil, told):

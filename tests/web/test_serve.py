@@ -73,7 +73,7 @@ def refused(run, *words: str) -> str:
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_says_where_it_is_answers_and_ends_with_0(saved, tmp_path, how):
     store = str(saved / "history.db")
-    with served("--store", store, cwd=tmp_path) as (url, process, said):
+    with served("--no-token", "--store", store, cwd=tmp_path) as (url, process, said):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", url)
         assert httpx.get(f"{url}/").status_code == 200
         # A browser keeps its connection open; that must not keep the server.
@@ -86,7 +86,8 @@ def test_it_says_where_it_is_answers_and_ends_with_0(saved, tmp_path, how):
 
 
 def test_only_this_machine_reaches_it(saved, tmp_path):
-    with served("--store", str(saved / "history.db"), cwd=tmp_path) as (url, _, _):
+    words = ["--no-token", "--store", str(saved / "history.db")]
+    with served(*words, cwd=tmp_path) as (url, _, _):
         port = int(url.rpartition(":")[2])
         listening = [
             line.split()[1]
@@ -106,10 +107,11 @@ def test_a_port_that_is_taken_is_told(run, saved):
     assert "--port" in result.err
 
 
+@pytest.mark.parametrize("words", [[], ["--no-token"]])
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "workbench.example"])
-def test_an_address_for_others_needs_a_token(run, monkeypatch, host):
+def test_an_address_for_others_needs_a_token(run, monkeypatch, host, words):
     monkeypatch.delenv("KARAT_TOKEN", raising=False)
-    told = refused(run, "--host", host)
+    told = refused(run, "--host", host, *words)
     assert "--token" in told
     assert "KARAT_TOKEN" in told
 
@@ -121,6 +123,7 @@ def test_an_address_for_others_needs_a_token(run, monkeypatch, host):
         (["--host", "192.0.2.1", "--token", "x" * 20], "cannot listen at 192.0.2.1"),
         (["--token", "two words"], "the token is made of"),
         (["--token", ""], "the token is made of"),
+        (["--token", "x" * 20, "--no-token"], "--no-token"),
         (["nowhere.yaml"], "nowhere.yaml"),
         (["--pool", "nowhere.jsonl"], "nowhere.jsonl: no such file"),
         (["--store", "postgres:/ann:secret@db"], "looks like a URL"),
@@ -158,24 +161,6 @@ def test_a_store_of_a_newer_karat_is_refused(run, saved, tmp_path):
     assert "newer karat" in refused(run, "--store", str(newer))
 
 
-@pytest.mark.parametrize("library", ["fastapi", "uvicorn", "sqlalchemy"])
-def test_without_the_extra_it_says_how_to_get_it(spawn, tmp_path, library):
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys\nclass No:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        f"        if name.partition('.')[0] == {library!r}:\n"
-        "            raise ModuleNotFoundError('No module', name=name)\n"
-        "sys.meta_path.insert(0, No())\n"
-    )
-    store = str(tmp_path / "history.db")
-    result = spawn("serve", "--port", "0", "--store", store, PYTHONPATH=str(tmp_path))
-    assert result.code == 2
-    assert (
-        result.err
-        == f"karat: karat serve needs {library}; install it with: pip install 'karat[web]'\n"
-    )
-
-
 def test_a_token_opens_it_and_is_never_written_down(saved, tmp_path):
     token = "a-token-that-nobody-writes-down"
     words = ["--store", str(saved / "history.db")]
@@ -193,6 +178,67 @@ def test_a_token_opens_it_and_is_never_written_down(saved, tmp_path):
         assert token not in said.read_text()
 
 
+def link_of(said: Path) -> tuple[str, str]:
+    """The address and the token of the link that was printed."""
+    told = re.search(r"karat serves (http://127\.0\.0\.1:\d+)/\?token=(\S+)", said.read_text())
+    return told[1], told[2]
+
+
+@pytest.mark.parametrize("words", [[], ["--quiet"]])
+def test_only_who_knows_the_printed_link_reads_or_writes(saved, tmp_path, words):
+    store = ["--store", str(saved / "history.db")]
+    with served(*words, *store, cwd=tmp_path) as (link, process, said):
+        address, token = link_of(said)
+        assert len(token) >= 32
+        for path in ("/", "/api/evaluations", "/api/openapi.json"):
+            assert httpx.get(address + path).status_code == 401
+        tags = {"tags": ["release"]}
+        assert httpx.post(f"{address}/api/evaluations/1/tags", json=tags).status_code == 401
+        with httpx.Client(base_url=address) as browser:
+            answer = browser.get(link)
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+            assert {"HttpOnly", "SameSite=Strict"} <= set(answer.headers["set-cookie"].split("; "))
+            assert answer.headers["referrer-policy"] == "no-referrer"
+            assert token not in str(answer.headers)
+            assert browser.get("/").status_code == 200
+            assert token not in browser.get("/").text
+        headers = {"Authorization": f"Bearer {token}"}
+        assert httpx.get(f"{address}/api/names", headers=headers).status_code == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert said.read_text().count(token) == 1
+
+
+def test_every_start_has_a_token_of_its_own(saved, tmp_path):
+    tokens = set()
+    for _ in range(2):
+        with served("--store", str(saved / "history.db"), cwd=tmp_path) as (_, _, said):
+            tokens.add(link_of(said)[1])
+    assert len(tokens) == 2
+
+
+def test_no_token_goes_before_the_environment(saved, tmp_path):
+    words = ["--no-token", "--store", str(saved / "history.db")]
+    with served(*words, cwd=tmp_path, KARAT_TOKEN="x" * 20) as (url, _, _):
+        assert httpx.get(f"{url}/").status_code == 200
+
+
+def test_the_browser_is_opened_with_the_token_in_no_command(saved, tmp_path):
+    browser, seen = tmp_path / "browser", tmp_path / "seen"
+    browser.write_text(f'#!/bin/sh\necho "$@" > {seen}.part\nmv {seen}.part {seen}\n')
+    browser.chmod(0o755)
+    words = ["--open", "--store", str(saved / "history.db")]
+    with served(*words, cwd=tmp_path, BROWSER=str(browser)) as (link, process, said):
+        awaited(seen.exists)
+        opened = Path(seen.read_text().strip().removeprefix("file://"))
+        assert link_of(said)[1] not in seen.read_text()
+        assert f"url={link}" in opened.read_text()
+        assert opened.parent.stat().st_mode & 0o077 == 0
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert not opened.exists()
+
+
 def test_a_short_token_is_said_to_be_one(saved, tmp_path):
     words = ["--store", str(saved / "history.db"), "--token", "short"]
     with served(*words, cwd=tmp_path) as (_, _, said):
@@ -200,7 +246,8 @@ def test_a_short_token_is_said_to_be_one(saved, tmp_path):
 
 
 def test_headers_without_end_and_half_a_request_end_it_not(saved, tmp_path):
-    with served("--store", str(saved / "history.db"), cwd=tmp_path) as (url, process, _):
+    words = ["--no-token", "--store", str(saved / "history.db")]
+    with served(*words, cwd=tmp_path) as (url, process, _):
         place = ("127.0.0.1", int(url.rpartition(":")[2]))
         with closing(socket.create_connection(place)) as flood:
             flood.settimeout(10)
@@ -239,7 +286,8 @@ def test_what_runs_here_sees_neither_the_token_nor_the_store(saved, tmp_path):
 def test_the_charts_script_is_begun_before_anybody_asks(saved, tmp_path):
     pytest.importorskip("vl_convert")
     empty = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    with served("--store", str(saved / "history.db"), cwd=tmp_path, **empty) as (url, process, _):
+    words = ["--no-token", "--store", str(saved / "history.db")]
+    with served(*words, cwd=tmp_path, **empty) as (url, process, _):
 
         def begun() -> bool:
             words = ["ps", "-wwo", "args=", "--ppid", str(process.pid)]

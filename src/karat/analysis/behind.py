@@ -13,7 +13,6 @@ from karat.analysis.latency.latencies import latencies
 from karat.analysis.rescored import rescored
 from karat.analysis.segments import By
 from karat.analysis.staged import Staged
-from karat.analysis.sweeps.curves import default_measures
 from karat.analysis.sweeps.sweep import default_sweep
 from karat.analysis.thresholds import lines_of
 from karat.errors import MissingInputError
@@ -32,10 +31,9 @@ def behind(
     """The curve over k, failures by class, losses by part, and latencies where they are logged."""
     told: dict[str, Any] = {"sweep": default_sweep(staged)}
     told["failures"] = failures.document(queries=False)
-    rel = staged.gold.conventions.rel
-    recall, ndcg = default_measures(staged.final.conventions.profile)
+    conventions = staged.gold.conventions
     miss = failures.lines.miss
-    lost = [parse_measure(f"{name}@{miss}", rel=rel) for name in (ndcg, recall)]
+    lost = [parse_measure(f"{name}@{miss}", conventions=conventions) for name in ("nDCG", "R")]
     again = replace(staged, final=rescored(staged, lost))
     told["waterfalls"] = [waterfall(again, one).document() for one in lost]
     with suppress(MissingInputError):

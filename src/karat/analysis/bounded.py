@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from karat.analysis.compare import Comparisons, Decision, compare_scores, decision
+from karat.analysis.compare import Comparisons, compare_scores, rows_of
 from karat.analysis.comparison import Comparison
 from karat.analysis.contenders import Contender, contenders_of
 from karat.analysis.overlap import DEPTH
 from karat.analysis.segments import By, segments_by
 from karat.analysis.settled import holding
 from karat.analysis.unjudged import Open, cut, open_of, with_columns, would_enter
-from karat.analysis.verdicts import Rule, Verdict, judged
+from karat.analysis.verdicts import Decision, Rule, Verdict, decide, judged
 from karat.measures.bounds.differences import difference_range
 from karat.measures.bounds.ranges import Range
 from karat.measures.bounds.unjudged import in_common
@@ -167,7 +167,7 @@ def _at(
         moved, asked.rule, queries=asked.queries, by=asked.by, known=asked.unmoved
     )
     moving = {key for key, one in ranges.items() if (one.high > one.low).any()}
-    alpha = 1 - baseline.conventions.ci
+    alpha = baseline.conventions.alpha
     return {_key(row): _at_any_margin(row, found, moving, alpha, asked) for row in found.rows}
 
 
@@ -187,7 +187,8 @@ def _at_any_margin(
         judged(replace(counted, margin=one), found.rule, alpha=alpha, identical=identical)
         for one in (least, most)
     ]
-    return replace(verdicts[0], regression=verdicts[1].regression)
+    most_sure = verdicts[1]
+    return replace(verdicts[0], regression=most_sure.regression, caution=most_sure.caution)
 
 
 def _alone(row: Comparison, found: Comparisons, moving: Collection[tuple[str, str]]) -> Comparison:
@@ -243,17 +244,19 @@ def _strictly(row: Comparison, corners: Corners) -> Comparison:
     if row.bounds is None or row.verdict is None:
         return row
     holds: Verdict = row.bounds["verdict"]
-    regression = corners["best"][_key(row)].regression and not row.bounds["entering"]
-    if holds == row.verdict and regression == row.regression:
+    best, sure = corners["best"][_key(row)], not row.bounds["entering"]
+    regression = sure and row.regression and best.regression
+    caution = sure and row.caution and best.caution
+    if (holds, regression, caution) == (row.verdict, row.regression, row.caution):
         return row
     because = f"{row.because}; {_may_change(row.bounds)}"
-    return replace(row, verdict=holds, regression=regression, because=because)
+    return replace(row, verdict=holds, regression=regression, caution=caution, because=because)
 
 
 def _decided(one: Decision, rows: Sequence[Comparison], *, strict: bool) -> Decision:
     """The decision with a sentence on what unjudged items could change about it."""
     names = one.baseline, one.system
-    decided = decision(names, rows) if strict else one
+    decided = decide(rows_of(names, rows)) if strict else one
     primary = next(
         row
         for row in rows
@@ -269,8 +272,12 @@ def _sentence(row: Comparison) -> str | None:
     low, high = row.bounds["delta"]
     parts = []
     if row.bounds["unjudged"] and low != high:
-        many = f"the {row.bounds['unjudged']:,} unjudged items"
-        parts = [f"whatever {many} are, {row.measure} changes by {_signed(low)} to {_signed(high)}"]
+        many = row.bounds["unjudged"]
+        items, them = ("item has", "it") if many == 1 else ("items have", "them")
+        range_ = (
+            f"the change of {row.measure} could be anything from {_signed(low)} to {_signed(high)}"
+        )
+        parts = [f"{many:,} {items} no judgment; with {them} judged, {range_}"]
     if row.bounds["entering"]:
         parts.append(would_enter(row.bounds["entering"]))
     if not parts:

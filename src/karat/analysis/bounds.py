@@ -147,10 +147,11 @@ def _unjudged(scores: Scores, measure: Measure) -> float | None:
     ranked = scores.trace.ranked
     listed = np.minimum(ranked.returned, ranked.limit(measure.k))
     judged = np.bincount(ranked.hits.query[ranked.top(measure.k)], minlength=ranked.n)
+    settled = judged + ranked.repeated(measure.k)
     rows = ~np.isnan(scores.values(str(measure))) & (listed > 0)
     if not rows.any():
         return None
-    return 1 - math.fsum((judged[rows] / listed[rows]).tolist()) / int(rows.sum())
+    return 1 - math.fsum((settled[rows] / listed[rows]).tolist()) / int(rows.sum())
 
 
 def turned(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

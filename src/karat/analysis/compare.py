@@ -18,8 +18,10 @@ from karat.analysis.overlap import DEPTH, Overlap, overlap
 from karat.analysis.paired import compared_pairs
 from karat.analysis.reversals import reversals_in
 from karat.analysis.segments import By, Segment, segments_by
-from karat.analysis.verdicts import Rule, Verdict, judged
+from karat.analysis.verdicts import Decision, Primary, Rule, Verdict, decide, judged, settle
 from karat.errors import UsageError, unknown
+from karat.formats.field_mapping import Fields
+from karat.formats.given import File, inputs_of, run_of
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.names import parse_measure, parse_measures
 from karat.measures.scores import Scores, prepare, score
@@ -34,33 +36,17 @@ WHOLE = 1 << 31
 __all__ = ["Comparison", "Comparisons", "Decision", "Rule", "compare", "compare_scores"]
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What is to be said of one system against its baseline, all measures taken together.
-
-    ``bounds`` says what unjudged items could change about it, where they can.
-    """
-
-    baseline: str
-    system: str
-    measure: str
-    verdict: Verdict
-    regression: bool
-    because: str
-    bounds: str | None = None
-
-    def document(self) -> dict[str, Any]:
-        """The decision as it stands in a report."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """Everything a comparison found; ``rows`` holds one entry a pair, measure and segment."""
+    """Everything a comparison found; ``rows`` holds one entry a pair, measure and segment.
+
+    ``primary`` says which measure decides, and who chose it.
+    """
 
     rule: Rule
     rows: tuple[Comparison, ...]
     decisions: tuple[Decision, ...]
+    primary: Primary
     overlaps: tuple[Overlap, ...] = ()
     moved: tuple[Moved, ...] = ()
     reversals: tuple[str, ...] = ()
@@ -79,6 +65,13 @@ class Comparisons:
         """Whether any system is confirmed to be worse than its baseline."""
         return any(decision.regression for decision in self.decisions)
 
+    @property
+    def unmeasured(self) -> list[Comparison]:
+        """The rows of the primary measure over all queries that have no value to compare."""
+        return [
+            row for row in self.rows if row.primary and row.segment is None and row.delta is None
+        ]
+
     def of(self, system: str, measure: str | None = None) -> Comparison:
         """The comparison of one system over all queries, by the primary measure unless named."""
         wanted = measure or self.rule.primary
@@ -90,15 +83,16 @@ class Comparisons:
 
 
 def compare(
-    runs: Sequence[Run | Blocks | Scores],
-    gold: Gold | None = None,
+    runs: Sequence[Run | Blocks | Scores | File],
+    gold: Gold | File | None = None,
     measures: str | Sequence[str] | None = None,
     *,
     rule: Rule | None = None,
     profile: str = "karat",
     settings: Mapping[str, Any] | None = None,
-    queries: Queries | None = None,
-    corpus: Corpus | None = None,
+    queries: Queries | File | None = None,
+    corpus: Corpus | File | None = None,
+    fields: Mapping[str, str] | None = None,
     by: Iterable[str] = (),
     replicates: bool = False,
     bounds: bool = False,
@@ -108,10 +102,11 @@ def compare(
     """Compare systems with the first of them, measure by measure, on the same queries.
 
     Takes runs and their gold, or scores made before. What decides is a ``Rule``, or its parts
-    by name: ``primary`` (the first measure unless named), ``margin``, ``pairs="all"`` … With
+    by name: ``primary`` (the profile's unless named), ``margin``, ``pairs="all"`` … With
     ``replicates`` runs of the same name are repeated runs of one system. ``bounds`` adds the
     range of every difference over all judgments of what nobody judged, and ``strict_bounds``
-    decides only what holds in all of it.
+    decides only what holds in all of it. Inputs may also be names of files or frames, with
+    ``fields`` for columns of other names, as in ``karat.evaluate``.
 
     >>> from karat.tables import Gold, Run
     >>> gold = Gold.from_dict({f"q{i}": ["a"] for i in range(8)})
@@ -126,13 +121,21 @@ def compare(
         check_boundable(rule, replicates=replicates)
     if isinstance(runs, str | Run) or len(runs) < 2:
         raise UsageError("a comparison needs at least two runs: the baseline and another")
+    mapped = Fields.of(fields)
+    conventions = conventions_of(profile, settings)
+    duplicates = conventions.duplicates
+    inputs = inputs_of(gold, queries, corpus, fields=mapped, duplicates=duplicates)
+    runs = [run_of(run, fields=mapped) for run in runs]
+    mapped.check()
     scores = [run for run in runs if isinstance(run, Scores)]
     if len(scores) != len(runs):
-        if scores or gold is None:
+        if scores or inputs.gold is None:
             raise UsageError("compare takes runs with their gold, or scores; not a mixture")
-        conventions = conventions_of(profile, settings)
-        chosen = parse_measures(measures or PROFILES[profile].measures, rel=conventions.rel)
-        prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
+        chosen = parse_measures(measures or PROFILES[profile].measures, conventions=conventions)
+        if rule.primary is not None:
+            named = parse_measure(rule.primary, conventions=conventions)
+            chosen = list(dict.fromkeys([*chosen, named]))
+        prepared = prepare(inputs.gold, conventions, queries=inputs.queries, corpus=inputs.corpus)
         lenient = () if measures else chosen
         asked = [run for run in runs if not isinstance(run, Scores)]
         if bounds or strict_bounds:
@@ -142,14 +145,16 @@ def compare(
             scored = list(abreast(kept, asked))
             own = [By.parse(one) for one in by]
             return compare_bounded(
-                scored, prepared, rule, queries=queries, by=own, strict=strict_bounds
+                scored, prepared, rule, queries=inputs.queries, by=own, strict=strict_bounds
             )
         kept = partial(score, gold=prepared, measures=chosen, lenient=lenient, keep=DEPTH)
         scores = list(abreast(kept, asked))
     elif bounds or strict_bounds:
         raise UsageError("bounds need whole lists, which scores do not have; give the runs")
     contenders = contenders_of(scores, replicates=replicates)
-    return compare_scores(contenders, rule, queries=queries, by=[By.parse(one) for one in by])
+    return compare_scores(
+        contenders, rule, queries=inputs.queries, by=[By.parse(one) for one in by]
+    )
 
 
 def check_boundable(rule: Rule, *, replicates: bool) -> None:
@@ -185,7 +190,7 @@ def compare_scores(
     if len(contenders) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
     check_comparable(contenders)
-    rule = replace(rule, primary=_primary(rule, contenders[0]))
+    rule, primary = settle(rule, contenders[0].measures, contenders[0].conventions)
     places = range(len(contenders))
     chosen = combinations(places, 2) if rule.pairs == "all" else ((0, at) for at in places[1:])
     pairs = [Pair(contenders[a], contenders[b]) for a, b in chosen]
@@ -196,7 +201,7 @@ def compare_scores(
     ]
     rows = _all_rows(contenders, pairs, rule, queries, by, known)
     same = {pair.names: pair.identical for pair in pairs}
-    alpha = 1 - contenders[0].conventions.ci
+    alpha = contenders[0].conventions.alpha
     rows = [
         judged(
             row,
@@ -206,15 +211,42 @@ def compare_scores(
         )
         for row in rows
     ]
+    rows = [_with_reason(row, contenders) for row in rows]
     return Comparisons(
         rule,
         tuple(rows),
-        decisions=tuple(decision(pair.names, rows) for pair in pairs),
+        decisions=tuple(decide(rows_of(pair.names, rows)) for pair in pairs),
+        primary=primary,
         overlaps=tuple(found for found in overlaps if found is not None),
-        moved=tuple(m for pair in pairs for m in moved_most(pair, str(rule.primary), queries)),
-        reversals=tuple(reversals_in(rows)),
+        moved=tuple(m for pair in pairs for m in moved_most(pair, primary.measure, queries)),
+        reversals=tuple(reversals_in(rows, alpha)),
         replicates={one.name: len(one.runs) for one in contenders if len(one.runs) > 1},
     )
+
+
+def _with_reason(row: Comparison, contenders: Sequence[Contender]) -> Comparison:
+    """Say why a measure is not compared: lists that were cut too early, or what a run lacks."""
+    names = (row.baseline, row.system)
+    for one in contenders:
+        cuts = [run.cut for run in one.runs if one.name in names]
+        for cut in cuts:
+            if cut is not None and row.measure in cut.beyond:
+                told = f"{row.measure} is not compared: {cut.because} ({one.name})"
+                remedy = _remedy(row.measure, cut.depth) if row.primary else ""
+                return replace(row, because=told + remedy)
+        lacks = [run.lacks.get(row.measure) for run in one.runs if one.name in names]
+        if row.delta is None and any(lacks):
+            told = next(why for why in lacks if why)
+            return replace(row, because=f"{row.measure} is not compared: {told} ({one.name})")
+    return row
+
+
+def _remedy(measure: str, depth: int) -> str:
+    """What to do where the lists were cut too early for the measure that decides."""
+    name, at, cutoff = measure.rpartition("@")
+    if not cutoff.isdigit() or depth < 1:
+        return "; log longer lists, or name another measure with --primary"
+    return f"; log lists of {cutoff} or more, or decide with --primary {name}{at}{depth}"
 
 
 def _all_rows(
@@ -256,20 +288,6 @@ def _enough(permutations: int, family: int) -> int:
     return max(permutations, min(100 * family, MOST_PERMUTATIONS))
 
 
-def _primary(rule: Rule, baseline: Contender) -> str:
-    """The measure that decides: the one declared, else the first that has a better direction."""
-    names = [str(measure) for measure in baseline.measures]
-    if rule.primary is None:
-        directed = [str(m) for m in baseline.measures if m.definition.better != "none"]
-        if not directed:
-            raise UsageError("no measure here is better high or low; name another one to decide")
-        return directed[0]
-    wanted = str(parse_measure(rule.primary, rel=baseline.conventions.rel))
-    if wanted not in names:
-        raise unknown("primary measure", wanted, names)
-    return wanted
-
-
 def _adjusted(rows: list[Comparison], rule: Rule) -> list[Comparison]:
     """Corrected for how many were tested: the primary measure is one family, the rest another."""
     correct = benjamini_hochberg if rule.correction == "bh" else holm
@@ -277,8 +295,10 @@ def _adjusted(rows: list[Comparison], rule: Rule) -> list[Comparison]:
     for primary in (True, False):
         family = [at for at, row in enumerate(rows) if row.primary == primary]
         measures = len({rows[at].measure for at in family})
+        tests = max(1, sum(rows[at].p is not None for at in family))
         for at, p in zip(family, correct([rows[at].p for at in family]), strict=True):
-            adjusted[at] = replace(rows[at], p_adjusted=_corrected(rows[at], p, measures))
+            corrected = _corrected(rows[at], p, measures)
+            adjusted[at] = replace(rows[at], p_adjusted=corrected, tests=tests)
     return list(adjusted.values())
 
 
@@ -293,16 +313,6 @@ def _corrected(row: Comparison, p: float | None, measures: int) -> float | None:
     return of_pairs if row.between_runs is None else max(of_pairs, p)
 
 
-def decision(names: tuple[str, str], rows: Sequence[Comparison]) -> Decision:
-    """What the rows say of a baseline and a system, by their names."""
-    own = [row for row in rows if (row.baseline, row.system) == names and row.segment is None]
-    primary = next(row for row in own if row.primary)
-    verdict = primary.verdict or "unclear"
-    lost = [row for row in own if row.regression and not row.primary]
-    because = primary.because
-    if lost and verdict != "worse":
-        because += f"; but {lost[0].because}"
-    regression = primary.regression or bool(lost)
-    return Decision(
-        *names, primary.measure, "worse" if regression else verdict, regression, because
-    )
+def rows_of(names: tuple[str, str], rows: Sequence[Comparison]) -> list[Comparison]:
+    """The rows on a baseline and a system, by their names."""
+    return [row for row in rows if (row.baseline, row.system) == names]

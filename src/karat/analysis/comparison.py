@@ -23,9 +23,12 @@ class Comparison:
     ``delta`` is the system's number minus the baseline's, whichever way is better; wins and
     losses count queries that got better and worse. ``ci_same`` is the narrower interval that
     must lie within the ``margin`` for the two to be the same. ``wanted`` is the difference
-    that ``needed`` queries would detect, ``detectable`` what those at hand can. ``bounds`` is
+    that ``needed`` queries would detect, ``detectable`` what those at hand can; where neither can
+    be told, ``power_because`` says why. ``bounds`` is
     the range of the difference over all labels of unjudged items, and the verdict that holds
     in all of it. ``corrected`` is a difference of precision without the errors of a judge.
+    ``p_adjusted`` is corrected for ``tests`` tests; intervals are not. ``caution`` marks what got
+    worse beside the verdict: another measure beyond the margin, or the primary one in a segment.
     """
 
     baseline: str
@@ -42,6 +45,7 @@ class Comparison:
     ci_same: Interval = None
     p: float | None = None
     p_adjusted: float | None = None
+    tests: int = 1
     t: float | None = None
     wilcoxon: float | None = None
     sign: float | None = None
@@ -52,10 +56,12 @@ class Comparison:
     detectable: float | None = None
     wanted: float = 0.0
     needed: int | None = None
+    power_because: str | None = None
     margin: float = 0.0
     between_runs: float | None = None
     verdict: Verdict | None = None
     regression: bool = False
+    caution: bool = False
     because: str = ""
     bounds: Mapping[str, Any] | None = None
     corrected: Mapping[str, Any] | None = None

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import polars as pl
 
+from karat.columns import map_with
 from karat.measures.conventions import Conventions
 from karat.measures.prepare import Prepared, prepare
 from karat.tables import Corpus, Gold, Queries
@@ -37,6 +38,11 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "error",
             "no query of the gold is in the queries file",
             "Check that both files belong together and spell ids alike.",
+        ),
+        "no_gold": Kind(
+            "error",
+            "not one query has a judgment, so that nothing can be measured",
+            f"Give the judgments, or {map_with('gold', what='the column that holds them')}.",
         ),
         "same_text_different_gold": Kind(
             "error",

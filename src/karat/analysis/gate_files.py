@@ -1,4 +1,4 @@
-"""Gates read from YAML: as a list, inside a karat.yaml, or as a course's ``ci_gates.yaml``."""
+"""Gates read from files: a list, a karat.yaml, a course's ``ci_gates.yaml``, or plain sentences."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from karat.analysis.gate_sentences import HEADING, Limit, limits_in
 from karat.analysis.gates import Gate, Gating, judge
 from karat.analysis.segments import By
 from karat.columns import Source
 from karat.errors import InputError, KaratError, UsageError, unknown
+from karat.formats.files import open_input
 from karat.formats.forms import refusal
 from karat.formats.yamls import Place, read_yaml, shown
+from karat.measures.conventions import Conventions
 from karat.measures.names import Measure, parse_measure
 from karat.measures.scores import Scores
 from karat.tables import Queries
@@ -26,7 +29,8 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 # A line, a mapping, several of them, or the name of a gate file.
 Gates = str | os.PathLike[str] | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
-_FILES = (".yaml", ".yml", ".json")
+_YAML = (".yaml", ".yml", ".json")
+_FILES = (*_YAML, ".txt", ".md")
 _NO_GATE = "holds no gate on retrieval; write one such as '- R@5 >= 0.90'"
 
 
@@ -51,47 +55,85 @@ def gate(scores: Scores, gates: Gates, *, queries: Queries | None = None) -> Gat
     """
     if not isinstance(scores, Scores):
         raise UsageError(f"scores are expected, such as karat.evaluate gives, not {shown(scores)}")
-    wanted, left_out = gates_of(gates, scores.conventions.rel)
+    wanted, left_out = gates_of(gates, scores.conventions)
     return judge(wanted, scores, queries, system=scores.system, left_out=left_out)
 
 
-def gates_of(gates: Gates, rel: float) -> tuple[list[Gate], tuple[str, ...]]:
+def gates_of(gates: Gates, conventions: Conventions | None) -> tuple[list[Gate], tuple[str, ...]]:
     """Gates in any of the forms that a caller may give them."""
     if isinstance(gates, os.PathLike) or (isinstance(gates, str) and gates.endswith(_FILES)):
-        return read_gates(os.fspath(gates), rel=rel)
+        return read_gates(os.fspath(gates), conventions=conventions)
     one = isinstance(gates, str) or (isinstance(gates, Mapping) and "measure" in gates)
     several = list(gates) if isinstance(gates, tuple) else gates
-    found, left_out = parse_gates([gates] if one else several, "gates", rel=rel)
+    found, left_out = parse_gates([gates] if one else several, "gates", conventions=conventions)
     if not found:
         raise UsageError(f"gates: {_NO_GATE}")
     return found, left_out
 
 
-def read_gates(path: str | Path, *, rel: float = 1) -> tuple[list[Gate], tuple[str, ...]]:
+def read_gates(
+    path: str | Path, *, conventions: Conventions | None = None
+) -> tuple[list[Gate], tuple[str, ...]]:
     """The gates of a file, and the names of those in it that are not about retrieval.
 
-    ``rel`` is what a measure that names none takes for relevant, as in ``parse_measure``.
+    ``conventions`` are those of the measures, as in ``parse_measure``.
     """
-    file = read_gate_file(path, rel=rel)
+    file = read_gate_file(path, conventions=conventions)
     return file.gates, file.left_out
 
 
-def read_gate_file(path: str | Path, *, rel: float = 1) -> GateFile:
-    """A file of gates, or standard input for ``-``, with where it came from."""
-    file = read_yaml(path)
-    gates, left_out = parse_gates(file.data, file.place, rel=rel)
+def read_gate_file(path: str | Path, *, conventions: Conventions | None = None) -> GateFile:
+    """A file of gates, or standard input for ``-``, with where it came from.
+
+    YAML, or a text file with a sentence in each line.
+    """
+    named_yaml = str(path).casefold().endswith(_YAML)
+    try:
+        file = read_yaml(path)
+    except InputError:
+        if named_yaml or not _is_text(path):
+            raise
+        return _read_sentences(path, conventions)
+    if not named_yaml and _is_text(path) and not isinstance(file.data, list | dict):
+        return _read_sentences(path, conventions)
+    gates, left_out = parse_gates(file.data, file.place, conventions=conventions)
     if not gates:
         raise file.place.error(_NO_GATE)
     return GateFile(gates, left_out, file.source)
 
 
+def _is_text(path: str | Path) -> bool:
+    """Whether a file can be read again, as lines."""
+    return str(path) != "-" and Path(path).is_file()
+
+
+def _read_sentences(path: str | Path, conventions: Conventions | None) -> GateFile:
+    """The gates of a text file: one sentence a line; headings, comments and fences are passed."""
+    file = open_input(path)
+    lines = [re.sub(r"^[-*]\s+", "", line.strip()) for line in file.text().splitlines()]
+    sentences = {
+        number: text
+        for number, text in enumerate(lines, 1)
+        if text and not text.startswith(("#", "```")) and HEADING.fullmatch(text) is None
+    }
+    gates = [
+        gate
+        for at, (number, text) in enumerate(sentences.items(), 1)
+        for gate in _gates(text, Place(file.name, (0,), {(0,): number}), at, conventions)
+    ]
+    if not gates:
+        raise InputError(_NO_GATE, where=file.name)
+    return GateFile(gates, (), file.source)
+
+
 def parse_gates(
-    data: Any, where: str | Place, *, rel: float = 1
+    data: Any, where: str | Place, *, conventions: Conventions | None = None
 ) -> tuple[list[Gate], tuple[str, ...]]:
     """Gates from what a file says: a list, a mapping with ``gates``, or ci_gates.yaml's layout.
 
     Each gate is a mapping with the names of ``Gate``, or a line such as ``R@5 >= 0.90``,
-    ``mean RR > 0.6`` or ``R@5 [language=pt-BR] >= 0.85``.
+    ``mean RR > 0.6``, ``R@5 [language=pt-BR] >= 0.85`` or a sentence such as ``Recall@5 ≥ 0.90
+    overall and ≥ 0.85 in pt-BR and es-AR segments``.
 
     >>> gates, _ = parse_gates(["mean RR > 0.6"], "gates.yaml")
     >>> gates[0].min, gates[0].strict, gates[0].on
@@ -102,11 +144,15 @@ def parse_gates(
         _check_beside(data, place)
         place = place.at("gates")
         data = [] if data["gates"] is None else data["gates"]
+    if isinstance(data, dict) and len(data) == 1 and HEADING.fullmatch(str(*data)):
+        [(heading, data)] = data.items()
+        place = place.at(heading)
     if isinstance(data, list):
-        return [_gate(one, place.at(at), at + 1, rel) for at, one in enumerate(data)], ()
+        found = [_gates(one, place.at(at), at + 1, conventions) for at, one in enumerate(data)]
+        return [gate for some in found for gate in some], ()
     if not isinstance(data, dict):
         raise place.error(f"a list of gates is expected, not {shown(data)}; write '- R@5 >= 0.90'")
-    return _of_sections(data, place, rel)
+    return _of_sections(data, place, conventions)
 
 
 # What a karat.yaml may hold, in the words of messages.
@@ -114,6 +160,7 @@ CONFIG_KEYS = {
     "queries": "a file name",
     "gold": "a file name",
     "corpus": "a file name",
+    "fields": "a mapping of fields to columns of yours, such as {gold: gold_ids}",
     "judged": "a file name",
     "human": "a file name, or a list of file names",
     "systems": "a mapping of names to systems, such as bm25: {retriever: bm25}",
@@ -127,7 +174,8 @@ CONFIG_KEYS = {
     "margin": "a share from 0 to 1, such as 0.02",
     "bounds": "true or false: whether to tell what unjudged items could change",
     "strict_bounds": "true or false: whether to decide only what unjudged items cannot change",
-    "margin_on": "interval or mean: what of a regression lies beyond the margin",
+    "margin_on": "interval or mean: what must lie beyond the margin",
+    "no_regression": "primary or all: the measures that may not get worse",
     "compare": "false to hold the systems against the gates one by one, without a baseline",
     "seed": "a whole number, 0 or more",
     "runs": "the folder for the run logs, such as runs",
@@ -149,6 +197,7 @@ class ConfigForm(BaseModel):
     queries: Text | None = None
     gold: Text | None = None
     corpus: Text | None = None
+    fields: dict[str, Text] = Field(default_factory=dict)
     judged: Text | None = None
     human: OneOrMany = Field(default_factory=list)
     systems: dict[str, Any] = Field(default_factory=dict)
@@ -160,6 +209,7 @@ class ConfigForm(BaseModel):
     primary: str | None = None
     margin: Annotated[float, Field(ge=0, le=1)] | None = None
     margin_on: Literal["interval", "mean"] = "interval"
+    no_regression: Literal["primary", "all"] | None = None
     compare: bool = True
     bounds: bool | None = None
     strict_bounds: bool = False
@@ -218,7 +268,33 @@ _LINE = re.compile(
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 
 
-def _gate(data: Any, place: Place, number: int, rel: float) -> Gate:
+def _gates(data: Any, place: Place, number: int, conventions: Conventions | None) -> list[Gate]:
+    """A gate as a mapping or a line, or several as one sentence."""
+    if not isinstance(data, str) or _LINE.fullmatch(data.strip()):
+        return [_gate(data, place, number, conventions)]
+    where = f"{place}: gate {number}"
+    try:
+        return [_from_limit(limit, conventions, where) for limit in limits_in(data)]
+    except KaratError as error:
+        raise place.error(f"gate {number}: {error}") from None
+
+
+def _from_limit(limit: Limit, conventions: Conventions | None, where: str) -> Gate:
+    """A limit of a sentence; its segments are those of a language, or of any other column."""
+    return Gate(
+        parse_measure(limit.measure, conventions=conventions),
+        min=None if limit.upper else limit.number,
+        max=limit.number if limit.upper else None,
+        strict=limit.strict,
+        by=None if limit.segments is None else By(("language",)),
+        values=limit.segments,
+        any_spelling=True,
+        any_column=limit.segments is not None,
+        where=where,
+    )
+
+
+def _gate(data: Any, place: Place, number: int, conventions: Conventions | None) -> Gate:
     try:
         form = _from_line(data) if isinstance(data, str) else data
         if not isinstance(form, dict):
@@ -227,7 +303,7 @@ def _gate(data: Any, place: Place, number: int, rel: float) -> Gate:
             if key in form and form[key] is None:
                 what = f"gate {number}: {key} is nothing; it must be {_EXPECTED[key]}"
                 raise place.at(key).error(what)
-        return _from_form(form, rel, f"{place}: gate {number}")
+        return _from_form(form, conventions, f"{place}: gate {number}")
     except ValidationError as error:
         key, what = refusal(error, form, _EXPECTED)
         raise place.at(key).error(f"gate {number}: {what}") from None
@@ -237,14 +313,14 @@ def _gate(data: Any, place: Place, number: int, rel: float) -> Gate:
         raise place.error(f"gate {number}: {error}") from None
 
 
-def _from_form(data: dict[Any, Any], rel: float, where: str) -> Gate:
+def _from_form(data: dict[Any, Any], conventions: Conventions | None, where: str) -> Gate:
     form = _Form.model_validate(data)
     other = "ci_low" if form.max is not None else "ci_high"
     if form.on == other:
         raise UsageError(f"on: {other} does not fit; a min is held against ci_low, a max ci_high")
     values = form.values if isinstance(form.values, list) else [form.values]
     return Gate(
-        parse_measure(form.measure, rel=rel),
+        parse_measure(form.measure, conventions=conventions),
         min=form.min,
         max=form.max,
         strict=form.strict,
@@ -295,7 +371,7 @@ _LATENCY = re.compile(r"(?P<stage>\w+)_(?P<part>p50|p90|p95|p99|mean)_ms(?:_max)
 
 
 def _of_sections(
-    data: dict[Any, Any], place: Place, rel: float
+    data: dict[Any, Any], place: Place, conventions: Conventions | None
 ) -> tuple[list[Gate], tuple[str, ...]]:
     """``ci_gates.yaml``: by section and metric, a number or numbers for overall and languages.
 
@@ -317,14 +393,18 @@ def _of_sections(
             if section == "generation":
                 left_out.append(f"{section}.{metric}")
             else:
-                gates += _of_metric(section, str(metric), limits, place.at(section, metric), rel)
+                gates += _of_metric(
+                    section, str(metric), limits, place.at(section, metric), conventions
+                )
     return gates, tuple(left_out)
 
 
-def _of_metric(section: str, metric: str, limits: Any, place: Place, rel: float) -> Iterator[Gate]:
+def _of_metric(
+    section: str, metric: str, limits: Any, place: Place, conventions: Conventions | None
+) -> Iterator[Gate]:
     path = f"{section}.{metric}"
     try:
-        measure, upper = (_latency if section == "latency" else _metric)(metric, rel)
+        measure, upper = (_latency if section == "latency" else _metric)(metric, conventions)
     except KaratError as error:
         raise place.error(f"{path}: {error}") from None
     for key, limit in (limits if isinstance(limits, dict) else {"overall": limits}).items():
@@ -346,20 +426,23 @@ def _of_metric(section: str, metric: str, limits: Any, place: Place, rel: float)
             raise here.error(f"{name}: {error}") from None
 
 
-def _metric(text: str, rel: float) -> tuple[Measure, bool]:
+def _metric(text: str, conventions: Conventions | None) -> tuple[Measure, bool]:
     """A metric such as ``recall_at_5``, and whether its limit is one from above."""
     match = _METRIC.fullmatch(text)
     if match is None:
         raise UsageError(f"cannot read {text!r}; write a metric such as recall_at_5")
     cut = "" if match["k"] is None else f"@{match['k']}"
     name = _COURSE_NAMES.get(match["name"].casefold(), match["name"])
-    measure = parse_measure(f"{name}{cut}", rel=rel)
+    measure = parse_measure(f"{name}{cut}", conventions=conventions)
     upper = {"_max": True, "_min": False, None: measure.definition.better == "lower"}
     return measure, upper[match["side"]]
 
 
-def _latency(text: str, rel: float) -> tuple[Measure, bool]:
+def _latency(text: str, conventions: Conventions | None) -> tuple[Measure, bool]:
     match = _LATENCY.fullmatch(text)
     if match is None:
-        raise UsageError("a latency is named by stage and percentile, such as retrieve_p50_ms")
+        raise UsageError(
+            "a latency is named by stage and percentile and is in milliseconds, such as"
+            " retrieve_p50_ms"
+        )
     return parse_measure(f"latency.{match['stage']}.{match['part']}"), True

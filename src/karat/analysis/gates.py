@@ -17,10 +17,10 @@ import polars as pl
 
 from karat.analysis.blocking import Blocking, chance_of_blocking, hurdle_of
 from karat.analysis.limits import Held, Limit, same
-from karat.analysis.segments import CROSS, By, Segment, segments_by
+from karat.analysis.segments import CROSS, By, Segment, segment_names, segments_by
 from karat.analysis.skipped import why_skipped
 from karat.errors import UsageError, unknown
-from karat.measures.intervals import plan_of
+from karat.measures.intervals import has_interval, plan_of
 from karat.measures.names import Measure
 from karat.measures.numbers import mean
 from karat.measures.overall import number_of
@@ -38,7 +38,9 @@ class Gate:
     It is held against the end of the measure's interval that is nearer to failing, or with
     ``on="mean"`` against the number itself. The gate gives the direction, so any measure can
     have one. With ``by`` it is judged in each segment, or in those that ``values`` names as a
-    report does (``pt-BR``, ``pt-BR × hard``); ``any_spelling`` lets ``ptBR`` name pt-BR too.
+    report does (``pt-BR``, ``pt-BR × hard``); ``any_spelling`` lets ``ptBR`` and ``BR-pt`` name
+    pt-BR too, and ``any_column`` looks for the values in another column than ``by``, where one
+    other has them all.
     ``where`` is the gate's place in its file, for messages.
     """
 
@@ -50,6 +52,7 @@ class Gate:
     by: By | None = None
     values: tuple[str, ...] | None = None
     any_spelling: bool = False
+    any_column: bool = False
     where: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -137,6 +140,7 @@ def judge(
     left_out: Iterable[str] = (),
 ) -> Gating:
     """Hold a system's scores against every gate, in every segment that a gate names."""
+    gates = [_with_column(gate, queries, scores.table["query_id"]) for gate in gates]
     summaries: dict[tuple[By | None, bytes], dict[str, Summary]] = {}
     results, hurdles = [], []
     for gate in gates:
@@ -149,7 +153,7 @@ def judge(
                 summaries[key] = replace(scores, measures=tuple(alike)).summarise(segment.mask)
             held = Held(
                 gate.limit,
-                gate.on == "mean",
+                gate.on == "mean" or not has_interval(gate.measure),
                 gate.measure,
                 scores,
                 segment.mask,
@@ -180,7 +184,29 @@ def check_segments(
     """Refuse a column or value that is not there: worth asking before any run is scored."""
     ids = pl.Series("query_id", list(query_ids), dtype=pl.String)
     for gate in gates:
-        _segments(gate, queries, ids)
+        _segments(_with_column(gate, queries, ids), queries, ids)
+
+
+def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> Gate:
+    """The gate by the column that has its values: its own, else the one other that has them all."""
+    if not gate.any_column or queries is None or gate.values is None:
+        return gate
+    names = {column: segment_names(query_ids, queries, column) for column in queries.segments}
+    fitting = [
+        column
+        for column, known in names.items()
+        if all(_alike(value, known) for value in gate.values)
+    ]
+    if gate.by is not None and gate.by.columns[0] in fitting:
+        return gate
+    if len(fitting) == 1:
+        return replace(gate, by=By((fitting[0],)))
+    if len(fitting) > 1:
+        many = f"{', '.join(fitting)} all have these values; write [{fitting[0]}=VALUE]"
+        raise _refused(gate, f"the segments {', '.join(gate.values)} are not clear: {many}")
+    every = list(dict.fromkeys(one for known in names.values() for one in known))
+    missing = next((one for one in gate.values if not _alike(one, every)), gate.values[0])
+    raise _refused(gate, str(unknown("segment", missing, every)))
 
 
 def _segments(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> list[Segment]:
@@ -203,10 +229,27 @@ def _known_name(gate: Gate, value: str, known: Mapping[str, Segment]) -> str:
         value = CROSS.join(part.strip() for part in value.replace("×", "*").split("*"))
     if value in known:
         return value
-    alike = [name for name in known if gate.any_spelling and _letters(name) == _letters(value)]
+    alike = _alike(value, known) if gate.any_spelling else []
     if len(alike) == 1:
         return alike[0]
     raise _refused(gate, str(unknown(f"value of {gate.by}", value, known)))
+
+
+def _alike(value: str, known: Iterable[str]) -> list[str]:
+    """The names that a value stands for: itself, else spelled or ordered otherwise.
+
+    >>> _alike("ptBR", ["pt-BR", "en"]), _alike("BR-pt", ["pt-BR", "en"]), _alike("en", ["en"])
+    (['pt-BR'], ['pt-BR'], ['en'])
+    """
+    names = list(known)
+    if value in names:
+        return [value]
+    spelled = [name for name in names if _letters(name) == _letters(value)]
+    return spelled or [name for name in names if _parts(name) == _parts(value)]
+
+
+def _parts(name: str) -> list[str]:
+    return sorted(re.findall(r"[^\W_]+", name.casefold()))
 
 
 def _letters(name: str) -> str:
@@ -289,7 +332,7 @@ def _out_of_reach(held: Held, subject: str) -> str:
 
 def _no_interval(held: Held) -> str:
     if held.scores.conventions.interval == "none":
-        return "intervals are switched off; set interval=bca, or gate on: mean"
+        return "intervals are switched off; set interval=gaffke, or gate on: mean"
     least = held.queries_for_interval()
     if held.summary.n < least:
         return f"an interval needs at least {least} queries"
@@ -322,11 +365,12 @@ def _comparison(held: Held, value: float, *, passes: bool) -> str:
     compared = f"its {end} bound {_show(held, value)} {verb} {number}"
     what = "mean" if number_of(held.measure) is mean else "value"
     if held.needed is None:
-        return f"{compared}; with values as spread as these no {what} would pass at this n"
+        return f"{compared}; no {what} would pass at this n"
     tail = "is enough" if passes else "would pass"
-    # Counted out for a share; any other mean is taken to keep its spread, and could not quite.
-    about = "" if held.on_mean or held.share_of is not None else "about "
-    return f"{compared}; a {what} of {about}{_show(held, held.needed, safe=True)} {tail} at this n"
+    number = _show(held, held.needed, safe=True)
+    if held.share_of is not None:
+        return f"{compared}; a {what} of {number} {tail} at this n"
+    return f"{compared}; with this spread a {what} of about {number} {tail} at this n"
 
 
 def _figures(held: Held, subject: str) -> str:

@@ -6,7 +6,7 @@ One measure over some of the queries. Verdicts and their words are the business 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,12 +15,17 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.measures import numbers
+from karat.measures.intervals import plan_of
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING, Evidence, Values
 from karat.measures.overall import number_of, percentile_of
 from karat.measures.scores import Scores, Summary
-from karat.stats.proportions import queries_for_perfect, wilson, wilson_needed
+from karat.stats.means import Range, mean_intervals, rows_for_perfect
+from karat.stats.proportions import clopper_pearson
 from karat.stats.quantiles import tail
+
+# How finely a mean that would pass is searched for, and how many are tried at a time.
+_STEPS, _AT_ONCE = 1024, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +121,7 @@ class Held:
             return None
         share = self.limit.number / self.top
         share = 1 - share if self.limit.upper else share
-        return queries_for_perfect(share, self.scores.conventions.ci)
+        return rows_for_perfect(share, plan_of(self.scores.conventions))
 
     def queries_for_interval(self) -> int:
         """How many queries the measure needs for any interval at all."""
@@ -136,41 +141,84 @@ class Held:
 
     @cached_property
     def passing(self) -> float | None:
-        """The mean that would pass if nothing were the best; None where no share would.
+        """The mean that would just pass; None where not even the best values would.
 
-        For a share it is counted out; any other number keeps its distance to the interval's end.
+        For a share it is counted out. Any other mean is found by moving the measured values in
+        equal proportion: towards the best that each query could have, or where they pass
+        already, towards the worst. A number without bounds moves in proportion to itself.
         """
+        mean, value = self.summary.mean, self.value
         if self.on_mean:
             return self.limit.number
-        if self.summary.mean is None or self.value is None:
+        if mean is None or value is None:
             return None
+        if self._counts_keys and self.share_of is not None:
+            return self._passing_keys(self.share_of)
+        bounds = self._range
+        if bounds is None or number_of(self.measure) is not numbers.mean:
+            if value * self.limit.number > 0:
+                return mean * self.limit.number / value
+            return self.limit.number + (mean - value)
         if self.share_of is not None:
             return self._passing_share(self.share_of)
-        if number_of(self.measure) is numbers.geometric_mean:
-            return self.limit.number * self.summary.mean / self.value
-        return self.limit.number + (self.summary.mean - self.value)
+        return self._passing_mean(bounds, self.limit.met_by(value))
+
+    def _passing_keys(self, n: int) -> float | None:
+        def passes(at: list[int]) -> list[bool]:
+            counts = [n - k if self.limit.upper else k for k in at]
+            ends = [clopper_pearson(k, n, confidence=self.scores.conventions.ci) for k in counts]
+            return [self.limit.met_by(self.limit.end_of(one)) for one in ends]
+
+        at = _first(n, passes)
+        return None if at is None else (n - at if self.limit.upper else at) / n
 
     def _passing_share(self, n: int) -> float | None:
-        number, strict = self.limit.number / self.top, self.limit.strict
-        confidence = self.scores.conventions.ci
-        if not self.limit.upper:
-            share = wilson_needed(number, n, confidence=confidence, strict=strict)
-            return None if share is None else share * self.top
-        search = bisect_left if strict else bisect_right
-        too_many = search(
-            range(n + 1), number, key=lambda k: wilson(k / n, n, confidence=confidence)[1]
+        def column(at: int) -> Values:
+            found = n - at if self.limit.upper else at
+            return np.where(np.arange(n) < found, self.top, 0.0)
+
+        at = _first(n, lambda some: self._pass([column(one) for one in some]))
+        return None if at is None else (n - at if self.limit.upper else at) / n * self.top
+
+    def _passing_mean(self, bounds: Range, passes: bool) -> float | None:
+        own = self.scores.values(str(self.measure))[self.rows]
+        ideal = self._ideal
+        best = np.full(len(own), bounds[0 if self.limit.upper else 1])
+        if ideal is not None:
+            best = ideal[0][self.rows]
+        best = np.minimum(own, best) if self.limit.upper else np.maximum(own, best)
+        worst = np.full(len(own), bounds[1 if self.limit.upper else 0])
+        start, end = (worst, own) if passes else (own, best)
+
+        def column(at: int) -> Values:
+            return np.asarray(start + (end - start) * (at / _STEPS))
+
+        at = _first(_STEPS, lambda some: self._pass([column(one) for one in some]))
+        return None if at is None else numbers.mean(column(at))
+
+    def _pass(self, columns: list[Values]) -> list[bool]:
+        """Whether each of these columns would pass in the place of the measured values."""
+        groups = self.scores.groups
+        ends = mean_intervals(
+            np.stack(columns, axis=1),
+            plan_of(self.scores.conventions),
+            ranges=[self._range] * len(columns),
+            groups=None if groups is None else groups[self.rows],
         )
-        return (too_many - 1) / n * self.top if too_many else None
+        return [self.limit.met_by(self.limit.end_of((low, high))) for low, high in ends.tolist()]
+
+    @property
+    def _range(self) -> Range | None:
+        return self.scores.range_of(self.measure, self.rows)
 
     @cached_property
     def share_of(self) -> int | None:
-        """The number of things of which the mean is a share, where its interval is Wilson's.
+        """The number of things of which the mean is a share, where that alone decides its interval.
 
         A mean of values that are all 0 or ``top`` is a share times ``top``.
         """
         if self._counts_keys:
-            evidence = self._evidence.of(self.rows)
-            return evidence.total or len(np.unique(evidence.key))
+            return numbers.independent_keys(self._evidence.of(self.rows))
         own = self.scores.values(str(self.measure))[self.rows]
         counted = number_of(self.measure) is numbers.mean and np.isin(own, (0, self.top)).all()
         plain = self.scores.groups is None and self.scores.conventions.interval != "percentile"
@@ -208,3 +256,15 @@ class Held:
     @property
     def _counts_keys(self) -> bool:
         return number_of(self.measure) is numbers.share_of_keys
+
+
+def _first(last: int, passes: Callable[[list[int]], list[bool]]) -> int | None:
+    """The first of the places 0 to ``last`` that passes, where all after it do too."""
+    low, high = -1, last + 1
+    while high - low > 1:
+        step = max(1, (high - low) // _AT_ONCE)
+        places = list(range(low + step, high, step))
+        found = passes(places)
+        at = found.index(True) if True in found else len(places)
+        low, high = (places[at - 1] if at else low), (places[at] if at < len(places) else high)
+    return None if high > last else high

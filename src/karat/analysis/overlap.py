@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.measures import numbers
+from karat.measures.listing import without_repeats
 from karat.measures.scores import Scores
 
 # How deep lists are compared, and where Jaccard looks.
@@ -68,6 +69,9 @@ def _numbered(lists: pl.DataFrame | None, rows: NDArray[np.int64]) -> pl.DataFra
     if lists is None:
         return pl.DataFrame()
     kept = lists.filter(pl.col("row").is_in(rows.tolist()))
+    # Which items, and in which order: each once.
+    kept = without_repeats(kept).sort("row", "rank")
+    kept = kept.with_columns(rank=pl.int_range(1, pl.len() + 1).over("row"))
     return kept.with_columns(row=np.searchsorted(rows, kept["row"].to_numpy()))
 
 

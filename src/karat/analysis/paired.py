@@ -15,25 +15,21 @@ from karat.analysis.setwise import Difference, compare_numbers
 from karat.analysis.spread import with_spread
 from karat.analysis.verdicts import Rule
 from karat.measures import numbers
-from karat.measures.intervals import Interval, plan_of
+from karat.measures.intervals import Interval, has_interval, plan_of
 from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.overall import number_of
-from karat.stats.bootstrap import intervals_at
+from karat.stats.bootstrap import percentile_intervals
 from karat.stats.paired import (
     EXACT_UP_TO,
+    agreeing_with_p,
     all_pairs,
-    randomisation,
+    randomised,
     sign_test,
     t_test,
     wilcoxons,
 )
-from karat.stats.power import standard_error
-from karat.stats.proportions import wilson
-from karat.stats.student import t_p, t_quantile
-
-# Below so many queries or conversations an interval is not left to resamples alone.
-FEW = 10
+from karat.stats.student import standard_error, t_p
 
 Mask = NDArray[np.bool_]
 Groups = NDArray[np.int64] | None
@@ -53,6 +49,17 @@ class _Cell:
     @property
     def delta(self) -> Values:
         return self.b - self.a
+
+    @property
+    def most(self) -> float:
+        """The largest difference that two rankings can have on a query; infinite without bounds."""
+        ranges = [one.runs[0].range_of(self.measure, self.known) for one in self._sides]
+        ends = [end for one in ranges if one is not None for end in one]
+        return max(ends) - min(ends) if ends else math.inf
+
+    @property
+    def _sides(self) -> tuple[Contender, Contender]:
+        return self.pair.baseline, self.pair.system
 
 
 def compared_pairs(
@@ -141,82 +148,82 @@ Tested = Mapping[tuple[str, str, str], tuple[float, float]]
 def _tested(
     cells: Sequence[_Cell], groups: Groups, tested: Tested, permutations: int
 ) -> list[Comparison]:
-    """Means and sums: intervals and p of all cells from the same resamples."""
+    """Means and sums: p and intervals of all cells from the same random signs."""
     conventions = cells[0].pair.baseline.conventions
     deltas = np.stack([cell.delta for cell in cells], axis=1)
     units = deltas if groups is None else _group_means(deltas, groups)
-    ps = _randomised(cells, deltas, groups, tested, permutations)
-    ranked = wilcoxons(units) if len(units) > 1 else np.full(len(cells), np.nan)
-    wide = narrow = np.full((len(cells), 2), np.nan)
+    if len(units) < 2:
+        return [_with_wins(cell.row, cell) for cell in cells]
     confidences = (conventions.ci, max(0.5, 2 * conventions.ci - 1))
-    if conventions.interval != "none":
-        wide, narrow = intervals_at(confidences, deltas, plan_of(conventions), groups=groups)
+    ps, ends = _randomised(cells, deltas, groups, tested, permutations, confidences)
+    if conventions.interval == "percentile":
+        ends = percentile_intervals(
+            deltas, plan_of(conventions), confidences=confidences, groups=groups
+        )
+    ranked = wilcoxons(units)
     rows = []
     for at, cell in enumerate(cells):
         p, p_adjusted = ps[at]
+        wide, narrow = (
+            _interval(cell, some[at], p, confidence)
+            for some, confidence in zip(ends, confidences, strict=True)
+        )
         row = replace(
             cell.row,
             p=p,
             p_adjusted=p_adjusted,
-            ci=_interval(cell, wide[at], confidences[0], groups),
-            ci_same=_interval(cell, narrow[at], confidences[1], groups),
+            ci=wide,
+            ci_same=narrow,
             t=t_test(units[:, at]) if groups is None else _clustered_t(cell.delta, groups),
             wilcoxon=float(ranked[at]),
             sign=sign_test(units[:, at]),
         )
-        rows.append(_counted(row if len(units) > 1 else cell.row, cell, groups))
+        rows.append(_counted(row, cell, groups))
     return rows
 
 
 def _randomised(
-    cells: Sequence[_Cell], deltas: Values, groups: Groups, tested: Tested, permutations: int
-) -> list[tuple[float, float | None]]:
-    """The p of each cell, and adjusted p where all pairs were tested at once.
+    cells: Sequence[_Cell],
+    deltas: Values,
+    groups: Groups,
+    tested: Tested,
+    permutations: int,
+    confidences: Sequence[float],
+) -> tuple[list[tuple[float, float | None]], list[Values]]:
+    """The p of each cell, adjusted where all pairs were tested at once, and the intervals.
 
     Few differences are tested exactly, also among all pairs.
     """
     conventions = cells[0].pair.baseline.conventions
     known = [tested.get((*cell.pair.names, str(cell.measure))) for cell in cells]
-    few = np.count_nonzero(deltas, axis=0) <= EXACT_UP_TO
-    own = [at for at, found in enumerate(known) if found is None or few[at]]
-    ps: list[tuple[float, float | None]] = [found or (1.0, None) for found in known]
-    if own:
-        seed = conventions.seed
-        exact = randomisation(deltas[:, own], resamples=permutations, seed=seed, groups=groups)
-        for at, p in zip(own, exact.tolist(), strict=True):
-            adjusted = known[at]
-            ps[at] = p, None if adjusted is None else max(p, adjusted[1])
-    return ps
+    if None not in known:
+        # Only few differences are tested once more, and exactly.
+        permutations = min(permutations, conventions.permutations)
+    found = randomised(
+        deltas, confidences, resamples=permutations, seed=conventions.seed, groups=groups
+    )
+    swapped = deltas if groups is None else _group_means(deltas, groups)
+    few = np.count_nonzero(swapped, axis=0) <= EXACT_UP_TO
+    ps: list[tuple[float, float | None]] = []
+    for own, together, exact in zip(found.p.tolist(), known, few.tolist(), strict=True):
+        if together is None:
+            ps.append((own, None))
+        else:
+            ps.append((own, max(own, together[1])) if exact else together)
+    return ps, found.intervals
 
 
-def _interval(cell: _Cell, ends: Values, confidence: float, groups: Groups) -> Interval:
-    """The interval of the mean difference, on the safe side where resamples say too little."""
-    low, high = ends.tolist()
-    delta = cell.delta
-    if math.isnan(low) or cell.pair.identical:
-        return None if math.isnan(low) else (low, high)
-    units = len(delta) if groups is None else len(np.unique(groups))
-    if delta.min() == delta.max():
-        bounded = cell.measure.definition.bounded
-        return _of_constant(float(delta[0]), units, confidence) if bounded else (low, high)
-    if units >= FEW:
-        return low, high
-    # Resamples of so few never leave the range of what was seen; Student's t does.
-    error, df = standard_error(delta, groups)
-    reach = error * t_quantile((1 + confidence) / 2, df)
-    mean = float(delta.mean())
-    return min(low, mean - reach), max(high, mean + reach)
-
-
-def _of_constant(same: float, units: int, confidence: float) -> Interval:
-    """Differences that are all the same still say little of queries that were not drawn.
-
-    With n queries a share up to z²/(n + z²) of others could have been missed: queries that
-    move further the same way, or do not move; where none moved, queries that move either way.
-    """
-    unseen = 1 - wilson(1.0, units, confidence=confidence)[0]
-    seen = same * (1 - unseen)
-    return (seen if same > 0 else seen - unseen), (seen if same < 0 else seen + unseen)
+def _interval(cell: _Cell, ends: Values, p: float, confidence: float) -> Interval:
+    """The interval of the mean difference, inside what differences can be, in one story with p."""
+    conventions = cell.pair.baseline.conventions
+    if conventions.interval == "none" or not has_interval(cell.measure):
+        return None
+    reach = cell.most
+    low, high = max(float(ends[0]), -reach), min(float(ends[1]), reach)
+    if math.isinf(low) or math.isinf(high):
+        # So few queries rule out no difference, and this measure has no bounds of its own.
+        return None
+    return agreeing_with_p((low, high), p, round(1 - confidence, 12), float(cell.delta.mean()))
 
 
 def _clustered_t(delta: Values, groups: NDArray[np.int64]) -> float | None:
@@ -231,10 +238,10 @@ def _counted(row: Comparison, cell: _Cell, groups: Groups) -> Comparison:
     if row.p is None:
         return row
     if number_of(cell.measure) is not numbers.total:
-        return with_spread(row, cell.pair, cell.delta, cell.known, groups)
+        return with_spread(row, cell.pair, cell.delta, cell.known, groups, cell.most)
     # A sum is so many times the mean, and so is all that is said of it.
     of_means = replace(row, wanted=row.wanted / row.n)
-    found = with_spread(of_means, cell.pair, cell.delta, cell.known, groups)
+    found = with_spread(of_means, cell.pair, cell.delta, cell.known, groups, cell.most)
     return replace(
         found,
         wanted=row.wanted,
@@ -268,6 +275,10 @@ def _group_means(deltas: Values, groups: NDArray[np.int64]) -> Values:
 def _of_numbers(cell: _Cell, groups: Groups, known: Comparison | None) -> Comparison:
     """Percentiles and other numbers that are no means of the queries' values."""
     row = _with_wins(cell.row, cell)
+    if cell.pair.repeated:
+        # A query's mean over runs has neither the runs' number nor their spread.
+        why = "a number that is no mean of queries has no test across repeated runs"
+        return replace(row, power_because=why)
     conventions = cell.pair.baseline.conventions
     found: Comparison | Difference | None = known
     if found is None:

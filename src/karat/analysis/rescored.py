@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from karat.analysis.staged import Staged
 from karat.errors import UsageError
+from karat.measures.depth import beyond_cut, last_ranks
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING
 from karat.measures.ranked import ideal_of
@@ -32,6 +33,10 @@ def rescored(staged: Staged, measures: Sequence[Measure]) -> Scores:
     columns = {
         str(one): np.where(left_out, np.nan, values_of(one, ranked, gold)) for one in measures
     }
+    ranks = {one: own for one in measures if (own := last_ranks(one, ranked)) is not None}
+    cut = final.cut
+    beyond = () if cut is None else tuple(map(str, beyond_cut(measures, cut.depth, ranks)))
+    columns |= {name: np.full(ranked.n, np.nan) for name in beyond}
     series = [
         pl.Series(name, values, dtype=pl.Float64, nan_to_null=True)
         for name, values in columns.items()
@@ -47,7 +52,8 @@ def rescored(staged: Staged, measures: Sequence[Measure]) -> Scores:
         },
         tied={},
         evidence={},
-        lacks={},
+        lacks={} if cut is None else dict.fromkeys(beyond, cut.because),
+        cut=None if cut is None else replace(cut, beyond=beyond),
     )
 
 

@@ -7,17 +7,19 @@ from collections.abc import Iterator, Sequence
 
 from karat.analysis.comparison import Comparison
 from karat.analysis.segments import CROSS
+from karat.analysis.verdicts import is_corrected_away
 
 _SURE, _CHANCE = "beyond chance", "though that may be chance"
 # How every sentence ends, whatever the names in it are.
-_END = re.compile(rf"\(n = (\d+)\), ({_SURE}|{_CHANCE})$")
+_END = re.compile(rf"\(n = (\d+)\), ({_SURE}|{_CHANCE}(?: after correction for [\d,]+ tests)?)$")
 
 
-def reversals_in(rows: Sequence[Comparison]) -> Iterator[str]:
+def reversals_in(rows: Sequence[Comparison], alpha: float) -> Iterator[str]:
     """A sentence for each segment that goes down while all queries together go up.
 
     A segment counts when it is worse beyond chance, corrected for the segments of its column,
     or when it lost more than the margin; which of the two it is, is part of the sentence.
+    So is that a correction decided, where the interval, which has none, excludes 0.
     """
     overall = {(row.baseline, row.system, row.measure): row for row in rows if row.segment is None}
     for row in rows:
@@ -29,7 +31,7 @@ def reversals_in(rows: Sequence[Comparison]) -> Iterator[str]:
             continue
         certain = row.verdict == "worse"
         if certain or up * row.delta < -row.margin:
-            yield _sentence(row, whole, certain=certain)
+            yield _sentence(row, whole, alpha, certain=certain)
 
 
 def told_of(sentence: str) -> tuple[int | None, bool]:
@@ -46,9 +48,11 @@ def told_of(sentence: str) -> tuple[int | None, bool]:
     return (None, True) if found is None else (int(found[1]), found[2] == _SURE)
 
 
-def _sentence(row: Comparison, whole: Comparison, *, certain: bool) -> str:
+def _sentence(row: Comparison, whole: Comparison, alpha: float, *, certain: bool) -> str:
     where = CROSS.join(f"{column} {value}" for column, value in (row.segment or {}).items())
     sure = _SURE if certain else _CHANCE
+    if not certain and is_corrected_away(row.p, row.p_adjusted, alpha):
+        sure += f" after correction for {row.tests:,} tests"
     interval = "" if row.ci is None else f" [{row.ci[0]:.3f}, {row.ci[1]:.3f}]"
     return (
         f"{row.system} changes {row.measure} by {whole.delta:+.3f} overall but by {row.delta:+.3f}"

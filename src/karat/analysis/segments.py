@@ -123,6 +123,14 @@ def check_column(queries: Queries | None, column: str) -> Queries:
     raise UsageError(nearest)
 
 
+def segment_names(query_ids: pl.Series, queries: Queries, column: str) -> list[str]:
+    """Return the values of a column that these queries have, none where they are too many."""
+    try:
+        return list(_rows_by_value(query_ids, queries.frame, column))
+    except UsageError:
+        return []
+
+
 def _rows_by_value(query_ids: pl.Series, frame: pl.DataFrame, column: str) -> dict[str, list[int]]:
     """For each value, as text, the rows of the score table that it holds for."""
     values = dict(zip(frame["query_id"].to_list(), frame[column].to_list(), strict=True))

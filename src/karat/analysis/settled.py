@@ -8,7 +8,7 @@ better that do not where every difference is at its highest.
 
 What is approximate: above 20 differences random signs stand for all of them; the ends of a range
 that is not exact are safe and may be out of reach, so that a verdict may be called open which is
-not; and ``same`` is read off the bootstrap intervals at both ends, though labels in between might
+not; and ``same`` is read off the intervals at both ends, though labels in between might
 have a narrower or a wider one.
 """
 

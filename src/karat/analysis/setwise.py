@@ -15,7 +15,7 @@ from karat.measures.overall import number_of, percentile_of
 from karat.stats.bootstrap import resampled_means
 from karat.stats.exact import Places
 from karat.stats.order import percentile_interval
-from karat.stats.paired import randomisation
+from karat.stats.paired import agreeing_with_p, randomisation
 from karat.stats.percentiles import resampled_percentiles, swapped_differences
 
 
@@ -59,7 +59,8 @@ def _of_percentiles(
         return Difference(None, None, p)
     both = np.stack([a, b], axis=1)
     drawn = resampled_percentiles(both, share, resamples=boot, seed=seed, groups=groups)
-    return Difference(*_ends(drawn[:, 1] - drawn[:, 0], conventions), p)
+    difference = float(np.percentile(b, 100 * share) - np.percentile(a, 100 * share))
+    return _difference(drawn[:, 1] - drawn[:, 0], difference, p, conventions)
 
 
 def _of_geometric_means(
@@ -72,15 +73,16 @@ def _of_geometric_means(
     p = randomisation(
         change, resamples=conventions.permutations, seed=conventions.seed, groups=groups
     )
-    return Difference(*_ends(drawn, conventions), float(p[0]))
+    first, second = np.exp(logs.mean(axis=0)).tolist()
+    return _difference(drawn, second - first, float(p[0]), conventions)
 
 
-def _ends(drawn: Values, conventions: Conventions) -> tuple[Interval, Interval]:
-    """The interval at the confidence asked for, and the one for sameness."""
+def _difference(drawn: Values, difference: float, p: float, conventions: Conventions) -> Difference:
+    """The interval at the confidence asked for and the one for sameness, in one story with p."""
     if conventions.interval == "none":
-        return None, None
+        return Difference(None, None, p)
     ends = []
-    for outside in (1 - conventions.ci, 2 * (1 - conventions.ci)):
-        low, high = np.quantile(drawn, [outside / 2, 1 - outside / 2]).tolist()
-        ends.append((low, high))
-    return ends[0], ends[1]
+    for level in (1 - conventions.ci, 2 * (1 - conventions.ci)):
+        low, high = np.quantile(drawn, [level / 2, 1 - level / 2]).tolist()
+        ends.append(agreeing_with_p((low, high), p, round(level, 12), difference))
+    return Difference(ends[0], ends[1], p)

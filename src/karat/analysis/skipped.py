@@ -1,9 +1,10 @@
-"""A story's metric that is skipped, since nothing that was asked has gold: that is no failure."""
+"""Why nothing was measured: no gold, which is no failure of a story, or none of a high grade."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import polars as pl
 
 from karat.measures.scores import Scores
@@ -24,6 +25,17 @@ def why_skipped(scores: Scores) -> str | None:
     if asked or scores.conventions.profile != PROFILE:
         return None
     return SKIPPED["no_labeled_queries" if counts.queries else "missing_retrieval_queries"]
+
+
+def without_grades(scores: Scores) -> str | None:
+    """Why measures that ask for high grades have no value; None unless that goes for all."""
+    names = [str(one) for one in scores.measures]
+    grades = [one.arguments["rel"] for one in scores.measures if "rel" in one.arguments]
+    if not grades or len(grades) < len(names) or scores.lacks or not scores.counts.scored:
+        return None
+    if not all(np.isnan(scores.values(name)).all() for name in names):
+        return None
+    return f"no query has gold of grade {min(grades):g} or more for {', '.join(names)}"
 
 
 def without_blank(gold: Gold, queries: Queries) -> tuple[Gold, int]:

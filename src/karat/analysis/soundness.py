@@ -22,6 +22,8 @@ from karat.analysis.soundness_targets import (
 from karat.analysis.soundness_texts import text_checks
 from karat.analysis.versions import with_versions
 from karat.errors import UsageError
+from karat.formats.field_mapping import Fields
+from karat.formats.given import File, inputs_of
 from karat.measures.conventions import PROFILES, Conventions
 from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores
@@ -61,10 +63,10 @@ class Soundness:
 
 
 def check_set(
-    gold: Gold,
+    gold: Gold | File,
     *,
-    queries: Queries | None = None,
-    corpus: Corpus | None = None,
+    queries: Queries | File | None = None,
+    corpus: Corpus | File | None = None,
     gates: Sequence[Gate] = (),
     by: Sequence[str | By] = (),
     measures: str | Sequence[str | Measure] | None = None,
@@ -72,11 +74,13 @@ def check_set(
     scores: Sequence[Scores] | None = None,
     spread: float | None = None,
     threshold: float = THRESHOLD,
+    fields: Mapping[str, str] | None = None,
 ) -> Soundness:
     """Check an eval set; the more is given, the more is checked.
 
     ``scores`` of two runs tell how far systems differ from query to query, and so what
-    difference the set can detect; without them a ``spread`` is assumed.
+    difference the set can detect; without them a ``spread`` is assumed. Inputs may also be
+    names of files or frames, with ``fields`` for columns of other names, as in ``karat.evaluate``.
 
     >>> gold = Gold.from_dict({"q1": {"d1": 1}, "q2": {"d2": 1}})
     >>> queries = Queries.from_dict({"q1": "opening hours", "q2": "Opening  hours"})
@@ -85,16 +89,19 @@ def check_set(
     ('unsound', 'same_text_different_gold')
     """
     conventions = conventions or Conventions()
+    mapped = Fields.of(fields)
+    inputs = inputs_of(gold, queries, corpus, fields=mapped, duplicates=conventions.duplicates)
+    mapped.check()
     columns = [By.parse(one) if isinstance(one, str) else one for one in by]
     named = PROFILES[conventions.profile].measures if measures is None else measures
-    chosen = [*parse_measures(named, rel=conventions.rel), *measures_of(gates)]
+    chosen = [*parse_measures(named, conventions=conventions), *measures_of(gates)]
     two = _two(scores)
     if spread is not None and not (math.isfinite(spread) and spread > 0):
         raise UsageError(f"spread is {spread!r}; it is a number above 0, such as 0.35")
     grouping = [*columns, *(gate.by for gate in gates if gate.by is not None)]
     # Segments by version need an attribute that is not in the file; texts are checked as given.
-    attributes = with_versions(queries, gold, corpus, grouping)
-    subject = EvalSet(gold, queries, corpus, conventions, attributes)
+    attributes = with_versions(inputs.queries, inputs.gold, inputs.corpus, grouping)
+    subject = EvalSet(*inputs, conventions, attributes)
     check_by(attributes, columns)
     check_segments(gates, attributes, subject.prepared.query_ids)
     ideal = ideal_scores(subject, list(dict.fromkeys(chosen)))

@@ -23,6 +23,7 @@ from karat.analysis.findings import (
 from karat.columns import doc_of
 from karat.measures.conventions import ANY_GRADE
 from karat.measures.kernels.lists import in_time as in_time
+from karat.measures.spellings import spelling_difference
 from karat.tables import Corpus
 
 # An item that answers so large a share of at least so many queries is worth a word.
@@ -83,7 +84,8 @@ def _answers(subject: EvalSet) -> Results:
     empty = np.flatnonzero(~none & ~judged)
     if len(empty):
         what = f"{many(len(empty), 'query has', 'queries have')} no judgment at all."
-        yield _of_queries(subject, "empty_gold", empty, what)
+        kind = "empty_gold" if judged[~none].any() else "no_gold"
+        yield _of_queries(subject, kind, empty, what)
     if not len(wrong) + len(negative) + len(empty):
         marked = f", {int(none.sum()):,} of them marked no_answer" if none.any() else ""
         yield Fine(f"gold as expected for {many(subject.n, 'query', 'queries')}{marked}")
@@ -179,6 +181,8 @@ def _lost(subject: EvalSet, lost: pl.DataFrame, known: pl.Series, corpus: Corpus
     what += f" corpus lacks, for {many(affected, 'query', 'queries')}"
     if lost.height == subject.relevant.height:
         what += "; not one relevant id is in the corpus"
+        spelling = spelling_difference(lost["item_id"], known)
+        what += "" if spelling is None else f"; the ids differ by {spelling.difference}"
     elif hopeless:
         what += f"; {many(hopeless, 'query has', 'queries have')} no other gold"
     docs = int(lost["item_id"].is_in(corpus.frame["doc_id"].unique().implode()).sum())

@@ -18,7 +18,9 @@ from karat.analysis.segments import SMALL, By, segments_by
 from karat.errors import UsageError
 from karat.measures.names import Measure
 from karat.measures.scores import Scores, score
-from karat.stats.power import detectable, queries_needed, standard_error
+from karat.stats.power import Power
+from karat.stats.quantiles import NORMAL
+from karat.stats.student import standard_error
 from karat.tables import Run
 
 # The spread of differences between two systems that is assumed until two runs tell; a guess,
@@ -26,7 +28,7 @@ from karat.tables import Run
 SPREAD = 0.35
 POWER = 0.8
 DIFFERENCES = (0.02, 0.05)
-_WON_BY_RETURNING_ALL = {"R", "Hit", "WR", "Coverage"}
+_WON_BY_RETURNING_ALL = {"R", "Hit", "All", "WR", "Coverage"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +37,8 @@ class Detectable:
 
     ``sd`` is the spread of the difference from query to query: taken from two ``runs`` by
     ``measure``, or ``assumed``, also where runs were given that differ alike on every query.
-    ``needed`` says how many queries other differences need.
+    ``needed`` says how many queries other differences need. ``because`` says why there is no
+    such difference, where there is none.
     """
 
     basis: Literal["assumed", "runs"]
@@ -48,6 +51,7 @@ class Detectable:
     measure: str | None = None
     runs: tuple[str, ...] = ()
     groups: int | None = None
+    because: str | None = None
 
     def document(self) -> dict[str, Any]:
         """The figures as plain data."""
@@ -61,7 +65,7 @@ def ideal_scores(subject: EvalSet, measures: Sequence[Measure]) -> Scores:
     # A run without hits has the ceilings of all queries, as long as none of them is left out.
     conventions = replace(subject.conventions, missing="zero", order=None)
     asked = replace(subject.prepared, conventions=conventions)
-    scores = score(Run.from_dict({}), asked, measures, lenient=measures)
+    scores = score(Run.from_dict({}), asked, measures, lenient=measures, derived=True)
     best = {name: pl.Series(values) for name, (values, _) in scores.ceilings.items()}
     columns = [column.fill_nan(None).alias(name) for name, column in best.items()]
     evidence = {name: own for name, (_, own) in scores.ceilings.items()}
@@ -233,25 +237,30 @@ def what_it_detects(
     if told["basis"] == "assumed":
         n = len(_answered(subject))
         sd = SPREAD if spread is None else spread
-        error, df = (sd / math.sqrt(n), n - 1) if n else (math.nan, 0)
+        power = Power(_normal(n, sd), confidence=confidence, power=POWER)
     else:
         n = len(delta)
-        error, df = standard_error(delta, None if groups is None else groups[known])
+        own = None if groups is None else groups[known]
         # What one query of so many brings to the error, whether or not queries come in groups.
-        sd = error * math.sqrt(n)
-    smallest = detectable(error, df, power=POWER, confidence=confidence)
+        sd = standard_error(delta, own)[0] * math.sqrt(n)
+        power = Power(delta, own, confidence=confidence, power=POWER)
     return Detectable(
         n=n,
         sd=sd,
-        difference=smallest if smallest > 0 else None,
-        needed=tuple(
-            (wanted, queries_needed(wanted, sd, power=POWER, confidence=confidence))
-            for wanted in DIFFERENCES
-        ),
+        difference=power.detectable(),
+        needed=tuple((wanted, power.queries_needed(wanted)) for wanted in DIFFERENCES),
         confidence=confidence,
         groups=None if groups is None else len(np.unique(groups)),
+        because=power.why_unknown,
         **told,
     )
+
+
+def _normal(n: int, sd: float) -> NDArray[np.float64]:
+    """Differences of a normal shape and this spread, where no two runs tell of any."""
+    places = (np.arange(n) + 0.5) / max(n, 1)
+    scores = np.array([NORMAL.inv_cdf(one) for one in places.tolist()])
+    return scores / scores.std() * sd if n > 1 else scores
 
 
 def _tell_nothing(delta: NDArray[np.float64]) -> bool:
@@ -273,4 +282,8 @@ def _differences(
             known = ~np.isnan(delta)
             if known.any():
                 return str(measure), delta[known], known
-    raise UsageError("the two runs have no measure in common that any query has a value for")
+    reasons = [*one.lacks.values(), *other.lacks.values()]
+    because = f": {reasons[0]}" if reasons else ""
+    raise UsageError(
+        f"the two runs have no measure in common that any query has a value for{because}"
+    )

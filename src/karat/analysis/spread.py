@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 from karat.analysis.comparison import NO_DIFFERENCE, Comparison, Pair
 from karat.measures.intervals import Interval
 from karat.measures.numbers import Values
-from karat.stats.power import detectable, queries_needed, standard_error
-from karat.stats.replicates import between_runs, t_p, total_error
-from karat.stats.student import t_quantile
+from karat.stats.paired import agreeing_with_p
+from karat.stats.power import Power, detectable_by_t
+from karat.stats.replicates import between_runs, total_error
+from karat.stats.student import standard_error, t_p, t_quantile
 
 
 def with_spread(
@@ -22,25 +23,29 @@ def with_spread(
     delta: Values,
     known: NDArray[np.bool_],
     groups: NDArray[np.int64] | None,
+    most: float,
 ) -> Comparison:
-    """The comparison with its effect size and power, widened where runs differ as a whole.
+    """The comparison with its effect size and power; by t where runs of a system differ.
 
-    ``delta`` holds the differences of the ``known`` queries.
+    ``delta`` holds the differences of the ``known`` queries, ``most`` the largest possible one.
     """
-    own = standard_error(delta, groups)
-    row, error, df = _with_runs(row, delta, own, _repeated(pair, row.measure, known))
     sd = float(delta.std(ddof=1))
-    spread = error * math.sqrt(row.n)
-    if not spread > NO_DIFFERENCE:
-        # Without any spread there is nothing to judge the number of queries by.
-        return row
-    # More queries cannot make up for few runs: then no number of them is named.
-    alone = row.between_runs is None and row.wanted > 0
+    effect = float(delta.mean()) / sd if sd > NO_DIFFERENCE else None
+    row = replace(row, effect=effect)
+    runs = _repeated(pair, row.measure, known)
+    if runs:
+        between = math.sqrt(sum(one.beyond_noise / one.number for one in runs))
+        row = replace(row, between_runs=between)
+    if any(one.in_all > 0 for one in runs):
+        return _by_t(row, pair, delta, groups, runs, most)
+    conventions = pair.baseline.conventions
+    power = Power(delta, groups, confidence=conventions.ci, seed=conventions.seed)
     return replace(
         row,
-        effect=float(delta.mean()) / sd if sd > NO_DIFFERENCE else None,
-        detectable=detectable(error, df),
-        needed=queries_needed(row.wanted, spread) if alone else None,
+        detectable=power.detectable(),
+        # More queries cannot make up for few runs: then no number of them is named.
+        needed=None if runs else power.queries_needed(row.wanted),
+        power_because=power.why_unknown,
     )
 
 
@@ -70,43 +75,33 @@ def _repeated(pair: Pair, measure: str, known: NDArray[np.bool_]) -> list[_Runs]
     return found
 
 
-def _with_runs(
-    row: Comparison, delta: Values, own: tuple[float, float], runs: list[_Runs]
-) -> tuple[Comparison, float, float]:
-    """What repeated runs add: a difference between runs is no difference between systems."""
-    error, df = own
-    if not runs:
-        return row, error, df
-    between = math.sqrt(sum(one.beyond_noise / one.number for one in runs))
-    row = replace(row, between_runs=between)
-    whole = total_error((error, df), [(one.in_all, one.number) for one in runs])
-    if not whole[0] > error:
-        return row, error, df
-    by_runs = t_p(float(delta.mean()), *whole)
-    row = replace(
-        row,
-        p=max(row.p or 0.0, by_runs),
-        t=by_runs,
-        ci=_reaching(row.ci, delta, own, whole, 0.975),
-        ci_same=_reaching(row.ci_same, delta, own, whole, 0.95),
-    )
-    return row, *whole
-
-
-def _reaching(
-    ends: Interval,
+def _by_t(
+    row: Comparison,
+    pair: Pair,
     delta: Values,
-    own: tuple[float, float],
-    whole: tuple[float, float],
-    share: float,
-) -> Interval:
-    """An interval stretched from the error of the queries to the whole error, both ways."""
-    if ends is None:
-        return None
-    centre = float(delta.mean())
-    reach = whole[0] * t_quantile(share, whole[1])
-    if not own[0] > NO_DIFFERENCE:
-        return centre - reach, centre + reach
-    factor = reach / (own[0] * t_quantile(share, own[1]))
-    low, high = (centre + (end - centre) * factor for end in ends)
-    return low, high
+    groups: NDArray[np.int64] | None,
+    runs: list[_Runs],
+    most: float,
+) -> Comparison:
+    """P, interval and power where runs differ: that is no difference between systems."""
+    confidence = pair.baseline.conventions.ci
+    own = standard_error(delta, groups)
+    error, df = total_error(own, [(one.in_all, one.number) for one in runs])
+    mean = float(delta.mean())
+    p = t_p(mean, error, df)
+
+    def interval(ends: Interval, level: float) -> Interval:
+        if ends is None:
+            return None
+        reach = error * t_quantile((1 + level) / 2, df)
+        low, high = max(mean - reach, -most), min(mean + reach, most)
+        return agreeing_with_p((low, high), p, round(1 - level, 12), mean)
+
+    return replace(
+        row,
+        p=p,
+        t=p,
+        ci=interval(row.ci, confidence),
+        ci_same=interval(row.ci_same, max(0.5, 2 * confidence - 1)),
+        detectable=detectable_by_t(error, df, confidence=confidence),
+    )

@@ -14,13 +14,17 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from karat.formats.ranking import with_ranks
+from karat.measures.misfits import ids_of_stages
 from karat.measures.names import Measure
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Cut
 from karat.measures.scores import Scores, score
-from karat.tables import Blocks, Run
+from karat.tables import Blocks, Order, Run
 
 RAW, ORIGINAL = "raw", "original"
+# The name under which a log tells how deep the lists before the final ones go.
+DEPTH_OF_STAGES = "k_raw"
 # What takes items out, in the order in which it runs, and what puts them in another order.
 SIEVES = ("filter", "as_of", "threshold")
 REORDERING = ("rerank", "distinct_docs", "mmr")
@@ -33,25 +37,24 @@ KEEP = 10
 class Depth:
     """How far down the lists of a stage can be judged.
 
-    ``asked`` is the number of hits that a call asked for, as the log tells; None where it does
-    not, and then the ``longest`` list says how far one can see. ``everything`` holds where lists
-    are as long as the corpus, so that nothing lies below them. ``shorter`` counts the lists that
-    end before the longest one, where that alone says how far one can see.
+    ``cut_at`` is where all lists were cut, None where they are complete. ``asked`` is the
+    number of hits that a call asked for, as the log tells. ``everything`` holds where lists
+    are as long as the corpus.
     """
 
     longest: int
     asked: int | None = None
     everything: bool = False
-    shorter: int = 0
+    cut_at: int | None = None
 
     @property
     def known(self) -> int:
-        """The last rank of which anything can be said."""
-        return self.longest if self.asked is None else max(self.asked, self.longest)
+        """The last rank of which anything was logged, or was asked for."""
+        return max(self.longest, self.asked or 0) if self.cut_at is None else self.cut_at
 
     def reaches(self, k: int) -> bool:
         """Whether a value at this cut-off was measured."""
-        return self.everything or k <= self.known
+        return self.cut_at is None or k <= self.cut_at
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,12 +85,10 @@ class Staged:
         """How far down some of these lists can be judged."""
         returned = np.zeros(0) if scores.trace is None else scores.trace.ranked.returned
         longest = int(returned.max(initial=0))
-        asked = whole_in(scores.meta, "k" if scores is self.final else "k_raw")
+        asked = whole_in(scores.meta, "k" if scores is self.final else DEPTH_OF_STAGES)
         size = None if self.gold.corpus is None else self.gold.corpus.height
         everything = size is not None and longest >= size > 0
-        counted = asked is None and not everything
-        shorter = int(((returned > 0) & (returned < longest)).sum()) if counted else 0
-        return Depth(longest, asked, everything, shorter)
+        return Depth(longest, asked, everything, None if scores.cut is None else scores.cut.depth)
 
     def ends_above(self, k: Cut) -> int | None:
         """Where the final lists end, if that is above a cut-off; else None."""
@@ -110,7 +111,10 @@ def score_stages(
     keep: int = 0,
     of_stages: Sequence[Measure] | None = None,
 ) -> Staged:
-    """Score a run's final lists and those of each stage, by the same measures unless said."""
+    """Score a run's final lists and those of each stage, by the same measures unless said.
+
+    Lists of any stage that do not fit the gold are refused, whatever the others found.
+    """
     if not run.staged:
         final = score(run, gold, measures, lenient=lenient, keep=keep)
         return Staged(final, gold, calls=run.calls if isinstance(run, Run) else None)
@@ -118,18 +122,41 @@ def score_stages(
 
     earlier = measures if of_stages is None else of_stages
 
-    def scored(own: Run) -> Scores:
-        return score(own, gold, earlier, lenient=lenient, keep=keep)
+    def all_ids() -> pl.DataFrame:
+        return ids_of_stages(whole)
+
+    def scored(own: Run, stage: str = "final", *, derived: bool = False) -> Scores:
+        return score(
+            own,
+            gold,
+            earlier,
+            lenient=lenient,
+            keep=keep,
+            derived=derived,
+            depth_in_log=DEPTH_OF_STAGES,
+            stage=stage,
+            all_ids=all_ids,
+        )
 
     names = stage_names(whole)
     line = [name for name in LINE if name in names]
+    logged = {name: _queries_at(whole, name) for name in (*names, "final")}
+    queries = frozenset[str]().union(*logged.values())
+
+    def in_line(name: str, later: Sequence[str]) -> Scores:
+        if logged[name] == queries:
+            return scored(whole.at(name), name)
+        # Lists that are passed on would hide that its own do not fit.
+        score(whole.at(name), gold, (), stage=name, all_ids=all_ids)
+        return scored(passed_on(whole, later), derived=True)
+
     return Staged(
-        score(whole.at("final"), gold, measures, lenient=lenient, keep=keep),
+        score(whole, gold, measures, lenient=lenient, keep=keep),
         gold,
-        line={name: scored(passed_on(whole, line[at:])) for at, name in enumerate(line)},
-        beside={name: scored(whole.at(name)) for name in names if name not in LINE},
+        line={name: in_line(name, line[at:]) for at, name in enumerate(line)},
+        beside={name: scored(whole.at(name), name) for name in names if name not in LINE},
         calls=whole.calls,
-        logged={name: _queries_at(whole, name) for name in (*names, "final")},
+        logged=logged,
         run=whole if names else None,
     )
 
@@ -140,6 +167,25 @@ def stage_names(run: Run) -> list[str]:
         return []
     names: list[str] = run.hits["stage"].unique(maintain_order=True).to_list()
     return [name for name in names if name != "final"]
+
+
+def with_raw(final: Run, raw: Run) -> Run:
+    """Return a run with the lists of another, from before its reranker, as its raw stage.
+
+    Calls and what the log says of itself are those of the final run; its ``k_raw`` is the depth
+    to which the raw one was asked.
+    """
+    both = [final.at("final"), raw.at("final")]
+    order: Order = final.order if final.order == both[1].order else "rank"
+    lists = [
+        (
+            one.hits if one.order == order else with_ranks(one.hits.drop("rank", strict=False))
+        ).with_columns(stage=pl.lit(stage))
+        for one, stage in zip(both, ("final", RAW), strict=True)
+    ]
+    depth = whole_in(raw.meta, "k")
+    meta = {**final.meta, DEPTH_OF_STAGES: depth} if depth is not None else final.meta
+    return replace(final, hits=pl.concat(lists, how="diagonal_relaxed"), order=order, meta=meta)
 
 
 def _queries_at(run: Run, stage: str) -> frozenset[str]:

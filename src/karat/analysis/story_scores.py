@@ -101,7 +101,8 @@ class _Lists:
             lists.setdefault(ids[row], []).append((item_id, score))
         # Only karat's own logs surely mean by k what is meant here, and say it of every call.
         k = scores.meta.get("k") if "run_digest" in scores.meta else None
-        whole = isinstance(k, int) and not scores.counts.duplicates_dropped
+        dropped = scores.counts.repeats and scores.conventions.repeats == "drop"
+        whole = isinstance(k, int) and not dropped
         scenes = None if corpus is None else frozenset(corpus.frame["item_id"])
         return cls(scores.system, lists, scenes, k if whole else None)
 

@@ -84,6 +84,7 @@ def ab(
 ) -> None:
     """Search a corpus under two configs, and tell recall, MRR and nDCG of both.
 
+    Says whether B is better than A by nDCG@k; the exit code is 0 whatever the verdict.
     Settings of a config that change nothing are told on standard error.
 
     """

@@ -32,7 +32,7 @@ def about_run(scores: Scores, system: str) -> list[str]:
     told = {
         "queries that it lacks, which count 0": counts.missing,
         "calls that failed, which count 0": counts.failed_calls,
-        "hits that repeat an item, which are left out": counts.duplicates_dropped,
+        "hits that repeat an item, which earn nothing": counts.repeats,
         "queries that are not asked, which are left out": counts.not_in_gold,
     }
     return [f"run {system}: {what}: {number}" for what, number in told.items() if number]

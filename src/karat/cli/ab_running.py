@@ -22,6 +22,7 @@ from karat.formats.files import layout_suffix
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.scores import Scores, prepare, score
+from karat.reports.notes import nothing_found
 from karat.reports.outputs import Output, packed, parse_outputs, write_stdout, write_whole
 from karat.reports.to_ab import (
     ABSENT,
@@ -76,6 +77,7 @@ class Compared:
     outputs: Sequence[Output]
     notes: list[str]
     traces: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    verdict: Sequence[str] = ()
 
 
 def compare_configs(request: Request) -> Compared:
@@ -96,7 +98,22 @@ def compare_configs(request: Request) -> Compared:
         a=told.sides[0],
         b=told.sides[1],
     )
-    return Compared(report, outputs, [*told.notes, *notes], told.traces)
+    return Compared(report, outputs, [*told.notes, *notes], told.traces, _verdict(told.scores))
+
+
+def _verdict(scores: Sequence[Scores]) -> list[str]:
+    """Whether B is better than A, in the words of every comparison."""
+    from karat.analysis.compare import compare_scores
+    from karat.analysis.contenders import contenders_of
+    from karat.analysis.verdicts import Rule
+    from karat.reports.headlines import headlines
+
+    found = compare_scores(contenders_of(scores, names=["A", "B"]), Rule())
+    lines = []
+    for one in headlines({"decisions": [decision.document() for decision in found.decisions]}):
+        first, *others = one.because
+        lines += [f"{one.word}  {first}", *(f"  {reason}" for reason in others)]
+    return lines
 
 
 def publish(compared: Compared, request: Request) -> None:
@@ -111,19 +128,21 @@ def publish(compared: Compared, request: Request) -> None:
     if request.as_json:
         write_stdout(to_json(compared.report) + b"\n")
     elif all(output.path is not None for output in compared.outputs):
-        _show(compared.report, request)
+        _show(compared, request)
 
 
-def _show(report: AbReport, request: Request) -> None:
+def _show(compared: Compared, request: Request) -> None:
     also = "" if request.csv is None else f" and CSV to {request.csv}"
     typer.echo(f"Wrote JSON to {request.out}{also}")
     if request.quiet:
         return
-    from karat.reports.terminal import show_grid, standard_console
+    from karat.reports.terminal import say, show_grid, standard_console
 
     console = standard_console()
     console.print()
-    show_grid(macro_grid(report), console)
+    show_grid(macro_grid(compared.report), console)
+    for line in compared.verdict:
+        say(line, console)
     if request.corpus is not None:
         console.print(_BASE, style="dim", soft_wrap=True)
 
@@ -131,6 +150,7 @@ def _show(report: AbReport, request: Request) -> None:
 @dataclass(frozen=True)
 class _Told:
     sides: Sequence[Side]
+    scores: Sequence[Scores]
     notes: Sequence[str]
     corpus_digest: str = ABSENT
     traces: Mapping[Path, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
@@ -138,15 +158,17 @@ class _Told:
 
 def _given(request: Request, inputs: Inputs) -> _Told:
     """Both sides from the runs that were given; the configs are on record."""
-    sides, notes = [], ["runs are given, so the configs are on record and change nothing"]
+    sides, both = [], []
+    notes = ["runs are given, so the configs are on record and change nothing"]
     pairs = ((request.config_a, request.run_a), (request.config_b, request.run_b))
     for system, (config, path) in zip("AB", pairs, strict=True):
         with _config_of(system):
             document = read_document(config)
         scores = _scored(read_run(path or "", name=system), inputs)
-        notes.extend(about_run(scores, system))
+        notes.extend([*about_run(scores, system), *_nothing_found(scores, system)])
+        both.append(scores)
         sides.append(side_of(scores, document.path, document.digest))
-    return _Told(sides, notes)
+    return _Told(sides, both, notes)
 
 
 def _searched(request: Request, inputs: Inputs) -> _Told:
@@ -154,6 +176,7 @@ def _searched(request: Request, inputs: Inputs) -> _Told:
     configs = [*_configs(request)]
     corpus = _corpus(request.corpus or "")
     sides: list[Side] = []
+    both: list[Scores] = []
     notes = [
         f"config {system}: {note}"
         for system, config in zip("AB", configs, strict=True)
@@ -167,7 +190,9 @@ def _searched(request: Request, inputs: Inputs) -> _Told:
         notes.extend(about_lists(quality, lists, inputs, system))
         run = Run.from_dict({query_id: one.item_ids for query_id, one in lists.items()})
         document = config.document
-        sides.append(side_of(_scored(run, inputs), document.path, document.digest))
+        both.append(_scored(run, inputs))
+        notes.extend(_nothing_found(both[-1], system))
+        sides.append(side_of(both[-1], document.path, document.digest))
         if request.emit_traces:
             folder = Path(request.trace_dir or trace_folder(config.settings))
             found = _traces(config, lists, inputs)
@@ -176,7 +201,7 @@ def _searched(request: Request, inputs: Inputs) -> _Told:
                 notes.append(f"config {system}: no traces: {why_no_traces(config.settings)}")
     notes.extend(about_items(corpus, inputs))
     written = {place: rows for place, rows in traces.items() if rows}
-    return _Told(sides, notes, digest_of_bytes(corpus.source), written)
+    return _Told(sides, both, notes, digest_of_bytes(corpus.source), written)
 
 
 def _configs(request: Request) -> Iterator[Config]:
@@ -214,9 +239,14 @@ def _traces(config: Config, lists: Mapping[str, Ranked], inputs: Inputs) -> list
 def _scored(run: Run, inputs: Inputs) -> Scores:
     """The run under the harness's conventions, in the order in which it ranks its hits."""
     conventions = conventions_of(PROFILE, {"k": inputs.k, "order": run.order})
-    measures = parse_measures(PROFILES[PROFILE].measures, rel=conventions.rel)
+    measures = parse_measures(PROFILES[PROFILE].measures, conventions=conventions)
     prepared = prepare(inputs.gold, conventions, queries=inputs.queries)
     return score(run, prepared, measures, keep=inputs.k)
+
+
+def _nothing_found(scores: Scores, system: str) -> list[str]:
+    found_none = scores.nothing_found
+    return [f"config {system}: {nothing_found(found_none)}"] if found_none else []
 
 
 def _corpus(path: str) -> Corpus:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import typer
@@ -37,12 +37,14 @@ from karat.tables import Blocks, Run
 class Subject:
     """The runs to be looked into, each scored stage by stage, and what they were scored with.
 
-    ``scans`` are the runs themselves, to be scored again in another way.
+    ``scans`` are the runs themselves, to be scored again in another way. ``more_inputs`` are
+    files beside the runs, by what they hold.
     """
 
     given: Ready
     runs: Mapping[str, Staged]
     scans: Mapping[str, Run | Blocks]
+    more_inputs: Mapping[str, Source] = field(default_factory=dict)
 
     def paper(
         self,
@@ -67,7 +69,9 @@ class Subject:
             page_of,
             queries=None if given.queries is None else given.queries.source,
             corpus=None if given.corpus is None else given.corpus.source,
-            more_inputs=({} if baseline is None else {"baseline": input_of(baseline)})
+            more_inputs=({"fields": dict(given.fields.given)} if given.fields else {})
+            | {name: input_of(source) for name, source in self.more_inputs.items()}
+            | ({} if baseline is None else {"baseline": input_of(baseline)})
             | origin_inputs([one.final.meta for one in self.runs.values()], given.queries),
         )
 
@@ -76,6 +80,8 @@ def own_affairs(staged: Staged, *, order: bool = False) -> dict[str, Any]:
     """What is a run's own affair: its gaps, and what ranks it where that is not the same."""
     final = staged.final
     own: dict[str, Any] = {"counts": final.counts.document()}
+    if final.nothing_found:
+        own["nothing_found"] = final.nothing_found
     if order:
         own["conventions"] = {"order": final.conventions.order}
     return own | ({"partial": True} if final.partial else {})
@@ -88,22 +94,29 @@ def subject_of(
     keep: int = KEEP,
     given: Ready | None = None,
     of_stages: Sequence[Measure] | None = None,
+    pair: Callable[[Sequence[Run | Blocks]], Run | None] = lambda runs: None,
 ) -> Subject:
     """Read everything and score every run; ``measures`` in place of those of the request.
 
-    The lists of earlier stages are scored by the same ones, or by those ``of_stages``.
+    The lists of earlier stages are scored by the same ones, or by those ``of_stages``. ``pair``
+    may make one run of all of them.
     """
     read = given or ready(request)
     staged: list[Staged] = []
     scans: list[Run | Blocks] = []
+    for name in request.runs:
+        run = scan_run(
+            name, format=request.run_format, strict=request.strict, fields=request.fields
+        )
+        # A pipe can be read once only.
+        scans.append(run.read() if name == "-" else run)
+    one = pair(scans)
+    inputs: dict[str, Source] = {}
+    if one is not None:
+        inputs, scans = {"raw": scans[0].source}, [one]
     with progress(request.runs, quiet=request.quiet) as begin:
-        for name in request.runs:
+        for name, run in zip(request.runs[-len(scans) :], scans, strict=True):
             begin(name)
-            run: Run | Blocks
-            run = scan_run(name, format=request.run_format, strict=request.strict)
-            # A pipe can be read once only.
-            run = run.read() if name == "-" else run
-            scans.append(run)
             lenient = read.lenient if measures is None else measures
             chosen = read.measures if measures is None else measures
             staged.append(
@@ -111,9 +124,10 @@ def subject_of(
                     run, read.prepared, chosen, lenient=lenient, keep=keep, of_stages=of_stages
                 )
             )
+    request.fields.check()
     names = distinct_names([utf8(one.final.system) for one in staged])
     scored = dict(zip(names, staged, strict=True))
-    return Subject(read, scored, dict(zip(names, scans, strict=True)))
+    return Subject(read, scored, dict(zip(names, scans, strict=True)), inputs)
 
 
 def page_outputs(

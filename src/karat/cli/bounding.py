@@ -57,7 +57,7 @@ class Bounding:
 
     def whole(self, run: Blocks, scores: Scores, gold: Prepared) -> Scores:
         """Scores with the whole lists of their run, which may have been cut when it was scored."""
-        lists = score_run(run, gold, (), keep=WHOLE_LISTS).lists
+        lists = score_run(run, gold, (), keep=WHOLE_LISTS, derived=True).lists
         return replace(scores, lists=lists)
 
     def cut(self, whole: Scores, keep: int) -> Scores:

@@ -95,7 +95,7 @@ def calibrate_files(request: Request) -> tuple[Sheet, list[Output]]:
         "gold": None if gold is None else gold.source,
         "queries": None if queries is None else queries.source,
     }
-    shown = ("profile", "order", "ties", "ci", "boot", "seed")
+    shown = ("profile", "order", "ties", "repeats", "ci", "boot", "seed")
     told = {name: getattr(conventions, name) for name in shown}
     told["unit"] = "group" if found.grouped else "query"
     return Sheet(found.document(), told, inputs, calibration_page), outputs
@@ -140,7 +140,7 @@ def _checked(request: Request) -> tuple[Conventions, list[By]]:
 def _depends_on(request: Request) -> list[str]:
     """The settings that matter for this interval, and for the top of a run if there is one."""
     own = {"cluster": ["seed", "boot", "unit"], "beta": ["seed"], "ppi": ["unit"]}
-    return [*own[request.interval], *([] if request.run is None else ["order", "ties"])]
+    return [*own[request.interval], *([] if request.run is None else ["order", "ties", "repeats"])]
 
 
 def _check_files(request: Request) -> None:

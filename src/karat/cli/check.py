@@ -66,6 +66,7 @@ EXAMPLES = """\b
 Examples:
   karat check --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl
   karat check karat.yaml --strict
+  karat check --gold eval.jsonl --field gold=gold_ids
   karat check --gold qrels.txt --run bm25.trec --run dense.jsonl -m nDCG@10
 """
 
@@ -82,6 +83,7 @@ def check(
     profile: Profile = None,
     settings: options.Settings = None,
     spread: Spread = None,
+    field: options.Fields = None,
     strict: Strict = False,
     as_json: Json = False,
     quiet: Quiet = False,
@@ -94,6 +96,7 @@ def check(
     """
     from karat.cli.checking import Request
     from karat.cli.checking import check as check_files
+    from karat.formats.field_mapping import Fields
     from karat.reports.outputs import write_stdout
     from karat.reports.soundness import check_to_json, show_check
     from karat.reports.terminal import standard_console
@@ -111,6 +114,7 @@ def check(
             profile=profile,
             settings=settings or [],
             spread=spread,
+            fields=Fields.parse(field or []),
             strict=strict,
             quiet=quiet,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from karat.analysis.gate_files import read_gate_file
@@ -16,6 +16,7 @@ from karat.columns import Source
 from karat.config import Config, read_config
 from karat.errors import UsageError
 from karat.formats import queries_beside, read_corpus, read_queries, scan_run
+from karat.formats.field_mapping import Fields
 from karat.measures.conventions import PROFILES, Conventions, conventions_of
 from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare, score
@@ -40,6 +41,7 @@ class Request:
     profile: str | None = None
     settings: Sequence[str] = ()
     spread: str | None = None
+    fields: Fields = field(default_factory=Fields)
     strict: bool = False
     quiet: bool = False
 
@@ -61,6 +63,7 @@ class _Plan:
     conventions: Conventions
     spread: float | None
     config_digest: str | None
+    fields: Fields
 
     def files(self) -> list[str]:
         named = [self.gold, self.queries, self.corpus, *self.runs]
@@ -75,11 +78,15 @@ def check(request: Request) -> CheckReport:
         begin(plan.gold)
         conventions = plan.conventions
         gold = read_the_gold(
-            plan.gold, in_queries=plan.gold_in_queries, duplicates=conventions.duplicates
+            plan.gold,
+            in_queries=plan.gold_in_queries,
+            duplicates=conventions.duplicates,
+            fields=plan.fields,
         )
         queries = _queries(plan)
-        corpus = None if plan.corpus is None else read_corpus(plan.corpus)
+        corpus = None if plan.corpus is None else read_corpus(plan.corpus, fields=plan.fields)
         scores = _scores(plan, gold, queries, corpus)
+        plan.fields.check()
         found = check_set(
             gold,
             queries=queries,
@@ -99,6 +106,7 @@ def check(request: Request) -> CheckReport:
         gates=plan.gates_file,
         runs=tuple(one.source for one in scores),
         config_digest=plan.config_digest,
+        fields=plan.fields.given,
         strict=request.strict,
     )
 
@@ -109,7 +117,7 @@ def _plan(request: Request) -> _Plan:
     profile = request.profile or config.profile
     conventions = conventions_of(profile, settings)
     named = request.measures or config.measures
-    measures = parse_measures(named or PROFILES[profile].measures, rel=conventions.rel)
+    measures = parse_measures(named or PROFILES[profile].measures, conventions=conventions)
     if len(request.runs) not in (0, 2):
         raise UsageError("--run is given twice, for two runs whose difference tells the spread")
     if request.runs and request.spread is not None:
@@ -129,12 +137,13 @@ def _plan(request: Request) -> _Plan:
         conventions=conventions,
         spread=None if request.spread is None else _number(request.spread),
         config_digest=config.digest or None,
+        fields=config.mapping.updated(request.fields),
     )
     if [*plan.files(), request.gates].count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
     if request.gates is None:
         return plan
-    file = read_gate_file(request.gates, rel=conventions.rel)
+    file = read_gate_file(request.gates, conventions=conventions)
     return replace(plan, gates=file.gates, gates_file=file.source)
 
 
@@ -161,10 +170,10 @@ def _gold_and_queries(request: Request, config: Config) -> tuple[str, str | None
 def _queries(plan: _Plan) -> Queries | None:
     """The queries file, else the queries that came with the gold."""
     if plan.queries is not None:
-        return read_queries(plan.queries)
+        return read_queries(plan.queries, fields=plan.fields)
     # A pipe can be read once only, and the gold has been read from it.
     again = Path(plan.gold).is_file() or Path(plan.gold).is_dir()
-    return queries_beside(plan.gold) if again else None
+    return queries_beside(plan.gold, fields=plan.fields) if again else None
 
 
 def _scores(
@@ -174,7 +183,8 @@ def _scores(
         return []
     prepared = prepare(gold, plan.conventions, queries=queries, corpus=corpus)
     return [
-        score(scan_run(name), prepared, plan.measures, lenient=plan.lenient) for name in plan.runs
+        score(scan_run(name, fields=plan.fields), prepared, plan.measures, lenient=plan.lenient)
+        for name in plan.runs
     ]
 
 

@@ -19,6 +19,7 @@ from karat.cli.scoring import parse_settings, read_the_gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats import read_corpus, read_queries, write_corpus
 from karat.formats.detect import format_for_writing
+from karat.formats.field_mapping import Fields
 from karat.formats.yamls import Place
 from karat.measures.conventions import Conventions, conventions_of
 from karat.measures.names import Measure, parse_measures
@@ -164,7 +165,7 @@ def _asked(request: Request, queries: str) -> _Asked:
     if request.seed is not None and settings.setdefault("seed", request.seed) != request.seed:
         raise UsageError("--seed and --set seed=… contradict each other")
     conventions = conventions_of("karat", settings)
-    measures = parse_measures(request.measures or MEASURES, rel=conventions.rel)
+    measures = parse_measures(request.measures or MEASURES, conventions=conventions)
     retriever = request.retriever or RETRIEVER
     known = [one.name for one in KINDS.values() if not one.live and one.name not in _NEED_MORE]
     if retriever in KINDS and retriever not in known:
@@ -178,6 +179,7 @@ def _asked(request: Request, queries: str) -> _Asked:
         request.gold or queries,
         in_queries=request.gold is None,
         duplicates=conventions.duplicates,
+        fields=Fields(),
     )
     return _Asked(gold, read_queries(queries), measures, conventions, retriever)
 

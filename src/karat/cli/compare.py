@@ -15,7 +15,9 @@ Runs = Annotated[
 ]
 Primary = Annotated[
     str | None,
-    typer.Option("--primary", metavar="MEASURE", help="The measure that decides. Default: first."),
+    typer.Option(
+        "--primary", metavar="MEASURE", help="The measure that decides. Default: the profile's."
+    ),
 ]
 Margin = Annotated[
     str,
@@ -32,7 +34,7 @@ MarginOn = Annotated[
     typer.Option(
         "--margin-on",
         metavar="WHAT",
-        help="A regression is beyond the margin with its interval, or with its mean alone.",
+        help="What must be beyond the margin: the whole interval, or mean: the change itself.",
     ),
 ]
 Pairs = Annotated[
@@ -79,6 +81,7 @@ def compare(
     correction: Correction = "holm",
     detect: Detect = None,
     replicates: Replicates = False,
+    no_regression: options.NoRegression = None,
     require_verdict: RequireVerdict = False,
     profile: options.Profile = "karat",
     settings: options.Settings = None,
@@ -102,12 +105,15 @@ def compare(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    field: options.Fields = None,
     engine: options.Engine = "local",
 ) -> None:
     """Compare runs with the first one, query by query.
 
-    Exits with 1 when a regression is confirmed or a gate fails, with 3 when a gate cannot be
-    judged, or when --require-verdict is given and the verdict is unclear.
+    One measure decides: --primary, else the profile's; what else got worse is a caution. Exits
+    with 1 when it is worse or a gate fails (or, with --no-regression all, when any measure got
+    worse by more than the margin), with 3 when a gate cannot be judged, or when
+    --require-verdict is given and the verdict is unclear.
 
     """
     from dataclasses import replace
@@ -117,6 +123,7 @@ def compare(
     from karat.cli.publish import publish
     from karat.cli.scoring import Request
     from karat.cli.stamps import stamp
+    from karat.formats.field_mapping import Fields
     from karat.reports.outputs import (
         asks_for_all,
         asks_for_items,
@@ -126,7 +133,9 @@ def compare(
         stems_of,
     )
 
-    rule = rule_of(primary, margin, margin_kind, margin_on, pairs, correction, detect)
+    rule = rule_of(
+        primary, margin, margin_kind, margin_on, pairs, correction, detect, no_regression
+    )
     request = Request(
         runs=runs,
         gold=gold,
@@ -145,6 +154,7 @@ def compare(
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        fields=Fields.parse(field or []),
         engine=engine,
         quiet=quiet,
     )

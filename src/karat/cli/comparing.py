@@ -26,6 +26,7 @@ def rule_of(
     pairs: str,
     correction: str,
     detect: str | None,
+    no_regression: str | None = None,
 ) -> Rule:
     """The rule that the options spell out, refused where they do not."""
     words: dict[str, Any] = {
@@ -33,6 +34,7 @@ def rule_of(
         "margin_on": margin_on,
         "pairs": pairs,
         "correction": correction,
+        "no_regression": no_regression,
     }
     if primary is not None:
         parse_measure(primary)
@@ -73,10 +75,11 @@ def compare_runs(
     systems = scored.scores
     if baseline is not None:
         systems = _after_baseline(baseline, scored, rule, store)
-    report = replace(scored, scores=systems).report()
+    scored_all = replace(scored, scores=systems)
+    report = scored_all.report()
     names = [system.name for system in report.systems]
-    # What only a gate names is held against its limit, not against the baseline.
-    asked = [_without(one, scored.given.for_gates) for one in systems]
+    # What only a gate or an output needs is not compared with the baseline.
+    asked = [_without(one, scored.given.not_compared) for one in systems]
     contenders = contenders_of(asked, replicates=replicates, names=names)
     found = compare_scores(contenders, rule, queries=scored.given.queries, by=scored.given.by)
     if _can_be_bounded(found, contenders, scored):
@@ -85,8 +88,19 @@ def compare_runs(
         by_name = dict(zip(names, systems, strict=True))
         found = scored.given.correcting.compared(found, by_name)
     first = {name for name, one in zip(names, asked, strict=True) if one in contenders[0].runs}
-    told = None if report.findings is None else (*_hurt(found), *report.findings)
-    return replace(scored.gated(report, skip=first), comparisons=found, findings=told)
+    report = replace(scored.gated(report, skip=first), comparisons=found)
+    return _with_findings(report, scored_all, (contenders[0].name, contenders[-1].name))
+
+
+def _with_findings(report: Report, scored: Scored, names: tuple[str, str]) -> Report:
+    """The report with what to fix next, in which segments that the last system hurts come first."""
+    if scored.found is None or report.comparisons is None:
+        return report
+    from karat.analysis.playbook.findings import to_fix
+
+    decisions = report.comparisons.decisions
+    last = next((one for one in decisions if (one.baseline, one.system) == names), None)
+    return replace(report, findings=tuple(to_fix(scored.found, last)))
 
 
 def _can_be_bounded(found: Comparisons, contenders: list[Contender], scored: Scored) -> bool:
@@ -111,12 +125,6 @@ def _with_bounds(found: Comparisons, contenders: list[Contender], scored: Scored
     )
 
 
-def _hurt(found: Comparisons) -> list[str]:
-    """Whom a change hurts that seems to help, by the measure that decides."""
-    decides = found.decisions[0].measure if found.decisions else ""
-    return [sentence for sentence in found.reversals if f" {decides} " in sentence][:1]
-
-
 def _without(scores: Scores, left_out: frozenset[Measure]) -> Scores:
     kept = tuple(measure for measure in scores.measures if measure not in left_out)
     return replace(scores, measures=kept)
@@ -137,6 +145,4 @@ def _after_baseline(ref: str, scored: Scored, rule: Rule, store: str | None) -> 
 
 def with_primary(request: Request, rule: Rule) -> Request:
     """The primary measure is scored even if it was not asked for by itself."""
-    if rule.primary is None or request.measures is None:
-        return request
-    return replace(request, measures=[*request.measures, rule.primary])
+    return replace(request, primary=rule.primary)

@@ -59,6 +59,7 @@ def diagnose(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    field: options.Fields = None,
 ) -> None:
     """Say what to fix next: findings, failures, losses, freshness, diversity, latency.
 
@@ -69,6 +70,7 @@ def diagnose(
     from karat.cli.analysing import page_outputs, publish_paper
     from karat.cli.diagnosing import diagnosis_of
     from karat.cli.scoring import Request
+    from karat.formats.field_mapping import Fields
     from karat.reports.diagnosis import FORMS
 
     request = Request(
@@ -83,6 +85,7 @@ def diagnose(
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        fields=Fields.parse(field or []),
         quiet=quiet,
     )
     outputs = page_outputs(

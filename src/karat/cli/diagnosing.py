@@ -42,16 +42,18 @@ def diagnosis_of(
     if baseline == "-" and "-" in request.files():
         raise UsageError("only one input can be standard input (-)")
     given = ready(request)
-    rel = given.prepared.conventions.rel
-    lost = parse_measures(measures or [f"nDCG@{cut}", f"R@{cut}"], rel=rel)
+    conventions = given.prepared.conventions
+    lost = parse_measures(measures or [f"nDCG@{cut}", f"R@{cut}"], conventions=conventions)
     wanted = [*no_answer_measures(cut), *freshness_measures(cut), *diversity_measures(cut)]
-    every = [*lost, *parse_measures([*wanted, *reach_measures(cut)], rel=rel)]
+    every = [*lost, *parse_measures([*wanted, *reach_measures(cut)], conventions=conventions)]
     every = list(dict.fromkeys(every))
     keep = max(cut, drawn.miss, drawn.far)
     subject = subject_of(request, every, keep=keep, given=given, of_stages=[])
     earlier = None
     if baseline is not None:
-        scan = scan_run(baseline, format=request.run_format, strict=request.strict)
+        scan = scan_run(
+            baseline, format=request.run_format, strict=request.strict, fields=request.fields
+        )
         earlier = score_stages(scan, given.prepared, lost, lenient=lost, keep=keep)
     source = None if earlier is None else earlier.final.source
     systems = [_system(name, subject, lost, cut, drawn, baseline=earlier) for name in subject.runs]

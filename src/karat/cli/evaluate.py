@@ -20,6 +20,7 @@ Examples:
   karat eval bm25.trec dense.jsonl --gold qrels.txt -m nDCG@10,R@100 -o report.json
   karat eval run.trec --gold qrels.txt --profile trec -o trec:-
   karat eval run.jsonl --gold qrels.txt --queries queries.jsonl --by language
+  karat eval run.jsonl --gold eval.jsonl --field gold=gold_ids
   karat eval run.jsonl --gold qrels.txt --queries queries.jsonl --gates gates.yaml
   karat eval "s3a://runs/2026-11/*.parquet" --gold qrels.parquet --engine spark
 """
@@ -50,6 +51,7 @@ def evaluate(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    field: options.Fields = None,
     engine: options.Engine = "local",
 ) -> None:
     """Score one or many runs against gold.
@@ -64,6 +66,7 @@ def evaluate(
     from karat.cli.publish import publish
     from karat.cli.scoring import Request, score
     from karat.cli.stamps import stamp
+    from karat.formats.field_mapping import Fields
     from karat.reports.outputs import (
         asks_for_all,
         asks_for_items,
@@ -91,6 +94,7 @@ def evaluate(
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        fields=Fields.parse(field or []),
         engine=engine,
         quiet=quiet,
     )

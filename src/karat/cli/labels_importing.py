@@ -22,7 +22,7 @@ from karat.judging.importing import (
     refuse_future,
 )
 from karat.judging.label_sets import pairs_to_label
-from karat.store import LabelItem, LabelSet, NewJudgment, Store
+from karat.store import AddedSet, LabelItem, LabelSet, NewJudgment, Store
 from karat.store.label_records import checked_set_name, checked_source, too_late
 from karat.store.rows import utc
 
@@ -53,23 +53,18 @@ def import_files(request: Request, where: str | None) -> Document:
     now = utc(None)
     refuse_future(files, lambda moment: too_late(moment, now))
     refuse_contradictions(files)
+    every = [told for file in files for told in file.judgments]
     with opened(where) as store:
-        one, new = _set(store, request, files)
-        places = {
-            (each.query_id, each.item_id): each.position for each in store.label_items(one.id)
-        }
-        _refuse_strangers(files, places, one)
-        rows = [_row(told, places) for file in files for told in file.judgments]
-        done = store.judge_many(one.id, rows)
+        done = _added(store, request, files)
     return {
-        "set": set_document(one),
-        "new": new,
+        "set": set_document(done.set),
+        "new": done.new,
         "files": [_file(file) for file in files],
-        "added": done.added,
-        "known": done.known,
-        "cannot_tell": sum(row.grade is None for row in rows),
+        "added": done.judgments.added,
+        "known": done.judgments.known,
+        "cannot_tell": sum(told.grade is None for told in every),
         "failed": sum(file.failed for file in files),
-        "raters": dict(sorted(Counter(row.rater for row in rows).items())),
+        "raters": dict(sorted(Counter(told.rater for told in every).items())),
     }
 
 
@@ -92,30 +87,32 @@ def _check(request: Request) -> None:
         checked_set_name(request.name)
 
 
-def _set(store: Store, request: Request, files: Sequence[Import]) -> tuple[LabelSet, bool]:
-    """The set that is meant, or one of the files' pairs, and whether it is new."""
+def _added(store: Store, request: Request, files: Sequence[Import]) -> AddedSet:
+    """Add what files say to the set that is meant, or to one of their pairs, all or nothing."""
     if request.name is None:
-        return chosen(store, request.which), False
+        one = chosen(store, request.which)
+        items = store.label_items(one.id)
+        _refuse_strangers(files, items, one)
+        return AddedSet(one, False, store.judge_many(one.id, _rows(files, items)))
     queries = corpus = None
     if request.corpus is not None:
         corpus = read_corpus(request.corpus)
         queries = queries_of(request.queries, request.files, request.format)
         if queries is None:
             raise UsageError("--corpus has the items' texts; give the queries' with --queries")
-    items = [
-        LabelItem(one.query_id, one.item_id, one.query, one.text, facts=one.facts)
-        for one in pairs_to_label(pairs_of(files), queries=queries, corpus=corpus)
+    pairs = [
+        LabelItem(one.query_id, one.item_id, one.query, one.text, at, one.facts)
+        for at, one in enumerate(pairs_to_label(pairs_of(files), queries=queries, corpus=corpus))
     ]
     about = f"The pairs of {', '.join(file.name for file in files)}."
-    return made_or_found(store, request.name, items, about=about)
+    return made_or_found(store, request.name, pairs, _rows(files, pairs), about=about)
 
 
-def _refuse_strangers(
-    files: Sequence[Import], places: dict[tuple[str, str], int], one: LabelSet
-) -> None:
+def _refuse_strangers(files: Sequence[Import], items: Sequence[LabelItem], one: LabelSet) -> None:
     """Refuse pairs that the set does not have: a judgment of something else would be lost."""
+    there = {(each.query_id, each.item_id) for each in items}
     for file in files:
-        lacking = [t for t in file.judgments if (t.query_id, t.item_id) not in places]
+        lacking = [t for t in file.judgments if (t.query_id, t.item_id) not in there]
         if lacking:
             first, count = lacking[0], len({(t.query_id, t.item_id) for t in lacking})
             more = f" and {count - 1:,} more of its pairs are" if count > 1 else " is"
@@ -125,6 +122,12 @@ def _refuse_strangers(
                 f" ({one.name}); leave {them} out, or make a set of the file with --name",
                 where=first.place,
             )
+
+
+def _rows(files: Sequence[Import], items: Sequence[LabelItem]) -> list[NewJudgment]:
+    """What files say of items, by the positions of these."""
+    places = {(one.query_id, one.item_id): one.position for one in items}
+    return [_row(told, places) for file in files for told in file.judgments]
 
 
 def _row(told: Told, places: dict[tuple[str, str], int]) -> NewJudgment:

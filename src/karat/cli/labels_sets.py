@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,16 @@ from karat.judging.resolving import conflicts
 from karat.reports.outputs import write_stdout
 from karat.reports.pages import Page, show_page
 from karat.reports.to_json import dumps
-from karat.store import Judgment, LabelItem, LabelSet, NameTakenError, NoHistoryError, Store
+from karat.store import (
+    AddedSet,
+    Judgment,
+    LabelItem,
+    LabelSet,
+    NameTakenError,
+    NewJudgment,
+    NoHistoryError,
+    Store,
+)
 from karat.store.label_records import checked_set_name
 
 Document = dict[str, Any]
@@ -103,29 +112,29 @@ def made_of_pool(path: str, name: str | None, where: str | None) -> Document:
     ]
     file = "stdin" if path == "-" else Path(path).name
     with opened(where) as store:
-        made, new = made_or_found(
+        made = made_or_found(
             store,
             file.split(".")[0] if name is None else name,
             items,
             about=f"From the pool {file}.",
         )
-    return {"set": set_document(made), "new": new}
+    return {"set": set_document(made.set), "new": made.new}
 
 
 def made_or_found(
-    store: Store, name: str, items: list[LabelItem], *, about: str
-) -> tuple[LabelSet, bool]:
-    """The set of some items, and whether it was made now."""
+    store: Store,
+    name: str,
+    items: list[LabelItem],
+    judgments: Sequence[NewJudgment] = (),
+    *,
+    about: str,
+) -> AddedSet:
+    """The set of some items with judgments, made now or before."""
     try:
-        before = {one.id for one in store.label_sets()}
-    except NoHistoryError:
-        before = set()
-    try:
-        made = store.add_label_set(name, items, about=about)
+        return store.add_judged_set(name, items, judgments, about=about)
     except NameTakenError as error:
         told = f"{error} with --name, or add judgments to that one: karat labels import … --set"
         raise UsageError(told) from None
-    return made, made.id not in before
 
 
 def set_document(one: LabelSet) -> Document:

@@ -7,10 +7,10 @@ import copy
 import gc
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -46,8 +46,11 @@ from karat.cli import (
 from karat.cli import (
     next as next_command,
 )
+from karat.cli.closed_streams import open_streams
 from karat.cli.encodings import lookalikes
-from karat.errors import KaratError, UsageError
+from karat.errors import KaratError, MisfitError, UsageError
+from karat.process_limits import check_limits, no_room
+from karat.workflow_commands import guarded_streams, in_workflow
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
 
@@ -119,11 +122,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A command ends before garbage in cycles could add up, and looking for it takes a tenth
     # of the time that a small evaluation takes.
     gc.disable()
-    _open_closed_streams()
-    _survive_any_encoding()
+    with open_streams():
+        _survive_any_encoding()
+        with guarded_streams():
+            return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     try:
         code = _invoke(list(sys.argv[1:] if arguments is None else arguments))
         sys.stdout.flush()
+        sys.stderr.flush()
     except BrokenPipeError:
         _close_quietly()
         return EXIT_PIPE_CLOSED
@@ -135,9 +144,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         place = f"{error.filename}: " if error.filename else ""
         return _refuse(f"{place}{error.strerror or error}")
     except Exception as error:
+        if no_room(error):
+            return _refuse(f"out of memory: a library cannot be loaded ({error}); raise the limit")
         # Whatever reaches this line is a bug of ours, and says so instead of what it did.
         if os.environ.get("KARAT_DEBUG"):
-            raise
+            if not in_workflow(os.environ):
+                raise
+            # The interpreter would print it after the guard of the streams is gone.
+            traceback.print_exc()
+            return EXIT_BUG
         told = f"{type(error).__name__}: {error}"
         return _refuse(f"a bug in karat: {told[:300]}; KARAT_DEBUG=1 shows where", EXIT_BUG)
     return code
@@ -150,12 +165,17 @@ def _invoke(arguments: list[str]) -> int:
         _take_values_as_they_are(one)
     try:
         _refuse_repeated(called[-1], arguments)
+        # Help and the version need no libraries.
+        if not {*_HELP, "--version"} & set(arguments):
+            check_limits()
         with command.make_context("karat", arguments) as context:
             command.invoke(context)
     except typer.Exit as stop:
         return stop.exit_code
     except typer.Abort:
         raise KeyboardInterrupt from None
+    except MisfitError as error:
+        return _refuse_in_lines(error)
     except KaratError as error:
         return _refuse(str(error))
     except _Refusal as error:
@@ -214,7 +234,21 @@ def _take(parameter: Any, convert: Callable[..., Any], context: Any, value: Any)
 
 def _refuse(message: str, code: int = EXIT_BAD) -> int:
     line = " ".join(message.split())
-    typer.echo(f"karat: {line}", err=True)
+    # Where nobody can be told why, the exit code says that something is wrong.
+    with contextlib.suppress(OSError):
+        typer.echo(f"karat: {line}", err=True)
+    return code
+
+
+def _refuse_in_lines(error: MisfitError) -> int:
+    """The sentence, then examples of both sides below each other."""
+    code = _refuse(f"{error.summary}.")
+    for line in error.details:
+        # What steers a terminal is shown, not obeyed.
+        printable = "".join(
+            one if one.isprintable() else "\N{REPLACEMENT CHARACTER}" for one in line
+        )
+        typer.echo(f"  {printable}", err=True)
     return code
 
 
@@ -226,13 +260,6 @@ def _in_our_words(error: Exception) -> str:
     path = context.command_path if context is not None else "karat"
     end = "" if message.endswith("?") else ";"
     return f"{message[:1].lower()}{message[1:]}{end} see {path} --help"
-
-
-def _open_closed_streams() -> None:
-    """A stream that the caller closed (``>&-``) is an empty one, or leads nowhere."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115
 
 
 def _survive_any_encoding() -> None:

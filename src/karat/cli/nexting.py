@@ -163,7 +163,7 @@ def leave(sheet: Sheet) -> None:
 def _read(request: Request) -> _Given:
     conventions = heeded(request.profile, request.settings, request.seed, SETTABLE, "next")
     named = request.measure or PROFILES[request.profile].measures[0]
-    measures = parse_measures([named], rel=conventions.rel)
+    measures = parse_measures([named], conventions=conventions)
     if len(measures) != 1:
         raise UsageError(f"-m {named}: next looks at one measure at a time")
     if number_of(measures[0]) is not numbers.mean:
@@ -214,7 +214,9 @@ def _share(text: str) -> float:
 def _scored(given: _Given) -> _Work:
     """Score every run; a query without relevant gold takes part if a judgment may bring some."""
     gold, queries = given.gold.gold, given.queries
-    prepared = prepare(gold, given.conventions, queries=queries, corpus=given.corpus)
+    # What could be judged is what the lists hold, however long they are.
+    conventions = replace(given.conventions, short_lists="complete")
+    prepared = prepare(gold, conventions, queries=queries, corpus=given.corpus)
     why = why_unbounded(given.measure, prepared)
     if why is not None:
         raise UsageError(f"next cannot tell what a judgment changes: {why}")
@@ -232,7 +234,7 @@ def _scored(given: _Given) -> _Work:
     if queries is not None:
         queries = replace(queries, frame=queries.frame.filter(pl.Series(~apart)))
     gold = Gold(gold.frame.filter(pl.col("query_id").is_in(kept)), tuple(kept), gold.source)
-    zero = replace(given.conventions, empty_gold="zero")
+    zero = replace(given.conventions, empty_gold="zero", short_lists="complete")
     prepared = prepare(gold, zero, queries=queries, corpus=given.corpus)
     opened_scores, lists = _score(given, prepared)
     return _Work(scores, opened_scores, lists, prepared, int(opened.sum()))

@@ -25,6 +25,15 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change one convention; repeatable."),
 ]
+Fields = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--field",
+        metavar="FIELD=COLUMN",
+        help="Read one of karat's fields from a column of yours, such as gold=gold_ids or"
+        " corpus.item_id=uid; repeatable.",
+    ),
+]
 By = Annotated[
     list[str] | None,
     typer.Option(
@@ -118,6 +127,14 @@ Lines = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON, not as tables.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither tables nor progress.")]
+NoRegression = Annotated[
+    str | None,
+    typer.Option(
+        "--no-regression",
+        metavar="WHICH",
+        help="What may not get worse: primary (the default), or all measures (profile memory).",
+    ),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Refuse an item that a run returns twice for a query.")
 ]

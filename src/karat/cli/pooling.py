@@ -37,8 +37,8 @@ _POOL = Form("pool", ".jsonl", "the pairs, one a line", "pooling.to_jsonl")
 FORMS = {**forms_of(_POOL), **PAGE_FORMS}
 # The conventions that decide what stands at the top, and how it is shuffled; then those that
 # decide what a run is worth.
-_HEEDED = ("order", "ties", "seed")
-_SCORED = ("missing", "empty_gold", "rel", "k")
+_HEEDED = ("order", "ties", "repeats", "seed")
+_SCORED = ("missing", "empty_gold", "rel", "gain", "k")
 
 
 class Documented(Protocol):
@@ -114,7 +114,7 @@ def pool_files(request: Request) -> tuple[Pooled, list[Output]]:
         "queries": None if queries is None else queries.source,
         "corpus": None if corpus is None else corpus.source,
     }
-    body, shown = pool.document(), ["profile", "order", "ties"]
+    body, shown = pool.document(), ["profile", "order", "ties", "repeats"]
     if request.bias:
         bias = pool_bias(
             runs,
@@ -142,7 +142,7 @@ def _measures(request: Request, conventions: Conventions) -> list[Measure]:
         raise UsageError("-m names the measures of --bias; a pool alone is scored by none")
     if request.bias and not request.gold:
         raise UsageError("--bias asks whether gold is fair to the runs; give it with --gold")
-    return bias_measures(request.measures, rel=conventions.rel)
+    return bias_measures(request.measures, conventions=conventions)
 
 
 def heeded(

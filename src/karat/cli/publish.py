@@ -8,7 +8,7 @@ from pathlib import Path
 
 import typer
 
-from karat.analysis.skipped import why_skipped
+from karat.analysis.skipped import why_skipped, without_grades
 from karat.reports.document import Report, System
 from karat.reports.figures import label, several
 from karat.reports.outputs import Output, write_outputs, write_stdout
@@ -72,7 +72,10 @@ def _end(report: Report, *, require_verdict: bool) -> None:
     silent = [label(system.name) for system in report.systems if not _answered(system)]
     if not skipped and silent and (compared is not None or len(silent) == len(report.systems)):
         told = "" if len(report.systems) == 1 else f" of {', '.join(silent)}"
-        typer.echo(f"karat: cannot tell: not one query{told} could be scored", err=True)
+        because = f"not one query{told} could be scored"
+        # Gold is that of all systems.
+        ungraded = without_grades(report.systems[0].scores)
+        typer.echo(f"karat: cannot tell: {ungraded or because}", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
     if report.partial:
         told = ", ".join(label(name) for name in report.partial)
@@ -81,8 +84,11 @@ def _end(report: Report, *, require_verdict: bool) -> None:
     gates = {gating.verdict for gating in report.gatings}
     if "fail" in gates or (compared is not None and compared.regression):
         raise typer.Exit(EXIT_FAILED)
+    unmeasured = [] if compared is None or skipped else compared.unmeasured
+    for because in dict.fromkeys(row.because for row in unmeasured):
+        typer.echo(f"karat: cannot tell: {label(because)}", err=True)
     unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
-    if "unmeasurable" in gates or (require_verdict and unclear and not skipped):
+    if "unmeasurable" in gates or unmeasured or (require_verdict and unclear and not skipped):
         raise typer.Exit(EXIT_CANNOT_TELL)
 
 

@@ -21,6 +21,7 @@ Examples:
   karat run
   karat run path/to/karat.yaml -o report.md
   karat run --system bm25 --system hybrid --fresh
+  karat run --set rel=2 --set seed=7
   karat run --json
 """
 
@@ -28,10 +29,13 @@ Examples:
 def run(
     config: ConfigFile = None,
     system: Systems = None,
+    field: options.Fields = None,
     fresh: Fresh = False,
+    settings: options.Settings = None,
     output: options.Outputs = None,
     as_json: options.Json = False,
     quiet: options.Quiet = False,
+    no_regression: options.NoRegression = None,
     require_verdict: RequireVerdict = False,
     save: saving.Save = False,
     tag: saving.Tags = None,
@@ -52,9 +56,16 @@ def run(
     from karat.cli.publish import publish
     from karat.cli.running import Request, outputs_of, run_all
     from karat.cli.stamps import stamp
+    from karat.formats.field_mapping import Fields
     from karat.reports.outputs import asks_for_all, asks_for_items, forms_in
 
-    request = Request(config=config, systems=system, quiet=quiet or as_json)
+    request = Request(
+        config=config,
+        systems=system,
+        fields=Fields.parse(field or []),
+        quiet=quiet or as_json,
+        settings=settings or [],
+    )
     saving.check_saving(save=save, store=store, tags=tag)
     kept = saving.store_files(store, used=save)
     outputs = outputs_of(request, output or [], stdout_taken=as_json, kept=kept)
@@ -65,6 +76,7 @@ def run(
         in_full=save or asks_for_all(outputs, as_json),
         indexed=save or asks_for_items(outputs),
         forms=forms_in(outputs),
+        no_regression=no_regression,
     )
     report = replace(report, timestamp=time)
     if save:

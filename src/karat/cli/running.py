@@ -14,17 +14,26 @@ from karat.analysis.verdicts import Rule
 from karat.cli.comparing import compare_runs, rule_of, with_primary
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.scoring import Request as ScoringRequest
-from karat.cli.scoring import ready, score
-from karat.cli.searching import Plan, Request, config_path, lines_on, plan_of, search_one
+from karat.cli.scoring import parse_settings, ready, score
+from karat.cli.searching import (
+    Plan,
+    Request,
+    config_path,
+    lines_on,
+    plan_of,
+    refuse_all_failed,
+    search_one,
+)
 from karat.cli.skipping import without_queries
 from karat.config import Config, read_config
 from karat.errors import InputError
 from karat.formats.files import file_name
+from karat.measures.misfits import refuse_foreign_corpus
 from karat.reports.document import Report
 from karat.reports.outputs import FORMS, Form, Output, parse_outputs
 from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.digests import check_files, files_of, run_digest
-from karat.retrievers.journal import begins_with, first_meta, is_complete, part_of
+from karat.retrievers.journal import begins_with, failed_of, first_meta, is_complete, part_of
 from karat.retrievers.searching import Searched, is_reusable, notes_in
 from karat.systems import workshop_of
 
@@ -68,7 +77,7 @@ def _taken(config: Config, path: Path, names: Sequence[str]) -> list[str]:
         read += sorted(map(str, files_of(config.blueprints[name], workshop)))
     runs = Path(config.path(config.runs))
     logs = [runs / f"{file_name(name)}.jsonl" for name in names]
-    return [*read, *(str(one) for log in logs for one in (log, part_of(log)))]
+    return [*read, *(str(one) for log in logs for one in (log, part_of(log), failed_of(log)))]
 
 
 def run_all(
@@ -78,6 +87,7 @@ def run_all(
     in_full: bool = False,
     indexed: bool = False,
     forms: Sequence[Form] = (),
+    no_regression: str | None = None,
 ) -> Report:
     """Ask the systems, score what they returned, compare it, hold it against the gates.
 
@@ -98,16 +108,20 @@ def run_all(
         )
     index_in = plan.workshop.cache if indexed else None
     scoring = replace(_scoring(plan, gold, request), forms=forms, index_in=index_in)
-    rule = _rule(plan.config)
+    rule = _rule(plan.config, no_regression)
     # Whatever is wrong with the gold, the gates or any system is told before anything is asked.
     given = ready(with_primary(scoring, rule))
+    scoring.fields.check()
+    refuse_foreign_corpus(given.prepared)
     for blueprint in plan.blueprints:
         check_files(blueprint, plan.workshop)
+    searched = []
     for blueprint in plan.blueprints:
-        searched = _logged(plan, blueprint, fresh=fresh, request=request)
+        searched.append(_logged(plan, blueprint, fresh=fresh, request=request))
         if not request.quiet:
-            for line in lines_on(searched):
+            for line in lines_on(searched[-1]):
                 typer.echo(line, err=True)
+    refuse_all_failed(searched)
     with _logs_kept(plan):
         if len(scoring.runs) == 1 or not plan.config.compare:
             scored = score(scoring, given=given, in_full=in_full)
@@ -164,13 +178,16 @@ def _logged(plan: Plan, blueprint: Blueprint, *, fresh: bool, request: Request) 
 def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:
     """What ``karat eval`` would be asked for these logs."""
     config = plan.config
-    seed = None if config.seed is None else str(config.seed)
+    # What the command line sets goes before what the file does.
+    given = parse_settings(request.settings)
+    settings = {key: _spelled(value) for key, value in config.settings.items()} | given
+    seed = None if config.seed is None or "seed" in given else str(config.seed)
     return ScoringRequest(
         runs=[str(plan.logs[blueprint.name]) for blueprint in plan.blueprints],
         gold=config.path(gold),
         measures=config.measures,
         profile=config.profile,
-        settings=[f"{key}={_spelled(value)}" for key, value in config.settings.items()],
+        settings=[f"{key}={value}" for key, value in settings.items()],
         by=config.by,
         queries=None if config.queries is None else config.path(config.queries),
         corpus=None if config.corpus is None else config.path(config.corpus),
@@ -180,13 +197,16 @@ def _scoring(plan: Plan, gold: str, request: Request) -> ScoringRequest:
         bounds=config.bounds,
         strict_bounds=config.strict_bounds,
         seed=seed,
+        fields=config.mapping.without_runs(),
         quiet=request.quiet,
     )
 
 
-def _rule(config: Config) -> Rule:
+def _rule(config: Config, no_regression: str | None) -> Rule:
     margin = "0.02" if config.margin is None else str(config.margin)
-    return rule_of(config.primary, margin, "relative", config.margin_on, "baseline", "holm", None)
+    strict = no_regression or config.no_regression
+    primary, margin_on = config.primary, config.margin_on
+    return rule_of(primary, margin, "relative", margin_on, "baseline", "holm", None, strict)
 
 
 def _spelled(value: object) -> str:

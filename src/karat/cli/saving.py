@@ -113,7 +113,7 @@ def with_baseline(
     """The stored baseline and the runs, all by the measures that they share.
 
     Refuses a baseline that was scored on other gold, queries or conventions, or not by the
-    measure that decides: ``primary``, else the first. Warns of one whose inputs are stale.
+    measure that decides. Warns of one whose inputs are stale.
     The baseline is called after its tag, as in bm25@main.
     """
     from dataclasses import replace
@@ -146,17 +146,11 @@ def with_baseline(
 
 def _check_deciding(ref: str, baseline: Scores, run: Scores, primary: str | None) -> None:
     """Refuse a baseline without the measure that decides: another would, and nobody chose it."""
-    from karat.measures.names import parse_measures
+    from karat.analysis.verdicts import Rule, primary_of
 
-    if primary is None:
-        which = "first"
-        deciding = [one for one in run.measures if one.definition.better != "none"][:1]
-    else:
-        which = "primary"
-        named = parse_measures([primary], rel=run.conventions.rel)
-        deciding = [one for one in named if one in run.measures]
-    if any(one not in baseline.measures for one in deciding):
+    deciding = primary_of(Rule(primary=primary), run.measures, run.conventions).measure
+    if deciding not in map(str, baseline.measures):
         raise UsageError(
-            f"the baseline {ref} was not scored by {deciding[0]}, the {which} measure;"
+            f"the baseline {ref} was not scored by {deciding}, the measure that decides;"
             " name another with --primary, or score it again and save it"
         )

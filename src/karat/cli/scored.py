@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from karat.abreast import abreast
@@ -13,6 +14,7 @@ from karat.reports.document import Report, System, build_report
 
 if TYPE_CHECKING:
     from karat.analysis.gates import Gating
+    from karat.analysis.playbook.case import Finding
     from karat.analysis.staged import Staged
     from karat.analysis.unjudged import Open
     from karat.cli.scoring import Ready
@@ -39,15 +41,17 @@ class Scored:
         return replace(
             report,
             gates=given.gates_file,
+            fields=given.fields.given,
             systems=self._opened(self._bounded(self._in_full(report.systems))),
             labelled=given.labelled,
             index=given.index,
-            findings=self._findings(),
+            findings=None if self.found is None else tuple(one.sentence for one in self.found),
             bounds_left_out=self.left_out,
             people=() if given.correcting is None else given.correcting.people,
         )
 
-    def _findings(self) -> tuple[str, ...] | None:
+    @cached_property
+    def found(self) -> tuple[Finding, ...] | None:
         """What to fix next in the system that comes last, the one that may be shipped."""
         if not self.staged:
             return None
@@ -55,8 +59,7 @@ class Scored:
 
         staged = self.staged[-1]
         lines = lines_of(staged.final.conventions.profile)
-        found = findings(staged, self.given.queries, lines=lines, by=self.given.by)
-        return tuple(one.sentence for one in found.findings)
+        return findings(staged, self.given.queries, lines=lines, by=self.given.by).findings
 
     def _bounded(self, systems: tuple[System, ...]) -> tuple[System, ...]:
         """The systems with what a judge's labels change; a stored baseline has none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,17 +18,17 @@ from karat.analysis.thresholds import lines_of
 from karat.analysis.versions import with_versions
 from karat.cli.bounding import WHOLE_LISTS, Bounding
 from karat.cli.correcting import Correcting, correcting_of
-from karat.cli.doc_gold import refuse_documents
 from karat.cli.interrupts import heed_interrupts
 from karat.cli.progress import progress
 from karat.cli.scored import Scored
 from karat.cli.shelves import Shelf
 from karat.cli.sparking import Sparking, sparking_of
 from karat.columns import Duplicates, Source
-from karat.errors import InputError, UsageError
+from karat.errors import InputError, NoGoldError, UsageError
 from karat.formats import queries_beside, read_gold, read_queries, scan_run
+from karat.formats.field_mapping import Fields
 from karat.formats.room import VARIABLE, fits, readers
-from karat.measures.conventions import PROFILES, conventions_of, setting_names
+from karat.measures.conventions import PROFILES, Conventions, conventions_of, setting_names
 from karat.measures.names import Measure, parse_measures
 from karat.measures.scores import Scores, prepare
 from karat.measures.scores import score as score_run
@@ -55,6 +55,7 @@ class Request:
     runs: Sequence[str]
     gold: str
     measures: Sequence[str] | None = None
+    primary: str | None = None
     profile: str = "karat"
     settings: Sequence[str] = ()
     by: Sequence[str] = ()
@@ -69,6 +70,7 @@ class Request:
     strict: bool = False
     run_format: str | None = None
     gold_format: str | None = None
+    fields: Fields = field(default_factory=Fields)
     engine: str = "local"
     quiet: bool = False
     forms: Sequence[Form] = ()
@@ -95,12 +97,13 @@ class Ready:
     prepared: Prepared
     measures: list[Measure]
     lenient: list[Measure]
-    for_gates: frozenset[Measure] = frozenset()
+    not_compared: frozenset[Measure] = frozenset()
     labelled: Labelled | None = None
     with_labels: Prepared | None = None
     correcting: Correcting | None = None
     index: CorpusIndex | None = None
     sparking: Sparking | None = None
+    fields: Fields = field(default_factory=Fields)
 
 
 def ready(request: Request) -> Ready:
@@ -109,17 +112,18 @@ def ready(request: Request) -> Ready:
     conventions = conventions_of(request.profile, _settings(request))
     check_reading(request.forms, request.profile)
     own = PROFILES[request.profile].measures
-    measures = parse_measures(request.measures or own, rel=conventions.rel)
+    primary = [] if request.primary is None else [request.primary]
+    measures = parse_measures([*(request.measures or own), *primary], conventions=conventions)
     by = tuple(By.parse(one) for one in request.by)
     if request.files().count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
-    gates, left_out, source = _gates(request, conventions.rel)
+    gates, left_out, source = _gates(request, conventions)
     sparking = sparking_of(request)
     gold = _gold(request, sparking, conventions.duplicates)
     queries = _queries(request)
     if request.profile == STORY and queries is not None:
         gold = _of_asked(gold, queries)
-    shelf = Shelf(request.index_in, quiet=request.quiet)
+    shelf = Shelf(request.index_in, quiet=request.quiet, fields=request.fields)
     named = [*measures, *_measures_in(gates)]
     corpus = None if request.corpus is None else shelf.read(request.corpus, named)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
@@ -129,7 +133,7 @@ def ready(request: Request) -> Ready:
     for_gates = [] if not gates else _measures_for(gates, queries, prepared.query_ids)
     also = for_gates
     if any(form.profile is not None for form in request.forms):
-        also = [*also, *parse_measures(own, rel=conventions.rel)]
+        also = [*also, *parse_measures(own, conventions=conventions)]
     also = [measure for measure in dict.fromkeys(also) if measure not in measures]
     labelled, with_labels = _labelled(request, gold, prepared, queries, corpus)
     if with_labels is not None:
@@ -146,21 +150,26 @@ def ready(request: Request) -> Ready:
         prepared=prepared,
         measures=[*measures, *also],
         lenient=also if request.measures else [*measures, *also],
-        for_gates=frozenset(for_gates).difference(measures),
+        not_compared=frozenset(also),
         labelled=labelled,
         with_labels=with_labels,
         correcting=correcting,
         index=shelf.index,
         sparking=sparking,
+        fields=request.fields,
     )
 
 
 def _gold(request: Request, sparking: Sparking | None, duplicates: Duplicates) -> Gold:
     if sparking is not None:
         return sparking.gold(request.gold, duplicates=duplicates, format=request.gold_format)
-    in_queries = request.gold == request.queries
-    form = request.gold_format
-    return read_the_gold(request.gold, in_queries=in_queries, duplicates=duplicates, form=form)
+    return read_the_gold(
+        request.gold,
+        in_queries=request.gold == request.queries,
+        duplicates=duplicates,
+        form=request.gold_format,
+        fields=request.fields,
+    )
 
 
 def _of_asked(gold: Gold, queries: Queries) -> Gold:
@@ -224,6 +233,7 @@ def score(
         for each in abreast(one, names, at_once=at_once, begin=begin):
             bounding.take(each.whole)
             found.append(replace(each, whole=None))
+    request.fields.check()
     return Scored(
         [each.scores for each in found],
         read,
@@ -248,7 +258,7 @@ class _Found:
 def _score_one(
     request: Request, read: Ready, bounding: Bounding, name: str, *, keep: int, in_full: bool
 ) -> _Found:
-    run = scan_run(name, format=request.run_format, strict=request.strict)
+    run = scan_run(name, format=request.run_format, strict=request.strict, fields=request.fields)
     labelled = staged = whole = None
     if read.with_labels is not None:
         labelled = _score_with_labels(run, read.with_labels, read.measures)
@@ -263,7 +273,6 @@ def _score_one(
         scores = bounding.cut(whole, keep)
     else:
         scores = score_run(*wanted, lenient=read.lenient, keep=keep)
-    refuse_documents(run, scores, read.gold, read.queries, read.corpus)
     return _Found(scores, staged, labelled, whole)
 
 
@@ -292,7 +301,7 @@ def _score_with_labels(run: Blocks, gold: Prepared, measures: Sequence[Measure])
     wanted = judgeable(measures)
     if not wanted:
         raise UsageError("--judged is for P and nDCG; name one of them with -m, such as P@5")
-    return score_run(run, gold, wanted)
+    return score_run(run, gold, wanted, derived=True)
 
 
 def _depth(forms: Sequence[Form], gold: Prepared) -> int:
@@ -304,13 +313,22 @@ def _depth(forms: Sequence[Form], gold: Prepared) -> int:
 
 
 def read_the_gold(
-    name: str, *, in_queries: bool, duplicates: Duplicates, form: str | None = None
+    name: str,
+    *,
+    in_queries: bool,
+    duplicates: Duplicates,
+    form: str | None = None,
+    fields: Fields,
 ) -> Gold:
     """The gold; a file of queries that holds none lacks it, whatever else can be read there."""
+    if in_queries:
+        fields = fields.together()
     try:
-        return read_gold(name, format=form, duplicates=duplicates)
+        return read_gold(name, format=form, duplicates=duplicates, fields=fields)
+    except NoGoldError:
+        raise
     except InputError:
-        if not in_queries or not _holds_queries(name):
+        if not in_queries or not _holds_queries(name, fields):
             raise
     raise InputError(
         "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
@@ -318,11 +336,11 @@ def read_the_gold(
     )
 
 
-def _holds_queries(name: str) -> bool:
+def _holds_queries(name: str, fields: Fields) -> bool:
     if not Path(name).exists():
         return False
     try:
-        read_queries(name)
+        read_queries(name, fields=fields)
     except InputError:
         return False
     return True
@@ -346,12 +364,14 @@ def _measures_in(gates: Sequence[Gate]) -> list[Measure]:
     return measures_of(gates)
 
 
-def _gates(request: Request, rel: float) -> tuple[list[Gate], tuple[str, ...], Source | None]:
+def _gates(
+    request: Request, conventions: Conventions
+) -> tuple[list[Gate], tuple[str, ...], Source | None]:
     if request.gates is None:
         return [], (), None
     from karat.analysis.gate_files import read_gate_file
 
-    file = read_gate_file(request.gates, rel=rel)
+    file = read_gate_file(request.gates, conventions=conventions)
     return file.gates, file.left_out, file.source
 
 
@@ -367,11 +387,15 @@ def _settings(request: Request) -> dict[str, str]:
 def _queries(request: Request) -> Queries | None:
     """The queries file, else the queries that came with the gold."""
     if request.queries is not None:
-        return read_queries(request.queries)
+        one_file = request.gold == request.queries
+        fields = request.fields.together() if one_file else request.fields
+        return read_queries(request.queries, fields=fields)
     # A pipe can be read once only, and the gold has been read from it.
     folder = Path(request.gold).is_dir() and not _is_for_spark(request)
     again = folder or Path(request.gold).is_file()
-    return queries_beside(request.gold, format=request.gold_format) if again else None
+    if not again:
+        return None
+    return queries_beside(request.gold, format=request.gold_format, fields=request.fields)
 
 
 def _is_for_spark(request: Request) -> bool:

@@ -102,7 +102,8 @@ def search(
     """Ask the systems of a karat.yaml every query, and write one run log a system.
 
     A call that fails is logged with its reason. Exits with 3 when more than --max-failures of
-    a system's calls failed: such a run is partial.
+    a system's calls failed: such a run is partial. Exits with 2 when all of them did; an earlier
+    log with answers then stays as it is.
 
     """
     from karat.cli.searching import Request, search_all, show_searched

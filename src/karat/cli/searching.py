@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from karat.cli.progress import counting
 from karat.cli.publish import EXIT_CANNOT_TELL
 from karat.columns import Source
 from karat.config import Config, read_config
-from karat.errors import InputError, UsageError, unknown
+from karat.errors import CallError, InputError, UsageError, unknown
 from karat.formats import read_queries
+from karat.formats.field_mapping import Fields
 from karat.formats.files import file_name
 from karat.measures.names import parse_measures
 from karat.retrievers.blueprints import Blueprint
@@ -51,7 +52,9 @@ class Request:
     retries: str | None = None
     max_failures: str | None = None
     latency: bool = True
+    fields: Fields = field(default_factory=Fields)
     quiet: bool = False
+    settings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,7 +106,7 @@ def _staying_here() -> Iterator[None]:
 def plan_of(request: Request) -> Plan:
     """Read the config and the queries, and check every option."""
     path = config_path(request.config)
-    config = read_config(path)
+    config = read_config(path).with_fields(request.fields)
     blueprints = _blueprints(config, request.systems)
     logs = _logs(config, blueprints, request)
     asked, source = _queries(config, request, path)
@@ -160,7 +163,7 @@ def _queries(config: Config, request: Request, path: Path) -> tuple[list[Query],
     name = config.queries or config.gold
     if name is None:
         raise InputError("has no queries; name their file: queries: eval.jsonl", where=str(path))
-    queries = read_queries(config.path(name))
+    queries = read_queries(config.path(name), fields=config.for_queries)
     asked = queries_from(queries)
     for text in request.only:
         column, equals, value = text.partition("=")
@@ -210,8 +213,9 @@ def _deepest(config: Config) -> int:
 
     The measures that a profile brings by itself do not count: few services return so many.
     """
-    rel = config.conventions.rel
-    named = parse_measures(config.measures, rel=rel) if config.measures else []
+    named = (
+        parse_measures(config.measures, conventions=config.conventions) if config.measures else []
+    )
     cuts = [one.k for one in (*named, *(gate.measure for gate in config.gates))]
     return max([DEFAULT_K, *(cut for cut in cuts if isinstance(cut, int))])
 
@@ -246,10 +250,17 @@ def show_searched(searched: Sequence[Searched], *, as_json: bool, quiet: bool) -
         for one in searched:
             for line in lines_on(one):
                 typer.echo(line)
+    refuse_all_failed(searched)
     partial = [one.system for one in searched if one.partial]
     if partial:
         typer.echo(f"karat: partial: too many calls failed of {', '.join(partial)}", err=True)
         raise typer.Exit(EXIT_CANNOT_TELL)
+
+
+def refuse_all_failed(searched: Sequence[Searched]) -> None:
+    """Refuse to go on with a system of which no call succeeded: nothing was measured."""
+    if failed := [one.why_all_failed for one in searched if one.all_failed]:
+        raise CallError("; ".join(failed))
 
 
 def document(searched: Searched) -> dict[str, Any]:

@@ -30,9 +30,15 @@ Token = Annotated[
     typer.Option(
         "--token",
         metavar="TOKEN",
-        help="What visitors must know. Better as $KARAT_TOKEN, which other users cannot see.",
+        help="What visitors must know. Better as $KARAT_TOKEN, which other users cannot see."
+        " Default: a new one at every start, in the link that is printed.",
     ),
 ]
+NoToken = Annotated[
+    bool,
+    typer.Option("--no-token", help="Let every user of this machine in, as reader and as writer."),
+]
+Open = Annotated[bool, typer.Option("--open", help="Open the link in your browser.")]
 AllowHost = Annotated[
     list[str] | None,
     typer.Option(
@@ -55,13 +61,15 @@ def serve(
     host: Host = "127.0.0.1",
     port: Port = "8000",
     token: Token = None,
+    no_token: NoToken = False,
+    open_page: Open = False,
     allow_host: AllowHost = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Show the store in a browser: evaluations, comparisons, labelling, live search.
 
-    Only this machine can reach it unless --host says otherwise, which needs a token. Ctrl-C
-    ends it.
+    Open the printed link: it holds a token that keeps other users of this machine out. Other
+    machines reach it only with --host, which needs a token of your own. Ctrl-C ends it.
 
     """
     from karat.cli.serving import serve_until_stopped, settings_of
@@ -73,6 +81,7 @@ def serve(
         host=host,
         port=port,
         token=token,
+        no_token=no_token,
         allowed_hosts=allow_host or (),
     )
-    serve_until_stopped(settings, quiet=quiet)
+    serve_until_stopped(settings, open_page=open_page, quiet=quiet)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
 from karat.formats import read_corpus
+from karat.formats.field_mapping import Fields
 from karat.measures.names import Measure
 from karat.tables import Corpus
 
@@ -26,15 +27,18 @@ class Shelf:
 
     cache: Path | None = None
     quiet: bool = False
+    fields: Fields = field(default_factory=Fields)
     index: CorpusIndex | None = None
 
     def read(self, name: str, measures: Iterable[Measure]) -> Corpus:
         """The corpus; from an index with all texts only where a measure is of these."""
         if self.cache is None:
-            return read_corpus(name)
+            return read_corpus(name, fields=self.fields)
         from karat.retrievers.index_cache import open_index
 
-        self.index = open_index(name, self.cache, building=lambda: self._say(name))
+        self.index = open_index(
+            name, self.cache, building=lambda: self._say(name), fields=self.fields
+        )
         of_texts = any("texts" in measure.definition.needs for measure in measures)
         return self.index.corpus() if of_texts else self.index.without_texts()
 

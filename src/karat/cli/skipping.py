@@ -39,7 +39,11 @@ def without_queries(name: str | None, systems: Sequence[str] | None) -> Report |
         return None
     source = _NOTHING if file is None else Source.of(Path(config.path(file)))
     # A story that cannot be read is worth telling, asked or not.
-    corpus = None if config.corpus is None else read_corpus(config.path(config.corpus))
+    corpus = (
+        None
+        if config.corpus is None
+        else read_corpus(config.path(config.corpus), fields=config.mapping)
+    )
     scores = [_unasked(config, system) for system in dict.fromkeys(systems or config.blueprints)]
     report = build_report(
         scores,
@@ -73,7 +77,7 @@ def _holds_none(path: str) -> bool:
 def _unasked(config: Config, system: str) -> Scores:
     """The scores of a system that was asked nothing."""
     conventions = config.conventions
-    named = parse_measures(config.measures or PROFILES[PROFILE].measures, rel=conventions.rel)
+    named = parse_measures(config.measures or PROFILES[PROFILE].measures, conventions=conventions)
     measures = tuple(dict.fromkeys([*named, *measures_of(config.gates)]))
     columns = {str(measure): pl.Float64 for measure in measures}
     return Scores(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from karat.cli.scored import Scored
-from karat.errors import UsageError, missing_extra
+from karat.errors import UsageError
 from karat.measures.scores import Scores
 from karat.tables import Gold
 
@@ -32,10 +32,11 @@ def sparking_of(request: Request) -> Sparking | None:
             "as spark=local[4] or spark=spark://host:7077"
         )
     _refuse_what_needs_lists(request)
-    try:
-        from karat.engines.spark.session import session
-    except ModuleNotFoundError:
-        raise missing_extra("--engine spark", "pyspark", "spark") from None
+    if request.fields:
+        raise UsageError("--field is not known to Spark; rename the columns, or use --engine local")
+    from karat.engines.spark.session import check_libraries, session
+
+    check_libraries()
     from pyspark.sql import SparkSession
 
     ours = SparkSession.getActiveSession() is None
@@ -79,7 +80,7 @@ class Sparking:
         finally:
             if self.ours:
                 self.spark.stop()
-        return Scored(scores, given, left_out=_LEFT_OUT)
+        return Scored(scores, given, left_out=None if request.bounds is False else _LEFT_OUT)
 
     def _score(self, name: str, request: Request, given: Ready, keep: int) -> Scores:
         from karat.engines.spark.inputs import open_rows

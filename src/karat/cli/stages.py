@@ -10,7 +10,11 @@ from karat.cli import options
 
 Runs = Annotated[
     list[str],
-    typer.Argument(metavar="RUN...", help="Run logs with stages; - reads standard input."),
+    typer.Argument(
+        metavar="RUN...",
+        help="Run logs with stages, or two runs: the raw lists, then the final ones;"
+        " - reads standard input.",
+    ),
 ]
 Cut = Annotated[
     str,
@@ -36,6 +40,7 @@ Measures = Annotated[
 EXAMPLES = """\b
 Examples:
   karat stages run.jsonl --gold qrels.txt
+  karat stages raw.jsonl reranked.jsonl --gold qrels.txt
   karat stages run.jsonl --gold qrels.txt --queries queries.jsonl --by language -o stages.md
   karat stages run.jsonl --gold qrels.txt -k 10 --depth 100 -m nDCG@10,P@10
   karat stages routed.jsonl --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl
@@ -60,16 +65,21 @@ def stages(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    field: options.Fields = None,
 ) -> None:
     """Measure each stage by itself: raw retriever, reranker, fusion, router, rewriting, linking.
 
     Every list that the log holds is scored on the same gold, and each stage is compared with
     the one before, query by query. What the log or the queries do not tell is named.
 
+    Of two runs, the second of which logs no earlier lists, the first is taken for the raw lists
+    of the second.
+
     """
     from karat.cli.analysing import page_outputs, publish_paper
     from karat.cli.scoring import Request
     from karat.cli.staging import stages_of
+    from karat.formats.field_mapping import Fields
 
     request = Request(
         runs=runs,
@@ -84,6 +94,7 @@ def stages(
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        fields=Fields.parse(field or []),
         quiet=quiet,
     )
     outputs = page_outputs(request, output or [], stdout_taken=as_json)

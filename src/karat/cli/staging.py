@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from karat.analysis.staged import KEEP, RAW, Staged
+from karat.analysis.staged import KEEP, RAW, Staged, stage_names, with_raw
 from karat.analysis.stages.cuts import LINKING, Cuts, fair_cut, reach_of
 from karat.analysis.stages.effects import effect_of, raw_of, steps_of
 from karat.analysis.stages.parts import parts_of
@@ -15,13 +16,16 @@ from karat.cli.analysing import subject_of
 from karat.cli.numbers import whole
 from karat.cli.scoring import Ready, Request, ready
 from karat.errors import UsageError
-from karat.measures.conventions import PROFILES
-from karat.measures.names import Measure, parse_measures
+from karat.measures.names import Measure
+from karat.measures.prepare import Prepared
+from karat.measures.results import Scores
+from karat.measures.scores import score
 from karat.reports.pages import Paper
 from karat.reports.stages import stages_page
+from karat.tables import Blocks, Run
 
 NO_RAW = (
-    "the log has no list before the later stages, only final ones; log the retriever's own list"
+    "the log has no list before the later stages, or only empty ones; log the retriever's own list"
     " as raw, and those of other stages under stages"
 )
 NO_PARTS = "the log has no part's list; a fusion logs each part's under stages, by its name"
@@ -31,24 +35,39 @@ def stages_of(request: Request, *, k: str, depth: str) -> Paper:
     """Score every run stage by stage and look into each."""
     top, deep = whole("-k", k), whole("--depth", depth)
     given = ready(request)
-    chosen = given.measures if request.measures else _usual(request.profile, top)
+    chosen = (
+        given.measures
+        if request.measures
+        else [Measure(name, top) for name in ("nDCG", "P", "R", "RR")]
+    )
     for one in chosen:
         if one.definition.cutoff == "path" or one.name == "EL_F1":
             raise UsageError(f"{one} is a figure of calls, not of lists; leave it out")
     top = max([one.k for one in chosen if isinstance(one.k, int)], default=top)
     cuts = Cuts(tuple(chosen), top, deep)
-    subject = subject_of(request, cuts.every, keep=max(top, KEEP), given=given)
+
+    def pair(runs: Sequence[Run | Blocks]) -> Run | None:
+        return raw_and_final(runs, given.prepared)
+
+    subject = subject_of(request, cuts.every, keep=max(top, KEEP), given=given, pair=pair)
     systems = [
         {"name": name, **_looked_into(staged, cuts, given)} for name, staged in subject.runs.items()
     ]
     return subject.paper({"systems": systems}, stages_page)
 
 
-def _usual(profile: str, k: int) -> list[Measure]:
-    """The profile's own nDCG, and P, R and RR."""
-    named = parse_measures(PROFILES[profile].measures)
-    params = next((one.params for one in named if one.name == "nDCG"), ())
-    return [Measure("nDCG", k, params), *(Measure(name, k) for name in ("P", "R", "RR"))]
+def raw_and_final(runs: Sequence[Run | Blocks], gold: Prepared) -> Run | None:
+    """Return two runs as the stages of one, None where they are not raw and final lists.
+
+    Raw lists that do not fit the gold are refused under the name of their own file.
+    """
+    if len(runs) != 2:
+        return None
+    raw, final = (one.read() for one in runs)
+    if stage_names(final):
+        return None
+    score(raw, gold, ())
+    return with_raw(final, raw)
 
 
 def _looked_into(staged: Staged, cuts: Cuts, given: Ready) -> dict[str, Any]:
@@ -64,7 +83,7 @@ def _looked_into(staged: Staged, cuts: Cuts, given: Ready) -> dict[str, Any]:
         "router": missing_for_routing(routing),
         "rewriting": missing_for_rewriting(rewriting),
         "entities": unlinked,
-        **{name: text for name, text in staged.final.lacks.items() if name != str(LINKING)},
+        **_lacks(staged.final),
     }
     return {
         "depth": _depth(staged, cuts),
@@ -77,6 +96,12 @@ def _looked_into(staged: Staged, cuts: Cuts, given: Ready) -> dict[str, Any]:
         "entities": None if linking is None else linking.document(),
         "lacks": {name: text for name, text in lacks.items() if text is not None},
     }
+
+
+def _lacks(final: Scores) -> dict[str, str]:
+    """What measures lack, but for longer lists: how deep one looked is told by itself."""
+    passed = {str(LINKING), *(() if final.cut is None else final.cut.beyond)}
+    return {name: text for name, text in final.lacks.items() if name not in passed}
 
 
 def _depth(staged: Staged, cuts: Cuts) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from karat.cli.publish import EXIT_FAILED
 from karat.errors import UsageError, unknown
 from karat.formats.story import Asked, read_asked, read_story
 from karat.reports.figures import several
+from karat.reports.notes import nothing_found
 from karat.reports.outputs import Output, packed, parse_outputs, write_stdout, write_whole
 from karat.reports.terminal import standard_console
 from karat.reports.to_story import show_story, story_to_json
@@ -84,7 +85,10 @@ def measure(request: Request) -> Result:
     with_what = [f"{name} {value}" for name, value in chosen.items()]
     scenes = several(told.corpus.frame.height, "scene")
     about = f"{scenes} · {', '.join([request.profile, *with_what])}"
-    return Result(quality, about, [*told.notes, *_notes(asked, told.corpus, request.profile)])
+    notes = [*told.notes, *_notes(asked, told.corpus, request.profile)]
+    if quality.labelled and all(one.rank is None for one in quality.labelled):
+        notes.append(nothing_found(len(quality.labelled)))
+    return Result(quality, about, notes)
 
 
 def _settings(request: Request) -> dict[str, int]:

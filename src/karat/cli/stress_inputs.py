@@ -14,14 +14,12 @@ from karat.cli.scoring import parse_settings
 from karat.cli.searching import config_path
 from karat.config import Config, read_config
 from karat.errors import InputError, UsageError, unknown
-from karat.measures.conventions import PROFILES
 
 RANKS = (1, 2, 3)
 SAMPLE = 100
 SOURCES = ("own", "bm25")
 _MOST = 10_000
 _MEASURES = ("nDCG@5", "R@5", "RR@10")
-_EXPONENTIAL = "nDCG(gain='exp')"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,7 +150,7 @@ def scoring(request: Request) -> ScoringRequest:
     return ScoringRequest(
         runs=[request.subject or ""],
         gold=request.gold or request.queries or "",
-        measures=_measures(request, profile),
+        measures=request.measures or _MEASURES,
         profile=profile,
         settings=request.settings,
         by=request.by,
@@ -184,21 +182,13 @@ def scoring_by(config: Config, request: Request) -> ScoringRequest:
     return ScoringRequest(
         runs=[],
         gold=config.path(gold),
-        measures=_measures(request, profile),
+        measures=request.measures or _MEASURES,
         profile=profile,
         settings=[f"{key}={value}" for key, value in settings.items()],
         by=request.by,
         queries=None if config.queries is None else config.path(config.queries),
         corpus=None if config.corpus is None else config.path(config.corpus),
+        fields=config.mapping.without_runs(),
         seed=request.seed,
         quiet=request.quiet,
     )
-
-
-def _measures(request: Request, profile: str) -> Sequence[str]:
-    """Those asked for, else nDCG with the gains of the profile, recall and the reciprocal rank."""
-    if request.measures:
-        return request.measures
-    usual = PROFILES[profile].measures if profile in PROFILES else ()
-    exponential = any(name.startswith(_EXPONENTIAL) for name in usual)
-    return [f"{_EXPONENTIAL}@5" if exponential else _MEASURES[0], *_MEASURES[1:]]

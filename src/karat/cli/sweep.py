@@ -87,6 +87,7 @@ def sweep(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    field: options.Fields = None,
 ) -> None:
     """Follow measures over their cut-offs: where they flatten, and what k costs.
 
@@ -96,6 +97,7 @@ def sweep(
     from karat.cli.analysing import page_outputs
     from karat.cli.scoring import Request
     from karat.cli.sweeping import plan_of, publish, swept
+    from karat.formats.field_mapping import Fields
     from karat.reports.sweeps import FORMS
 
     request = Request(
@@ -110,6 +112,7 @@ def sweep(
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        fields=Fields.parse(field or []),
         quiet=quiet,
     )
     plan = plan_of(measures, ks=ks, flat=flat, budget=budget)

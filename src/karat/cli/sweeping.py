@@ -11,15 +11,14 @@ import typer
 
 from karat.analysis.segments import segments_by
 from karat.analysis.staged import Staged
-from karat.analysis.sweeps.curves import Curve, K, default_measures, parse_curves, parse_ks
+from karat.analysis.sweeps.curves import DEFAULT_MEASURES, Curve, K, parse_curves, parse_ks
 from karat.analysis.sweeps.knees import FLAT
-from karat.analysis.sweeps.sweep import DEEPER, NODES, TOKENS, Budget, reaches, sweep
+from karat.analysis.sweeps.sweep import DEEPER, NODES, TOKENS, Budget, sweep
 from karat.cli.analysing import publish_paper, subject_of
 from karat.cli.publish import EXIT_CANNOT_TELL
 from karat.cli.scoring import Ready, Request, ready
 from karat.errors import MissingInputError, UsageError
 from karat.measures.names import Measure, parse_measure
-from karat.measures.ranked import UNLIMITED
 from karat.reports.outputs import Output
 from karat.reports.pages import Paper
 from karat.reports.sweeps import sweep_page
@@ -91,8 +90,8 @@ def _budget(text: str) -> Budget:
 def swept(request: Request, plan: Plan) -> Paper:
     """Score every run once at all cut-offs, and read the curves."""
     given = ready(request)
-    named = plan.measures or default_measures(request.profile)
-    curves = parse_curves(named, plan.all_ks, rel=given.prepared.conventions.rel)
+    named = plan.measures or DEFAULT_MEASURES
+    curves = parse_curves(named, plan.all_ks, conventions=given.prepared.conventions)
     budget = plan.budget
     if budget is None and given.corpus is not None and not plan.in_tokens:
         budget = TOKENS
@@ -103,7 +102,9 @@ def swept(request: Request, plan: Plan) -> Paper:
         request, [*measures, *timed], keep=_keep(plan, budget), given=given, of_stages=()
     )
     runs = list(subject.runs.values())
-    deeper = (k for k in DEEPER if any(reaches(staged, k) for staged in runs))
+    depths = [staged.depth(staged.final) for staged in runs]
+    longest = max((max(one.longest, one.asked or 0) for one in depths), default=0)
+    deeper = (k for k in DEEPER if k <= longest)
     ks = plan.ks or (*NODES, *deeper)
     curves = [curve.only(ks) for curve in curves]
     systems = [
@@ -117,8 +118,6 @@ def swept(request: Request, plan: Plan) -> Paper:
 
 def _keep(plan: Plan, budget: Budget) -> int:
     """How many items of each list are looked at for their lengths."""
-    if plan.in_tokens:
-        return UNLIMITED
     return max(k for k in plan.all_ks if isinstance(k, int)) if budget == TOKENS else 0
 
 

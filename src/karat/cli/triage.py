@@ -73,6 +73,7 @@ def triage(
     strict: options.Strict = False,
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
+    field: options.Fields = None,
 ) -> None:
     """Show the worst queries: gold, the run's top 10 and BM25's top 10 side by side.
 
@@ -83,6 +84,7 @@ def triage(
     """
     from karat.cli.scoring import Request
     from karat.cli.triaging import FORMS, Wish, publish, triage_run
+    from karat.formats.field_mapping import Fields
     from karat.reports.outputs import parse_outputs
 
     request = Request(
@@ -97,6 +99,7 @@ def triage(
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
+        fields=Fields.parse(field or []),
         quiet=quiet,
     )
     outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json, forms=FORMS)

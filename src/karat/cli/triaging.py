@@ -10,7 +10,8 @@ from typing import Any
 
 from karat.analysis.failures.classes import classify
 from karat.analysis.playbook.findings import findings
-from karat.analysis.staged import KEEP
+from karat.analysis.rescored import rescored
+from karat.analysis.staged import KEEP, Staged
 from karat.analysis.thresholds import parse_thresholds
 from karat.analysis.triage.triage import BM25_DEPTH, Triage
 from karat.cli.analysing import leave_in_doubt, own_affairs, subject_of
@@ -55,6 +56,7 @@ def triage_run(wish: Wish) -> Triaged:
     keep = max(KEEP, lines.miss, lines.far)
     subject = subject_of(request, [measure], keep=keep, given=given, of_stages=[])
     staged = next(iter(subject.runs.values()))
+    staged, measure = _within(staged, measure, named=bool(request.measures))
     triage = Triage(staged, measure, classify(staged, given.queries, lines=lines), given.queries)
     found = findings(staged, given.queries, lines=lines, by=given.by)
     rows = triage.chosen(wish.query_ids) if wish.query_ids else triage.worst(worst)
@@ -70,6 +72,15 @@ def triage_run(wish: Wish) -> Triaged:
         "findings": [one.sentence for one in found.findings],
     }
     return Triaged(subject.paper(body, page_of), triage)
+
+
+def _within(staged: Staged, measure: Measure, *, named: bool) -> tuple[Staged, Measure]:
+    """The run by the usual measure where its lists were cut, unless another was named."""
+    cut = staged.final.cut
+    if named or cut is None or str(measure) not in cut.beyond or not cut.depth:
+        return staged, measure
+    nearer = replace(measure, k=cut.depth)
+    return replace(staged, final=rescored(staged, [nearer])), nearer
 
 
 def _looked_at(
@@ -120,6 +131,7 @@ def _as_typed(wish: Wish) -> list[str]:
         "--gold-format": request.gold_format,
     }
     several = {"-m": request.measures or (), "--set": request.settings, "--line": wish.lines}
+    several["--field"] = request.fields.texts()
     words = ["karat", "triage", *request.runs]
     words += [word for name, one in single.items() if one is not None for word in (name, one)]
     words += [word for name, own in several.items() for one in own for word in (name, one)]

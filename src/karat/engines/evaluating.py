@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from karat.errors import UsageError
+from karat.formats.field_mapping import Fields
+from karat.formats.given import File, inputs_of, run_of
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.names import Measure, parse_measures
 from karat.measures.prepare import prepare
@@ -18,21 +20,24 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Run | Blocks | DataFrame,
-    gold: Gold | DataFrame,
+    run: Run | Blocks | DataFrame | File,
+    gold: Gold | DataFrame | File,
     measures: str | Sequence[str | Measure] | None = None,
     *,
     profile: str = "karat",
     settings: Mapping[str, Any] | None = None,
-    queries: Queries | None = None,
-    corpus: Corpus | None = None,
+    queries: Queries | File | None = None,
+    corpus: Corpus | File | None = None,
+    fields: Mapping[str, str] | None = None,
 ) -> Scores:
     """Score a run against gold; without ``measures`` by those of the profile.
 
     ``settings`` changes conventions of the profile, as ``--set`` does. ``queries`` decides
     which queries there are and brings their k, as_of and entities; ``corpus`` brings texts,
     versions and documents to the measures that need them. A run that is a Spark DataFrame is
-    scored where its rows are, and the gold may be one too.
+    scored where its rows are, and the gold may be one too. Each input may also be the name of a
+    file or a Polars, pandas or Arrow table; ``fields`` then says which columns have other names
+    than karat's: ``{"gold": "gold_ids", "run.item_id": "pid"}``.
 
     >>> from karat.tables import Gold, Run
     >>> gold = Gold.from_dict({"q1": {"A": 1, "B": 1}})
@@ -40,6 +45,11 @@ def evaluate(
     >>> evaluate(run, gold, ["R@5", "P@5", "Hit@5", "RR"]).means()
     {'R@5': 0.5, 'P@5': 0.2, 'Hit@5': 1.0, 'RR': 0.5}
     """
+    mapped = Fields.of(fields)
+    duplicates = conventions_of(profile, settings).duplicates
+    gold, queries, corpus = inputs_of(gold, queries, corpus, fields=mapped, duplicates=duplicates)
+    run = run_of(run, fields=mapped)
+    mapped.check()
     options: dict[str, Any] = {"queries": queries, "corpus": corpus}
     if _is_spark(run):
         return _with_spark(run, gold, measures, profile, settings, **options)
@@ -72,7 +82,7 @@ def _with_spark(
 
     conventions = conventions_of(profile, settings)
     named = PROFILES[profile].measures if measures is None else measures
-    chosen = parse_measures(named, rel=conventions.rel)
+    chosen = parse_measures(named, conventions=conventions)
     if _is_spark(gold):
         judged = of_rows(of_frame(gold), conventions.duplicates)
     elif isinstance(gold, Gold):

@@ -54,11 +54,17 @@ def scan_run(file: Input, *, name: str, strict: bool = False, separator: str = "
     def batches() -> Iterator[pl.DataFrame]:
         return run_from(_batches(file, separator), file, strict)
 
-    header = file.head().split(b"\n", 1)[0].decode("utf-8", "replace")
-    names = [name.strip('"\r') for name in header.split(separator)]
+    names = column_names(file, separator=separator)
     order: Order = "score" if "score" in names else "rank"
     staged = "stage" in names
     return Streamed(name, file.source, batches, order=order, strict=strict, staged=staged)
+
+
+def column_names(file: Input, *, separator: str = ",") -> list[str]:
+    """What the header calls the columns, under our names where the user mapped them."""
+    header = file.head().split(b"\n", 1)[0].decode("utf-8", "replace")
+    names = [name.strip('"\r') for name in header.split(separator)]
+    return names if file.renamed is None else file.renamed.keys(names)
 
 
 def read_run(file: Input, *, name: str, strict: bool = False, separator: str = ",") -> Run:
@@ -107,7 +113,9 @@ def _batches(file: Input, separator: str) -> Iterator[tuple[pl.DataFrame, pl.Ser
             lines, line = _lines(batch, line)
             blank = pl.all_horizontal(pl.all().is_null())
             keep = ~batch.select(blank).to_series()
-            yield (batch, lines) if keep.all() else (batch.filter(keep), lines.filter(keep))
+            if not keep.all():
+                batch, lines = batch.filter(keep), lines.filter(keep)
+            yield batch if file.renamed is None else file.renamed.frame(batch), lines
     except (OSError, pl.exceptions.PolarsError) as error:
         _refuse_uneven(file, separator)
         raise unreadable(file.name, error) from None

@@ -14,12 +14,11 @@ from typing import Any
 from karat.columns import Duplicates
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.records import Record, as_id, as_list, as_number, read_records, to_line
-from karat.formats.sets import Case, Judged, cases_from, gold_of, queries_of
+from karat.formats.records import Record, as_id, as_list, read_records, to_line
+from karat.formats.sets import Case, Judged, cases_from, gold_of, queries_of, relevant
 from karat.tables import Gold, Queries
 
 _USUAL = 2.0
-_ITEM = ("chunk_id", "item_id", "doc_id")
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
@@ -65,8 +64,8 @@ def _case(record: Record, where: str, texts: bool) -> Case:
     text = rest.pop(named, None)
     if texts and text is not None and not isinstance(text, str):
         raise InputError('no question; expected "question" with its text', where=where, line=line)
-    evidence = as_list(rest.pop("gold_evidence", None), "gold_evidence", where, line)
-    gold = [_evidence(entry, where, line) for entry in evidence]
+    told = "gold_evidence" in rest
+    gold = relevant(rest.pop("gold_evidence", None), "gold_evidence", _USUAL, where, line)
     hard = as_list(rest.pop("negatives", None), "negatives", where, line)
     negatives = [as_id(item, "a negative", where, line) for item in hard]
     both = next((judged.item_id for judged in gold if judged.item_id in set(negatives)), None)
@@ -79,19 +78,7 @@ def _case(record: Record, where: str, texts: bool) -> Case:
     gold.extend(Judged(item, 0.0, True) for item in negatives)
     if "group_id" in rest:
         rest["group"] = rest.pop("group_id")
-    return Case(line, query_id, text if isinstance(text, str) else "", gold, rest)
-
-
-def _evidence(entry: Any, where: str, line: int) -> Judged:
-    if not isinstance(entry, dict):
-        return Judged(as_id(entry, "an entry of gold_evidence", where, line), _USUAL)
-    name = next((entry[key] for key in _ITEM if entry.get(key) is not None), None)
-    item = as_id(name, "chunk_id in gold_evidence", where, line)
-    if "start" in entry and "end" in entry:
-        item = f"{item}:{entry['start']}-{entry['end']}"
-    return Judged(
-        item, as_number(entry.get("grade", _USUAL), f"the grade of {item!r}", where, line)
-    )
+    return Case(line, query_id, text if isinstance(text, str) else "", gold, rest, told)
 
 
 def _record(case: Case, judged: bool) -> dict[str, Any]:

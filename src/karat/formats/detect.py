@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
+from karat.columns import GOLD_NAMES, ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, map_with
 from karat.errors import InputError, UsageError
 from karat.formats.files import Input, decode, layout_suffix, open_input, refuse_no_path
 from karat.formats.registry import FORMATS, Format, Kind, format_named
@@ -18,6 +18,15 @@ _EVALSET = {"relevant_chunk_ids", "relevant_doc_ids"}
 _LABEL = {"grade", "relevance", "error"}
 _STORY_GOLD = {"relevant", "relevant_ids", "relevantIds", "answers", "ground_truth"}
 _GROUP = re.compile(r"^\s*\S.*\sgroup\s+begin\s*$", re.M)
+
+_MOST_SHOWN = 10
+# The field that a file lacks first.
+_MAPPED: dict[Kind, str] = {
+    "gold": "item_id",
+    "run": "hits",
+    "queries": "text",
+    "corpus": "item_id",
+}
 
 # What a file is written as when only its ending is known.
 _BY_SUFFIX: dict[Kind, dict[str, str]] = {
@@ -79,11 +88,14 @@ def detect_input(file: Input, kind: Kind) -> Format:
     if not lines or "".join(text.split()) == "[]":
         raise InputError(f"is empty; a file with {_what(kind)} is expected", where=file.name)
     if text.lstrip()[0] in "{[":
-        name = _json_format(text.strip(), lines[0].strip(), kind, file.suffix)
+        name = _json_format(text.strip(), lines[0].strip(), kind, file)
     else:
-        name = _text_format(lines, kind, file.suffix) or _story_format(text, kind, file.suffix)
+        name = _text_format(lines, kind, file) or _story_format(text, kind, file.suffix)
+        if name is None and file.suffix == ".csv":
+            # Its reader says which columns it lacks.
+            name = "csv"
     if name is None:
-        raise _unknown(file.name, kind)
+        raise _unknown(file.name, kind, text)
     return _carrying(name, kind, file.name)
 
 
@@ -106,16 +118,22 @@ def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Form
     return FORMATS[name]
 
 
-def _json_format(text: str, first: str, kind: Kind, suffix: str) -> str | None:
+def _json_format(text: str, first: str, kind: Kind, file: Input) -> str | None:
     record = _parsed(first)
     if record is None:
         record = _parsed(text)
     if isinstance(record, list) or (record is None and text[0] == "["):
         return "story"
     if isinstance(record, dict):
-        return _record_format(set(record), kind, suffix) or _dict_format(record, kind)
-    keys = set(_KEY.findall(text))
-    return _record_format(keys, kind, suffix) or ("dict" if kind in ("gold", "run") else None)
+        if file.renamed is not None:
+            record = file.renamed.record(record)
+        return _record_format(set(record), kind, file.suffix) or _dict_format(record, kind)
+    keys = set(_under_our_names(_KEY.findall(text), file))
+    return _record_format(keys, kind, file.suffix) or ("dict" if kind in ("gold", "run") else None)
+
+
+def _under_our_names(names: list[str], file: Input) -> list[str]:
+    return names if file.renamed is None else file.renamed.keys(names)
 
 
 def _record_format(keys: set[str], kind: Kind, suffix: str) -> str | None:
@@ -128,9 +146,15 @@ def _record_format(keys: set[str], kind: Kind, suffix: str) -> str | None:
         return "runlog" if logged else None
     if kind == "corpus":
         return "jsonl" if keys & set(ITEM_NAMES) and keys & set(TEXT_NAMES) else None
+    return _set_format(keys, kind, suffix)
+
+
+def _set_format(keys: set[str], kind: Kind, suffix: str) -> str | None:
+    """The format of queries, of their gold, or of both in one record."""
     if "gold_evidence" in keys:
         return "dataset"
-    if keys & _EVALSET:
+    # A story's queries may call their gold relevant_ids too, in JSON that is no JSONL.
+    if keys & _EVALSET or (suffix != ".json" and keys & set(GOLD_NAMES)):
         return "evalset"
     if kind == "gold" and _is_label(keys):
         return "labels"
@@ -139,7 +163,10 @@ def _record_format(keys: set[str], kind: Kind, suffix: str) -> str | None:
     asks = keys & {"query", "question"}
     if asks and (kind == "gold" or not keys & set(QUERY_NAMES)):
         return "story" if keys & _STORY_GOLD and suffix == ".json" else "evalset"
-    return "jsonl" if kind == "queries" and keys & set(TEXT_NAMES) else None
+    if not keys & set(TEXT_NAMES):
+        return None
+    # Queries where gold is expected: their reader says what looks like gold.
+    return "jsonl" if kind == "queries" else "evalset"
 
 
 def _is_label(keys: set[str]) -> bool:
@@ -162,8 +189,9 @@ def _parsed(text: str) -> object:
     return value
 
 
-def _text_format(lines: list[str], kind: Kind, suffix: str) -> str | None:
-    named = _named_columns(lines[0], kind)
+def _text_format(lines: list[str], kind: Kind, file: Input) -> str | None:
+    suffix = file.suffix
+    named = _named_columns(lines[0], kind, file)
     if named:
         return named
     if kind == "corpus":
@@ -184,16 +212,25 @@ def _text_format(lines: list[str], kind: Kind, suffix: str) -> str | None:
     return "tsv" if suffix == ".tsv" else None
 
 
-def _named_columns(header: str, kind: Kind) -> str | None:
-    needs = {
-        "gold": (QUERY_NAMES, ITEM_NAMES),
-        "run": (QUERY_NAMES, ITEM_NAMES, ("score", "rank")),
-        "queries": (QUERY_NAMES, TEXT_NAMES),
-        "corpus": (ITEM_NAMES, TEXT_NAMES),
-    }[kind]
+# Columns that tell what a table holds; of each group one.
+_NEEDS: dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]] = {
+    "gold": (
+        (QUERY_NAMES, ITEM_NAMES),
+        ((*QUERY_NAMES, *TEXT_NAMES), GOLD_NAMES),
+    ),
+    "run": ((QUERY_NAMES, ITEM_NAMES, ("score", "rank")),),
+    "queries": ((QUERY_NAMES, TEXT_NAMES), (TEXT_NAMES, GOLD_NAMES)),
+    "corpus": ((ITEM_NAMES, TEXT_NAMES),),
+}
+
+
+def _named_columns(header: str, kind: Kind, file: Input) -> str | None:
     for separator, name in (("\t", "tsv-with-header"), (",", "csv")):
-        names = {field.strip().strip('"') for field in header.split(separator)}
-        if len(names) > 1 and all(names & set(need) for need in needs):
+        fields = [field.strip().strip('"') for field in header.split(separator)]
+        names = set(_under_our_names(fields, file))
+        if len(names) > 1 and any(
+            all(names & set(group) for group in groups) for groups in _NEEDS[kind]
+        ):
             return name
     return None
 
@@ -228,6 +265,11 @@ def _any(names: dict[str, str]) -> str:
     return f"{', '.join(most)} or {last}"
 
 
-def _unknown(where: str, kind: Kind) -> InputError:
+def _unknown(where: str, kind: Kind, text: str) -> InputError:
     names = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
-    return InputError(f"its format cannot be told; name the format, one of {names}", where=where)
+    record = _parsed(text.lstrip().partition("\n")[0])
+    todo = f"name the format, one of {names}"
+    if isinstance(record, dict) and record:
+        keys = ", ".join(list(record)[:_MOST_SHOWN])
+        todo = f"{map_with(_MAPPED[kind], 'KEY', what=f'its keys ({keys})')}, or {todo}"
+    return InputError(f"its format cannot be told; {todo}", where=where)

@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from karat.columns import Duplicates
+from karat.columns import NUL_IN_ID, Duplicates
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
 from karat.formats.ranking import scored
-from karat.formats.records import as_number, read_json
+from karat.formats.records import as_number, read_json, shown
 from karat.formats.spans import join_spans, split_spans
 from karat.tables import Gold, Run
 
@@ -102,6 +102,8 @@ def _outer(file: Input) -> dict[str, Any]:
         raise InputError("expected an object of {query: {item: number}}", where=file.name)
     if "" in value:
         raise InputError("query_id is empty; every query needs one", where=file.name)
+    if any("\0" in query_id for query_id in value):
+        raise InputError(f"query_id {NUL_IN_ID}", where=file.name)
     return value
 
 
@@ -112,9 +114,15 @@ def _inner(items: Any, query_id: str, file: Input) -> dict[str, Any]:
 
 
 def _name(item: Any, query_id: str, file: Input) -> str:
+    if isinstance(item, int) and not isinstance(item, bool):
+        return str(item)
     if isinstance(item, str) and item:
         return item
-    raise InputError(f"query {query_id!r}: a list of item ids is expected", where=file.name)
+    raise InputError(
+        f"query {query_id!r}: an item is {shown(item)}; a list of ids is expected, each of them"
+        " text or a whole number",
+        where=file.name,
+    )
 
 
 def _refuse_twice(names: list[str], query_id: str, file: Input, strict: bool) -> None:

@@ -5,6 +5,9 @@ Picks the format, opens the file, and leaves the rest to the format's module.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,75 +16,115 @@ from karat.errors import InputError
 from karat.formats.beir import Folder
 from karat.formats.detect import detect_input, format_for_writing, refuse_binary
 from karat.formats.documents import is_folder_of_documents, read_folder
+from karat.formats.field_mapping import Fields, FieldsGiven, Renamed
 from karat.formats.files import Input, open_input, refuse_no_path
 from karat.formats.registry import Format, Kind, format_named
+from karat.formats.tabular import holds_queries
 from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
 
 def read_gold(
-    path: str | Path, *, format: str | None = None, duplicates: Duplicates = "agree"
+    path: str | Path,
+    *,
+    format: str | None = None,
+    duplicates: Duplicates = "agree",
+    fields: Fields | FieldsGiven = None,
 ) -> Gold:
-    """Read graded judgments; ``duplicates`` is as in ``Gold.from_frame``."""
-    file, form = _open(path, "gold", format)
-    return cast("Gold", _read(form, "gold", file, duplicates=duplicates))
+    """Read graded judgments; ``duplicates`` is as in ``Gold.from_frame``.
+
+    ``fields`` says which columns of the file are what: ``{"gold": "gold_ids"}``.
+    """
+    with _opened(path, "gold", format, fields) as (file, form):
+        return cast("Gold", _read(form, "gold", file, duplicates=duplicates))
 
 
 def read_run(
-    path: str | Path, *, format: str | None = None, name: str | None = None, strict: bool = False
+    path: str | Path,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    strict: bool = False,
+    fields: Fields | FieldsGiven = None,
 ) -> Run:
-    """Read what a system returned; it is called as its file unless ``name`` is given."""
-    file, form = _open(path, "run", format)
-    return cast("Run", _read(form, "run", file, name=_name(file, name), strict=strict))
+    """Read what a system returned; it is called as its file unless ``name`` is given.
+
+    ``fields`` says which columns of the file are what: ``{"item_id": "pid"}``.
+    """
+    with _opened(path, "run", format, fields) as (file, form):
+        return cast("Run", _read(form, "run", file, name=_name(file, name), strict=strict))
 
 
 def scan_run(
-    path: str | Path, *, format: str | None = None, name: str | None = None, strict: bool = False
+    path: str | Path,
+    *,
+    format: str | None = None,
+    name: str | None = None,
+    strict: bool = False,
+    fields: Fields | FieldsGiven = None,
 ) -> Blocks:
     """Open a run to be read in blocks of whole queries, in little memory."""
-    file, form = _open(path, "run", format)
-    scan = form.scanner()
-    own = {"name": _name(file, name), "strict": strict}
-    # What is read in blocks is looked at again after the last of them.
-    if scan is None:
-        return cast("Blocks", _read(form, "run", file, **own))
-    with file.source.unchanged():
-        return cast("Blocks", scan(file, **own))
+    with _opened(path, "run", format, Fields.of(fields)) as (file, form):
+        scan = form.scanner()
+        own = {"name": _name(file, name), "strict": strict}
+        # What is read in blocks is looked at again after the last of them.
+        if scan is None:
+            return cast("Blocks", _read(form, "run", file, **own))
+        with file.source.unchanged():
+            return cast("Blocks", scan(file, **own))
 
 
-def read_queries(path: str | Path, *, format: str | None = None) -> Queries:
-    """Read queries with their attributes."""
-    file, form = _open(path, "queries", format)
-    return cast("Queries", _read(form, "queries", file))
+def read_queries(
+    path: str | Path, *, format: str | None = None, fields: Fields | FieldsGiven = None
+) -> Queries:
+    """Read queries with their attributes.
+
+    ``fields`` says which columns of the file are what: ``{"text": "utterance"}``.
+    """
+    with _opened(path, "queries", format, fields) as (file, form):
+        return cast("Queries", _read(form, "queries", file))
 
 
-def read_corpus(path: str | Path, *, format: str | None = None) -> Corpus:
-    """Read the items that can be found; a folder of texts is one document a file."""
+def read_corpus(
+    path: str | Path, *, format: str | None = None, fields: Fields | FieldsGiven = None
+) -> Corpus:
+    """Read the items that can be found; a folder of texts is one document a file.
+
+    ``fields`` says which columns of the file are what: ``{"item_id": "uid"}``.
+    """
     if format is None and is_folder_of_documents(path):
         return read_folder(path)
-    file, form = _open(path, "corpus", format)
-    return cast("Corpus", _read(form, "corpus", file))
+    with _opened(path, "corpus", format, fields) as (file, form):
+        return cast("Corpus", _read(form, "corpus", file))
 
 
-def read_eval_set(path: str | Path, *, format: str | None = None) -> tuple[Queries, Gold]:
+def read_eval_set(
+    path: str | Path, *, format: str | None = None, fields: Fields | FieldsGiven = None
+) -> tuple[Queries, Gold]:
     """Read a file that carries both queries and their gold."""
-    file, form = _open(path, "gold", format)
-    if not form.both():
-        raise InputError(
-            f"is {form.name}, which holds gold without queries; give the queries' own file",
-            where=file.name,
-        )
-    gold = _read(form, "gold", file, duplicates="agree")
-    return cast("Queries", _read(form, "queries", file)), cast("Gold", gold)
+    together = Fields.of(fields).together()
+    with _opened(path, "gold", format, together) as (file, form):
+        if not form.both():
+            raise InputError(
+                f"is {form.name}, which holds gold without queries; give the queries' own file",
+                where=file.name,
+            )
+        gold = _read(form, "gold", file, duplicates="agree")
+        return cast("Queries", _read(form, "queries", file)), cast("Gold", gold)
 
 
-def queries_beside(path: str | Path, *, format: str | None = None) -> Queries | None:
+def queries_beside(
+    path: str | Path, *, format: str | None = None, fields: Fields | FieldsGiven = None
+) -> Queries | None:
     """Read the queries that a gold file itself carries; None where it carries none."""
     if str(path) == "-":
         return None
-    file, form = _open(path, "gold", format)
-    if not form.both() or (isinstance(file, Folder) and not file.has_queries):
-        return None
-    return cast("Queries", _read(form, "queries", file))
+    with _opened(path, "gold", format, Fields.of(fields).together()) as (file, form):
+        if isinstance(file, Folder):
+            carried = file.has_queries
+        else:
+            names = form.column_names()
+            carried = form.both() if names is None else holds_queries(names(file))
+        return cast("Queries", _read(form, "queries", file)) if carried else None
 
 
 def write_gold(gold: Gold, path: str | Path, *, format: str | None = None) -> None:
@@ -124,13 +167,35 @@ def _name(file: Input | Folder, name: str | None) -> str:
     return file.stem if name is None else name
 
 
-def _open(path: str | Path, kind: Kind, format: str | None) -> tuple[Input | Folder, Format]:
+@contextmanager
+def _opened(
+    path: str | Path, kind: Kind, format: str | None, given: Fields | FieldsGiven
+) -> Iterator[tuple[Input | Folder, Format]]:
+    """An open file and its format; what goes wrong with it names the columns that it lacks.
+
+    A mapping that is for this file alone must fit it; shared ones are checked by who shares them.
+    """
+    fields = Fields.of(given)
+    renamed = Renamed.of(fields, kind)
+    try:
+        yield _open(path, kind, format, renamed)
+    except InputError as error:
+        if renamed is None:
+            raise
+        raise renamed.explained(error) from None
+    if not isinstance(given, Fields):
+        fields.check()
+
+
+def _open(
+    path: str | Path, kind: Kind, format: str | None, renamed: Renamed | None
+) -> tuple[Input | Folder, Format]:
     refuse_no_path(path)
     if str(path) != "-" and Path(path).is_dir():
         if format not in (None, "beir"):
             raise InputError(f"is a folder; {format} is read from a file", where=str(path))
         return Folder.at(Path(path)), format_named("beir")
-    file = open_input(path)
+    file = replace(open_input(path), renamed=renamed)
     with file.source.unchanged():
         if format is None:
             return file, detect_input(file, kind)

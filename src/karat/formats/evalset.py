@@ -1,18 +1,18 @@
 """Eval sets in JSONL: ``{"query": …, "relevant_chunk_ids": […]}`` a line.
 
-``question`` is understood for ``query``; ``relevant_doc_ids``, ``chunk_id`` and ``doc_id``
-for ``relevant_chunk_ids``. A query without an ``id`` gets a hash of its text; one with an
-``id`` may lack its text. All other keys become attributes. ``grades`` and ``negatives`` hold
-what a list of ids cannot say.
+``question`` is understood for ``query``; ``relevant_doc_ids`` and the names of a single item
+(``chunk_id``, ``doc_id`` …) for ``relevant_chunk_ids``. A query without an ``id`` gets a hash
+of its text; one with an ``id`` may lack its text. All other keys become attributes. ``grades``
+and ``negatives`` hold what a list of ids cannot say.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from karat.columns import Duplicates
+from karat.columns import GOLD_NAMES, ITEM_NAMES, QUERY_NAMES, Duplicates
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
 from karat.formats.records import (
@@ -33,13 +33,15 @@ from karat.formats.sets import (
     graded,
     grades_beyond,
     queries_of,
+    relevant,
     relevant_ids,
 )
 from karat.tables import Gold, Queries
 
 _ID = ("query_id", "id", "_id", "qid")
 _TEXT = ("query", "question", "text", "content")
-_GOLD = ("relevant_chunk_ids", "relevant_doc_ids", "relevant_ids", "chunk_id", "doc_id")
+# Besides lists, one relevant item by its own name; the record's own id is the query's.
+_GOLD = (*GOLD_NAMES, *(name for name in ITEM_NAMES if name not in QUERY_NAMES))
 _USUAL = 1.0
 
 
@@ -82,20 +84,21 @@ def _case(record: Record, where: str, texts: bool) -> Case:
     if not isinstance(text, str) and (name is None or (texts and text is not None)):
         raise InputError('no query; expected "query" with its text', where=where, line=line)
     query_id = text_id(str(text)) if name is None else as_id(name, "id", where, line)
-    found = _take(rest, _GOLD)
-    items = [found] if isinstance(found, (str, int)) else as_list(found, _GOLD[0], where, line)
-    ids = [as_id(item, "a relevant id", where, line) for item in items]
+    # Where only gold is there, it may also be the text of an answer, which is no id.
+    names = [*_GOLD, *(["gold"] if isinstance(rest.get("gold"), (list, dict)) else [])]
+    told = any(name in rest for name in names)
+    listed = relevant(_take(rest, names), _GOLD[0], _USUAL, where, line)
     grades = {
         item: as_number(grade, f"the grade of {item!r}", where, line)
         for item, grade in as_object(rest.pop("grades", {}), "grades", where, line).items()
     }
     hard = as_list(rest.pop("negatives", None), "negatives", where, line)
     negatives = [Judged(as_id(item, "a negative", where, line), 0.0, True) for item in hard]
-    gold = [*graded(ids, grades, _USUAL), *negatives]
-    return Case(line, query_id, text if isinstance(text, str) else "", gold, rest)
+    gold = [*graded(listed, grades), *negatives]
+    return Case(line, query_id, text if isinstance(text, str) else "", gold, rest, told)
 
 
-def _take(record: dict[str, Any], names: tuple[str, ...]) -> Any:
+def _take(record: dict[str, Any], names: Sequence[str]) -> Any:
     """Take the first of these keys that says something out of the record."""
     for name in names:
         if record.get(name) is not None:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, Literal
+from typing import IO, TYPE_CHECKING, Literal
 
 import polars as pl
 
@@ -38,6 +38,9 @@ from karat.formats.streams import (
     unpacked,
     whole,
 )
+
+if TYPE_CHECKING:
+    from karat.formats.field_mapping import Renamed
 
 # Large enough that calls cost nothing beside parsing, small enough to stay in cache.
 CHUNK_BYTES = 8 << 20
@@ -63,6 +66,8 @@ class Input:
     source: Source
     path: Path | None = None
     data: bytes | None = None
+    # The columns that the user gave other names.
+    renamed: Renamed | None = None
 
     @property
     def name(self) -> str:

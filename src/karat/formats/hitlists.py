@@ -6,7 +6,7 @@ taken hit by hit, and only that way makes messages.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
 from math import isfinite
@@ -14,12 +14,10 @@ from typing import Any
 
 import polars as pl
 
-from karat.columns import ITEM_NAMES
+from karat.columns import ITEM_NAMES, map_with
 from karat.errors import InputError
 from karat.formats.records import as_id, as_number, as_object
 
-# A hit may be known by its document alone, but a chunk's own id comes first.
-_NAMES = ("chunk_id", *(n for n in ITEM_NAMES if n not in ("chunk_id", "doc_id")), "doc_id")
 _TEXTS = {"doc_id": "doc_id", "doc_version": "version", "version": "version", "source": "source"}
 _OURS: dict[str, str] = {"chunk_id": "item_id", **_TEXTS}
 _NUMBERS = ("score", "similarity")
@@ -39,6 +37,7 @@ _KINDS = {
     "start": pl.Int64,
     "end": pl.Int64,
 }
+_MOST_SHOWN = 20
 
 Columns = dict[str, Sequence[Any]]
 
@@ -137,7 +136,7 @@ def _regular(entries: list[Any]) -> Columns | None:
             values = list(map(float, values)) if kinds <= {int, float} and _small(values) else []
             fine = bool(values)
         else:
-            fine = kinds == {str} and "" not in values
+            fine = kinds == {str} and "" not in values and "\0" not in "".join(values)
         if not fine:
             return None
         columns[_OURS.get(key, key)] = values
@@ -165,7 +164,9 @@ def _hit(entry: Any, place: int, where: str, line: int) -> dict[str, Any]:
     if isinstance(entry, str):
         entry = {"chunk_id": entry}
     entry = as_object(entry, "a hit", where, line)
-    name = next((entry[key] for key in _NAMES if entry.get(key) is not None), None)
+    name = next((entry[key] for key in ITEM_NAMES if entry.get(key) is not None), None)
+    if name is None:
+        raise _no_item(entry, where, line)
     hit: dict[str, Any] = {"item_id": as_id(name, "chunk_id", where, line), "rank": place}
     for key, least in _WHOLE.items():
         value = entry.get(key)
@@ -185,6 +186,25 @@ def _hit(entry: Any, place: int, where: str, line: int) -> dict[str, Any]:
         if entry.get(key) not in (None, ""):
             hit[ours] = as_id(entry[key], key, where, line)
     return hit
+
+
+def _no_item(entry: Mapping[str, Any], where: str, line: int) -> InputError:
+    """What to say of a hit whose item has no known name, with the key that looks like it."""
+    keys = ", ".join(list(entry)[:_MOST_SHOWN]) or "none at all"
+    like = next(
+        (
+            key
+            for key, value in entry.items()
+            if key not in _REGULAR and type(value) in (str, int) and value != ""
+        ),
+        "KEY",
+    )
+    return InputError(
+        f"a hit has no id of its item among its keys {keys}; expected one of "
+        f"{', '.join(ITEM_NAMES)}; {map_with('item_id', like)}",
+        where=where,
+        line=line,
+    )
 
 
 def entry_of(row: dict[str, Any]) -> dict[str, Any]:

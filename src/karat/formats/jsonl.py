@@ -11,7 +11,7 @@ from typing import Any
 
 import polars as pl
 
-from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
+from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, map_with
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
 from karat.formats.records import Record, as_id, flat_rows, frame_of, read_records, to_line
@@ -75,12 +75,18 @@ def _row(record: Record, key: str, names: Sequence[str], where: str) -> dict[str
     line, rest = record.line, dict(record.value)
     found = next((name for name in names if rest.get(name) is not None), None)
     if found is None:
-        raise InputError(f"no id; expected one of {', '.join(names)}", where=where, line=line)
+        raise InputError(
+            f"no id; expected one of {', '.join(names)}; {map_with(key, 'KEY')}",
+            where=where,
+            line=line,
+        )
     name = as_id(rest.pop(found), found, where, line)
     told = next((name for name in TEXT_NAMES if isinstance(rest.get(name), str)), None)
     if told is None:
         raise InputError(
-            f"no text; expected one of {', '.join(TEXT_NAMES)}", where=where, line=line
+            f"no text; expected one of {', '.join(TEXT_NAMES)}; {map_with('text', 'KEY')}",
+            where=where,
+            line=line,
         )
     row: dict[str, Any] = {key: name, "text": rest.pop(told)}
     for inner in _META:

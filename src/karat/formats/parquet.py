@@ -43,11 +43,7 @@ def read_corpus(file: Input) -> Corpus:
 
 def scan_run(file: Input, *, name: str, strict: bool = False) -> Streamed:
     """A run from columns such as query_id, item_id, score, rank, block by block."""
-    _check(file)
-    try:
-        names = pl.scan_parquet(file.scannable(), glob=False).collect_schema().names()
-    except _DAMAGE as error:
-        raise unreadable(file.name, error) from None
+    names = column_names(file)
 
     def batches() -> Iterator[pl.DataFrame]:
         return run_from(_batches(file), file, strict)
@@ -55,6 +51,18 @@ def scan_run(file: Input, *, name: str, strict: bool = False) -> Streamed:
     order: Order = "score" if "score" in names else "rank"
     staged = "stage" in names
     return Streamed(name, file.source, batches, order=order, strict=strict, staged=staged)
+
+
+def column_names(file: Input) -> list[str]:
+    """The names of the columns, under our names where the user mapped them."""
+    _check(file)
+    try:
+        scan = pl.scan_parquet(file.scannable(), glob=False)
+        if file.renamed is None:
+            return scan.collect_schema().names()
+        return file.renamed.frame(scan.head(0).collect()).columns
+    except _DAMAGE as error:
+        raise unreadable(file.name, error) from None
 
 
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
@@ -95,9 +103,10 @@ def _check(file: Input) -> None:
 def _table(file: Input) -> pl.DataFrame:
     _check(file)
     try:
-        return pl.read_parquet(file.scannable(), glob=False)
+        table = pl.read_parquet(file.scannable(), glob=False)
     except _DAMAGE as error:
         raise unreadable(file.name, error) from None
+    return table if file.renamed is None else file.renamed.frame(table)
 
 
 def _batches(file: Input) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
@@ -108,7 +117,8 @@ def _batches(file: Input) -> Iterator[tuple[pl.DataFrame, pl.Series]]:
     scan = pl.scan_parquet(file.scannable(), glob=False)
     try:
         for batch in _pieces(scan, parts) if _too_much(parts) else _streamed(scan):
-            yield batch, pl.int_range(row, row + batch.height, eager=True)
+            rows = pl.int_range(row, row + batch.height, eager=True)
+            yield batch if file.renamed is None else file.renamed.frame(batch), rows
             row += batch.height
     except _DAMAGE as error:
         raise unreadable(file.name, error) from None

@@ -11,14 +11,17 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
-from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
+from karat.columns import ITEM_NAMES, NUL_IN_ID, QUERY_NAMES, TEXT_NAMES
 from karat.errors import InputError
 from karat.formats.files import Input, decode
 from karat.formats.limits import check_columns
+
+if TYPE_CHECKING:
+    from karat.formats.field_mapping import Renamed
 
 # Sums and squares of larger numbers leave what a float can hold.
 _MOST = 1e100
@@ -46,9 +49,14 @@ def read_records(file: Input) -> Iterator[Record]:
         for text in decode(chunk, file, first_line=line + 1).split("\n"):
             line += 1
             if text.strip():
-                yield record_of_line(text, file.name, line)
+                record = record_of_line(text, file.name, line)
+                yield record if file.renamed is None else _renamed(record, file.renamed)
         # A chunk ends after its last line feed, where the next line has not begun yet.
         line -= 1
+
+
+def _renamed(record: Record, renamed: Renamed) -> Record:
+    return Record(record.line, renamed.record(record.value))
 
 
 def record_of_line(text: str, where: str, line: int) -> Record:
@@ -146,10 +154,12 @@ def _kind(value: Any) -> str:
 
 def as_id(value: Any, what: str, where: str, line: int | None) -> str:
     """An id as text; whole numbers are spelled, anything else is refused."""
-    if isinstance(value, str) and value:
+    if isinstance(value, str) and value and "\0" not in value:
         return value
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
+    if isinstance(value, str) and value:
+        raise InputError(f"{what} {NUL_IN_ID}", where=where, line=line)
     raise InputError(
         f"{what} is {shown(value)}; ids are text or whole numbers", where=where, line=line
     )

@@ -42,6 +42,11 @@ class Format:
         """Whether one file carries queries and their gold."""
         return "gold" in self.carries and "queries" in self.carries and self.name in _TOGETHER
 
+    def column_names(self) -> Callable[..., list[str]] | None:
+        """The function that tells a table's columns, where the format is one."""
+        found: Callable[..., list[str]] | None = getattr(self._home(), "column_names", None)
+        return found
+
     def writer_of_both(self) -> Callable[..., None]:
         """The function that writes queries and their gold together."""
         if not self.both():

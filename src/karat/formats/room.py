@@ -9,6 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
+from karat import process_limits
 from karat.columns import Source
 from karat.errors import UsageError
 from karat.formats.limits import size_of, told
@@ -49,10 +50,11 @@ def bound() -> int:
 
 
 def memory() -> int:
-    """What the machine has, or the container that this runs in."""
+    """What the machine has, the container that this runs in, or what ulimit leaves."""
     pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
     limits = [limit for file in _limit_files() if (limit := _limit(file)) is not None]
-    return min([pages * size, *limits])
+    # bound() is half of it, and what a process limit leaves is for this process alone.
+    return min([pages * size, *limits, *(2 * room for room in process_limits.rooms())])
 
 
 @contextmanager

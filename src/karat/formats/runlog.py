@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,13 @@ class LoggedRun:
     def blocks(self) -> Iterator[Run]:
         """The run in pieces of whole calls."""
         reader = LineReader(self.file.name, self.strict, stages=False)
-        empty = True
+        empty, renamed = True, self.file.renamed
         with self.source.unchanged():
             for block in _blocks(read_records(self.file)):
                 empty = False
-                yield reader.run(block, self.name, self.source)
+                with nullcontext() if renamed is None else renamed.explaining():
+                    run = reader.run(block, self.name, self.source)
+                yield run
         if empty:
             raise InputError("holds no calls; one object a line is expected", where=self.file.name)
 

@@ -7,15 +7,22 @@ their keys are told apart; knows no keys itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
-from karat.columns import Duplicates
+from karat.columns import ITEM_NAMES, Duplicates
 from karat.errors import InputError
 from karat.formats.files import Input
-from karat.formats.records import flat_rows, frame_of
+from karat.formats.missing_gold import columns_of, no_gold
+from karat.formats.records import (
+    as_id,
+    as_list,
+    as_number,
+    flat_rows,
+    frame_of,
+)
 from karat.formats.spans import join_spans, split_spans
 from karat.tables import Gold, Queries
 
@@ -38,6 +45,8 @@ class Case:
     text: str
     gold: Sequence[Judged]
     attributes: dict[str, Any] = field(default_factory=dict)
+    # Whether the record has a key for gold, be it empty.
+    told: bool = True
 
 
 def queries_of(cases: Iterable[Case], file: Input) -> Queries:
@@ -53,6 +62,7 @@ def queries_of(cases: Iterable[Case], file: Input) -> Queries:
 def gold_of(cases: Iterable[Case], file: Input, duplicates: Duplicates) -> Gold:
     """The gold of an eval set; queries without any are still its queries."""
     cases = checked(cases, file)
+    _refuse_no_gold(cases, file)
     rows = [(case, judged) for case in cases for judged in case.gold]
     table = pl.DataFrame(
         {
@@ -73,6 +83,17 @@ def gold_of(cases: Iterable[Case], file: Input, duplicates: Duplicates) -> Gold:
         lines=lines,
         source=file.source,
     )
+
+
+def _refuse_no_gold(cases: Sequence[Case], file: Input) -> None:
+    """Refuse queries of which not one has gold; those marked as having no answer need none."""
+    asked = [case for case in cases if not _is_marked(case.attributes.get("no_answer"))]
+    if asked and not any(case.told or case.gold for case in asked):
+        raise no_gold(columns_of(case.attributes for case in asked), file.name)
+
+
+def _is_marked(told: Any) -> bool:
+    return told is True or str(told).strip().casefold() in ("true", "yes", "1")
 
 
 def checked(cases: Iterable[Case], file: Input) -> list[Case]:
@@ -98,6 +119,29 @@ def _renamed(attributes: dict[str, Any]) -> dict[str, Any]:
     """Attributes under names that do not clash with a query's own columns."""
     taken = {"query_id", "text"}
     return {f"attribute.{k}" if k in taken else k: v for k, v in attributes.items()}
+
+
+def relevant(told: Any, what: str, usual: float, where: str, line: int | None) -> list[Judged]:
+    """Relevant items as a list of ids or objects, as one of them, or as grades by id."""
+    single = isinstance(told, (str, int)) or (isinstance(told, dict) and _id_in(told) is not None)
+    if isinstance(told, dict) and not single:
+        told = [{"item_id": name, "grade": grade} for name, grade in told.items()]
+    entries = [told] if single else as_list(told, what, where, line)
+    return [_relevant(entry, what, usual, where, line) for entry in entries]
+
+
+def _relevant(entry: Any, what: str, usual: float, where: str, line: int | None) -> Judged:
+    if not isinstance(entry, dict):
+        return Judged(as_id(entry, f"an entry of {what}", where, line), usual)
+    item = as_id(_id_in(entry), f"chunk_id in {what}", where, line)
+    if "start" in entry and "end" in entry:
+        item = f"{item}:{entry['start']}-{entry['end']}"
+    grade = entry.get("grade", usual)
+    return Judged(item, as_number(grade, f"the grade of {item!r}", where, line))
+
+
+def _id_in(entry: dict[str, Any]) -> Any:
+    return next((entry[name] for name in ITEM_NAMES if entry.get(name) is not None), None)
 
 
 def cases_from(queries: Queries | None, gold: Gold | None) -> list[Case]:
@@ -144,7 +188,8 @@ def relevant_ids(gold: Sequence[Judged]) -> list[str]:
     return [judged.item_id for judged in gold if judged.grade > 0]
 
 
-def graded(ids: Sequence[str], grades: dict[str, float], usual: float) -> list[Judged]:
-    """The reverse of the two above."""
-    listed = [Judged(name, grades.get(name, usual)) for name in ids]
-    return listed + [Judged(name, grade) for name, grade in grades.items() if name not in set(ids)]
+def graded(listed: Sequence[Judged], grades: dict[str, float]) -> list[Judged]:
+    """The reverse of the two above: relevant items with the grades of their own key."""
+    names = {judged.item_id for judged in listed}
+    known = [replace(one, grade=grades.get(one.item_id, one.grade)) for one in listed]
+    return known + [Judged(name, grade) for name, grade in grades.items() if name not in names]

@@ -193,7 +193,10 @@ def _case(entry: Any, number: int, where: str) -> Case:
     rest = {key: value for key, value in rest.items() if key not in _K}
     if k is not None:
         rest["k"] = k
-    gold = [*graded(ids, grades, _USUAL), *(Judged(item, 0.0, True) for item in hard)]
+    gold = [
+        *graded([Judged(item, _USUAL) for item in ids], grades),
+        *(Judged(item, 0.0, True) for item in hard),
+    ]
     return Case(None, query_id, text.strip() if isinstance(text, str) else "", gold, rest)
 
 

@@ -77,7 +77,7 @@ def write_run(run: Run, path: str | Path) -> None:
         "item_id",
         "rank",
         "score",
-        tag=pl.lit(_word(tag)),
+        tag=pl.lit(word(tag)),
     )
     _refuse_blanks(lines, ("query_id", "item_id"), str(path))
     write_frame(lines, path, separator=" ", header=False)
@@ -103,14 +103,19 @@ def _plain(grade: pl.Expr) -> pl.Expr:
     )
 
 
-def _word(tag: str) -> str:
+def word(tag: str) -> str:
+    """Return a run's tag as one column."""
     return "_".join(tag.split()) or "run"
 
 
+def unfit_for_columns(ids: pl.Series) -> pl.Series:
+    """Return which ids hold white space, and would be read back as two columns or lines."""
+    return ids.str.contains(r"[\s\x00\x{feff}]")
+
+
 def _refuse_blanks(lines: pl.DataFrame, names: tuple[str, ...], where: str) -> None:
-    """An id with white space inside would be read back as two columns."""
     for name in names:
-        bad = lines[name].str.contains(r"[\s\x00\x{feff}]").arg_true()
+        bad = unfit_for_columns(lines[name]).arg_true()
         if len(bad):
             raise InputError(
                 f"{name} {lines[name][bad[0]]!r} holds white space, which a TREC file cannot "

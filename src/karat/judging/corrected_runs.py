@@ -27,6 +27,7 @@ from karat.judging.raters import People, Truth, one_grade
 from karat.judging.side_by_side import Top, side_by_side
 from karat.judging.tops import PAIR, Tops
 from karat.measures.conventions import Conventions
+from karat.measures.listing import without_repeats
 from karat.measures.names import Measure, parse_measure
 from karat.measures.ranked import is_budget
 from karat.measures.scores import Scores
@@ -168,7 +169,7 @@ def corrected_difference(
 
 
 def _checked(scores: Scores, measure: str | Measure) -> Measure:
-    wanted = parse_measure(measure, rel=scores.conventions.rel)
+    wanted = parse_measure(measure, conventions=scores.conventions)
     if not correctable(wanted):
         raise UsageError(
             f"{wanted} cannot be corrected: a judge's errors are taken out of P@k only"
@@ -200,7 +201,9 @@ def _hits(scores: Scores, k: int, counted: pl.DataFrame) -> pl.DataFrame:
     lists = scores.lists
     if lists is None:
         raise UsageError(f"the scores of {scores.system} come without lists; score it again")
-    top = lists.filter(pl.col("rank") <= k).with_columns(pl.col("row").cast(pl.Int64))
+    # A repeat holds its place and is not relevant, like an empty one.
+    top = without_repeats(lists).filter(pl.col("rank") <= k)
+    top = top.with_columns(pl.col("row").cast(pl.Int64))
     return top.join(counted, on="row", how="inner").select(
         *PAIR, pl.col("rank").cast(pl.Int64), pl.col("grade").cast(pl.Float64)
     )

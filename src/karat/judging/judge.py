@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from karat.errors import InputError
-from karat.judging.judge_answers import Judge, JudgeGoneError
+from karat.judging.judge_answers import Judge, JudgeGoneError, Unjudged
 from karat.judging.judge_cache import JudgmentCache
 from karat.judging.judge_journal import Journal, Line, Task, line_of
 from karat.judging.judge_pairs import Pair
@@ -20,6 +20,10 @@ from karat.judging.labels import GRADES
 Advance = Callable[[int], None]
 Waits = Callable[[float, str], None]
 _MILLION = 1_000_000
+
+
+class NoCallSucceededError(JudgeGoneError):
+    """The endpoint did not answer a single call, so that there is nothing to write."""
 
 
 class InterruptedJudging(KeyboardInterrupt):
@@ -125,9 +129,14 @@ def judge_pairs(
                 journal.write(line)
                 counts.add([line], is_new=is_new)
                 advance(1)
+        if not counts.grades and runner.unanswered is not None:
+            journal.discard()
+            raise _no_call_succeeded(runner.unanswered, path)
         journal.finish()
     except KeyboardInterrupt:
         raise InterruptedJudging(f"interrupted; {_left(counts, tasks, journal)}") from None
+    except NoCallSucceededError:
+        raise
     except JudgeGoneError as error:
         raise JudgeGoneError(f"{error}; {_left(counts, tasks, journal)}") from None
     finally:
@@ -158,6 +167,12 @@ class _Counts:
                 self.grades[line.grade] += 1
             else:
                 self.reasons[str(line.error).partition(": ")[0]] += 1
+
+
+def _no_call_succeeded(last: Unjudged, path: Path) -> NoCallSucceededError:
+    told = f"no call succeeded: {last.where}{': ' if last.where else ''}{last.error}"
+    kept = f"{path} was left as it was" if path.exists() else "no label file was written"
+    return NoCallSucceededError(f"{told}; {kept}: check that the endpoint is up, then run it again")
 
 
 def _left(counts: _Counts, tasks: Sequence[Task], journal: Journal) -> str:

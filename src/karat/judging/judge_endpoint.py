@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import UsageError
@@ -141,7 +141,7 @@ class Endpoint:
         try:
             body, kind = self._client.send(self._request(pair, form))
         except library().OpenAIError as error:
-            return Reply(self._failure(error))
+            return Reply(replace(self._failure(error), where=self.url))
         return self._reader.reply(body, kind)
 
     def _request(self, pair: Pair, form: int) -> dict[str, Any]:

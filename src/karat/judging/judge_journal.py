@@ -108,6 +108,13 @@ class Journal:
             raise self._stuck(error) from None
         file.close()
 
+    def discard(self) -> None:
+        """Take away what was written; a finished file stays as it is."""
+        if self._file is not None:
+            with suppress(OSError):
+                self.part.unlink()
+            self._file.close()
+
     def _stuck(self, error: OSError) -> InputError:
         first = "make room" if error.errno in FULL else "let it be written"
         kept = "what was judged is kept" if self.done or self._written else "nothing was judged"

@@ -61,8 +61,14 @@ class Runner:
     _failed_in_a_row: int = 0
     _refused: int = 0
     _answered: bool = False
+    _last_failure: Unjudged | None = None
     _gone: JudgeGoneError | None = None
     _told_until: float = 0.0
+
+    @property
+    def unanswered(self) -> Unjudged | None:
+        """The last failure, where calls were made and the endpoint answered none of them."""
+        return None if self._answered else self._last_failure
 
     def outcomes(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
         """Each pair with what came of it, in the order given."""
@@ -150,6 +156,8 @@ class Runner:
         if _is_answer(outcome):
             self._answered, self._failed_in_a_row = True, 0
             return
+        if isinstance(outcome, Unjudged):
+            self._last_failure = outcome
         if isinstance(outcome, Unjudged) and outcome.may_pass:
             self._failed_in_a_row += 1
         elif isinstance(outcome, Unjudged) and outcome.refused and not self._answered:

@@ -7,6 +7,7 @@ Leave-one-run-out (Zobel 1998), RBP residuals (Moffat and Zobel 2008), condensed
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,15 @@ _OF_JUDGMENTS = ("Judged", "Hole", "RBPres")
 _BPREF = parse_measure("Bpref")
 
 
-def bias_measures(texts: Sequence[str | Measure] | None, *, rel: float = 1) -> list[Measure]:
+def bias_measures(
+    texts: Sequence[str | Measure] | None, *, conventions: Conventions | None = None
+) -> list[Measure]:
     """Read measures of ranks, one value a query; others are refused.
 
     >>> [str(one) for one in bias_measures(None)]
     ['nDCG@10', 'AP', 'RBP']
     """
-    chosen = parse_measures(list(texts or MEASURES), rel=rel)
+    chosen = parse_measures(list(texts or MEASURES), conventions=conventions)
     for one in chosen:
         kind = one.definition
         whole = kind.needs or kind.evidence is not None or kind.cutoff == "path" or is_budget(one.k)
@@ -72,10 +75,11 @@ def pool_bias(
     """
     conventions = conventions or Conventions()
     _check(runs, gold, depth, conventions)
-    chosen = bias_measures(measures, rel=conventions.rel)
+    chosen = bias_measures(measures, conventions=conventions)
     residuals = [one for one in chosen if one.name == "RBP"] or [parse_measure("RBP")]
     whole, disagreeing = _together(gold)
-    prepared = prepare(whole, conventions, queries=queries)
+    # The runs are asked about the judgments that they share, as far as they go.
+    prepared = prepare(whole, replace(conventions, short_lists="complete"), queries=queries)
     wanted = list(dict.fromkeys([*chosen, *residuals, _BPREF]))
     keep = ranks_that_weigh(residuals)
     judged = [

@@ -11,7 +11,7 @@ import polars as pl
 from karat.columns import Source
 from karat.errors import InputError
 from karat.measures.conventions import Conventions
-from karat.measures.listing import Wanted
+from karat.measures.listing import Wanted, without_repeats
 from karat.measures.prepare import Prepared, prepare
 from karat.measures.rank import Block, rank
 from karat.tables import Blocks, Gold, InterleavedError, Queries, Run
@@ -33,7 +33,7 @@ class Tops:
     missing: int
     failed_calls: int
     not_asked: int
-    duplicates_dropped: int
+    repeats: int
     order_conflicts: int
 
     def gaps(self) -> dict[str, int]:
@@ -43,7 +43,7 @@ class Tops:
             "missing": self.missing,
             "failed_calls": self.failed_calls,
             "not_asked": self.not_asked,
-            "duplicates_dropped": self.duplicates_dropped,
+            "repeats": self.repeats,
             "order_conflicts": self.order_conflicts,
         }
 
@@ -68,7 +68,7 @@ def asked_of(
 def tops_of(
     run: Run | Blocks, query_ids: Sequence[str], *, depth: int, conventions: Conventions
 ) -> Tops:
-    """The first ``depth`` items of each of these queries; duplicates close up before the cut."""
+    """The first ``depth`` items of each of these queries, each once: a repeat takes a place."""
     asked = _without_gold(query_ids, conventions)
     wanted = Wanted().with_lists(depth)
     try:
@@ -87,7 +87,7 @@ def tops_of(
         missing=len(query_ids) - len(codes) - len(failed),
         failed_calls=len(failed),
         not_asked=len(strangers),
-        duplicates_dropped=sum(block.duplicates for block in blocks),
+        repeats=sum(block.repeats for block in blocks),
         order_conflicts=sum(block.conflicts for block in blocks),
     )
 
@@ -121,9 +121,13 @@ def _hits(blocks: Sequence[Block], asked: Prepared, depth: int) -> pl.DataFrame:
         if listing is None:
             continue
         part = listing.frame.select(
-            ids.gather(block.codes[listing.query]), "item_id", pl.Series("rank", listing.rank)
+            ids.gather(block.codes[listing.query]),
+            "item_id",
+            "repeat",
+            pl.Series("rank", listing.rank),
         )
-        parts.append(part.filter(pl.col("rank") <= depth))
+        shown = without_repeats(part.filter(pl.col("rank") <= depth))
+        parts.append(shown.select(*PAIR, "rank"))
     return pl.concat(parts)
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from karat.columns import Duplicates
 from karat.errors import UsageError, unknown
+from karat.measures.gains import gain_setting
 
 # "grade > 0" as a threshold: the smallest grade that a float can hold.
 ANY_GRADE = 5e-324
@@ -25,46 +26,69 @@ class Conventions:
     ``order=None`` takes each run by what ranks it at its source: TREC files, dicts and
     tables by score, run logs by rank. ``k`` is what the letter k in ``R@k`` means where
     a query does not bring its own. ``unit=None`` resamples conversations where the queries
-    say which they belong to (column ``group``), else queries.
+    say which they belong to (column ``group``), else queries. ``repeats`` says
+    whether an item that a list returns again keeps its place, where it earns nothing, or
+    the ranks below close up. ``gain`` is what a grade is
+    worth to DCG, nDCG and CG where a measure names no gain: ``linear``, ``exp`` or a map of
+    grades as text. ``missing_ids`` says what becomes of inputs that do not fit each other, so
+    that every score would be 0.
     """
 
     profile: str = "karat"
     order: Literal["score", "rank"] | None = None
     ties: Literal["id-asc", "id-desc", "given"] = "id-asc"
+    repeats: Literal["keep", "drop"] = "keep"
     missing: Literal["zero", "skip"] = "zero"
     empty_gold: Literal["apart", "zero"] = "apart"
+    missing_ids: Literal["refuse", "allow"] = "refuse"
     level: Literal["item", "doc", "span"] = "item"
     rel: float = 1.0
+    gain: str = "linear"
     depth: int | None = None
     cover: float = 0.5
     k: int = 10
-    interval: Literal["bca", "percentile", "none"] = "bca"
+    interval: Literal["gaffke", "percentile", "none"] = "gaffke"
     unit: Literal["query", "group"] | None = None
     ci: float = 0.95
     boot: int = 2000
     permutations: int = 10_000
     seed: int = 0
     versions: tuple[str, ...] = ()
+    # Whether lists that were cut, by their log or by their common length, end at that depth.
+    short_lists: Literal["cut", "complete"] = "cut"
     # The rest belongs to a profile and cannot be set by itself.
     score_type: Literal["float64", "float32"] = "float64"
     whole_grades: bool = False
     recall_point: Literal["trunc", "round"] = "trunc"
     duplicates: Duplicates = "agree"
 
+    @property
+    def alpha(self) -> float:
+        """The chance of a wrong alarm that a test may have: 0.05 where intervals have 95 %."""
+        # 1 - 0.95 is a little more than 0.05 in floats.
+        return round(1 - self.ci, 12)
+
     def document(self) -> dict[str, Any]:
         """The conventions as they stand in a report."""
         values = {name: getattr(self, name) for name in _SHOWN}
-        return {**values, "versions": list(self.versions)} if self.versions else values
+        if self.versions:
+            values["versions"] = list(self.versions)
+        if self.short_lists != PROFILES[self.profile].conventions.short_lists:
+            values["short_lists"] = self.short_lists
+        return values
 
 
 _SHOWN = (
     "profile",
     "order",
     "ties",
+    "repeats",
     "missing",
     "empty_gold",
+    "missing_ids",
     "level",
     "rel",
+    "gain",
     "depth",
     "cover",
     "k",
@@ -75,22 +99,40 @@ _SHOWN = (
     "permutations",
     "seed",
 )
-SETTABLE = (*_SHOWN[1:], "versions")
+SETTABLE = (*_SHOWN[1:], "versions", "short_lists")
 # What a query's value depends on; what ranks a run is the run's own affair.
 DECISIVE = (
-    *("ties", "missing", "empty_gold", "level", "rel", "depth", "cover", "k", "versions"),
+    *(
+        "ties",
+        "repeats",
+        "missing",
+        "empty_gold",
+        "level",
+        "rel",
+        "gain",
+        "depth",
+        "cover",
+        "k",
+        "versions",
+    ),
     *("score_type", "whole_grades", "recall_point", "duplicates"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A named reading: its conventions and the measures it reports by default."""
+    """A named reading: its conventions and the measures it reports by default.
+
+    ``primary`` is the measure that decides a comparison. ``no_regression`` says which measures
+    may not get worse: the primary one, or all of them.
+    """
 
     name: str
     about: str
     conventions: Conventions
     measures: tuple[str, ...]
+    primary: str
+    no_regression: Literal["primary", "all"] = "primary"
 
 
 _TREC_MEASURES = (
@@ -109,11 +151,13 @@ _TREC = Conventions(
     profile="trec",
     order="score",
     ties="id-desc",
+    repeats="drop",
     missing="skip",
     empty_gold="zero",
     score_type="float32",
     whole_grades=True,
     duplicates="last",
+    short_lists="complete",
 )
 
 PROFILES: Mapping[str, Profile] = {
@@ -124,8 +168,9 @@ PROFILES: Mapping[str, Profile] = {
             "karat's own reading: nothing forgiven, nothing hidden",
             Conventions(),
             ("nDCG@10", "RR@10", "R@1", "R@3", "R@5", "R@10", "P@5", "AP@100"),
+            primary="nDCG@10",
         ),
-        Profile("trec", "trec_eval 9, as pytrec_eval has it", _TREC, _TREC_MEASURES),
+        Profile("trec", "trec_eval 9, as pytrec_eval has it", _TREC, _TREC_MEASURES, primary="AP"),
         Profile(
             "trec10",
             "trec_eval 10",
@@ -137,23 +182,32 @@ PROFILES: Mapping[str, Profile] = {
                 duplicates="refuse",
             ),
             _TREC_MEASURES,
+            primary="AP",
         ),
         Profile(
             "story",
             "a story tool's RQ: ties in story order, unlabelled queries skipped",
-            Conventions(profile="story", order="score", ties="given", k=5),
+            Conventions(
+                profile="story",
+                order="score",
+                ties="given",
+                missing_ids="allow",
+                k=5,
+                short_lists="complete",
+            ),
             ("RR", "R@k"),
+            primary="RR",
         ),
         Profile(
             "rag",
             "a RAG course's lesson: logged ranks, exponential gains, no-answer items apart",
-            Conventions(profile="rag", order="rank", k=5),
+            Conventions(profile="rag", order="rank", gain="exp", k=5),
             (
                 *(f"Hit@{k}" for k in (1, 3, 5, 10, 20)),
                 *(f"R@{k}" for k in (1, 3, 5, 10, 20)),
                 "WR@5",
                 "RR",
-                "nDCG(gain='exp')@5",
+                "nDCG@5",
                 "AP@10",
                 "P@5",
                 "DistinctDocs@5",
@@ -166,6 +220,7 @@ PROFILES: Mapping[str, Profile] = {
                 "latency.rerank.p50",
                 "latency.rerank.p90",
             ),
+            primary="nDCG@5",
         ),
         Profile(
             "memory",
@@ -178,23 +233,42 @@ PROFILES: Mapping[str, Profile] = {
                 "P@5",
                 "Sim@10",
                 "FPR@1",
-                "Coverage@10",
+                "Coverage(of='items')@10",
                 "latency.total.p50",
                 "latency.total.p95",
                 "latency.total.p99",
             ),
+            primary="Hit@1",
+            no_regression="all",
         ),
         Profile(
             "ab",
             "an A/B harness: relevant is any grade above 0, unlabelled queries count 0",
-            Conventions(profile="ab", order="score", empty_gold="zero", rel=ANY_GRADE, k=10),
-            ("R@k", "RR@k", "nDCG(gain='exp')@k"),
+            Conventions(
+                profile="ab",
+                order="score",
+                empty_gold="zero",
+                missing_ids="allow",
+                rel=ANY_GRADE,
+                gain="exp",
+                k=10,
+                short_lists="complete",
+            ),
+            ("R@k", "RR@k", "nDCG@k"),
+            primary="nDCG@k",
         ),
         Profile(
             "minimal",
             "a minimal eval loop: the order returned, questions outside the KB are no misses",
-            Conventions(profile="minimal", order="rank", k=5),
+            Conventions(
+                profile="minimal",
+                order="rank",
+                missing_ids="allow",
+                k=5,
+                short_lists="complete",
+            ),
             ("Hit@k", "R@k", "P@k", "RR@k"),
+            primary="Hit@k",
         ),
     )
 }
@@ -220,11 +294,14 @@ def conventions_of(profile: str, settings: Mapping[str, Any] | None = None) -> C
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "order": ("score", "rank"),
     "ties": ("id-asc", "id-desc", "given"),
+    "repeats": ("keep", "drop"),
     "missing": ("zero", "skip"),
     "empty_gold": ("apart", "zero"),
+    "missing_ids": ("refuse", "allow"),
     "level": ("item", "doc", "span"),
-    "interval": ("bca", "percentile", "none"),
+    "interval": ("gaffke", "percentile", "none"),
     "unit": ("query", "group"),
+    "short_lists": ("complete",),
 }
 # Below these a resampling says nothing; above them a hand has slipped.
 _WHOLE = {
@@ -239,11 +316,18 @@ _WHOLE = {
 def _value(key: str, value: Any) -> Any:
     if key not in SETTABLE:
         raise unknown("setting", str(key), SETTABLE)
+    if key == "interval" and value == "bca":
+        raise UsageError(
+            "interval=bca is gone, since its ends could fall when a value rose;"
+            " interval=gaffke took its place"
+        )
     if key in _CHOICES:
         if value not in _CHOICES[key]:
             known = ", ".join(_CHOICES[key])
             raise UsageError(f"{key} is {value!r}; it can be {known}")
         return value
+    if key == "gain":
+        return gain_setting(value)
     if key == "versions":
         return _versions(value)
     return _number(key, value)
@@ -294,8 +378,9 @@ def _versions(value: Any) -> tuple[str, ...]:
 def setting_names() -> list[str]:
     """What ``--set`` takes, with the values of each where they are few."""
     fields = {field.name for field in dataclasses.fields(Conventions)}
+    few = {**_CHOICES, "gain": ("linear", "exp")}
     return [
-        f"{name}={'|'.join(_CHOICES[name])}" if name in _CHOICES else name
+        f"{name}={'|'.join(few[name])}" if name in few else name
         for name in SETTABLE
         if name in fields
     ]

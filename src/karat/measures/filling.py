@@ -10,7 +10,9 @@ import numpy as np
 import polars as pl
 
 from karat.errors import MissingInputError
+from karat.measures.depth import last_ranks
 from karat.measures.listing import Wanted
+from karat.measures.misfits import Meeting, gold_side
 from karat.measures.names import Measure
 from karat.measures.numbers import Evidence, Values, gather
 from karat.measures.parts import Part, Statuses
@@ -20,7 +22,14 @@ from karat.measures.ranked import Entries, Ints, Listing, Ranked
 from karat.measures.results import Counts
 from karat.measures.ties import tie_orders
 from karat.measures.traces import FACTS
-from karat.measures.valuing import arguments_of, ceilings_of, feels_ties, values_of, worst_of
+from karat.measures.valuing import (
+    arguments_of,
+    ceilings_of,
+    counts_gold,
+    feels_ties,
+    values_of,
+    worst_of,
+)
 from karat.tables import Run
 
 
@@ -38,25 +47,30 @@ class Table:
         self.evidence: dict[Measure, list[Evidence]] = {}
         self.lacks: dict[Measure, str] = {}
         self.served: set[Measure] = set()
+        self.returned = np.zeros(n, dtype=np.int64)
+        self.last: dict[Measure, Ints] = {}
         self.status = np.full(n, "missing", dtype=object)
         self.counts = Counts()
         self.strangers: list[str] = []
         self.meta: Mapping[str, Any] = {}
         self.order = gold.conventions.order
+        self.meeting = Meeting()
 
     def add(self, run: Run) -> None:
         """Score one block of whole queries."""
         block = rank(run, self.gold, self.wanted)
         self.counts = replace(
             self.counts,
-            duplicates_dropped=self.counts.duplicates_dropped + block.duplicates,
+            repeats=self.counts.repeats + block.repeats,
             order_conflicts=self.counts.order_conflicts + block.conflicts,
             not_in_gold=self.counts.not_in_gold + len(block.strangers),
         )
         self.strangers = sorted({*self.strangers, *block.strangers[:2]})[:2]
+        self.meeting += block.meeting
         self.meta = self.meta or run.meta
         self.order = self.gold.conventions.order or run.order
         self.status[block.codes] = "scored"
+        self.returned[block.codes] = block.ranked.returned
         self.status[block.failed] = "failed"
         orders = tie_orders(block)
         for measure in self.measures:
@@ -78,7 +92,10 @@ class Table:
             self.lacks.setdefault(measure, str(error))
             return
         self.served.add(measure)
-        if orders is not None and feels_ties(measure):
+        last = last_ranks(measure, block.ranked)
+        if last is not None:
+            self.last.setdefault(measure, np.zeros_like(self.returned))[block.codes] = last
+        if orders is not None and feels_ties(measure, self.gold.conventions):
             n = len(self.status)
             sides = self.ends.setdefault(measure, (np.full(n, np.nan), np.full(n, np.nan)))
             for side, ranked in zip(sides, orders, strict=True):
@@ -96,6 +113,7 @@ class Table:
         gaps = np.flatnonzero((self.status == "missing") | (self.status == "failed"))
         if len(gaps) and self.gold.conventions.missing == "zero":
             self._fill_gaps(gaps)
+        ids_needed = not self.meeting.found or self.gold.corpus is not None
         return Part(
             query_ids=self.gold.query_ids,
             columns=self.columns,
@@ -107,8 +125,11 @@ class Table:
             digests=self.gold.digests,
             counts=self.counts,
             strangers=tuple(self.strangers),
+            meeting=gold_side(self.gold, ids=ids_needed) + self.meeting,
             lacks={m: told for m, told in self.lacks.items() if m not in self.served},
             served=frozenset(self.served),
+            returned=self.returned,
+            last=self.last,
             meta=self.meta,
             order=self.order,
             lists=pl.concat(self.lists, how="diagonal") if self.lists else None,
@@ -124,7 +145,7 @@ class Table:
             if measure.definition.cutoff == "path":
                 continue
             self.columns[measure][gaps] = worst_of(measure, empty, self.gold)
-            if not measure.definition.needs and measure.arguments.get("of") != "corpus":
+            if not measure.definition.needs and counts_gold(measure, self.gold):
                 self._collect(measure, empty, gaps)
 
     def _statuses(self) -> Statuses:
@@ -139,7 +160,7 @@ _NONE = np.empty(0, dtype=np.int64)
 
 def _top(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:
     """The first items of each query: its row in the table, rank, item and what is known of it."""
-    wanted = ("item_id", "doc_id", *FACTS, "grade")
+    wanted = ("item_id", "doc_id", *FACTS, "grade", "repeat")
     told = [name for name in wanted if name in listing.frame.columns]
     # A run's own column of tokens may be of any kind.
     lengths = pl.col("^tokens$").cast(pl.Float64, strict=False)

@@ -14,25 +14,27 @@ from karat.measures.conventions import Conventions
 from karat.measures.names import Measure
 from karat.measures.numbers import Evidence, Values
 from karat.measures.overall import number_of, percentile_of
-from karat.stats.bootstrap import Resampling, mean_intervals
+from karat.stats.bootstrap import Resampling
+from karat.stats.means import Range, mean_intervals
 from karat.stats.order import percentile_interval
 from karat.stats.percentiles import resampled_percentiles
-from karat.stats.proportions import wilson
+from karat.stats.proportions import share_interval
 
 Interval = tuple[float, float] | None
 
-_LOWEST_LOG = math.log(numbers.SMALLEST)
+# Counts of what was returned are facts about these queries, not estimates of anything.
+_COUNTS = frozenset({"NumRet", "NumRel", "NumRelRet"})
 
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """One measure's values: the rows that take part, and the highest value they could have."""
+    """One measure's values: the rows that take part, and the least and greatest possible value."""
 
     name: str
     measure: Measure
     values: Values
     rows: NDArray[np.bool_]
-    top: float | None
+    range: Range | None
     evidence: Evidence
 
     @property
@@ -47,8 +49,34 @@ def plan_of(conventions: Conventions, confidence: float | None = None) -> Resamp
         confidence=conventions.ci if confidence is None else confidence,
         resamples=conventions.boot,
         seed=conventions.seed,
-        method="percentile" if conventions.interval == "percentile" else "bca",
+        method="percentile" if conventions.interval == "percentile" else "gaffke",
     )
+
+
+def has_interval(measure: Measure) -> bool:
+    """Return whether a measure's number is an estimate, with an interval; counts are none."""
+    return measure.name not in _COUNTS
+
+
+def range_of_values(
+    measure: Measure, values: Values, ceilings: Values | None = None
+) -> Range | None:
+    """Return the least and greatest value that any ranking could give one of these queries.
+
+    Queries differ in their ceilings, and other queries like them could have any of these: so
+    the greatest is the largest ceiling among the queries. None where no ranking sets a bound.
+    """
+    definition = measure.definition
+    if definition.ceiling == "k":
+        top = float(measure.k) if isinstance(measure.k, int) else None
+    elif definition.ceiling == "ideal" and ceilings is not None:
+        top = float(np.nanmax(ceilings, initial=0.0)) or 1.0
+    else:
+        top = 1.0 if definition.bounded else None
+    if top is None:
+        return None
+    # A token budget may let a list do better than the ideal one, which it does not cut.
+    return min(0.0, float(values.min(initial=0.0))), float(values.max(initial=top))
 
 
 def intervals_of(
@@ -61,6 +89,8 @@ def intervals_of(
     means = []
     for column in columns:
         number = number_of(column.measure)
+        if not has_interval(column.measure):
+            continue
         if (share := percentile_of(column.measure)) is not None:
             intervals[column.name] = _of_percentile(column, share, conventions, groups)
         elif number is numbers.share_of_keys:
@@ -89,13 +119,14 @@ def _of_percentile(
 
 
 def _of_keys(column: Column, conventions: Conventions) -> Interval:
-    """A share of items is a share: its items are what was drawn."""
+    """A share of items is a share: its items are what was drawn, or the queries if fewer."""
     share = numbers.share_of_keys(column.known, column.evidence)
     total = column.evidence.total
     n = len(np.unique(column.evidence.key)) if total is None else total
     if share is None or n < 2 or column.rows.sum() < 2:
         return None
-    return wilson(share, n, confidence=conventions.ci)
+    independent = numbers.independent_keys(column.evidence)
+    return share_interval(round(share * n), n, independent, confidence=conventions.ci)
 
 
 def _of_means(
@@ -111,7 +142,7 @@ def _of_means(
         ends = mean_intervals(
             np.stack([_scaled(column) for column in some], axis=1),
             plan_of(conventions),
-            tops=[1.0 if _is_geometric(column) else column.top for column in some],
+            ranges=[None if _is_geometric(column) else column.range for column in some],
             groups=None if groups is None else groups[rows],
         )
         for column, (low, high) in zip(some, ends.tolist(), strict=True):
@@ -124,16 +155,15 @@ def _is_geometric(column: Column) -> bool:
 
 
 def _scaled(column: Column) -> Values:
-    """Values whose mean tells the number; for a geometric mean their logarithms, from 0 to 1."""
+    """Values whose mean tells the number; for a geometric mean their logarithms."""
     if _is_geometric(column):
-        logs = np.log(np.maximum(column.known, numbers.SMALLEST))
-        return np.asarray(np.clip(1 - logs / _LOWEST_LOG, 0.0, 1.0))
+        return np.asarray(np.log(np.maximum(column.known, numbers.SMALLEST)))
     return column.known
 
 
 def _unscaled(column: Column, low: float, high: float) -> tuple[float, float]:
     if _is_geometric(column):
-        return math.exp(_LOWEST_LOG * (1 - low)), math.exp(_LOWEST_LOG * (1 - high))
+        return math.exp(low), math.exp(high)
     if number_of(column.measure) is numbers.total:
         n = len(column.known)
         return low * n, high * n

@@ -49,7 +49,13 @@ class Wanted:
 
 
 def list_hits(
-    lists: Lists, rows: Ints, run: Run, gold: Prepared, hits: Entries, wanted: Wanted
+    lists: Lists,
+    rows: Ints,
+    again: Ints,
+    run: Run,
+    gold: Prepared,
+    hits: Entries,
+    wanted: Wanted,
 ) -> dict[str, Any]:
     """The listing, the calls and the linked entities, as far as they are wanted."""
     parts: dict[str, Any] = {}
@@ -59,7 +65,12 @@ def list_hits(
         once = hits.grade if hits.repeat is None else np.where(hits.repeat, np.nan, hits.grade)
         grade = np.full(lists.hits.height, np.nan)
         grade[rows] = once
-        frame = ordered.with_columns(grade=pl.Series(grade[rows_in_order]))
+        # In every block, so that the table is the same however a run was divided.
+        repeat = np.zeros(lists.hits.height, dtype=bool)
+        repeat[again] = True
+        frame = ordered.with_columns(
+            grade=pl.Series(grade[rows_in_order]), repeat=pl.Series(repeat[rows_in_order])
+        )
         frame = _with_attributes(frame, run, gold, wanted.needs)
         parts["listing"] = Listing(
             query,
@@ -72,6 +83,11 @@ def list_hits(
         if "entities" in run.calls.columns:
             parts["predicted"] = _predicted(run.calls, lists.codes, gold)
     return parts
+
+
+def without_repeats(lists: pl.DataFrame) -> pl.DataFrame:
+    """Lists without the places at which they return an item again; ranks stay as they are."""
+    return lists.filter(~pl.col("repeat"))
 
 
 def _with_attributes(

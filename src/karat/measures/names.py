@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import ast
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.measures import kernels
+from karat.measures.conventions import Conventions
+from karat.measures.gains import gain_map, gain_of_setting, show_map, show_number
 from karat.measures.kernels.calls import check_path
 from karat.measures.ranked import Cut, nobody
 from karat.measures.registry import MEASURES, Definition
@@ -29,6 +32,8 @@ _WITH_PARAMETERS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "ndcg_burges": ("nDCG", {"gain": "exp"}),
     "dcg_burges": ("DCG", {"gain": "exp"}),
 }
+# ranx computes these on whole lists where they have no cut-off
+_OF_SETS = {"precision": "SetP", "recall": "SetR", "f1": "SetF"}
 _VALUE_ALIASES = {"exp-log2": "exp", "log2": "linear"}
 
 
@@ -62,11 +67,12 @@ class Measure:
         return f"{self.name}({inside}){cut}" if inside else f"{self.name}{cut}"
 
 
-def parse_measure(text: str | Measure, *, rel: float = 1) -> Measure:
+def parse_measure(text: str | Measure, *, conventions: Conventions | None = None) -> Measure:
     """Read one measure, in karat's spelling or that of trec_eval, ir_measures or ranx.
 
-    ``rel`` is what a measure that names none takes for relevant: where that is not 1,
-    ``P(rel=1)@5`` says something and keeps it.
+    ``conventions`` decide what a measure means that names no threshold or gain: a gain equal
+    to theirs is left out, and where their ``rel`` is not 1, ``P(rel=1)@5`` says something and
+    keeps it. Without them an unwritten gain stays open, and a written one is kept.
 
     >>> parse_measure("nDCG(gain='exp')@10")
     Measure(name='nDCG', k=10, params=(('gain', 'exp'),))
@@ -75,7 +81,7 @@ def parse_measure(text: str | Measure, *, rel: float = 1) -> Measure:
     karat.errors.UsageError: unknown measure 'ndgc' in 'ndgc@10'; did you mean nDCG?
     """
     if isinstance(text, Measure):
-        return text
+        return _without_usual_gain(text, conventions)
     if not isinstance(text, str):
         raise UsageError(f"a measure is written as text, such as 'nDCG@10', not {text!r}")
     text = text.strip()
@@ -84,21 +90,21 @@ def parse_measure(text: str | Measure, *, rel: float = 1) -> Measure:
         check_path(family, path["path"])
         return Measure(family, None, (("path", path["path"]),))
     if rbp := _RANX_RBP.fullmatch(text):
-        return _made("RBP", {"p": float(rbp["p"])}, rbp["k"], text, rel)
+        return _made("RBP", {"p": float(rbp["p"])}, rbp["k"], text, conventions)
     match = _SHAPE.fullmatch(text)
     if match is None or match["name"].casefold() not in _spellings():
         trec = _TREC.fullmatch(text)
         if trec is not None and trec["name"].casefold() in _spellings():
-            return _made(trec["name"], {}, trec["k"], text, rel)
+            return _made(trec["name"], {}, trec["k"], text, conventions)
     if match is None:
         raise UsageError(
             f"cannot read the measure {text!r}; write Name(param=value)@k, as in nDCG@10"
         )
-    return _made(match["name"], _read_params(match["params"], text), match["k"], text, rel)
+    return _made(match["name"], _read_params(match["params"], text), match["k"], text, conventions)
 
 
 def parse_measures(
-    texts: str | Measure | Sequence[str | Measure], *, rel: float = 1
+    texts: str | Measure | Sequence[str | Measure], *, conventions: Conventions | None = None
 ) -> list[Measure]:
     """Read several measures: ``"nDCG@10, R@{1,3,5}"`` or a list of such; each is kept once.
 
@@ -112,13 +118,13 @@ def parse_measures(
     found: dict[Measure, None] = {}
     for text in texts:
         if not isinstance(text, str):
-            found[parse_measure(text)] = None
+            found[parse_measure(text, conventions=conventions)] = None
             continue
         for part in _split(text):
             head, brace, cuts = part.partition("@{")
             names = [f"{head}@{cut.strip()}" for cut in cuts.rstrip("} ").split(",")]
             parts = names if brace else [part]
-            found.update({parse_measure(name, rel=rel): None for name in parts})
+            found.update({parse_measure(name, conventions=conventions): None for name in parts})
     if not found:
         raise UsageError("no measure named; give at least one, such as nDCG@10")
     return list(found)
@@ -133,14 +139,12 @@ def _spellings() -> Mapping[str, str]:
     return names
 
 
-def _made(name: str, params: dict[str, Any], k: str | None, text: str, rel: float) -> Measure:
+def _made(
+    name: str, params: dict[str, Any], k: str | None, text: str, conventions: Conventions | None
+) -> Measure:
     name, own = _WITH_PARAMETERS.get(name.casefold(), (name, {}))
     params = own | params
-    if name.casefold() == "numret" and "rel" in params:
-        name = "NumRelRet"
-    if name.casefold() not in _spellings():
-        raise unknown("measure", name, [*MEASURES, *_spellings().values()], inside=text)
-    definition = MEASURES[_spellings()[name.casefold()]]
+    definition = _meant(name, params, k, text)
     if definition.cutoff == "path":
         ends = {"latency": "latency.retrieve.p50", "cost": "cost.tokens"}[definition.name]
         raise UsageError(f"{text!r} does not say of what; write it as in {ends}")
@@ -153,15 +157,85 @@ def _made(name: str, params: dict[str, Any], k: str | None, text: str, rel: floa
                 raise UsageError(f"{definition.name} takes no parameter {key!r} (in {text!r})")
             raise unknown(f"parameter of {definition.name}", key, known, inside=text)
         params[key] = _checked(definition, key, value, text)
-    defaults = {**definition.parameters} | ({"rel": None} if rel != 1 else {})
+    defaults = {**definition.parameters}
+    if conventions is not None and conventions.rel != 1:
+        defaults["rel"] = None
+    if defaults.get("gain") == "linear":
+        defaults["gain"] = None
     kept = {key: params[key] for key in known if key in params and params[key] != defaults[key]}
     made = Measure(
         definition.name,
         _cut(definition, k, text),
         tuple((key, kept[key]) for key in known if key in kept),
     )
+    _refuse_unused_gain(made, text)
     _try_out(made)
-    return made
+    return _without_usual_gain(made, conventions)
+
+
+def _meant(name: str, params: Mapping[str, Any], k: str | None, text: str) -> Definition:
+    """The measure that a name stands for, which may depend on what is written with it."""
+    spelled = name.casefold()
+    if spelled == "numret" and "rel" in params:
+        spelled = "numrelret"
+    if k is None and "k" not in params:
+        spelled = _OF_SETS.get(spelled, spelled).casefold()
+        if spelled == "ndcg_cut":
+            raise UsageError(f"{text!r} needs a cut-off; write nDCG@10, or nDCG for whole lists")
+    if spelled not in _spellings():
+        raise unknown("measure", name, _nearest(name), inside=text)
+    return MEASURES[_spellings()[spelled]]
+
+
+def _nearest(name: str) -> list[str]:
+    """The other spelling that a name is nearest to, such as Recall; else the names of measures."""
+    near = difflib.get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
+    if not near or any(near[0] == one.casefold() for one in MEASURES):
+        return list(MEASURES)
+    return [near[0].capitalize() if name[:1].isupper() else near[0]]
+
+
+def follows_gain(measure: Measure) -> bool:
+    """Return whether a measure takes the gain of the conventions unless it names one."""
+    # An area takes the gain of the measure under which it lies.
+    of = measure.arguments.get("of", "R") if measure.name == "AUC" else measure.name
+    definition = MEASURES.get(of, measure.definition)
+    return definition.parameters.get("gain") == "linear"
+
+
+def _without_usual_gain(measure: Measure, conventions: Conventions | None) -> Measure:
+    """The measure without a gain that is the one of the conventions anyway."""
+    gain = dict(measure.params).get("gain")
+    if conventions is None or gain is None or not follows_gain(measure):
+        return measure
+    if (show_map(gain) if _is_map(gain) else gain) != conventions.gain:
+        return measure
+    return replace(measure, params=tuple(p for p in measure.params if p[0] != "gain"))
+
+
+def with_gain(measure: Measure, conventions: Conventions) -> Measure:
+    """The measure as it reads without conventions: its gain written out unless linear."""
+    plain = Conventions()
+    if not follows_gain(measure):
+        return measure
+    if "gain" in dict(measure.params):
+        return _without_usual_gain(measure, plain)
+    if conventions.gain == plain.gain:
+        return measure
+    gain = gain_of_setting(conventions.gain)
+    written = gain if isinstance(gain, str) else tuple(gain.items())
+    known = list(measure.definition.parameters)
+    params = sorted((*measure.params, ("gain", written)), key=lambda one: known.index(one[0]))
+    return replace(measure, params=tuple(params))
+
+
+def _refuse_unused_gain(measure: Measure, text: str) -> None:
+    """An area takes a gain only where the measure under which it lies does."""
+    if measure.name != "AUC" or "gain" not in measure.arguments:
+        return
+    if not follows_gain(measure):
+        of = measure.arguments.get("of", "R")
+        raise UsageError(f"{of} takes no gain (in {text!r}); write AUC(of={of!r})@k")
 
 
 def _try_out(measure: Measure) -> None:
@@ -183,7 +257,7 @@ def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
     if isinstance(value, Mapping):
         if key != "gain":
             raise UsageError(f"{key} in {text!r} cannot be a map")
-        return _gain_map(value, text)
+        return gain_map(value, f"{text!r}")
     if isinstance(default, str) != isinstance(value, str) or (
         not number and not isinstance(value, str)
     ):
@@ -194,18 +268,6 @@ def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
     if number and key in {"rel", "beta", "max"} and not 0 < value < 1e100:
         raise UsageError(f"{key} is {value!r} in {text!r}; it must be above 0, below 1e100")
     return value
-
-
-def _gain_map(gains: Mapping[Any, Any], text: str) -> tuple[tuple[float, float], ...]:
-    """Gains by grade, for hashing; each a finite number that is not negative."""
-    numbers = [*gains, *gains.values()]
-    fine = all(isinstance(n, int | float) and 0 <= n < float("inf") for n in numbers)
-    if not gains or not fine or gains.get(0, 0) != 0:
-        raise UsageError(
-            f"gain in {text!r} must map grades to gains, none below 0 and grade 0 to 0,"
-            " such as {1: 1, 2: 5}"
-        )
-    return tuple(sorted((float(grade), float(gain)) for grade, gain in gains.items() if grade))
 
 
 def _cut(definition: Definition, k: str | None, text: str) -> Cut:
@@ -272,11 +334,7 @@ def _is_map(value: Any) -> bool:
 
 
 def _show(value: Any) -> str:
-    if _is_map(value):
-        return "{" + ", ".join(f"{_show(grade)}: {_show(gain)}" for grade, gain in value) + "}"
-    return (
-        f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else repr(value)
-    )
+    return show_map(value) if _is_map(value) else show_number(value)
 
 
 def _show_cut(k: Cut) -> str:

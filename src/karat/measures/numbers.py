@@ -73,9 +73,21 @@ def geometric_mean(values: Values, evidence: Evidence = NOTHING) -> float | None
 
 
 def share_of_keys(values: Values, evidence: Evidence) -> float | None:
-    """The share of distinct keys for which any fact holds."""
+    """The share of distinct keys for which any fact holds; None where no query was measured."""
+    if not len(values):
+        return None
     whole = evidence.total if evidence.total is not None else len(np.unique(evidence.key))
     return len(np.unique(evidence.key[evidence.value > 0])) / whole if whole else None
+
+
+def independent_keys(evidence: Evidence) -> int:
+    """How many things a share of keys rests on: its keys, or the queries if those are fewer.
+
+    The keys of one query may be found or missed together.
+    """
+    if evidence.total is not None:
+        return evidence.total
+    return min(len(np.unique(evidence.key)), len(np.unique(evidence.query)))
 
 
 def percentile(values: Values, share: float) -> float | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,9 +10,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from karat.columns import Source
+from karat.columns import IN_MEMORY, Source
 from karat.errors import InputError, MissingInputError
 from karat.measures.conventions import Conventions
+from karat.measures.depth import CutDepth, beyond_cut, cut_depth, why_beyond
+from karat.measures.misfits import (
+    Meeting,
+    empty_run,
+    ids_of_stages,
+    refuse_misfit,
+    side_name,
+    with_kin,
+)
 from karat.measures.names import Measure
 from karat.measures.numbers import Evidence, Values, gather
 from karat.measures.prepare import Prepared, fingerprint_of
@@ -33,7 +42,8 @@ class Part:
     (scored, missing, failed), ``status`` also what the gold lacks. ``digests`` tell the
     judgments of each query from others. ``units`` names what evidence about gold is about,
     where its numbers are the part's own. ``served`` are the measures that some block had the
-    input for, ``lacks`` says what the others would have needed.
+    input for, ``lacks`` says what the others would have needed. ``returned`` counts each list,
+    and ``last`` is the last rank of each that a measure looks at, where lists differ in that.
     """
 
     query_ids: Sequence[str] = ()
@@ -47,8 +57,11 @@ class Part:
     units: Sequence[str] | None = None
     counts: Counts = field(default_factory=Counts)
     strangers: Sequence[str] = ()
+    meeting: Meeting = field(default_factory=Meeting)
     lacks: Mapping[Measure, str] = field(default_factory=dict)
     served: frozenset[Measure] = frozenset()
+    returned: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    last: Mapping[Measure, Ints] = field(default_factory=dict)
     meta: Mapping[str, Any] = field(default_factory=dict)
     order: Order | None = None
     lists: pl.DataFrame | None = None
@@ -65,6 +78,9 @@ class Asked:
     group: Ints | None = None
     not_asked: int = 0
     source_of_queries: str | None = None
+    gold: Source = IN_MEMORY
+    corpus: pl.DataFrame | None = None
+    corpus_source: Source = IN_MEMORY
 
     @classmethod
     def of(cls, gold: Prepared) -> Asked:
@@ -76,6 +92,9 @@ class Asked:
             gold.group,
             gold.not_asked,
             gold.source_of_queries,
+            gold.source,
+            gold.corpus,
+            gold.corpus_source,
         )
 
 
@@ -86,23 +105,36 @@ def joined(
     *,
     lenient: Collection[Measure],
     run: Blocks,
+    derived: bool = False,
+    depth_in_log: str = "k",
+    stage: str = "final",
+    all_ids: Callable[[], pl.DataFrame] | None = None,
 ) -> Scores:
     """The scores of all queries; parts come one at a time and are not kept.
 
     A measure in ``lenient`` whose input is missing has no value, where another is an error.
+    Inputs that do not fit each other are refused, unless the run is ``derived`` from another.
+    ``depth_in_log`` is the name under which a log tells the depth of these lists.
+    ``stage`` is that of these lists, and ``all_ids`` gives what each stage returned, where the
+    run itself does not tell.
     """
-    whole = _Whole(asked, measures)
+    whole = _Whole(asked, measures, depth_in_log)
     for part in parts:
         whole.add(part)
+    if not derived:
+        whole.refuse_misfit(run, stage, all_ids)
     return whole.scores(frozenset(lenient), name=run.name, source=run.source)
 
 
 class _Whole:
     """The parts put together: only values of queries, never hits or judgments."""
 
-    def __init__(self, asked: Asked, measures: Sequence[Measure]) -> None:
+    def __init__(self, asked: Asked, measures: Sequence[Measure], depth_in_log: str) -> None:
         n = len(asked.query_ids)
         self.asked, self.measures = asked, tuple(measures)
+        self.depth_in_log = depth_in_log
+        self.returned = np.zeros(n, dtype=np.int64)
+        self.last: dict[Measure, Ints] = {}
         self.columns = {measure: np.full(n, np.nan) for measure in measures}
         self.ends: dict[Measure, Ends] = {}
         self.evidence: dict[Measure, list[Evidence]] = {}
@@ -112,6 +144,7 @@ class _Whole:
         self.digests: list[bytes] = [b""] * n
         self.counts = Counts(queries=n, not_in_queries=asked.not_asked)
         self.strangers: list[str] = []
+        self.meeting = Meeting()
         self.lacks: dict[Measure, str] = {}
         self.served: frozenset[Measure] = frozenset()
         self.meta: Mapping[str, Any] = {}
@@ -137,6 +170,9 @@ class _Whole:
             whole[codes] = values
             facts.append(self._moved(evidence, codes, part, measure))
         self.answered[codes], self.status[codes] = part.answered, part.status
+        self.returned[codes] = part.returned
+        for measure, ranks in part.last.items():
+            self.last.setdefault(measure, np.zeros_like(self.returned))[codes] = ranks
         for code, digest in zip(codes.tolist(), part.digests, strict=True):
             self.digests[code] = digest
         self._tell(part)
@@ -150,11 +186,12 @@ class _Whole:
         """What a part says beside the values of its queries."""
         self.counts = replace(
             self.counts,
-            duplicates_dropped=self.counts.duplicates_dropped + part.counts.duplicates_dropped,
+            repeats=self.counts.repeats + part.counts.repeats,
             order_conflicts=self.counts.order_conflicts + part.counts.order_conflicts,
             not_in_gold=self.counts.not_in_gold + part.counts.not_in_gold,
         )
         self.strangers = sorted({*self.strangers, *part.strangers})[:2]
+        self.meeting += part.meeting
         self.lacks = {**part.lacks, **self.lacks}
         self.served |= part.served
         self.meta = self.meta or part.meta
@@ -175,10 +212,37 @@ class _Whole:
             key = np.array(numbers, dtype=np.int64)[place]
         return Evidence(codes[evidence.query], key, evidence.value, evidence.total)
 
+    def refuse_misfit(
+        self, run: Blocks, stage: str, all_ids: Callable[[], pl.DataFrame] | None
+    ) -> None:
+        """Refuse a run that does not fit its gold, once every part is in."""
+        called = side_name(run.source, f"run {run.name!r}")
+        if (self.answered == "missing").all():
+            if self.strangers:
+                raise self._never_meet(run.source)
+            if len(self.answered) and self.asked.conventions.missing_ids == "refuse":
+                raise empty_run(called)
+        meeting = self.meeting
+        if stage != "final":
+            # An earlier stage need not have a list for every query.
+            own = meeting.answers - meeting.empty
+            meeting = replace(meeting, queries=min(meeting.queries, own))
+        if (all_ids is not None or run.staged) and not meeting.found:
+            ids = all_ids() if all_ids is not None else ids_of_stages(run.read())
+            beside = ids.filter(pl.col("stage") != stage)
+            meeting = with_kin(meeting, beside)
+            called = f"stage {stage} of {called}" if beside.height else called
+        refuse_misfit(
+            meeting,
+            self.asked.conventions,
+            run=called,
+            gold=side_name(self.asked.gold, "the gold"),
+            corpus=self.asked.corpus,
+            corpus_name=side_name(self.asked.corpus_source, "the corpus"),
+        )
+
     def scores(self, lenient: frozenset[Measure], *, name: str, source: Source) -> Scores:
         """The scores, once every part is in."""
-        if (self.answered == "missing").all() and self.strangers:
-            raise self._never_meet(source)
         self.lacks = {m: told for m, told in self.lacks.items() if m not in self.served}
         for measure in self.lacks:
             self.columns[measure] = np.full(len(self.status), np.nan)
@@ -190,6 +254,7 @@ class _Whole:
             if measure not in lenient:
                 raise MissingInputError(told)
         conventions = self.asked.conventions
+        cut = self._leave_out_what_is_beyond_the_cut()
         return Scores(
             system=name,
             source=source,
@@ -210,11 +275,31 @@ class _Whole:
             tied={str(measure): self._tie_ends(measure) for measure in self.ends},
             evidence={str(measure): part for measure, part in evidence.items()},
             lacks={str(measure): told for measure, told in self.lacks.items()},
+            cut=cut,
             fingerprint=fingerprint_of(self.asked.query_ids, self.digests),
             groups=self.asked.group,
+            nothing_found=0 if self.meeting.found else self.meeting.queries,
             lists=pl.concat(self.lists, how="diagonal") if self.lists else None,
             calls=pl.concat(self.calls, how="diagonal_relaxed") if self.calls else None,
         )
+
+    def _leave_out_what_is_beyond_the_cut(self) -> CutDepth | None:
+        """Take the values out that would need longer lists, where the lists were cut."""
+        cut = cut_depth(
+            self.returned,
+            self.asked.conventions,
+            logged=self.meta.get(self.depth_in_log),
+            corpus_items=None if self.asked.corpus is None else self.asked.corpus.height,
+        )
+        if cut is None:
+            return None
+        measured = [measure for measure in self.measures if measure not in self.lacks]
+        beyond = beyond_cut(measured, cut.depth, self.last)
+        for measure in beyond:
+            self.lacks[measure] = why_beyond(measure, cut)
+            self.columns[measure] = np.full(len(self.status), np.nan)
+            self.ends.pop(measure, None)
+        return replace(cut, beyond=tuple(str(measure) for measure in beyond))
 
     def _settle(self, measure: Measure, evidence: Evidence) -> None:
         """Make a measure's values final, now that all evidence is there."""

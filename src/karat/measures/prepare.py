@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from karat.columns import doc_of
+from karat.columns import IN_MEMORY, Source, doc_of
 from karat.errors import InputError, UsageError
 from karat.measures.conventions import Conventions
 from karat.measures.numbers import Values
@@ -50,6 +50,8 @@ class Prepared:
     not_asked: int = 0
     top_grade: float = 0.0
     source_of_queries: str | None = None
+    source: Source = IN_MEMORY
+    corpus_source: Source = IN_MEMORY
 
     @cached_property
     def digests(self) -> list[bytes]:
@@ -73,6 +75,17 @@ class Prepared:
     def fingerprint(self) -> str:
         """A digest of all queries and their judgments."""
         return fingerprint_of(self.query_ids, self.digests)
+
+    @cached_property
+    def corpus_size(self) -> int | None:
+        """How many items, or documents, there are to be found; None without a corpus."""
+        if self.corpus is None or self.conventions.level == "span":
+            return None
+        return (
+            self.corpus.height
+            if self.conventions.level == "item"
+            else self.corpus["doc_id"].n_unique()
+        )
 
     def code_of(self, query_ids: pl.Series) -> Ints:
         """The number of each query, -1 where it is not among those to be scored."""
@@ -103,6 +116,7 @@ class Prepared:
             no_answer=self.no_answer[codes],
             shared=self.conventions.level != "item",
             joined=self.conventions.level == "span",
+            corpus_size=self.corpus_size,
             as_of=tuple(self.as_of[code] for code in codes.tolist()) if self.as_of else (),
             entities=tuple(self.entities[c] for c in codes.tolist()) if self.entities else (),
         )
@@ -159,6 +173,8 @@ def prepare(
         group=_groups(queries, conventions),
         not_asked=len(set(gold.query_ids).difference(ids)),
         source_of_queries=None if queries is None else f"queries of {queries.source.name}",
+        source=gold.source,
+        corpus_source=IN_MEMORY if corpus is None else corpus.source,
     )
 
 

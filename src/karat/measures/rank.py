@@ -17,8 +17,9 @@ from karat.errors import InputError
 from karat.measures.conventions import Conventions
 from karat.measures.listing import Wanted, list_hits
 from karat.measures.lists import Lists
+from karat.measures.misfits import Meeting, run_side
 from karat.measures.prepare import Prepared, short_hash
-from karat.measures.ranked import Entries, Ints, Ranked, Target
+from karat.measures.ranked import UNLIMITED, Entries, Ints, Ranked, Repeats, Target
 from karat.measures.spans import meet_spans
 from karat.measures.ties import Ties
 from karat.measures.traces import facts_of
@@ -37,10 +38,11 @@ class Block:
     ranked: Ranked
     failed: Ints
     strangers: list[str]
-    duplicates: int
+    repeats: int
     conflicts: int
     ties: Ties | None
     facts: pl.DataFrame
+    meeting: Meeting
 
 
 def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
@@ -53,13 +55,15 @@ def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
         lists, failed = _with_calls(lists, run.calls, gold)
     lists = _in_order(lists, _keys(lists.hits, run, conventions), conventions)
     hashes = short_hash(lists.hits["item_id"])
-    again = _duplicates(lists, hashes)
-    if len(again):
+    again = _repeats(lists, hashes)
+    repeats = len(again)
+    if repeats and conventions.repeats == "drop":
         lists = lists.without(again)
         lists = _in_order(lists, _keys(lists.hits, run, conventions), conventions)
-        hashes = np.delete(hashes, again)
+        hashes, again = np.delete(hashes, again), again[:0]
     target = gold.target(lists.codes)
-    hits, found, rows = _met(lists, hashes, gold, target)
+    hits, found, rows = _met(lists, hashes, again, gold, target)
+    meeting = run_side(run, gold, Ranked(target, hits, found, lists.lengths), lists.codes, failed)
     if conventions.depth is not None:
         deep = hits.rank <= conventions.depth
         hits, found, rows = (
@@ -68,16 +72,19 @@ def rank(run: Run, gold: Prepared, wanted: Wanted) -> Block:
             rows[deep],
         )
     returned = np.minimum(lists.lengths, conventions.depth or lists.lengths)
-    extras = list_hits(lists, rows, run, gold, hits, wanted)
+    extras = list_hits(lists, rows, again, run, gold, hits, wanted)
+    if len(again):
+        extras["repeats"] = _repeated(lists, again, conventions.depth)
     return Block(
         codes=lists.codes,
         ranked=Ranked(target, hits, found, returned, **extras),
         failed=failed,
         strangers=strangers,
-        duplicates=len(again),
+        repeats=repeats,
         conflicts=_conflicts(lists, run, conventions),
-        ties=None if conventions.depth else Ties.of(lists, hits),
+        ties=None if conventions.depth else Ties.of(lists, hits, again),
         facts=facts_of(lists.hits, rows),
+        meeting=meeting,
     )
 
 
@@ -185,7 +192,7 @@ def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
     return lists
 
 
-def _duplicates(lists: Lists, hashes: Hashes) -> Ints:
+def _repeats(lists: Lists, hashes: Hashes) -> Ints:
     """Rows that repeat an item of the same query which stands higher up."""
     hashes = lists.owners() << np.int64(32) | hashes
     ordered = np.sort(hashes)
@@ -199,6 +206,15 @@ def _duplicates(lists: Lists, hashes: Hashes) -> Ints:
     first = pairs.select(pl.struct("query", "item").is_first_distinct())[:, 0].to_numpy()
     again: Ints = rows[~first]
     return again
+
+
+def _repeated(lists: Lists, rows: Ints, depth: int | None) -> Repeats:
+    """The places of these rows, to a depth."""
+    places = lists.places_of(rows)
+    query = lists.query_at(places)
+    rank = places - lists.starts[query] + 1
+    shown = rank <= (depth or UNLIMITED)
+    return Repeats(query[shown], rank[shown])
 
 
 def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
@@ -226,18 +242,20 @@ def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
 
 
 def _met(
-    lists: Lists, hashes: Hashes, gold: Prepared, target: Target
+    lists: Lists, hashes: Hashes, again: Ints, gold: Prepared, target: Target
 ) -> tuple[Entries, Entries, Ints]:
-    """The judged hits, the gold units found, and the rows of the hits."""
+    """The judged hits, the gold units found, and the rows of the hits; none in rows ``again``."""
     if gold.conventions.level == "span":
-        return meet_spans(lists, gold, target)
+        return meet_spans(lists, again, gold, target)
     by_doc = gold.conventions.level == "doc"
     items = lists.hits["item_id"]
     if by_doc:
         items = doc_of_hits(lists.hits, gold)
         hashes = short_hash(items)
     bits = len(gold.likely).bit_length() - 1
-    rows = np.flatnonzero(gold.likely[hashes >> (32 - bits)])
+    likely_ones = gold.likely[hashes >> (32 - bits)]
+    likely_ones[again] = False
+    rows = np.flatnonzero(likely_ones)
     gold_rows, query = gold.rows_of(lists.codes)
     judged = pl.DataFrame(
         {"query": query, "item": gold.rows["item_id"].gather(gold_rows)}

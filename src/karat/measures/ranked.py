@@ -119,7 +119,8 @@ class Target:
 
     ``unit`` numbers what is judged (an item, a document, a span) across all queries;
     ``shared`` says that several items of a list may belong to one unit, and ``joined`` that
-    one item may hold several units.
+    one item may hold several units. ``corpus_size`` is how many units a corpus has, where one
+    is given that tells.
     """
 
     n: int
@@ -132,6 +133,7 @@ class Target:
     joined: bool = False
     as_of: tuple[str | None, ...] = ()
     entities: tuple[tuple[str, ...] | None, ...] = ()
+    corpus_size: int | None = None
 
     def relevant(self, rel: float) -> Values:
         """|G|: the number of gold items at the threshold."""
@@ -169,11 +171,21 @@ class Listing:
 
 
 @dataclass(frozen=True, eq=False)
+class Repeats:
+    """The places at which lists return an item again, by query and rank."""
+
+    query: Ints
+    rank: Ints
+
+
+@dataclass(frozen=True, eq=False)
 class Ranked:
     """Lists of some queries meeting their gold.
 
     ``hits`` are the judged items of each list; ``found`` are gold units at the rank where
     each was found, which differ from hits only for spans. ``returned`` counts each list.
+    ``repeats`` are the places at which a list returns an item again: they are returned, and
+    neither judged nor unjudged.
     """
 
     target: Target
@@ -184,6 +196,7 @@ class Ranked:
     calls: Mapping[str, Values] = field(default_factory=dict)
     predicted: tuple[tuple[str, ...] | None, ...] = ()
     is_ideal: bool = False
+    repeats: Repeats | None = None
 
     @property
     def n(self) -> int:
@@ -229,6 +242,13 @@ class Ranked:
     def top_found(self, k: Cut) -> Mask:
         """Which gold units were found within the cut-off."""
         return within(self.found, k, self)
+
+    def repeated(self, k: Cut) -> Values:
+        """How many places within the cut-off return an item again, for each query."""
+        if self.repeats is None:
+            return np.zeros(self.n)
+        inside = self.repeats.rank <= self.limit(k)[self.repeats.query]
+        return np.bincount(self.repeats.query[inside], minlength=self.n).astype(np.float64)
 
     def listed(self, k: Cut) -> tuple[Listing, Mask]:
         """The listed items and which of them lie within the cut-off."""
@@ -287,6 +307,7 @@ def nobody() -> Ranked:
         pl.String: ("item_id", "doc_id", "text", "version"),
         pl.Float64: ("score", "similarity", "grade"),
         pl.Int64: ("tokens", "corpus_row", "corpus_size"),
+        pl.Boolean: ("repeat",),
     }
     schema = {name: kind for kind, names in columns.items() for name in names}
     listing = Listing(none, none, pl.DataFrame(schema=schema))

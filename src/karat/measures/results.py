@@ -14,11 +14,13 @@ from karat.abreast import go_on
 from karat.columns import Source
 from karat.measures import numbers
 from karat.measures.conventions import Conventions
-from karat.measures.intervals import Column, Interval, intervals_of
+from karat.measures.depth import CutDepth
+from karat.measures.intervals import Column, Interval, intervals_of, range_of_values
 from karat.measures.names import Measure
 from karat.measures.numbers import NOTHING, Evidence, Values
 from karat.measures.overall import Number, number_of
 from karat.measures.traces import Trace
+from karat.stats.means import Range
 
 # Quartiles of the queries' values would stand beside a number that is no middle of them.
 _OF_THE_SET = (numbers.share_of_keys, numbers.geometric_mean)
@@ -35,7 +37,7 @@ class Counts:
     no_answer: int = 0
     not_in_gold: int = 0
     not_in_queries: int = 0
-    duplicates_dropped: int = 0
+    repeats: int = 0
     order_conflicts: int = 0
     failed_calls: int = 0
     versions_unknown: int = 0
@@ -72,11 +74,14 @@ class Scores:
     """The values of one system: ``table`` has one row a query and one column a measure.
 
     A null was not scored: ``status`` says why (in the table's order), and ``counts`` how often.
+    ``cut`` is the depth at which all lists were cut, None where they are complete.
     ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
     of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
     ``rank``, ``item_id``, and what the run and the gold say of them), where they were asked for.
     ``calls`` is then what the log says was asked and what went wrong (``query_id``, ``query``,
-    ``error``). ``trace`` is where the judged hits stood; scores that come from a store have none.
+    ``error``). ``nothing_found`` is the number of queries with gold where no relevant item was
+    found for any of them, else 0. ``trace`` is where the judged hits stood; scores that come
+    from a store have none.
     """
 
     system: str
@@ -91,10 +96,12 @@ class Scores:
     tied: Mapping[str, tuple[Values, Values]] = field(default_factory=dict, repr=False)
     evidence: Mapping[str, Evidence] = field(default_factory=dict, repr=False)
     lacks: Mapping[str, str] = field(default_factory=dict)
+    cut: CutDepth | None = None
     fingerprint: str = ""
     groups: NDArray[np.int64] | None = field(default=None, repr=False)
     lists: pl.DataFrame | None = field(default=None, repr=False)
     calls: pl.DataFrame | None = field(default=None, repr=False)
+    nothing_found: int = 0
     trace: Trace | None = field(default=None, repr=False)
 
     @property
@@ -136,21 +143,17 @@ class Scores:
             rows = mask & ~np.isnan(self.values(name))
             evidence = self.evidence.get(name, NOTHING).of(rows)
             columns.append(
-                Column(name, measure, self.values(name), rows, self._top(measure, rows), evidence)
+                Column(
+                    name, measure, self.values(name), rows, self.range_of(measure, rows), evidence
+                )
             )
         return columns
 
-    def _top(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
-        """The highest value that any of these queries could have."""
-        if not measure.definition.bounded and measure.definition.ceiling is None:
-            return None
-        if measure.definition.ceiling == "k":
-            return float(measure.k) if isinstance(measure.k, int) else None
-        if str(measure) not in self.ceilings or not rows.any():
-            return 1.0 if measure.definition.bounded else None
-        # A token budget may let a list do better than the ideal one, which it does not cut.
-        ceiling = np.nanmax(self.ceilings[str(measure)][0][rows], initial=0.0)
-        return float(np.max(self.values(str(measure))[rows], initial=ceiling)) or 1.0
+    def range_of(self, measure: Measure, rows: NDArray[np.bool_]) -> Range | None:
+        """The least and greatest value that any ranking could give one of these queries."""
+        name = str(measure)
+        ceilings = self.ceilings[name][0][rows] if name in self.ceilings else None
+        return range_of_values(measure, self.values(name)[rows], ceilings)
 
     def number(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
         """One measure's number over the marked queries."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import polars as pl
 
 from karat.errors import UsageError
 from karat.measures.conventions import PROFILES, conventions_of
@@ -53,7 +55,7 @@ def evaluate(
         )
     conventions = conventions_of(profile, settings)
     named = PROFILES[profile].measures if measures is None else measures
-    chosen = parse_measures(named, rel=conventions.rel)
+    chosen = parse_measures(named, conventions=conventions)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     return score(run, prepared, chosen, lenient=chosen if measures is None else ())
 
@@ -65,11 +67,18 @@ def score(
     *,
     lenient: Collection[Measure] = (),
     keep: int = 0,
+    derived: bool = False,
+    depth_in_log: str = "k",
+    stage: str = "final",
+    all_ids: Callable[[], pl.DataFrame] | None = None,
 ) -> Scores:
     """Score a run against prepared gold.
 
     A measure in ``lenient`` whose input is missing has no value, where another is an error.
-    ``keep`` keeps so many of the top items of each query, for comparing lists.
+    ``keep`` keeps so many of the top items of each query, for comparing lists. A run that does
+    not fit its gold is refused, unless it is ``derived``: made from one that was checked.
+    ``depth_in_log`` is the name under which a log tells the depth of these lists: ``k_raw`` for
+    the raw ones. Of the lists of an earlier ``stage``, ``all_ids`` gives what each stage returned.
     """
     try:
         table = _filled(run.blocks(), Table(gold, measures, keep))
@@ -79,7 +88,17 @@ def score(
         # After the error and what it held on to are gone.
         table = _filled(run.parted(), Table(gold, measures, keep))
     asked = Asked.of(gold)
-    scores = joined([table.part()], asked, measures, lenient=lenient, run=run)
+    scores = joined(
+        [table.part()],
+        asked,
+        measures,
+        lenient=lenient,
+        run=run,
+        derived=derived,
+        depth_in_log=depth_in_log,
+        stage=stage,
+        all_ids=all_ids,
+    )
     return replace(scores, trace=traced(table.blocks, gold))
 
 

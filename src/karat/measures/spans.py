@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 Interval = tuple[int, int]
 
 
-def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, Entries, Ints]:
-    """Judged chunks, spans found, and the rows of the former."""
+def meet_spans(
+    lists: Lists, again: Ints, gold: Prepared, target: Target
+) -> tuple[Entries, Entries, Ints]:
+    """Judged chunks, spans found, and the rows of the former; rows ``again`` find nothing."""
     gold_rows, place = gold.rows_of(lists.codes)
     spans = gold.rows[gold_rows].select("item_id", "start", "end", "grade").rows()
     of_query: dict[tuple[int, str], list[int]] = {}
@@ -36,7 +38,10 @@ def meet_spans(lists: Lists, gold: Prepared, target: Target) -> tuple[Entries, E
     covered: dict[int, list[Interval]] = {}
     hits: list[tuple[int, int, int, float, bool, int, float]] = []
     found: list[tuple[int, int, float, int]] = []
+    passed = set(again.tolist())
     for row, asked in enumerate(queries):
+        if passed and int(rows[row]) in passed:
+            continue
         touched = [
             at
             for at in of_query.get((asked, docs[row]), ())

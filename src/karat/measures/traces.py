@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from karat.measures.ranked import Entries, Ints, Ranked
+from karat.measures.ranked import Entries, Ints, Ranked, Repeats
 
 if TYPE_CHECKING:
     from karat.measures.prepare import Prepared
@@ -56,8 +56,19 @@ def traced(blocks: Sequence[Block], gold: Prepared) -> Trace:
     found, _ = _joined([(b, b.ranked.found) for b in blocks], gold)
     nothing = pl.DataFrame(schema={"item_id": pl.String, **FACTS})
     facts = pl.concat([nothing, *(block.facts for block in blocks)])
-    ranked = Ranked(gold.target(np.arange(n)), hits, found, returned)
+    ranked = Ranked(gold.target(np.arange(n)), hits, found, returned, repeats=_repeats(blocks))
     return Trace(ranked, facts[order])
+
+
+def _repeats(blocks: Sequence[Block]) -> Repeats | None:
+    """The places of all blocks at which a list returns an item again."""
+    some = [(block.codes, block.ranked.repeats) for block in blocks]
+    known = [(codes[own.query], own.rank) for codes, own in some if own is not None]
+    if not known:
+        return None
+    query, rank = (np.concatenate(side) for side in zip(*known, strict=True))
+    order = np.lexsort((rank, query))
+    return Repeats(query[order], rank[order])
 
 
 def _joined(parts: Sequence[tuple[Block, Entries]], gold: Prepared) -> tuple[Entries, Ints]:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from karat.measures.conventions import Conventions
-from karat.measures.names import Measure
+from karat.measures.gains import Gain, gain_of_setting
+from karat.measures.names import Measure, follows_gain
 from karat.measures.numbers import NOTHING, Evidence, Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Mask, Ranked, ideal_of, is_budget
@@ -18,12 +19,20 @@ from karat.measures.registry import MEASURES
 def arguments_of(measure: Measure, conventions: Conventions) -> dict[str, Any]:
     """What the function is called with: its own parameters, and the conventions behind them."""
     takes = measure.definition.parameters
-    settled = {
+    settled: dict[str, Any] = {
         "rel": conventions.rel,
         "recall_point": conventions.recall_point,
         "versions": conventions.versions,
     }
+    if follows_gain(measure):
+        settled["gain"] = gain_of_setting(conventions.gain)
     return {key: value for key, value in settled.items() if key in takes} | measure.arguments
+
+
+def gain_of(measure: Measure, conventions: Conventions) -> Gain:
+    """What grades are worth to a measure of gains: its own word, else the conventions'."""
+    gain: Gain = arguments_of(measure, conventions).get("gain", "linear")
+    return gain
 
 
 def values_of(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
@@ -84,12 +93,18 @@ def _unasked(measure: Measure, ranked: Ranked) -> Mask:
     return np.array([one is None or one == "" for one in own], dtype=bool)
 
 
-def feels_ties(measure: Measure) -> bool:
+def counts_gold(measure: Measure, gold: Prepared) -> bool:
+    """Return whether gold alone tells what a measure of the set counts."""
+    of = measure.arguments.get("of")
+    return of != "corpus" and (of != "items" or gold.corpus_size is not None)
+
+
+def feels_ties(measure: Measure, conventions: Conventions) -> bool:
     """Whether the order of tied hits can move it, and relevant first is best."""
     definition = measure.definition
     plain = not definition.needs and definition.evidence is None and not is_budget(measure.k)
     # A map may value a lower grade more, and infAP rewards what was pooled and never judged.
-    if isinstance(measure.arguments.get("gain"), Mapping) or measure.name == "infAP":
+    if isinstance(gain_of(measure, conventions), Mapping) or measure.name == "infAP":
         return False
     return plain and gold_for(measure) in {"relevant", "graded"} and definition.better != "none"
 
@@ -103,7 +118,7 @@ def ceilings_of(
     ceilings = {}
     for measure in measures:
         definition = measure.definition
-        if definition.ceiling != "ideal" or measure.arguments.get("of") == "corpus":
+        if definition.ceiling != "ideal" or not counts_gold(measure, gold):
             continue
         values = values_of(measure, ideal, gold)
         collect = definition.evidence

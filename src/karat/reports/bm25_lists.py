@@ -31,6 +31,6 @@ def bm25_lists(
     hits = found.drop("query").with_columns(names)
     run = Run(hits, calls=pl.DataFrame({"query_id": ids}), order="rank", name="bm25")
     try:
-        return score(run, gold, [], keep=KEEP), None
+        return score(run, gold, [], keep=KEEP, derived=True), None
     except MissingInputError as error:
         return None, str(error)

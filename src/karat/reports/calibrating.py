@@ -176,7 +176,7 @@ def _share_lines(results: Results) -> Iterator[str]:
             "missing": ("query missing from the run", "queries missing from the run"),
             "failed_calls": ("failed call", "failed calls"),
             "not_asked": ("query in the run but not asked", "queries in the run but not asked"),
-            "duplicates_dropped": ("duplicate hit dropped", "duplicate hits dropped"),
+            "repeats": ("repeated hit", "repeated hits"),
         }.items()
         if gaps.get(name)
     ]

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from karat.errors import missing_extra
+from karat.process_limits import check_limits_of_charts
 from karat.reports.figures import label
 
 Spec = dict[str, Any]
@@ -40,6 +41,7 @@ def check_charts() -> None:
     """Refuse to draw where nothing can."""
     if find_spec("vl_convert") is None:
         raise missing_extra("a chart", "vl-convert-python", "charts")
+    check_limits_of_charts()
 
 
 def png(spec: Spec) -> bytes:

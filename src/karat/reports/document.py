@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from karat.analysis.unjudged import Open
     from karat.retrievers.corpus_index import CorpusIndex
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +71,7 @@ class Report:
     ``timestamp`` is a time that the caller gave; only forms that must have one hold it.
     ``index`` is the corpus as one that is searched, for forms that show single queries.
     ``findings`` are sentences on what to fix next, the most important first.
+    ``fields`` are columns of the inputs that are read under other names.
     ``people`` are those whose judgments correct a judge's.
     ``bounds_left_out`` says why nothing is told of what unjudged items could change.
     """
@@ -93,6 +94,7 @@ class Report:
     findings: tuple[str, ...] | None = None
     bounds_left_out: str | None = None
     people: tuple[Source, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
 
     def results(self) -> dict[str, Any]:
         """The document without its inputs, whose digests take a pass over every file."""
@@ -116,16 +118,20 @@ class Report:
     def verdict(self) -> str | None:
         """One word for the whole: of the gates where there are some, else of the comparison.
 
-        A confirmed regression is worse than a gate that passes or cannot be judged. Where too
-        many calls failed, neither says anything.
+        A confirmed regression is worse than a gate that passes or cannot be judged; one of
+        another measure than the primary is a rule that failed. Where too many calls failed,
+        neither says anything.
         """
         if self.partial:
             return "unmeasurable"
         gates = {gating.verdict for gating in self.gatings}
         if "fail" in gates:
             return "fail"
-        if self.comparisons is not None and (self.comparisons.regression or not gates):
-            return self.comparisons.verdict
+        compared = self.comparisons
+        if compared is not None and compared.regression:
+            return "worse" if compared.verdict == "worse" else "fail"
+        if compared is not None and not gates:
+            return compared.verdict
         return next((word for word in ("unmeasurable", "skipped", "pass") if word in gates), None)
 
     @property
@@ -143,6 +149,8 @@ class Report:
         }
         if self.as_of_range is not None:
             inputs["as_of_range"] = list(self.as_of_range)
+        if self.fields:
+            inputs["fields"] = dict(self.fields)
         if self.gates is not None:
             inputs["gates"] = input_of(self.gates)
         if self.labelled is not None:
@@ -234,6 +242,10 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         document["conventions"] = {key: own[key] for key in different}
     if scores.partial:
         document["partial"] = True
+    if scores.nothing_found:
+        document["nothing_found"] = scores.nothing_found
+    if scores.cut is not None:
+        document["cut_at"] = scores.cut.depth
     if deeper := _beyond_log(scores):
         document["beyond_log"] = deeper
     if scores.meta:
@@ -247,7 +259,9 @@ def _open(own: Open | None) -> dict[str, Any]:
 
 
 def _beyond_log(scores: Scores) -> list[str]:
-    """The measures that look at more hits than the run was asked for, as its log tells."""
+    """The measures that look at more hits than the run was asked for."""
+    if scores.cut is not None:
+        return list(scores.cut.beyond)
     asked = scores.meta.get("k")
     if not isinstance(asked, int) or "run_digest" not in scores.meta:
         return []
@@ -269,6 +283,7 @@ def _compared(comparisons: Comparisons | None) -> dict[str, Any]:
         return {}
     return {
         "rule": asdict(comparisons.rule),
+        "primary": comparisons.primary.document(),
         "comparisons": [_plain(row.document()) for row in comparisons.rows],
         "decisions": [decision.document() for decision in comparisons.decisions],
         "overlap": [_plain(one.document()) for one in comparisons.overlaps],

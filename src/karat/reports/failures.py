@@ -21,6 +21,7 @@ MEANINGS: Mapping[str, str] = {
     "freshness_filtered": "taken out as too new: look at versions and as_of",
     "filtered_out": "taken out by a filter: look at its attributes",
     "threshold_exclusion": "scored below the threshold: lower or calibrate it",
+    "beyond_depth": "not in the lists, which were cut: log longer ones",
     "complete_miss": "not retrieved: look at retriever, chunks, words",
     "embedding_mismatch": "embedded far from its query: look at model, chunks",
     "rerank_demotion": "put lower by the reranker: look at its model",
@@ -50,7 +51,7 @@ def failure_sections(document: Document) -> list[Section]:
         return [Section("Misses", lines=[told if assessed else "No query has gold."])]
     whole = several(assessed, "query", "queries")
     title = f"Misses: {misses:,} of {whole} without {top}"
-    lines = [*_short(document, document["miss_at"]), *_untold(document)]
+    lines = [*_short(document, document["lines"]["miss"]), *_untold(document)]
     sections = [Section(title, _class_grid(document), lines)]
     if document["dominant"]:
         sections.append(
@@ -79,13 +80,15 @@ def _short(document: Document, cut: int | str) -> list[str]:
     ends = document["ends_at"]
     if ends is None:
         return []
-    return [f"the lists end at {ends}: gold between there and {cut} was not looked for"]
+    return [f"the lists were cut at {ends}: gold between there and {cut} was not looked for"]
 
 
 def _class_grid(document: Document) -> Grid:
     grid = [["class", "queries", "share", "what"]]
     for name, count in document["classes"].items():
-        if count:
+        if count is None:
+            grid.append([name, NOTHING, NOTHING, MEANINGS[name]])
+        elif count:
             share = percent(count / document["misses"])
             grid.append([name, f"{count:,}", share, MEANINGS[name]])
     return grid
@@ -107,10 +110,10 @@ def _items(document: Document) -> Grid:
 def waterfall_sections(document: Document) -> list[Section]:
     """What lies between a measure's ceiling and its value."""
     title = f"{document['measure']}: from its ceiling to its value"
-    if document["value"] is None:
-        return [Section(title, lines=["No query has a value."])]
-    lines = [f"not told: {part} {reason}" for part, reason in document["unknown"].items()]
     short = _short(document, document["measure"].rpartition("@")[2])
+    if document["value"] is None:
+        return [Section(title, lines=short or ["No query has a value."])]
+    lines = [f"not told: {part} {reason}" for part, reason in document["unknown"].items()]
     return [Section(title, _fall(document), [*short, *lines])]
 
 

@@ -132,6 +132,27 @@ def gate_name(gate: Mapping[str, Any]) -> str:
     return f"{name} where {where(gate['segment'])}" if gate["segment"] else name
 
 
+def verdict_words(row: Mapping[str, Any], *, p: bool = False) -> str:
+    """The verdict on one comparison, as every table has it.
+
+    Where the interval excludes 0 and the corrected p decides otherwise, that is said; with
+    ``p`` it is told beside it, for tables without a column of its own.
+
+    >>> row = {"verdict": "unclear", "ci": [0.04, 0.25], "p_adjusted": 0.08, "tests": 7}
+    >>> verdict_words(row), verdict_words(row, p=True)
+    ('unclear after correction for 7 tests', 'unclear after correction for 7 tests, p = 0.080')
+    >>> verdict_words({"verdict": "worse", "ci": [-0.3, -0.1], "caution": True})
+    'worse (caution)'
+    """
+    words = row["verdict"] or NOTHING
+    ends, tests = row["ci"], row.get("tests", 1)
+    excludes = ends is not None and (ends[0] > 0 or ends[1] < 0)
+    if excludes and tests > 1 and words in ("same", "unclear"):
+        words += f" after correction for {tests:,} tests"
+        words += f", p = {p_value(row['p_adjusted'])}" if p else ""
+    return f"{words} (caution)" if row.get("caution") else words
+
+
 def pair_name(compared: Mapping[str, Any]) -> str:
     """Which system a comparison is about, and what it is compared with."""
     return f"{label(compared['system'])} against {label(compared['baseline'])}"

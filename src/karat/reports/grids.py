@@ -10,7 +10,6 @@ from typing import Any
 
 from karat.analysis.segments import CROSS, SMALL
 from karat.reports.figures import (
-    NOTHING,
     PART,
     between,
     change,
@@ -22,6 +21,7 @@ from karat.reports.figures import (
     measured,
     p_value,
     pair_name,
+    verdict_words,
 )
 
 # Heads of columns that hold words.
@@ -40,9 +40,10 @@ Row = Mapping[str, Any]
 
 # A longer name stands above the figures, where it does not push them apart.
 LONGEST_HEAD = 12
-# What a pull request shows of a comparison, and what there is to know.
+# What a pull request shows of a comparison, what a terminal does, and what there is to know.
 COMPARED_SHORT = ("baseline", "system", "Δ", "verdict")
-COMPARED = ("baseline", "system", "Δ", "p", "verdict", "n", "+/=/−", "detects")
+COMPARED = ("baseline", "system", "Δ", "p", "n", "+/=/−", "verdict")
+COMPARED_FULL = (*COMPARED[:-1], "detects", "verdict")
 
 
 def measure_grid(results: Mapping[str, Any], spreads: Mapping[str, str] | None = None) -> Grid:
@@ -119,12 +120,13 @@ def gate_grid(results: Mapping[str, Any]) -> Grid:
 def comparison_grids(
     results: Mapping[str, Any], columns: Sequence[str] = COMPARED
 ) -> dict[str, Grid]:
-    """Measures as rows: a title and a grid for each pair; the one that decides is starred."""
+    """Measures as rows, for each pair below a title; the one that decides is first and starred."""
     rows = [row for row in results["comparisons"] if row["segment"] is None and row["n"]]
+    rows.sort(key=lambda row: not row["primary"])
     grids: dict[str, Grid] = {}
     for row in rows:
         head = ["measure", *_heads(row, columns)]
-        cells = _compared(row) | {"verdict": "regression" if row["regression"] else _word(row)}
+        cells = _compared(row) | {"verdict": verdict_words(row, p="p" not in columns)}
         grid = grids.setdefault(pair_name(row), [head])
         name = f"{row['measure']} *" if row["primary"] else row["measure"]
         grid.append([name, *(cells[column] for column in columns)])
@@ -141,7 +143,7 @@ def compared_segments(results: Mapping[str, Any]) -> dict[str, Grid]:
         column = label(CROSS.join(row["segment"]))
         title = f"{row['measure']} by {column}, {pair_name(row)}"
         columns = ("n", "baseline", "system", "Δ", "p", "verdict")
-        cells = _compared(row) | {"verdict": _word(row)}
+        cells = _compared(row) | {"verdict": verdict_words(row)}
         cells["n"] += " small" if row["n"] < SMALL else ""
         grid = grids.setdefault(title, [[column, *_heads(row, columns)]])
         value = label(CROSS.join(row["segment"].values()))
@@ -219,10 +221,6 @@ def _compared(row: Row) -> dict[str, str]:
         "+/=/−": f"{row['wins']}/{row['ties']}/{row['losses']}",
         "detects": figure(row["detectable"]),
     }
-
-
-def _word(row: Row) -> str:
-    return row["verdict"] or NOTHING
 
 
 def _heads(row: Row, columns: Sequence[str]) -> list[str]:

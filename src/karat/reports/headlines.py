@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from karat.reports.figures import label, pair_name
+from karat.reports.figures import label, pair_name, several
 
 Tone = Literal["bad", "unsure", "good"]
 
@@ -21,6 +21,8 @@ _TONES: dict[str, Tone] = {
     "same": "good",
 }
 _URGENCY = ("bad", "unsure", "good")
+# So many cautions are read beside a verdict; the tables mark all of them.
+MOST_CAUTIONS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,8 @@ class Headline:
 def headlines(results: Mapping[str, Any]) -> list[Headline]:
     """The verdict on the gates and on every comparison, what needs an action first."""
     found = [*_of_gates(results.get("gates", []))]
-    found += [_of_decision(one) for one in results.get("decisions", [])]
+    for one in results.get("decisions", []):
+        found += [_of_decision(one), *_of_fallen(one)]
     return sorted(found, key=lambda one: _URGENCY.index(one.tone))
 
 
@@ -89,10 +92,33 @@ def _reasons(
     )
 
 
+def _of_fallen(decision: Mapping[str, Any]) -> list[Headline]:
+    """That a measure got worse where none may, though the verdict is of another."""
+    stops = [one for one in decision.get("cautions", ()) if one["regression"]]
+    if not stops:
+        return []
+    many = several(len(stops), "measure")
+    about = f"{pair_name(decision)}: {many} got worse by more than the margin, where none may"
+    return [Headline("FAIL", about, "bad", tuple(label(one["because"]) for one in stops))]
+
+
 def _of_decision(decision: Mapping[str, Any]) -> Headline:
     verdict = decision["verdict"]
-    because = [decision["because"]]
+    because = [decision["because"], *caution_lines(decision)]
     if decision.get("bounds"):
         because.append(decision["bounds"])
     told = tuple(map(label, because))
     return Headline(verdict.upper(), pair_name(decision), _TONES[verdict], told, pair=True)
+
+
+def cautions_beside(decision: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The cautions that say more than the verdict; what is worse needs no further warning."""
+    return [] if decision["verdict"] == "worse" else list(decision.get("cautions", ()))
+
+
+def caution_lines(decision: Mapping[str, Any]) -> list[str]:
+    """What got worse beside the verdict, the first few of it in full."""
+    cautions = [one for one in cautions_beside(decision) if not one["regression"]]
+    lines = [f"but {one['because']}" for one in cautions[:MOST_CAUTIONS]]
+    more = len(cautions) - MOST_CAUTIONS
+    return [*lines, f"and {several(more, 'more caution')}"] if more > 0 else lines

@@ -5,9 +5,11 @@ Works on the results part of a report's document; the terminal and Markdown both
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from karat.analysis.reversals import told_of
 from karat.measures.conventions import ANY_GRADE
 from karat.reports.figures import NOTHING, label, pair_name, percent, several
 from karat.reports.grids import origin_parts
@@ -24,10 +26,12 @@ _EVENTS = {
         "in the gold but not among the queries",
         "in the gold but not among the queries",
     ),
-    "duplicates_dropped": ("duplicate hit dropped", "duplicate hits dropped"),
+    "repeats": ("repeated hit", "repeated hits"),
     "order_conflicts": ("rank against its score", "ranks against their scores"),
     "versions_unknown": ("unknown version", "unknown versions"),
 }
+# A measure whose gain is that of the conventions.
+_TAKES_GAIN = re.compile(r"(n?DCG|CG|AUC\(of='(n?DCG|CG)'\))(@|$)")
 _NO_RESULT = {"missing", "failed_calls"}
 _NO_GOLD = {"empty_gold", "no_answer"}
 # How chance was handled: these make one phrase of their own.
@@ -41,10 +45,28 @@ def counts_lines(results: Mapping[str, Any]) -> list[str]:
         + (" · PARTIAL: too many calls failed to judge by" if system.get("partial") else "")
         for system in results["systems"]
     ]
+    found = nothing_found_lines(results)
     if len(set(lines)) == 1:
-        return lines[:1]
+        return [*lines[:1], *found]
     names = (label(system["name"]) for system in results["systems"])
-    return [f"{name}: {line}" for name, line in zip(names, lines, strict=True)]
+    return [*(f"{name}: {line}" for name, line in zip(names, lines, strict=True)), *found]
+
+
+def nothing_found_lines(results: Mapping[str, Any]) -> list[str]:
+    """Which systems found nothing relevant at all."""
+    several_systems = len(results["systems"]) > 1
+    return [
+        (f"{label(system['name'])}: " if several_systems else "")
+        + nothing_found(system["nothing_found"])
+        for system in results["systems"]
+        if system.get("nothing_found")
+    ]
+
+
+def nothing_found(queries: int) -> str:
+    """The sentence on a system that found nothing relevant for any query with gold."""
+    whom = "the only query" if queries == 1 else f"any of the {queries:,} queries"
+    return f"No relevant item was found for {whom}."
 
 
 def fates_of(results: Mapping[str, Any], system: Mapping[str, Any]) -> dict[str, str]:
@@ -66,23 +88,35 @@ def _counts_line(counts: Mapping[str, int], fates: Mapping[str, str]) -> str:
 
 def lacks_lines(results: Mapping[str, Any]) -> list[str]:
     """Which of the profile's measures could not be computed, and what they needed."""
-    reasons: dict[str, list[str]] = {}
+    reasons: dict[tuple[str, str], list[str]] = {}
     for system in results["systems"]:
         for name, cell in system["measures"].items():
-            if "lacks" in cell and name not in reasons.setdefault(cell["lacks"], []):
-                reasons[cell["lacks"]].append(name)
-    lines = [f"not measured: {', '.join(names)} ({reason})" for reason, names in reasons.items()]
+            if "lacks" in cell:
+                # What was cut is one system's lists; any other input is that of all.
+                whose = system["name"] if name in system.get("beyond_log", ()) else ""
+                names = reasons.setdefault((whose, cell["lacks"]), [])
+                names += [] if name in names else [name]
+    several = len(results["systems"]) > 1
+    lines = [
+        f"{f'{label(whose)}: ' if whose and several else ''}not measured: {', '.join(names)}"
+        f" ({reason})"
+        for (whose, reason), names in reasons.items()
+    ]
     return lines + _beyond_log_lines(results) + _origin_lines(results)
 
 
 def _beyond_log_lines(results: Mapping[str, Any]) -> list[str]:
-    """Which measures look deeper than the run goes; what lies there counts as not found."""
-    return [
-        f"{label(system['name'])} was asked for {system['meta']['k']} hits a query; "
-        f"{', '.join(system['beyond_log'])} would look at more"
-        for system in results["systems"]
-        if system.get("beyond_log")
-    ]
+    """Which measures have a value and look deeper than the run goes."""
+    lines = []
+    for system in results["systems"]:
+        measures = system["measures"]
+        deeper = [name for name in system.get("beyond_log", []) if "lacks" not in measures[name]]
+        if deeper:
+            lines.append(
+                f"{label(system['name'])} was asked for {system['meta']['k']} hits a query; "
+                f"{', '.join(deeper)} would look at more"
+            )
+    return lines
 
 
 def _origin_lines(results: Mapping[str, Any]) -> list[str]:
@@ -128,10 +162,17 @@ def _common(results: Mapping[str, Any], name: str) -> Any:
 
 
 def _idle_settings(results: Mapping[str, Any]) -> list[str]:
-    """Settings that have no part in these numbers: spans' cover, the k of measures without one."""
-    own_k = any(name.endswith("@k") for name in results["systems"][0].get("measures", ()))
-    spans = results["conventions"]["level"] == "span"
-    return [*([] if spans else ["cover"]), *([] if own_k else ["k"])]
+    """Settings that no number here depends on, such as the cover of spans."""
+    names = list(results["systems"][0].get("measures", ()))
+    used = {
+        "cover": results["conventions"]["level"] == "span",
+        "k": any(name.endswith("@k") for name in names),
+        "repeats": any(system.get("counts", {}).get("repeats") for system in results["systems"]),
+        "gain": not names or any(_TAKES_GAIN.match(name) for name in names),
+        # Numbers that are there were not refused.
+        "missing_ids": results["conventions"].get("missing_ids") != "refuse",
+    }
+    return [name for name, idle in used.items() if not idle]
 
 
 def _setting(value: Any) -> str:
@@ -168,7 +209,13 @@ def rule_line(results: Mapping[str, Any]) -> str:
         margin = f"{_share(float(rule['margin']))} of the baseline's mean"
     held = ", held against the difference itself" if rule["margin_on"] == "mean" else ""
     runs = [f"{label(name)}: {several(n, 'run')}" for name, n in results["replicates"].items()]
-    return " · ".join([f"* decides · margin {margin}{held}", *runs])
+    note = results.get("primary", {}).get("note")
+    all_of = ["no measure may regress"] if rule.get("no_regression") == "all" else []
+    decides = "* decides" if note is None else f"* {note}"
+    rows = [row for row in results.get("comparisons", []) if row["primary"]]
+    if rows and not any(row["n"] for row in rows if row["segment"] is None):
+        decides = f"{label(str(rule['primary']))} decides, and is not compared"
+    return " · ".join([decides, f"margin {margin}{held}", *all_of, *runs])
 
 
 def tests_line(results: Mapping[str, Any]) -> str:
@@ -176,6 +223,16 @@ def tests_line(results: Mapping[str, Any]) -> str:
     rule = results["rule"]
     how = "over all pairs" if rule["pairs"] == "all" else f"({rule['correction']})"
     return f"p corrected {how} · +/=/− queries better, equal, worse"
+
+
+def other_reversals(results: Mapping[str, Any]) -> list[str]:
+    """The segments that go the other way, without those that are cautions of the verdict."""
+    decides = results.get("rule", {}).get("primary")
+    return [
+        sentence
+        for sentence in results.get("reversals", [])
+        if not (told_of(sentence)[1] and f" {decides} " in sentence)
+    ]
 
 
 def overlap_lines(results: Mapping[str, Any]) -> list[str]:

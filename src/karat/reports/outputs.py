@@ -260,7 +260,9 @@ def check_places(outputs: Sequence[Output], systems: Iterable[str]) -> list[Path
             seen[place] = path
     read = frozenset[str]().union(*(output.read for output in outputs))
     for place, path in seen.items():
-        _check_folders(place, path, sorted(seen.keys() | read), sorted(read))
+        # The shortest name first: a log before the files that are made beside it.
+        files = sorted(seen.keys() | read, key=lambda name: (len(name), name))
+        _check_folders(place, path, files, sorted(read))
     return list(seen.values())
 
 

@@ -6,6 +6,7 @@ import io
 
 import polars as pl
 
+from karat.reports.csv_cells import csv_table
 from karat.reports.document import Report
 
 
@@ -25,7 +26,7 @@ def per_query(report: Report) -> pl.DataFrame:
 
 def to_csv(report: Report) -> bytes:
     """Comma-separated with a header; what was not measured is empty."""
-    return per_query(report).write_csv().encode()
+    return csv_table(per_query(report))
 
 
 def to_parquet(report: Report) -> bytes:

@@ -22,7 +22,7 @@ _GAPS = {
     "missing": ("query missing from the run", "queries missing from the run"),
     "failed_calls": ("failed call", "failed calls"),
     "not_asked": ("query in the run but not asked", "queries in the run but not asked"),
-    "duplicates_dropped": ("duplicate hit dropped", "duplicate hits dropped"),
+    "repeats": ("repeated hit", "repeated hits"),
     "order_conflicts": ("rank against its score", "ranks against their scores"),
 }
 
@@ -113,7 +113,7 @@ def _last(results: Results) -> Iterator[str]:
         f" together, queries and items in random order, seed {results['seed']}"
     )
     if "bias" in results:
-        read = {name: conventions[name] for name in ("missing", "empty_gold", "rel", "k")}
+        read = {name: conventions[name] for name in ("missing", "empty_gold", "rel", "gain", "k")}
         rel = "above 0" if read["rel"] == ANY_GRADE else f"{read['rel']:g}"
         told = {**read, "rel": rel}
         yield " · ".join(f"{name.replace('_', ' ')} {value}" for name, value in told.items())

@@ -21,8 +21,9 @@ def refuse_short(form: str, scores: Scores, corpus: Corpus | None = None) -> Non
         return
     ranked, conventions = scores.trace.ranked, scores.conventions
     looked = np.minimum(ranked.target.own_k, conventions.depth or ranked.target.own_k)
-    # An item that was returned twice took a place of what was asked for.
-    full = ranked.returned + scores.counts.duplicates_dropped >= asked
+    # A repeat that was dropped took a place of what was asked for.
+    dropped = scores.counts.repeats if conventions.repeats == "drop" else 0
+    full = ranked.returned + dropped >= asked
     short = (scores.status == "scored").to_numpy() & full & (looked > asked)
     if short.any():
         row = int(np.argmax(np.where(short, looked, 0)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +33,7 @@ class CheckReport:
     gates: Source | None = None
     runs: tuple[Source, ...] = ()
     config_digest: str | None = None
+    fields: Mapping[str, str] = field(default_factory=dict)
     strict: bool = False
 
     @property
@@ -61,6 +62,8 @@ class CheckReport:
             "gates": self.gates and input_of(self.gates),
             "runs": [input_of(source) for source in self.runs],
         }
+        if self.fields:
+            inputs["fields"] = dict(self.fields)
         if self.config_digest is not None:
             inputs["config_digest"] = self.config_digest
         return {**self.results(), "inputs": inputs}
@@ -164,7 +167,8 @@ def _detectable_lines(found: Mapping[str, Any]) -> Iterator[str]:
     else:
         spread = f"spread {found['sd']:g} ASSUMED; --run A --run B would measure it"
     if found["difference"] is None:
-        yield f"detects: cannot be told from {several(found['n'], 'query', 'queries')} ({spread})"
+        why = found.get("because") or f"{several(found['n'], 'query', 'queries')}"
+        yield f"detects: cannot be told: {why} ({spread})"
     else:
         chance = percent(found["power"])
         yield (

@@ -15,6 +15,7 @@ from karat.reports.figures import (
     measured,
     percent,
     several,
+    verdict_words,
 )
 from karat.reports.grids import Grid, compared_segments, comparison_grids, moved_grids
 from karat.reports.notes import conventions_lines, counts_lines
@@ -159,7 +160,7 @@ def _moves(moves: Sequence[Mapping[str, Any]]) -> Section:
     grid = [["stage", "verdict", *names]]
     for one in moves:
         row = _primary(one["change"])
-        word = NOTHING if row is None else row["verdict"] or NOTHING
+        word = NOTHING if row is None else verdict_words(row)
         deltas = [_delta(one["change"].get(name)) for name in names]
         grid.append([label(one["stage"]), word, *deltas])
     told = f"verdict by {names[0]}, corrected for the {len(moves)} stages (holm)"
@@ -214,7 +215,7 @@ def _router(router: Mapping[str, Any]) -> Iterator[Section]:
     table = router["confusion"]
     if table:
         chosen = sorted({name for row in table.values() for name in row})
-        grid = [["sent to", *map(label, chosen)]]
+        grid = [["right source", *(f"sent to {label(name)}" for name in chosen)]]
         grid += [
             [label(right), *(str(row.get(name, "")) for name in chosen)]
             for right, row in table.items()
@@ -222,7 +223,7 @@ def _router(router: Mapping[str, Any]) -> Iterator[Section]:
         yield Section("where queries of each source were sent", grid)
     wrong = router["misroutes"]
     if wrong:
-        grid = [["query", "source", "chosen"]]
+        grid = [["query", "right source", "sent to"]]
         grid += [
             [label(one["query_id"]), label("+".join(one["right"])), label("+".join(one["chosen"]))]
             for one in wrong[:MOST]

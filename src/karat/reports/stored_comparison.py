@@ -12,7 +12,7 @@ import polars as pl
 from karat.analysis.compare import compare_scores
 from karat.analysis.contenders import Contender, differences
 from karat.analysis.segments import CROSS, NONE, By
-from karat.analysis.verdicts import Rule
+from karat.analysis.verdicts import Primary, Rule
 from karat.errors import UsageError
 from karat.measures.results import Scores
 from karat.reports.document import Report, System
@@ -113,6 +113,7 @@ def compare_stored(
     if rule.primary is not None:
         left_out.discard(rule.primary)
     found = compare_scores(_contenders(entries, left_out), rule, queries=queries, by=by)
+    found = replace(found, primary=_chosen([one.stored.report for one in entries], found.primary))
     first = entries[0].evaluation
     report = Report(
         tuple(map(_system, entries)),
@@ -123,6 +124,13 @@ def compare_stored(
         **_in_common([one.stored.report for one in entries]),
     )
     return StoredComparison(report.document(), str(found.rule.primary))
+
+
+def _chosen(documents: Sequence[Document], primary: Primary) -> Primary:
+    """Who chose the measure that decides: as the reports say, where they agree on the measure."""
+    told = [document["primary"] for document in documents if document.get("primary")]
+    same = bool(told) and all(one == told[0] for one in told)
+    return Primary(**told[0]) if same and told[0]["measure"] == primary.measure else primary
 
 
 def place_in(document: Document, evaluation: Evaluation) -> int | None:

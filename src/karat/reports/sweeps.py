@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from karat.reports.csv_cells import csv_table
 from karat.reports.figures import (
     NOTHING,
     PART,
@@ -194,14 +195,10 @@ def _depth_lines(results: Document) -> Iterator[str]:
         points = next(iter(system["measures"].values()))["points"]
         beyond = [str(point["k"]) for point in points if point["beyond_log"]]
         depth, most = system["depth"]["final"], results["conventions"]["depth"]
-        if depth["shorter"]:
-            shorter = several(depth["shorter"], "list ends", "lists end")
-            told = f"{shorter} before the longest ({depth['longest']})"
-            yield f"{label(system['name'])}: {told}; below their ends nothing counts as found"
         if not beyond:
             continue
-        last = max(depth["longest"], depth["asked"] or 0)
-        last = last if most is None else min(last, most)
+        known = [one for one in (depth["cut_at"], most) if one is not None]
+        last = min(known, default=depth["longest"])
         in_tokens = isinstance(points[0]["k"], str)
         why = f"lists that end at rank {last} leave room" if in_tokens else f"lists end at {last}"
         told = f"k = {', '.join(beyond)} {'lies' if len(beyond) == 1 else 'lie'} beyond"
@@ -211,7 +208,7 @@ def _depth_lines(results: Document) -> Iterator[str]:
 def to_csv(paper: Paper) -> bytes:
     """One row a system, segment, measure and k; what was not measured is empty."""
     rows = list(_rows(paper.results()))
-    return pl.DataFrame(rows, schema=_COLUMNS).write_csv().encode()
+    return csv_table(pl.DataFrame(rows, schema=_COLUMNS))
 
 
 def _rows(results: Document) -> Iterator[dict[str, Any]]:

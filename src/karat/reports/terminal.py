@@ -35,6 +35,7 @@ from karat.reports.notes import (
     lacks_lines,
     left_out_lines,
     origin_lines,
+    other_reversals,
     overlap_lines,
     rule_line,
     tests_line,
@@ -47,6 +48,8 @@ SIDE_BY_SIDE = 4
 PIPED_WIDTH = 100
 # What a query's text gets on a terminal that has no room for it.
 SHORTEST_TEXT = 20
+# What a column of verdicts needs at least.
+VERDICT_WIDTH = 16
 # Between columns; the narrow one where it saves a table from being split.
 WIDE_GAP, NARROW_GAP = 2, 1
 
@@ -57,7 +60,6 @@ _VERDICTS = {
     "better": "green",
     "fail": "red",
     "worse": "red",
-    "regression": "red",
     "unmeasurable": "yellow",
     "skipped": "yellow",
 }
@@ -94,7 +96,7 @@ def show_results(
         show_grid(bounds, console)
         _show_lines(bounds_lines(results), console)
     _show_segments(results, console)
-    _show_lines(results.get("reversals", []), console, style="yellow")
+    _show_lines(other_reversals(results), console, style="yellow")
     _show_lines(overlap_lines(results), console)
     moved = moved_grids(results).items()
     _show_titled(
@@ -218,9 +220,13 @@ def show_grid(grid: Grid, console: Console) -> None:
     """Print a grid as one table, or as several that each fit the width."""
     columns, fitting = _columns(grid), console.width
     words = word_columns(grid) - {0}
-    gap = NARROW_GAP if _span(columns, NARROW_GAP) <= fitting else WIDE_GAP
-    gap = WIDE_GAP if _span(columns, WIDE_GAP) <= fitting else gap
-    for places in _places_that_fit([_width(column) for column in columns], fitting, gap):
+    widths = [_width(column) for column in columns]
+    if grid[0][-1] == "verdict":
+        # Words that explain a verdict may stand below each other, or past the edge of a file.
+        widths[-1] = min(widths[-1], VERDICT_WIDTH)
+    gap = WIDE_GAP if _across(widths, WIDE_GAP) <= fitting else NARROW_GAP
+    gap = gap if _across(widths, gap) <= fitting else WIDE_GAP
+    for places in _places_that_fit(widths, fitting, gap):
         chosen = [columns[place] for place in places]
         table = _table(chosen, gap, {places.index(one) for one in words if one in places})
         # A single column may still be too wide: then the terminal wraps it, and nothing is cut;
@@ -258,7 +264,8 @@ def _table(columns: Sequence[Sequence[str]], gap: int, coloured: Collection[int]
         table.add_column(header, no_wrap=True)
     for cells in zip(*(column[1:] for column in columns), strict=True):
         styles = (
-            _VERDICTS.get(cell, "") if at in coloured else "" for at, cell in enumerate(cells)
+            _VERDICTS.get(cell.partition(" ")[0], "") if at in coloured else ""
+            for at, cell in enumerate(cells)
         )
         table.add_row(*map(Text, cells, styles))
     return table
@@ -293,4 +300,8 @@ def _width(column: Sequence[str]) -> int:
 
 
 def _span(columns: Sequence[Sequence[str]], gap: int) -> int:
-    return sum(map(_width, columns)) + gap * (len(columns) - 1)
+    return _across([_width(column) for column in columns], gap)
+
+
+def _across(widths: Sequence[int], gap: int) -> int:
+    return sum(widths) + gap * (len(widths) - 1)

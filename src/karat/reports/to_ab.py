@@ -17,6 +17,7 @@ from karat.errors import InputError, UsageError
 from karat.measures.conventions import PROFILES
 from karat.measures.names import parse_measures
 from karat.measures.scores import Scores
+from karat.reports.csv_cells import csv_cell
 from karat.reports.document import Report, utf8
 from karat.reports.short_lists import refuse_short
 
@@ -112,7 +113,8 @@ def to_csv(report: AbReport) -> bytes:
     for pair in zip(report.a.rows, report.b.rows, strict=True):
         for system, row in zip("AB", pair, strict=True):
             values = [f"{row.values[name]:.6f}" for name in METRICS]
-            writer.writerow([row.qid, system, *values, ",".join(row.hits)])
+            hits = csv_cell(",".join(row.hits))
+            writer.writerow([csv_cell(row.qid), system, *values, hits])
     return buffer.getvalue().encode()
 
 
@@ -160,7 +162,7 @@ def ab_report(report: Report) -> AbReport:
 
 def side_of(scores: Scores, config_path: str, config_digest: str) -> Side:
     """What came of one config: its scores under the profile ab, with the top k of every list."""
-    own = parse_measures(PROFILES[PROFILE].measures, rel=scores.conventions.rel)
+    own = parse_measures(PROFILES[PROFILE].measures, conventions=scores.conventions)
     names = [str(measure) for measure in own]
     means = scores.means()
     macro = [mean for mean in (means[name] for name in names) if mean is not None]

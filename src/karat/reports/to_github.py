@@ -6,13 +6,15 @@ standard output to the report.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from karat.reports.document import Report
 from karat.reports.figures import gate_name, label, pair_name, several
+from karat.reports.headlines import cautions_beside
+from karat.reports.notes import other_reversals
+from karat.workflow_commands import escaped, in_workflow, write_commands
 
 # GitHub shows so many errors, and so many warnings, of one step and drops the others.
 MOST_SHOWN = 10
@@ -24,9 +26,10 @@ Message = tuple[str, str]
 def announce(report: Report, environ: Mapping[str, str], *, require_verdict: bool = False) -> None:
     """Tell GitHub what was found, where this runs as one of its actions; else do nothing.
 
-    ``require_verdict`` makes an unclear comparison worth a warning.
+    ``require_verdict`` makes an unclear comparison worth a warning, as one whose primary
+    measure has no value always is.
     """
-    if environ.get("GITHUB_ACTIONS") != "true":
+    if not in_workflow(environ):
         return
     document = report.document()
     lines = annotation_lines(document, require_verdict=require_verdict)
@@ -34,8 +37,7 @@ def announce(report: Report, environ: Mapping[str, str], *, require_verdict: boo
         write_step_summary(document, environ)
     except OSError as error:
         lines.append(_line("warning", "karat", f"no step summary: {error.strerror or error}"))
-    sys.stderr.write("".join(f"{line}\n" for line in lines))
-    sys.stderr.flush()
+    write_commands("".join(f"{line}\n" for line in lines))
 
 
 def annotation_lines(results: Document, *, require_verdict: bool = False) -> list[str]:
@@ -62,8 +64,11 @@ def _errors(results: Document) -> Iterator[Message]:
         kind = "gate out of reach" if gate["unreachable"] else "gate failed"
         yield f"{kind}: {gate_name(gate)}", f"{gate['system']}: {gate['because']}"
     for decision in results.get("decisions", []):
-        if decision["regression"]:
-            yield f"regression: {pair_name(decision)}", decision["because"]
+        if decision["verdict"] == "worse":
+            yield f"worse: {pair_name(decision)}", decision["because"]
+        for caution in decision.get("cautions", ()):
+            if caution["regression"]:
+                yield f"worse: {caution['measure']}, {pair_name(decision)}", caution["because"]
 
 
 def _warnings(results: Document, *, require_verdict: bool) -> Iterator[Message]:
@@ -71,10 +76,19 @@ def _warnings(results: Document, *, require_verdict: bool) -> Iterator[Message]:
         if gate["verdict"] == "unmeasurable":
             title = f"gate cannot be judged: {gate_name(gate)}"
             yield title, f"{gate['system']}: {gate['because']}"
+    unmeasured = {
+        (row["baseline"], row["system"])
+        for row in results.get("comparisons", [])
+        if row["primary"] and row["segment"] is None and row["delta"] is None
+    }
     for decision in results.get("decisions", []):
-        if require_verdict and decision["verdict"] == "unclear":
+        doubted = require_verdict or (decision["baseline"], decision["system"]) in unmeasured
+        if doubted and decision["verdict"] == "unclear":
             yield f"no verdict: {pair_name(decision)}", decision["because"]
-    for sentence in results.get("reversals", []):
+        for caution in cautions_beside(decision):
+            if not caution["regression"]:
+                yield f"caution: {pair_name(decision)}", caution["because"]
+    for sentence in other_reversals(results):
         yield "better overall, worse in a segment", sentence
 
 
@@ -87,7 +101,9 @@ def _shown(messages: Sequence[Message]) -> list[Message]:
 
 
 def _line(level: str, title: str, message: str) -> str:
-    return f"::{level} title={_property(label(title))}::{_data(label(message))}"
+    # Both are within a line, where only ## could begin another command.
+    title, message = (escaped(label(text)) for text in (title, message))
+    return f"::{level} title={_property(title)}::{_data(message)}"
 
 
 def _data(text: str) -> str:

@@ -12,7 +12,16 @@ from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
 from karat.reports.document import Report
-from karat.reports.figures import PART, figure, gate_name, held, label, measured, pair_name
+from karat.reports.figures import (
+    PART,
+    figure,
+    gate_name,
+    held,
+    label,
+    measured,
+    pair_name,
+    verdict_words,
+)
 
 Document = Mapping[str, Any]
 Outcome = Literal["failure", "error", "skipped"]
@@ -74,19 +83,27 @@ def _gates(results: Document) -> Iterable[ET.Element]:
 
 
 def _comparisons(results: Document) -> Iterable[ET.Element]:
-    """A test a measure: that it did not get worse. What is unclear is no failure."""
+    """A test a measure: that it did not get worse. What is unclear is no failure.
+
+    A primary measure without any value is an error.
+    """
     cases: dict[str, list[Case]] = {}
+    # A set without any gold is skipped as a whole.
+    cells = [cell for system in results["systems"] for cell in system["measures"].values()]
+    measured_at_all = any(cell["n"] for cell in cells)
     for row in results.get("comparisons", []):
         if row["segment"] is not None:
             continue
         outcome: Outcome | None = "failure" if row["regression"] else None
+        if row["verdict"] is None or not row["n"]:
+            outcome = "error" if row["primary"] and measured_at_all else "skipped"
         case = Case(
             f"karat.comparison.{row['system']}",
             f"{row['measure']} against {row['baseline']}" + (" (primary)" * row["primary"]),
-            "skipped" if row["verdict"] is None or not row["n"] else outcome,
-            "regression",
+            outcome,
+            "not measured" if outcome == "error" else "worse",
             row["because"],
-            f"verdict {row['verdict'] or 'none'}",
+            f"verdict {verdict_words(row) if row['verdict'] else 'none'}",
         )
         cases.setdefault(pair_name(row), []).append(case)
     for name, own in cases.items():

@@ -15,6 +15,7 @@ from karat.reports.bounds import bounds_grid, bounds_lines
 from karat.reports.document import Report
 from karat.reports.figures import PART, label, several
 from karat.reports.grids import (
+    COMPARED_FULL,
     COMPARED_SHORT,
     Grid,
     artifact_grid,
@@ -35,6 +36,7 @@ from karat.reports.notes import (
     counts_lines,
     lacks_lines,
     left_out_lines,
+    other_reversals,
     overlap_lines,
     rule_line,
     tests_line,
@@ -149,9 +151,9 @@ def _compared(document: Document) -> Iterator[str]:
     if rows:
         yield from _titled(comparison_grids({"comparisons": rows}, COMPARED_SHORT))
         yield safe(rule_line(document))
-    if document.get("reversals"):
+    if reversals := other_reversals(document):
         yield "**A segment goes the other way:**"
-        yield _some(document["reversals"])
+        yield _some(reversals)
 
 
 def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
@@ -162,7 +164,7 @@ def _details(document: Document) -> Iterator[tuple[str, list[str]]]:
     yield "Distribution over queries", [table(distribution_grid(document))]
     if len(document.get("gates", [])) > MOST_ROWS:
         yield "All gates", [table(gate_grid(document))]
-    if "comparisons" in document and (tests := comparison_grids(document)):
+    if "comparisons" in document and (tests := comparison_grids(document, COMPARED_FULL)):
         yield "All tests", [*_titled(tests), safe(tests_line(document))]
     segments = compared_segments(document) if "comparisons" in document else {}
     segments |= _segments(document)

@@ -33,7 +33,7 @@ METRICS: Mapping[str, str] = {
     "fpr_at_1": "FPR@1",
     "latency_p50_ms": "latency.total.p50",
     "latency_p95_ms": "latency.total.p95",
-    "coverage": "Coverage@10",
+    "coverage": "Coverage(of='items')@10",
 }
 CATEGORIES = ("direct", "paraphrased", "technical", "casual", "implicit", EDGE_CASES)
 _BY_CATEGORY = ("recall_at_1", "mrr")

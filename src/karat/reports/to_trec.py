@@ -6,6 +6,10 @@ import re
 
 import polars as pl
 
+from karat.errors import UsageError
+from karat.formats.trec import unfit_for_columns, word
+from karat.measures.names import with_gain
+from karat.measures.scores import Scores
 from karat.reports.document import Report, System
 
 _CANONICAL = re.compile(r"(?P<name>\w+)(?:@(?P<cutoff>[\d.]+))?")
@@ -35,10 +39,14 @@ _WITH_CUTOFF = {
 _COUNTED = {"num_ret", "num_rel", "num_rel_ret"}
 # One number for the set: trec_eval prints it for all queries only.
 _FOR_ALL_ONLY = {"gm_map"}
+# In place of a query id.
+ALL = "all"
 
 
 def to_trec(report: Report) -> bytes:
     """Every system's lines, one system after the other."""
+    for system in report.systems:
+        _refuse_odd_ids(system.scores.table["query_id"])
     lines = [line for system in report.systems for line in _lines(system)]
     return "".join(lines).encode()
 
@@ -60,8 +68,25 @@ def trec_name(measure: str) -> str:
     return f"{_WITH_CUTOFF[name]}_{cutoff}" if name in _WITH_CUTOFF else measure
 
 
+def _refuse_odd_ids(query_ids: pl.Series) -> None:
+    """Refuse ids that would be read back as other columns or lines."""
+    odd = query_ids.filter(unfit_for_columns(query_ids) | (query_ids == ALL))
+    if odd.len():
+        why = "is the name of the lines on all queries" if odd[0] == ALL else "holds white space"
+        raise UsageError(
+            f"output trec: query_id {odd[0]!r} {why}, which the layout of trec_eval cannot carry; "
+            "write csv, json or parquet"
+        )
+
+
+def _name(measure: str, scores: Scores) -> str:
+    """Its name in trec_eval, whose gain is linear; with another gain the measure says so."""
+    own = next((one for one in scores.measures if str(one) == measure), None)
+    return trec_name(measure if own is None else str(with_gain(own, scores.conventions)))
+
+
 def _lines(system: System) -> list[str]:
-    names = {measure: trec_name(measure) for measure in system.summaries}
+    names = {measure: _name(measure, system.scores) for measure in system.summaries}
     table = system.scores.table.sort("query_id")
     columns = [
         (names[measure], table[measure].to_list())
@@ -76,14 +101,14 @@ def _lines(system: System) -> list[str]:
         for name, values in columns
         if values[row] is not None
     ]
-    lines += [_line("runid", "all", _run_id(system))]
-    lines += [_line("num_q", "all", _answered(table))]
+    lines += [_line("runid", ALL, _run_id(system))]
+    lines += [_line("num_q", ALL, _answered(table))]
     for measure, summary in system.summaries.items():
         name = names[measure]
         if name in _COUNTED:
-            lines.append(_line(name, "all", float(table[measure].sum())))
+            lines.append(_line(name, ALL, float(table[measure].sum())))
         elif summary.mean is not None:
-            lines.append(_line(name, "all", summary.mean))
+            lines.append(_line(name, ALL, summary.mean))
     return lines
 
 
@@ -102,7 +127,7 @@ def _answered(table: pl.DataFrame) -> int:
 
 
 def _run_id(system: System) -> str:
-    return str(system.scores.meta.get("tag", system.name))
+    return word(str(system.scores.meta.get("tag", system.name)))
 
 
 def _line(name: str, query_id: str, value: float | int | str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from karat.analysis.triage.triage import Triage
 from karat.reports.figures import NOTHING, figure, label, several
 from karat.reports.grids import Grid
-from karat.reports.notes import conventions_lines
+from karat.reports.notes import conventions_lines, nothing_found
 from karat.reports.pages import Page, Paper, Section
 from karat.reports.to_minimal import misses_to_json
 
@@ -55,7 +55,7 @@ def headlines(results: Results) -> list[str]:
     """How many queries miss, why, and what there is to find in it."""
     failures = results["failures"]
     misses, assessed, k = failures["misses"], failures["assessed"], failures["miss_at"]
-    classes = [f"{name} {n:,}" for name, n in failures["classes"].items() if n]
+    classes = [f"{name} {_count(n)}" for name, n in failures["classes"].items() if n != 0]
     if not assessed:
         told = "not one query has gold: nothing can be missed"
     elif not misses:
@@ -68,13 +68,18 @@ def headlines(results: Results) -> list[str]:
     return [told, *([" · ".join(classes)] if classes else []), *results["findings"]]
 
 
+def _count(n: int | None) -> str:
+    """A number of queries; none where lists were cut too early to count them."""
+    return NOTHING if n is None else f"{n:,}"
+
+
 def segment_sections(results: Results) -> Iterator[Section]:
     """How many queries of each segment miss, and why."""
     for column, segments in results["segments"].items():
-        kinds = [name for name, n in results["failures"]["classes"].items() if n]
+        kinds = [name for name, n in results["failures"]["classes"].items() if n != 0]
         grid: Grid = [[label(column), "queries", "misses", *kinds]]
         for value, own in segments.items():
-            counts = [str(own["classes"].get(name, 0)) for name in kinds]
+            counts = [_count(own["classes"].get(name, 0)) for name in kinds]
             grid.append([label(value), str(own["queries"]), str(own["misses"]), *counts])
         yield Section("", grid)
 
@@ -133,6 +138,11 @@ def _rank(rank: int | None) -> str:
     return NOTHING if rank is None else str(rank)
 
 
+def hit_name(hit: Mapping[str, Any]) -> str:
+    """The item of a hit, and whether the list has it higher up already."""
+    return label(hit["item_id"]) + (" (again)" if hit.get("repeat") else "")
+
+
 def grade_of(grade: float | None) -> str:
     """A grade as people write it; nothing where nobody judged."""
     return "" if grade is None else f"{grade:g}"
@@ -161,6 +171,8 @@ def last_lines(results: Results) -> list[str]:
     unchecked = results["failures"]["unchecked"]
     if unchecked and results["failures"]["misses"]:
         told.append(f"not told apart: {', '.join(unchecked)} (--json says what each needs)")
+    if results.get("nothing_found"):
+        told.append(nothing_found(results["nothing_found"]))
     made = {**results, "systems": [{"measures": {results["measure"]: {}}}]}
     return [*told, conventions_lines(made)[0]]
 
@@ -189,6 +201,6 @@ def _list_grid(hits: Sequence[Mapping[str, Any]]) -> Grid:
     grid: Grid = [["rank", "item", "grade", "score", "text"]]
     for hit in hits:
         mark = "* " if hit["gold"] else ""
-        cells = [str(hit["rank"]), mark + label(hit["item_id"]), grade_of(hit["grade"])]
+        cells = [str(hit["rank"]), mark + hit_name(hit), grade_of(hit["grade"])]
         grid.append([*cells, figure(hit["score"]), one_line(hit["text"] or "")])
     return grid

@@ -15,6 +15,7 @@ from karat.reports.terminal import say, show_grid
 from karat.reports.triage import (
     grade_of,
     headlines,
+    hit_name,
     last_lines,
     lines_on,
     one_line,
@@ -123,12 +124,12 @@ def _where(gold: Mapping[str, Any]) -> str:
 
 def _hit_lines(hits: Sequence[Mapping[str, Any]], width: int) -> Iterator[Line]:
     """Each hit: its rank, whether it is gold, its id and the beginning of its text."""
-    longest = max((cell_len(label(hit["item_id"])) for hit in hits), default=0)
+    longest = max((cell_len(hit_name(hit)) for hit in hits), default=0)
     for hit in hits:
         head = f"{hit['rank']:>2} {_mark(hit)} "
         rest = width - len(head)
         item = set_cell_size(
-            _end_of(hit["item_id"], rest // 2 if hit["text"] else rest),
+            _end_of(hit_name(hit), rest // 2 if hit["text"] else rest),
             min(longest, rest // 2) if hit["text"] else rest,
         )
         line = f"{head}{item} {one_line(hit['text'] or '', 4 * width)}".rstrip()
@@ -190,7 +191,7 @@ def _in_full(case: Case, results: Results) -> Iterator[list[Line]]:
         for hit in hits:
             grade = f" ({grade_of(hit['grade'])})" if hit["grade"] is not None else ""
             score = "" if hit["score"] is None else f"  {figure(hit['score'])}"
-            head = f"{hit['rank']:>2} {_mark(hit)} {label(hit['item_id'])}{grade}{score}"
+            head = f"{hit['rank']:>2} {_mark(hit)} {hit_name(hit)}{grade}{score}"
             yield from _item(head, hit["text"], "green" if hit["gold"] else "")
         yield from ([line] for line in _nothing(hits, empty))
     yield [(f"again: {label(case['reproduce'])}", "dim")]

@@ -19,6 +19,8 @@ from karat.version import __version__
 
 # Larger files are told apart by their size and time: no model is that large, a store may be.
 _LARGEST = 2_000_000_000
+# Counts up when the same files would be read differently.
+_READING = 2
 
 
 def run_digest(
@@ -26,10 +28,11 @@ def run_digest(
 ) -> str:
     """The sha256 of all that a log depends on; ``k`` is for a system that does not say its own."""
     own = blueprint.stages.k or k
-    digest = hashlib.sha256(f"karat {__version__}\0{own}\0{blueprint.digest}".encode())
+    digest = hashlib.sha256(f"karat {__version__}\0{_READING}\0{own}\0{blueprint.digest}".encode())
     for name in sorted(_files(blueprint, workshop)):
         digest.update(f"\0{name}\0{_state(workshop.path(name))}".encode())
-    digest.update(f"\0{workshop.corpus_digest}\0".encode())
+    reading = json.dumps(dict(workshop.reading), sort_keys=True)
+    digest.update(f"\0{workshop.corpus_digest}\0{reading}\0".encode())
     for query in queries:
         told = [query.query_id, query.text, dict(query.attributes)]
         digest.update(json.dumps(told, sort_keys=True, default=str).encode())

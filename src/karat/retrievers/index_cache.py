@@ -25,6 +25,7 @@ from karat.columns import Source
 from karat.errors import InputError, MissingExtraError
 from karat.formats import read_corpus
 from karat.formats.beir import Folder
+from karat.formats.field_mapping import Fields
 from karat.formats.files import replacing, unreadable
 from karat.retrievers.callables import told
 from karat.retrievers.corpus_index import CorpusIndex, Postings, Texts
@@ -32,23 +33,28 @@ from karat.retrievers.libraries import ABSENT, versions
 from karat.tables import Corpus
 
 # Counts up when the files change, or when the same corpus file would be read differently.
-LAYOUT = 1
+LAYOUT = 2
 HOME = "index"
 _META, _ITEMS, _WORDS = "meta.json", "items.arrow", "words.arrow"
 _log = logging.getLogger("karat")
 
 
 def open_index(
-    corpus: str | Path, cache: Path, *, building: Callable[[], None] = lambda: None
+    corpus: str | Path,
+    cache: Path,
+    *,
+    building: Callable[[], None] = lambda: None,
+    fields: Fields | None = None,
 ) -> CorpusIndex:
     """The corpus of a file with its index, from the cache where it is there, else made and kept.
 
-    Standard input and folders of text files are read each time. ``building`` is called before
+    Standard input, folders of text files and files whose columns have other names by ``fields``
+    are read each time. ``building`` is called before
     an index that is kept is made, which takes a while.
     """
     file = _file_of(corpus)
-    if file is None:
-        return _made(read_corpus(corpus))
+    if file is None or (fields is not None and fields.renames("corpus")):
+        return _made(read_corpus(corpus, fields=fields))
     try:
         source = Source.of(file)
         source = replace(source, sha256=source.digest())

@@ -147,8 +147,13 @@ class Journal:
             raise self._stuck(error) from None
         self._written += 1
 
-    def finish(self) -> None:
-        """The log is whole: give it its name."""
+    def finish(self, *, all_failed: bool = False) -> None:
+        """The log is whole: give it its name.
+
+        One in which every call failed stands beside a log with answers, and does not replace it.
+        """
+        if all_failed and has_answers(self.path):
+            self.path = failed_of(self.path)
         try:
             file = self._opened()
             os.fsync(file.fileno())
@@ -231,6 +236,16 @@ class _Earlier:
 def part_of(path: Path) -> Path:
     """Where a log stands while it is written."""
     return path.with_name(path.name + ".part")
+
+
+def failed_of(path: Path) -> Path:
+    """Where a log stands in which every call failed, if there is an earlier one with answers."""
+    return path.with_name(f"{path.stem}.failed{path.suffix}")
+
+
+def has_answers(path: Path) -> bool:
+    """Whether a log has a call that went well."""
+    return path.is_file() and any(not line.failed for line, _ in _lines(path))
 
 
 def begins_with(path: Path, digest: str) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from karat.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError, missing_extra
 from karat.formats.forms import Form
 from karat.formats.yamls import shown
@@ -19,11 +20,11 @@ from karat.retrievers.foreign import Foreign
 from karat.retrievers.forms import Text
 from karat.retrievers.protocol import Answer, Finder, Hit, Hits, Query
 from karat.retrievers.python import expanded, made_by, refuse_literals
-from karat.retrievers.returned import ID_NAMES, hits_of, text_of
+from karat.retrievers.returned import hits_of, text_of
 from karat.retrievers.workshop import Workshop
 
 # The file or page that a text was loaded from is better than nothing.
-_KEYS = (*ID_NAMES, "source")
+_KEYS = (*ITEM_NAMES, "source")
 
 Ask = Callable[[str, int], Any]
 

@@ -6,12 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from karat.columns import NUL_IN_ID
 from karat.formats.runlog import run_of_records
 from karat.retrievers.protocol import Answer, Hit, Hits, Query
 from karat.tables import Run
 
 # Microseconds are all that a clock is good for here.
 _DIGITS = 3
+# What of a hit is an id, or is read as one.
+_NAMES = ("item_id", "doc_id", "version", "source")
 
 
 def record_of(
@@ -64,7 +67,11 @@ def _entries(hits: Hits) -> list[dict[str, Any]]:
 
 
 def _entry(rank: int, hit: Hit) -> dict[str, Any]:
-    """A hit without the keys that it has nothing for."""
+    """A hit without the keys that it has nothing for; ValueError where no log can hold it."""
+    for name in _NAMES:
+        value = getattr(hit, name)
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"hit {rank}: {name} {NUL_IN_ID}")
     entry: dict[str, Any] = {"rank": rank, "chunk_id": hit.item_id}
     if hit.score is not None:
         entry["score"] = hit.score

@@ -11,13 +11,11 @@ from numbers import Integral
 from typing import Any
 from uuid import UUID
 
-from karat.columns import ITEM_NAMES
+from karat.columns import ITEM_NAMES, NUL_IN_ID
 from karat.errors import CallError
 from karat.formats.yamls import shown
 from karat.retrievers.protocol import Hit, Hits
 
-# A hit may be known by its document alone, but an id of its own comes first.
-ID_NAMES = (*(name for name in ITEM_NAMES if name != "doc_id"), "doc_id")
 EXPECTED = "a list of ids, (id, score) pairs, mappings with item_id and score, or Hit objects"
 
 
@@ -39,6 +37,8 @@ def hits_of(returned: Any, k: int, name: str, *, id_key: str | None = None) -> H
 
 def id_of(value: Any, name: str) -> str:
     """An id as text; whole numbers are spelled."""
+    if isinstance(value, str) and "\0" in value:
+        raise CallError(f"{name} returned an id that {NUL_IN_ID}")
     if isinstance(value, str) and value:
         return str(value)
     if isinstance(value, UUID) or (isinstance(value, Integral) and not isinstance(value, bool)):
@@ -92,7 +92,7 @@ def _hit(one: Any, name: str, id_key: str | None) -> Hit:
 
 
 def _of_mapping(one: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
-    names = ID_NAMES if id_key is None else (id_key,)
+    names = ITEM_NAMES if id_key is None else (id_key,)
     item = next((one[key] for key in names if one.get(key) is not None), None)
     if item is None:
         # A key may hold anything, and the message is one line.

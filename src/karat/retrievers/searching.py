@@ -49,7 +49,10 @@ class Wishes:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """A finished log, and what came of the calls in it."""
+    """A finished log, and what came of the calls in it.
+
+    ``earlier`` is the log with answers that this one, in which every call failed, did not replace.
+    """
 
     system: str
     path: Path
@@ -60,6 +63,20 @@ class Searched:
     reused: bool = False
     blank: int = 0
     notes: tuple[str, ...] = ()
+    earlier: Path | None = None
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether not one call succeeded, so that nothing was measured."""
+        return 0 < self.calls == self.failed
+
+    @property
+    def why_all_failed(self) -> str:
+        """What happened to all calls, where the log is, and what was left alone."""
+        [(reason, _)] = self.tally.reasons.most_common(1) or [("the log has the reasons", 0)]
+        calls = "the only call" if self.calls == 1 else f"all {self.calls:,} calls"
+        kept = "" if self.earlier is None else f"; {self.earlier} is as it was"
+        return f"{self.system}: {calls} failed ({reason}); the log is {self.path}{kept}"
 
     @property
     def partial(self) -> bool:
@@ -111,7 +128,8 @@ def search(
             for line in _lines(journal, runner, queries, meta, wishes.latency):
                 journal.write(line)
                 advance(1)
-            journal.finish()
+            failed = runner.tally.failed + sum(failed for _, failed in journal.done)
+            journal.finish(all_failed=failed == len(queries))
     except KeyboardInterrupt:
         raise InterruptedSearch(_left(journal, len(queries), workshop)) from None
     except Leaving:
@@ -120,7 +138,9 @@ def search(
         raise
     finally:
         journal.close()
-    failed = runner.tally.failed + sum(failed for _, failed in journal.done)
+    kept = path
+    if journal.path != path.absolute():
+        path = path.with_name(journal.path.name)
     share = float(meta["max_failures"])
     blank = sum(not query.text.strip() for query in queries)
     return Searched(
@@ -132,6 +152,7 @@ def search(
         runner.tally,
         blank=blank,
         notes=notes_in(meta),
+        earlier=None if path == kept else kept,
     )
 
 
@@ -267,6 +288,6 @@ def _line(
         try:
             return to_json_line(record_of(query, outcome, meta, latency=latency))
         except (TypeError, ValueError) as error:
-            outcome = Failed(f"the answer cannot be logged: {error}")
+            outcome = Failed(runner.redact(f"the answer cannot be logged: {error}"))
             runner.tally.fail(outcome)
     return to_json_line(failed_record(query, outcome.reason, meta))

@@ -7,9 +7,11 @@ import binascii
 import html
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
+
+from karat.retrievers.protocol import Answer, Hit, Hits
 
 FROM_ENVIRONMENT = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
 _SECRET_HEADER = re.compile(
@@ -19,6 +21,14 @@ _SECRET_HEADER = re.compile(
 _SECRET_KEY = re.compile(
     r"api[-_]?key|secret|password|passwd|(?:access|auth|bearer|id|refresh)[-_]?token", re.I
 )
+# A credential by the name of its key or of its variable.
+_CREDENTIAL = re.compile(
+    r"(?:^|[^a-z])(?:auth|authori[sz]ation|bearer|cookie|credentials?|pass|pwd)(?:[^a-z]|$)"
+    r"|(?:key|token|secret|password|passwd)s?(?:[^a-z]|$)",
+    re.I,
+)
+# As in a query or a connection string: ...&key=
+_SAID_BEFORE = re.compile(r"([\w-]+)=[^&;\s=]*$")
 _USER_INFO = re.compile(r"^[^/?#]*//([^/?#]*)@")
 
 
@@ -60,8 +70,57 @@ def literal_inside(value: Any, what: str) -> str | None:
     return None
 
 
-def redactor(secrets: Mapping[str, str]) -> Callable[[str], str]:
-    """What puts names in place of secrets, in whichever spelling they come back.
+def credential_names(spec: Any) -> set[str]:
+    """Return the variables of a system's settings that hold credentials.
+
+    The others, such as the name of an index, may well occur in ids.
+
+    >>> credential_names({"url": "http://${HOST}/", "headers": {"Authorization": "${MINE}"}})
+    {'MINE'}
+    """
+    return {name for name, secret in _variables(spec, secret=False) if secret}
+
+
+def _variables(value: Any, *, secret: bool) -> Iterator[tuple[str, bool]]:
+    """Yield every variable in a value, and whether it holds a credential."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _variables(inner, secret=secret or _is_secret_key(str(key)))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _variables(inner, secret=secret)
+    elif isinstance(value, str):
+        user_info = _USER_INFO.match(value)
+        for found in FROM_ENVIRONMENT.finditer(value):
+            name = found[0][2:-1]
+            inside = user_info is not None and found.end() <= user_info.end()
+            said = _SAID_BEFORE.search(value[: found.start()])
+            told = said is not None and _is_secret_key(said[1])
+            yield name, secret or inside or told or _is_secret_key(name)
+
+
+def _is_secret_key(name: str) -> bool:
+    return _CREDENTIAL.search(name) is not None
+
+
+def hide_in_answer(answer: Answer, hide: Callable[[str], str]) -> None:
+    """Put names in place of secrets in whatever text an answer holds."""
+    answer.hits = _hidden(answer.hits, hide)
+    answer.lists = {name: _hidden(hits, hide) for name, hits in answer.lists.items()}
+    answer.rewritten = answer.rewritten and hide(answer.rewritten)
+    answer.source = answer.source and hide(answer.source)
+
+
+def _hidden(hits: Hits, hide: Callable[[str], str]) -> Hits:
+    return [
+        Hit._make(hide(value) if isinstance(value, str) else value for value in hit) for hit in hits
+    ]
+
+
+def redactor(secrets: Mapping[str, str], *, shortest: int = 1) -> Callable[[str], str]:
+    """Return what puts names in place of secrets, in whichever spelling they come back.
+
+    Spellings of fewer than ``shortest`` characters are left.
 
     >>> redactor({"KEY": "a/b"})("no key a%2Fb or 'a/b'")
     "no key ${KEY} or '${KEY}'"
@@ -69,7 +128,8 @@ def redactor(secrets: Mapping[str, str]) -> Callable[[str], str]:
     names: dict[str, str] = {}
     for name, value in secrets.items():
         for spelling in _spellings(value):
-            names.setdefault(spelling, name)
+            if len(spelling) >= shortest:
+                names.setdefault(spelling, name)
     if not names:
         return str
     longest_first = sorted(names, key=lambda one: (-len(one), one))

@@ -7,7 +7,7 @@ as_of, threshold, rerank, distinct_docs and mmr, and the cut at k gives ``final`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ class System:
     stages: Sequence[Stage] = ()
     items: Items | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
+    hide: Callable[[Iterable[Answer]], None] = lambda answers: None
 
     @classmethod
     def of(
@@ -74,6 +75,7 @@ class System:
             stages=_stages(form, items, workshop),
             items=items,
             about=about,
+            hide=workshop.hide,
         )
 
     @property
@@ -137,7 +139,7 @@ class System:
         asked = [replace(query, text=self.rules.apply(query.text)) for query in queries]
         rewritten, times = self._rewritten(asked)
         start = time.perf_counter()
-        answers = self.finder.find(rewritten, self.depth(k))
+        answers = self._found(rewritten, self.depth(k))
         took = shares(_since(start), answers)
         for answer, before, ms in zip(answers, times, took, strict=True):
             answer.latency = {**before, "retrieve": ms, **answer.latency}
@@ -148,6 +150,7 @@ class System:
             start = time.perf_counter()
             self._finish(query, answer, k)
             answer.spent = (answer.spent or 0.0) + _since(start)
+        self.hide(answers)
         return answers
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Answer]:
@@ -158,7 +161,7 @@ class System:
         depth = self.depth(k if self.k is None else self.k)
         asked = [replace(query, text=self.rules.apply(query.text)) for query in queries]
         rewritten, _ = self._rewritten(asked)
-        answers = self.finder.find(rewritten, depth)
+        answers = self._found(rewritten, depth)
         for query, answer in zip(rewritten, answers, strict=True):
             answer.hits = self._deep_enough(query, answer.hits, depth)
             if self.rewrite is not None:
@@ -173,6 +176,12 @@ class System:
         answer = Answer(raw)
         self._finish(query, answer, k if self.k is None else self.k, deeper=False)
         return answer
+
+    def _found(self, queries: Sequence[Query], depth: int) -> list[Answer]:
+        """Return what the retriever finds, without credentials that it repeats."""
+        answers = self.finder.find(queries, depth)
+        self.hide(answers)
+        return answers
 
     def _rewritten(self, asked: list[Query]) -> tuple[list[Query], list[dict[str, float]]]:
         """The queries to search for, and what each took to be rewritten."""
@@ -194,7 +203,7 @@ class System:
         if self.rewrite is None or not self.rewrite.both:
             return
         start = time.perf_counter()
-        originals = self.finder.find(asked, self.depth(k))
+        originals = self._found(asked, self.depth(k))
         for query, original, answer in zip(asked, originals, answers, strict=True):
             apart = Answer(original.hits)
             self._finish(query, apart, k)
@@ -235,7 +244,7 @@ class System:
         depth = wanted
         while len(self._passing(query, hits)) < wanted and self._has_more(hits, depth):
             depth *= _DEEPER
-            hits = self.finder.find([query], depth)[0].hits
+            hits = self._found([query], depth)[0].hits
         return hits
 
     def _has_more(self, hits: Hits, depth: int) -> bool:

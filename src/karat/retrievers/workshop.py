@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,16 @@ from karat.retrievers.blueprints import Blueprint
 from karat.retrievers.chunkers import chunk_corpus
 from karat.retrievers.items import Items
 from karat.retrievers.kinds import maker
-from karat.retrievers.protocol import Finder
-from karat.retrievers.secrets import redactor
+from karat.retrievers.protocol import Answer, Finder
+from karat.retrievers.secrets import credential_names, hide_in_answer, redactor
 from karat.retrievers.system import System
 from karat.retrievers.texts import TextRules, read_aliases, text_rules
 from karat.tables import Corpus
 
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+# Shorter words may well occur in ids by chance.
+_SHORTEST_IN_HITS = 6
 
 # Told what is being built and how much of it is done; for a progress bar.
 Progress = Callable[[str, int, int], None]
@@ -32,12 +36,14 @@ Progress = Callable[[str, int, int], None]
 class Workshop:
     """What a system is built with.
 
-    ``corpus`` gives the items when a retriever first needs them, ``folder`` is where the
+    ``corpus`` gives the items when a retriever first needs them, ``reading`` says which of its
+    columns have other names, ``folder`` is where the
     names in the karat.yaml begin, ``cache`` is where vectors are kept. ``timeout``,
     ``rules`` and ``chunker`` are those of the system being built.
     """
 
     corpus: Callable[[], Corpus] | None = None
+    reading: Mapping[str, str] = field(default_factory=dict)
     folder: Path = field(default_factory=Path)
     cache: Path = Path(OWN_FOLDER)
     environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -47,6 +53,8 @@ class Workshop:
     rules: TextRules = field(default_factory=TextRules)
     chunker: Mapping[str, Any] | None = None
     secrets: dict[str, str] = field(default_factory=dict)
+    # The variables among them that hold credentials, not settings.
+    credentials: set[str] = field(default_factory=set)
     # What is read once for all systems: the corpus, and its items under each chunker.
     kept: dict[str, Any] = field(default_factory=dict, repr=False)
     # What a system starts, such as a service, is stopped when this is closed.
@@ -114,8 +122,17 @@ class Workshop:
         """The text with every secret that was looked up replaced by its name."""
         return redactor(self.secrets)(text)
 
+    def hide(self, answers: Iterable[Answer]) -> None:
+        """Put names in place of credentials that a service repeats in its answers."""
+        known = {name: self.secrets[name] for name in self.credentials & self.secrets.keys()}
+        if known:
+            hide = _hider(tuple(sorted(known.items())))
+            for answer in answers:
+                hide_in_answer(answer, hide)
+
     def build(self, blueprint: Blueprint) -> System:
         """The system of a blueprint, ready to be asked; its parts are built first."""
+        self.credentials.update(credential_names(blueprint.spec))
         try:
             own = self._rules(blueprint)
             here = self._inside(blueprint, own)
@@ -141,3 +158,8 @@ class Workshop:
         given = blueprint.stages.aliases
         aliases = read_aliases(self.path(given)) if isinstance(given, str) else given or {}
         return text_rules(blueprint.stages.normalise, aliases)
+
+
+@lru_cache(maxsize=16)
+def _hider(credentials: tuple[tuple[str, str], ...]) -> Callable[[str], str]:
+    return redactor(dict(credentials), shortest=_SHORTEST_IN_HITS)

@@ -49,6 +49,20 @@ def _ranks(n: int, share: float, each_side: float) -> tuple[int, int]:
     return int(first), int(last)
 
 
+def chance_of_at_least(k: int, n: int, share: float) -> float:
+    """Return the chance of ``k`` or more successes in ``n`` tries; rises with the share.
+
+    >>> chance_of_at_least(2, 2, 0.5)
+    0.25
+    """
+    if k <= 0 or share >= 1:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    counts, chances = _binomial(n, share)
+    return float(chances[counts >= k].sum())
+
+
 def _binomial(n: int, share: float) -> tuple[NDArray[np.int64], Values]:
     """Counts around the likeliest one and their chances; the rest has less than 1e-30 together.
 

@@ -1,4 +1,4 @@
-"""Tests of paired differences: randomisation, all pairs of many systems, t, Wilcoxon, sign.
+"""Paired differences: the randomisation test and its interval, all pairs, t, Wilcoxon, sign.
 
 Random sums are exact, so the same seed gives the same bits on any number of threads.
 """
@@ -6,14 +6,14 @@ Random sums are exact, so the same seed gives the same bits on any number of thr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from karat.stats.exact import Places, Values, on_grid, rows_of, sums_by
-from karat.stats.power import standard_error
-from karat.stats.student import t_p
+from karat.stats.quantiles import NORMAL, tail
+from karat.stats.student import standard_error, t_p
 
 # Up to this many differences, all ways to swap them are counted: a million at most.
 EXACT_UP_TO = 20
@@ -23,8 +23,24 @@ _EXACT_WILCOXON = 50
 # Up to so many rows scipy tries all signs where there are ties or zeros, which takes seconds.
 _ALL_SIGNS = 13
 
+# Up to so many rows an interval may be made of all signs: 8,192 pairs of them.
+_ALL_AT_ONCE = 14
+# The random signs that the ends of an interval are made of; p counts all resamples.
+_FOR_ENDS = 10_000
+
 # Cells of a table of signs that are held at one time, 8 MB a table.
 _CELLS = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Randomised:
+    """The p of each column, and at each confidence the intervals (low, high) of all columns.
+
+    An end is infinite where the signs cannot rule out any difference, however large.
+    """
+
+    p: Values
+    intervals: list[Values]
 
 
 def randomisation(
@@ -36,8 +52,29 @@ def randomisation(
     Exact (hits / 2^m) for a column with at most 20 differences that are not 0, otherwise
     (1 + hits) / (1 + resamples). Never 0; 1 where all differences are 0.
     """
-    units, _ = on_grid(_flipped_together(deltas, groups))
+    return randomised(deltas, (), resamples=resamples, seed=seed, groups=groups).p
+
+
+def randomised(
+    deltas: Values,
+    confidences: Sequence[float],
+    *,
+    resamples: int = 10_000,
+    seed: int = 0,
+    groups: Places | None = None,
+) -> Randomised:
+    """The randomisation test, and the differences that it does not reject.
+
+    A difference is in the interval if the test, with it subtracted from every query, gives a p
+    of alpha or more. Each sign vector s and its mirror image bound one such range: theta =
+    (sum(d) - sum(s d)) / (n - sum(s)) for either of them; the mean always lies between the two,
+    so the ends are quantiles of the lower and of the upper ones. All queries change sign, also
+    those without a difference, or all groups of queries as a whole. All signs are counted where
+    they are no more than the resamples, else at most 10,000 random ones.
+    """
+    units, grid = on_grid(_flipped_together(deltas, groups))
     n = units.shape[1]
+    sizes = np.ones(n) if groups is None else np.unique(groups, return_counts=True)[1]
     # Sums that are equal on paper differ in floats, and on the grid by up to 1 for each term.
     least = np.abs(units.sum(axis=1)) - 1e-9 * np.abs(units).sum(axis=1) - n
     few = np.count_nonzero(units, axis=1) <= EXACT_UP_TO
@@ -45,12 +82,77 @@ def randomisation(
     for j in np.flatnonzero(few & (least > 0)):
         p[j] = _share_of_all_signs(units[j][units[j] != 0], float(least[j]))
     many = np.flatnonzero(~few)
+    ends = _Ends(units, sizes.astype(np.float64)) if confidences else None
+    if ends is not None and 1 <= n <= _ALL_AT_ONCE and 2 ** (n - 1) <= resamples:
+        ends.add(_all_signs(n))
+        ends.complete = True
+    hits = np.zeros(len(many))
+    wanted = resamples if len(many) else 0
+    if ends is not None and not ends.complete:
+        wanted = max(wanted, min(resamples, _FOR_ENDS))
+    seen = 0
+    for signs in _signs(n, wanted, seed):
+        sums = signs @ units.T
+        if len(many):
+            hits += (np.abs(sums[:, many]) >= least[many]).sum(axis=0)
+        if ends is not None and not ends.complete and seen < _FOR_ENDS:
+            ends.add(signs[: _FOR_ENDS - seen], sums[: _FOR_ENDS - seen])
+        seen += len(signs)
     if len(many):
-        hits = np.zeros(len(many))
-        for signs in _signs(n, resamples, seed):
-            hits += (np.abs(signs @ units[many].T) >= least[many]).sum(axis=0)
         p[many] = (1 + hits) / (1 + resamples)
-    return p
+    found = [] if ends is None else [ends.at(one) * grid[:, None] for one in confidences]
+    return Randomised(p, found)
+
+
+class _Ends:
+    """The ranges that pairs of sign vectors give, one column each, gathered in chunks."""
+
+    def __init__(self, units: Values, sizes: Values) -> None:
+        self.units, self.sizes = units, sizes
+        self.complete = False
+        self._low: list[Values] = []
+        self._high: list[Values] = []
+
+    def add(self, signs: Values, sums: Values | None = None) -> None:
+        sums = signs @ self.units.T if sums is None else sums
+        total, size = self.units.sum(axis=1), float(self.sizes.sum())
+        swapped = (signs @ self.sizes)[:, None]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            one = (total - sums) / (size - swapped)
+            other = (total + sums) / (size + swapped)
+        # All signs equal: every difference is as likely as the one found.
+        unbounded = np.abs(swapped) == size
+        self._low.append(np.where(unbounded, -np.inf, np.minimum(one, other)))
+        self._high.append(np.where(unbounded, np.inf, np.maximum(one, other)))
+
+    def at(self, confidence: float) -> Values:
+        """The ends at one confidence, one row a column."""
+        low, high = np.vstack(self._low), np.vstack(self._high)
+        # Beside random signs stand those found, all equal, as in (1 + hits) / (1 + resamples).
+        unseen = 0 if self.complete else 1
+        place = math.ceil(2 * tail(confidence) * (len(low) + unseen) - 1e-9) - 1 - unseen
+        if place < 0:
+            return np.tile([-np.inf, np.inf], (low.shape[1], 1))
+        lows = np.partition(low, place, axis=0)[place]
+        highs = np.partition(high, len(high) - 1 - place, axis=0)[len(high) - 1 - place]
+        return np.stack([lows, highs], axis=1)
+
+
+def agreeing_with_p(
+    ends: tuple[float, float], p: float, alpha: float, difference: float
+) -> tuple[float, float]:
+    """Return the interval moved so that it excludes 0 exactly when p is below alpha.
+
+    Only the end nearest 0 moves: to 0, or just to the side of the difference.
+
+    >>> agreeing_with_p((0.01, 0.2), 0.25, 0.05, 0.1)
+    (0.0, 0.2)
+    """
+    low, high = ends
+    if p >= alpha or difference == 0:
+        return min(low, 0.0), max(high, 0.0)
+    beside = difference * 2.0**-20
+    return (max(low, beside), high) if difference > 0 else (low, min(high, beside))
 
 
 def _flipped_together(columns: Values, groups: Places | None) -> Values:
@@ -76,6 +178,12 @@ def _sums_under_all_signs(values: Values) -> Values:
     for value in values:
         sums = np.concatenate([sums + value, sums - value])
     return sums
+
+
+def _all_signs(n: int) -> Values:
+    """Every sign vector or its mirror image, one row each."""
+    codes = np.arange(2 ** (n - 1))[:, None] >> np.arange(n)
+    return 1 - 2 * (codes & 1).astype(np.float64)
 
 
 def _signs(n: int, resamples: int, seed: int) -> Iterator[Values]:
@@ -202,39 +310,41 @@ def wilcoxon(delta: Values) -> float | None:
 
 
 def wilcoxons(deltas: Values) -> Values:
-    """The p of Wilcoxon's test for each column."""
-    from scipy import stats
+    """The p of Wilcoxon's test for each column.
 
-    settled = np.apply_along_axis(_settled, 0, deltas)
-    p = np.ones(settled.shape[1])
-    some = np.flatnonzero(settled.any(axis=0))
-    if len(settled) <= _ALL_SIGNS:
-        p[some] = [_over_all_signs(settled[:, one]) for one in some]
-        return p
-    # Up to 50 rows scipy looks at each column whether its distribution can be exact.
-    together = [some] if len(settled) > _EXACT_WILCOXON else [[one] for one in some]
-    for columns in together:
-        if len(columns):
-            p[columns] = stats.wilcoxon(settled[:, columns], zero_method="pratt", axis=0).pvalue
-    return p
-
-
-def _over_all_signs(delta: Values) -> float:
-    """Wilcoxon's p over all signs that the differences could have; zeros have a rank and none.
-
-    What scipy gives for so few rows, ties or not, without going through the signs one by one.
+    Exact up to 13 rows, and up to 50 rows without ties and zeros; else by the normal
+    approximation, corrected for both. scipy's test decides in the same way.
     """
-    from scipy.stats import rankdata
+    return np.array([_wilcoxon(_settled(delta)) for delta in deltas.T])
 
-    # Twice the ranks are whole numbers, also of ties.
-    ranks = (2 * rankdata(np.abs(delta))).astype(np.int64)
+
+def _wilcoxon(delta: Values) -> float:
+    n, zeros = len(delta), int((delta == 0).sum())
+    if zeros == n:
+        return 1.0
+    _, place, counts = np.unique(np.abs(delta), return_inverse=True, return_counts=True)
+    # Twice the mean rank of each value: whole numbers, also of ties.
+    ranks = (2 * np.cumsum(counts) - counts + 1)[place]
+    distinct = counts.max() == 1 and not zeros
+    if n <= _ALL_SIGNS or (n <= _EXACT_WILCOXON and distinct):
+        return _over_all_signs(delta, ranks)
+    above = float(ranks[delta > 0].sum()) / 2
+    mean = (n * (n + 1) - zeros * (zeros + 1)) / 4
+    tied = counts[1:] if zeros else counts
+    ties = float((tied**3 - tied).sum()) / 2
+    spread = n * (n + 1) * (2 * n + 1) - zeros * (zeros + 1) * (2 * zeros + 1) - ties
+    return min(1.0, 2 * NORMAL.cdf(-abs(above - mean) / math.sqrt(spread / 24)))
+
+
+def _over_all_signs(delta: Values, ranks: Places) -> float:
+    """Wilcoxon's p over all signs that the differences could have; zeros have a rank and none."""
     sums = np.zeros(int(ranks.sum()) + 1)
     sums[0] = 1.0
     for rank in ranks[delta != 0]:
         sums[rank:] = sums[rank:] + sums[: len(sums) - rank]
     found = int(ranks[delta > 0].sum())
-    tail = min(sums[: found + 1].sum(), sums[found:].sum())
-    return min(1.0, 2 * float(tail) / float(sums.sum()))
+    side = min(sums[: found + 1].sum(), sums[found:].sum())
+    return min(1.0, 2 * float(side) / float(sums.sum()))
 
 
 def sign_test(delta: Values) -> float | None:

@@ -1,70 +1,201 @@
-"""What a paired comparison can detect: standard errors, the smallest difference, the queries."""
+"""What the paired randomisation test can detect, by simulation from the differences at hand.
+
+Simulated systems differ on as many queries as those at hand, and by as much. A true difference
+comes about in two ways: more of the queries differ in one direction, or each of them by the same
+amount more. What is promised holds for both.
+"""
 
 from __future__ import annotations
 
 import math
-from itertools import count
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
+from karat.stats.exact import sums_by
 from karat.stats.quantiles import NORMAL, tail, two_sided_z
-from karat.stats.student import t_quantile
 
 Values = NDArray[np.float64]
+Groups = NDArray[np.int64] | None
+
+# With fewer differing queries than this, what was seen of them says too little of others.
+FEWEST_DIFFERING = 10
+
+# Simulated sets of queries, and the differing queries up to which they are simulated; with more
+# of them the sum is normal for all purposes.
+_SETS = 600
+_SIMULATED_UP_TO = 100
+
+# With a few large differences, as good as fewer than this of one size, signs can be counted.
+_FEW = 12
+
+# The largest true difference that is tried, in multiples of the mean size of the differences.
+_LARGEST = 4.0
 
 # No set of queries is larger; a search for more than this ends.
 _MOST_QUERIES = 2**50
 
 
-def standard_error(delta: Values, groups: NDArray[np.int64] | None = None) -> tuple[float, int]:
-    """The standard error of the mean and its degrees of freedom; NaN below two rows or groups.
+@dataclass(frozen=True, eq=False)
+class Power:
+    """The power of the randomisation test for systems that differ as these differences do."""
 
-    With ``groups`` the rows of a group may depend on each other in any way (the cluster-robust
-    estimate); with one row a group it is the plain one.
-    """
-    n = len(delta)
-    if groups is None:
-        member, count = np.arange(n), n
-    else:
-        names, member = np.unique(groups, return_inverse=True)
-        count = len(names)
-    if count < 2:
-        return math.nan, max(0, count - 1)
-    pulls = np.bincount(member, weights=delta - delta.mean())
-    return math.sqrt(count / (count - 1) * float((pulls**2).sum())) / n, count - 1
+    delta: Values
+    groups: Groups = None
+    confidence: float = 0.95
+    power: float = 0.8
+    seed: int = 0
+
+    @cached_property
+    def why_unknown(self) -> str | None:
+        """Return in words why no difference can be named; None where one can."""
+        differing, units = len(self._sizes), self._units
+        what = "queries" if self.groups is None else "groups of queries"
+        if differing < FEWEST_DIFFERING:
+            return (
+                f"only {differing} of {units} {what} differ; at least {FEWEST_DIFFERING} must,"
+                " to say what a test could detect"
+            )
+        if self._of(units, _LARGEST) < self.power:
+            return (
+                f"{units} {what} like these are too few: a few large differences outweigh the rest"
+            )
+        return None
+
+    def detectable(self) -> float | None:
+        """Return the smallest true difference that the test finds with this power, or None."""
+        if self.why_unknown is not None:
+            return None
+        low, high = 0.0, _LARGEST
+        while high - low > 0.01 * high:
+            middle = (low + high) / 2
+            enough = self._of(self._units, middle) >= self.power
+            low, high = (low, middle) if enough else (middle, high)
+        return high * self._mean
+
+    def queries_needed(self, difference: float) -> int | None:
+        """Return the number of queries at which the test finds a true ``difference``, or None."""
+        if len(self._sizes) < FEWEST_DIFFERING or not difference > 0:
+            return None
+        effect = difference / self._mean
+        mean, null, rest = self._normal(effect)
+        root = (two_sided_z(self.confidence) * null + NORMAL.inv_cdf(self.power) * rest) / mean
+        if not root < math.sqrt(_MOST_QUERIES):
+            return None
+        units = root**2
+        if units * len(self._sizes) / self._units <= _SIMULATED_UP_TO:
+            units = self._simulated_need(min(effect, _LARGEST), units)
+        return math.ceil(units * len(self.delta) / self._units - 1e-9)
+
+    def _simulated_need(self, effect: float, guess: float) -> int:
+        high = max(2, math.ceil(guess))
+        while self._of(high, effect) < self.power:
+            high *= 2
+        low = 1
+        while high - low > max(1, high // 64):
+            middle = (low + high) // 2
+            low, high = (low, middle) if self._of(middle, effect) >= self.power else (middle, high)
+        return high
+
+    @cached_property
+    def _units(self) -> int:
+        return len(self.delta) if self.groups is None else len(np.unique(self.groups))
+
+    @cached_property
+    def _sizes(self) -> Values:
+        """How far each differing query, or group of queries as a whole, differs."""
+        sizes = np.abs(self.delta)
+        if self.groups is not None:
+            member = np.unique(self.groups, return_inverse=True)[1]
+            sizes = np.abs(sums_by(member, self.delta[None, :])[0])
+        return sizes[sizes > 1e-12 * max(1.0, float(sizes.max(initial=0.0)))]
+
+    @property
+    def _mean(self) -> float:
+        """The mean size of the differences, over all queries."""
+        return float(self._sizes.sum()) / len(self.delta)
+
+    def _normal(self, effect: float) -> tuple[float, float, float]:
+        """The mean of a query's difference (or a group's), and its spread under the null and not.
+
+        ``effect`` is the true difference in multiples of the mean size.
+        """
+        mean = effect * float(self._sizes.sum()) / self._units
+        square = float((self._sizes**2).sum()) / self._units
+        square += mean**2 * self._units / len(self._sizes)
+        return mean, math.sqrt(square), math.sqrt(max(0.0, square - mean**2))
+
+    @cached_property
+    def _step(self) -> float:
+        """Half the step between possible sums, where all differences are multiples of one."""
+        smallest = float(self._sizes.min())
+        for parts in (1, 2, 3):
+            multiples = self._sizes / smallest * parts
+            if multiples.max() < 64 and np.abs(multiples - np.rint(multiples)).max() < 1e-6:
+                return smallest / parts
+        return 0.0
+
+    def _of(self, units: int, effect: float) -> float:
+        """The power with so many queries (or groups), the less of the two ways to differ."""
+        if units * len(self._sizes) / self._units > _SIMULATED_UP_TO:
+            mean, null, rest = self._normal(effect)
+            reach = math.sqrt(units) * mean - two_sided_z(self.confidence) * null
+            return NORMAL.cdf(reach / max(rest, 1e-300))
+        sizes, places = self._own_sets if units == self._units else self._sets(units)
+        turned = np.where(places < (1 + effect) / 2, sizes, -sizes)
+        more = effect * float(self._sizes.mean())
+        moved = np.where(places < 0.5, sizes, -sizes) + np.where(sizes > 0, more, 0.0)
+        return min(self._rejected(turned, self._step), self._rejected(moved, 0.0))
+
+    def _rejected(self, deltas: Values, step: float) -> float:
+        """How many of these sets the randomisation test rejects.
+
+        A sum of random signs is normal, but for its short tails (Cornish and Fisher) and its
+        steps. Where very few queries differ by much, not even all signs alike are rare enough.
+        """
+        squares = deltas**2
+        square = squares.sum(axis=1)
+        fourth = (squares**2).sum(axis=1) / np.where(square > 0, square, 1.0) ** 2
+        z = two_sided_z(self.confidence)
+        least = step + (z - (z**3 - 3 * z) / 12 * fourth - 1e-9) * np.sqrt(square)
+        total = np.abs(deltas.sum(axis=1))
+        rejected = total >= least
+        few = np.flatnonzero(rejected & (fourth > 1 / _FEW))
+        rejected[few] = self._enough_matter(deltas[few], total[few])
+        return float(rejected.mean())
+
+    def _enough_matter(self, deltas: Values, total: Values) -> NDArray[np.bool_]:
+        """Whether enough differences are left beside those that could have any sign.
+
+        The smallest can, up to what speaks against the total already.
+        """
+        smallest_first = np.cumsum(np.sort(np.abs(deltas), axis=1), axis=1)
+        against = (smallest_first[:, -1] - total) / 2 + 1e-9 * smallest_first[:, -1]
+        matter = (smallest_first > against[:, None]).sum(axis=1)
+        return np.asarray(matter > 1 - math.log2(2 * tail(self.confidence)))
+
+    @cached_property
+    def _own_sets(self) -> tuple[Values, Values]:
+        return self._sets(self._units)
+
+    def _sets(self, units: int) -> tuple[Values, Values]:
+        """Draw sets: the sizes of their differences, and a number each for their direction."""
+        rng = np.random.default_rng([self.seed, units, len(self._sizes)])
+        counts = rng.binomial(units, len(self._sizes) / self._units, _SETS)
+        width = max(1, int(counts.max()))
+        sizes = self._sizes[rng.integers(0, len(self._sizes), (_SETS, width))]
+        sizes[np.arange(width) >= counts[:, None]] = 0.0
+        return sizes, rng.random((_SETS, width))
 
 
-def detectable(
+def detectable_by_t(
     standard_error: float, df: float, *, power: float = 0.8, confidence: float = 0.95
 ) -> float:
     """The true difference that a two-sided t test finds with this chance; NaN without df."""
-    return _reach(df, power, confidence) * standard_error if df > 0 else math.nan
+    from karat.stats.student import t_quantile
 
-
-def queries_needed(
-    difference: float, sd: float, *, power: float = 0.8, confidence: float = 0.95
-) -> int | None:
-    """The smallest number of queries, at least 2, that detects a true ``difference``.
-
-    ``sd`` is the spread of the differences between the two systems, query by query. None where
-    there is no difference to detect, or no number of queries that would.
-    """
-
-    def enough(n: int) -> bool:
-        return _reach(n - 1, power, confidence) * sd <= difference * math.sqrt(n)
-
-    if not difference > 0 or math.isnan(sd):
-        return None
-    # Normal quantiles lie below Student's (at a power of a half and more), and hardly so where
-    # queries are many: from here it is a few steps.
-    root = (two_sided_z(confidence) + NORMAL.inv_cdf(power)) * sd / difference
-    if not root < math.sqrt(_MOST_QUERIES):
-        return None
-    start = max(2, math.ceil(root**2) - 1)
-    return next(n for n in count(start) if enough(n))
-
-
-def _reach(df: float, power: float, confidence: float) -> float:
-    """How many standard errors a true difference must be from 0."""
-    return t_quantile(1 - tail(confidence), df) + t_quantile(power, df)
+    if not df > 0:
+        return math.nan
+    return (t_quantile(1 - tail(confidence), df) + t_quantile(power, df)) * standard_error

@@ -1,18 +1,57 @@
-"""Wilson's score interval for a share, and what it takes to pass a minimum with it."""
+"""Intervals for a share: Clopper and Pearson's, and Wilson's."""
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 
 from karat.errors import UsageError
-from karat.stats.quantiles import two_sided_z
+from karat.stats.order import chance_of_at_least
+from karat.stats.quantiles import tail, two_sided_z
+
+
+def clopper_pearson(k: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval for the true share behind ``k`` of ``n``; it never covers too seldom.
+
+    No end falls when ``k`` rises.
+
+    >>> low, high = clopper_pearson(36, 40)
+    >>> round(low, 4), round(high, 4)
+    (0.7634, 0.9721)
+    """
+    if n < 1 or not 0 <= k <= n:
+        raise UsageError(f"a share needs a count from 0 to n, not {k} of {n}")
+    each_side = tail(confidence)
+    low = 0.0 if k == 0 else _where(lambda share: chance_of_at_least(k, n, share), each_side)
+    high = (
+        1.0 if k == n else _where(lambda share: chance_of_at_least(k + 1, n, share), 1 - each_side)
+    )
+    return low, high
+
+
+def share_interval(
+    found: int, whole: int, independent: int, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Return Clopper and Pearson's interval for a share that rests on fewer independent things.
+
+    >>> share_interval(160, 200, 40) == clopper_pearson(32, 40)
+    True
+    """
+    low, high = found * independent // whole, -(-found * independent // whole)
+    ends = (clopper_pearson(k, independent, confidence=confidence) for k in (low, high))
+    return next(ends)[0], next(ends)[1]
+
+
+def _where(rising: Callable[[float], float], level: float) -> float:
+    """Return the share at which a rising function reaches the level."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < level else (low, middle)
+    return (low + high) / 2
 
 
 def wilson(mean: float, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
     """The interval for the true share behind a share of ``mean`` among ``n``.
-
-    It also holds for a mean of values between 0 and 1, whose variance is at most that of a
-    share with the same mean; it is wider than needed then.
 
     >>> low, high = wilson(1.0, 20)
     >>> round(low, 4), high
@@ -31,32 +70,3 @@ def wilson(mean: float, n: int, *, confidence: float = 0.95) -> tuple[float, flo
     half = z * (mean * (1 - mean) / n + square / (4 * n * n)) ** 0.5
     scale = 1 + square / n
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
-
-
-def wilson_needed(
-    minimum: float, n: int, *, confidence: float = 0.95, strict: bool = False
-) -> float | None:
-    """The smallest share k/n whose lower bound reaches ``minimum``, or exceeds it if ``strict``.
-
-    None where not even a perfect column does, or there is no column.
-    """
-    if n < 1:
-        return None
-    search = bisect_right if strict else bisect_left
-    k = search(
-        range(n + 1), minimum, key=lambda count: wilson(count / n, n, confidence=confidence)[0]
-    )
-    return k / n if k <= n else None
-
-
-def queries_for_perfect(minimum: float, confidence: float = 0.95) -> int | None:
-    """The smallest n at which the lower bound of a perfect column, n/(n + z²), is ``minimum``.
-
-    >>> queries_for_perfect(0.9)
-    35
-    """
-    if minimum >= 1:
-        return None
-    square = two_sided_z(confidence) ** 2
-    enough = 2 + int(2 * square * max(minimum, 0) / (1 - minimum))
-    return 1 + bisect_left(range(1, enough), minimum, key=lambda n: n / (n + square))

@@ -12,10 +12,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.student import t_p
-
-__all__ = ["between_runs", "t_p", "total_error"]
-
 Values = NDArray[np.float64]
 
 

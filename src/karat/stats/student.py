@@ -1,8 +1,13 @@
-"""Student's t, from scipy, which loads on the first call."""
+"""Student's t and the standard error that it goes with; scipy loads on the first call."""
 
 from __future__ import annotations
 
 import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+Values = NDArray[np.float64]
 
 
 def t_quantile(share: float, df: float) -> float:
@@ -21,3 +26,21 @@ def t_p(mean: float, standard_error: float, df: float) -> float:
     if df <= 0 or math.isnan(standard_error):
         return 1.0
     return min(1.0, 2 * float(stdtr(df, -abs(mean) / standard_error)))
+
+
+def standard_error(delta: Values, groups: NDArray[np.int64] | None = None) -> tuple[float, int]:
+    """The standard error of the mean and its degrees of freedom; NaN below two rows or groups.
+
+    With ``groups`` the rows of a group may depend on each other in any way (the cluster-robust
+    estimate); with one row a group it is the plain one.
+    """
+    n = len(delta)
+    if groups is None:
+        member, count = np.arange(n), n
+    else:
+        names, member = np.unique(groups, return_inverse=True)
+        count = len(names)
+    if count < 2:
+        return math.nan, max(0, count - 1)
+    pulls = np.bincount(member, weights=delta - delta.mean())
+    return math.sqrt(count / (count - 1) * float((pulls**2).sum())) / n, count - 1

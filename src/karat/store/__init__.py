@@ -24,7 +24,15 @@ from karat.store.tags import checked_tags
 # Told here, once: whoever imports any part of the store gets a sentence instead of a traceback.
 try:
     from karat.store.history import Store
-    from karat.store.label_records import Added, Judgment, LabelItem, LabelSet, NewJudgment, Tally
+    from karat.store.label_records import (
+        Added,
+        AddedSet,
+        Judgment,
+        LabelItem,
+        LabelSet,
+        NewJudgment,
+        Tally,
+    )
 except ModuleNotFoundError as error:
     if error.name != "sqlalchemy":
         raise
@@ -32,6 +40,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Added",
+    "AddedSet",
     "Difference",
     "Evaluation",
     "Judgment",

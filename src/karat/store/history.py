@@ -16,7 +16,15 @@ from karat.measures.results import Scores, Summary
 from karat.revision import Revision
 from karat.store import lookups, rows, writes
 from karat.store.access import Access
-from karat.store.label_records import Added, Judgment, LabelItem, LabelSet, NewJudgment, Tally
+from karat.store.label_records import (
+    Added,
+    AddedSet,
+    Judgment,
+    LabelItem,
+    LabelSet,
+    NewJudgment,
+    Tally,
+)
 from karat.store.labelling import Labels
 from karat.store.packing import Packed, jsonable, pack, unpack
 from karat.store.records import Evaluation, Listed, Names, NotStoredError, Point, Stored
@@ -256,7 +264,23 @@ class Store:
         The items get their positions from the order they are in. No two sets have one name,
         and none is called by a whole number, which would be another's id.
         """
-        return self._labels.add(name, items, about=about, now=now)
+        return self._labels.add(name, items, about=about, now=now).set
+
+    def add_judged_set(
+        self,
+        name: str,
+        items: Sequence[LabelItem],
+        judgments: Sequence[NewJudgment] = (),
+        *,
+        about: str = "",
+        now: datetime | None = None,
+    ) -> AddedSet:
+        """A set as ``add_label_set`` makes or finds it, with judgments, in one transaction.
+
+        The position of a judgment is that of its item among ``items``. Of several who add the
+        same set at once, one is told that it is new.
+        """
+        return self._labels.add(name, items, judgments, about=about, now=now)
 
     def label_sets(self) -> list[LabelSet]:
         """All label sets, from new to old."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from karat.columns import NUL_IN_ID
 from karat.errors import UsageError
 from karat.formats.labels import ADJUDICATION, HUMAN
 from karat.store.records import spelled
@@ -133,6 +134,15 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
+class AddedSet:
+    """A label set, whether it was made now, and what was added to it."""
+
+    set: LabelSet
+    new: bool
+    judgments: Added
+
+
+@dataclass(frozen=True, slots=True)
 class Tally:
     """How many items a rater has judged, and of how many the rater could not tell."""
 
@@ -205,6 +215,9 @@ def checked_items(items: Sequence[LabelItem]) -> list[LabelItem]:
         raise UsageError("a label set needs at least one item")
     found: dict[tuple[str, str], LabelItem] = {}
     for position, item in enumerate(items):
+        if "\0" in item.query_id or "\0" in item.item_id:
+            names = f"the query {item.query_id[:100]!r} or the item {item.item_id[:100]!r}"
+            raise UsageError(f"{names} {NUL_IN_ID}")
         kept = _kept(item, position)
         pair = kept.query_id, kept.item_id
         if pair in found:

@@ -26,7 +26,7 @@ Row = dict[str, Any]
 _Key = tuple[str | None, int]
 
 
-def check_position(set_id: int, position: int, size: int) -> None:
+def check_position(set_id: int | str, position: int, size: int) -> None:
     """Refuse a position that the set does not have."""
     whole = isinstance(position, int) and not isinstance(position, bool)
     if not whole or not 0 <= position < size:

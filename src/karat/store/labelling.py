@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -29,6 +30,7 @@ from karat.formats.labels import ADJUDICATION, HUMAN
 from karat.store.access import Access
 from karat.store.label_records import (
     Added,
+    AddedSet,
     Judgment,
     LabelItem,
     LabelSet,
@@ -68,14 +70,25 @@ class Labels:
         self._access = access
 
     def add(
-        self, name: str, items: Sequence[LabelItem], *, about: str = "", now: datetime | None = None
-    ) -> LabelSet:
-        """A new set in the order of its items, or the one that has the same items already."""
+        self,
+        name: str,
+        items: Sequence[LabelItem],
+        given: Sequence[NewJudgment] = (),
+        *,
+        about: str = "",
+        now: datetime | None = None,
+    ) -> AddedSet:
+        """A new set, or the one that has the same items, with judgments: all of it or nothing.
+
+        The judgments name items by their places among ``items``.
+        """
         kept = checked_items(items)
-        digest = digest_of(kept)
+        for one in given:
+            check_position(checked_set_name(name), one.position, len(kept))
+        digest, moment = digest_of(kept), utc(now)
         row: dict[str, Any] = {
             "name": checked_set_name(name),
-            "made_at": utc(now),
+            "made_at": moment,
             "about": kept_text(about),
             "digest": digest,
             "size": len(kept),
@@ -84,12 +97,17 @@ class Labels:
         with self._access.writing() as connection:
             # Whoever makes another set at the same time waits here, and then finds its name taken.
             connection.execute(select(VERSIONS.c.id).with_for_update())
+            new = False
             if connection.execute(own).first() is None:
                 _refuse_taken(connection, row["name"])
                 # An older karat, which does not wait, may add the same items at this very moment.
                 with suppress(IntegrityError), connection.begin_nested():
                     _insert(connection, row, kept)
-            return _set_of(connection.execute(own).mappings().one())
+                    new = True
+            made = _set_of(connection.execute(own.with_for_update()).mappings().one())
+            placed = given if new else _placed_in(connection, made.id, kept, given)
+            rows = judgment_rows(made.id, placed, moment)
+            return AddedSet(made, new, add_judgments(connection, made.id, rows))
 
     def sets(self) -> list[LabelSet]:
         """All sets, from new to old."""
@@ -244,6 +262,19 @@ def _insert(connection: Connection, row: dict[str, Any], items: Sequence[LabelIt
     id = new_id(connection.execute(insert(LABEL_SETS).values(row)))
     added = [{"set_id": id, **one.document(), "facts": json.dumps(one.facts)} for one in items]
     connection.execute(insert(LABEL_ITEMS), added)
+
+
+def _placed_in(
+    connection: Connection, set_id: int, items: Sequence[LabelItem], given: Sequence[NewJudgment]
+) -> list[NewJudgment]:
+    """Judgments of items as those of a set that has the same items in another order."""
+    if not given:
+        return []
+    names = LABEL_ITEMS.c.query_id, LABEL_ITEMS.c.item_id, LABEL_ITEMS.c.position
+    there = connection.execute(select(*names).where(LABEL_ITEMS.c.set_id == set_id))
+    places = {(query, item): position for query, item, position in there}
+    at = [places[one.query_id, one.item_id] for one in items]
+    return [replace(one, position=at[one.position]) for one in given]
 
 
 def _refuse_taken(connection: Connection, name: str) -> None:

@@ -1,6 +1,7 @@
 """The way of a store's tables from older versions to the newest, step by step.
 
-Each step declares what it makes by itself: what schema.py declares is always the newest.
+Each step declares what it makes by itself: what schema.py declares is always the newest. A step
+makes only what is not there, so that one that was broken off halfway can be done again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sqlalchemy import (
     String,
     Table,
     Text,
+    inspect,
     text,
 )
 from sqlalchemy.dialects.mysql import LONGTEXT
@@ -30,15 +32,19 @@ Migration = Callable[[Connection], None]
 
 def parts_and_labels(connection: Connection) -> None:
     """From version 1 to 2: parts of pages, label sets and judgments, a stamp; nothing is moved."""
-    connection.execute(text("ALTER TABLE karat_store ADD COLUMN stamp VARCHAR(32)"))
+    _add_column(connection, "karat_store", "stamp", "VARCHAR(32)")
+    there = {one["name"] for one in inspect(connection).get_indexes("karat_evaluations")}
     for column in ("report_id", "verdict"):
         named = f"ix_karat_evaluations_{column}"
-        connection.execute(text(f"CREATE INDEX {named} ON karat_evaluations ({column})"))
+        if named not in there:
+            connection.execute(text(f"CREATE INDEX {named} ON karat_evaluations ({column})"))
     metadata = MetaData()
     # Only there to be pointed at.
     Table("karat_reports", metadata, Column("id", Integer, primary_key=True))
     made = [_parts(metadata), *_labels(metadata)]
-    metadata.create_all(connection, tables=made, checkfirst=False)
+    metadata.create_all(connection, tables=made)
+    for index in [index for table in made for index in table.indexes]:
+        index.create(connection, checkfirst=True)
 
 
 def _parts(metadata: MetaData) -> Table:
@@ -95,8 +101,12 @@ def _labels(metadata: MetaData) -> list[Table]:
 
 def sources(connection: Connection) -> None:
     """From version 2 to 3: judgments say where they come from; all before were people's."""
-    added = "ADD COLUMN source VARCHAR(255) DEFAULT 'human' NOT NULL"
-    connection.execute(text(f"ALTER TABLE karat_judgments {added}"))
+    _add_column(connection, "karat_judgments", "source", "VARCHAR(255) DEFAULT 'human' NOT NULL")
+
+
+def _add_column(connection: Connection, table: str, name: str, kind: str) -> None:
+    if name not in {one["name"] for one in inspect(connection).get_columns(table)}:
+        connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
 
 
 # MIGRATIONS[n] takes the tables of version n + 1 to those of version n + 2.

@@ -15,13 +15,17 @@ import polars as pl
 
 from karat.columns import Source
 from karat.errors import InputError
-from karat.measures.conventions import Conventions
+from karat.measures.conventions import PROFILES, Conventions
+from karat.measures.depth import CutDepth
 from karat.measures.names import Measure
 from karat.measures.numbers import Evidence
 from karat.measures.registry import MEASURES
 from karat.measures.results import Counts, Scores
 
 # Before the colon what a column of the Parquet file is, after it the measure it belongs to.
+# What held for every profile before it was a convention.
+_ALWAYS = {"gain": "linear", "repeats": "drop", "short_lists": "complete"}
+_RENAMED = {"duplicates_dropped": "repeats"}
 _VALUE, _CEILING, _LOW, _HIGH = "value:", "ceiling:", "low:", "high:"
 
 
@@ -44,6 +48,7 @@ def pack(scores: Scores) -> Packed:
         "counts": dataclasses.asdict(scores.counts),
         "meta": jsonable(scores.meta),
         "lacks": dict(scores.lacks),
+        "cut": None if scores.cut is None else dataclasses.asdict(scores.cut),
         "fingerprint": scores.fingerprint,
         "totals": {"run": _totals(scores.evidence), "ideal": _totals(ideal)},
     }
@@ -70,8 +75,8 @@ def unpack(packed: Packed, *, system: str, source: Source, where: str) -> Scores
         measures=tuple(_measure(one, where) for one in about["measures"]),
         table=pl.DataFrame([frame["query_id"], *values]),
         status=frame["status"],
-        counts=Counts(**_known(Counts, about["counts"], where)),
-        conventions=_conventions(about["conventions"], where),
+        counts=Counts(**_known(Counts, _stored_counts(about["counts"]), where)),
+        conventions=_conventions(stored_conventions(about), where),
         meta=about["meta"],
         ceilings={
             name: (frame[_CEILING + name].to_numpy(), evidence["ideal"][name])
@@ -83,6 +88,7 @@ def unpack(packed: Packed, *, system: str, source: Source, where: str) -> Scores
         },
         evidence=evidence["run"],
         lacks=about["lacks"],
+        cut=_cut(about.get("cut"), where),
         fingerprint=about["fingerprint"],
         groups=frame["group"].to_numpy() if "group" in frame.columns else None,
     )
@@ -148,9 +154,34 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(one) for one in value) if isinstance(value, list) else value
 
 
+def stored_conventions(about: Mapping[str, Any]) -> dict[str, Any]:
+    """The conventions of a stored evaluation, with those that could not be chosen when it was."""
+    own = about["conventions"]
+    always = {**_ALWAYS}
+    # Without a repeated item either reading of them gives the same.
+    if not _stored_counts(about["counts"]).get("repeats", 0) and own["profile"] in PROFILES:
+        always["repeats"] = PROFILES[own["profile"]].conventions.repeats
+    return {**always, **own}
+
+
+def _stored_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """The counts of a stored evaluation under the names of today."""
+    return {_RENAMED.get(name, name): number for name, number in counts.items()}
+
+
 def _conventions(values: Mapping[str, Any], where: str) -> Conventions:
     known = _known(Conventions, values, where)
+    if known.get("interval") == "bca":
+        # Intervals are made anew from the stored values, and bca is made no more.
+        known["interval"] = "gaffke"
     return Conventions(**{key: _tuples(value) for key, value in known.items()})
+
+
+def _cut(values: Mapping[str, Any] | None, where: str) -> CutDepth | None:
+    if values is None:
+        return None
+    known = _known(CutDepth, values, where)
+    return CutDepth(**{key: _tuples(value) for key, value in known.items()})
 
 
 def _known(kind: Any, values: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from karat.columns import Source
 from karat.errors import UsageError, unknown
 from karat.measures.results import Scores, Summary
 from karat.revision import Revision
-from karat.store.packing import Packed
+from karat.store.packing import Packed, stored_conventions
 from karat.store.records import Evaluation
 from karat.store.schema import LONGEST_NAME, MEASURES
 
@@ -73,7 +73,9 @@ def own_verdict(report: Row, system: str) -> str | None:
     decided = [one for one in report.get("decisions") or () if one["system"] == system]
     if "fail" in gates:
         return "fail"
-    if decided and (any(one["regression"] for one in decided) or not gates):
+    if any(one["regression"] for one in decided):
+        return "worse" if any(one["verdict"] == "worse" for one in decided) else "fail"
+    if decided and not gates:
         return str(decided[0]["verdict"])
     if not gates and ("gates" in report or "decisions" in report):
         return None
@@ -110,7 +112,7 @@ def evaluation_of(
         saved_at=row["saved_at"],
         system=row["system"],
         summaries=summaries,
-        conventions=dict(about["conventions"]),
+        conventions=stored_conventions(about),
         version=row["karat_version"],
         run=Source(row["run_name"], sha256=row["run_sha256"]),
         gold=Source(row["gold_name"], sha256=row["gold_sha256"]),

@@ -240,12 +240,23 @@ def upgrade(connection: Connection, where: str, *, version: int) -> None:
         return
     if version == 0:
         _refuse_foreign(connection, where)
+        _refuse_without_version(connection, where)
         METADATA.create_all(connection)
         connection.execute(insert(VERSIONS).values(id=1, version=newest()))
         return
     for migrate in MIGRATIONS[version - 1 :]:
         migrate(connection)
     connection.execute(update(VERSIONS).values(version=newest()))
+
+
+def _refuse_without_version(connection: Connection, where: str) -> None:
+    """Refuse tables of karat that may be of any version."""
+    there = METADATA.tables.keys() & set(inspect(connection).get_table_names())
+    if there - {VERSIONS.name}:
+        raise InputError(
+            "has tables of karat, and not the version that they are of; restore it from a copy",
+            where=where,
+        )
 
 
 def _refuse_foreign(connection: Connection, where: str) -> None:

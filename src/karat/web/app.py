@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from anyio.to_thread import current_default_thread_limiter
-from fastapi import FastAPI
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
 
 from karat.store import Store
 from karat.version import __version__
@@ -77,8 +78,15 @@ def create_app(settings: Settings) -> FastAPI:
     app.state.costly = asyncio.Semaphore(COSTLY_AT_ONCE)
     if settings.pool is not None:
         import_pool(app.state.store, settings.pool)
-    for module in (*_API, *_PAGES):
-        app.include_router(module.router, responses={"default": {"model": Refusal}})
+    for module in _API:
+        app.include_router(
+            module.router,
+            responses={"default": {"model": Refusal, "description": "why not, in one sentence"}},
+            # The guard checks it; here it is told to programs.
+            dependencies=[Depends(HTTPBearer(auto_error=False))],
+        )
+    for module in _PAGES:
+        app.include_router(module.router)
     handle_errors(app)
     app.add_middleware(Guard, settings=settings)
     return app

@@ -14,6 +14,8 @@ from karat.formats.records import parse
 
 LONGEST_URL, MOST_HEADERS, LARGEST_HEADERS = 8_192, 100, 32_768
 SAFE = ("GET", "HEAD", "OPTIONS")
+# Sec-Fetch-Site where a page of karat asks, or somebody who typed the address.
+OURS = ("same-origin", "none")
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 # A body comes at once or not at all.
 _BODY_SECONDS = 15.0
@@ -61,7 +63,7 @@ def check_origin(request: Request) -> None:
     """Other sites may link to a page, and do nothing else: neither write nor embed."""
     site = request.headers.get("sec-fetch-site", "none")
     linked = request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate"
-    if site not in ("same-origin", "none") and not linked:
+    if site not in OURS and not linked:
         raise RefusedError(403, "another site asks for this, which only pages of karat may")
     origin = request.headers.get("origin")
     if request.method in SAFE or origin is None:

@@ -54,14 +54,18 @@ def read_eval_set_of(config: Config) -> EvalSet:
     if name is None:
         return EvalSet(note="the karat.yaml names no queries, so none are offered")
     try:
-        queries = queries_from(read_queries(config.path(name)))
+        queries = queries_from(read_queries(config.path(name), fields=config.for_queries))
     except KaratError as error:
         return EvalSet(note=str(error))
     level = config.conventions.level
     if level == "span":
         return EvalSet(queries, note="the gold is in character spans, which are not marked here")
     try:
-        gold = read_gold(config.path(config.gold or name), duplicates=config.conventions.duplicates)
+        gold = read_gold(
+            config.path(config.gold or name),
+            duplicates=config.conventions.duplicates,
+            fields=config.for_queries if config.gold is None else config.mapping,
+        )
     except KaratError as error:
         return EvalSet(queries, note=str(error))
     rows = gold.frame.select("query_id", "item_id", "grade").iter_rows()

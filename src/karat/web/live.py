@@ -236,6 +236,7 @@ def _found(
 ) -> dict[str, Any]:
     gold = opened.eval_set.gold_of(known)
     hits, ranks = [], dict[str, int]()
+    seen: set[str] = set()
     for rank, hit in enumerate(answer.hits[:k], 1):
         key = opened.eval_set.key(hit)
         ranks.setdefault(key, rank)
@@ -247,9 +248,11 @@ def _found(
                 "rank": rank,
                 "text": None if text is None else shown(text[:_TEXT_SHOWN]),
                 "cut": text is not None and len(text) > _TEXT_SHOWN,
-                "grade": gold.get(key),
+                # An item that comes again earns nothing.
+                "grade": None if hit.item_id in seen else gold.get(key),
             }
         )
+        seen.add(hit.item_id)
     return {"hits": hits, "gold": places(gold, ranks, opened.config.conventions.rel)}
 
 

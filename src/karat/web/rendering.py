@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import FastAPI, Request
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse
 
 from karat.web.asset_table import CHARTS, VEGA, address, table
 
@@ -25,10 +25,8 @@ _PLAIN_SCRIPTS = ("theme.js", "api.js")
 Document = Mapping[str, Any]
 
 
-class Json(Response):
+class Json(JSONResponse):
     """JSON that stays data even where a browser takes it for a page."""
-
-    media_type = "application/json"
 
     def render(self, content: Any) -> bytes:
         """As text; what could begin a tag is spelled as a number."""

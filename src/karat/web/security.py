@@ -15,6 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from karat.web.checks import (
+    OURS,
     SAFE,
     RefusedError,
     check_json,
@@ -231,7 +232,12 @@ class _Answer:
 
 
 def _login_page(request: Request, asked: str, *, wrong: bool) -> Response:
-    return render(request, "login.html", status_code=401, next=asked, wrong=wrong)
+    page = render(request, "login.html", status_code=401, next=asked, wrong=wrong)
+    if request.method == "GET" and request.headers.get("sec-fetch-site", "none") not in OURS:
+        # A browser that follows a link of another site keeps the session's cookie to itself.
+        # Asked once more, from this page, it sends it.
+        page.headers["Refresh"] = f"0;url={asked}"
+    return page
 
 
 def _bearer(headers: Headers) -> str | None:

@@ -7,6 +7,7 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import quote
 
 from karat.errors import UsageError
 
@@ -19,6 +20,7 @@ class Settings:
 
     An address that others can reach is refused without a token.
     ``store`` may hold a password and ``token`` is one: neither shows up where this is printed.
+    ``link_holds_token`` says that nobody but the reader of the link knows the token.
     ``allowed_hosts`` are names, besides those of this machine, that a browser may ask for.
     """
 
@@ -28,6 +30,7 @@ class Settings:
     host: str = LOOPBACK[0]
     port: int = 8000
     token: str | None = field(default=None, repr=False)
+    link_holds_token: bool = False
     allowed_hosts: tuple[str, ...] = ()
     max_body: int = 1_000_000
 
@@ -42,10 +45,23 @@ class Settings:
         if self.token == "" or not token.isascii() or not token.isprintable() or " " in token:
             raise UsageError("the token is made of letters, digits and signs, without blanks")
 
+    def link(self, address: str) -> str:
+        """Return what to open in a browser, with the token where it was made for this link."""
+        return linked(address, self.token) if self.link_holds_token else address
+
     @property
     def names(self) -> frozenset[str]:
         """Every name that a request may ask for in its Host header."""
         return frozenset(name.lower() for name in (*LOOPBACK, self.host, *self.allowed_hosts))
+
+
+def linked(address: str, token: str | None) -> str:
+    """Return an address with the token in it, which the first answer takes out again.
+
+    >>> linked("http://127.0.0.1:8000", "a+b"), linked("http://127.0.0.1:8000", None)
+    ('http://127.0.0.1:8000/?token=a%2Bb', 'http://127.0.0.1:8000')
+    """
+    return address if token is None else f"{address}/?token={quote(token, safe='')}"
 
 
 def plain_host(host: str) -> str:

@@ -13,7 +13,7 @@ from karat.reports.html.sections import sections_of
 SECTIONS = ("verdict", "systems", "counts", "segments", "failures", "stages", "provenance")
 VOID = {"meta", "link", "br", "hr", "img", "input", "circle", "line", "rect", "path"}
 COUNTS = {
-    "duplicates_dropped": 0,
+    "repeats": 0,
     "empty_gold": 0,
     "failed_calls": 0,
     "missing": 0,
@@ -31,7 +31,7 @@ CONVENTIONS = {
     "cover": 0.5,
     "depth": None,
     "empty_gold": "apart",
-    "interval": "bca",
+    "interval": "gaffke",
     "k": 10,
     "level": "item",
     "missing": "zero",
@@ -64,7 +64,7 @@ def system(name: str, measures: Mapping[str, dict] | None = None, **more: Any) -
 def document(*systems: dict, **more: Any) -> dict:
     """The least that a report holds, and what is given."""
     return {
-        "schema_version": 1,
+        "schema_version": 2,
         "tool": {"name": "karat", "version": "0.1.0"},
         "conventions": CONVENTIONS,
         "counts": COUNTS,

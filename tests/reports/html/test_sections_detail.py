@@ -96,7 +96,7 @@ def test_a_difference_within_a_segment_stands_in_its_cell():
         **compared(comparison("alpha", "beta"), within),
     )
     rows = {row[0]: row for row in table(page_of(made), "By topic")[2:]}
-    assert rows["low"][3].endswith("−0.2000 [−0.30, −0.10] regression")
+    assert rows["low"][3].endswith("−0.2000 [−0.30, −0.10] worse")
     assert "regression" not in rows["high"][3]
 
 

@@ -14,7 +14,7 @@ from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Entries, Mask, Ranked, in_best_order, is_budget
-from karat.measures.valuing import values_of
+from karat.measures.valuing import gain_of, values_of
 
 # These look at how much else was returned, which no order of the gold can change.
 _OF_SETS = ("SetP", "SetF")
@@ -53,10 +53,10 @@ def best_values(
 
     ``keep`` takes only some of the gold: the judgments that it marks.
     """
-    return values_of(measure, _best(measure, ranked, keep), gold)
+    return values_of(measure, _best(measure, ranked, gold, keep), gold)
 
 
-def _best(measure: Measure, ranked: Ranked, keep: Mask | None) -> Ranked:
+def _best(measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None) -> Ranked:
     best = in_best_order(ranked, _marked(ranked.found, keep))
     if ranked.target.joined:
         # A chunk that touches a span is a hit before enough of the span is covered, and one
@@ -64,7 +64,7 @@ def _best(measure: Measure, ranked: Ranked, keep: Mask | None) -> Ranked:
         touched = in_best_order(replace(ranked, found=ranked.hits), _marked(ranked.hits, keep))
         best = replace(best, found=replace(best.found, rank=np.ones_like(best.found.rank)))
         best = replace(best, hits=touched.hits)
-    gain = measure.arguments.get("gain")
+    gain = gain_of(measure, gold.conventions)
     if isinstance(gain, Mapping):
         best = replace(best, hits=best_first(best.hits, gain)[0])
     return best

@@ -7,7 +7,7 @@ themselves are in ``rules``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,7 +31,10 @@ FIVE: Mapping[str, tuple[str, ...]] = {
     "threshold_exclusion": ("threshold_exclusion", "freshness_filtered", "filtered_out"),
     "embedding_mismatch": ("embedding_mismatch",),
 }
-NOT_COUNTED = UNANSWERED
+BEYOND = "beyond_depth"
+NOT_COUNTED = (*UNANSWERED, BEYOND)
+# Where gold below the end of the lists would belong, if one could see it.
+NEED_DEPTH = ("complete_miss", "embedding_mismatch", "false_positive_dominance", "low_rank")
 # So many misses a document lists with their gold; it says how many more there are.
 LISTED = 1_000
 _MOST = 20
@@ -63,8 +66,9 @@ class Failures:
 
     ``assessed`` counts the queries whose gold is not empty. ``dominant`` are the items that
     crowd out the gold of many queries, with the number of these. ``unchecked`` says of a class
-    what would have been needed to tell it. ``ends_at`` is where the final lists end, if that is
-    before the rank up to which gold is looked for. ``gold`` holds what the first ``LISTED``
+    what would have been needed to tell it. ``miss_at`` is the rank up to which gold is looked
+    for; where lists were cut before the one wanted, it is where they end, ``ends_at``. ``gold``
+    holds what the first ``LISTED``
     misses should have found, best grade first.
     """
 
@@ -73,6 +77,7 @@ class Failures:
     lines: Thresholds
     dominant: tuple[tuple[str, int], ...] = ()
     unchecked: Mapping[str, str] = field(default_factory=dict)
+    miss_at: int = 0
     ends_at: int | None = None
     gold: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -83,9 +88,10 @@ class Failures:
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """How many queries are in each class."""
+        """How many queries are in each class; what only lists that were cut leave open, if any."""
         kinds = [one.kind for one in self.queries]
-        return {name: kinds.count(name) for name in CLASSES}
+        counts = {name: kinds.count(name) for name in CLASSES}
+        return {name: n for name, n in counts.items() if n or name != BEYOND}
 
     @cached_property
     def by_query(self) -> Mapping[str, Failure]:
@@ -97,13 +103,11 @@ class Failures:
         found: dict[str, Any] = {
             "assessed": self.assessed,
             "misses": self.misses,
-            "miss_at": self.lines.miss,
+            "miss_at": self.miss_at,
             "ends_at": self.ends_at,
-            "classes": dict(self.counts),
-            "failures_by_category": {
-                name: sum(self.counts[kind] for kind in kinds) for name, kinds in FIVE.items()
-            },
-            "not_counted": {name: self.counts[name] for name in NOT_COUNTED},
+            "classes": told_of(self.counts),
+            "failures_by_category": {name: self._sum(kinds) for name, kinds in FIVE.items()},
+            "not_counted": {name: n for name, n in self.counts.items() if name in NOT_COUNTED},
             "missed": [
                 {"query_id": one.query_id, "class": one.kind, "gold": list(self.gold[one.query_id])}
                 for one in self.queries[:LISTED]
@@ -117,14 +121,32 @@ class Failures:
             found["queries"] = [one.document() for one in self.queries]
         return found
 
+    def _sum(self, kinds: Sequence[str]) -> int | None:
+        told = told_of(self.counts)
+        known = [n for n in (told[kind] for kind in kinds) if n is not None]
+        return sum(known) if len(known) == len(kinds) else None
+
+
+def told_of(counts: Mapping[str, int]) -> dict[str, int | None]:
+    """Return the counts by class, None for those that longer lists could change.
+
+    >>> told_of({"beyond_depth": 3, "low_rank": 0, "cut_by_k": 1})
+    {'beyond_depth': 3, 'low_rank': None, 'cut_by_k': 1}
+    """
+    untold = NEED_DEPTH if counts.get(BEYOND) else ()
+    return {name: None if name in untold else n for name, n in counts.items()}
+
 
 def classify(staged: Staged, queries: Queries | None, *, lines: Thresholds) -> Failures:
     """Say of every query without gold in the top ``lines.miss`` why it has none.
 
     The run must have been scored with ``keep`` at least ``lines.miss`` for all classes to be
-    told. ``queries`` brings the right source and the least similarity of each query.
+    told. ``queries`` brings the right source and the least similarity of each query. Where the
+    final lists were cut before that rank, queries without gold up to there miss.
     """
-    case = Case(staged, queries, lines)
+    ends_at = staged.ends_above(lines.miss)
+    miss_at = lines.miss if ends_at is None else ends_at
+    case = Case(staged, queries, replace(lines, miss=miss_at))
     kinds = classes_of(case)
     found: list[Failure] = []
     for at, name in enumerate(CLASSES):
@@ -141,7 +163,8 @@ def classify(staged: Staged, queries: Queries | None, *, lines: Thresholds) -> F
         lines=lines,
         dominant=tuple((item, n) for item, n in items),
         unchecked=unchecked(case),
-        ends_at=staged.ends_above(lines.miss),
+        miss_at=miss_at,
+        ends_at=ends_at,
         gold=_gold_of(staged, found[:LISTED]),
     )
 

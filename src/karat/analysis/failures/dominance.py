@@ -12,6 +12,7 @@ import polars as pl
 from karat.analysis.failures.gold_ranks import ranked_of
 from karat.analysis.thresholds import Thresholds
 from karat.errors import UsageError
+from karat.measures.listing import without_repeats
 from karat.measures.numbers import Values
 from karat.measures.ranked import Mask
 from karat.measures.results import Scores
@@ -54,7 +55,7 @@ def tops_of(scores: Scores, k: int) -> pl.DataFrame | None:
         pl.col(name).cast(kind) if name in lists.columns else pl.lit(None, kind).alias(name)
         for name, kind in _COLUMNS.items()
     ]
-    return lists.select(told)
+    return without_repeats(lists).select(told)
 
 
 def dominance(

@@ -174,6 +174,13 @@ def _threshold_exclusion(case: Case, rows: Sequence[int]) -> Told:
             yield facts, f"{below}, and it was not returned"
 
 
+def _beyond_depth(case: Case, rows: Sequence[int]) -> Told:
+    depth = case.staged.depth(case.staged.raw).known
+    for _ in rows:
+        told = f"not in the top {depth:,}, where the lists were cut: it may stand lower or nowhere"
+        yield {"looked_at": depth}, told
+
+
 def _complete_miss(case: Case, rows: Sequence[int]) -> Told:
     staged, way = case.staged, case.way
     stage, first = next(iter(staged.line.items()), ("final", staged.final))
@@ -265,6 +272,7 @@ _TELLERS: Mapping[str, Teller] = {
     "freshness_filtered": _freshness_filtered,
     "filtered_out": _filtered_out,
     "threshold_exclusion": _threshold_exclusion,
+    "beyond_depth": _beyond_depth,
     "complete_miss": _complete_miss,
     "embedding_mismatch": _embedding_mismatch,
     "rerank_demotion": _rerank_demotion,

@@ -129,6 +129,15 @@ def threshold_exclusion(case: Case, left: Mask) -> Mask:
     return taken_out(case, "threshold") | (case.below_score & gone)
 
 
+def beyond_depth(case: Case, left: Mask) -> Mask:
+    """No gold in any list, and the list was cut before the depth looked at."""
+    depth = case.staged.depth(case.staged.raw)
+    if depth.cut_at is None or depth.cut_at >= case.lines.deep:
+        return np.zeros_like(left)
+    # A list that is shorter than the cut is all that there was.
+    return ~np.isfinite(case.way.anywhere) & (case.way.first.returned >= depth.cut_at)
+
+
 def complete_miss(case: Case, left: Mask) -> Mask:
     """No gold within the depth looked at, in any list."""
     return case.way.anywhere > case.lines.deep
@@ -197,6 +206,7 @@ RULES: Mapping[str, Rule] = {
         freshness_filtered,
         filtered_out,
         threshold_exclusion,
+        beyond_depth,
         complete_miss,
         embedding_mismatch,
         rerank_demotion,

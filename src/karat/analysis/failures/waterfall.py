@@ -29,7 +29,7 @@ from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask, Ranked
 from karat.measures.results import Scores
 from karat.measures.valuing import values_of
-from karat.stats.bootstrap import mean_intervals
+from karat.stats.means import mean_intervals
 
 PARTS = ("calls", "index", "retriever", "filters", "cut_off", "reranker")
 # These cannot win anything back, so their intervals end at 0.
@@ -96,7 +96,7 @@ def waterfall(staged: Staged, measure: Measure | str) -> Waterfall:
     Measures of ranks only.
     """
     scores = staged.final
-    wanted = parse_measure(measure, rel=scores.conventions.rel)
+    wanted = parse_measure(measure, conventions=scores.conventions)
     check_by_ranks(wanted, scores.conventions.level)
     if wanted not in scores.measures:
         raise UsageError(f"{wanted} is broken down; score the run by it")
@@ -240,14 +240,16 @@ def _intervals(
     """The interval of each part's mean, all from the same resamples of queries."""
     if scores.conventions.interval == "none" or known.sum() < 2:
         return dict.fromkeys(columns)
-    tops = [
-        top if name in _NEVER_BELOW and values.min() >= 0 and values.max() <= top else None
+    ranges = [
+        (0.0 if name in _NEVER_BELOW and values.min() >= 0 else -top, top)
+        if np.abs(values).max() <= top
+        else None
         for name, values in columns.items()
     ]
     ends = mean_intervals(
         np.stack(list(columns.values()), axis=1),
         plan_of(scores.conventions),
-        tops=tops,
+        ranges=ranges,
         groups=None if scores.groups is None else scores.groups[known],
     )
     return {

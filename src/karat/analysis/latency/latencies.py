@@ -135,7 +135,7 @@ def score_calls(staged: Staged, measures: Sequence[Measure]) -> Scores:
         name=final.system,
         source=final.source,
     )
-    return score(run, staged.gold, measures)
+    return score(run, staged.gold, measures, derived=True)
 
 
 def _logged(staged: Staged, family: str) -> list[str]:

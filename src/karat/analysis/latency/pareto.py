@@ -88,7 +88,7 @@ def pareto(systems: Mapping[str, Staged], measure: str | Measure, latency: str =
     if not systems:
         raise UsageError("quality against latency needs at least one system")
     first = next(iter(systems.values())).final
-    wanted = parse_measure(measure, rel=first.conventions.rel)
+    wanted = parse_measure(measure, conventions=first.conventions)
     path = latency.removeprefix("latency.")
     check_path("latency", path)
     stage, _, ending = path.rpartition(".")

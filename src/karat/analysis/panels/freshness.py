@@ -95,7 +95,7 @@ def freshness(
     filtered = _filtered(whole, hits, strict=strict)
     taken_out = whole.hits.height - filtered.hits.height
     chosen = [measure for measure in scores.measures if _of_relevance(measure, scores)]
-    again = score(filtered, gold, chosen) if taken_out else scores
+    again = score(filtered, gold, chosen, derived=True) if taken_out else scores
     return Freshness(
         k=k,
         strict=strict,

@@ -17,6 +17,7 @@ import polars as pl
 from karat.analysis.panels.top_lists import MOST, Ints, shown, texts_of, top_lists
 from karat.analysis.staged import KEEP, Staged
 from karat.analysis.thresholds import Thresholds
+from karat.measures.listing import without_repeats
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.stats.quantiles import tail
@@ -95,6 +96,7 @@ def hubs(staged: Staged, *, k: int = KEEP, lines: Thresholds | None = None) -> H
 
 def _occurrences(top: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
     """For each item returned: in how many top ks, as gold, judged as no answer, not judged."""
+    top = without_repeats(top)
     grade = pl.col("grade")
     right = (grade >= gold.conventions.rel).fill_null(value=False)
     wrong = (grade.is_between(0, gold.conventions.rel, closed="left")).fill_null(value=False)
@@ -123,10 +125,14 @@ def _p_values(found: pl.DataFrame, queries: int, chance: float) -> Values:
 
     Lists of different length spread less than the binomial says, so this is not too small.
     """
-    from scipy.stats import binom
+    from scipy.special import betainc
 
     tries = queries - found["gold"].to_numpy()
-    return np.asarray(binom.sf(found["unrelated"].to_numpy() - 1, tries, chance), dtype=np.float64)
+    count = found["unrelated"].to_numpy()
+    # The chance of `count` or more; none at all is certain.
+    some = np.maximum(count, 1)
+    chances = betainc(some, np.maximum(tries - some + 1, 1), chance)
+    return np.where(count > 0, chances, 1.0)
 
 
 def _skewness(counts: Values) -> float | None:
@@ -146,22 +152,29 @@ def _binomial_skewness(queries: int, chance: float) -> float | None:
 def _truncated_skewness(queries: int, chance: float) -> float | None:
     """The skewness of a binomial without its zeros, whose mean is that of the items returned."""
     from scipy.optimize import brentq
-    from scipy.stats import binom
+    from scipy.special import gammaln, xlog1py, xlogy
 
     mean = queries * chance
     if mean <= 1 or chance >= 1:
         return None
 
     def too_many(own: float) -> float:
-        return float(queries * own / binom.sf(0, queries, own)) - mean
+        return queries * own / _not_none(queries, own) - mean
 
     # An item in one list is by chance in fewer than queries x own others: these ends hold it.
     own = brentq(too_many, (mean - 1) / queries, min(1.0, chance * (1 + 1e-9)))
     counts = np.arange(1, queries + 1)
-    weights = binom.pmf(counts, queries, own) / binom.sf(0, queries, own)
+    ways = gammaln(queries + 1) - gammaln(counts + 1) - gammaln(queries - counts + 1)
+    chances = np.exp(ways + xlogy(counts, own) + xlog1py(queries - counts, -own))
+    weights = chances / _not_none(queries, own)
     apart = counts - weights @ counts
     spread = float(weights @ apart**2)
     return float(weights @ apart**3) / spread**1.5 if spread > 0 else None
+
+
+def _not_none(queries: int, chance: float) -> float:
+    """The chance of at least one success in so many tries."""
+    return -math.expm1(queries * math.log1p(-chance)) if chance < 1 else 1.0
 
 
 def _described(found: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:

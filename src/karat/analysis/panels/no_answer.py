@@ -123,7 +123,7 @@ class _Asked:
     @classmethod
     def of(cls, staged: Staged, k: int, measure: str) -> _Asked:
         scores, gold = staged.final, staged.gold
-        name = str(parse_measure(measure, rel=scores.conventions.rel))
+        name = str(parse_measure(measure, conventions=scores.conventions))
         evidence, settled = scores.evidence[name], scores.values(name)
         if not len(evidence.query):
             raise MissingInputError(

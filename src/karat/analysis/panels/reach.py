@@ -14,7 +14,7 @@ from karat.analysis.staged import KEEP, Staged
 from karat.errors import MissingInputError
 from karat.measures.prepare import Prepared
 from karat.measures.results import Scores
-from karat.stats.proportions import wilson
+from karat.stats.proportions import share_interval
 from karat.tables import Blocks, Run
 
 
@@ -74,6 +74,7 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
         "any": np.unique(target.unit[wanted & np.logical_or.reduce(met)]),
     }
     lost = np.setdiff1d(units, found["any"])
+    independent = min(len(units), len(np.unique(target.query[wanted])))
     return {
         "units": len(units),
         "coverage": coverage,
@@ -82,7 +83,7 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
             "final": _deepest(scores),
             "any": max(map(_deepest, lists)),
         },
-        **{name: _share(len(own), len(units), scores) for name, own in found.items()},
+        **{name: _share(len(own), len(units), scores, independent) for name, own in found.items()},
         **_lost(staged, wanted, lost, _answered(scores)[target.query]),
     }
 
@@ -107,10 +108,14 @@ def _deepest(scores: Scores) -> int:
     return 0 if scores.trace is None else int(scores.trace.ranked.returned.max(initial=0))
 
 
-def _share(found: int, whole: int, scores: Scores) -> dict[str, Any]:
-    """A share of things that each count once, with Wilson's interval."""
+def _share(
+    found: int, whole: int, scores: Scores, independent: int | None = None
+) -> dict[str, Any]:
+    """A share of things that each count once, with Clopper and Pearson's interval."""
     several = whole > 1 and scores.table.height > 1 and scores.conventions.interval != "none"
-    ends = wilson(found / whole, whole, confidence=scores.conventions.ci) if several else None
+    rests_on = whole if independent is None else independent
+    confidence = scores.conventions.ci
+    ends = share_interval(found, whole, rests_on, confidence=confidence) if several else None
     return {
         "found": found,
         "never": whole - found,

@@ -22,7 +22,7 @@ from karat.measures.numbers import mean as exact_mean
 from karat.measures.prepare import Prepared
 from karat.measures.results import Scores
 from karat.measures.units import doc_of_hits
-from karat.stats.bootstrap import mean_intervals
+from karat.stats.means import mean_intervals
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -69,7 +69,7 @@ def measured(scores: Scores, name: str) -> dict[str, Any]:
 
     What the measure would have needed and did not get is raised.
     """
-    measure = parse_measure(name, rel=scores.conventions.rel)
+    measure = parse_measure(name, conventions=scores.conventions)
     if measure not in scores.measures:
         raise UsageError(f"{measure} is looked at; score the run by it")
     if (lacks := scores.lacks.get(str(measure))) is not None:
@@ -91,7 +91,7 @@ def share_of(values: Values, scores: Scores, rows: Ints) -> dict[str, Any]:
     if len(values) > 1 and scores.conventions.interval != "none":
         groups = None if scores.groups is None else scores.groups[rows]
         plan = plan_of(scores.conventions)
-        ends = mean_intervals(values[:, None], plan, tops=[1.0], groups=groups)[0].tolist()
+        ends = mean_intervals(values[:, None], plan, ranges=[(0.0, 1.0)], groups=groups)[0].tolist()
     return {
         "mean": mean,
         "ci": None if math.isnan(ends[0]) else list(ends),

@@ -130,7 +130,7 @@ class Case:
     @property
     def alpha(self) -> float:
         """The chance of a wrong alarm that a test may have."""
-        return 1 - self.staged.final.conventions.ci
+        return self.staged.final.conventions.alpha
 
     def goes_to(self, scores: Scores) -> int:
         """The last rank of some lists that was measured."""

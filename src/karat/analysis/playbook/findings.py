@@ -15,7 +15,7 @@ from karat.analysis.playbook.calls import (
     rewrite_hurts,
     wrong_source,
 )
-from karat.analysis.playbook.case import Case, Finding
+from karat.analysis.playbook.case import Case, Finding, short
 from karat.analysis.playbook.neighbours import neighbour_found
 from karat.analysis.playbook.rules import (
     buried,
@@ -28,13 +28,14 @@ from karat.analysis.playbook.rules import (
 from karat.analysis.playbook.segments import segment_gap
 from karat.analysis.playbook.slower import slower
 from karat.analysis.playbook.steps import filters_take_gold, reranker_hurts
-from karat.analysis.segments import By, check_by
+from karat.analysis.segments import CROSS, By, check_by
 from karat.analysis.staged import Staged
 from karat.analysis.thresholds import Thresholds
+from karat.analysis.verdicts import Caution, Decision
 from karat.errors import MissingInputError
 from karat.tables import Queries
 
-__all__ = ["RULES", "Finding", "Findings", "findings"]
+__all__ = ["RULES", "Finding", "Findings", "findings", "to_fix"]
 
 Rule = Callable[[Case], Sequence[Finding]]
 
@@ -117,3 +118,45 @@ def findings(
         if not own:
             quiet.append(name)
     return Findings(tuple(found), tuple(quiet), unchecked)
+
+
+# More segments than these are marked in the tables alone.
+_MOST_HURT = 3
+
+
+def to_fix(found: Sequence[Finding], decision: Decision | None) -> list[str]:
+    """What to fix next, a sentence per problem: segments that the change hurts come first.
+
+    A segment that is hurt and also lags behind the others is one problem.
+    """
+    cautions = () if decision is None else decision.cautions
+    hurt = [one for one in cautions if one.segment][:_MOST_HURT]
+    gaps = {
+        (one.figures["column"], one.figures["segment"]): one
+        for one in found
+        if one.rule == "segment_gap"
+    }
+    told, merged = [], []
+    for caution in hurt:
+        gap = gaps.get(_place(caution))
+        told.append(_hurt(decision.system if decision else "", caution, gap))
+        merged += [] if gap is None else [gap]
+    return [*told, *(one.sentence for one in found if one not in merged)]
+
+
+def _place(caution: Caution) -> tuple[str, str]:
+    segment = caution.segment or {}
+    return CROSS.join(segment), CROSS.join(segment.values())
+
+
+def _hurt(system: str, caution: Caution, gap: Finding | None) -> str:
+    """That a system hurts a segment, and how the segment stands to the other queries."""
+    segment = caution.segment or {}
+    where = " and ".join(f"{column} {value}" for column, value in segment.items())
+    told = f"{system} hurts {where}: {caution.because.replace(f' in {where}', '', 1)}"
+    if gap is None:
+        return told
+    name = next(key for key in gap.figures if key.startswith("R@"))
+    own, rest = (short(gap.figures[key]) for key in (name, "rest"))
+    others = f"{rest} for the other {gap.figures['n_rest']} queries"
+    return f"{told}; {name} is {own} there and {others}; look at {gap.look_at}"

@@ -25,7 +25,7 @@ def neighbour_found(case: Case) -> list[Finding]:
     ids = pl.Series(by_doc.query_ids, dtype=pl.String)
     run = Run(lists.select(names).with_columns(query_id=ids.gather(lists["row"])), order="rank")
     hit = parse_measure(f"Hit@{near.k}")
-    beside = missed & (score(run, by_doc, [hit]).values(str(hit)) == 1)
+    beside = missed & (score(run, by_doc, [hit], derived=True).values(str(hit)) == 1)
     misses, found = int(missed.sum()), int(beside.sum())
     # Where much of the evidence is nowhere, the rule on whole documents has said so.
     if found < FEWEST or found < SHARE * misses or chunks_split(case):
@@ -33,8 +33,8 @@ def neighbour_found(case: Case) -> list[Finding]:
     some = [str(name) for name in ids.filter(pl.Series(beside))[:_NAMED]]
     sentence = (
         f"{found} of the {misses} queries without gold in the top {cut.k} have another chunk of its"
-        f" document in the top {near.k} ({', '.join(some)} …): the chunker may part facts from the"
-        " words that they are asked with"
+        f" document in the top {near.k} ({', '.join(some)} …): the right document is found but the"
+        " wrong chunk; the chunker may be splitting answers from their context"
     )
     figures = {"misses": misses, "queries": found, "examples": some, "n": case.n}
     return [Finding("neighbour_found", sentence, figures, "the chunker")]

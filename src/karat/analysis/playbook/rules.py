@@ -30,7 +30,11 @@ def ranked_too_low(case: Case) -> list[Finding]:
     # What is found and has no room in the top is no fault of the order.
     fitting = np.minimum(deep, case.ceiling("R", near.k))
     found, shown, room = mean(deep), mean(top), mean(fitting)
-    if not at_least(retrieved, high) or not at_least(room - shown, lines.gap):
+    if not at_least(retrieved, high):
+        # Lists that end above the far cut-off do not tell what stands below their end.
+        case.within(far.scores, lines.far, "raw")
+        return []
+    if not at_least(room - shown, lines.gap):
         return []
     full = at_least(room, found)
     of = "" if full else f" of the {short(room)} that would fit"
@@ -58,16 +62,22 @@ def not_retrieved(case: Case) -> list[Finding]:
     try:
         docs = _doc_recall(case)
     except MissingInputError:
-        return [Finding("not_retrieved", _not_retrieved(told, look_at), figures, look_at)]
+        return [Finding("not_retrieved", _not_retrieved(case, told, look_at), figures, look_at)]
     if docs.is_high and docs.beats(recall, case.lines.gap):
         return []
     look_at = "the index or the embeddings"
     told += f", and {short(docs.found)} of the documents"
     figures["documents"] = docs.found
-    return [Finding("not_retrieved", _not_retrieved(told, look_at), figures, look_at)]
+    return [Finding("not_retrieved", _not_retrieved(case, told, look_at), figures, look_at)]
 
 
-def _not_retrieved(told: str, look_at: str) -> str:
+def _not_retrieved(case: Case, told: str, look_at: str) -> str:
+    k, wanted = case.far.k, case.lines.far
+    if k < wanted:
+        return (
+            f"{told}: much of the evidence is not in the top {k}, where the lists end, and may"
+            f" stand lower or nowhere; log lists of {wanted} to tell, and look at {look_at}"
+        )
     return f"{told}: much of the evidence is not retrieved at all; look at {look_at}"
 
 
@@ -140,7 +150,8 @@ def _scored_by_doc(case: Case) -> _Recall:
     ids = pl.Series(gold.query_ids, dtype=pl.String)
     calls = pl.DataFrame({"query_id": ids.filter(pl.Series(case.answered))})
     recall = parse_measure(f"R@{cut.k}")
-    found = score(replace(_raw_lists(case.staged, cut), calls=calls), by_doc, [recall])
+    lists = replace(_raw_lists(case.staged, cut), calls=calls)
+    found = score(lists, by_doc, [recall], derived=True)
     values, most = found.values(str(recall)), found.ceilings[str(recall)][0]
     part = case.answered
     return _Recall(mean(values[part]), mean(most[part]), case.lines.high)
@@ -179,15 +190,12 @@ def distractors(case: Case) -> list[Finding]:
     high = lines.high * mean(case.ceiling("R", near.k))
     if not at_least(recall, high) or at_least(found, lines.low_precision):
         return []
-    # So many places hold no more gold, whatever their order.
-    if at_least(found, AT_CEILING * most):
-        return []
     # A short list with nothing but gold has a low P@k and no distractor.
     clean = mean(precision * near.k / case.shown(near))
     if at_least(clean, lines.low_precision):
         return []
     k = near.k
-    why, look_at = _among_distractors(case, recall, most)
+    why, look_at = _among_distractors(case, recall, found, most)
     told = f"R@{k} {short(recall)} but P@{k} {_of_at_most(found, most, lines.low_precision)}"
     figures = {f"R@{k}": recall, f"P@{k}": found, "ceiling": most, "clean": clean, "n": case.n}
     return [Finding("distractors", f"{told}{why}; look at {look_at}", figures, look_at)]
@@ -196,6 +204,8 @@ def distractors(case: Case) -> list[Finding]:
 def _of_at_most(found: float, most: float, line: float) -> str:
     """P and its ceiling with so many decimals that they differ."""
     own, best = short(found, line), short(most)
+    if at_least(found, most):
+        return f"{own}, the most there can be"
     for decimals in (3, 4, 5):
         if own != best:
             break
@@ -205,7 +215,7 @@ def _of_at_most(found: float, most: float, line: float) -> str:
     return f"{own} of at most {best}"
 
 
-def _among_distractors(case: Case, recall: float, most: float) -> tuple[str, str]:
+def _among_distractors(case: Case, recall: float, found: float, most: float) -> tuple[str, str]:
     """Why P is low, as far as the gold itself keeps it so, and what to look at."""
     fewer = "a smaller k or a score threshold"
     stands = "the evidence stands among distractors"
@@ -213,7 +223,14 @@ def _among_distractors(case: Case, recall: float, most: float) -> tuple[str, str
         return f": {stands}", "a cross-encoder, a lexical constraint or more diversity"
     half = max(1, case.near.k // 2)
     nearer = mean(case.values("R", replace(case.near, k=half)))
-    if at_least(nearer, AT_CEILING * recall):
+    enough = at_least(nearer, AT_CEILING * recall)
+    # So many places hold no more gold, whatever their order.
+    if at_least(found, AT_CEILING * most):
+        told = f" on this gold: no order raises it, only fewer places would; R@{half} is "
+        if enough:
+            return f"{told}{short(nearer)}", "a smaller k"
+        return f"{told}only {short(nearer)}", "the scoring or the reranking, then a smaller k"
+    if enough:
         return f" on this gold: R@{half} is {short(nearer)}, so fewer places would do", fewer
     return f" on this gold: {stands}", f"the scoring or the reranking, then {fewer}"
 

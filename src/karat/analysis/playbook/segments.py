@@ -11,8 +11,7 @@ from karat.analysis.segments import NONE, SMALL, By, Segment, segments_by
 from karat.errors import MissingInputError
 from karat.measures.numbers import Values
 from karat.stats.corrections import holm
-from karat.stats.power import standard_error
-from karat.stats.student import t_p
+from karat.stats.student import standard_error, t_p
 from karat.tables import Queries
 
 # A column with more values than this is no segment column unless it is asked for.
@@ -36,7 +35,12 @@ def segment_gap(case: Case) -> list[Finding]:
     wide = [at for at, gap in enumerate(gaps) if at_least(gap, case.lines.segment_gap)]
     if not wide:
         return []
-    ps = holm([_welch(case, reached, inside, rest) for _, _, inside, rest in tested])
+    # The segments of a column are one family, whichever other columns are looked at.
+    ps: dict[int, float | None] = {}
+    for column in dict.fromkeys(str(by) for by, *_ in tested):
+        own = [at for at, (by, *_) in enumerate(tested) if str(by) == column]
+        tests = [_welch(case, reached, *tested[at][2:]) for at in own]
+        ps |= dict(zip(own, holm(tests), strict=True))
     return [
         _gap(case, recall, tested[at], p)
         for at in sorted(wide, key=lambda one: (-gaps[one], one))

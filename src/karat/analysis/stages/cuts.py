@@ -72,14 +72,8 @@ def reach_of(staged: Staged, lists: Iterable[Scores], k: int) -> Reach:
 
 
 def fair_cut(staged: Staged, k: int) -> Reach:
-    """Where raw and final lists can be compared: not below the end of the final ones.
-
-    Where both end at the same rank, k is as fair as any other cut-off.
-    """
-    final = reach_of(staged, [staged.final], k)
-    if not final.beyond_log or reach_of(staged, [staged.raw], k).used <= final.used:
-        return replace(final, used=k)
-    return final
+    """Where raw and final lists can be compared: not below where either was cut."""
+    return reach_of(staged, [staged.raw, staged.final], k)
 
 
 def fair_cuts(staged: Staged, cuts: Cuts) -> dict[Measure, Measure]:
@@ -114,12 +108,17 @@ def cut_at(scores: Scores, gold: Prepared, cuts: Mapping[Measure, Measure]) -> S
     """The scores by some of their measures, each at the cut-off of the one that it becomes."""
     columns: dict[str, pl.Series] = {"query_id": scores.table["query_id"]}
     ceilings = dict(scores.ceilings)
+    beyond = () if scores.cut is None else scores.cut.beyond
     for old, new in cuts.items():
         columns[str(new)] = scores.table[str(old)].alias(str(new))
         if old != new and scores.trace is not None:
             values = values_of(new, scores.trace.ranked, gold)
-            # What was not scored at one cut-off is not scored at another.
-            values = np.where(np.isnan(scores.values(str(old))), np.nan, values)
+            if str(old) not in beyond:
+                # What was not scored at one cut-off is not scored at another.
+                values = np.where(np.isnan(scores.values(str(old))), np.nan, values)
+            elif gold.conventions.missing == "skip":
+                answered = scores.status.is_in(["missing", "failed"]).not_().to_numpy()
+                values = np.where(answered, values, np.nan)
             columns[str(new)] = pl.Series(values, dtype=pl.Float64, nan_to_null=True)
             best = values_of(
                 new, ideal_of(scores.trace.ranked.target, gold.conventions.depth), gold

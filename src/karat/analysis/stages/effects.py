@@ -83,8 +83,6 @@ def says(what: str, row: Comparison) -> str:
 
 
 def _end(row: Comparison) -> str:
-    if row.regression and row.verdict != "worse":
-        return "it hurts by more than the margin"
     return _ENDS.get(row.verdict or "", "whether it helps is unclear")
 
 
@@ -210,7 +208,7 @@ def steps_of(staged: Staged, cuts: Cuts, rule: Rule) -> list[Step]:
             step = _against(step, staged, (line[before], scores), wanted, rule, k)
         steps.append(step)
         before = name
-    return _corrected(steps, rule, 1 - staged.final.conventions.ci)
+    return _corrected(steps, rule, staged.final.conventions.alpha)
 
 
 def _marked(
@@ -246,14 +244,15 @@ def _against(
 def _corrected(steps: Sequence[Step], rule: Rule, alpha: float) -> list[Step]:
     """Verdicts that allow for how many stages were looked at: what decides is one family."""
     rows = [row for step in steps for row in step.change]
-    adjusted: dict[tuple[str, str], float | None] = {}
+    adjusted: dict[tuple[str, str], tuple[float | None, int]] = {}
     for primary in (True, False):
         family = [row for row in rows if row.primary == primary]
         for row, p in zip(family, holm([row.p for row in family]), strict=True):
-            adjusted[row.system, row.measure] = p
+            adjusted[row.system, row.measure] = p, max(1, sum(one.p is not None for one in family))
 
     def again(row: Comparison, *, same: bool) -> Comparison:
-        row = replace(row, p_adjusted=adjusted[row.system, row.measure])
+        p, tests = adjusted[row.system, row.measure]
+        row = replace(row, p_adjusted=p, tests=tests)
         identical = same and not row.wins and not row.losses
         return judged(row, rule, alpha=alpha, identical=identical)
 

@@ -16,8 +16,8 @@ from karat.analysis.stages.cuts import cells, cut_at, cuts_to, reach_of
 from karat.measures.intervals import plan_of
 from karat.measures.names import Measure
 from karat.measures.ranked import Mask
-from karat.stats.bootstrap import mean_intervals
-from karat.stats.proportions import wilson
+from karat.stats.means import mean_intervals
+from karat.stats.proportions import clopper_pearson
 from karat.tables import Queries
 
 NO_CHOICE = (
@@ -218,7 +218,7 @@ def _fates(staged: Staged) -> tuple[Mask, Mask]:
 
 
 def _share(staged: Staged, judged: Sequence[Routed]) -> dict[str, Any]:
-    """The share of queries that reached a right source, with Wilson's interval.
+    """The share of queries that reached a right source, with Clopper and Pearson's interval.
 
     Queries of one conversation are drawn together instead.
     """
@@ -230,10 +230,12 @@ def _share(staged: Staged, judged: Sequence[Routed]) -> dict[str, Any]:
     ci: list[float] | None = None
     if groups is not None and conventions.interval != "none":
         own = groups[[one.row for one in judged]]
-        ends = mean_intervals(covered[:, None], plan_of(conventions), tops=[1.0], groups=own)
+        ends = mean_intervals(
+            covered[:, None], plan_of(conventions), ranges=[(0.0, 1.0)], groups=own
+        )
         ci = None if np.isnan(ends).any() else ends[0].tolist()
     elif n > 1 and conventions.interval != "none":
-        ci = list(wilson(float(covered.mean()), n, confidence=conventions.ci))
+        ci = list(clopper_pearson(int(covered.sum()), n, confidence=conventions.ci))
     return {"mean": float(covered.sum() / n), "ci": ci, "n": n}
 
 

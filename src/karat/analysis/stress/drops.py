@@ -23,8 +23,8 @@ from karat.analysis.verdicts import Rule
 from karat.measures.intervals import Interval, plan_of
 from karat.measures.numbers import Values
 from karat.measures.scores import score
-from karat.stats.bootstrap import mean_intervals
 from karat.stats.corrections import holm
+from karat.stats.means import mean_intervals
 from karat.tables import Run
 
 
@@ -197,7 +197,7 @@ def _compared(before: Run, after: Run, query_ids: Sequence[str], terms: Terms) -
     # What ranks a run has been decided: an edited list has the order that it was given.
     gold = terms.on(query_ids, order="rank")
     contenders = [
-        Contender(name, (score(run, gold, terms.measures),))
+        Contender(name, (score(run, gold, terms.measures, derived=True),))
         for name, run in (("before", before), ("after", after))
     ]
     found = compare_scores(contenders, Rule(), queries=terms.queries, by=terms.by)
@@ -256,7 +256,7 @@ def _interval(column: Values, query_ids: Sequence[str], terms: Terms) -> Interva
     if gold.group is not None:
         groups = gold.group[[gold.numbers[name] for name in query_ids]]
     plan = plan_of(terms.conventions)
-    ((low, high),) = mean_intervals(column, plan, tops=[1.0], groups=groups).tolist()
+    ((low, high),) = mean_intervals(column, plan, ranges=[(0.0, 1.0)], groups=groups).tolist()
     return None if math.isnan(low) else (low, high)
 
 

@@ -53,14 +53,16 @@ class Terms:
         queries = self.queries
         if queries is not None:
             queries = replace(queries, frame=queries.frame.filter(wanted))
-        conventions = replace(self.conventions, **settings)
+        # A scenario may cut the lists: what it took out is what it is about.
+        conventions = replace(self.conventions, short_lists="complete", **settings)
         return prepare(gold, conventions, queries=queries, corpus=self.corpus)
 
     def grades(self, run: Run, query_ids: Sequence[str]) -> Grades:
         """The items of a ranked run that are gold, however deep they stand."""
         if not run.hits.height or not query_ids:
             return {}
-        return grades_in(score(run, self.on(query_ids, order="rank", depth=None), []))
+        gold = self.on(query_ids, order="rank", depth=None)
+        return grades_in(score(run, gold, [], derived=True))
 
 
 def grades_in(scores: Scores) -> Grades:

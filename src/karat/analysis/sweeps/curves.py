@@ -7,14 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from karat.errors import UsageError
-from karat.measures.conventions import PROFILES
-from karat.measures.names import Measure, parse_measure, parse_measures
+from karat.measures.conventions import Conventions
+from karat.measures.names import Measure, parse_measure
 from karat.measures.registry import MEASURES, Definition
 
 # A cut-off: a rank, or a budget such as 500tok.
 K = int | str
 # More than these no one looks at, and each is scored and resampled.
 MOST_KS = 200
+# What a sweep looks at unless told.
+DEFAULT_MEASURES = ("R", "nDCG")
 
 # Commas and blanks that stand outside of brackets.
 _BETWEEN = re.compile(r"[\s,]+(?![^({]*[)}])")
@@ -79,17 +81,9 @@ def _k(text: str) -> K:
     return f"{int(number[1])}tok" if number[2] else int(number[1])
 
 
-def default_measures(profile: str) -> tuple[str, ...]:
-    """What a sweep looks at unless told: R, and nDCG as the profile has it.
-
-    >>> default_measures("karat"), default_measures("rag")
-    (('R', 'nDCG'), ('R', "nDCG(gain='exp')"))
-    """
-    own = [one for one in parse_measures(PROFILES[profile].measures) if one.name == "nDCG"]
-    return ("R", str(replace(own[0], k=None)) if own else "nDCG")
-
-
-def parse_curves(texts: Sequence[str], ks: Sequence[K], *, rel: float = 1) -> list[Curve]:
+def parse_curves(
+    texts: Sequence[str], ks: Sequence[K], *, conventions: Conventions | None = None
+) -> list[Curve]:
     """Measures written without a cut-off, such as ``R, nDCG(gain='exp')``, at every cut-off.
 
     >>> [str(one) for one in parse_curves(["R"], (1, 5))[0].at.values()]
@@ -101,7 +95,7 @@ def parse_curves(texts: Sequence[str], ks: Sequence[K], *, rel: float = 1) -> li
     found: dict[str, Curve] = {}
     for name in names:
         _refuse_what_has_no_curve(name)
-        at = {k: parse_measure(f"{name}@{k}", rel=rel) for k in ks}
+        at = {k: parse_measure(f"{name}@{k}", conventions=conventions) for k in ks}
         if any(one.k != k for k, one in at.items()):
             raise _has_a_cut(name, str(replace(at[ks[0]], k=None)), str(at[ks[0]].k))
         curve = Curve(name, at)

@@ -9,10 +9,11 @@ import numpy as np
 
 from karat.analysis.staged import Staged
 from karat.analysis.sweeps.curves import Curve, K
+from karat.measures.conventions import Conventions
 from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.ranked import Entries, Ranked, Target, in_best_order, is_budget
-from karat.measures.valuing import gold_for, values_of
+from karat.measures.valuing import gain_of, gold_for, values_of
 
 # These count every chunk of a document, of which the best order has one.
 _BY_CHUNK = {"P", "F"}
@@ -31,7 +32,7 @@ def best_values(staged: Staged, curves: Sequence[Curve], ks: Sequence[K]) -> dic
     return {
         str(measure): values_of(measure, best, staged.gold)
         for measure in chosen
-        if _can_be_told(measure, best.target)
+        if _can_be_told(measure, best.target, staged.gold.conventions)
     }
 
 
@@ -57,7 +58,7 @@ def _together(one: Entries, other: Entries) -> Entries:
     return Entries(one.n, joined("query"), joined("rank"), joined("grade"), repeat, joined("row"))
 
 
-def _can_be_told(measure: Measure, target: Target) -> bool:
+def _can_be_told(measure: Measure, target: Target, conventions: Conventions) -> bool:
     """Whether gold first is the best order for it, and the order of units tells its value."""
     definition = measure.definition
     if definition.needs or definition.evidence is not None or definition.better != "higher":
@@ -66,6 +67,6 @@ def _can_be_told(measure: Measure, target: Target) -> bool:
     if target.joined or is_budget(measure.k):
         return False
     by_chunk = {measure.name, measure.arguments.get("of")} & _BY_CHUNK
-    mapped = isinstance(measure.arguments.get("gain"), Mapping)
+    mapped = isinstance(gain_of(measure, conventions), Mapping)
     judged = gold_for(measure) in {"relevant", "graded"}
     return judged and not mapped and not (target.shared and by_chunk)

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from karat.analysis.rescored import rescored
 from karat.analysis.segments import SMALL, Segment
 from karat.analysis.staged import Depth, Staged
-from karat.analysis.sweeps.curves import Curve, K, default_measures, parse_curves, size_of
+from karat.analysis.sweeps.curves import DEFAULT_MEASURES, Curve, K, parse_curves, size_of
 from karat.analysis.sweeps.headroom import best_values
 from karat.analysis.sweeps.knees import FLAT, Knee, area_under, knee_of
-from karat.analysis.sweeps.token_budgets import filled, token_line
+from karat.analysis.sweeps.token_budgets import token_line
 from karat.errors import MissingInputError
 from karat.measures import numbers
 from karat.measures.names import Measure
@@ -136,11 +136,20 @@ def sweep(
     budgets) or a latency that it was scored by.
     """
     final = staged.final
+    beyond = () if final.cut is None else final.cut.beyond
     for measure in (one for curve in curves for one in curve.at.values()):
-        if str(measure) in final.lacks:
+        if str(measure) in final.lacks and str(measure) not in beyond:
             raise MissingInputError(final.lacks[str(measure)])
     ks = list(curves[0].at)
-    measured = [k for k in ks if reaches(staged, k)]
+    most = final.conventions.depth
+    # Where not one list has an item, there is no curve.
+    measured = [
+        k
+        for k in ks
+        if staged.depth(final).longest
+        and not any(str(curve.at[k]) in beyond for curve in curves)
+        and (most is None or isinstance(k, str) or k <= most)
+    ]
     timed = [budget] if isinstance(budget, Measure) else []
     reading = _Reading(
         scores=_with_areas(final, curves, measured, timed),
@@ -166,18 +175,10 @@ def sweep(
 def default_sweep(staged: Staged, *, flat: float = FLAT) -> dict[str, Any]:
     """The curves that every report holds: R and nDCG, from the lists as they were scored."""
     conventions = staged.final.conventions
-    curves = parse_curves(default_measures(conventions.profile), NODES, rel=conventions.rel)
+    curves = parse_curves(DEFAULT_MEASURES, NODES, conventions=conventions)
     measures = [measure for curve in curves for measure in curve.at.values()]
     swept = sweep(replace(staged, final=rescored(staged, measures)), curves, flat=flat).document()
     return {"ks": list(NODES), "flat": flat, **{key: swept[key] for key in ("measures", "depth")}}
-
-
-def reaches(staged: Staged, k: K) -> bool:
-    """Whether the lists go down to a cut-off, so that a value there was measured."""
-    if isinstance(k, str):
-        return filled(staged, size_of(k))
-    most = staged.gold.conventions.depth
-    return staged.depth(staged.final).reaches(k) and (most is None or k <= most)
 
 
 @dataclass(frozen=True, eq=False)

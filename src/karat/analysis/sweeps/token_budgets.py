@@ -1,4 +1,4 @@
-"""What a cut-off costs: the tokens of the items above it, and which budgets a log can fill."""
+"""What a cut-off costs: the tokens of the items above it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from karat.analysis.staged import Staged
 from karat.measures.intervals import plan_of
 from karat.measures.numbers import Values, mean
 from karat.measures.scores import Scores
-from karat.stats.bootstrap import mean_intervals
+from karat.stats.means import mean_intervals
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,6 @@ def token_line(staged: Staged, ks: Sequence[int], measured: Sequence[int]) -> To
     unknown = top.filter(pl.col("tokens").is_null())["item_id"].n_unique()
     told = corpus is None or "tokens" in corpus.columns
     return TokenLine(tuple(points), unknown, "tokens" if told else "words")
-
-
-def filled(staged: Staged, budget: int) -> bool:
-    """Whether a budget of tokens was measured: no list that the log cut short leaves any of it.
-
-    What the system would have returned next might have fitted there.
-    """
-    depth = staged.depth(staged.final)
-    trace, lists = staged.final.trace, _lengths(staged.final)
-    if depth.everything:
-        return True
-    if trace is None or lists is None:
-        return False
-    cut_short = trace.ranked.returned >= depth.known
-    total = np.bincount(
-        lists["row"].to_numpy(),
-        weights=lists["tokens"].fill_null(0.0).to_numpy(),
-        minlength=len(cut_short),
-    )
-    return bool((total[cut_short] >= budget).all())
 
 
 def _lengths(scores: Scores) -> pl.DataFrame | None:

@@ -29,10 +29,11 @@ def listed(
     found: dict[int, list[dict[str, Any]]] = {row: [] for row in rows}
     grades = _grades(ranked, rows)
     for hit in _hits(scores, rows, k):
-        row = hit.pop("row")
+        row, again = hit.pop("row"), hit.pop("repeat")
         grade = grades.get((row, hit["rank"]))
         right = grade is not None and grade >= gold.conventions.rel
-        found[row].append({"score": None, **hit, "grade": grade, "gold": right})
+        told = {"score": None, **hit, "grade": grade, "gold": right}
+        found[row].append({**told, "repeat": True} if again else told)
     if any(len(hits) < min(k, ranked.returned[row]) for row, hits in found.items()):
         raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
     return found
@@ -43,7 +44,9 @@ def _hits(scores: Scores, rows: Sequence[int], k: int) -> Iterator[dict[str, Any
     if scores.lists is not None:
         own = pl.col("row").is_in(list(rows)) & (pl.col("rank") <= k)
         told = [
-            name for name in ("row", "rank", "item_id", "score") if name in scores.lists.columns
+            name
+            for name in ("row", "rank", "item_id", "score", "repeat")
+            if name in scores.lists.columns
         ]
         yield from scores.lists.filter(own).select(told).sort("row", "rank").iter_rows(named=True)
 

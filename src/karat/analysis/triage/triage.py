@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.analysis.failures.case import ASSESSED
-from karat.analysis.failures.classes import CLASSES, Failures
+from karat.analysis.failures.classes import CLASSES, Failures, told_of
 from karat.analysis.failures.gold_ranks import best_in
 from karat.analysis.segments import By, segments_by
 from karat.analysis.staged import KEEP, Staged
@@ -56,7 +56,9 @@ class Triage:
         if better == "none":
             raise UsageError(f"{self.measure} has no better and worse; choose another measure")
         if (lacks := final.lacks.get(str(self.measure))) is not None:
-            raise MissingInputError(lacks)
+            beyond = () if final.cut is None else final.cut.beyond
+            told = f"{self.measure} is not measured: {lacks}; name another measure"
+            raise MissingInputError(told if str(self.measure) in beyond else lacks)
         values = final.values(str(self.measure)) * (1 if better == "higher" else -1)
         values = np.where(np.isnan(values), -np.inf, values)
         deepest = -best_in(final, self.staged.gold).rank
@@ -154,7 +156,7 @@ class Triage:
             segments[one.name] = {
                 "queries": int((one.mask & self.with_gold).sum()),
                 "misses": len(kinds),
-                "classes": {name: kinds.count(name) for name in CLASSES if name in kinds},
+                "classes": told_of({name: kinds.count(name) for name in CLASSES if name in kinds}),
             }
         return segments
 

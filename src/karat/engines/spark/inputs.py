@@ -18,7 +18,7 @@ from karat.engines.spark.session import SparkError, quietly
 from karat.engines.spark.tables import FILE, LINE, QUERY, Form
 from karat.errors import InputError, UsageError
 from karat.formats.detect import detect_input
-from karat.formats.files import Input, open_input
+from karat.formats.files import HEAD_BYTES, Input, open_input
 from karat.formats.registry import Format, Kind, format_named
 
 if TYPE_CHECKING:
@@ -69,9 +69,8 @@ def is_one_file(path: str) -> bool:
 def open_rows(spark: SparkSession, path: str, kind: Kind, format: str | None) -> Rows:
     """Open a file, a folder of files, a pattern or a URL; nothing but its beginning is read."""
     _refuse_unreadable(path)
-    head = _head(spark, path)
-    name = _name(path)
-    form = format_named(format) if format else detect_input(_as_file(name, head), kind)
+    file = _opened(spark, path)
+    form = format_named(format) if format else detect_input(file, kind)
     if form.name not in READ[kind]:
         raise UsageError(
             f"{path}: {form.name} is read by the local engine only; for Spark convert it to one of "
@@ -80,7 +79,8 @@ def open_rows(spark: SparkSession, path: str, kind: Kind, format: str | None) ->
     if form.name == "parquet":
         with quietly(f"{path}: cannot be read as Parquet"):
             return _columns(spark.read.parquet(_reached(spark, path)), path)
-    return _lines(spark, path, form, head)
+    # Whole lines only: whoever reads them could not tell a cut line from a wrong one.
+    return _lines(spark, path, form, next(file.chunks(HEAD_BYTES), b""))
 
 
 def of_frame(frame: DataFrame) -> Rows:
@@ -206,10 +206,10 @@ def _with_files(frame: DataFrame, path: str) -> DataFrame:
     return found.drop("_karat_path", "path")
 
 
-def _head(spark: SparkSession, path: str) -> bytes:
-    """The first lines of the first file that has any, as karat's own detection reads them."""
+def _opened(spark: SparkSession, path: str) -> Input:
+    """The file, or the first lines of the first file that has any."""
     if is_one_file(path) and seen_by_workers(spark, path):
-        return open_input(path).head()
+        return open_input(path)
     try:
         with quietly(path):
             reader = spark.read.option("lineSep", "\n")
@@ -222,15 +222,8 @@ def _head(spark: SparkSession, path: str) -> bytes:
         raise InputError(f"cannot be read ({error})", where=path) from None
     if not rows:
         raise InputError("is empty; a file with at least one line is expected", where=path)
-    return (
-        "\n".join([*(row[0] for row in rows), ""])
-        .encode("utf-8", "replace")
-        .removeprefix(b"\xef\xbb\xbf")
-    )
-
-
-def _as_file(name: str, head: bytes) -> Input:
-    return Input(Source(name), data=head)
+    lines = "\n".join([*(row[0] for row in rows), ""])
+    return Input(Source(_name(path)), data=lines.encode("utf-8", "replace"))
 
 
 def _refuse_unreadable(path: str) -> None:

@@ -31,9 +31,9 @@ from karat.formats import read_gold
 from karat.formats.contract import ONE_OF_A_KIND
 from karat.formats.detect import detect_format
 from karat.formats.registry import format_named
-from karat.measures.documents import names_documents
 from karat.measures.filling import Table
 from karat.measures.listing import Wanted
+from karat.measures.misfits import Meeting
 from karat.measures.names import Measure
 from karat.measures.parts import Asked, Part, joined
 from karat.measures.prepare import prepare
@@ -158,9 +158,16 @@ def score(
     results = _results(run, gold.rows, task)
     parts = _Parts(results, asked, task, gold, run)
     named = Run(pl.DataFrame(), name=run.name, source=run.source)
-    scores = joined(parts.all(), asked, measures, lenient=lenient, run=named)
+    scores = joined(
+        parts.all(),
+        asked,
+        measures,
+        lenient=lenient,
+        run=named,
+        all_ids=lambda: parts.stages.returned,
+    )
     lists = None if scores.lists is None else scores.lists.sort("row", "rank")
-    return replace(scores, meta=parts.meta(), lists=lists)
+    return replace(scores, lists=lists)
 
 
 def _needed(frame: pl.DataFrame) -> pl.DataFrame:
@@ -256,11 +263,11 @@ class _Parts:
         self.results, self.asked, self.task, self.gold, self.run = results, asked, task, gold, run
         self.metas: list[dict[str, Any]] = []
         self.spans: set[bool | None] = set()
-        self.judged = self.returned = False
-        self.documents: list[str] = []
+        self.returned = False
+        self.stages = Meeting()
 
     def all(self) -> Iterator[Part]:
-        """Every part, then one for the queries of which Spark saw nothing."""
+        """Every part, one for the queries of which Spark saw nothing, one for all of the run."""
         refused: list[KaratError] = []
         seen: set[str] = set()
         for result in self.results:
@@ -268,12 +275,11 @@ class _Parts:
                 refused.append(result)
                 continue
             self.spans.add(result.spans)
-            self.judged |= result.judged
             self.returned |= result.returned
-            self.documents += [] if result.document is None else [result.document]
+            self.stages += result.stages
             self.metas.append(dict(result.part.meta))
             seen.update(result.part.query_ids)
-            yield result.part
+            yield replace(result.part, meta={})
         if refused:
             # Blocks end in any order; the same input is refused in the same words.
             raise min(refused, key=str)
@@ -286,12 +292,11 @@ class _Parts:
                 "(settings: {level: span} in karat.yaml)",
                 where=self.gold.header.source.name,
             )
-        if not self.judged and self.documents:
-            where = self.gold.header.source.name
-            raise names_documents(min(self.documents), self.run.name, where)
         left = [query_id for query_id in self.asked.query_ids if query_id not in seen]
         if left:
             yield self._of(left)
+        # What the run says of itself, the same in whatever order blocks end.
+        yield Part(meta=self._meta())
 
     def _of(self, left: list[str]) -> Part:
         """Queries that have neither hits nor judgments."""
@@ -303,7 +308,7 @@ class _Parts:
         own = prepare(nothing, self.task.conventions, queries=queries, corpus=self.task.corpus)
         return Table(own, self.task.measures).part()
 
-    def meta(self) -> dict[str, Any]:
+    def _meta(self) -> dict[str, Any]:
         """What the run says of itself: its first lines, then what any other adds."""
         metas = [self._of_head(), *self.metas]
         for key in ("system", *ONE_OF_A_KIND) if self.run.form.format == "runlog" else ():

@@ -8,14 +8,18 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import KaratError, UsageError, missing_extra
+from karat.process_limits import limits
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# What pyspark[sql] installs; pyspark itself needs the last two for tables only.
+_LIBRARIES = ("pyspark", "py4j", "pandas", "pyarrow")
 # A task that fails, as one whose worker was lost, is tried so many times.
 ATTEMPTS = 4
 LOCAL = f"local[*,{ATTEMPTS}]"
@@ -56,12 +60,17 @@ class SparkError(KaratError):
     """Spark could not do what it was asked; says what Spark said."""
 
 
+def check_libraries() -> None:
+    """Refuse to start where a library is not installed that Spark needs sooner or later."""
+    for library in _LIBRARIES:
+        if find_spec(library) is None:
+            raise missing_extra("--engine spark", library, "spark")
+
+
 def session(master: str | None = None, *, progress: bool = False) -> SparkSession:
     """The active session, or a new one on ``master`` (by default all cores of this machine)."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise missing_extra("--engine spark", "pyspark", "spark") from None
+    check_libraries()
+    from pyspark.sql import SparkSession
 
     if master is not None and not _MASTER.fullmatch(master):
         raise UsageError(
@@ -110,6 +119,11 @@ def quietly(doing: str) -> Iterator[None]:
 
 def said(error: BaseException) -> str:
     """What Spark says went wrong, without its stack; the last cause says it best."""
+    if "JAVA_GATEWAY_EXITED" in str(error):
+        if limits():
+            options = " and ".join(f"ulimit {option}" for option, _, _ in limits())
+            return f"Java did not start; it may need more memory than {options} allows: raise it"
+        return "Java did not start; install Java 17 or newer, or set JAVA_HOME to where it is"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [found[1] for line in lines if (found := _RAISED.search(line))]
     if raised:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
@@ -14,8 +14,8 @@ from karat.engines.spark.sharing import GOLD, RUN, unpacked
 from karat.engines.spark.tables import Form, without_spans
 from karat.errors import KaratError
 from karat.measures.conventions import Conventions
-from karat.measures.documents import document_of_chunks
 from karat.measures.filling import Table
+from karat.measures.misfits import Meeting, ids_of_stages, returned_ids
 from karat.measures.names import Measure
 from karat.measures.parts import Part
 from karat.measures.prepare import Prepared, prepare
@@ -62,25 +62,13 @@ class Task:
             gold = without_spans(gold)
         asked = self._asked([] if gold is None else list(gold.query_ids), run)
         if not len(asked):
-            return Result(_of_strangers(run), spans, returned=run is not None)
+            return Result.of(_of_strangers(run), run, spans)
         prepared = self._prepared(gold, asked)
         table = Table(prepared, self.measures, self.keep)
         if run is not None:
             table.add(run)
         part = replace(table.part(), units=_units(prepared, self.measures))
-        judged = any(len(block.ranked.hits.rank) for block in table.blocks)
-        document = None
-        if run is not None and gold is not None and not judged and self.conventions.level == "item":
-            document = self._document(run, replace(gold, query_ids=tuple(asked)), asked)
-        return Result(part, spans, judged, document, returned=run is not None)
-
-    def _document(self, run: Run, gold: Gold, asked: list[str]) -> str | None:
-        """A document that the gold names and of which this block has a chunk."""
-        hits = run.hits.filter(pl.col("query_id").is_in(asked))
-        if not hits.height:
-            return None
-        tables = (self._queries_of(asked), self.corpus)
-        return document_of_chunks(replace(run, hits=hits), gold, self.conventions, *tables)
+        return Result.of(part, run, spans)
 
     def _asked(self, judged: list[str], run: Run | None) -> list[str]:
         """The queries of this block that are to be scored."""
@@ -109,16 +97,22 @@ class Task:
 class Result:
     """The scores of a block, and what can be said of all blocks together only.
 
-    ``spans`` is whether all of its gold is character spans, ``judged`` whether any judged item
-    was returned; if none was, ``document`` is one that the gold names and that chunks were
-    returned of. ``returned`` is whether the run has any row in it.
+    ``spans`` is whether all of its gold is character spans, ``returned`` whether the run has
+    any row in it. ``stages`` has the ids that each stage returned, where nothing was found.
     """
 
     part: Part
     spans: bool | None = None
-    judged: bool = False
-    document: str | None = None
     returned: bool = False
+    stages: Meeting = field(default_factory=Meeting)
+
+    @classmethod
+    def of(cls, part: Part, run: Run | None, spans: bool | None) -> Result:
+        """What came of a block's rows."""
+        stages = Meeting(found=part.meeting.found)
+        if run is not None and not stages.found:
+            stages += Meeting(returned=ids_of_stages(run))
+        return cls(part, spans, run is not None, stages)
 
 
 _NO_GOLD = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
@@ -136,10 +130,12 @@ def _of_strangers(run: Run | None) -> Part:
     """A block none of whose queries is to be scored."""
     if run is None:
         return Part()
-    names = run.at("final").hits["query_id"].unique().sort().to_list()
+    final = run.at("final")
+    names = final.hits["query_id"].unique().sort().to_list()
     return Part(
         counts=Counts(not_in_gold=len(names)),
         strangers=names[:2],
+        meeting=Meeting(returned=returned_ids(final)),
         meta=run.meta,
         order=run.order,
     )

@@ -12,6 +12,7 @@ from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Entries, Ints, Mask, Ranked, add_up, ratio, table_of
+from karat.measures.valuing import gain_of
 
 
 def rel_of(measure: Measure, gold: Prepared) -> float:
@@ -31,7 +32,8 @@ def worth(measure: Measure, gold: Prepared, grade: Values) -> Values:
     arguments = measure.arguments
     if measure.name in {"DCG", "nDCG", "CG"}:
         nowhere = np.zeros(len(grade), dtype=np.int64)
-        return gains(Entries(1, nowhere, nowhere, grade), arguments.get("gain", "linear"))
+        gain = gain_of(measure, gold.conventions)
+        return gains(Entries(1, nowhere, nowhere, grade), gain)
     if measure.name in {"WR", "ERR"}:
         return np.maximum(grade, 0.0)
     if measure.name == "RBP" and arguments.get("gain") == "linear":
@@ -131,6 +133,31 @@ def highest_first(measure: Measure, pair: Pair, gold: Prepared) -> Values:
         first, second = weighed.sides(block)
         some = np.maximum(other, second) - np.maximum(one, first)
         return np.asarray(np.hstack((other - one, some)).max(axis=1))
+
+    return pair.each(highest)
+
+
+def highest_all(measure: Measure, pair: Pair, gold: Prepared) -> Values:
+    """One item at most need be relevant: one that the first list lacks within the cut-off."""
+    rel = rel_of(measure, gold)
+    total = pair.first.target.relevant(rel)
+    sides = (pair.first, pair.second)
+    whole = [lists.hits.count(lists.top(measure.k) & lists.hits.relevant(rel)) for lists in sides]
+    complete = [found == total for found in whole]
+    limits = [lists.limit(measure.k) for lists in sides]
+
+    def highest(block: Block) -> Values:
+        query = block.query
+        now = [(all_found & (total > 0))[query][:, None] * 1.0 for all_found in complete]
+        with_one = [
+            complete[side][query][:, None] & (ranks <= limits[side][query][:, None])
+            for side, ranks in enumerate((block.first, block.second))
+        ]
+        some = with_one[1] * 1.0 - with_one[0]
+        return best_of(
+            np.hstack((now[1] - now[0], some)),
+            np.hstack((np.ones((len(query), 1), dtype=bool), block.there)),
+        )
 
     return pair.each(highest)
 

@@ -17,6 +17,7 @@ from karat.measures.bounds.difference_pairs import Pair, pair_of
 from karat.measures.bounds.difference_precisions import highest_ap
 from karat.measures.bounds.difference_sums import (
     best_worth,
+    highest_all,
     highest_first,
     highest_over_gold,
     highest_plain,
@@ -53,6 +54,7 @@ _REACHED: Mapping[str, Callable[[Measure, Pair, Prepared], Values]] = {
     **dict.fromkeys(("P", "DCG", "CG", "RBP", "SetP", "NumRelRet"), highest_plain),
     **dict.fromkeys(("R", "SetR", "WR", "F"), highest_over_gold),
     **dict.fromkeys(("RR", "Hit"), highest_first),
+    "All": highest_all,
     "FPR": _highest_miss,
     "NumRel": _no_difference,
     "nDCG": highest_ndcg,

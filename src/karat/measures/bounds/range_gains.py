@@ -8,7 +8,8 @@ import numpy as np
 
 from karat.measures.bounds.range_slots import Slots, rows_of, slots_of, sums_from_top
 from karat.measures.bounds.unjudged import Listed
-from karat.measures.kernels.ranks import Gain, best_first, gains
+from karat.measures.gains import Gain
+from karat.measures.kernels.ranks import best_first, gains
 from karat.measures.numbers import Values
 from karat.measures.ranked import Cut, Entries, Ints, Target, ratio, table_of
 

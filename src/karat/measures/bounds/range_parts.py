@@ -11,13 +11,13 @@ import numpy as np
 from karat.measures.bounds.range_gains import Levels, best_grade
 from karat.measures.bounds.range_sums import Below, Bring, Part
 from karat.measures.bounds.unjudged import Listed, judged_more, possible_grades
-from karat.measures.kernels.ranks import Gain, nodes_up_to
+from karat.measures.kernels.ranks import nodes_up_to
 from karat.measures.kernels.trec import EPSILON
 from karat.measures.names import Measure
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import UNLIMITED, Ints
-from karat.measures.valuing import values_of
+from karat.measures.valuing import gain_of, values_of
 
 
 def argument(measure: Measure, name: str, gold: Prepared) -> Any:
@@ -25,12 +25,6 @@ def argument(measure: Measure, name: str, gold: Prepared) -> Any:
     if name == "rel" and "rel" not in measure.arguments:
         return gold.conventions.rel
     return measure.arguments.get(name, measure.definition.parameters.get(name))
-
-
-def gain_of(measure: Measure) -> Gain:
-    """What grades are worth to a measure of gains; an area under one takes them as they are."""
-    gain: Gain = measure.arguments.get("gain", "linear")
-    return gain
 
 
 def area_of(measure: Measure, gold: Prepared) -> list[tuple[Measure, float]]:
@@ -41,7 +35,8 @@ def area_of(measure: Measure, gold: Prepared) -> list[tuple[Measure, float]]:
     weights = [(right - left) / 2 / (k - 1) for left, right in zip(edges, edges[2:], strict=False)]
     name = argument(measure, "of", gold)
     takes = Measure(name).definition.parameters
-    params = (("rel", argument(measure, "rel", gold)),) if "rel" in takes else ()
+    params = tuple(one for one in measure.params if one[0] == "gain")
+    params += (("rel", argument(measure, "rel", gold)),) if "rel" in takes else ()
     return [(Measure(name, at, params), w) for at, w in zip(nodes, weights, strict=True)]
 
 
@@ -133,7 +128,7 @@ def _inferred(rank: Values) -> Values:
 
 
 def _ndcg(measure: Measure, one: Listed, gold: Prepared) -> _Shape:
-    grades, gain = possible_grades(gold), gain_of(measure)
+    grades, gain = possible_grades(gold), gain_of(measure, gold.conventions)
     levels, limit = Levels.of(one.ranked.target, grades, gain), one.ranked.ideal_limit(measure.k)
     _, worth = best_grade(grades, gain)
     return _Shape(

@@ -14,7 +14,7 @@ import numpy as np
 from karat.measures.bounds.range_slots import Places, Slots, slots_of, sums_from_top
 from karat.measures.bounds.unjudged import ABSENT, Listed
 from karat.measures.numbers import Values
-from karat.measures.ranked import Ints, ratio
+from karat.measures.ranked import Ints, Repeats, ratio
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +146,12 @@ def _highest_interpolated(judged: Judged, needed: Callable[[Ints], Values]) -> I
 
 
 def _lowest_interpolated(judged: Judged, needed: Callable[[Ints], Values]) -> Ints:
-    """Precision peaks at a relevant hit, before a judged item that is not, or at the end."""
+    """Precision peaks at a relevant hit, before an item that cannot be one, or at the end."""
     one, others = judged.one, judged.others
     hits = one.ranked.hits
-    query = np.concatenate((hits.query, others.query, np.arange(one.ranked.n)))
-    rank = np.concatenate((hits.rank, others.rank - 1, one.ranked.returned))
+    again = one.ranked.repeats or Repeats(hits.query[:0], hits.rank[:0])
+    query = np.concatenate((hits.query, others.query, again.query, np.arange(one.ranked.n)))
+    rank = np.concatenate((hits.rank, others.rank - 1, again.rank - 1, one.ranked.returned))
     order = np.lexsort((rank, query))
     peaks = Places(query[order], np.maximum(rank[order], 1))
     keep = one.unjudged.counts(one.ranked.n)

@@ -17,7 +17,6 @@ from karat.measures.bounds.range_parts import (
     area_of,
     argument,
     counts_judging,
-    gain_of,
     labelled,
     parts_of,
 )
@@ -25,12 +24,12 @@ from karat.measures.bounds.range_slots import Places, between
 from karat.measures.bounds.range_sums import extreme_slots
 from karat.measures.bounds.unjudged import Listed, possible_grades
 from karat.measures.kernels.trec import needed_for
-from karat.measures.names import Measure
+from karat.measures.names import Measure, follows_gain
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import Ints, Mask, is_budget
 from karat.measures.registry import MEASURES
-from karat.measures.valuing import gold_for, values_of
+from karat.measures.valuing import gain_of, gold_for, values_of
 
 # A further relevant item within the cut-off never lowers these, and one beyond it changes nothing.
 _RISING = {
@@ -76,7 +75,7 @@ def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
         return _ABOUT_LISTS.format(measure)
     if name in _WHY_NOT:
         return _WHY_NOT[name].format(measure)
-    if name not in _RISING | _SHARES | _SEARCHED:
+    if name not in _RISING | _SHARES | _SEARCHED | {"All"}:
         return f"no bounds are known for {measure}"
     if is_budget(measure.k):
         return f"{measure} cuts lists by tokens; bounds need a cut-off that counts items"
@@ -123,6 +122,8 @@ def _ends(measure: Measure, one: Listed, gold: Prepared) -> tuple[Values, Values
         if measure.definition.better == "lower":
             ends = ends[::-1]
         return *ends, True
+    if of == "All":
+        return *_of_all(measure, one, gold), True
     if of == "nDCG":
         return _of_gains(measure, one, gold)
     low, high = _searched(measure, one, gold)
@@ -131,13 +132,25 @@ def _ends(measure: Measure, one: Listed, gold: Prepared) -> tuple[Values, Values
 
 def _at_cutoff(measure: Measure, one: Listed, gold: Prepared) -> tuple[Values, Values]:
     """The values with the best labels beyond the cut-off only, and within it only."""
-    gains = gain_of(measure) if measure.name in {"DCG", "CG"} else "linear"
+    gains = gain_of(measure, gold.conventions) if follows_gain(measure) else "linear"
     top, _ = best_grade(possible_grades(gold), gains)
     within = one.unjudged.rank <= one.ranked.limit(measure.k)[one.unjudged.query]
     high = labelled(measure, one, gold, np.where(within, top, 0.0))
     if measure.name not in _SHARES:
         return values_of(measure, one.ranked, gold), high
     return labelled(measure, one, gold, np.where(within, 0.0, top)), high
+
+
+def _of_all(measure: Measure, one: Listed, gold: Prepared) -> tuple[Values, Values]:
+    """Lowest if the last unjudged item is relevant; a first one counts where there is no gold."""
+    top = possible_grades(gold).max()
+    size, none = one.unjudged.counts(one.ranked.n), np.zeros(one.ranked.n, dtype=np.int64)
+    last = between(one, np.maximum(size - 1, 0), size)
+    first = between(one, none, np.minimum(size, 1))
+    return (
+        labelled(measure, one, gold, np.where(last, top, 0.0)),
+        labelled(measure, one, gold, np.where(first, top, 0.0)),
+    )
 
 
 def _searched(measure: Measure, one: Listed, gold: Prepared) -> tuple[Values, Values]:
@@ -179,7 +192,7 @@ def _needed(measure: Measure, count: Ints, gold: Prepared) -> Values:
 def _of_gains(measure: Measure, one: Listed, gold: Prepared) -> tuple[Values, Values, bool]:
     """nDCG: lowest with labels of the best gain at the bottom, highest with gains by level."""
     grades = possible_grades(gold)
-    gain = gain_of(measure)
+    gain = gain_of(measure, gold.conventions)
     top, worth = best_grade(grades, gain)
     plain = bool(np.isin(worth_of(grades, gain), (0.0, worth)).all())
     if measure.name == "AUC" and not plain:

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from karat.errors import UsageError
+from karat.measures.listing import without_repeats
 from karat.measures.numbers import Values
 from karat.measures.prepare import Prepared
 from karat.measures.ranked import UNLIMITED, Entries, Ints, Ranked, Target
@@ -67,7 +68,8 @@ def listed(scores: Scores) -> Listed:
     if scores.trace is None or scores.lists is None:
         raise UsageError(f"the scores of {scores.system} come without whole lists; score it again")
     grade = pl.col("grade")
-    rows = scores.lists.filter(grade.is_null() | (grade < 0)).sort("row", "rank")
+    once = without_repeats(scores.lists)
+    rows = once.filter(grade.is_null() | (grade < 0)).sort("row", "rank")
     found = Unjudged(
         rows["row"].cast(pl.Int64).to_numpy(),
         rows["rank"].cast(pl.Int64).to_numpy(),

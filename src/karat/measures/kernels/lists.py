@@ -170,7 +170,16 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
     if r.found.row is not None:
         found[r.found.row[mask]] = 1.0
     gold = r.target.grade >= rel
-    return Evidence(r.target.query[gold], r.target.unit[gold], found[gold])
+    total = _size_of_corpus(r) if of == "items" else None
+    return Evidence(r.target.query[gold], r.target.unit[gold], found[gold], total)
+
+
+def _size_of_corpus(r: Ranked) -> int:
+    if r.target.corpus_size is None:
+        raise MissingInputError(
+            "Coverage(of='items') needs all items that there are: give --corpus"
+        )
+    return r.target.corpus_size
 
 
 @measure(
@@ -182,11 +191,12 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
 def coverage(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Values:
     """The share of gold items that are returned for a query whose gold they are.
 
-    ``of='corpus'``: the share of all items that are returned for any query. One number
-    for the set; a query's own value is the number of items it covers.
+    ``of='items'``: the same items as a share of all items of the corpus, so that one which no
+    query asks for is not covered. ``of='corpus'``: the share of all items that are returned for
+    any query. One number for the set; a query's own value is the number of items it covers.
     """
-    if of not in ("gold", "corpus"):
-        raise UsageError(f"Coverage(of={of!r}) is not known; of can be 'gold' or 'corpus'")
+    if of not in ("gold", "items", "corpus"):
+        raise UsageError(f"Coverage(of={of!r}) is not known; of can be 'gold', 'items' or 'corpus'")
     if of == "corpus":
         return np.minimum(r.returned, r.limit(k)).astype(np.float64)
     return r.found.count(r.top_found(k) & r.found.relevant(rel))

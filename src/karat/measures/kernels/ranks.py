@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from karat.errors import InputError, UsageError
+from karat.measures.gains import Gain
 from karat.measures.numbers import Values, geometric_mean
 from karat.measures.ranked import (
     Cut,
@@ -20,8 +21,6 @@ from karat.measures.ranked import (
     table_of,
 )
 from karat.measures.registry import MEASURES, Definition, measure
-
-Gain = Literal["linear", "exp"] | Mapping[float, float]
 
 
 @measure("Hit", cutoff="must", aliases=("hit_rate", "success", "hits_at_least_one"))
@@ -37,6 +36,14 @@ def recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     A fraction; the reading of recall as "found at least one" is ``Hit@k``.
     """
     return ratio(r.found.count(r.top_found(k) & r.found.relevant(rel)), r.target.relevant(rel))
+
+
+@measure("All", cutoff="must")
+def all_found(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """1 if every relevant item is in the top k, else 0; Hit asks for any of them."""
+    gold = r.target.relevant(rel)
+    found = r.found.count(r.top_found(k) & r.found.relevant(rel))
+    return np.where((found == gold) & (gold > 0), 1.0, 0.0)
 
 
 @measure("WR", cutoff="must", gold="graded", aliases=("wrecall", "weighted_recall"))
@@ -150,7 +157,7 @@ def ndcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """DCG over that of the ideal list, which comes from all gold, cut at k.
 
     ``gain`` is ``linear`` (the grade), ``exp`` (2^grade - 1) or a map such as {1: 1, 2: 5}, in
-    which a grade that is left out is its own gain.
+    which a grade that is left out is its own gain. Unless written it is that of the profile.
     """
     return ratio(dcg(r, k, gain=gain), _ideal_dcg(r, k, gain))
 
@@ -225,7 +232,13 @@ def rbp_residual(r: Ranked, k: Cut, *, p: float = 0.8) -> Values:
     _check_persistence(p)
     mask = r.top(k) & (r.hits.grade >= 0)
     weight = table_of(p, int(r.hits.rank.max(initial=0)))[r.hits.rank]
-    return 1.0 - (1 - p) * r.hits.sum(mask, weight)
+    settled = r.hits.sum(mask, weight)
+    if r.repeats is not None:
+        rank = r.repeats.rank
+        inside = rank <= r.limit(k)[r.repeats.query]
+        weight = table_of(p, int(rank.max(initial=0)))[rank]
+        settled = settled + add_up(r.repeats.query[inside], weight[inside], r.n)
+    return 1.0 - (1 - p) * settled
 
 
 def _check_persistence(p: float) -> None:
@@ -242,8 +255,11 @@ def false_positive_rate(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 
 
 @measure("AUC", cutoff="must")
-def area(r: Ranked, k: Cut, *, of: str = "R", rel: float = 1) -> Values:
-    """The area under a measure over k: trapezoids over {1, 3, 5, 10, 20} up to K, over K - 1."""
+def area(r: Ranked, k: Cut, *, of: str = "R", gain: Gain = "linear", rel: float = 1) -> Values:
+    """The area under a measure over k: trapezoids over {1, 3, 5, 10, 20} up to K, over K - 1.
+
+    ``gain`` is that of the measure under which the area lies, where it takes one.
+    """
     if not isinstance(k, int) or k < 2:
         raise UsageError(f"AUC needs a whole cut-off of at least 2, such as AUC@20; not {k!r}")
     definition = MEASURES.get(of)
@@ -252,13 +268,20 @@ def area(r: Ranked, k: Cut, *, of: str = "R", rel: float = 1) -> Values:
             f"AUC(of={of!r}) is not a measure of ranks with a cut-off, higher is better;"
             " try AUC(of='R')@20"
         )
-    parameters = {"rel": rel} if "rel" in definition.parameters else {}
+    parameters = of_area(definition, gain=gain, rel=rel)
     nodes = nodes_up_to(k)
     heights = [definition.function(r, node, **parameters) for node in nodes]
     total = np.zeros(r.n)
     for low, high, left, right in zip(nodes, nodes[1:], heights, heights[1:], strict=False):
         total = total + (high - low) * (left + right) / 2
     return total / (k - 1)
+
+
+def of_area(definition: Definition, *, gain: Gain, rel: float) -> dict[str, Any]:
+    """What an area calls the measure with under which it lies."""
+    takes = definition.parameters
+    known: dict[str, Any] = {"gain": gain} if takes.get("gain") == "linear" else {}
+    return known | ({"rel": rel} if "rel" in takes else {})
 
 
 def nodes_up_to(k: int) -> list[int]:
@@ -292,4 +315,5 @@ def judged_share(r: Ranked, k: Cut) -> Values:
 def unjudged_share(r: Ranked, k: Cut) -> Values:
     """The share of the items returned in the top k that no one judged."""
     mask, returned = judged(r, k)
-    return np.where(returned > 0, ratio(returned - r.hits.count(mask), returned), np.nan)
+    holes = returned - r.hits.count(mask) - r.repeated(k)
+    return np.where(returned > 0, ratio(holes, returned), np.nan)

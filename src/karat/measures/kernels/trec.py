@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from karat.measures.numbers import Values
+from karat.measures.numbers import Values, total
 from karat.measures.ranked import Cut, Ranked, ratio
 from karat.measures.registry import measure
 
@@ -103,19 +103,42 @@ def set_f(r: Ranked, k: Cut, *, beta: float = 1, rel: float = 1) -> Values:
     return ratio((1 + beta * beta) * p * q, beta * beta * p + q)
 
 
-@measure("NumRet", better="none", gold="any", ceiling=None, aliases=("num_ret",), bounded=False)
+@measure(
+    "NumRet",
+    better="none",
+    gold="any",
+    ceiling=None,
+    number=total,
+    aliases=("num_ret",),
+    bounded=False,
+)
 def number_retrieved(r: Ranked, k: Cut) -> Values:
-    """How many items were returned."""
+    """How many items were returned; over all queries their sum."""
     return np.minimum(r.returned, r.limit(k)).astype(np.float64)
 
 
-@measure("NumRel", better="none", cutoff="none", ceiling=None, aliases=("num_rel",), bounded=False)
+@measure(
+    "NumRel",
+    better="none",
+    cutoff="none",
+    ceiling=None,
+    number=total,
+    aliases=("num_rel",),
+    bounded=False,
+)
 def number_relevant(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
-    """How many gold items there are."""
+    """How many gold items there are; over all queries their sum."""
     return r.target.relevant(rel)
 
 
-@measure("NumRelRet", better="none", ceiling=None, aliases=("num_rel_ret", "hits"), bounded=False)
+@measure(
+    "NumRelRet",
+    better="none",
+    ceiling=None,
+    number=total,
+    aliases=("num_rel_ret", "hits"),
+    bounded=False,
+)
 def number_relevant_retrieved(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
-    """How many gold items were returned, within the cut-off if there is one."""
+    """How many gold items were returned, within the cut-off if there is one; over all their sum."""
     return r.found.count(r.top_found(k) & r.found.relevant(rel))

@@ -34,6 +34,8 @@ def _command(report: Report, run: Source, conventions: Conventions) -> str | Non
     if conventions.profile != "karat":
         words += ["--profile", conventions.profile]
     words += [word for one in _settings(conventions) for word in ("--set", one)]
+    for key, column in report.fields.items():
+        words += ["--field", f"{key}={column}"]
     return f"{shlex.join(words)} --query {QUERY}"
 
 

@@ -32,7 +32,7 @@ _COUNTS = {
     "empty_gold": ("no relevant gold", "no item is relevant: apart from the means"),
     "not_in_gold": ("not asked", "in the run, but nobody asked to score them"),
     "not_in_queries": ("not among the queries", "in the gold, but left out of the queries"),
-    "duplicates_dropped": ("duplicate hits", "an item returned again: its best rank is kept"),
+    "repeats": ("repeated hits", "an item returned again for the same query: it earns nothing"),
     "order_conflicts": ("order conflicts", "logged ranks contradict the scores"),
     "versions_unknown": ("unknown versions", "could not be compared with the query's as_of"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from karat.reports.figures import figure, p_value
+from karat.reports.figures import figure, p_value, verdict_words
 from karat.reports.html.bars import Bar, around_zero, split_bar
 from karat.reports.html.names import Document
 from karat.reports.html.signs import changed, spread
@@ -14,7 +14,7 @@ from karat.reports.html.signs import changed, spread
 Row = Mapping[str, Any]
 
 _DELTA, _SPLIT = 105.0, 90.0
-_TONES = {"better": "good", "worse": "bad", "regression": "bad", "unclear": "unsure"}
+_TONES = {"better": "good", "worse": "bad", "unclear": "unsure"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,7 @@ def delta_of(row: Row | None, reach: Mapping[str, float]) -> Delta | None:
     """A comparison as it is shown; None where nothing was compared."""
     if row is None or not row["n"]:
         return None
-    word = word_of(row)
-    tone = _TONES.get(word, "")
+    word, tone = word_of(row), tone_of(row)
     wins, equal, losses = row["wins"], row["ties"], row["losses"]
     parts = [("wins", wins), ("equal", equal), ("losses", losses)]
     told = f"{wins:,} queries better, {equal:,} equal, {losses:,} worse"
@@ -93,13 +92,13 @@ def delta_of(row: Row | None, reach: Mapping[str, float]) -> Delta | None:
 
 
 def word_of(row: Row) -> str:
-    """The verdict on one comparison, in one word."""
-    return "regression" if row["regression"] else row["verdict"] or "not judged"
+    """The verdict on one comparison, as every table has it."""
+    return verdict_words(row) if row["verdict"] else "not judged"
 
 
-def tone_of(word: str) -> str:
+def tone_of(row: Row) -> str:
     """Whether a verdict is good or bad news; being the same is neither."""
-    return _TONES.get(word, "")
+    return "bad" if row.get("caution") else _TONES.get(row["verdict"] or "", "")
 
 
 def _bar(row: Row, reach: Mapping[str, float], tone: str) -> Bar:

@@ -255,8 +255,7 @@ def _heat(known: _Known, system: Row, column: str, value: str, measure: str) -> 
     if row is None:
         return heat
     delta = f"{changed(row['delta'])} {spread(row['ci'])}".strip()
-    verdict = word_of(row)
-    return replace(heat, delta=delta, delta_word=verdict, delta_tone=tone_of(verdict))
+    return replace(heat, delta=delta, delta_word=word_of(row), delta_tone=tone_of(row))
 
 
 def _word(cell: Row, tone: str, what: str, *, lower: bool) -> str:

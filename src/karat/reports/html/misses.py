@@ -73,14 +73,19 @@ def misses_of(document: Document, head: Document | None = None) -> Misses | None
     classes = dict.fromkeys(
         [*MEANINGS, *(name for _, failures in shown for name in failures["classes"])]
     )
-    most = max(max(failures["classes"].values(), default=0) for _, failures in shown)
+    most = max(
+        max((n or 0 for n in failures["classes"].values()), default=0) for _, failures in shown
+    )
     # Of whom a link is: None where the page has no queries of that system.
     listed = set((head or {}).get("systems", ()))
     full = [system["name"] for system in document["systems"] if "failures" in system]
     whose = [(name if name in listed else None) for name in full]
     looked = [(who, failures) for who, (_, failures) in zip(whose, shown, strict=True)]
     rows = [_class_row(name, looked, most) for name in classes]
-    found = {row.name: any(cell.bar and cell.bar.marks for cell in row.cells) for row in rows}
+    found = {
+        row.name: any(cell.count == NOTHING or (cell.bar and cell.bar.marks) for cell in row.cells)
+        for row in rows
+    }
     untold = {one for _, failures in shown for one in failures["unchecked"]}
     return Misses(
         names=tuple(name for name, _ in shown),
@@ -101,6 +106,9 @@ def _class_row(name: str, systems: list[tuple[str | None, Row]], most: int) -> C
     for who, failures in systems:
         count = failures["classes"].get(name, 0)
         why = failures["unchecked"].get(name)
+        if count is None:
+            cells.append(ClassCell(NOTHING, "", None, "its lists were cut too early to tell"))
+            continue
         if why is not None and not count:
             told = short(why, LONGEST_SENTENCE)
             cells.append(ClassCell("not told", "", None, told))
@@ -138,8 +146,8 @@ def _items(failures: Row) -> tuple[tuple[str, str, Bar], ...]:
 
 def _short_lists(shown: list[tuple[str, Row]]) -> list[str]:
     return [
-        f"{name}: its lists end at {failures['ends_at']}, so gold between there and "
-        f"{failures['miss_at']} was not looked for"
+        f"{name}: its lists were cut at {failures['ends_at']}, so gold between there and "
+        f"{failures.get('lines', {}).get('miss', failures['miss_at'])} was not looked for"
         for name, failures in shown
         if failures["ends_at"] is not None
     ]

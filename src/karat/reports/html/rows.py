@@ -152,7 +152,7 @@ def _unjudged(system: System, asked: Asked) -> tuple[Ints, Ints]:
     # An item that holds several spans is judged once for each of them.
     places = np.stack((ranked.hits.query[within], ranked.hits.rank[within]))
     judged = np.bincount(np.unique(places, axis=1)[0], minlength=n)
-    return hits, hits - judged
+    return hits, hits - judged - ranked.repeated("k").astype(np.int64)
 
 
 def _different(systems: Sequence[System], asked: Asked) -> list[int]:

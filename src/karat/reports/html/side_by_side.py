@@ -21,7 +21,13 @@ from karat.reports.html.names import (
     shown_names,
     system_names,
 )
-from karat.reports.notes import lacks_lines, overlap_lines, rule_line, tests_line
+from karat.reports.notes import (
+    lacks_lines,
+    nothing_found_lines,
+    overlap_lines,
+    rule_line,
+    tests_line,
+)
 
 Row = Mapping[str, Any]
 
@@ -110,7 +116,8 @@ def systems_of(document: Document, head: Document | None) -> Systems:
     rows = tuple(_rows(document, head))
     pairs = tuple(_pairs(document, rows))
     compared = [rule_line(document), tests_line(document)] if pairs else []
-    lines = [*compared, *overlap_lines(document), *lacks_lines(document)]
+    lines = [*nothing_found_lines(document), *compared]
+    lines += [*overlap_lines(document), *lacks_lines(document)]
     compared_names = {name for pair in pairs for name in (pair.baseline, pair.system)}
     return Systems(
         names=names,

@@ -18,6 +18,8 @@ import numpy as np
 from karat.analysis.failures.classes import CLASSES
 from karat.analysis.staged import KEEP
 from karat.analysis.thresholds import lines_of
+from karat.analysis.verdicts import Rule
+from karat.analysis.verdicts import primary_of as primary_measure
 from karat.reports.document import Report, System
 from karat.reports.html.cases import Cases
 from karat.reports.html.commands import commands_of
@@ -79,12 +81,13 @@ def view_of(report: Report) -> View:
 
 
 def primary_of(report: Report) -> str:
-    """The measure that decides: the comparison's, else the first that has a better side."""
-    if report.comparisons is not None and report.comparisons.decisions:
-        return report.comparisons.decisions[0].measure
-    measures = report.systems[0].scores.measures
-    named = [str(one) for one in measures if one.definition.better != "none"]
-    return named[0] if named else str(measures[0])
+    """The measure that decides: the comparison's, else the one that would decide."""
+    if report.comparisons is not None:
+        return report.comparisons.primary.measure
+    scores = report.systems[0].scores
+    if all(one.definition.better == "none" for one in scores.measures):
+        return str(scores.measures[0])
+    return primary_measure(Rule(), scores.measures, scores.conventions).measure
 
 
 def _head(

@@ -14,6 +14,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from karat.columns import ITEM_NAMES, NUL_IN_ID
 from karat.errors import CallError
 from karat.formats.yamls import shown
 from karat.retrievers.http.paths import Path, kind, shape
@@ -23,7 +24,6 @@ from karat.retrievers.protocol import Answer, Hit
 if TYPE_CHECKING:
     from karat.retrievers.http.service import Options
 
-IDS = ("chunk_id", "item_id", "id", "_id", "doc_id")
 _DETAILS = ("doc_id", "version", "source", "text")
 # Too early, too many, or timed out over there: the same call may pass later.
 _MAY_PASS = (408, 425, 429)
@@ -242,16 +242,20 @@ def _usual_id(hit: Any) -> Path:
             f"hit 1 is {kind(hit)}, and an object is expected"
             + ("; if it is the id itself, say item_id: '@'" if plain else "")
         )
-    key = next((name for name in IDS if name in hit), None)
-    if key is None:
+    present = [name for name in ITEM_NAMES if name in hit]
+    if not present:
         raise CallError(
-            f"hit 1 has none of {', '.join(IDS)}; say item_id: <key>; a hit is {shape(hit)}"
+            f"hit 1 has none of {', '.join(ITEM_NAMES)}; say item_id: <key>; a hit is {shape(hit)}"
         )
+    # A null is no id, unless nothing else could be one: then the message says so.
+    key = next((name for name in present if hit[name] is not None), present[0])
     return Path(key, {"type": "field", "value": key, "children": []}, [key])
 
 
 def _id_of(path: Path, hit: Any, rank: int) -> str:
     value = path.find(hit)
+    if isinstance(value, str) and "\0" in value:
+        raise CallError(f"hit {rank}: its id {NUL_IN_ID}")
     if isinstance(value, str) and value and (value.isascii() or _is_text(value)):
         return value
     if isinstance(value, int) and not isinstance(value, bool):

@@ -9,10 +9,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from karat.columns import ITEM_NAMES
 from karat.errors import CallError
 from karat.formats.forms import Form, refused
 from karat.retrievers.forms import Scalar, Seconds, Text
-from karat.retrievers.http.answers import IDS, Reader
+from karat.retrievers.http.answers import Reader
 from karat.retrievers.http.paths import Path
 from karat.retrievers.http.request import Template, has_open_port, with_port, wrong_address
 from karat.retrievers.http.starting import Service, free_port, start
@@ -150,7 +151,7 @@ class Options(Form):
     item_id: Expression | None = Field(
         None,
         description="a JMESPath expression for a hit's id; if absent, the first of "
-        + ", ".join(IDS),
+        + ", ".join(ITEM_NAMES),
     )
     score: Expression | None = Field(
         None, description="a JMESPath expression for a hit's score; score if absent"

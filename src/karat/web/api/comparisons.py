@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from karat.web.answers import ComparisonAnswer, QueryAnswer, RowsAnswer
 from karat.web.comparing import Asked, compared
 from karat.web.errors import NoSuchThingError
 from karat.web.rendering import Json
@@ -19,7 +20,7 @@ Wish = Annotated[Asked, Query()]
 Index = Annotated[int, Path(ge=0, le=2**31 - 1)]
 
 
-@router.get("/comparisons")
+@router.get("/comparisons", response_model=ComparisonAnswer)
 async def comparison(request: Request, asked: Wish) -> Response:
     """The document of a comparison, as karat compare writes it, and what is to be minded."""
     found = await compared(request, asked)
@@ -28,7 +29,7 @@ async def comparison(request: Request, asked: Wish) -> Response:
     )
 
 
-@router.get("/comparisons/rows")
+@router.get("/comparisons/rows", response_model=RowsAnswer)
 async def rows(request: Request, asked: Wish) -> Response:
     """Every query of a comparison, column by column."""
     found = await compared(request, asked)
@@ -37,7 +38,7 @@ async def rows(request: Request, asked: Wish) -> Response:
     return await costly(request, lambda: Json(found.view.rows))
 
 
-@router.get("/comparisons/queries/{index}")
+@router.get("/comparisons/queries/{index}", response_model=QueryAnswer)
 async def query(request: Request, index: Index, asked: Wish) -> Response:
     """One query in full: its gold, the lists of every system, and their texts."""
     found = await compared(request, asked)

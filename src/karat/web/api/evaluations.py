@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import Response
 
 from karat.store import Store
+from karat.web.answers import EvaluationAnswer, EvaluationsAnswer, NamesAnswer, TrendAnswer
 from karat.web.kept import kept_json
 from karat.web.rendering import Json
 from karat.web.wanted import Id, Name, Wanted
@@ -24,32 +25,32 @@ class Tags(BaseModel):
     tags: list[Name] = Field(min_length=1, max_length=20)
 
 
-@router.get("/evaluations")
+@router.get("/evaluations", response_model=EvaluationsAnswer)
 def evaluations(request: Request, wanted: Annotated[Wanted, Query()]) -> Response:
     """A page of the evaluations, the newest first."""
     return kept_json(request, lambda: _page(request.app.state.store, wanted))
 
 
-@router.get("/evaluations/{id}")
+@router.get("/evaluations/{id}", response_model=EvaluationAnswer)
 def evaluation(request: Request, id: Id) -> Response:
     """One evaluation."""
     return Json(request.app.state.store.evaluation(id).document())
 
 
-@router.post("/evaluations/{id}/tags")
+@router.post("/evaluations/{id}/tags", response_model=EvaluationAnswer)
 def tag(request: Request, id: Id, given: Tags) -> Response:
     """Give an evaluation tags; from now on it is what they stand for."""
     request.app.state.store.tag(id, given.tags)
     return Json(request.app.state.store.evaluation(id).document())
 
 
-@router.get("/names")
+@router.get("/names", response_model=NamesAnswer)
 def names(request: Request) -> Response:
     """Every name that evaluations can be chosen by: systems, tags, measures, verdicts."""
     return kept_json(request, lambda: request.app.state.store.names().document())
 
 
-@router.get("/trend")
+@router.get("/trend", response_model=TrendAnswer)
 def trend(
     request: Request, measure: Name, system: Name | None = None, tag: Name | None = None
 ) -> Response:

@@ -5,7 +5,7 @@ What a rater is given names no system, rank or score, and nothing of what other 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
 from pydantic import BaseModel, Field
@@ -40,6 +40,13 @@ router = APIRouter(prefix="/api", tags=["labels"])
 
 Rater = Annotated[str, Query(max_length=200, description="Who labels.")]
 MOST_DEPTH = 1000
+_TEXT: dict[str, Any] = {"schema": {"type": "string"}}
+_FILES: dict[int | str, dict[str, Any]] = {
+    200: {
+        "description": "every judgment as JSONL, or grades as qrels",
+        "content": {"application/x-ndjson": _TEXT, "text/plain": _TEXT},
+    }
+}
 
 
 class NewSet(BaseModel):
@@ -129,6 +136,47 @@ class JudgedAnswer(BaseModel):
     next: int | None
 
 
+class PairAgreement(BaseModel):
+    """How far two raters agree; what cannot be said is null, and ``because`` says why."""
+
+    raters: list[str]
+    n: int
+    same: int
+    share: float | None
+    kappa: float | None
+    kappa_linear: float | None
+    because: str | None
+
+
+class MajorityCounts(BaseModel):
+    """How many items have a grade that most raters gave, and why others have none."""
+
+    graded: int
+    ties: int
+    cannot_tell: int
+    unjudged: int
+
+
+class TieAnswer(BaseModel):
+    """An item on which no grade has a majority, with every rater's grade."""
+
+    query_id: str
+    item_id: str
+    grades: dict[str, float]
+
+
+class AgreementAnswer(BaseModel):
+    """How far raters agree; ``few`` is how many common items a kappa needs."""
+
+    set: int
+    size: int
+    few: int
+    raters: list[RaterProgress]
+    pairs: list[PairAgreement]
+    majority: MajorityCounts
+    ties: list[TieAnswer]
+
+
 @router.get("/label-sets", response_model=SetsAnswer)
 def label_sets(request: Request) -> Response:
     """Every set, the newest first, with how far its raters are."""
@@ -200,7 +248,7 @@ def undo(request: Request, set_id: int, whose: Undo) -> Response:
     return Json({"judgment": judgment_document(taken), **standing(items, said, name)})
 
 
-@router.get("/label-sets/{set_id}/agreement")
+@router.get("/label-sets/{set_id}/agreement", response_model=AgreementAnswer)
 def agreement_of(request: Request, set_id: int) -> Response:
     """How far every two raters agree, and on which items no grade has a majority."""
     store: Store = request.app.state.store
@@ -212,7 +260,7 @@ def agreement_of(request: Request, set_id: int) -> Response:
     )
 
 
-@router.get("/label-sets/{set_id}/export")
+@router.get("/label-sets/{set_id}/export", response_class=Response, responses=_FILES)
 def export(
     request: Request,
     set_id: int,

@@ -130,7 +130,10 @@ def stop(request: Request, id: int) -> Response:
     response_class=StreamingResponse,
     responses=_REFUSALS
     | {
-        200: {"content": {"text/event-stream": {}}, "description": "progress, log and state"},
+        200: {
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "description": "progress, log and state",
+        },
         503: _REFUSALS[400],
         204: {"description": "it has ended, and everything was told"},
     },

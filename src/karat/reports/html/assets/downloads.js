@@ -14,12 +14,17 @@
     setTimeout(() => URL.revokeObjectURL(url), 60_000);
   }
 
-  // A text that a spreadsheet would take for a formula is marked as text; numbers are written in full.
+  // Texts as csv_cells.py writes them: a quote before what a spreadsheet would take for a formula,
+  // control characters spelled out. Numbers are written in full.
+  const FORMULA = /^[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20]/;
+  const NUMBER = /^[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?$/;
+  const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]/g;
+
   function cell(value) {
     if (value === null || value === undefined) return "";
     if (typeof value === "number") return String(value);
-    const number = value.trim() !== "" && Number.isFinite(Number(value));
-    const text = /^[=+\-@\t\r]/.test(value) && !number ? `'${value}` : value;
+    const plain = value.replace(CONTROL, (one) => `\\u${one.charCodeAt(0).toString(16).padStart(4, "0")}`);
+    const text = FORMULA.test(plain) && !NUMBER.test(plain) ? `'${plain}` : plain;
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   }
 
