@@ -43,8 +43,8 @@ CASES: dict[str, tuple[str, str]] = {
     "compare-by": (
         "rag",
         (
-            "compare runs/bm25.jsonl runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl "
-            "--profile rag --by language -o out.json -o out.md -o out.csv"
+            "compare runs/bm25.jsonl runs/reranked.jsonl --gold dataset.jsonl "
+            "--corpus corpus.jsonl --profile rag --by language -o out.json -o out.md -o out.csv"
         ),
     ),
     "compare-pairs": (
@@ -99,8 +99,8 @@ CASES: dict[str, tuple[str, str]] = {
     "eval-memory": (
         "memory",
         (
-            "eval runs/baseline_v1.jsonl --gold suite.json --queries suite.json --corpus suite.json "
-            "--profile memory -o memory:out.json"
+            "eval runs/baseline_v1.jsonl --gold suite.json --queries suite.json "
+            "--corpus suite.json --profile memory -o memory:out.json"
         ),
     ),
     "eval-trec": ("first", "eval bm25.trec --gold qrels.txt --profile trec -o trec:out.txt"),
