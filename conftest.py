@@ -14,6 +14,3 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")
 settings.register_profile("home", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
-
-# They hold no doctests, and collected as modules several of one name get in each other's way.
-collect_ignore_glob = ["*/conftest.py"]

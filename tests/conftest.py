@@ -12,6 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from karat.cli.main import main
+from lanes import is_slow, is_wholly_slow
 
 # Tests that share what is dear to make (browsers, servers, models, evaluations) stay together,
 # else every process makes its own; the longest begin first, so that no process ends alone.
@@ -52,6 +53,17 @@ def pytest_collection():
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def pytest_ignore_collect(collection_path, config):
+    if config.option.markexpr != "not slow" or not collection_path.is_file():
+        return None
+    return is_wholly_slow(collection_path.relative_to(config.rootpath).as_posix()) or None
+
+
+def pytest_itemcollected(item):
+    if is_slow(item.nodeid):
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(trylast=True)
