@@ -13,13 +13,13 @@ MEASURES = {"nDCG@10": "ndcg@10", "RR@10": "mrr@10", "R@100": "recall@100"}
 
 def with_karat(qrels: str, paths: list[str]) -> float:
     import karat
-    from karat.analysis.compare import compare_scores
-    from karat.analysis.contenders import contenders_of
-    from karat.analysis.verdicts import Rule
+    from karat.evaluation.comparison import compare_scores
+    from karat.evaluation.systems import compared_systems
+    from karat.evaluation.verdict import Rule
 
     gold = karat.read_gold(qrels)
     scores = [karat.evaluate(karat.read_run(path), gold, list(MEASURES)) for path in paths]
-    systems = contenders_of(scores)
+    systems = compared_systems(scores)
     best = float("inf")
     for _ in range(3):
         start = time.perf_counter()

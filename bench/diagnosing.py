@@ -44,13 +44,13 @@ def sweep(data: Data) -> Section:
 
 def classes(data: Data) -> Section:
     """The time of classifying alone, in this process, once a run is scored."""
-    from karat.analysis.failures.classes import classify
-    from karat.analysis.staged import KEEP, score_stages
-    from karat.analysis.thresholds import Thresholds
+    from karat.analysis.failures import classify
+    from karat.evaluation.stages import KEEP, score_stages
+    from karat.evaluation.thresholds import Thresholds
     from karat.formats import read_gold, scan_run
     from karat.measures.conventions import conventions_of
     from karat.measures.names import parse_measures
-    from karat.measures.scores import prepare
+    from karat.measures.prepare import prepare
 
     folder = data.folder(6_980, 1_000)
     gold = prepare(read_gold(folder / "qrels.txt"), conventions_of("karat"))
@@ -58,7 +58,7 @@ def classes(data: Data) -> Section:
     times = []
     for _ in range(5):
         start = time.perf_counter()
-        found = classify(staged, None, lines=Thresholds()).document()
+        found = classify(staged, None, thresholds=Thresholds()).to_dict()
         times.append(time.perf_counter() - start)
     return Section(
         f"failures: {size(folder)}",

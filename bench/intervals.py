@@ -5,8 +5,8 @@ import time
 
 import numpy as np
 
-from karat.stats.bootstrap import Resampling
 from karat.stats.means import mean_intervals
+from karat.stats.resampling import Resampling
 
 if __name__ == "__main__":
     values = np.random.default_rng(0).beta(0.4, 0.6, (6_980, 10))

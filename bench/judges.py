@@ -23,7 +23,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.bootstrap import Resampling
 from karat.stats.calibration import (
     COLUMNS,
     Confusion,
@@ -31,9 +30,10 @@ from karat.stats.calibration import (
     beta_interval,
     cluster_interval,
     corrected,
+    prediction_powered,
 )
-from karat.stats.prediction_powered import prediction_powered
 from karat.stats.proportions import wilson
+from karat.stats.resampling import Resampling
 
 Flags = NDArray[np.bool_]
 Ends = tuple[float, float] | None

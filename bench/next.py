@@ -23,13 +23,14 @@ sys.path.insert(0, str(HERE.parent / "tests" / "judging"))
 
 from next_rounds import Hidden  # noqa: E402
 
-from karat.formats.yamls import Place  # noqa: E402
+from karat.data.tables import Corpus, Gold, Queries, Run  # noqa: E402
+from karat.formats.settings import Place  # noqa: E402
 from karat.measures.conventions import conventions_of  # noqa: E402
 from karat.measures.names import parse_measure  # noqa: E402
-from karat.measures.scores import prepare, score  # noqa: E402
-from karat.retrievers.blueprints import parse_systems  # noqa: E402
-from karat.retrievers.workshop import Workshop  # noqa: E402
-from karat.tables import Corpus, Gold, Queries, Run  # noqa: E402
+from karat.measures.prepare import prepare  # noqa: E402
+from karat.measures.score_builder import score  # noqa: E402
+from karat.retrieve.build_context import BuildContext  # noqa: E402
+from karat.retrieve.system_config import parse_systems  # noqa: E402
 
 DATA = HERE.parent / ".." / "shared" / "data" / "cranfield"
 OUT = HERE / "NEXT.md"
@@ -112,13 +113,13 @@ def cranfield(folder: Path) -> tuple[dict, dict[str, str], dict[tuple[str, str],
 
 def searched(corpus: dict, queries: dict[str, str]) -> dict[str, Run]:
     asked = Queries.from_dict(queries)
-    blueprints = parse_systems(SYSTEMS, Place("karat.yaml"))
+    system_configs = parse_systems(SYSTEMS, Place("karat.yaml"))
     titles = {name: {"text": one["title"] or one["text"]} for name, one in corpus.items()}
     runs = {}
     for name in ABOUT:
         table_ = Corpus.from_dict(titles if name == "titles" else corpus)
-        blueprint = blueprints["bm25" if name == "titles" else name]
-        system = Workshop(corpus=lambda table_=table_: table_).build(blueprint)
+        system_config = system_configs["bm25" if name == "titles" else name]
+        system = BuildContext(corpus=lambda table_=table_: table_).build(system_config)
         runs[name] = system.search(asked, DEPTH).at("final")
     return runs
 

@@ -40,12 +40,12 @@ def by_hand(items: list[str], asked: list[str]) -> tuple[float, list[list[float]
 
 
 def by_karat(items: list[str], asked: list[str]) -> tuple[float, list[list[float]]]:
-    from karat.retrievers.bm25 import Bm25, Options
-    from karat.retrievers.items import Items
-    from karat.retrievers.protocol import Query
-    from karat.retrievers.system import System
-    from karat.retrievers.texts import TextRules
-    from karat.tables import Corpus
+    from karat.data.tables import Corpus
+    from karat.retrieve.bm25 import Bm25, Options
+    from karat.retrieve.items import Items
+    from karat.retrieve.protocol import Query
+    from karat.retrieve.system import System
+    from karat.retrieve.text_rules import TextRules
 
     corpus = Items(Corpus.from_dict({str(at): text for at, text in enumerate(items)}))
     start = time.perf_counter()
@@ -73,10 +73,9 @@ def log_calls(calls: int) -> None:
     import tempfile
     from pathlib import Path
 
-    from karat.retrievers.journal import Journal
-    from karat.retrievers.protocol import Answer, Hit, Query
-    from karat.retrievers.records import record_of, to_json_line
-    from karat.retrievers.runner import Limits, Runner
+    from karat.retrieve.protocol import Answer, Hit, Query
+    from karat.retrieve.run_log import RunLog, record_of, to_json_line
+    from karat.retrieve.runner import CallLimits, Runner
 
     class Fixed:
         batch, concurrency, deep, meta = 1, 1, False, {}
@@ -85,8 +84,8 @@ def log_calls(calls: int) -> None:
             return [Answer([Hit(f"d{n}", 1 / (n + 1)) for n in range(20)]) for _ in asked]
 
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder) / "log.jsonl", "d", [], resume=False)
-        runner = Runner(Fixed(), 20, Limits(concurrency=4))
+        journal = RunLog(Path(folder) / "log.jsonl", "d", [], resume=False)
+        runner = Runner(Fixed(), 20, CallLimits(concurrency=4))
         for query, answer in runner.outcomes(Query(f"q{n}", "text") for n in range(calls)):
             journal.write(to_json_line(record_of(query, answer, {"system": "x"})))
         journal.finish()

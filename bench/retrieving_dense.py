@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.protocol import Query
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.data.tables import Corpus
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system_config import parse_systems
 
 ITEMS, QUERIES, DIM, BATCH, K = 100_000, 256, 384, 64, 100
 
@@ -46,9 +46,9 @@ def system(rows, queries, folder: Path):
     np.save(folder / "items.npy", rows)
     np.savez(folder / "queries.npz", ids=np.arange(QUERIES), vectors=queries)
     spec = {"retriever": "dense", "vectors": "items.npy", "query_vectors": "queries.npz"}
-    blueprint = parse_systems({"dense": spec}, Place("bench"))["dense"]
+    system_config = parse_systems({"dense": spec}, Place("bench"))["dense"]
     corpus = Corpus.from_dict({str(row): "" for row in range(ITEMS)})
-    return Workshop(corpus=lambda: corpus, folder=folder).build(blueprint).finder
+    return BuildContext(corpus=lambda: corpus, folder=folder).build(system_config).finder
 
 
 def found(finder, asked):

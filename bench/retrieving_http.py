@@ -21,11 +21,11 @@ from pathlib import Path
 import httpcore
 import httpx
 
-from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.protocol import Query
-from karat.retrievers.searching import Wishes, search
-from karat.retrievers.workshop import Workshop
+from karat.formats.settings import parse_yaml
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.search import SearchOptions, search_system
+from karat.retrieve.system_config import parse_systems
 
 CONCURRENCY, K = 16, 10
 HITS = [
@@ -101,13 +101,13 @@ def with_karat(url: str, queries: list[Query], folder: Path) -> float:
       body: {{query: "{{query}}", top_k: "{{k}}"}}}}"""
     start = time.perf_counter()
     systems = parse_yaml(yaml, "karat.yaml")
-    blueprint = parse_systems(systems.data, systems.place)["live"]
-    done = search(
-        blueprint,
-        Workshop(folder=folder),
+    system_config = parse_systems(systems.data, systems.place)["live"]
+    done = search_system(
+        system_config,
+        BuildContext(folder=folder),
         queries,
         folder / "run.jsonl",
-        wishes=Wishes(concurrency=CONCURRENCY),
+        options=SearchOptions(concurrency=CONCURRENCY),
     )
     assert not done.failed
     return time.perf_counter() - start

@@ -25,7 +25,6 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.bootstrap import Resampling
 from karat.stats.means import mean_intervals
 from karat.stats.paired import (
     agreeing_with_p,
@@ -35,6 +34,7 @@ from karat.stats.paired import (
     t_test,
     wilcoxon,
 )
+from karat.stats.resampling import Resampling
 
 Values = NDArray[np.float64]
 Draw = Callable[[float, np.random.Generator, tuple[int, int]], Values]

@@ -27,7 +27,7 @@ SIZES = (7_000, 70_000)
 TIMES = {7_000: 5, 70_000: 3}
 MEASURES = "nDCG@10,RR@10,R@100,AP@100"
 PACKAGES = ("karat", "polars", "numpy", "pyspark", "pyarrow")
-START = "from karat.engines.spark.session import session; session().range(1).count()"
+START = "from karat.spark.engine import session; session().range(1).count()"
 
 
 @dataclass

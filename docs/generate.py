@@ -13,22 +13,22 @@ from pydantic import BaseModel
 from typer.main import get_command
 
 from karat.cli.main import app
-from karat.formats.limits import LIMITS, told
-from karat.formats.room import LEAST
-from karat.formats.room import VARIABLE as MEMORY
+from karat.formats.limits import LIMITS, MIN_MEMORY, format_bytes
+from karat.formats.limits import MEMORY_VARIABLE as MEMORY
 from karat.measures.conventions import PROFILES, Conventions, setting_names
-from karat.reports.glossary import glossary
-from karat.reports.outputs import FORMS
-from karat.retrievers.chunkers import ChunkerForm
-from karat.retrievers.forms import (
+from karat.report.glossary import glossary
+from karat.report.outputs import FORMS
+from karat.retrieve.chunking import ChunkerForm
+from karat.retrieve.system_config import (
+    KINDS,
     CallsForm,
     MmrForm,
     NormaliseForm,
     RerankForm,
     RewriteForm,
     StagesForm,
+    maker,
 )
-from karat.retrievers.kinds import KINDS, maker
 
 PAGE = Path(__file__).parent / "reference.md"
 
@@ -43,7 +43,10 @@ Written `Name(param=value)@k`. `[@k]` may be left out; `@x` is a point of recall
 cut-off may be the letter `k` (the query's own) or a budget such as `2000tok`.
 """
 
-_MEMORY = f"how much may be taken while runs are read; half of the memory, {told(LEAST)} at least"
+_MEMORY = (
+    "how much memory reading a run may take; half of the memory, "
+    f"{format_bytes(MIN_MEMORY)} at least"
+)
 _VARIABLES = {
     "KARAT_STORE": "the store of evaluations and judgments; `.karat/history.db`",
     "KARAT_TOKEN": "what visitors of `karat serve` must know",
@@ -204,7 +207,10 @@ def _forms() -> str:
 def _variables() -> str:
     rows = [
         (f"`{MEMORY}`", _MEMORY),
-        *((f"`{limit.variable}`", f"{limit.about}; {told(limit.default)}") for limit in LIMITS),
+        *(
+            (f"`{limit.variable}`", f"{limit.about}; {format_bytes(limit.default)}")
+            for limit in LIMITS
+        ),
         *((f"`{name}`", about) for name, about in _VARIABLES.items()),
     ]
     return _table(["variable", "what it says"], rows)

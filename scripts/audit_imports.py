@@ -16,19 +16,18 @@ SOURCE = declared.ROOT / "src" / "karat"
 
 # Which part of karat may import what an extra brings.
 PARTS = {
-    "judging/judge_": "judge",
-    "cli/sparking.py": "spark",
-    "engines/spark/": "spark",
+    "label/judge_": "judge",
+    "pages/charts.py": "charts",
     "recipes/minimal/search_service.py": "web",
-    "reports/charts.py": "charts",
-    "reports/html/vega.py": "charts",
-    "retrievers/bm25.py": "bm25",
-    "retrievers/chroma.py": "chroma",
-    "retrievers/http/": "http",
-    "retrievers/langchain.py": "langchain",
-    "retrievers/models.py": "dense",
-    "retrievers/pgvector": "pgvector",
-    "retrievers/qdrant.py": "qdrant",
+    "report/html/assets.py": "charts",
+    "retrieve/bm25.py": "bm25",
+    "retrieve/chroma.py": "chroma",
+    "retrieve/http/": "http",
+    "retrieve/langchain.py": "langchain",
+    "retrieve/models.py": "dense",
+    "retrieve/pgvector": "pgvector",
+    "retrieve/qdrant.py": "qdrant",
+    "spark/": "spark",
     "store/": "store",
     "web/": "web",
 }
@@ -43,7 +42,7 @@ NAMES = {
 LATER = {"compression"}
 # Parts that are loaded through one door, which says what is missing; elsewhere an import stands
 # in the function that needs it.
-WHOLE = ("engines/spark/", "store/", "web/")
+WHOLE = ("spark/", "store/", "web/")
 # pytest loads its plugin, so pytest is there.
 BESIDE = {"pytest_plugin.py": "pytest"}
 
@@ -99,11 +98,12 @@ def _imported(node: ast.Import | ast.ImportFrom) -> set[str]:
 
 
 def _offered(node: ast.AST) -> str | None:
-    """The extra that a call of missing_extra names."""
+    """Return the extra that a call of missing_extra or import_library names, its last argument."""
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        extra = node.args[2] if len(node.args) > 2 else None
-        if node.func.id == "missing_extra" and isinstance(extra, ast.Constant):
-            return str(extra.value)
+        places = {"missing_extra": 3, "import_library": 4}
+        last = node.args[-1] if len(node.args) == places.get(node.func.id) else None
+        if isinstance(last, ast.Constant):
+            return str(last.value)
     return None
 
 

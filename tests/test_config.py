@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from karat.analysis.gate_files import CONFIG_KEYS
-from karat.analysis.gates import Gate
-from karat.analysis.segments import By
-from karat.config import Config, read_config
 from karat.errors import InputError
+from karat.evaluation.gate_files import CONFIG_KEYS
+from karat.evaluation.gates import Gate
+from karat.evaluation.segments import By
 from karat.measures.names import parse_measure
+from karat.project.config import Config, read_config
 
 # The sample of the design.
 SAMPLE = """
@@ -195,7 +195,7 @@ def test_names_can_be_written_as_json_writes_them(tmp_path, text):
     """JSON has characters beyond the first 65,536 in two halves, each an escape of its own."""
     written = json.dumps({"systems": {text: {"retriever": "bm25", "chunked": {"algo": text}}}})
     assert text not in written
-    (system,) = config_of(tmp_path, written).blueprints.values()
+    (system,) = config_of(tmp_path, written).system_configs.values()
     assert (system.name, system.calls.chunked) == (text, {"algo": text})
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from karat.cli.main import main
 from karat.errors import UsageError
-from karat.workflow_commands import Guard, escaped, guarded_streams, write_commands
+from karat.report.workflow_commands import Guard, escaped, guarded_streams, write_commands
 from runner_commands import commands
 
 STOP, MASK = "::stop-commands::zz", "##[add-mask]all"
@@ -180,6 +180,7 @@ def test_no_report_on_standard_output_holds_a_command(tmp_path, form):
         ["eval", "##[error].json", "--gold", "gold.json"],
         ["eval", "gold.json", "--gold", "gold.json", "-m", "x\n::error::y"],
         ["convert", f"{STOP}.json", "-", "--to", "csv", "--kind", "run"],
+        ["convert", f"{STOP}.json", "/dev/stdout", "--to", "csv", "--kind", "run"],
         ["convert", f"{STOP}.json", "-", "--to", "trec", "--kind", "run"],
         ["convert", f"{MASK}.json", "-", "--to", "jsonl", "--kind", "run"],
         ["diagnose", f"{MASK}.json", *OF[:4]],
@@ -194,3 +195,11 @@ def test_no_command_of_karat_prints_one(tmp_path, words):
     assert commands(done.stdout) == []
     assert all(line.startswith("::warning title=") for line in commands(done.stderr))
     assert done.stdout or done.stderr
+
+
+def test_standard_output_is_guarded_under_its_path_too(tmp_path):
+    hostile(tmp_path)
+    words = ["convert", f"{STOP}.json", "--to", "csv", "--kind", "run"]
+    by_path, by_dash = (karat(tmp_path, *words, out) for out in ("/dev/stdout", "-"))
+    assert by_path.stdout == by_dash.stdout
+    assert by_path.returncode == 0

@@ -10,70 +10,121 @@ from karat.version import __version__
 # name -> the module that holds it; loaded at first use, so that ``import karat`` is cheap.
 _HOMES = {
     "CallError": "karat.errors",
-    "Comparisons": "karat.analysis.compare",
-    "Corpus": "karat.tables",
-    "Gold": "karat.tables",
+    "Comparisons": "karat.evaluation.comparison",
+    "Corpus": "karat.data.tables",
+    "Evaluation": "karat.evaluation.evaluation",
+    "Gold": "karat.data.tables",
     "InputError": "karat.errors",
     "KaratError": "karat.errors",
     "MissingInputError": "karat.errors",
-    "Queries": "karat.tables",
-    "Retriever": "karat.retrievers.protocol",
-    "Rule": "karat.analysis.verdicts",
-    "Run": "karat.tables",
+    "Project": "karat.project.project",
+    "Queries": "karat.data.tables",
+    "Retriever": "karat.retrieve.protocol",
+    "Rule": "karat.evaluation.verdict",
+    "Run": "karat.data.tables",
     "Scores": "karat.measures.scores",
+    "Store": "karat.store",
     "UsageError": "karat.errors",
-    "check_set": "karat.analysis.soundness",
-    "compare": "karat.analysis.compare",
-    "evaluate": "karat.engines.evaluating",
-    "gate": "karat.analysis.gate_files",
+    "ab": "karat.compat.ab",
+    "calibrate": "karat.label.calibrate",
+    "check_set": "karat.analysis.check",
+    "chunks": "karat.analysis.chunks",
+    "compare": "karat.evaluation.api",
+    "convert": "karat.formats",
+    "diagnose": "karat.analysis.diagnosis",
+    "evaluate": "karat.evaluation.api",
+    "gate": "karat.evaluation.api",
+    "judge": "karat.label.judge",
+    "next_judgments": "karat.label.next_judgments",
     "parse_measure": "karat.measures.names",
+    "pool": "karat.label.pool",
     "read_corpus": "karat.formats",
     "read_gold": "karat.formats",
     "read_queries": "karat.formats",
     "read_run": "karat.formats",
-    "read_systems": "karat.systems",
+    "read_systems": "karat.project.systems",
+    "run": "karat.project.project",
+    "search": "karat.retrieve.search",
+    "stages": "karat.analysis.stages",
+    "story": "karat.compat.story",
+    "stress": "karat.analysis.stress",
+    "sweep": "karat.analysis.sweep",
+    "triage": "karat.analysis.triage",
 }
 
 __all__ = [
     "CallError",
     "Comparisons",
     "Corpus",
+    "Evaluation",
     "Gold",
     "InputError",
     "KaratError",
     "MissingInputError",
+    "Project",
     "Queries",
     "Retriever",
     "Rule",
     "Run",
     "Scores",
+    "Store",
     "UsageError",
     "__version__",
+    "ab",
+    "calibrate",
     "check_set",
+    "chunks",
     "compare",
+    "convert",
+    "diagnose",
     "evaluate",
     "gate",
+    "judge",
+    "next_judgments",
     "parse_measure",
+    "pool",
     "read_corpus",
     "read_gold",
     "read_queries",
     "read_run",
     "read_systems",
+    "run",
+    "search",
+    "stages",
+    "story",
+    "stress",
+    "sweep",
+    "triage",
 ]
 
 if TYPE_CHECKING:
-    from karat.analysis.compare import Comparisons, compare
-    from karat.analysis.gate_files import gate
-    from karat.analysis.soundness import check_set
-    from karat.analysis.verdicts import Rule
-    from karat.engines.evaluating import evaluate
+    from karat.analysis.check import check_set
+    from karat.analysis.chunks import chunks
+    from karat.analysis.diagnosis import diagnose
+    from karat.analysis.stages import stages
+    from karat.analysis.stress import stress
+    from karat.analysis.sweep import sweep
+    from karat.analysis.triage import triage
+    from karat.compat.ab import ab
+    from karat.compat.story import story
+    from karat.data.tables import Corpus, Gold, Queries, Run
     from karat.errors import CallError, InputError, KaratError, MissingInputError, UsageError
-    from karat.formats import read_corpus, read_gold, read_queries, read_run
+    from karat.evaluation.api import compare, evaluate, gate
+    from karat.evaluation.comparison import Comparisons
+    from karat.evaluation.evaluation import Evaluation
+    from karat.evaluation.verdict import Rule
+    from karat.formats import convert, read_corpus, read_gold, read_queries, read_run
+    from karat.label.calibrate import calibrate
+    from karat.label.judge import judge
+    from karat.label.next_judgments import next_judgments
+    from karat.label.pool import pool
     from karat.measures.names import parse_measure
     from karat.measures.scores import Scores
-    from karat.retrievers.protocol import Retriever
-    from karat.systems import read_systems
-    from karat.tables import Corpus, Gold, Queries, Run
+    from karat.project.project import Project, run
+    from karat.project.systems import read_systems
+    from karat.retrieve.protocol import Retriever
+    from karat.retrieve.search import search
+    from karat.store import Store
 
 
 def __getattr__(name: str) -> Any:

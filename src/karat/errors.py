@@ -20,20 +20,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-# What a message quotes from a file may be as long as the file.
+# A message may quote from a file, and so be as long as the file.
 _LONGEST = 2_000
 
 
 class KaratError(Exception):
-    """Base of every error that karat raises on purpose; its message is one line that fits."""
+    """Base of every error that karat raises on purpose; its message is one line."""
 
     def __init__(self, what: str = "", *more: object) -> None:
         super().__init__(_one_line(what), *more)
 
 
 def _one_line(what: str) -> str:
-    """A message without line ends, and without the middle of what is very long."""
+    """Return a message without line ends, shortened in the middle if it is very long."""
     line = " ".join(what.splitlines()) if isinstance(what, str) else what
     if not isinstance(line, str) or len(line) <= _LONGEST:
         return line
@@ -46,7 +47,7 @@ class UsageError(KaratError):
 
 
 class InputError(KaratError):
-    """A file or table that cannot be used, with the place and what was expected.
+    """A file or table that cannot be used, with its place and what is expected.
 
     >>> print(InputError("score is 'nan'; a run needs finite scores", where="run.trec", line=1842))
     run.trec:1842: score is 'nan'; a run needs finite scores
@@ -60,8 +61,8 @@ class InputError(KaratError):
         self.line = line
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Errors cross process borders, keyword arguments included."""
-        return _rebuild_input_error, (type(self), self.what, self.where, self.line)
+        """Pickle the keyword arguments too, because errors cross process borders."""
+        return _rebuild, (type(self), (self.what,), {"where": self.where, "line": self.line})
 
 
 class NoColumnError(InputError):
@@ -78,17 +79,12 @@ class NoColumnError(InputError):
         self.lacks, self.among, self.todo = lacks, tuple(among), todo
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_no_column_error, (self.lacks, self.among, self.todo, self.where)
-
-
-def _rebuild_no_column_error(
-    lacks: str, among: Sequence[str], todo: str, where: str | None
-) -> NoColumnError:
-    return NoColumnError(lacks, among, todo, where=where)
+        arguments = (self.lacks, self.among, self.todo)
+        return _rebuild, (type(self), arguments, {"where": self.where})
 
 
 class NoGoldError(InputError):
-    """A file of queries has no gold under any name that is known."""
+    """A file of queries has no gold under any known name."""
 
 
 class MisfitError(InputError):
@@ -104,17 +100,13 @@ class MisfitError(InputError):
         self.summary, self.details, self.where = what, tuple(details), where
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_misfit_error, (self.summary, self.details, self.where)
+        return _rebuild, (type(self), (self.summary, self.details), {"where": self.where})
 
 
-def _rebuild_misfit_error(what: str, details: Sequence[str], where: str | None) -> MisfitError:
-    return MisfitError(what, details, where=where)
-
-
-def _rebuild_input_error(
-    kind: type[InputError], what: str, where: str | None, line: int | None
+def _rebuild(
+    kind: type[InputError], arguments: tuple[Any, ...], keywords: dict[str, Any]
 ) -> InputError:
-    return kind(what, where=where, line=line)
+    return kind(*arguments, **keywords)
 
 
 class MissingInputError(KaratError):
@@ -122,9 +114,9 @@ class MissingInputError(KaratError):
 
 
 class CallError(KaratError):
-    """A call to a retriever failed; ``may_pass`` says that the same call may succeed later.
+    """A call to a retriever failed; ``may_pass`` means that a retry may succeed.
 
-    ``wait`` is how many seconds the other side asked to be left alone.
+    ``wait`` is how many seconds the service asked to wait.
     """
 
     def __init__(self, what: str, *, may_pass: bool = False, wait: float | None = None) -> None:
@@ -133,7 +125,7 @@ class CallError(KaratError):
         self.wait = wait
 
     def saying(self, text: str) -> CallError:
-        """The same failure in other words."""
+        """Return the same failure with another message."""
         return CallError(text, may_pass=self.may_pass, wait=self.wait)
 
 
@@ -142,7 +134,7 @@ class MissingExtraError(KaratError, ImportError):
 
 
 def missing_extra(what: str, needs: str, extra: str) -> MissingExtraError:
-    """A library that is not installed, answered with the command that installs it.
+    """Return the error for a library that is not installed, with the command that installs it.
 
     >>> print(missing_extra("history", "SQLAlchemy", "store"))
     history needs SQLAlchemy; install it with: pip install 'karat[store]'
@@ -151,7 +143,7 @@ def missing_extra(what: str, needs: str, extra: str) -> MissingExtraError:
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, inside: str | None = None) -> UsageError:
-    """An unknown name, answered with the nearest known one.
+    """Return the error for an unknown name, with the nearest known one.
 
     >>> print(unknown("measure", "ndgc", ["nDCG", "RR"], inside="ndgc@10"))
     unknown measure 'ndgc' in 'ndgc@10'; did you mean nDCG?

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from karat.analysis.compare import Comparisons
-    from karat.analysis.gate_files import Gates
-    from karat.analysis.gates import Gating
+    from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
+    from karat.evaluation.comparison import Comparisons
+    from karat.evaluation.gate_files import Gates
+    from karat.evaluation.gates import Gating
     from karat.measures.scores import Scores
-    from karat.tables import Blocks, Corpus, Gold, Queries, Run
 
     File = str | os.PathLike[str]
 
@@ -62,35 +62,19 @@ class Karat:
         ``fields`` says which columns of the files have other names: ``{"gold": "gold_ids"}``.
         """
         __tracebackhide__ = True
-        from karat.analysis.gate_files import gates_of
-        from karat.analysis.gates import judge, measures_of
-        from karat.errors import UsageError
-        from karat.formats.field_mapping import Fields
-        from karat.formats.given import inputs_of, run_of
-        from karat.measures.conventions import conventions_of
-        from karat.measures.scores import Scores, prepare, score
+        from karat.evaluation.api import gate
 
-        mapped = Fields.of(fields)
-        if isinstance(measured, Scores):
-            scores, asked = measured, inputs_of(gold, queries, fields=mapped).queries
-            wanted, left_out = gates_of(gates, scores.conventions)
-        else:
-            _refuse_no_run(measured)
-            conventions = conventions_of(profile, settings)
-            wanted, left_out = gates_of(gates, conventions)
-            if gold is None:
-                raise UsageError("a run needs gold to be held against gates; give gold=")
-            duplicates = conventions.duplicates
-            judgments, asked, texts = inputs_of(
-                gold, queries, corpus, fields=mapped, duplicates=duplicates
-            )
-            run = run_of(measured, fields=mapped)
-            mapped.check()
-            prepared = prepare(judgments, conventions, queries=asked, corpus=texts)
-            measures = measures_of(wanted)
-            # What a measure lacks is for its gate to say.
-            scores = score(run, prepared, measures, lenient=measures)
-        found = judge(wanted, scores, asked, system=scores.system, left_out=left_out)
+        _refuse_no_run(measured)
+        found = gate(
+            measured,
+            gates,
+            gold=gold,
+            queries=queries,
+            corpus=corpus,
+            profile=profile,
+            settings=settings,
+            fields=fields,
+        )
         told = [
             (f"{_WORDS[one.verdict]}  {one.system}: {one.because}", one.verdict != "pass")
             for one in found.results
@@ -117,7 +101,7 @@ class Karat:
         value does not pass.
         """
         __tracebackhide__ = True
-        from karat.analysis.compare import compare
+        from karat.evaluation.api import compare
 
         for run in runs:
             _refuse_no_run(run)
@@ -147,7 +131,7 @@ class Lines:
     def tell(self, lines: Sequence[tuple[str, bool]], what: str) -> None:
         """Keep the lines for the summary, and fail the test by those that stop it."""
         __tracebackhide__ = True
-        from karat.reports.figures import label
+        from karat.pages.formatting import label
 
         if self.item is not None:
             self.item.user_properties += [("karat", label(line)) for line, _ in lines]
@@ -195,7 +179,7 @@ class Lines:
 
 def _printed(line: str) -> str:
     """Return a line that GitHub takes for no workflow command."""
-    from karat.workflow_commands import escaped, in_workflow
+    from karat.report.workflow_commands import escaped, in_workflow
 
     return escaped(line) if in_workflow(os.environ) else line
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from karat.analysis.failures.classes import classify
-from karat.analysis.staged import score_stages
-from karat.analysis.thresholds import Thresholds
+from karat.analysis.failures import classify
+from karat.data.tables import Corpus, Gold, Queries
+from karat.evaluation.stages import score_stages
+from karat.evaluation.thresholds import Thresholds
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
-from karat.tables import Corpus, Gold, Queries
 
 LINES = Thresholds()
 
@@ -29,7 +29,7 @@ def staged_of(records, gold, *, queries=None, corpus=None, keep=10, measures="R@
 def failures_of(records, gold, *, queries=None, lines=LINES, **options):
     """The failures of a run given as records."""
     asked = None if queries is None else Queries.from_dict(queries)
-    return classify(staged_of(records, gold, queries=queries, **options), asked, lines=lines)
+    return classify(staged_of(records, gold, queries=queries, **options), asked, thresholds=lines)
 
 
 def fillers(n, prefix="x"):

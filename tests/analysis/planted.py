@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from karat.analysis.playbook.findings import Findings, findings
-from karat.analysis.staged import Staged, score_stages
-from karat.analysis.thresholds import Thresholds
+from karat.analysis.findings import Findings, findings
+from karat.data.tables import Corpus, Gold, Queries
+from karat.evaluation.stages import Staged, score_stages
+from karat.evaluation.thresholds import Thresholds
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
-from karat.tables import Corpus, Gold, Queries
 
 LINES = Thresholds()
 
@@ -133,7 +133,7 @@ class World:
 
     def findings(self, lines: Thresholds = LINES, by: Sequence[str] = ()) -> Findings:
         baseline = self.baseline or World(self.questions, attributes=self.attributes).staged()
-        return findings(self.staged(), self.queries, lines=lines, baseline=baseline, by=by)
+        return findings(self.staged(), self.queries, thresholds=lines, baseline=baseline, by=by)
 
 
 def everywhere(ranks: Sequence[int]) -> Change:

@@ -17,12 +17,12 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
-from karat.analysis.staged import Staged, score_stages
+from karat.data.tables import Corpus, Gold, Queries, Run
+from karat.evaluation.stages import Staged, score_stages
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
-from karat.tables import Corpus, Gold, Queries, Run
 
 RAW, K = 50, 20
 # So many were asked for: the raw lists are all that there was.

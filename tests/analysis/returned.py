@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import karat
-from karat.analysis.staged import score_stages
+from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
-from karat.measures.scores import prepare
+from karat.measures.prepare import prepare
 
 Corpus, Gold, Queries, Run = (
     karat.Corpus.from_dict,

@@ -10,13 +10,13 @@ import random
 from functools import cached_property
 from typing import Any
 
-from karat.analysis.staged import Staged, score_stages
-from karat.analysis.thresholds import Thresholds
+from karat.data.tables import Corpus, Gold, Queries
+from karat.evaluation.stages import Staged, score_stages
+from karat.evaluation.thresholds import Thresholds
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
-from karat.tables import Corpus, Gold, Queries
 
 SIEVES = ["filter", "as_of", "threshold"]
 REORDERING = ["rerank", "distinct_docs", "mmr"]

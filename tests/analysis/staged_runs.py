@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 
-from karat.analysis.staged import score_stages
-from karat.analysis.stages.cuts import Cuts
+from karat.analysis.stages.effects import Cuts
+from karat.data.tables import Gold
+from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
-from karat.measures.scores import prepare
-from karat.tables import Gold
+from karat.measures.prepare import prepare
 
 MEASURES = "nDCG@5, P@5, R@5, RR@5"
 

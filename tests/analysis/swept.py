@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import random
 
-from karat.analysis.staged import score_stages
-from karat.analysis.sweeps.curves import parse_curves
+from karat.analysis.sweep.curves import parse_curves
+from karat.data.tables import Gold, Run
+from karat.evaluation.stages import score_stages
 from karat.measures.conventions import conventions_of
-from karat.measures.scores import prepare
-from karat.tables import Gold, Run
+from karat.measures.prepare import prepare
 
 
 def staged_of(

@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returned import Corpus, Run, staged_of
 
-from karat.analysis.panels.diversity import diversity, diversity_measures
-from karat.analysis.panels.top_lists import MOST
+from karat.analysis.diversity import diversity, diversity_measures
+from karat.analysis.top_lists import MOST
 from karat.errors import UsageError
 
 # pay and pay2 share all words, fee has 4 of 5 words of pay (0.8), tax 4 of 5 of fee, 3 of 5 of pay
@@ -183,10 +183,10 @@ def test_without_a_corpus_documents_are_counted_and_texts_are_asked_for():
 def test_an_empty_run_is_looked_at_too():
     near = looked_at({"q1": []})[0].near
     assert (near["places"], near["repeats"], near["share"]["mean"]) == (0, 0, None)
-    assert json.dumps(looked_at({"q1": []})[0].document(), allow_nan=False)
+    assert json.dumps(looked_at({"q1": []})[0].to_dict(), allow_nan=False)
 
 
 def test_the_document_is_the_same_every_time():
     lists = {f"q{n}": ["pay#1", "pay#2", "fee#1", "sea#1"][: n % 4 + 1] for n in range(8)}
-    one, again = (json.dumps(looked_at(lists)[0].document()) for _ in range(2))
+    one, again = (json.dumps(looked_at(lists)[0].to_dict()) for _ in range(2))
     assert one == again

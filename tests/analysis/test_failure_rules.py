@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from failing import failures_of, fillers, with_gold
 
-from karat.analysis.thresholds import Thresholds
+from karat.data.tables import Corpus, Gold
 from karat.errors import InputError
-from karat.tables import Corpus, Gold
+from karat.evaluation.thresholds import Thresholds
 
 
 def test_a_query_with_gold_at_the_line_does_not_miss_and_one_below_it_does():
@@ -392,7 +392,7 @@ def test_counts_that_need_longer_lists_are_unknown():
             else {"query_id": name, "topk": fillers(length), **told}
             for name in gold
         ]
-        return failures_of(records, gold).document()
+        return failures_of(records, gold).to_dict()
 
     whole = counted(100)
     known = {"complete_miss": 1, "low_rank": 5, "false_positive_dominance": 0}

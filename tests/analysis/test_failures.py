@@ -11,17 +11,17 @@ from failing import LINES, failures_of, fillers, staged_of
 from planted_failures import COUNTS, HUBS, world
 from slow_failures import SmallWorld
 
-from karat.analysis.failures.classes import CLASSES, FIVE, NOT_COUNTED, classify
+from karat.analysis.failures import CLASSES, FIVE, NOT_COUNTED, classify
 from karat.analysis.failures.rules import RULES
-from karat.analysis.thresholds import Thresholds
 from karat.errors import UsageError
+from karat.evaluation.thresholds import Thresholds
 
 PLANTED = world()
 
 
 @pytest.fixture(scope="module")
 def found():
-    return classify(PLANTED.staged(), PLANTED.queries, lines=LINES)
+    return classify(PLANTED.staged(), PLANTED.queries, thresholds=LINES)
 
 
 def test_every_planted_failure_is_found_query_by_query(found):
@@ -32,11 +32,11 @@ def test_counts_name_all_classes_and_add_up(found):
     assert dict(found.counts) == COUNTS
     assert found.misses == sum(COUNTS.values()) == 119
     assert found.assessed == PLANTED.n == 164
-    assert classify(PLANTED.staged(), PLANTED.queries, lines=LINES).unchecked == {}
+    assert classify(PLANTED.staged(), PLANTED.queries, thresholds=LINES).unchecked == {}
 
 
 def test_the_five_categories_hold_every_miss_that_came_back(found):
-    told = found.document()
+    told = found.to_dict()
     assert told["failures_by_category"] == {
         "complete_miss": 10 + 4 + 5 + 6,
         "low_rank": 14 + 12 + 15,
@@ -55,13 +55,13 @@ def test_dominant_items_are_the_planted_hubs(found):
 
 
 def test_the_document_is_plain_and_can_leave_the_queries_out(found):
-    told = found.document()
+    told = found.to_dict()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert [one["query_id"] for one in told["queries"]] == list(PLANTED.classes)
     assert set(told["queries"][0]) == {"query_id", "class", "because", "evidence"}
     assert told["miss_at"] == 10
     assert told["lines"]["deep"] == 100
-    assert set(told) - set(found.document(queries=False)) == {"queries"}
+    assert set(told) - set(found.to_dict(queries=False)) == {"queries"}
 
 
 def evidence(found, kind, at=0):
@@ -158,7 +158,7 @@ def test_random_worlds_agree_with_a_slow_reading_of_the_rules(start):
     seen = Counter()
     for seed in range(start, start + 12):
         small = SmallWorld(seed)
-        found = classify(small.staged(), small.queries(), lines=small.lines)
+        found = classify(small.staged(), small.queries(), thresholds=small.lines)
         assert [one.query_id for one in found.queries] == small.misses()
         slow = {name: small.slow_class(name) for name in small.misses()}
         assert {one.query_id: one.kind for one in found.queries} == slow, seed
@@ -207,4 +207,4 @@ def test_scores_without_a_trace_are_refused():
     staged = staged_of([{"query_id": "q", "topk": ["x"]}], {"q": ["g"]})
     stored = replace(staged, final=replace(staged.final, trace=None))
     with pytest.raises(UsageError, match="score the run itself"):
-        classify(stored, None, lines=LINES)
+        classify(stored, None, thresholds=LINES)

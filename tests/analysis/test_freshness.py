@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from returned import Corpus, Gold, Queries, Run, logged, staged_of
 
 import karat
-from karat.analysis.panels.freshness import freshness, freshness_measures
-from karat.analysis.panels.top_lists import MOST
+from karat.analysis.freshness import freshness, freshness_measures
+from karat.analysis.top_lists import MOST
 from karat.errors import MissingInputError, UsageError
 from karat.formats.runlog import run_of_records
 
@@ -266,7 +266,7 @@ def test_no_more_documents_are_named_than_can_be_read():
         logged(lists), {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"), k=50, keep=50
     )
     assert (len(found.documents), found.more_documents) == (MOST, 3)
-    assert len(json.dumps(found.document(), allow_nan=False)) > 0
+    assert len(json.dumps(found.to_dict(), allow_nan=False)) > 0
 
 
 def test_what_is_missing_is_named():

@@ -9,9 +9,9 @@ import pytest
 from returned import Corpus, Gold, Run, staged_of
 from scipy.stats import binom, binomtest, skew
 
-from karat.analysis.panels.hubs import hubs
-from karat.analysis.thresholds import Thresholds
+from karat.analysis.hubs import hubs
 from karat.errors import UsageError
+from karat.evaluation.thresholds import Thresholds
 
 N, K = 60, 3
 
@@ -35,7 +35,8 @@ def planted(*, corpus=True, k=K, lines=None, **settings):
     }
     texts |= {f"never{n}": "never" for n in range(129)}
     given = Corpus(texts) if corpus else None
-    return hubs(staged_of(Run(lists), Gold(grades), corpus=given, **settings), k=k, lines=lines)
+    staged = staged_of(Run(lists), Gold(grades), corpus=given, **settings)
+    return hubs(staged, k=k, thresholds=lines)
 
 
 def test_a_hub_is_told_with_what_it_was_judged_as():
@@ -52,7 +53,7 @@ def test_a_hub_is_told_with_what_it_was_judged_as():
     # q8 and q9 share gold: nine queries ask for eight different things
     assert hub["topics"] == 8
     assert (found.hub_places, found.unrelated_places) == (10, 9)
-    assert found.document()["share"] == 10 / 180
+    assert found.to_dict()["share"] == 10 / 180
 
 
 def test_the_chance_is_that_of_a_binomial_test_over_all_items():
@@ -173,7 +174,7 @@ def test_hubs_come_by_how_often_they_do_not_belong():
 
 
 def test_an_empty_run_has_no_hubs():
-    document = hubs(staged_of(Run({"q1": []}), {"q1": ["a"]})).document()
+    document = hubs(staged_of(Run({"q1": []}), {"q1": ["a"]})).to_dict()
     assert (document["count"], document["skewness"], document["share"]) == (0, None, None)
     assert json.dumps(document, allow_nan=False)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from failing import failures_of, fillers
 
-from karat.analysis.failures import classes
+from karat.analysis import failures as classes
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def found():
 
 def test_every_miss_has_its_class_and_its_relevant_gold_best_first(found):
     for queries in (True, False):
-        told = found.document(queries=queries)
+        told = found.to_dict(queries=queries)
         assert told["missed"] == [
             {"query_id": "q1", "class": "low_rank", "gold": ["g"]},
             {"query_id": "q2", "class": "complete_miss", "gold": ["high", "low"]},
@@ -34,6 +34,6 @@ def test_a_long_list_of_misses_is_cut_and_says_so(monkeypatch):
     monkeypatch.setattr(classes, "LISTED", 3)
     gold = {f"q{n}": ["g"] for n in range(5)}
     found = failures_of([{"query_id": one, "topk": ["x"]} for one in gold], gold)
-    told = found.document(queries=False)
+    told = found.to_dict(queries=False)
     assert [one["query_id"] for one in told["missed"]] == ["q0", "q1", "q2"]
     assert (told["misses"], told["missed_left_out"]) == (5, 2)

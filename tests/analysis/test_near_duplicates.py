@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karat.analysis import near_duplicates as join
-from karat.analysis import word_sets as sets
-from karat.analysis.near_duplicates import near_duplicates
-from karat.analysis.word_sets import folded, word_sets, words_of
+from karat.analysis import near_duplicates as sets
+from karat.analysis.near_duplicates import folded, near_duplicates, word_sets, words_of
 from karat.errors import UsageError
 
 # Few words, so that texts often meet, and a case and a comma that must not matter.

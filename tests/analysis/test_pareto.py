@@ -9,15 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis.latency.pareto import pareto
-from karat.analysis.staged import score_stages
+from karat.analysis.latency import pareto, pareto_sections
+from karat.data.tables import Gold
 from karat.errors import UsageError
+from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
-from karat.reports.latencies import pareto_sections
-from karat.tables import Gold
 
 N = 10
 
@@ -114,12 +113,12 @@ def test_the_front_is_what_a_search_over_all_pairs_finds(drawn):
         beating = {f"s{other}" for other in np.flatnonzero(as_good & different)}
         assert set(places(found)[f"s{at}"]) == beating
     assert found.front
-    json.dumps(found.document(), allow_nan=False)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_the_page_names_the_front_and_who_beats_whom():
     systems = {"fast": system(5, 10), "poor": system(4, 50), "silent": system(4, None)}
-    (section,) = pareto_sections(pareto(systems, "R@5").document())
+    (section,) = pareto_sections(pareto(systems, "R@5").to_dict())
     assert section.title == "R@5 against latency.total.p50"
     assert section.grid[0] == ["system", "R@5", "latency.total.p50 ms", "verdict"]
     assert [(row[0], row[-1]) for row in section.grid[1:]] == [

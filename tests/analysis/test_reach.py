@@ -12,7 +12,7 @@ from returned import Corpus, Gold, Queries, Run, staged_of
 from scipy.stats import binomtest
 
 import karat
-from karat.analysis.panels.reach import reach, reach_measures
+from karat.analysis.reach import reach, reach_measures
 from karat.formats.runlog import run_of_records
 
 LISTS = {"q1": ["a#1", "b#1", "c#1"], "q2": ["b#1", "d#1"]}
@@ -193,7 +193,7 @@ def test_without_gold_there_is_no_share():
     found = looked_at({"q1": ["a#1"]}, Gold({}), queries=asked)[0]
     assert found.gold["units"] == 0
     assert found.gold["top"] == {"found": 0, "never": 0, "share": None, "ci": None}
-    assert json.dumps(found.document(), allow_nan=False)
+    assert json.dumps(found.to_dict(), allow_nan=False)
 
 
 ITEMS = [f"{doc}#{n}" for doc in "abcd" for n in range(3)]

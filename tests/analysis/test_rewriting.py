@@ -3,17 +3,16 @@ from __future__ import annotations
 import random
 
 import pytest
-from sklearn.metrics import precision_recall_fscore_support
 from staged_runs import cuts_of, staged_of
 
 import karat
-from karat.analysis.stages.rewriting import (
+from karat.analysis.stages.routing import (
     linking_of,
     missing_for_rewriting,
     rewriting_of,
 )
-from karat.analysis.verdicts import Rule
-from karat.tables import Gold, Queries, Run
+from karat.data.tables import Gold, Queries, Run
+from karat.evaluation.verdict import Rule
 
 RULE = Rule()
 
@@ -67,7 +66,7 @@ def test_texts_that_changed_are_counted():
     records[0]["rewritten"] = records[0]["query"]
     del records[1]["query"]
     records[2] = {"query_id": "q02", "query": "x", "rewritten": "y", "error": "timeout"}
-    told = judged(records, gold).document()
+    told = judged(records, gold).to_dict()
     # q02 failed; nobody says what q01 was.
     assert (told["told"], told["changed"], told["original_unknown"]) == (5, 3, 1)
 
@@ -77,7 +76,7 @@ def test_the_queries_bring_the_original_text():
     for record in records:
         del record["query"]
     queries = Queries.from_dict({name: f"how about {name}" for name in gold})
-    told = judged(records, gold, queries).document()
+    told = judged(records, gold, queries).to_dict()
     assert (told["changed"], told["original_unknown"]) == (3, 0)
 
 
@@ -89,7 +88,7 @@ def test_a_query_whose_text_stayed_has_the_same_list():
         {"query_id": "q2", "query": "old", "rewritten": "old", "topk": ["a", "x"]},
         {"query_id": "q3", **both, "topk": ["a", "x"]},
     ]
-    told = judged(records, gold).document()
+    told = judged(records, gold).to_dict()
     row = next(row for row in told["comparisons"] if row["measure"] == "RR@5")
     # q3 changed and has no list for its original: it is left out, not called a miss.
     assert (row["baseline_mean"], row["system_mean"], row["n"]) == (0.75, 1.0, 2)
@@ -103,7 +102,7 @@ def test_the_queries_that_rewriting_hurts_are_listed_with_both_texts():
     for record in records[7:]:
         record["topk"] = record["stages"]["original"]
     records[6]["topk"] = ["x", "y"]
-    told = judged(records, gold).document()
+    told = judged(records, gold).to_dict()
     assert len(told["hurt"]) == 5
     first = told["hurt"][0]
     assert (first["query_id"], first["original"], first["rewritten"]) == ("q06", 1.0, 0.0)
@@ -119,7 +118,7 @@ def test_texts_alone_are_counted_and_the_missing_list_is_named():
     for record in records:
         del record["stages"]
     found = judged(records, gold)
-    assert found.document() == {
+    assert found.to_dict() == {
         "told": 4,
         "changed": 4,
         "original_unknown": 0,
@@ -136,6 +135,8 @@ def entities_of(gold):
 
 
 def test_links_are_counted_as_sklearn_counts_labels():
+    from sklearn.metrics import precision_recall_fscore_support
+
     chance = random.Random(1)
     names = ["Ada", "Bee", "Cy", "Dan"]
     wanted = {f"q{i}": chance.sample(names, chance.randrange(1, 4)) for i in range(25)}
@@ -149,7 +150,7 @@ def test_links_are_counted_as_sklearn_counts_labels():
     labels = [*names, "Eve"]
     true = [[int(one in wanted[name]) for one in labels] for name in wanted]
     guess = [[int(one in (linked[name] or ["Eve"])) for one in labels] for name in wanted]
-    told = found.document()
+    told = found.to_dict()
     assert lacks is None
     micro = precision_recall_fscore_support(true, guess, average="micro")
     assert (told["precision"], told["recall"]) == pytest.approx(micro[:2])
@@ -167,7 +168,7 @@ def test_a_failed_call_has_missed_its_entities():
         {"query_id": "q3", "topk": ["a"], "entities": ["Eve"]},
     ]
     staged = staged_of(records, {name: ["a"] for name in wanted}, queries=entities_of(wanted))
-    told = linking_of(staged)[0].document()
+    told = linking_of(staged)[0].to_dict()
     assert (told["right"], told["wrong"], told["missed"]) == (1, 1, 2)
     assert told["EL_F1"]["mean"] == pytest.approx((0.5 + 0) / 2)
     assert told["EL_F1"]["n"] == 2

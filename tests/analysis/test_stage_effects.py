@@ -13,13 +13,20 @@ from staged_runs import (
 )
 
 import karat
-from karat.analysis.segments import By
-from karat.analysis.stages.cuts import cut_at, cuts_to, fair_cut, reach_of
-from karat.analysis.stages.effects import effect_of, raw_of, steps_of
-from karat.analysis.stages.parts import parts_of
-from karat.analysis.verdicts import Rule
+from karat.analysis.stages import parts_of
+from karat.analysis.stages.effects import (
+    cut_at,
+    cuts_to,
+    effect_of,
+    fair_cut,
+    raw_of,
+    reach_of,
+    steps_of,
+)
+from karat.data.tables import Gold, Queries, Run
+from karat.evaluation.segments import By
+from karat.evaluation.verdict import Rule
 from karat.measures.names import parse_measure
-from karat.tables import Gold, Queries, Run
 
 RULE = Rule()
 
@@ -127,7 +134,7 @@ def test_lists_are_not_compared_below_the_end_of_the_final_ones():
     gold, records = made_up(k=3)
     cuts = cuts_of(k=10)
     effect = effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE)
-    assert effect.cut.document() == {"asked": 10, "used": 3, "beyond_log": True}
+    assert effect.cut.to_dict() == {"asked": 10, "used": 3, "beyond_log": True}
     row = overall(effect, "P@3")
     assert row.baseline_mean == pytest.approx(mean_of(precision, lists_of(records, "raw"), gold, 3))
     assert row.system_mean == pytest.approx(mean_of(precision, lists_of(records, "topk"), gold, 3))
@@ -140,7 +147,7 @@ def test_a_log_that_says_k_is_compared_there_though_lists_are_shorter():
         record["k"] = 10
     cuts = cuts_of(k=10)
     effect = effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE)
-    assert effect.cut.document() == {"asked": 10, "used": 10, "beyond_log": False}
+    assert effect.cut.to_dict() == {"asked": 10, "used": 10, "beyond_log": False}
     assert overall(effect, "P@10").system_mean == pytest.approx(
         mean_of(precision, lists_of(records, "topk"), gold, 10)
     )
@@ -153,7 +160,7 @@ def test_a_few_short_lists_are_complete():
         {"query_id": "q2", "raw": ["b", "x"], "topk": ["b", "x"]},
     ]
     effect = effect_of(staged_of(records, gold), cuts_of(), RULE)
-    assert effect.cut.document() == {"asked": 5, "used": 5, "beyond_log": False}
+    assert effect.cut.to_dict() == {"asked": 5, "used": 5, "beyond_log": False}
     assert overall(effect, "P@5").system_mean == pytest.approx(1 / 5)
 
 
@@ -204,7 +211,7 @@ def test_every_stage_has_the_values_of_its_lists_and_the_change_from_the_one_bef
     assert steps[1].measures["R@50"]["mean"] == pytest.approx(
         mean_of(recall, lists["filter"], gold, 50)
     )
-    assert steps[-1].document()["measures"]["R@50"] == {
+    assert steps[-1].to_dict()["measures"]["R@50"] == {
         "mean": None,
         "ci": None,
         "n": 0,
@@ -257,7 +264,7 @@ def test_a_reranker_that_hurts_one_language_is_found_there():
         )
         assert (row.baseline_mean, row.system_mean) == pytest.approx((before, after))
     assert rows["pt"].losses == 15
-    told = effect.document()
+    told = effect.to_dict()
     assert told["says"].startswith("the reranker takes nDCG@5 from ")
     assert told["says"].endswith("whether it helps is unclear")
     (hurt,) = told["hurts"]
@@ -274,7 +281,7 @@ def test_a_reranker_that_hurts_everywhere_is_said_in_a_sentence():
         for name in gold
     ]
     steps = steps_of(staged_of(records, gold), cuts_of(), RULE)
-    told = steps[1].document()["says"]
+    told = steps[1].to_dict()["says"]
     # Twenty lists of two: deeper than that nothing was measured.
     assert told.startswith("the reranker takes nDCG@2 from 1.000 to 0.631 (-0.369 [")
     assert told.endswith("; it hurts")
@@ -355,7 +362,7 @@ def test_the_reach_is_that_of_the_shortest():
     gold, records = made_up(raw=20)
     staged = staged_of(records, gold)
     assert reach_of(staged, [staged.raw, staged.final], 50).used == 5
-    assert reach_of(staged, [staged.raw], 7).document() == {
+    assert reach_of(staged, [staged.raw], 7).to_dict() == {
         "asked": 7,
         "used": 7,
         "beyond_log": False,
@@ -403,7 +410,7 @@ def test_parts_are_looked_at_equally_deep():
     ]
     cuts = cuts_of()
     parts = parts_of(staged_of(records, gold), cuts)
-    assert parts.reach.document() == {"asked": 50, "used": 2, "beyond_log": True}
+    assert parts.reach.to_dict() == {"asked": 50, "used": 2, "beyond_log": True}
     assert parts.fused.measures["R@2"]["mean"] == 0.0
     assert parts.parts["bm25"].measures["R@2"]["mean"] == 1.0
 

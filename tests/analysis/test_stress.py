@@ -10,11 +10,15 @@ import polars as pl
 import pytest
 import pytrec_eval
 
-from karat.analysis.segments import By
-from karat.analysis.stress.drops import Fall, Lists, corrected, stress
-from karat.analysis.stress.edits import Case, Drop, DropGold, Edited, Insert, Truncate
-from karat.analysis.stress.terms import (
-    Terms,
+from karat.analysis.stress import Fall, Lists, corrected, measure_edit
+from karat.analysis.stress.edits import (
+    Drop,
+    DropGold,
+    Edited,
+    Insert,
+    ListToEdit,
+    StressSettings,
+    Truncate,
     edited_run,
     grades_in,
     own_negatives,
@@ -22,11 +26,13 @@ from karat.analysis.stress.terms import (
     sample,
     with_gold,
 )
+from karat.data.tables import Corpus, Gold, Queries, Run
+from karat.evaluation.segments import By
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
+from karat.measures.prepare import prepare
 from karat.measures.ranked import UNLIMITED
-from karat.measures.scores import prepare, score
-from karat.tables import Corpus, Gold, Queries, Run
+from karat.measures.score_builder import score
 
 NAMES = {"nDCG@5": "ndcg_cut_5", "R@5": "recall_5", "RR": "recip_rank"}
 
@@ -34,7 +40,7 @@ NAMES = {"nDCG@5": "ndcg_cut_5", "R@5": "recall_5", "RR": "recip_rank"}
 def terms_of(gold, measures=("nDCG@5", "R@5", "RR"), *, settings=None, profile="karat", **told):
     conventions = conventions_of(profile, settings)
     made = gold if isinstance(gold, Gold) else Gold.from_dict(gold)
-    return Terms(made, conventions, parse_measures(list(measures)), **told)
+    return StressSettings(made, conventions, parse_measures(list(measures)), **told)
 
 
 def lists_of(entries):
@@ -52,13 +58,13 @@ def stressed(edit, lists, terms, *, negatives=None, gold=None):
     entries = plain(lists)
     edited = {
         name: edit.apply(
-            Case(name, own, (gold or {}).get(name, {}), (negatives or {}).get(name, ()))
+            ListToEdit(name, own, (gold or {}).get(name, {}), (negatives or {}).get(name, ()))
         )
         for name, own in entries.items()
     }
     touched = {name: one for name, one in edited.items() if one.placed or edit.name[0] != "i"}
     after = lists_of({name: one.entries for name, one in touched.items()})
-    return stress(edit, edited, lists_of(entries), after, terms)
+    return measure_edit(edit, edited, lists_of(entries), after, terms)
 
 
 def world(n=40, seed=3):
@@ -140,7 +146,7 @@ def test_other_damage_agrees_as_well(edit, by_hand):
     for name, theirs in NAMES.items():
         expected = np.mean([before[q][theirs] - after.get(q, {}).get(theirs, 0.0) for q in lists])
         assert found.falls[name].drop == pytest.approx(expected, abs=1e-12)
-    assert found.document()["edited"] == sum(edited[name] != lists[name] for name in lists)
+    assert found.to_dict()["edited"] == sum(edited[name] != lists[name] for name in lists)
 
 
 def test_a_drop_by_hand():
@@ -170,14 +176,14 @@ def test_nothing_dropped_is_zero_and_not_minus_zero():
     lists = {"q1": ["g", "a"], "q2": ["g", "b"]}
     found = stressed(Truncate(5), lists, terms_of({"q1": ["g"], "q2": ["g"]}))
     assert str(found.falls["R@5"].drop) == "0.0"
-    assert (found.document()["edited"], found.document()["short"]) == (0, 2)
+    assert (found.to_dict()["edited"], found.to_dict()["short"]) == (0, 2)
 
 
 def test_queries_without_negatives_are_left_out_and_counted():
     lists, gold, negatives = world()
     few = {name: own for name, own in negatives.items() if name < "q10"}
     few["q03"] = few["q03"][:1]
-    told = stressed(Insert((1, 2, 3)), lists, terms_of(gold), negatives=few).document()
+    told = stressed(Insert((1, 2, 3)), lists, terms_of(gold), negatives=few).to_dict()
     assert (told["edited"], told["without_negatives"], told["short"]) == (10, 30, 1)
     assert told["inserted"] == 28
     assert {fall["n"] for fall in told["measures"].values()} == {10}
@@ -188,12 +194,12 @@ def test_a_failed_call_leaves_its_query_out_on_both_sides():
     terms = terms_of(gold)
     edit = Insert((1, 2, 3))
     entries = plain(lists)
-    edited = {q: edit.apply(Case(q, own, {}, negatives[q])) for q, own in entries.items()}
+    edited = {q: edit.apply(ListToEdit(q, own, {}, negatives[q])) for q, own in entries.items()}
     failed = {"q00": "gone", "q07": "gone"}
     good = {q: one.entries for q, one in edited.items() if q not in failed}
     after = replace(lists_of(good), failed=failed)
-    found = stress(edit, edited, lists_of(entries), after, terms)
-    assert found.document()["failed"] == 2
+    found = measure_edit(edit, edited, lists_of(entries), after, terms)
+    assert found.to_dict()["failed"] == 2
     before, later = trec(lists, gold), trec(three_on_top(lists, negatives), gold)
     kept = [q for q in lists if q not in failed]
     assert found.falls["nDCG@5"].n == 38
@@ -207,10 +213,10 @@ def test_a_failed_call_leaves_its_query_out_on_both_sides():
 
 def test_where_nothing_is_left_there_is_no_figure():
     found = stressed(Insert((1,)), {"q1": ["g"]}, terms_of({"q1": ["g"]}))
-    fall = found.document()["measures"]["nDCG@5"]
+    fall = found.to_dict()["measures"]["nDCG@5"]
     assert fall["n"] == 0
     assert fall["before"] is fall["drop"] is fall["ci"] is fall["p"] is None
-    assert found.document()["negatives"]["in_top"] is None
+    assert found.to_dict()["negatives"]["in_top"] is None
 
 
 def test_where_the_negatives_ended():
@@ -223,7 +229,7 @@ def test_where_the_negatives_ended():
     after = {"q1": ["a", "x", "b", "y"], "q2": ["a", "b"], "q3": ["z", "y", "a"]}
     before = {"q1": ["x", "a", "b"], "q2": ["a", "b"], "q3": ["a", "b", "y"]}
     terms = terms_of({name: ["a"] for name in edited}, ["nDCG@2"])
-    found = stress(
+    found = measure_edit(
         Insert((1, 2)),
         edited,
         lists_of(plain(before)),
@@ -265,7 +271,7 @@ def test_drops_are_told_by_segment():
         {name: {"text": "?", "language": "pt" if name < "q15" else "es"} for name in lists}
     )
     terms = terms_of(gold, queries=queries, by=[By.parse("language")])
-    told = stressed(Insert((1, 2, 3)), lists, terms, negatives=negatives).document()
+    told = stressed(Insert((1, 2, 3)), lists, terms, negatives=negatives).to_dict()
     before, after = trec(lists, gold), trec(three_on_top(lists, negatives), gold)
     segments = told["segments"]["language"]
     assert {value: falls["RR"]["n"] for value, falls in segments.items()} == {"es": 25, "pt": 15}

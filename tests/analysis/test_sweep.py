@@ -8,12 +8,12 @@ import pytest
 from swept import staged_of, world
 
 import karat
-from karat.analysis.segments import segments_by
-from karat.analysis.sweeps.curves import DEFAULT_MEASURES
-from karat.analysis.sweeps.sweep import NODES, default_sweep, sweep
+from karat.analysis.sweep import DEFAULT_KS, default_sweep, sweep_system
+from karat.analysis.sweep.curves import DEFAULT_MEASURES
+from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import MissingInputError
+from karat.evaluation.segments import segments_by
 from karat.formats.runlog import run_of_records
-from karat.tables import Corpus, Gold, Queries, Run
 
 
 @pytest.mark.parametrize("level", ["item", "doc"])
@@ -23,8 +23,8 @@ def test_every_value_is_that_of_an_evaluation_to_the_last_bit(seed, profile, lev
     run, gold = world(seed)
     settings = {"level": level, "order": "score"}
     names = [*DEFAULT_MEASURES, "RR", "P", "AP", "Judged"]
-    staged, curves = staged_of(run, gold, names, NODES, profile=profile, **settings)
-    found = sweep(staged, curves)
+    staged, curves = staged_of(run, gold, names, DEFAULT_KS, profile=profile, **settings)
+    found = sweep_system(staged, curves)
     for curve in curves:
         measures = [str(one) for one in curve.at.values()]
         known = karat.evaluate(run, gold, measures, profile=profile, settings=settings).summaries
@@ -38,8 +38,8 @@ def test_every_value_is_that_of_an_evaluation_to_the_last_bit(seed, profile, lev
 @pytest.mark.parametrize("name", ["R", "nDCG", "P", "RR"])
 def test_the_area_over_the_usual_nodes_is_that_of_auc_to_the_last_bit(name, level):
     run, gold = world(3)
-    staged, curves = staged_of(run, gold, [name], NODES, level=level)
-    area = sweep(staged, curves).lines[name].area
+    staged, curves = staged_of(run, gold, [name], DEFAULT_KS, level=level)
+    area = sweep_system(staged, curves).lines[name].area
     auc = f"AUC(of='{name}')@20"
     known = karat.evaluate(run, gold, [auc], settings={"level": level}).summaries
     (one,) = known.values()
@@ -51,7 +51,7 @@ def test_the_area_of_two_measured_points_is_their_middle():
     gold = Gold.from_dict({"q1": ["A", "B"]})
     run = run_of_records([{"query_id": "q1", "k": 3, "topk": ["A", "X", "B"]}], name="log")
     staged, curves = staged_of(run, gold, ["R"], (1, 3, 10))
-    line = sweep(staged, curves).lines["R"].document()
+    line = sweep_system(staged, curves).lines["R"].to_dict()
     assert line["area"] == {"from": 1, "to": 3, "mean": 0.75, "ci": None, "n": 1}
 
 
@@ -59,7 +59,7 @@ def test_a_share_of_the_set_has_an_area_of_its_means_and_no_interval():
     gold = Gold.from_dict({"q1": ["A", "B"], "q2": ["A", "C"]})
     run = Run.from_dict({"q1": ["A", "X", "B"], "q2": ["X", "Y", "Z"]})
     staged, curves = staged_of(run, gold, ["Coverage"], (1, 2, 3))
-    line = sweep(staged, curves).lines["Coverage"]
+    line = sweep_system(staged, curves).lines["Coverage"]
     assert [point.mean for point in line.points] == [1 / 3, 1 / 3, 2 / 3]
     assert line.area.mean == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert line.area.ci is None
@@ -69,31 +69,31 @@ def test_segments_have_the_values_of_their_queries_alone():
     run, gold = world(4)
     language = {f"q{n}": {"text": "", "language": "pt" if n % 3 else "en"} for n in range(30)}
     queries = Queries.from_dict(language)
-    staged, curves = staged_of(run, gold, ["R", "nDCG"], NODES, queries=queries)
+    staged, curves = staged_of(run, gold, ["R", "nDCG"], DEFAULT_KS, queries=queries)
     by = {"language": segments_by(staged.final.table["query_id"], queries, "language")}
-    found = sweep(staged, curves, segments=by)
+    found = sweep_system(staged, curves, segments=by)
     for value in ("en", "pt"):
         own = Queries(queries.frame.filter(queries.frame["language"] == value))
         known = karat.evaluate(run, gold, ["nDCG@10"], queries=own).summaries["nDCG@10"]
         (point,) = (p for p in found.segments["language"][value]["nDCG"].points if p.k == 10)
         assert (point.mean, point.ci, point.n) == (known.mean, known.ci, known.n)
-        alone, _ = staged_of(run, gold, ["R", "nDCG"], NODES, queries=own)
-        rest = sweep(alone, curves).lines["nDCG"]
+        alone, _ = staged_of(run, gold, ["R", "nDCG"], DEFAULT_KS, queries=own)
+        rest = sweep_system(alone, curves).lines["nDCG"]
         assert rest.points == found.segments["language"][value]["nDCG"].points
-    document = found.document()["segments"]["language"]
+    document = found.to_dict()["segments"]["language"]
     assert "small" in document["en"]["R"]
     assert "small" not in document["pt"]["R"]
 
 
 def test_beyond_the_lists_nothing_is_measured():
     run, gold = world(6, depth=3)
-    staged, curves = staged_of(run, gold, ["R"], NODES)
-    found = sweep(staged, curves)
+    staged, curves = staged_of(run, gold, ["R"], DEFAULT_KS)
+    found = sweep_system(staged, curves)
     points = found.lines["R"].points
     assert [point.beyond_log for point in points] == [False, False, True, True, True]
     for point in points[2:]:
         assert (point.mean, point.ci, point.headroom) == (None, None, None)
-    assert found.document()["depth"]["final"]["longest"] == 3
+    assert found.to_dict()["depth"]["final"]["longest"] == 3
     assert found.lines["R"].area.last == 3
     assert "2 cut-offs were measured" in found.lines["R"].knee.because
 
@@ -102,7 +102,11 @@ def test_a_log_that_says_what_it_asked_for_goes_that_deep():
     gold = Gold.from_dict({"q1": ["A"], "q2": ["A"]})
     calls = [{"query_id": name, "k": 10, "topk": ["X", "A"]} for name in ("q1", "q2")]
     staged, curves = staged_of(run_of_records(calls, name="log"), gold, ["R"], (1, 10, 11))
-    assert [p.beyond_log for p in sweep(staged, curves).lines["R"].points] == [False, False, True]
+    assert [p.beyond_log for p in sweep_system(staged, curves).lines["R"].points] == [
+        False,
+        False,
+        True,
+    ]
 
 
 def test_lists_as_long_as_the_corpus_have_nothing_below_them():
@@ -110,7 +114,7 @@ def test_lists_as_long_as_the_corpus_have_nothing_below_them():
     corpus = Corpus.from_dict({"A": "a", "B": "b"})
     run = Run.from_dict({"q1": ["B", "A"]})
     staged, curves = staged_of(run, gold, ["R"], (1, 2, 20), corpus=corpus)
-    assert not any(point.beyond_log for point in sweep(staged, curves).lines["R"].points)
+    assert not any(point.beyond_log for point in sweep_system(staged, curves).lines["R"].points)
 
 
 def test_a_depth_that_was_set_ends_the_lists_whatever_the_log_asked_for():
@@ -118,7 +122,7 @@ def test_a_depth_that_was_set_ends_the_lists_whatever_the_log_asked_for():
     log = {"query_id": "q1", "k": 10, "topk": ["X", "A", "B", "C"]}
     run = run_of_records([log], name="log")
     staged, curves = staged_of(run, gold, ["R"], (1, 3, 4), depth=3)
-    points = sweep(staged, curves).lines["R"].points
+    points = sweep_system(staged, curves).lines["R"].points
     assert [(p.mean, p.ceiling) for p in points] == [(0.0, 0.25), (0.5, 0.75), (None, 0.75)]
     assert [point.beyond_log for point in points] == [False, False, True]
     told = default_sweep(staged)["measures"]["R"]["points"]
@@ -129,8 +133,8 @@ def test_a_depth_that_was_set_ends_the_lists_whatever_the_log_asked_for():
 def test_a_run_that_returned_nothing_has_no_value_anywhere():
     gold = Gold.from_dict({"q1": ["A"]})
     run = run_of_records([{"query_id": "q1", "topk": []}], name="log")
-    staged, curves = staged_of(run, gold, ["R", "nDCG"], NODES)
-    found = sweep(staged, curves)
+    staged, curves = staged_of(run, gold, ["R", "nDCG"], DEFAULT_KS)
+    found = sweep_system(staged, curves)
     assert all(p.mean is None for line in found.lines.values() for p in line.points)
     assert found.lines["R"].area is None
 
@@ -139,7 +143,7 @@ def test_a_measure_that_lacks_its_input_is_refused_by_what_it_needs():
     run, gold = world(9)
     staged, curves = staged_of(run, gold, ["Sim"], (1, 2))
     with pytest.raises(MissingInputError, match="Sim needs each hit's similarity"):
-        sweep(staged, curves)
+        sweep_system(staged, curves)
 
 
 @pytest.mark.parametrize("profile", ["karat", "rag", "trec", "ab", "minimal"])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from karat.analysis.playbook.case import Finding
-from karat.analysis.playbook.findings import to_fix
-from karat.analysis.verdicts import Caution, Decision
+from karat.analysis.findings import Finding, to_fix
+from karat.evaluation.verdict import Caution, Decision
 
 
 def gap(column, segment):
     figures = {"column": column, "segment": segment, "R@5": 0.63, "rest": 0.81, "n_rest": 107}
-    sentence = f"R@5 .63 where {column} = {segment}"
+    sentence = f"R@5 0.63 where {column} = {segment}"
     return Finding("segment_gap", sentence, figures, "normalisation there")
 
 
@@ -28,14 +27,14 @@ def test_a_segment_that_is_hurt_and_lags_behind_is_one_finding():
     told = to_fix(found, decision(caution("P@5", None), hurt))
     assert len(told) == 3
     assert told[0].startswith("new hurts language pt: nDCG@5 fell by 0.10")
-    assert "R@5 is .63 there and .81 for the other 107" in told[0]
-    assert told[1:] == ["buried", "R@5 .63 where topic = fees"]
+    assert "R@5 is 0.63 there and 0.81 for the other 107" in told[0]
+    assert told[1:] == ["buried", "R@5 0.63 where topic = fees"]
 
 
 def test_a_crossed_segment_is_another_one():
     hurt = caution("nDCG@5", {"language": "pt", "topic": "fees"})
     told = to_fix([gap("language", "pt"), gap("language × topic", "pt × fees")], decision(hurt))
-    assert told[1:] == ["R@5 .63 where language = pt"]
+    assert told[1:] == ["R@5 0.63 where language = pt"]
     assert told[0].startswith("new hurts language pt and topic fees: ")
 
 

@@ -9,19 +9,19 @@ from collections import Counter
 import polars as pl
 import pytest
 
-from karat.analysis.failures.classes import classify
-from karat.analysis.segments import By
-from karat.analysis.staged import score_stages
-from karat.analysis.thresholds import Thresholds
-from karat.analysis.triage.gold_texts import gold_of
-from karat.analysis.triage.terms import overlap_of, terms_of
-from karat.analysis.triage.triage import Triage
+from karat.analysis.failures import classify
+from karat.analysis.triage import QueryInspector
+from karat.analysis.triage.texts import gold_of, overlap_of, terms_of
+from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import MissingInputError, UsageError
+from karat.evaluation.segments import By
+from karat.evaluation.stages import score_stages
+from karat.evaluation.thresholds import Thresholds
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measure
-from karat.measures.scores import prepare, score
-from karat.tables import Corpus, Gold, Queries, Run
+from karat.measures.prepare import prepare
+from karat.measures.score_builder import score
 
 GOLD = Gold.from_dict(
     {
@@ -62,8 +62,8 @@ def looked_at(
     chosen = parse_measure(measure)
     prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
     staged = score_stages(run, prepared, [chosen], lenient=[chosen], keep=keep)
-    failures = classify(staged, queries, lines=lines or Thresholds(miss=2, deep=100))
-    return Triage(staged, chosen, failures, queries)
+    failures = classify(staged, queries, thresholds=lines or Thresholds(miss=2, deep=100))
+    return QueryInspector(staged, chosen, failures, queries)
 
 
 def names(triage, rows):
@@ -273,7 +273,7 @@ def test_the_gold_that_shares_most_words_counts_and_missing_is_what_none_has():
     assert (found.item_id, found.gold) == ("q", ("red", "blue"))
     assert found.missing == ("yellow",)
     assert found.top == ("yellow",)
-    assert overlap_of("?!", {"p": "red"}, None).document()["share"] is None
+    assert overlap_of("?!", {"p": "red"}, None).to_dict()["share"] is None
 
 
 def test_words_are_folded_as_unicode_does():

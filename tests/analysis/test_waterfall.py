@@ -18,10 +18,10 @@ from slow_failures import SmallWorld
 from slow_waterfall import Losses
 
 from karat.analysis.failures.waterfall import PARTS, waterfall
-from karat.analysis.staged import score_stages
+from karat.data.tables import Corpus, Gold, Run
 from karat.errors import UsageError
+from karat.evaluation.stages import score_stages
 from karat.measures.names import parse_measures
-from karat.tables import Corpus, Gold, Run
 
 PLANTED = world()
 MEASURES = "R@3, nDCG@4, RR, AP@5"
@@ -85,7 +85,7 @@ def test_intervals_of_the_other_parts_lie_around_their_means(staged):
 
 
 def test_the_document_is_plain(staged):
-    told = waterfall(staged, "R@10").document()
+    told = waterfall(staged, "R@10").to_dict()
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert set(told) == {"measure", "ceiling", "value", "n", "parts", "unknown", "ends_at"}
     assert [part["part"] for part in told["parts"]] == list(PARTS)
@@ -283,7 +283,7 @@ def test_nothing_to_score_gives_no_numbers():
     found = fall([{"query_id": "q", "topk": ["g"]}], gold)
     assert (found.n, found.value, found.ceiling) == (0, None, None)
     assert lost_in(found) == dict.fromkeys(PARTS)
-    json.dumps(found.document(), allow_nan=False)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_r_at_50_of_93_but_r_at_5_of_61(karat):
     (system,) = karat("diagnose", *ASKED)["systems"]
     found = {one["rule"]: one for one in system["findings"]}
     sentence = found["ranked_too_low"]["sentence"]
-    assert sentence.startswith("R@50 .93 but R@5 .61: the evidence is found and ranked too low")
+    assert sentence.startswith("R@50 0.93 but R@5 0.61: the evidence is found and ranked too low")
     assert "reranker" in sentence
     classes = system["failures"]["classes"]
     assert (classes["low_rank"], classes["complete_miss"]) == (30, 7)

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from karat.reports.html.charts import charts_of
-from karat.reports.html.render import BASE_STYLES, Inlined, asset, environment
-from karat.reports.html.vega import vega
+from karat.report.html.assets import BASE_STYLES, Inlined, asset, vega
+from karat.report.html.render import charts_of, environment
 
 from .accessibility import assert_usable
 from .checks import PHONE, SCHEMES

@@ -183,7 +183,7 @@ def test_why_it_was_missed_says_which_list_it_means_where_that_is_another(show, 
 
 def test_the_reason_for_few_bm25_lists_is_told_where_there_is_none(show):
     made = made_views.small()
-    made.head["bm25"] = "BM25's list is here for 1 query: those that miss or differ most"
+    made.head["bm25"] = "BM25 was searched for 1 query, those that miss or differ most"
     page = show(made, row=1)
     assert page.locator(".dr-lacks").count() == 0
     page = show(made, row=0)

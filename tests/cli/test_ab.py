@@ -322,9 +322,9 @@ def test_what_a_config_can_do_nothing_with_is_told(run, folder):
         "karat: config A: No relevant item was found for the only query.",
         "karat: config B: alias 'LLM' matches nothing: no text has such a word",
         "karat: config B: queries without a word, whose lexical ranking is by id: 1",
-        "karat: relevant items that the corpus lacks: 1",
-        "karat: queries without judgments, which count 0: 1",
-        "karat: queries judged but not asked, which are left out: 1",
+        "karat: relevant items that are not in the corpus: 1",
+        "karat: queries without judgments, which score 0: 1",
+        "karat: judged queries that are not in the queries file, which are left out: 1",
     ]
     assert document()["systems"]["A"]["metrics"]["macro"] == {"recall": 0, "mrr": 0, "ndcg": 0}
 
@@ -337,9 +337,9 @@ def test_given_runs_leave_the_corpus_absent(run, folder):
     assert done.code == 0
     assert document("ab.json")["corpus_digest"] == "absent"
     assert done.err.splitlines() == [
-        "karat: runs are given, so the configs are on record and change nothing",
-        "karat: run A: queries that it lacks, which count 0: 4",
-        "karat: run B: queries that it lacks, which count 0: 4",
+        "karat: runs are given, so the configs are recorded and have no effect",
+        "karat: run A: missing queries, which score 0: 4",
+        "karat: run B: missing queries, which score 0: 4",
         "karat: config B: No relevant item was found for any of the 5 queries.",
     ]
 
@@ -353,7 +353,7 @@ def test_a_run_may_have_any_format_and_is_cut_at_k(run, folder):
     # Equal scores go by id; of an item that is there twice the first counts.
     assert first["A"]["hits"] == ["d1"]
     assert first["B"]["hits"] == []
-    assert "run A: hits that repeat an item, which earn nothing: 1" in done.err
+    assert "run A: repeated hits, which earn nothing: 1" in done.err
 
 
 def test_a_log_is_taken_in_the_order_that_it_logs(run, folder):
@@ -398,7 +398,7 @@ def test_a_shut_gate_is_told(run, folder):
     write("a.yaml", "perf: {enabled: true}\n" + BASE)
     done = run(*SEARCHED, "--emit-traces")
     assert done.code == 0
-    shut, memory = "no traces: the gate is shut; set", "perf.metrics.report_memory"
+    shut, memory = "no traces: tracing is off; set", "perf.metrics.report_memory"
     assert done.err.splitlines() == [
         f"karat: config A: {shut} {memory} and t2.quality.enabled (or .shadow) to true",
         f"karat: config B: {shut} perf.enabled and {memory} to true",
@@ -410,7 +410,7 @@ def test_a_config_that_fuses_nothing_has_no_traces_and_says_so(run, folder):
     write("a.yaml", GATED)
     write("b.yaml", GATED.replace("score_interp", "rank"))
     done = run(*SEARCHED, "--emit-traces")
-    assert "config B: no traces: fused lists are traced, and fusion.mode 'rank'" in done.err
+    assert "config B: no traces: only fused lists are traced, and fusion.mode 'rank'" in done.err
     assert len(Path("logs/quality/rq_traces.jsonl").read_text().splitlines()) == 5
 
 
@@ -459,7 +459,7 @@ def test_traces_that_cannot_be_written_stop_nothing(run, folder):
             "q1\td1\t1\n\nq1\td1\t2\n",
             ("qrels.tsv:3:", "judged 2 here and 1 in line 1"),
         ),
-        ("queries.tsv", "q1\ta\n\nq1\tb\n", ("queries.tsv:3: query id 'q1' stands in line 1 too",)),
+        ("queries.tsv", "q1\ta\n\nq1\tb\n", ("queries.tsv:3: query id 'q1' is in line 1 too",)),
         ("queries.tsv", "\ta\n", ("queries.tsv:1: query_id is empty",)),
         ("queries.tsv", "QID\tquery_text\nq1\ta\n", ("queries.tsv:1: is a header", "delete")),
         ("queries.tsv", "\n\n", ("queries.tsv: holds no queries",)),
@@ -499,8 +499,8 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, folder, name, text, words
         ((*SEARCHED, "--k", "2.5"), ("--k is '2.5'",)),
         ((*SEARCHED, "--k", "ten"), ("--k is 'ten'",)),
         *((without(flag), (f"missing option '{flag}'",)) for flag in REQUIRED),
-        ((*SEARCHED, "--runA", "a.trec"), ("--corpus", "one or the other")),
-        ((*GIVEN, "--corpus", "corpus.jsonl"), ("one or the other",)),
+        ((*SEARCHED, "--runA", "a.trec"), ("--corpus", "exclude each other")),
+        ((*GIVEN, "--corpus", "corpus.jsonl"), ("exclude each other",)),
         (("ab", *TABLES, *CONFIGS, "--out", "ab.json"), ("--corpus", "--runA and --runB")),
         ((*GIVEN[:-4], "--out", "ab.json"), ("both --runA and --runB",)),
         ((*GIVEN, "--emit-traces"), ("--emit-traces needs --corpus",)),

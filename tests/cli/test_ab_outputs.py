@@ -194,7 +194,7 @@ def test_a_log_that_ends_above_k_is_refused(run, folder):
     write("karat.yaml", KARAT_YAML.replace(".yaml}", ".yaml, k: 2}"))
     refused(
         run("run", "--quiet"),
-        "output ab: one was asked for 2 hits a query, and 'q1' is measured at 3;",
+        "output ab: one was asked for 2 hits per query, and 'q1' is measured at 3;",
         "set the system's k to 3 and search again",
         "settings: {k: 2}, --set k=2",
     )

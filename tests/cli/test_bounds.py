@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from karat.analysis import unjudged
-from karat.cli import bounding
+from karat.evaluation import unjudged_ranges
 
 # Three queries worked out by hand: x, y, z and w are unjudged.
 GOLD = {"q1": {"a": 2, "b": 1}, "q2": {"a": 1, "c": 0}, "q3": {"d": 1}}
@@ -86,8 +85,8 @@ def test_a_difference_is_bounded_under_one_common_labelling(run, small):
 def test_the_terminal_says_between_what_a_figure_lies(run, small):
     out = run("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5").out
     assert (
-        "a: 3 items are unjudged, taken as not relevant; whatever they are, P@5 lies between"
-        " 0.2667 and 0.4667" in out
+        "a: 3 unjudged items count as not relevant; judging them could put P@5 anywhere from"
+        " 0.2667 to 0.4667" in out
     )
 
 
@@ -163,7 +162,7 @@ def test_bounds_can_be_declined(run, small):
 
 
 def test_runs_of_many_hits_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(unjudged, "MOST_HITS", 3)
+    monkeypatch.setattr(unjudged_ranges, "MOST_HITS", 3)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]
@@ -172,7 +171,7 @@ def test_runs_of_many_hits_are_bounded_only_when_asked(run, small, monkeypatch):
 
 
 def test_large_files_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(bounding, "_MOST_BYTES", 10)
+    monkeypatch.setattr(unjudged_ranges, "_MOST_BYTES", 10)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]
@@ -287,7 +286,7 @@ def test_items_of_queries_that_are_not_scored_are_counted_apart(run, small):
     words = ("eval", "a.trec", "--gold", "less.txt", "-m", "P@5")
     (system,) = told(run(*words, "--json"))["systems"]
     assert (system["unjudged"], system["unjudged_apart"]) == (2, 2)
-    assert "2 items are unjudged, taken as not relevant (2 more in queries" in run(*words).out
+    assert "2 unjudged items count as not relevant (2 more in queries" in run(*words).out
 
 
 @pytest.mark.parametrize("grade", ["1e7", "1e99"])

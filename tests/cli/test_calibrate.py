@@ -160,7 +160,7 @@ def test_a_sample_of_the_pool_corrects_all_of_it(run, world):
 def test_labels_of_other_items_power_nothing(run, world):
     done = run("calibrate", *world, *TOP, "--interval", "ppi", "--json")
     assert done.code == 3
-    assert "people judged no pair in the top 10" in done.err
+    assert "people judged none of the pairs in the top 10" in done.err
     assert json.loads(done.out)["prediction_powered"] is None
 
 
@@ -178,7 +178,7 @@ def test_people_speak_where_the_judge_is_worth_nothing(run, world):
     assert done.code == 3
     assert "no better than chance" in done.out.splitlines()[0]
     # 360 of the 1,000 pairs that people judged have a grade of 2.
-    assert "people's sample alone says 0.3600 [0.33, 0.39]" in done.out
+    assert "people's sample alone gives 0.3600 [0.33, 0.39]" in done.out
     document = json.loads(run("calibrate", *world, "--rel", "2", "--interval", "ppi", "--json").out)
     assert document["corrected"]["value"] is None
     assert document["prediction_powered"]["weight"] == 0
@@ -223,7 +223,10 @@ def test_several_people_become_one(run, world, three):
     page = run("calibrate", *three, *TOP).out
     assert "People among themselves on 1,000 pairs that several judged" in page
     assert "ana and the judge" in page
-    assert f"the grade of a pair is what most of its raters say · {ties} ties left out" in page
+    assert (
+        f"the grade of a pair is the one that most of its raters gave · {ties} ties left out"
+        in page
+    )
     assert "Krippendorff's alpha of people: nominal 0." in page
 
 
@@ -234,7 +237,7 @@ def test_dawid_and_skene_believe_those_who_agree(run, world, three):
     # cat guesses, so what ana and ben say stands, and the worked example with it.
     assert document["relevant"] == {"tp": 360, "fn": 40, "tn": 460, "fp": 140}
     page = run("calibrate", *three, *TOP, "--truth", "dawid-skene").out
-    assert "the grade of a pair is Dawid and Skene's model" in page
+    assert "the grade of a pair is the most likely one by Dawid and Skene's model" in page
 
 
 def test_the_seed_is_all_that_chance_depends_on(run, world):
@@ -253,7 +256,7 @@ def test_a_judge_no_better_than_chance_is_said_and_not_corrected(run, world):
     assert document["corrected"]["value"] is None
     assert document["corrected"]["ci"] is None
     shown = run("calibrate", *world, "--rel", "2").out
-    assert shown.startswith("no corrected precision of all that was judged: the judge is no better")
+    assert shown.startswith("no corrected precision of everything judged: the judge is no better")
 
 
 def test_segments_stand_below(run, world):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.analysis.findings import KINDS
+from karat.analysis.check.findings import KINDS
 
 SET = ("--gold", "qrels.txt", "--queries", "queries.jsonl", "--corpus", "corpus.jsonl")
 PAGE = Path(__file__).parents[2] / "docs" / "check-an-eval-set.md"

@@ -264,7 +264,7 @@ def test_documents_may_be_any_corpus_and_standard_input(garden, spawn, run):
     [
         ("bees.md#00001", "'bees.md#00001' is not a span; write each as doc_id:start-end"),
         ("wasps.md:0-9", "document 'wasps.md' is not among those of docs, which are called"),
-        ("bees.md:1-99999", "the span bees.md:1-99999 ends behind its document, which has 1,440"),
+        ("bees.md:1-99999", "the span bees.md:1-99999 ends after its document, which has 1,440"),
         ("bees.md:9-9", "'bees.md:9-9' is not a span"),
     ],
 )
@@ -298,7 +298,7 @@ Q = ("--queries", "queries.jsonl")
         (["docs", *Q, "-o", "report.docx"], "report.docx"),
         (["docs", "--write", "c.jsonl"], "--write keeps the chunks of one chunker"),
         (["docs", *Q, "--write", "c.jsonl"], "--write keeps the chunks of one chunker"),
-        (["docs", "--chunker", "fixed", "--write", "c.docx"], "does not tell a format"),
+        (["docs", "--chunker", "fixed", "--write", "c.docx"], "shows no format"),
         (["docs", "--chunker", "fixed", "--write", "c.json"], "end it in .jsonl, .csv"),
         (["docs", "--chunker", "fixed", "--write", "-", "--json"], "both go to standard output"),
         (["docs", "--chunker", "fixed", "--write", "c.jsonl", "-m", "R@5"], "-m is for scoring"),

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+import karat
+import karat.data
 from karat.formats import read_gold, read_queries, read_run
 
 
@@ -80,3 +82,17 @@ def test_a_file_with_a_bad_line_leaves_nothing(run, files):
     assert done.code == 2
     assert "bm25.trec:59" in done.err
     assert not Path("out.csv").exists()
+
+
+def test_the_library_call_returns_what_was_written_and_dropped(files):
+    result = karat.convert("dense.jsonl", "dense.trec")
+    assert (result.unit, result.format) == ("hits", "trec")
+    assert "version" in result.lost
+    assert read_run("dense.trec").hits.height == result.rows
+
+
+def test_the_data_package_offers_the_four_tables():
+    from karat.data.tables import Gold
+
+    assert karat.data.Gold is Gold is karat.Gold
+    assert dir(karat.data) == ["Corpus", "Gold", "Queries", "Run"]

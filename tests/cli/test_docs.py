@@ -11,7 +11,7 @@ import pytest
 from karat.cli.main import app
 from karat.measures.conventions import PROFILES, SETTABLE
 from karat.measures.registry import MEASURES
-from karat.reports.outputs import FORMS
+from karat.report.outputs import FORMS
 
 ROOT = Path(__file__).parents[2]
 PAGES = [

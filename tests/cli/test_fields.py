@@ -9,7 +9,7 @@ from io import BytesIO, TextIOWrapper
 import pytest
 
 from karat.formats.field_mapping import Fields
-from karat.retrievers.index_cache import open_index
+from karat.retrieve.corpus_index import open_index
 
 WORDS = ["apple", "bread", "cider", "dates", "endive", "figs", "grape", "honey"]
 PAIRS = [(a, b) for a in WORDS for b in WORDS if a < b]

@@ -8,15 +8,17 @@ import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import polars as pl
 import pytest
 
-from karat.cli.saving import check_saving, save_report, with_baseline
+from karat.cli.saving import SavingOptions, save_report
 from karat.errors import KaratError, UsageError
+from karat.evaluation.api import evaluate
+from karat.evaluation.baseline import with_baseline
 from karat.formats import read_gold, read_run
-from karat.measures.scores import evaluate
-from karat.reports.document import Report, build_report
+from karat.report.document import Report, build_report
 from karat.store import Revision, Store
 
 JANUARY = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
@@ -36,7 +38,7 @@ def report_on(*runs: str, measures: str = "nDCG@5, RR", gold: str = "qrels.txt",
 def saved(report: Report, day: int = 0, **more) -> list[int]:
     with Store.open() as store:
         scores = [system.scores for system in report.systems]
-        return store.save(scores, report.document(), now=JANUARY + timedelta(days=day), **more)
+        return store.save(scores, report.to_dict(), now=JANUARY + timedelta(days=day), **more)
 
 
 @pytest.fixture
@@ -153,13 +155,13 @@ def test_an_evaluation_can_get_a_tag_later(run, history):
         (["--tag", "main", "--system", "dense"], "no saved evaluation is all of that"),
         (["--trend", "RR", "--system", "bm52"], "unknown system 'bm52'; did you mean bm25?"),
         (["--trend", "R@5"], "unknown measure in the store 'R@5'; known: RR, nDCG@5"),
-        (["--trend", "RR", "--show", "1"], "--trend and --show are two questions"),
+        (["--trend", "RR", "--show", "1"], "--trend and --show"),
         (["--tag-as", "x"], "--tag-as needs --show"),
         (["--show", "1", "--tag-as", "7"], "tag '7' would read as an id"),
         (["--show", "1", "--tag-as", ""], "tag '': use 1 to 100 characters"),
         (["--tag-as", ""], "--tag-as needs --show"),
         (["--show", ""], "unknown tag ''"),
-        (["--trend", "", "--show", ""], "--trend and --show are two questions"),
+        (["--trend", "", "--show", ""], "--trend and --show"),
         (["--store", "."], ".: is a folder; name a file in it"),
         (["--limit", "0"], "--limit is '0'; it is a whole number above 0"),
         (["--limit", "x"], "--limit is 'x'; it is a whole number above 0"),
@@ -225,26 +227,38 @@ def test_nothing_is_saved_where_nothing_was_scored(files, capfd):
 
 
 def test_what_could_not_be_saved_is_refused_before_any_work(files):
-    check_saving(save=False, store="qrels.txt", tags=None)
-    check_saving(save=True, store=None, tags=["main"])
+    SavingOptions(save=False, store="qrels.txt").check()
+    SavingOptions(save=True, tag=["main"]).check()
     assert not (files / ".karat").exists()
     for options, told in (
-        ({"save": False, "store": None, "tags": ["main"]}, "--tag is for what is saved; add"),
-        ({"save": True, "store": None, "tags": ["a b"]}, "tag 'a b'"),
-        ({"save": True, "store": "qrels.txt", "tags": []}, "is no SQLite database"),
-        ({"save": True, "store": "sqlite://", "tags": []}, "a store in memory keeps nothing"),
-        ({"save": True, "store": "sqlite:///:memory:", "tags": []}, "in memory keeps nothing"),
-        ({"save": True, "store": "qrels.txt/s.db", "tags": []}, "qrels.txt is no folder"),
-        ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tags": []}, "cannot be used"),
+        ({"save": False, "store": None, "tag": ["main"]}, "--tag is for what is saved; add"),
+        ({"save": True, "store": None, "tag": ["a b"]}, "tag 'a b'"),
+        ({"save": True, "store": "qrels.txt", "tag": []}, "is no SQLite database"),
+        ({"save": True, "store": "sqlite://", "tag": []}, "a store in memory keeps nothing"),
+        ({"save": True, "store": "sqlite:///:memory:", "tag": []}, "in memory keeps nothing"),
+        ({"save": True, "store": "qrels.txt/s.db", "tag": []}, "qrels.txt is no folder"),
+        ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tag": []}, "cannot be used"),
     ):
         with pytest.raises(KaratError, match=told):
-            check_saving(**options)
+            SavingOptions(**options).check()
+
+
+def stored_before(ref, runs, *, store, gold, primary=None):
+    """Put a stored baseline before runs that were scored on the gold."""
+    evaluation = SimpleNamespace(
+        gold=SimpleNamespace(source=gold),
+        queries=None,
+        corpus=None,
+        notify=lambda message: print(message, file=sys.stderr),
+    )
+    scored = SimpleNamespace(evaluation=evaluation, scores=runs)
+    return with_baseline(ref, scored, store=store, primary=primary)
 
 
 def test_a_stored_baseline_takes_the_first_place(history, capfd):
     report = report_on("dense.jsonl", measures="RR, P@5")
     runs = [system.scores for system in report.systems]
-    both = with_baseline("main", runs, store=None, gold=report.gold)
+    both = stored_before("main", runs, store=None, gold=report.gold)
     assert [one.system for one in both] == ["bm25@main", "dense"]
     assert [[str(measure) for measure in one.measures] for one in both] == [["RR"], ["RR"]]
     out, err = capfd.readouterr()
@@ -257,7 +271,7 @@ def test_a_stale_baseline_is_warned_of(history, capfd):
         file.write("\n")
     report = report_on("dense.jsonl")
     runs = [system.scores for system in report.systems]
-    with_baseline("first:bm25", runs, store=None, gold=report.gold)
+    stored_before("first:bm25", runs, store=None, gold=report.gold)
     told = "karat: warning: baseline first:bm25: "
     assert capfd.readouterr().err.splitlines() == [
         f"{told}its run bm25.trec has changed since; the stored values are of the old one",
@@ -269,10 +283,10 @@ def test_a_baseline_on_other_gold_is_refused(history):
     report = report_on("dense.jsonl")
     runs = [system.scores for system in report.systems]
     with pytest.raises(UsageError, match=r"the baseline 4 cannot be compared .*not among its own"):
-        with_baseline("4", runs, store=None, gold=report.gold)
+        stored_before("4", runs, store=None, gold=report.gold)
     strict = report_on("dense.jsonl", settings={"rel": 2}).systems[0].scores
     with pytest.raises(UsageError, match=r"rel was 1\.0 and is 2\.0; score it again and save it"):
-        with_baseline("main", [strict], store=None, gold=report.gold)
+        stored_before("main", [strict], store=None, gold=report.gold)
 
 
 def compared(run, *options: str, gold: str = "qrels.txt", of: str = "dense.jsonl") -> dict:
@@ -297,11 +311,11 @@ def test_a_baseline_without_the_measure_that_decides_is_refused(run, history):
     )
     report = report_on("dense.jsonl", measures="NumRel, P@5, RR")
     runs = [system.scores for system in report.systems]
-    both = with_baseline("main", runs, store=None, gold=report.gold, primary="mrr")
+    both = stored_before("main", runs, store=None, gold=report.gold, primary="mrr")
     assert [str(measure) for measure in both[0].measures] == ["RR"]
     for primary in (None, "P@5"):
         with pytest.raises(UsageError, match=r"was not scored by P@5, .*; name another"):
-            with_baseline("main", runs, store=None, gold=report.gold, primary=primary)
+            stored_before("main", runs, store=None, gold=report.gold, primary=primary)
 
 
 @pytest.fixture
@@ -347,14 +361,14 @@ def test_a_run_ranked_by_something_else_need_not_be_identical(history):
     for order, expected in (("score", lists), ("rank", None)):
         report = report_on("bm25.trec", settings={"order": order})
         runs = [replace(system.scores, lists=lists) for system in report.systems]
-        baseline = with_baseline("main", runs, store=None, gold=report.gold)[0]
+        baseline = stored_before("main", runs, store=None, gold=report.gold)[0]
         assert baseline.lists is expected
 
 
 def test_a_baseline_is_not_saved_again(history, capfd):
     report = report_on("bm25.trec")
     runs = [system.scores for system in report.systems]
-    both = with_baseline("main", runs, store=None, gold=report.gold)
+    both = stored_before("main", runs, store=None, gold=report.gold)
     compared = build_report(both, gold=read_gold("qrels.txt"))
     save_report(compared, store=None, skip=[compared.systems[0].name])
     assert capfd.readouterr().err.splitlines()[-1] == "saved as 5 in .karat/history.db"

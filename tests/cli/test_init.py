@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from karat.cli.recipes import RECIPES, recipe_files
-from karat.config import read_config
+from karat.project.config import read_config
+from karat.project.recipes import RECIPES, recipe_files
 
 
 def test_every_recipe_of_the_package_is_listed(run):
@@ -35,7 +35,7 @@ def test_a_recipe_is_laid_down_as_it_ships(run, tmp_path, monkeypatch, recipe):
         assert (tmp_path / recipe / name).read_bytes() == data
         assert f"{recipe}/{name}" in done.out
     assert (tmp_path / recipe / "README.md").is_file()
-    assert read_config(tmp_path / recipe / "karat.yaml").blueprints
+    assert read_config(tmp_path / recipe / "karat.yaml").system_configs
     assert not list(tmp_path.rglob("__pycache__"))
 
 

@@ -79,7 +79,7 @@ LIVE = "live: {retriever: python, call: 'slow_calls.py:search', concurrency: 1, 
     [
         (["run"], "run it again to go on"),
         (["run", "--fresh"], "run it again without --fresh to go on"),
-        (["search"], "go on with --resume"),
+        (["search"], "resume with --resume"),
     ],
 )
 def test_what_was_answered_is_kept_and_gone_on_with_as_the_command_can(run, place, words, remedy):
@@ -106,7 +106,7 @@ def test_other_signals_say_what_was_kept_as_well(place, number, code):
 def test_where_nothing_was_kept_nothing_is_said_to_be(place):
     write("live: {retriever: python, call: 'slow_calls.py:stuck', k: 1, timeout: 900}")
     told = stopped("stuck", "run")
-    assert told == "karat: interrupted before the first call; no log was begun"
+    assert told == "karat: interrupted before the first call; no file was written"
     assert not list(Path().glob("runs/*"))
 
 
@@ -119,7 +119,7 @@ def test_a_finished_log_is_said_to_be_as_it_was(run, place):
         SLOW.replace("def search", "def other").replace("stuck(", "search(")
     )
     told = stopped("stuck", "run")
-    assert told == f"karat: interrupted before the first call; {log} is as it was"
+    assert told == f"karat: interrupted before the first call; {log} is unchanged"
     assert log.read_bytes() == before
 
 
@@ -128,7 +128,7 @@ def test_ctrl_c_while_scoring_costs_no_log(run, place, monkeypatch):
         raise KeyboardInterrupt
 
     write("a: {retriever: bm25}", "b: {retriever: bm25, k: 3}")
-    monkeypatch.setattr("karat.cli.running.compare_runs", stop)
+    monkeypatch.setattr("karat.project.project.report_comparison", stop)
     done = run("run", "--quiet")
     assert done.code == 130
     assert done.err == (

@@ -168,7 +168,7 @@ def test_too_many_failures_leave_with_3_and_no_grade(pool, run):
 
 
 def test_that_it_waits_is_said_unless_it_shall_be_quiet(pool, run, monkeypatch):
-    monkeypatch.setattr("karat.judging.judge_runner._WORTH_TELLING", 0.1)
+    monkeypatch.setattr("karat.label.judge._REPORTED_WAIT", 0.1)
     # Half a second is longer than what is asked for, and both are waited out.
     told = "karat: the endpoint answered 429: waiting 0 s\n"
     for more, err in (((), told), (("--quiet",), "")):
@@ -192,8 +192,8 @@ def test_one_answer_that_does_not_say_what_it_took_is_one(pool, run):
         call = ("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m")
         one = run(*call, "--limit", "1", "-o", "one.jsonl", "--cache", "one").out
         two = run(*call, "--limit", "2", "-o", "two.jsonl", "--cache", "two").out
-    assert "1 answer did not say what it took" in one
-    assert "2 answers did not say what they took" in two
+    assert "1 answer did not report tokens" in one
+    assert "2 answers did not report tokens" in two
 
 
 def test_ctrl_c_keeps_what_was_judged_and_resume_gives_the_same_bytes(pool, run):
@@ -235,10 +235,10 @@ def test_the_key_of_the_environment_is_used_and_never_shown(pool, run, monkeypat
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ((), "--url is missing; a model is asked at --url URL --model NAME"),
+        ((), "--url is missing; a model needs --url URL --model NAME"),
         (("--url", "http://127.0.0.1:1/v1"), "--model is missing"),
         (("--judge", "overlop"), "unknown judge 'overlop'; did you mean overlap?"),
-        (("--judge", "overlap", "--model", "m"), "--model is for a model; --judge overlap asks"),
+        (("--judge", "overlap", "--model", "m"), "--model is for a model; leave it out"),
         (("--judge", "overlap", "--cache", "x"), "--cache is for a model"),
         (("--judge", "overlap", "--price-in", "1", "--price-out", "1"), "--price-in is for a"),
         (("--judge", "overlap", "--resume", "--restart"), "give one of them"),
@@ -287,7 +287,7 @@ def test_a_pool_with_nothing_left_makes_no_label_and_no_fuss(pool, run, text):
     call = ("judge", "empty.jsonl", "--judge", "overlap", "-o", "labels.jsonl")
     done = run(*call)
     assert (done.code, done.err) == (0, "")
-    told = r"overlap@\w+: nothing is left to judge in the pool: 0 labels → labels\.jsonl\n"
+    told = r"overlap@\w+: nothing is left to judge in the pool: 0 labels → labels\.jsonl\s*"
     assert re.fullmatch(told, done.out)
     assert Path("labels.jsonl").read_bytes() == b""
     document = json.loads(run(*call, "--json").out)
@@ -322,8 +322,8 @@ def test_labels_of_another_run_are_replaced_only_when_told_so(pool, run):
     refused = run(*call, "--limit", "3")
     assert refused.code == 2
     assert refused.err == (
-        "karat: labels.jsonl holds labels that are not of this run; choose another name, go on "
-        "with --resume, or replace them with --restart\n"
+        "karat: labels.jsonl holds labels that are not of this run; choose another name, resume "
+        "it with --resume, or replace them with --restart\n"
     )
     assert Path("labels.jsonl").read_bytes() == before
     assert run(*call, "--limit", "3", "--restart").code == 0

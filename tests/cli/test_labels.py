@@ -331,17 +331,17 @@ def test_a_set_is_chosen_by_id_or_name(run, labelled):
     # As an older karat let them be.
     with closing(sqlite3.connect(".karat/history.db")) as connection, connection:
         connection.execute("UPDATE karat_label_sets SET name = 'other' WHERE id = 3")
-    assert "2 label sets are called 'other'; say which by id: 3 (other), 2 (other)" in refused(
+    assert "2 label sets are called 'other'; choose one by id: 3 (other), 2 (other)" in refused(
         run, *words, "other"
     )
     assert "did you mean returns?" in refused(run, *words, "retruns")
-    assert "there are 3 label sets; say which with --set" in refused(run, "conflicts")
+    assert "there are 3 label sets; choose one with --set" in refused(run, "conflicts")
 
 
 def test_a_name_that_a_set_has_is_not_given_to_another(run, labelled):
     expected = (
         "karat: label set 1 is called 'returns' already, and has other pairs or texts; give this"
-        " one another name with --name, or add judgments to that one: karat labels import … --set\n"
+        " one another name with --name, or add judgments to that set: karat labels import … --set\n"
     )
     assert refused(run, "new", pool(2), "--name", "returns") == expected
     write("more.jsonl", *said("Eve", 1, 1))
@@ -410,7 +410,7 @@ def test_an_export_onto_another_store_is_refused(run, labelled):
 
 
 def test_a_store_that_is_held_for_long_is_told_of_meanwhile(run, labelled, monkeypatch):
-    monkeypatch.setattr("karat.store.access._TOLD_AFTER", 0.1)
+    monkeypatch.setattr("karat.store.transactions._NOTICE_SECONDS", 0.1)
     words = ["adjudicate", "--query=q0", "--item=d0", "--grade=1", "--rater=C"]
     with closing(
         sqlite3.connect(".karat/history.db", isolation_level=None, check_same_thread=False)
@@ -441,8 +441,8 @@ def test_a_store_that_is_held_for_long_is_told_of_meanwhile(run, labelled, monke
         (["withdraw", "--query=q0", "--item=d0", "--rater=Eve"], "Eve has no judgment"),
         (["export", "--resolve=majority"], "name a file with -o"),
         (["export", "--resolve=most", "-o", "x.txt"], "unknown way to resolve 'most'"),
-        (["export", "--resolve=majority", "-o", "-"], "say its format"),
-        (["export", "--resolve=majority", "-o", "x.pdf"], "does not tell a format for gold"),
+        (["export", "--resolve=majority", "-o", "-"], "name its format"),
+        (["export", "--resolve=majority", "-o", "x.pdf"], "shows no format for gold"),
         (["export", "--resolve=majority", "-o", "runlog:x"], "carries no gold"),
         (["export", "--resolve=majority", "-o", "x.txt", "-o", "x.txt"], "given twice"),
         (["export", "--resolve=majority", "-o", "x.txt", "-o", "./x.txt"], "given twice"),
@@ -461,7 +461,7 @@ def test_a_store_that_is_held_for_long_is_told_of_meanwhile(run, labelled, monke
         (["list", "--store="], "the store has an empty name"),
         (["import", "-", "-"], "only one input can be standard input"),
         (["import", "nothing.jsonl"], "no such file"),
-        (["log", "--rater=Eve"], "Eve has said nothing"),
+        (["log", "--rater=Eve"], "Eve has not judged"),
         (["log", "--limit=0"], "--limit is '0'"),
         (["--quiet", "list"], "options go after the command: karat labels list"),
         (["list", "--store=a", "--store=b"], "--store is given twice"),
@@ -496,8 +496,7 @@ def test_a_store_that_is_not_there_is_told_in_the_words_of_labels(run, place):
 
 
 def test_a_store_of_a_newer_karat_or_in_use_is_refused(run, labelled, monkeypatch):
-    monkeypatch.setattr("karat.store.engines.PATIENCE", 0.1)
-    monkeypatch.setattr("karat.store.access.PATIENCE", 0.1)
+    monkeypatch.setattr("karat.store.database.PATIENCE", 0.1)
     words = ["adjudicate", "--query=q0", "--item=d0", "--grade=1", "--rater=C"]
     connection = sqlite3.connect(".karat/history.db", isolation_level=None)
     try:

@@ -44,7 +44,7 @@ def test_runs_are_scored_without_what_only_a_karat_yaml_needs(files, command):
     words = [command, "bm25.trec", "dense.jsonl", "--gold", "qrels.txt", "--quiet", "-m", "R@5"]
     code = (
         f"import sys; from karat.cli.main import main; code = main({words});"
-        "more = {'pydantic', 'sqlalchemy', 'karat.config'} & set(sys.modules);"
+        "more = {'pydantic', 'sqlalchemy', 'karat.project.config'} & set(sys.modules);"
         "sys.exit(str(more) if more else code)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -66,10 +66,10 @@ def test_help_takes_less_than_a_third_of_a_second_of_cpu(spawn):
 
 
 def test_an_interrupt_exits_with_130(run, files, monkeypatch):
-    def interrupt(request: object, **options: object) -> None:
+    def interrupt(*given: object, **options: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("karat.cli.scoring.score", interrupt)
+    monkeypatch.setattr("karat.evaluation.evaluation.Evaluation.score_runs", interrupt)
     done = run("eval", "bm25.trec", "--gold", "qrels.txt")
     assert (done.code, done.out) == (130, "")
     assert done.err == "karat: interrupted; nothing was written\n"
@@ -96,10 +96,10 @@ def test_ctrl_c_ends_a_wait_for_input(files):
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError(28, "No space left on device")])
 def test_the_machine_s_troubles_are_one_line(run, files, monkeypatch, error):
-    def fail(request: object, **options: object) -> None:
+    def fail(*given: object, **options: object) -> None:
         raise error
 
-    monkeypatch.setattr("karat.cli.scoring.score", fail)
+    monkeypatch.setattr("karat.evaluation.evaluation.Evaluation.score_runs", fail)
     done = run("eval", "bm25.trec", "--gold", "qrels.txt")
     assert done.code == 2
     assert done.err.startswith("karat: ")

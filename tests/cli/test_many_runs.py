@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 import karat
-import karat.abreast
-import karat.cli.scoring
-from karat.cli.scoring import Request, score
-from karat.formats import room
+import karat.evaluation.evaluation
+import karat.parallel
+from karat.evaluation.evaluation import Evaluation
+from karat.formats import limits
 
 RUNS, QUERIES, HITS = 9, 40, 30
 
@@ -56,8 +56,8 @@ def runs(folder: Path) -> list[str]:
 @pytest.fixture
 def four(monkeypatch):
     """As many processors as a larger machine has."""
-    monkeypatch.setattr(karat.abreast, "cores", lambda: 4)
-    monkeypatch.setattr(karat.cli.scoring, "cores", lambda: 4)
+    monkeypatch.setattr(karat.parallel, "cores", lambda: 4)
+    monkeypatch.setattr(karat.evaluation.evaluation, "cores", lambda: 4)
 
 
 @pytest.mark.parametrize("options", [[], ["--bounds"], ["--by", "language"]])
@@ -71,8 +71,8 @@ def test_the_document_is_the_same_one_at_a_time(run, folder, monkeypatch, four, 
     words = ["eval", *runs(folder), "--gold", str(folder / "gold.txt"), "--json", *options]
     words += ["--queries", str(queries)]
     many = run(*words)
-    monkeypatch.setattr(karat.abreast, "cores", lambda: 1)
-    monkeypatch.setattr(karat.cli.scoring, "cores", lambda: 1)
+    monkeypatch.setattr(karat.parallel, "cores", lambda: 1)
+    monkeypatch.setattr(karat.evaluation.evaluation, "cores", lambda: 1)
     one = run(*words)
     assert many.code == one.code == 0
     assert many.out == one.out
@@ -87,8 +87,8 @@ def test_the_gold_is_prepared_once(folder, monkeypatch, four):
         calls.append(given)
         return karat.measures.prepare.prepare(*given, **named)
 
-    monkeypatch.setattr(karat.cli.scoring, "prepare", counted)
-    found = score(Request(runs=runs(folder), gold=str(folder / "gold.txt"), quiet=True))
+    monkeypatch.setattr(karat.evaluation.evaluation, "prepare", counted)
+    found = Evaluation(folder / "gold.txt").score_runs(runs(folder))
     assert len(found.scores) == RUNS + 1
     assert len(calls) == 1
 
@@ -97,7 +97,7 @@ def test_python_gets_the_same_comparison_from_many_at_once(folder, four, monkeyp
     gold = karat.read_gold(folder / "gold.txt")
     read = [karat.read_run(name) for name in runs(folder)[:6]]
     many = karat.compare(read, gold, ["nDCG@10", "RR"])
-    monkeypatch.setattr(karat.abreast, "cores", lambda: 1)
+    monkeypatch.setattr(karat.parallel, "cores", lambda: 1)
     one = karat.compare(read, gold, ["nDCG@10", "RR"])
     assert [row.document() for row in many.rows] == [row.document() for row in one.rows]
 
@@ -137,15 +137,15 @@ def test_standard_input_can_be_one_of_many(spawn, folder):
 
 def test_runs_share_the_memory_that_there_is(monkeypatch):
     monkeypatch.setenv("KARAT_MEMORY", "2GB")
-    alone = room.whole_bytes()
-    with room.readers(4) as at_once:
+    alone = limits.max_table_bytes()
+    with limits.concurrent_readers(4) as at_once:
         assert at_once == 4
-        assert room.whole_bytes() == alone // 4
-    assert room.whole_bytes() == alone
-    with room.readers(100) as at_once:
+        assert limits.max_table_bytes() == alone // 4
+    assert limits.max_table_bytes() == alone
+    with limits.concurrent_readers(100) as at_once:
         assert at_once == 5
     monkeypatch.setenv("KARAT_MEMORY", "300MB")
-    with room.readers(100) as at_once:
+    with limits.concurrent_readers(100) as at_once:
         assert at_once == 1
 
 

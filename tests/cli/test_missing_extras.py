@@ -95,6 +95,16 @@ def test_a_missing_library_is_answered_with_its_command(
     assert "bug" not in done.err
 
 
+def test_a_pyspark_that_cannot_be_imported_is_a_missing_one(spawn, folder):
+    (folder / "broken" / "pyspark").mkdir(parents=True)
+    (folder / "broken" / "pyspark" / "__init__.py").write_text(
+        "raise ModuleNotFoundError(\"No module named 'pyspark'\", name='pyspark')\n"
+    )
+    done = spawn(*_EVAL, "--engine", "spark", PYTHONPATH=str(folder / "broken"))
+    assert done.code == 2, done.err
+    assert done.err.endswith("needs pyspark; install it with: pip install 'karat[spark]'\n")
+
+
 def test_every_extra_is_tried():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = set(project["optional-dependencies"]) - FOR_DEVELOPERS

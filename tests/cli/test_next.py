@@ -91,7 +91,7 @@ def test_a_log_with_more_failures_than_it_allows_settles_nothing(run, files):
     done = run("next", "bm25.trec", "partial.jsonl", *GOLD)
     assert done.code == 3
     assert done.err.startswith("karat: cannot tell: too many calls of ")
-    assert "PARTIAL: too many calls failed to judge by" in done.out
+    assert "PARTIAL: too many calls failed" in done.out
     assert run("compare", "bm25.trec", "partial.jsonl", *GOLD, "--quiet").code == 3
 
 
@@ -242,7 +242,7 @@ def test_lists_that_are_the_same_need_no_judgment(run, files):
     assert (done.code, done.err) == (0, "")
     with_gold = {query for query, _ in judged()}
     unjudged = [one for one in ranks_in_files()[0] if one[0] in with_gold and one not in judged()]
-    assert f"stop: the verdict is same whatever the other {len(unjudged)} are" in done.out
+    assert f"stop: the verdict is same whatever the other {len(unjudged)} pairs are" in done.out
 
 
 def test_a_query_that_is_skipped_is_not_asked_about(run, files):
@@ -301,7 +301,7 @@ def test_pairs_that_are_judged_again_are_counted(run, files):
         (("bm25.trec", "dense.jsonl", "dense.jsonl", *GOLD), "one run, or two"),
         ((*RUNS,), "--gold"),
         ((*RUNS, *GOLD, "-m", "P@5,R@5"), "one measure at a time"),
-        ((*RUNS, *GOLD, "-m", "GMAP"), "no mean over queries"),
+        ((*RUNS, *GOLD, "-m", "GMAP"), "not a mean over queries"),
         ((*RUNS, *GOLD, "-m", "Judged@5"), "counts which items are judged"),
         ((*RUNS, *GOLD, "-m", "ndgc@5"), "did you mean"),
         ((*RUNS, *GOLD, "--within", "0.1"), "--within is for one run"),

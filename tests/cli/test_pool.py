@@ -87,7 +87,7 @@ def test_a_sample_may_hold_what_is_judged(run, files):
     done = run("pool", *RUNS, *GOLD, *TEXTS, "--depth", "5", *sample)
     assert "the sample of 70 is the whole pool, 50 pairs" in done.out
     done = run("pool", *RUNS, *GOLD, *TEXTS, "--depth", "5", *sample, "--include-judged")
-    assert "drawn from 71, judged ones too" in done.out
+    assert "drawn from 71, including judged" in done.out
     assert len(lines()) == 70
 
 
@@ -199,9 +199,9 @@ def test_a_run_from_standard_input(spawn, files):
         (("-o", "pool:-", "--json"), "only one report can go to standard output"),
         (("--gold", "-", "--queries", "-"), "only one input can be standard input"),
         (("--bias",), "--bias asks whether gold is fair to the runs; give it with --gold"),
-        (("-m", "AP"), "-m names the measures of --bias; a pool alone is scored by none"),
+        (("-m", "AP"), "-m names the measures of --bias; a pool alone has no scores"),
         (("--bias", "--gold", "qrels.txt", "-m", "ndgc@10"), "did you mean nDCG?"),
-        (("--bias", "--gold", "qrels.txt", "-m", "NumRet"), "NumRet is no measure of the ranks"),
+        (("--bias", "--gold", "qrels.txt", "-m", "NumRet"), "NumRet does not measure the ranks"),
         (("--bias", "--gold", "qrels.txt", "--set", "boot=500"), "the bias of a pool does not"),
         (("--bias", "--gold", "qrels.txt", "--set", "level=doc"), "the bias of a pool does not"),
     ],
@@ -233,7 +233,7 @@ def test_the_bias_is_in_the_document_the_page_and_the_markdown(run, files):
         assert sentence in " ".join(done.out.split())
         assert sentence in Path("said.md").read_text().replace("\\", "")
     for title in (
-        "Without what one run alone has",
+        "Without what only one run has",
         "RBP and what it leaves open",
         "Condensed lists",
     ):
@@ -251,7 +251,7 @@ def test_judgments_that_no_given_run_brought_leave_it_open_whether_gold_is_fair(
     bias = json.loads(Path("said.json").read_text())["bias"]
     assert (bias["fair"], bias["gold"]["in_no_list"] >= 99) == (None, True)
     told = " ".join(done.out.split())
-    assert "whether the gold is fair to these runs cannot be told: most judgments" in told
+    assert "cannot tell whether the gold is fair to these runs: most judgments" in told
     assert "its own" not in told
     assert "would look worse" not in told
 
@@ -289,7 +289,7 @@ def test_the_bias_of_one_run_says_what_it_cannot(run, files):
     done = run("pool", "bm25.trec", *GOLD, "--bias")
     assert done.code == 0
     assert "leave-one-run-out needs two runs or more" in done.out
-    assert "Without what one run alone has" not in done.out
+    assert "Without what only one run has" not in done.out
     assert "Condensed lists" in done.out
 
 
@@ -312,7 +312,7 @@ def test_the_bias_reads_a_run_from_standard_input(spawn, files):
 def test_grades_that_differ_between_files_are_told(run, files):
     Path("more.txt").write_text("q01 0 refunds#1 0\nq01 0 billing#1 -1\n")
     done = run("pool", *BIASED, "--gold", "more.txt")
-    assert "1 pair is graded differently in several files; the first one counts" in done.out
+    assert "1 pair is graded differently in several files; the first file counts" in done.out
     assert "1 grade is below 0: pooled, and unjudged to every measure" in done.out
 
 
@@ -322,7 +322,7 @@ def test_an_empty_run_and_one_of_other_queries_are_refused(run, files):
     Path("other.trec").write_text("z9 Q0 a 1 1.0 x\n")
     done = run("pool", "other.trec", "--queries", "queries.jsonl")
     assert done.code == 2
-    assert "other.trec: no query of this run is asked: it has 'z9'" in done.err
+    assert "other.trec: has no query that is asked: it has 'z9'" in done.err
 
 
 def test_help_needs_neither_polars_nor_numpy():

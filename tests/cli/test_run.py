@@ -283,7 +283,7 @@ def test_an_interrupted_log_of_a_built_in_retriever_is_gone_on_with(place, run):
     part.write_bytes(b"".join(lines[:10]))
     log.unlink()
     done = run("run", "--system", "good")
-    assert "10 from before" in done.err
+    assert "10 from an earlier search" in done.err
     assert log.read_bytes().splitlines(keepends=True)[:10] == lines[:10]
     assert not part.exists()
 
@@ -296,7 +296,7 @@ def test_a_part_of_another_run_is_started_over_by_itself(place, run):
     write(place, SYSTEMS.replace("retriever: bm25, k: 5}", "retriever: bm25, k: 6}"))
     done = run("run", "--system", "good")
     assert done.code == 0
-    assert "from before" not in done.err
+    assert "from an earlier search" not in done.err
     assert all(json.loads(line)["k"] == 6 for line in log.read_text().splitlines())
 
 

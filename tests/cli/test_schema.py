@@ -118,7 +118,7 @@ def test_without_a_name_the_schemas_are_listed(run):
     [
         (["runlog"], "unknown schema 'runlog'; did you mean run-log?"),
         (["run-log", "--check"], "--check needs the logs"),
-        (["run-log", "a.jsonl"], "say --check to have 'a.jsonl' checked"),
+        (["run-log", "a.jsonl"], "add --check to check 'a.jsonl'"),
         (["run-log", "--check", "a.jsonl", "-o", "b"], "-o writes a schema"),
         (["-o", "b"], "-o writes one schema; name it"),
         (["run-log", "--quiet"], "--quiet is for --check"),

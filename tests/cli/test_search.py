@@ -121,7 +121,7 @@ def test_after_kill_9_resume_gives_the_log_of_an_uninterrupted_run(place, run, t
     assert not (place / "cut.jsonl").exists()
     done = run(*whole, "-o", "cut.jsonl", "--resume")
     assert done.code == 0
-    assert "from before" in done.out
+    assert "from an earlier search" in done.out
     assert (place / "cut.jsonl").read_bytes() == (place / "whole.jsonl").read_bytes()
     assert not part.exists()
 

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 import karat
 from karat.cli.main import main
 from karat.formats import read_corpus, read_eval_set
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.workshop import Workshop
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system_config import parse_systems
 
 # Given: three scenes Sc1, Sc2 and Finale; what happens in Sc1 and in Finale, word by word; that
 # Sc2 has two lines of description; the queries, their gold and k; and the results.
@@ -510,8 +510,8 @@ def test_evaluate_gives_the_same_value_for_any_story(told, queries, profile):
         result = json.loads(Path(paths[2]).read_bytes())
         corpus = read_corpus(paths[0])
         asked, gold = read_eval_set(paths[1])
-    blueprint = parse_systems({"s": {"retriever": profile}}, Place("karat.yaml"))["s"]
-    system = Workshop(corpus=lambda: corpus).build(blueprint)
+    system_config = parse_systems({"s": {"retriever": profile}}, Place("karat.yaml"))["s"]
+    system = BuildContext(corpus=lambda: corpus).build(system_config)
     run = system.search(asked, corpus.frame.height)
     scores = karat.evaluate(run, gold, profile="story", queries=asked)
     assert scores.means()["RR"] == result["value"]

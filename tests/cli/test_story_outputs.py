@@ -13,17 +13,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karat.cli.main import main
+from karat.compat.story_output import report_to_json
+from karat.data.tables import Run
 from karat.errors import UsageError
 from karat.formats import read_corpus, read_eval_set
-from karat.formats.yamls import Place
+from karat.formats.settings import Place
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
-from karat.measures.scores import prepare, score
-from karat.reports.document import build_report
-from karat.reports.to_story import report_to_json
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.workshop import Workshop
-from karat.tables import Run
+from karat.measures.prepare import prepare
+from karat.measures.score_builder import score
+from karat.report.document import build_report
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system_config import parse_systems
 
 SCENES = {
     "Sc9": "The storm takes the boat.",
@@ -133,8 +134,10 @@ def test_the_bytes_are_those_of_karat_story_for_any_story(texts, queries, name):
         )
         expected = Path(paths[2]).read_bytes()
         corpus, (asked, gold) = read_corpus(paths[0]), read_eval_set(paths[1])
-    blueprint = parse_systems({"s": {"retriever": name}}, Place("karat.yaml"))["s"]
-    found = Workshop(corpus=lambda: corpus).build(blueprint).search(asked, corpus.frame.height)
+    system_config = parse_systems({"s": {"retriever": name}}, Place("karat.yaml"))["s"]
+    found = (
+        BuildContext(corpus=lambda: corpus).build(system_config).search(asked, corpus.frame.height)
+    )
     ready = prepare(gold, conventions_of("story"), queries=asked)
     scores = score(found, ready, parse_measures(["RR"]), keep=100)
     report = build_report([scores], gold=gold, queries=asked, corpus=corpus)

@@ -583,7 +583,7 @@ def test_with_the_index_there_nothing_heavy_is_loaded(run, world):
 
 
 def test_a_long_indexing_is_told_once(run, world, monkeypatch):
-    monkeypatch.setattr("karat.cli.shelves._LONG_BYTES", 1)
+    monkeypatch.setattr("karat.evaluation.inputs._LONG_BYTES", 1)
     assert run("triage", *world).err == "indexing corpus.jsonl, which is done once\n"
     assert run("triage", *world).err == ""
     with Path("corpus.jsonl").open("a") as file:

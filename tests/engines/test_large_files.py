@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from karat.engines.spark import inputs
 from karat.formats.files import HEAD_BYTES as BLOCK
+from karat.spark import inputs
 
 RUNS = ("trec", "csv", "tsv-with-header", "runlog", "trec")
 GOLDS = ("trec", "tsv", "csv", "tsv-with-header", "labels")

@@ -10,12 +10,12 @@ import worlds
 from alike import assert_same_bits
 
 import karat
-from karat.engines.spark.inputs import open_rows
-from karat.engines.spark.scoring import of_gold, score
 from karat.formats import read_run, write_run
 from karat.measures.conventions import PROFILES, conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
+from karat.spark.inputs import open_rows
+from karat.spark.scoring import of_gold, score
 
 SETTINGS = {
     "default": {},

@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from karat.engines.spark import session as sessions
-from karat.engines.spark.session import said
+from karat.spark import engine as sessions
+from karat.spark.engine import said
 
 RUN = [("q1", "a", 3.0), ("q1", "b", 2.0), ("q2", "c", 1.5), ("q2", "a", 1.0)]
 JUDGED = [("q1", "a"), ("q2", "c")]

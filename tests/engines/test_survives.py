@@ -12,11 +12,11 @@ import pytest
 from alike import assert_same_bits
 
 import karat
-from karat.engines.spark.inputs import open_rows
-from karat.engines.spark.scoring import of_gold, score
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
+from karat.spark.inputs import open_rows
+from karat.spark.scoring import of_gold, score
 
 MEASURES = ["nDCG@10", "R@100", "AP"]
 
@@ -124,8 +124,8 @@ def test_gold_of_spark_needs_a_run_of_spark(spark):
     run, gold = run_of([4])
     with pytest.raises(karat.UsageError, match="goes with a run of Spark"):
         karat.evaluate(run, spark_frame(spark, gold.frame))
-    with pytest.raises(karat.UsageError, match="a Gold or a Spark DataFrame"):
-        karat.evaluate(spark_frame(spark, run.hits), {"q0": {"d1": 1}})
+    with pytest.raises(karat.UsageError, match="gold is expected"):
+        karat.evaluate(spark_frame(spark, run.hits), 5)
 
 
 def test_what_is_wrong_with_a_table_is_said_without_a_traceback(spark):
@@ -152,7 +152,7 @@ def scored(spark, path, gold):
 def test_what_spark_itself_logs_is_one_line_and_no_workflow_command():
     said = "a\\n::error::x\\r##[error]y"
     code = (
-        "from karat.engines.spark.session import session\n"
+        "from karat.spark.engine import session\n"
         "spark = session('local[1]')\n"
         "logs = spark._jvm.org.apache.logging.log4j.LogManager\n"
         f"logs.getLogger('karat').error('{said}')\n"

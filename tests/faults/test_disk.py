@@ -135,7 +135,7 @@ def test_no_room_for_a_log(run, disk, times, told):
         assert whole.startswith(kept)
         lines = kept.count(b"\n")
         told_of = "what was logged is kept" if lines else "nothing was logged"
-        then = "go on with --resume" if lines else "run it again"
+        then = "resume with --resume" if lines else "run it again"
         assert refused.err == (
             f"karat: {part.absolute()}: cannot be written: {disk.reason}; {told_of}: make room, "
             f"then {then}\n"

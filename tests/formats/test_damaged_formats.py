@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karat.data.tables import Corpus, Gold, InterleavedError, Queries, Run
 from karat.errors import KaratError
 from karat.formats import (
     FORMATS,
@@ -22,7 +23,6 @@ from karat.formats import (
     write_queries,
     write_run,
 )
-from karat.tables import Corpus, Gold, InterleavedError, Queries, Run
 
 TABLES = {
     "gold": Gold.from_dict({"q1": {"d1": 2, "d2": 0}, "q2": {"d#3": 1}}),

@@ -9,13 +9,13 @@ import pytest
 
 from karat.errors import InputError
 from karat.formats import (
-    queries_beside,
+    queries_in_gold,
     read_corpus,
     read_eval_set,
     read_gold,
     read_queries,
 )
-from karat.formats.cnl import parse_story
+from karat.formats.story import parse_story
 
 
 def put(folder: Path, content: object, name: str) -> Path:
@@ -338,11 +338,11 @@ def test_several_splits_without_test_must_be_chosen(tmp_path: Path) -> None:
 
 
 def test_queries_beside_gold_are_found_where_there_are_any(tmp_path: Path) -> None:
-    found = queries_beside(put(tmp_path, EVALSET, "e.jsonl"))
+    found = queries_in_gold(put(tmp_path, EVALSET, "e.jsonl"))
     assert found is not None
     assert found.frame.height == 3
-    assert queries_beside(put(tmp_path, "q 0 d 1\n", "qrels.txt")) is None
-    assert queries_beside(put(tmp_path, {"q": {"d": 1}}, "qrels.json")) is None
+    assert queries_in_gold(put(tmp_path, "q 0 d 1\n", "qrels.txt")) is None
+    assert queries_in_gold(put(tmp_path, {"q": {"d": 1}}, "qrels.json")) is None
     with pytest.raises(InputError, match="which holds gold without queries"):
         read_eval_set(tmp_path / "qrels.txt")
 

@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 import karat
+from karat.data.tables import Gold, Run
 from karat.errors import InputError, NoColumnError, UsageError
 from karat.formats import (
-    queries_beside,
+    queries_in_gold,
     read_corpus,
     read_gold,
     read_queries,
@@ -27,7 +28,6 @@ from karat.formats import (
     scan_run,
 )
 from karat.formats.field_mapping import FIELDS, Fields
-from karat.tables import Gold, Run
 
 Row = dict[str, Any]
 FORMS = ("jsonl", "jsonl.gz", "csv", "csv.gz", "parquet")
@@ -125,7 +125,7 @@ def test_a_list_of_gold_in_each_row_is_mapped(tmp_path: Path, form: str) -> None
     path = write(tmp_path, form, rows)
     gold = read_gold(path, fields={"gold": "gold_ids"})
     assert gold.frame.rows() == [("q1", "c1", 1.0), ("q1", "c2", 1.0), ("q2", "c2", 1.0)]
-    queries = queries_beside(path, fields={"gold": "gold_ids"})
+    queries = queries_in_gold(path, fields={"gold": "gold_ids"})
     assert queries is not None
     assert queries.frame.rows(named=True) == [
         {"query_id": "q1", "text": "tart?", "language": "en"},
@@ -270,7 +270,7 @@ def test_a_prefix_maps_one_input_only(tmp_path: Path) -> None:
 def test_a_file_of_queries_and_gold_takes_the_prefix_of_either(tmp_path: Path) -> None:
     path = write(tmp_path, "jsonl", [{"q": "tart?", "nr": "q1", "gold_ids": ["c1"]}])
     fields = Fields.parse(["queries.text=q", "gold.gold=gold_ids", "query_id=nr"])
-    queries = queries_beside(path, fields=fields)
+    queries = queries_in_gold(path, fields=fields)
     assert queries is not None
     assert queries.frame.rows() == [("q1", "tart?")]
 

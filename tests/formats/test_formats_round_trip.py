@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.formats import (
     FORMATS,
@@ -26,7 +27,6 @@ from karat.formats import (
     write_queries,
     write_run,
 )
-from karat.tables import Corpus, Gold, Queries, Run
 
 NASTY = st.one_of(
     st.sampled_from(

@@ -9,13 +9,13 @@ from typing import Any
 import polars as pl
 import pytest
 
-from karat.columns import ITEM_NAMES
+from karat.data.columns import ITEM_NAMES
+from karat.data.tables import Corpus
 from karat.formats import read_corpus, read_gold, read_run
-from karat.retrievers.http.answers import Reader
-from karat.retrievers.http.service import Options
-from karat.retrievers.http.wire import Response
-from karat.retrievers.returned import hits_of
-from karat.tables import Corpus
+from karat.retrieve.http.connection import Response
+from karat.retrieve.http.response import Reader
+from karat.retrieve.http.service import Options
+from karat.retrieve.user_code import hits_from
 
 OWN = [name for name in ITEM_NAMES if name != "doc_id"]
 
@@ -63,7 +63,7 @@ def test_hits_of_logs_functions_and_services_name_the_item(tmp_path: Path, own: 
     log = _write(tmp_path, "jsonl", [{"query_id": "q", "topk": [hit]}])
     assert read_run(log).hits.select("item_id", "doc_id").rows() == [("c", "d")]
 
-    (returned,) = hits_of([hit], 5, "search")
+    (returned,) = hits_from([hit], 5, "search")
     assert (returned.item_id, returned.doc_id) == ("c", "d")
 
     reader = Reader(Options(url="http://127.0.0.1:1/search"), lambda text: text)
@@ -77,7 +77,7 @@ def test_of_two_names_of_an_item_every_reader_takes_the_same(tmp_path: Path) -> 
     expected = f"by {ITEM_NAMES[0]}"
     log = _write(tmp_path, "jsonl", [{"query_id": "q", "topk": [names]}])
     assert read_run(log).hits["item_id"].to_list() == [expected]
-    assert hits_of([names], 5, "search")[0].item_id == expected
+    assert hits_from([names], 5, "search")[0].item_id == expected
     assert Corpus.from_frame(pl.DataFrame([{**names, "text": ""}])).frame["item_id"][0] == expected
     reader = Reader(Options(url="http://127.0.0.1:1/search"), lambda text: text)
     body = json.dumps({"hits": [names]}).encode()

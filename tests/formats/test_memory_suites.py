@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
 from karat.formats import (
     read_corpus,
@@ -19,7 +20,6 @@ from karat.formats import (
     write_gold,
     write_queries,
 )
-from karat.tables import Corpus, Gold, Queries
 
 SOUND = {"memory_id": 7, "content": "Ask before merging.", "generated_queries": ["who merges it"]}
 

@@ -13,9 +13,9 @@ import pytest
 import karat
 from karat.errors import InputError, UsageError
 from karat.formats import read_corpus, read_gold, read_queries, read_run
-from karat.formats.log_checks import check_log
-from karat.retrievers.protocol import Answer, Hit, Query
-from karat.retrievers.records import record_of
+from karat.formats.runlog_schema import check_log
+from karat.retrieve.protocol import Answer, Hit, Query
+from karat.retrieve.run_log import record_of
 from karat.store import LabelItem, Store
 
 BAD = "a\0b"

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from karat.data.tables import Gold, Run
 from karat.errors import InputError, UsageError
-from karat.formats import queries_beside, read_gold, read_queries, read_run, write_gold, write_run
-from karat.tables import Gold, Run
+from karat.formats import queries_in_gold, read_gold, read_queries, read_run, write_gold, write_run
 
 RUN = Run.from_dict({"q1": {"a": 2.0, "b": 1.0}})
 
@@ -30,7 +30,7 @@ def test_gold_without_texts_is_read_as_queries_with_empty_texts(
 ) -> None:
     path = tmp_path / "gold.json"
     write_gold(Gold.from_dict({"q1": {"a": 1}, "q2": {"b": 2}}), path, format=format)
-    queries = queries_beside(path)
+    queries = queries_in_gold(path)
     assert queries is not None
     assert queries.frame.select("query_id", "text").rows() == [("q1", ""), ("q2", "")]
     assert read_gold(path).query_ids == ("q1", "q2")

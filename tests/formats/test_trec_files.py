@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import Gold, InterleavedError, Run
 from karat.errors import InputError
 from karat.formats import read_gold, read_run, scan_run, write_gold, write_run
-from karat.formats.fields import Layout, fast, read_fields
 from karat.formats.files import Input
-from karat.formats.trec import GOLD, RUN
-from karat.tables import Gold, InterleavedError, Run
+from karat.formats.trec import GOLD, RUN, Layout, parse_regular, read_fields
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 GOOD = "q1 Q0 d1 1 2.5 tag\nq1 Q0 d2 2 1.5 tag\nq2 Q0 d1 1 0.5 tag\n"
@@ -106,7 +105,7 @@ def test_short_lines_are_refused_even_beside_long_ones(tmp_path: Path) -> None:
 
 def test_a_lone_carriage_return_is_refused(tmp_path: Path) -> None:
     told = refusal(put(tmp_path, GOOD.replace("\n", "\r")))
-    assert told.startswith("run.trec:1: a carriage return stands inside the line")
+    assert told.startswith("run.trec:1: the line contains a carriage return")
 
 
 def test_line_numbers_count_comments_and_hold_over_chunks(tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ ROW = st.tuples(
 @settings(max_examples=80, deadline=None)
 def test_the_fast_way_agrees_with_the_careful_way(rows: list[tuple[str, ...]]) -> None:
     data = "".join(" ".join(row) + "\n" for row in rows).encode()
-    assert fast(RUN.pattern + data, RUN) is not None
+    assert parse_regular(RUN.pattern + data, RUN) is not None
     quick = pl.concat(read_fields(in_memory(data), RUN))
     slow = pl.concat(read_fields(in_memory(data), RUN, careful=True))
     assert quick.equals(slow)
@@ -307,7 +306,9 @@ def test_the_files_of_trec_eval_are_read() -> None:
 def test_double_blanks_are_seen_at_the_edge_of_a_window(
     at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("karat.formats.regular._WINDOW", 3 + at)
-    assert fast(RUN.pattern + GOOD.encode(), RUN) is not None
+    monkeypatch.setattr("karat.formats.trec._WINDOW", 3 + at)
+    assert parse_regular(RUN.pattern + GOOD.encode(), RUN) is not None
     for place in [i for i, letter in enumerate(GOOD) if letter in " \n"]:
-        assert fast(RUN.pattern + (GOOD[:place] + " " + GOOD[place:]).encode(), RUN) is None
+        assert (
+            parse_regular(RUN.pattern + (GOOD[:place] + " " + GOOD[place:]).encode(), RUN) is None
+        )

@@ -6,8 +6,8 @@ import resource
 import time
 from collections.abc import Callable
 
+from karat.data.tables import InterleavedError
 from karat.errors import KaratError
-from karat.tables import InterleavedError
 
 # Of processor time, so that a busy machine makes no findings.
 SLOWEST = 5.0

@@ -6,23 +6,23 @@ from collections.abc import Callable
 from pathlib import Path
 
 from fuzz.oracle import same
-from karat.analysis.gate_files import parse_gates, read_gates
-from karat.analysis.segments import By
-from karat.analysis.sweeps.curves import parse_ks
-from karat.analysis.thresholds import parse_thresholds
-from karat.cli.scoring import parse_settings
-from karat.columns import is_date
-from karat.config import read_config
+from karat.analysis.sweep.curves import parse_ks
+from karat.cli.options import parse_settings
+from karat.data.columns import is_date
 from karat.errors import KaratError
-from karat.formats.cnl import parse_story
-from karat.formats.limits import size_of
-from karat.formats.log_checks import check_log
-from karat.judging.importing import read_judgments
-from karat.judging.judge_pairs import read_pairs
-from karat.judging.raters import read_people
+from karat.evaluation.gate_files import parse_gates, read_gates
+from karat.evaluation.segments import By
+from karat.evaluation.thresholds import parse_thresholds
+from karat.formats.limits import parse_size
+from karat.formats.runlog_schema import check_log
+from karat.formats.story import parse_story
+from karat.label.label_sets import read_judgments
+from karat.label.labels import read_pairs
+from karat.label.raters import read_people
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measure, parse_measures
-from karat.reports.outputs import parse_output
+from karat.project.config import read_config
+from karat.report.outputs import parse_output
 
 Folder = Callable[[], Path]
 
@@ -72,7 +72,7 @@ def story(_: Folder, data: bytes) -> None:
 
 
 def log(folder: Folder, data: bytes) -> None:
-    check_log(_file(folder, "log.jsonl", data)).document()
+    check_log(_file(folder, "log.jsonl", data)).to_dict()
 
 
 def judgments(folder: Folder, data: bytes) -> None:
@@ -98,7 +98,7 @@ def words(_: Folder, data: bytes) -> None:
         parse_ks,
         parse_output,
         lambda one: parse_thresholds([one]),
-        lambda one: size_of(one, "KARAT_MAX_LINE"),
+        lambda one: parse_size(one, "KARAT_MAX_LINE"),
     ):
         try:
             read(text)

@@ -12,6 +12,7 @@ from typing import Any
 import polars as pl
 
 from fuzz.oracle import same
+from karat.data.tables import Corpus, Gold, InterleavedError, Queries, Run
 from karat.errors import KaratError
 from karat.formats import (
     FORMATS,
@@ -25,7 +26,6 @@ from karat.formats import (
     write_queries,
     write_run,
 )
-from karat.tables import Corpus, Gold, InterleavedError, Queries, Run
 
 READ: dict[str, Callable[..., Any]] = {
     "gold": read_gold,
@@ -142,7 +142,7 @@ def _check_run(path: Path, name: str, run: Run) -> None:
     try:
         blocks = list(scan.blocks())
     except InterleavedError:
-        blocks = list(scan.parted())
+        blocks = list(scan.partitions())
     found = sum(one.at("final").hits.height for one in blocks)
     same(found, run.at("final").hits.height, "hits in blocks")
     try:

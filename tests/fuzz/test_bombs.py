@@ -23,8 +23,8 @@ from karat.measures.names import parse_measures
 READ_ALL = """
 import json, sys, time
 from pathlib import Path
-from karat.analysis.gate_files import read_gates
-from karat.config import read_config
+from karat.evaluation.gate_files import read_gates
+from karat.project.config import read_config
 from karat.errors import KaratError
 from karat.formats import read_corpus, read_gold, read_queries, scan_run
 

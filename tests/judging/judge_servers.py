@@ -13,11 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from karat.judging.judge import Judged, Wishes, judge_pairs
-from karat.judging.judge_cache import JudgmentCache
-from karat.judging.judge_endpoint import Access, Endpoint
-from karat.judging.judge_pairs import Pair
-from karat.judging.judge_prompt import Prompt
+from karat.label.judge import Judged, JudgeSettings, JudgmentCache, judge_pairs
+from karat.label.judge_model import Access, Endpoint, Prompt
+from karat.label.labels import Pair
 
 KEY = "sk-very-secret-0123456789"
 PROMPT = Prompt("Q={query}\nT={text}\n")
@@ -184,13 +182,13 @@ def by_number(got: Got, connection: socket.socket) -> Say:
 
 
 def judged(
-    url: str, n: int, path: Path, *, access: Any = None, cache: Path | None = None, **wishes: Any
+    url: str, n: int, path: Path, *, access: Any = None, cache: Path | None = None, **settings: Any
 ) -> Judged:
     """Have so many pairs judged at this address."""
     judge = endpoint(url, **(access or {}))
     kept = None if cache is None else JudgmentCache(cache)
     try:
-        return judge_pairs(pairs(n), judge, path, wishes=Wishes(**wishes), cache=kept)
+        return judge_pairs(pairs(n), judge, path, settings=JudgeSettings(**settings), cache=kept)
     finally:
         judge.close()
         if kept is not None:

@@ -13,18 +13,17 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from karat.judging.next_chances import judged_in
-from karat.judging.next_pairs import candidates
-from karat.measures.bounds.differences import difference_range
-from karat.measures.bounds.effects import effects_on_difference
-from karat.measures.bounds.unjudged import Listed, in_common, judged_more, listed
+from karat.data.tables import Gold, Run
+from karat.label.next_candidates import candidates, judged_items
 from karat.measures.conventions import conventions_of
+from karat.measures.differences import difference_range
+from karat.measures.evaluate_measure import values_of
 from karat.measures.names import parse_measure
 from karat.measures.prepare import Prepared, prepare
-from karat.measures.scores import score
-from karat.measures.valuing import values_of
+from karat.measures.ranges import Listed, effects_on_difference, in_common, listed
+from karat.measures.score_builder import score
+from karat.measures.unjudged import judged_more
 from karat.stats.paired import randomisation
-from karat.tables import Gold, Run
 
 Order = Sequence[int]
 Floats = NDArray[np.float64]
@@ -162,9 +161,9 @@ class Hidden:
         while len(order) < len(self.pairs):
             first, second, prepared = self.at(order)
             pairs = effects_on_difference(parse_measure(self.measure), first, second, prepared)
-            judged = judged_in([first.scores, second.scores], prepared.conventions.rel)
+            judged = judged_items([first.scores, second.scores], prepared.conventions.rel)
             found = candidates(pairs, judged, len(self.query_ids))
-            chosen = pairs_at(found.chosen(count, sides=True), found.pairs, self.query_ids)
+            chosen = pairs_at(found.choose(count, sides=True), found.pairs, self.query_ids)
             if not chosen:
                 # Nothing that is left changes anything by itself.
                 rest = sorted(set(range(len(self.pairs))).difference(order))

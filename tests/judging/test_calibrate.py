@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import polars as pl
 import pytest
-from sklearn.metrics import cohen_kappa_score
 
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
-from karat.judging.calibrate import calibrate
-from karat.judging.labels import Labels
-from karat.judging.side_by_side import Top, side_by_side
-from karat.judging.tops import tops_of
-from karat.measures.conventions import Conventions, conventions_of
-from karat.tables import Gold, Queries, Run
+from karat.label.calibrate import calibrate
+from karat.label.labels import Labels
+from karat.label.side_by_side import side_by_side
+from karat.measures.conventions import conventions_of
 
 
 def labels_of(grades, *, failed=(), rater="judge") -> Labels:
@@ -53,13 +52,9 @@ def test_the_worked_example():
     run = Run.from_dict(
         {f"r{at:03}": [f"e{at * 10 + place}" for place in range(10)] for at in range(100)}
     )
-    asked = [f"r{at:03}" for at in range(100)]
-    tops = tops_of(run, asked, depth=10, conventions=Conventions())
     for method in ("cluster", "beta"):
-        found = calibrate(
-            labels_of(judge | more), gold_of(people), top=Top("r", tops, 10), method=method
-        )
-        document = found.document()
+        found = calibrate(labels_of(judge | more), gold_of(people), run=run, k=10, interval=method)
+        document = found.to_dict()
         assert document["share"]["value"] == 0.74
         assert document["sensitivity"]["value"] == 0.9
         assert document["specificity"]["value"] == pytest.approx(0.7667, abs=5e-5)
@@ -83,9 +78,11 @@ def graded(seed: int, pairs: int = 80):
 @pytest.mark.parametrize("rel", [1, 2])
 @pytest.mark.parametrize("seed", range(4))
 def test_counts_are_those_of_a_plain_loop(seed, rel):
+    from sklearn.metrics import cohen_kappa_score
+
     judge, people = graded(seed)
     conventions = conventions_of("karat", {"rel": rel})
-    found = calibrate(labels_of(judge), gold_of(people), conventions=conventions).document()
+    found = calibrate(labels_of(judge), gold_of(people), profile=conventions).to_dict()
     both = sorted(judge.keys() & people.keys())
     table = [[0] * 3 for _ in range(3)]
     for pair in both:
@@ -121,9 +118,9 @@ def test_the_top_of_a_run_is_known_judged_or_left_out():
     run = Run.from_dict({"a": ["1", "2", "3", "4"], "b": ["1", "2"], "c": ["9"]})
     judge |= {("a", "1"): 2, ("a", "2"): 0, ("b", "1"): 1, ("b", "7"): 1}
     known = gold_of({("a", "2"): 2, ("a", "3"): 0, ("c", "8"): 1})
-    tops = tops_of(run, ["a", "b", "c", "d"], depth=3, conventions=Conventions())
+    known = replace(known, query_ids=("a", "b", "c", "d"))
     labels = labels_of(judge, failed=[("b", "2")])
-    found = calibrate(labels, gold_of(people), top=Top("one", tops, 3, known)).document()
+    found = calibrate(labels, gold_of(people), run=run, k=3, gold=known).to_dict()
     # a: 1 is judged, 2 and 3 are known, 4 is below the cut; b: 1 is judged, 2 failed; c: neither.
     assert found["share"] == {
         "value": 3 / 4,
@@ -136,7 +133,7 @@ def test_the_top_of_a_run_is_known_judged_or_left_out():
     }
     # Both rates are 0.9: 1.0 judged is (1 - 0.1)/0.8, clamped to 1; with the gold (2 + 1)/4.
     assert found["corrected"]["value"] == 0.75
-    assert (found["system"], found["k"]) == ("one", 3)
+    assert (found["system"], found["k"]) == ("run", 3)
     assert found["run"]["missing"] == 1
     # a has three places filled, b two, c one.
     assert found["run"]["empty"] == 3
@@ -147,18 +144,18 @@ def test_a_failed_pair_is_no_grade():
     judge, people = cells(8, 2, 8, 2)
     failed = list(judge)[:4]
     graded = {pair: grade for pair, grade in judge.items() if pair not in failed}
-    found = calibrate(labels_of(graded, failed=failed), gold_of(people)).document()
+    found = calibrate(labels_of(graded, failed=failed), gold_of(people)).to_dict()
     assert found["pairs"]["both"] == 16
     assert found["pairs"]["judge_failed"] == found["pairs"]["human_but_failed"] == 4
     assert found["share"]["judged"] == 16
     # A pair that failed once and was graded later is graded.
-    found = calibrate(labels_of(judge, failed=failed), gold_of(people)).document()
+    found = calibrate(labels_of(judge, failed=failed), gold_of(people)).to_dict()
     assert (found["pairs"]["both"], found["pairs"]["judge_failed"]) == (20, 0)
 
 
 def test_a_judge_no_better_than_chance_has_no_corrected_number():
     judge, people = cells(10, 10, 10, 10)
-    found = calibrate(labels_of(judge), gold_of(people)).document()
+    found = calibrate(labels_of(judge), gold_of(people)).to_dict()
     assert found["corrected"]["value"] is found["corrected"]["ci"] is None
     assert "no better than chance" in found["corrected"]["because"]
     assert found["share"]["value"] == 0.5
@@ -167,14 +164,14 @@ def test_a_judge_no_better_than_chance_has_no_corrected_number():
 @pytest.mark.parametrize(("grade", "rate"), [(1, "specificity"), (0, "sensitivity")])
 def test_people_who_say_one_thing_only_leave_a_rate_unknown(grade, rate):
     judge, _ = cells(10, 10, 10, 10)
-    found = calibrate(labels_of(judge), gold_of(dict.fromkeys(judge, grade))).document()
+    found = calibrate(labels_of(judge), gold_of(dict.fromkeys(judge, grade))).to_dict()
     assert found[rate] == {"value": None, "ci": None, "n": 0, "few": True}
     assert f"its {rate} is not known" in found["corrected"]["because"]
 
 
 def test_few_labels_of_a_class_are_marked():
     judge, people = cells(29, 0, 20, 10)
-    found = calibrate(labels_of(judge), gold_of(people)).document()
+    found = calibrate(labels_of(judge), gold_of(people)).to_dict()
     assert (found["sensitivity"]["few"], found["specificity"]["few"]) == (True, False)
 
 
@@ -183,16 +180,12 @@ def test_segments_have_their_own_rates():
     bad = {(f"x{query}", item): grade for (query, item), grade in good.items()}
     judge = good | {pair: 1 - grade for pair, grade in bad.items()}
     people |= {(f"x{query}", item): grade for (query, item), grade in people.items()}
-    parts = {
-        "by": {
-            "plain": {query for query, _ in good},
-            "odd": {query for query, _ in bad},
-            "nobody": {"unheard of"},
-        }
-    }
-    found = calibrate(labels_of(judge), gold_of(people), segments=parts).document()
-    own = found["segments"]["by"]
-    assert list(own) == ["plain", "odd"]
+    kinds = {query: "plain" for query, _ in good} | {query: "odd" for query, _ in bad}
+    kinds["unheard of"] = "nobody"
+    queries = Queries.from_dict({name: {"text": "?", "kind": kind} for name, kind in kinds.items()})
+    found = calibrate(labels_of(judge), gold_of(people), queries=queries, by=["kind"]).to_dict()
+    own = found["segments"]["kind"]
+    assert set(own) == {"plain", "odd"}
     assert own["plain"]["relevant"] == {"tp": 18, "fn": 2, "tn": 18, "fp": 2}
     assert own["odd"]["relevant"] == {"tp": 2, "fn": 18, "tn": 2, "fp": 18}
     assert own["plain"]["corrected"]["value"] == pytest.approx(0.5, abs=1e-12)
@@ -202,7 +195,7 @@ def test_segments_have_their_own_rates():
 def test_queries_say_which_pairs_count():
     judge, people = cells(18, 2, 18, 2)
     queries = Queries.from_dict({"q000": "?", "q001": "?"})
-    found = calibrate(labels_of(judge), gold_of(people), queries=queries).document()
+    found = calibrate(labels_of(judge), gold_of(people), queries=queries).to_dict()
     assert found["pairs"]["both"] == 20
     assert found["pairs"]["left_out"] == 20
     with pytest.raises(InputError, match="no pair that judge and people share"):
@@ -210,7 +203,7 @@ def test_queries_say_which_pairs_count():
 
 
 def width(found) -> float:
-    low, high = found.document()["corrected"]["ci"]
+    low, high = found.to_dict()["corrected"]["ci"]
     return high - low
 
 
@@ -223,17 +216,17 @@ def test_conversations_are_resampled_whole():
     whole = calibrate(judged, human, queries=Queries.from_dict(alike))
     single = calibrate(judged, human, queries=Queries.from_dict(apart))
     told = conventions_of("karat", {"unit": "query"})
-    forced = calibrate(judged, human, queries=Queries.from_dict(alike), conventions=told)
+    forced = calibrate(judged, human, queries=Queries.from_dict(alike), profile=told)
     assert width(forced) == width(single) != width(whole)
     with pytest.raises(UsageError, match="unit=group needs"):
-        calibrate(judged, human, conventions=conventions_of("karat", {"unit": "group"}))
+        calibrate(judged, human, profile=conventions_of("karat", {"unit": "group"}))
 
 
 def test_the_order_of_the_labels_changes_nothing():
     judge, people = graded(3)
     turned = [dict(reversed(list(one.items()))) for one in (judge, people)]
-    once = calibrate(labels_of(judge), gold_of(people)).document()
-    assert calibrate(labels_of(turned[0]), gold_of(turned[1])).document() == once
+    once = calibrate(labels_of(judge), gold_of(people)).to_dict()
+    assert calibrate(labels_of(turned[0]), gold_of(turned[1])).to_dict() == once
 
 
 def test_labels_of_other_pairs_are_refused_with_an_example_of_each():
@@ -256,7 +249,7 @@ def test_two_judges_are_refused_whether_they_disagree_or_judge_other_pairs():
     with pytest.raises(InputError, match=r"several raters: 'judge', 'other'; calibrate one"):
         side_by_side(both, gold_of({("q", "a"): 1}))
     unsure = Labels(pl.concat([one.frame, labels_of({("q", "a"): 2}).frame]), one.failed)
-    with pytest.raises(InputError, match="is judged 1 and otherwise"):
+    with pytest.raises(InputError, match="has the grade 1 and another"):
         side_by_side(unsure, gold_of({("q", "a"): 1}))
     twice = Labels(pl.concat([one.frame, one.frame]), one.failed, one.source)
     assert side_by_side(twice, gold_of({("q", "a"): 1})).counts()["both"] == 1
@@ -265,9 +258,8 @@ def test_two_judges_are_refused_whether_they_disagree_or_judge_other_pairs():
 def test_a_run_whose_top_nobody_judged_is_refused():
     judge, people = cells(8, 2, 8, 2)
     run = Run.from_dict({"q000": ["elsewhere"]}, name="run")
-    tops = tops_of(run, ["q000"], depth=5, conventions=Conventions())
     with pytest.raises(InputError, match="no label of the top 5"):
-        calibrate(labels_of(judge), gold_of(people), top=Top("run", tops, 5))
+        calibrate(labels_of(judge), gold_of(people), run=run)
 
 
 def test_spans_and_endless_grades_are_refused():
@@ -282,4 +274,4 @@ def test_spans_and_endless_grades_are_refused():
 def test_an_interval_goes_by_its_name():
     judge, people = cells(8, 2, 8, 2)
     with pytest.raises(UsageError, match="unknown interval"):
-        calibrate(labels_of(judge), gold_of(people), method="betta")
+        calibrate(labels_of(judge), gold_of(people), interval="betta")

@@ -7,16 +7,16 @@ import random
 import polars as pl
 import pytest
 
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
-from karat.judging.corrected_runs import Corrector, corrected_difference, corrected_precision
-from karat.judging.labels import Labels
-from karat.judging.raters import People
+from karat.label.corrected import Corrector, corrected_difference, corrected_precision
+from karat.label.labels import Labels
+from karat.label.raters import People
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
-from karat.measures.scores import score
-from karat.tables import Gold, Queries, Run
+from karat.measures.score_builder import score
 
 
 def labels_of(grades) -> Labels:
@@ -212,7 +212,7 @@ def test_a_sample_of_other_pairs_powers_nothing():
         method="ppi",
     )
     assert found["value"] is None
-    assert "people judged no pair in the top 5" in found["because"]
+    assert "people judged none of the pairs in the top 5" in found["because"]
 
 
 def test_what_cannot_be_corrected_is_refused():
@@ -230,7 +230,7 @@ def test_what_cannot_be_corrected_is_refused():
     with pytest.raises(InputError, match="no pair in common"):
         corrected_precision(scores, "P@5", labels, gold_of({("z", "z"): 1}))
     other = scored(world.lists, gold_of({**world.gold, ("q00", "q00-3"): 1}))
-    with pytest.raises(UsageError, match="same gold and queries"):
+    with pytest.raises(UsageError, match="different gold or queries"):
         corrected_difference(scores, other, "P@5", labels, people)
 
 

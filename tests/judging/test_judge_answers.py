@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judge_servers import completion
 
-from karat.judging.judge_answers import Judgment, Reader, Tokens, Unjudged
+from karat.label.judge_answers import AnswerReader, Judgment, Tokens, Unjudged
 
-READER = Reader()
+READER = AnswerReader()
 
 
 def outcome(say):
@@ -180,12 +180,12 @@ def test_tokens_that_are_not_told_are_not_zero(usage):
 
 
 def test_what_is_shown_is_short_on_one_line_and_without_the_secret():
-    reader = Reader(lambda text: text.replace("SECRET", "${KEY}"))
-    shown = reader.shown("a\n  b SECRET " + "c" * 500)
+    reader = AnswerReader(lambda text: text.replace("SECRET", "${KEY}"))
+    shown = reader.excerpt("a\n  b SECRET " + "c" * 500)
     assert shown.startswith("a b ${KEY} ccc")
     assert len(shown) == 160
     # A secret that the end would cut in half is gone before.
-    assert "SEC" not in reader.shown("x" * 157 + "SECRET")
+    assert "SEC" not in reader.excerpt("x" * 157 + "SECRET")
 
 
 @given(st.text())

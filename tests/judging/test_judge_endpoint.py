@@ -23,8 +23,8 @@ from judge_servers import (
 )
 
 from karat.errors import UsageError
-from karat.judging.judge_answers import JudgeGoneError, Judgment, Unjudged
-from karat.judging.judge_endpoint import Access, Endpoint
+from karat.label.judge_answers import JudgeGoneError, Judgment, Unjudged
+from karat.label.judge_model import Access, Endpoint
 
 [PAIR] = pairs(1)
 
@@ -99,7 +99,7 @@ def test_what_a_body_adds_is_sent_and_null_takes_away():
         (Say(b"x" * 2_000_000), "the answer is larger than 1,000,000 bytes"),
         (
             Say(gzip.compress(graded().body), headers={"Content-Encoding": "gzip"}),
-            "the answer is packed, which was not asked for",
+            "the answer is compressed, although karat did not accept that",
         ),
     ],
 )
@@ -298,7 +298,9 @@ def test_the_key_comes_from_the_variable_that_is_named():
     access = Access(url="http://127.0.0.1:1/v1", model="m", key_env="MY_KEY")
     with pytest.raises(UsageError, match="--key-env names MY_KEY, which is not set"):
         Endpoint(access, PROMPT, {"OPENAI_API_KEY": KEY})
-    with pytest.raises(UsageError, match="the key in MY_KEY holds characters that no key has"):
+    with pytest.raises(
+        UsageError, match="the key in MY_KEY holds characters that a key cannot have"
+    ):
         Endpoint(access, PROMPT, {"MY_KEY": "a\nb"})
     with Server(graded()) as server:
         access = Access(url=server.url, model="m", key_env="MY_KEY")

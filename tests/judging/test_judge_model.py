@@ -13,8 +13,7 @@ from judge_servers import KEY, labels, write_pool
 
 from karat.cli.main import main
 from karat.formats import read_gold
-from karat.judging.judge_pairs import Pair
-from karat.judging.labels import read_labels
+from karat.label.labels import Pair, read_labels
 
 SHORT = 'Is the text relevant? {query} / {text}\nJSON: {"rationale": "why", "relevance": 0}'
 POOL = [

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.judging.judge_answers import Judgment, Unjudged
-from karat.judging.judge_pairs import Pair
-from karat.judging.overlap import Overlap
+from karat.label.judge_answers import Judgment, Overlap, Unjudged
+from karat.label.labels import Pair
 
 
 def outcome(query: str, text: str):

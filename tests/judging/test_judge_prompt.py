@@ -7,8 +7,8 @@ import hashlib
 import pytest
 
 from karat.errors import InputError
-from karat.judging.judge_pairs import Pair, read_pairs
-from karat.judging.judge_prompt import SHIPPED, Prompt, read_prompt
+from karat.label.judge_model import DEFAULT_PROMPT, Prompt, read_prompt
+from karat.label.labels import Pair, read_pairs
 
 PAIR = Pair("q1", "d1", "what is {text}?", 'it is {query} and {"a": 1}')
 
@@ -27,16 +27,16 @@ def test_braces_inside_the_texts_stay_as_they_are():
 
 
 def test_the_digest_is_of_the_template():
-    template = SHIPPED.read_bytes()
+    template = DEFAULT_PROMPT.read_bytes()
     assert read_prompt().digest == hashlib.sha256(template).hexdigest()
 
 
 @pytest.mark.parametrize(
     ("template", "told"),
     [
-        ("no placeholders", "p.md: has no {query}; a prompt says with {query} and {text}"),
+        ("no placeholders", "p.md: has no {query}; a prompt holds {query} and {text}"),
         ("{query} only", "p.md: has no {text}"),
-        ("{query}\n{text}\n{document}", "p.md:3: {document} stands for nothing; {query} and"),
+        ("{query}\n{text}\n{document}", "p.md:3: {document} is not a placeholder; only {query}"),
         ("", "p.md: is empty"),
     ],
 )

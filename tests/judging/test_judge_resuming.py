@@ -20,8 +20,7 @@ from judge_servers import (
 )
 
 from karat.errors import InputError, UsageError
-from karat.judging.judge import InterruptedJudging, Wishes, judge_pairs
-from karat.judging.judge_cache import JudgmentCache
+from karat.label.judge import InterruptedJudging, JudgeSettings, JudgmentCache, judge_pairs
 
 
 def test_a_second_run_over_a_larger_pool_asks_only_for_what_is_new(tmp_path):
@@ -38,7 +37,7 @@ def test_a_second_run_over_a_larger_pool_asks_only_for_what_is_new(tmp_path):
         judged(server.url, 9, tmp_path / "d.jsonl", cache=cache, access={"model": "n"})
         assert len(server.requests) == 18
     assert (again.tally.cached, again.tally.asked) == (9, 0)
-    assert again.document()["tokens"] == {"prompt": 0, "completion": 0}
+    assert again.to_dict()["tokens"] == {"prompt": 0, "completion": 0}
     assert (tmp_path / "b.jsonl").read_bytes() == (tmp_path / "c.jsonl").read_bytes()
     kept = (cache / "judgments.jsonl").read_text()
     assert "question" not in kept
@@ -100,7 +99,7 @@ def test_going_on_after_an_interrupt_gives_the_bytes_of_an_uninterrupted_run(tmp
                     pairs(20),
                     judge,
                     tmp_path / "cut.jsonl",
-                    wishes=Wishes(resume=True),
+                    settings=JudgeSettings(resume=True),
                     advance=Stopping(after),
                 )
         assert not (tmp_path / "cut.jsonl").exists()
@@ -199,7 +198,7 @@ def test_a_finished_file_of_another_run_is_not_replaced_unless_told_so(tmp_path)
         with pytest.raises(UsageError, match=told + "name, or replace them with --restart"):
             judged(server.url, 4, path, access={"model": "n"})
         # Fewer pairs: two of the four judgments would be lost.
-        with pytest.raises(UsageError, match=told + "go on with --resume, or replace them"):
+        with pytest.raises(UsageError, match=told + "resume it with --resume, or replace them"):
             judged(server.url, 2, path)
         assert len(server.requests) == 4
         assert path.read_bytes() == before
@@ -264,7 +263,7 @@ def test_a_text_that_changed_is_judged_again(tmp_path):
         judge_pairs(pairs(4), judge, tmp_path / "l.jsonl")
         changed = pairs(4)
         changed[2] = changed[2]._replace(text="text 77")
-        judge_pairs(changed, judge, tmp_path / "l.jsonl", wishes=Wishes(resume=True))
+        judge_pairs(changed, judge, tmp_path / "l.jsonl", settings=JudgeSettings(resume=True))
         judge.close()
     assert [number(got) for got in server.requests[4:]] == [77]
     assert [line["rationale"] for line in labels(tmp_path / "l.jsonl")][2] == "pair 77"

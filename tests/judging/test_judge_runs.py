@@ -23,15 +23,15 @@ from judge_servers import (
 )
 
 from karat.errors import InputError
-from karat.judging.judge import judge_pairs
-from karat.judging.judge_answers import JudgeGoneError
-from karat.judging.judge_runner import Runner, _wait
+from karat.jobs.rate_limit import retry_wait
+from karat.label.judge import Runner, judge_pairs
+from karat.label.judge_answers import JudgeGoneError
 
 
 @pytest.fixture
 def quick(monkeypatch):
     """Retries that do not wait half a second."""
-    monkeypatch.setattr("karat.judging.judge_runner._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.01)
 
 
 def test_labels_stand_in_the_order_of_the_pool_whatever_order_answers_come_in(tmp_path):
@@ -116,7 +116,7 @@ def test_what_passes_is_tried_again_and_what_does_not_is_not(tmp_path, quick):
         "the answer is no JSON: prose",
     ]
     assert not any("grade" in line or "rationale" in line for line in lines if "error" in line)
-    document = done.document()
+    document = done.to_dict()
     assert document["grades"] == {"2": 3, "1": 0, "0": 0}
     assert document["reasons"] == {
         "the answer is no JSON": 1,
@@ -130,9 +130,9 @@ def test_what_passes_is_tried_again_and_what_does_not_is_not(tmp_path, quick):
 
 
 def test_waits_double_up_to_a_limit_and_are_as_long_as_was_asked_for():
-    assert [_wait(tries, None) for tries in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
-    assert _wait(0, 12.5) == 12.5
-    assert _wait(3, 1.0) == 4
+    assert [retry_wait(tries, None) for tries in range(8)] == [0.5, 1, 2, 4, 8, 16, 30, 30]
+    assert retry_wait(0, 12.5) == 12.5
+    assert retry_wait(3, 1.0) == 4
 
 
 @pytest.mark.parametrize("retries", [0, 3])
@@ -150,12 +150,12 @@ def test_whoever_asks_for_a_day_is_not_asked_again(tmp_path, retries):
     told = str(caught.value)
     assert told.startswith("the endpoint answered 429 and asks to wait 86,400 s; karat waits 300 s")
     assert "2 of 12 pairs are kept in" in told
-    assert "go on with --resume" in told
+    assert "resume with --resume" in told
 
 
 def test_a_long_wait_is_told_once_for_all_that_wait():
     told = []
-    runner = Runner(None, waits=lambda seconds, why: told.append((seconds, why)))
+    runner = Runner(None, report_wait=lambda seconds, why: told.append((seconds, why)))
     runner._stop.set()
     for seconds in (2.0, 60.0, 60.0, 8.0, 120.0):
         runner._wait(seconds, "busy")
@@ -191,7 +191,7 @@ def test_cost_is_told_from_tokens_and_prices_or_not_at_all(tmp_path):
     with Server(silent) as server:
         untold = judged(server.url, 4, tmp_path / "c.jsonl", price_in=0.5, price_out=2.0)
     assert untold.cost is None
-    assert untold.document()["without_tokens"] == 4
+    assert untold.to_dict()["without_tokens"] == 4
 
 
 def test_a_key_that_stops_working_ends_the_run_and_keeps_what_is_there(tmp_path):
@@ -236,7 +236,7 @@ def test_failures_alone_never_replace_labels(tmp_path, quick, how):
         # Every pair has its grade already, so that nothing is asked.
         assert judged(server.url, 6, path, retries=0, **how).tally.asked == 0
     else:
-        with pytest.raises(JudgeGoneError, match="was left as it was"):
+        with pytest.raises(JudgeGoneError, match="is unchanged"):
             judged(server.url, 6, path, retries=0, **how)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["l.jsonl"]

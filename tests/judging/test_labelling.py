@@ -16,14 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from said import ITEMS, Item, Said, all_of
-from sklearn.metrics import cohen_kappa_score
 
+from karat.data.tables import Corpus, Queries
 from karat.errors import InputError, UsageError
 from karat.formats import read_gold
 from karat.formats.files import open_input
 from karat.formats.labels import count_failed
-from karat.judging.label_sets import pairs_to_label, read_pool, unjudged_of
-from karat.judging.labelling import (
+from karat.label.label_sets import pairs_to_label, read_pool, unjudged_pairs
+from karat.label.labelling import (
     SCALE,
     agreement,
     label_lines,
@@ -33,8 +33,7 @@ from karat.judging.labelling import (
     qrels_lines,
     rater_name,
 )
-from karat.judging.labels import read_labels
-from karat.tables import Corpus, Queries
+from karat.label.labels import read_labels
 
 
 def test_a_rater_sees_the_first_item_that_only_others_have_judged():
@@ -65,7 +64,7 @@ def test_nothing_is_next_when_all_is_judged():
 
 def test_progress_counts_each_rater_and_what_could_not_be_told():
     said = [*all_of("bo", 1, None), *all_of("ana", 0, 1, 2, None, None, 3)]
-    assert [one.document() for one in progress(6, said)] == [
+    assert [one.to_dict() for one in progress(6, said)] == [
         {"rater": "ana", "judged": 6, "cannot_tell": 2, "of": 6, "finished": True},
         {"rater": "bo", "judged": 2, "cannot_tell": 1, "of": 6, "finished": False},
     ]
@@ -76,6 +75,8 @@ GRADES = st.sampled_from([0, 1, 2, 3, None])
 
 @given(st.lists(st.tuples(GRADES, GRADES), min_size=10, max_size=60))
 def test_agreement_is_that_of_scikit_learn_on_what_both_graded(pairs):
+    from sklearn.metrics import cohen_kappa_score
+
     said = [*all_of("ana", *(a for a, _ in pairs)), *all_of("bo", *(b for _, b in pairs))]
     (found,) = agreement(said)
     both = [(a, b) for a, b in pairs if a is not None and b is not None]
@@ -107,6 +108,8 @@ def test_each_two_raters_are_compared_once_and_one_alone_with_nobody():
 @pytest.mark.parametrize("cells", [1, 1 << 20])
 def test_many_raters_of_any_grades_agree_as_each_two_of_them_do(monkeypatch, cells):
     """Those of six raters, one of whom could tell nothing, are what scikit-learn says of two."""
+    from sklearn.metrics import cohen_kappa_score
+
     monkeypatch.setattr("karat.stats.agreement._CELLS", cells)
     rng = np.random.default_rng(5)
     scale = [0, 0.5, 1, 2, 3, 40, None]
@@ -143,7 +146,7 @@ def test_the_majority_takes_the_grade_that_most_gave_and_lists_ties():
     found = majority(ITEMS, said)
     # d0: 2 2 1 0 · d1: 3 0 3 0 · d2: 1 1 0 0 · d3: nobody can tell · d4: 2 · d5: nobody
     assert [(item.item_id, grade) for item, grade in found.grades] == [("d0", 2), ("d4", 2)]
-    assert [tie.document() for tie in found.ties] == [
+    assert [tie.to_dict() for tie in found.ties] == [
         {"query_id": "q0", "item_id": "d1", "grades": {"ana": 3, "bo": 0, "cy": 3, "di": 0}},
         {"query_id": "q1", "item_id": "d2", "grades": {"ana": 1, "bo": 1, "cy": 0, "di": 0}},
     ]
@@ -319,7 +322,7 @@ def pairs(found) -> list[tuple[str, str]]:
 
 
 def test_what_nobody_judged_in_any_top_is_to_be_labelled_once():
-    found = unjudged_of(HEAD, BLOCKS, depth=2)
+    found = unjudged_pairs(HEAD, BLOCKS, depth=2)
     # c is third, a has a grade in q1, x has no text, q4 has none
     wanted = [("q1", "b"), ("q1", "d"), ("q2", "a"), ("q3", "f"), ("q3", "g")]
     assert sorted(pairs(found)) == wanted
@@ -332,8 +335,8 @@ def test_what_nobody_judged_in_any_top_is_to_be_labelled_once():
     }
     assert by_pair["q2", "a"].text == "text of a"
     assert found.about() == (
-        "Unjudged items in the top 2 of 2 systems, 1 left out for want of their text, "
-        "1 left out for want of the query's text, 1 with only the beginning of their text."
+        "Unjudged items in the top 2 of 2 systems, 1 left out because they have no text, "
+        "1 left out because their query has no text, 1 with only the beginning of their text."
     )
 
 
@@ -344,15 +347,15 @@ def test_items_of_a_query_stand_together_and_tell_no_rank():
         {"query_id": f"q{at:02d}", "text": "t", "systems": [{"hits": hits}]} for at in range(40)
     ]
     block = {"queries": queries, "texts": text_of(*(f"d{at}" for at in range(8)))}
-    found = unjudged_of(wide, [block], depth=8, seed=3)
+    found = unjudged_pairs(wide, [block], depth=8, seed=3)
     names = [one.query_id for one in found.items]
     assert [names[at] for at in range(0, 320, 8)] == list(dict.fromkeys(names))
     assert names != sorted(names)
     # Were ranks to shine through, some item would come first more often than chance lets it.
     first = Counter(found.items[at].item_id for at in range(0, 320, 8))
     assert max(first.values()) <= 14
-    assert pairs(found) == pairs(unjudged_of(wide, [block], depth=8, seed=3))
-    assert pairs(found) != pairs(unjudged_of(wide, [block], depth=8, seed=4))
+    assert pairs(found) == pairs(unjudged_pairs(wide, [block], depth=8, seed=3))
+    assert pairs(found) != pairs(unjudged_pairs(wide, [block], depth=8, seed=4))
 
 
 def test_the_order_does_not_depend_on_which_system_returned_an_item():
@@ -361,14 +364,14 @@ def test_the_order_does_not_depend_on_which_system_returned_an_item():
         for block in BLOCKS
     ]
     for depth, seed in product((1, 2, 3), range(3)):
-        one, other = (unjudged_of(HEAD, x, depth=depth, seed=seed) for x in (BLOCKS, swapped))
+        one, other = (unjudged_pairs(HEAD, x, depth=depth, seed=seed) for x in (BLOCKS, swapped))
         assert pairs(one) == pairs(other)
 
 
 @pytest.mark.parametrize("depth", [0, 4])
 def test_a_depth_that_the_report_does_not_keep_is_refused(depth):
     with pytest.raises(UsageError, match=rf"depth is {depth}; .* it is from 1 to 3"):
-        unjudged_of(HEAD, BLOCKS, depth=depth)
+        unjudged_pairs(HEAD, BLOCKS, depth=depth)
 
 
 def test_pairs_become_a_set_with_texts_or_without_any():

@@ -11,7 +11,7 @@ from karat.errors import InputError
 from karat.formats import detect_format, read_gold
 from karat.formats.files import open_input
 from karat.formats.labels import count_failed
-from karat.judging.labels import read_labels
+from karat.label.labels import read_labels
 
 
 def put(folder: Path, *lines: object, name: str = "labels.jsonl") -> Path:
@@ -178,7 +178,7 @@ def test_one_of_several_raters_is_taken_by_name(tmp_path):
         (GOOD | {"chunk_id": ["d1"]}, 'chunk_id is ["d1"]; ids are text or whole numbers'),
         (GOOD | {"query_id": ""}, 'query_id is ""; ids are text'),
         (GOOD | {"rater": ["a"]}, 'rater is ["a"]; ids are text'),
-        ([1], "a JSON array stands here; an object is expected"),
+        ([1], "the line holds a JSON array; an object is expected"),
     ],
 )
 def test_bad_lines_are_refused_with_their_number(line, told, tmp_path):

@@ -11,12 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.formats import read_run
-from karat.judging.pool import pool_runs
-from karat.judging.tops import tops_of
+from karat.label.pool import pool, top_hits
 from karat.measures.conventions import Conventions, conventions_of
-from karat.tables import Corpus, Gold, Queries, Run
 
 ITEMS = [f"d{at}" for at in range(6)]
 QUERIES = ["q1", "q2", "q3"]
@@ -31,8 +30,8 @@ JUDGED = st.dictionaries(
 )
 
 
-def pairs_of(pool) -> list[tuple[str, str]]:
-    return pool.pairs.select("query_id", "item_id").rows()
+def pairs_of(pooled) -> list[tuple[str, str]]:
+    return pooled.pairs.select("query_id", "item_id").rows()
 
 
 def named(runs) -> dict[str, Run]:
@@ -57,13 +56,11 @@ def test_a_pool_is_the_union_of_the_tops_less_what_is_judged(runs, judged, depth
     known = {
         (query, item) for query, own in judged.items() for item, grade in own.items() if grade >= 0
     }
-    pool = pool_runs(
-        named(runs), depth=depth, gold=[Gold.from_dict(judged)], include_judged=include
-    )
-    assert len(pairs_of(pool)) == len(set(pairs_of(pool)))
-    assert set(pairs_of(pool)) == (union if include else union - known)
-    assert (pool.union, pool.judged) == (len(union), len(union & known))
-    for one, lists in zip(pool.systems, runs, strict=True):
+    pooled = pool(named(runs), depth=depth, gold=[Gold.from_dict(judged)], include_judged=include)
+    assert len(pairs_of(pooled)) == len(set(pairs_of(pooled)))
+    assert set(pairs_of(pooled)) == (union if include else union - known)
+    assert (pooled.union, pooled.judged) == (len(union), len(union & known))
+    for one, lists in zip(pooled.systems, runs, strict=True):
         own = {(query, item) for query, scores in lists.items() for item in top(scores, depth)}
         others = {
             (query, item)
@@ -80,8 +77,8 @@ def test_a_pool_is_the_union_of_the_tops_less_what_is_judged(runs, judged, depth
 @settings(deadline=None)
 @given(RUNS, st.integers(0, 3))
 def test_the_pairs_of_a_query_follow_each_other(runs, seed):
-    pool = pool_runs(named(runs), depth=6, conventions=Conventions(seed=seed))
-    seen = [query for query, _ in pairs_of(pool)]
+    pooled = pool(named(runs), depth=6, profile=Conventions(seed=seed))
+    seen = [query for query, _ in pairs_of(pooled)]
     starts = [at for at, query in enumerate(seen) if at == 0 or seen[at - 1] != query]
     assert len(starts) == len(set(seen))
 
@@ -92,8 +89,8 @@ def test_the_order_does_not_depend_on_the_order_of_the_runs(runs, chance):
     shuffled = list(named(runs).items())
     chance.shuffle(shuffled)
     other = {f"other{name}": run for name, run in shuffled}
-    assert pairs_of(pool_runs(named(runs), depth=3)) == pairs_of(pool_runs(other, depth=3))
-    sampled = [pool_runs(some, depth=3, sample=4) for some in (named(runs), other)]
+    assert pairs_of(pool(named(runs), depth=3)) == pairs_of(pool(other, depth=3))
+    sampled = [pool(some, depth=3, sample=4) for some in (named(runs), other)]
     assert pairs_of(sampled[0]) == pairs_of(sampled[1])
 
 
@@ -106,7 +103,7 @@ def test_the_order_tells_nothing_of_the_rank():
     """Over many seeds the first item of a run stands anywhere in its query."""
     places = Counter()
     for seed in range(20):
-        pairs = pairs_of(pool_runs(long_runs(), depth=20, conventions=Conventions(seed=seed)))
+        pairs = pairs_of(pool(long_runs(), depth=20, profile=Conventions(seed=seed)))
         for query in {query for query, _ in pairs}:
             own = [item for name, item in pairs if name == query]
             places[own.index("d00")] += 1
@@ -117,8 +114,7 @@ def test_the_order_tells_nothing_of_the_rank():
 
 def test_the_seed_decides_the_order_and_nothing_else():
     once, again, other = (
-        pairs_of(pool_runs(long_runs(), depth=5, conventions=Conventions(seed=seed)))
-        for seed in (1, 1, 2)
+        pairs_of(pool(long_runs(), depth=5, profile=Conventions(seed=seed))) for seed in (1, 1, 2)
     )
     assert once == again != other
     assert sorted(once) == sorted(other)
@@ -131,24 +127,24 @@ def test_a_sample_is_as_likely_to_hold_any_pair():
     run = {"one": Run.from_dict({**lists, "q6": ["a", "b", "c", "d"]})}
     drawn = Counter()
     for seed in range(200):
-        pool = pool_runs(run, depth=20, sample=10, conventions=Conventions(seed=seed))
-        assert (pool.size, pool.pairs.height) == (40, 10)
-        drawn.update(pairs_of(pool))
+        pooled = pool(run, depth=20, sample=10, profile=Conventions(seed=seed))
+        assert (pooled.size, pooled.pairs.height) == (40, 10)
+        drawn.update(pairs_of(pooled))
     assert len(drawn) == 40
     assert chisquare(list(drawn.values())).pvalue > 0.001
 
 
 def test_a_sample_larger_than_the_pool_is_all_of_it():
-    pool = pool_runs({"one": Run.from_dict({"q": ["a", "b"]})}, depth=5, sample=200)
-    assert sorted(pairs_of(pool)) == [("q", "a"), ("q", "b")]
-    assert pool.document()["pairs"] == 2
+    pooled = pool({"one": Run.from_dict({"q": ["a", "b"]})}, depth=5, sample=200)
+    assert sorted(pairs_of(pooled)) == [("q", "a"), ("q", "b")]
+    assert pooled.to_dict()["pairs"] == 2
 
 
 def test_a_sample_leaves_out_what_is_judged_unless_it_is_asked_for():
     run = {"one": Run.from_dict({"q": ["a", "b", "c"]})}
     gold = [Gold.from_dict({"q": {"a": 1, "b": 0}})]
-    assert pairs_of(pool_runs(run, depth=3, gold=gold, sample=3)) == [("q", "c")]
-    every = pool_runs(run, depth=3, gold=gold, sample=3, include_judged=True)
+    assert pairs_of(pool(run, depth=3, gold=gold, sample=3)) == [("q", "c")]
+    every = pool(run, depth=3, gold=gold, sample=3, include_judged=True)
     assert sorted(pairs_of(every)) == [("q", "a"), ("q", "b"), ("q", "c")]
 
 
@@ -177,8 +173,8 @@ def test_no_key_tells_the_system_or_the_rank():
         }
     )
     run = Run.from_frame(hits, meta={"system": "secret"}, name="secret")
-    pool = pool_runs({"secret": run}, depth=2, **WORLD)
-    records = sorted(pool.records(), key=lambda record: record["item_id"])
+    pooled = pool({"secret": run}, depth=2, **WORLD)
+    records = sorted(pooled.records(), key=lambda record: record["item_id"])
     assert records == [
         {
             "query_id": "q1",
@@ -206,19 +202,19 @@ def test_a_pool_without_texts_says_which_file_is_lacking():
     run = {"one": Run.from_dict({"q1": ["a#1", "b#1", "lost"], "q2": ["b#1"]})}
     queries, corpus = WORLD["queries"], WORLD["corpus"]
     with pytest.raises(MissingInputError, match=r"2 of 2 queries .*'q1'.* --queries"):
-        pool_runs(run, depth=3, corpus=corpus).check_texts()
+        pool(run, depth=3, corpus=corpus).check_texts()
     with pytest.raises(MissingInputError, match=r"3 of 3 items .*'a#1'.* --corpus"):
-        pool_runs(run, depth=3, queries=queries).check_texts()
+        pool(run, depth=3, queries=queries).check_texts()
     with pytest.raises(MissingInputError, match=r"1 of 3 items .*'lost'.*--without-texts"):
-        pool_runs(run, depth=3, queries=queries, corpus=corpus).check_texts()
-    pool_runs(run, depth=2, queries=queries, corpus=corpus).check_texts()
+        pool(run, depth=3, queries=queries, corpus=corpus).check_texts()
+    pool(run, depth=2, queries=queries, corpus=corpus).check_texts()
 
 
 def test_an_item_of_white_space_has_no_text():
     blank = Corpus.from_dict({"a": " \n"})
-    pool = pool_runs({"one": Run.from_dict({"q1": ["a"]})}, depth=1, corpus=blank)
-    assert pool.document()["items_without_text"] == 1
-    assert "text" not in pool.records()[0]
+    pooled = pool({"one": Run.from_dict({"q1": ["a"]})}, depth=1, corpus=blank)
+    assert pooled.to_dict()["items_without_text"] == 1
+    assert "text" not in pooled.records()[0]
 
 
 def test_failed_calls_and_missing_queries_are_counted():
@@ -226,10 +222,10 @@ def test_failed_calls_and_missing_queries_are_counted():
     hits = pl.DataFrame({"query_id": ["q1", "q2", "q9"], "item_id": ["a", "b", "c"], "rank": 1})
     run = Run.from_frame(hits, calls=calls)
     queries = Queries.from_dict(dict.fromkeys(("q1", "q2", "q3", "q4"), "?"))
-    pool = pool_runs({"one": run}, depth=5, queries=queries)
+    pooled = pool({"one": run}, depth=5, queries=queries)
     # What a failed call returned is not pooled; q3 answered with nothing; q9 is not asked.
-    assert pairs_of(pool) == [("q1", "a")]
-    assert pool.systems[0].document() == {
+    assert pairs_of(pooled) == [("q1", "a")]
+    assert pooled.systems[0].to_dict() == {
         "name": "one",
         "items": 1,
         "judged": 0,
@@ -247,25 +243,25 @@ def test_failed_calls_and_missing_queries_are_counted():
 
 def test_without_queries_all_that_runs_or_gold_have_are_asked():
     runs = named([{"q1": {"a": 1.0}}, {"q2": {"a": 1.0}}])
-    pool = pool_runs(runs, depth=1, gold=[Gold.from_dict({"q3": {"a": 1}})])
-    assert pool.queries == 3
-    assert [one.gaps["missing"] for one in pool.systems] == [2, 2]
+    pooled = pool(runs, depth=1, gold=[Gold.from_dict({"q3": {"a": 1}})])
+    assert pooled.queries == 3
+    assert [one.gaps["missing"] for one in pooled.systems] == [2, 2]
 
 
 def test_a_run_that_returns_nothing_has_no_share():
     empty = Run.from_dict({"q1": [], "q2": []})
-    pool = pool_runs({"one": empty, "two": Run.from_dict({"q1": ["a"]})}, depth=1)
-    assert [one.document()["judged_share"] for one in pool.systems] == [None, 0.0]
+    pooled = pool({"one": empty, "two": Run.from_dict({"q1": ["a"]})}, depth=1)
+    assert [one.to_dict()["judged_share"] for one in pooled.systems] == [None, 0.0]
 
 
 def test_a_repeat_takes_a_place_unless_repeats_are_dropped():
     hits = pl.DataFrame({"query_id": "q", "item_id": ["a", "a", "b", "c"], "rank": [1, 2, 3, 4]})
-    pool = pool_runs({"one": Run.from_frame(hits)}, depth=2)
-    assert sorted(pairs_of(pool)) == [("q", "a")]
-    assert pool.systems[0].gaps["repeats"] == 1
+    pooled = pool({"one": Run.from_frame(hits)}, depth=2)
+    assert sorted(pairs_of(pooled)) == [("q", "a")]
+    assert pooled.systems[0].gaps["repeats"] == 1
     dropped = conventions_of("karat", {"repeats": "drop"})
-    pool = pool_runs({"one": Run.from_frame(hits)}, depth=2, conventions=dropped)
-    assert sorted(pairs_of(pool)) == [("q", "a"), ("q", "b")]
+    pooled = pool({"one": Run.from_frame(hits)}, depth=2, profile=dropped)
+    assert sorted(pairs_of(pooled)) == [("q", "a"), ("q", "b")]
 
 
 def test_each_run_is_taken_in_its_own_order(tmp_path):
@@ -275,10 +271,10 @@ def test_each_run_is_taken_in_its_own_order(tmp_path):
     topk = [{"chunk_id": "c", "rank": 1, "score": 0.1}, {"chunk_id": "d", "rank": 2, "score": 9}]
     logged.write_text(json.dumps({"query_id": "q", "system": "x", "topk": topk}) + "\n")
     runs = {"scored": read_run(scored), "logged": read_run(logged)}
-    assert sorted(pairs_of(pool_runs(runs, depth=1))) == [("q", "b"), ("q", "c")]
+    assert sorted(pairs_of(pool(runs, depth=1))) == [("q", "b"), ("q", "c")]
     by_rank = conventions_of("karat", {"order": "rank"})
-    pool = pool_runs(runs, depth=1, conventions=by_rank)
-    assert sorted(pairs_of(pool)) == [("q", "a"), ("q", "c")]
+    pooled = pool(runs, depth=1, profile=by_rank)
+    assert sorted(pairs_of(pooled)) == [("q", "a"), ("q", "c")]
 
 
 def test_queries_that_are_spread_over_a_file_are_read_whole(tmp_path):
@@ -286,7 +282,7 @@ def test_queries_that_are_spread_over_a_file_are_read_whole(tmp_path):
 
     path = tmp_path / "run.trec"
     path.write_text("".join(f"q{at % 2} Q0 d{at} {at} {9 - at} x\n" for at in range(6)))
-    tops = tops_of(scan_run(path), ["q0", "q1"], depth=2, conventions=Conventions())
+    tops = top_hits(scan_run(path), ["q0", "q1"], depth=2, conventions=Conventions())
     assert sorted(tops.hits.rows()) == [
         ("q0", "d0", 1),
         ("q0", "d2", 2),
@@ -298,13 +294,13 @@ def test_queries_that_are_spread_over_a_file_are_read_whole(tmp_path):
 def test_a_run_of_other_queries_is_refused():
     run = Run.from_dict({"z1": ["a"]})
     with pytest.raises(InputError, match=r"'z1'.*'q1'"):
-        pool_runs({"one": run}, depth=1, queries=Queries.from_dict({"q1": "?"}))
+        pool({"one": run}, depth=1, queries=Queries.from_dict({"q1": "?"}))
 
 
 def test_spans_judge_no_item():
     spans = pl.DataFrame({"query_id": "q", "item_id": "a", "grade": 1, "start": 0, "end": 5})
     with pytest.raises(InputError, match="character spans"):
-        pool_runs({"one": Run.from_dict({"q": ["a"]})}, depth=1, gold=[Gold.from_frame(spans)])
+        pool({"one": Run.from_dict({"q": ["a"]})}, depth=1, gold=[Gold.from_frame(spans)])
 
 
 @pytest.mark.parametrize(
@@ -312,11 +308,11 @@ def test_spans_judge_no_item():
     [
         ({"depth": 0}, "depth is 0"),
         ({"depth": 1, "sample": 0}, "sample is 0"),
-        ({"depth": 1, "conventions": Conventions(level="doc")}, "level=doc"),
+        ({"depth": 1, "profile": Conventions(level="doc")}, "level=doc"),
     ],
 )
 def test_what_makes_no_pool_is_refused(wrong, told):
     with pytest.raises(UsageError, match=told):
-        pool_runs({"one": Run.from_dict({"q": ["a"]})}, **wrong)
+        pool({"one": Run.from_dict({"q": ["a"]})}, **wrong)
     with pytest.raises(UsageError, match="at least one"):
-        pool_runs({}, depth=1)
+        pool({}, depth=1)

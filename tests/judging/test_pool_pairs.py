@@ -7,11 +7,11 @@ from itertools import product
 
 import pytest
 
-from karat.judging.pool_bias import pool_bias
-from karat.judging.pool_pairs import ranks_that_weigh
+from karat.data.tables import Gold, Run
+from karat.label.judged_runs import rbp_depth
+from karat.label.pool_bias import pool_bias
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measure
-from karat.tables import Gold, Run
 
 # Nobody judged u, v and w; s and n are wrong, x and y right.
 GRADES = {"x": 1, "y": 1, "n": 0, "s": 0}
@@ -21,7 +21,7 @@ REST = [f"wrong{at:02}" for at in range(38)]
 
 def bias_of(lists, judged, **more):
     runs = {name: Run.from_dict(own) for name, own in lists.items()}
-    return pool_bias(runs, [Gold.from_dict(judged)], **{"depth": 2, **more}).document()
+    return pool_bias(runs, [Gold.from_dict(judged)], **{"depth": 2, **more}).to_dict()
 
 
 def long_lists(**tops):
@@ -53,9 +53,7 @@ def test_an_unjudged_item_that_both_return_does_not_leave_their_order_open():
     assert pair["range"] == pytest.approx([0.16, 0.16])
     assert pair["range_beyond"] == pytest.approx([0.16 - 0.8**40, 0.16 + 0.8**40])
     assert (pair["open"], pair["queries"]) == (None, 1)
-    assert about_rbp(document) == [
-        "RBP keeps the order of every pair of runs, whatever the unjudged items are"
-    ]
+    assert about_rbp(document) == ["RBP orders every pair of runs, whatever the unjudged items are"]
 
 
 def test_unjudged_items_of_one_run_leave_the_order_open():
@@ -66,7 +64,7 @@ def test_unjudged_items_of_one_run_leave_the_order_open():
     assert pair["open"] == "unjudged"
     assert about_rbp(document) == [
         (
-            "RBP cannot order a and b: whatever the unjudged items are, b less a lies between"
+            "RBP cannot order a and b: depending on the unjudged items, b less a lies between"
             " -0.0400 and +0.3600"
         )
     ]
@@ -79,7 +77,7 @@ def test_an_item_at_two_ranks_moves_both_runs_at_once():
     assert pair["range"] == pytest.approx([0.0, 0.04])
     # b leads now. Judgments could make them equal and never turn them; ranks below 40 could.
     assert (pair["delta"], pair["open"]) == (pytest.approx(0.04), "beyond")
-    assert about_rbp(document)[0].startswith("RBP keeps the order of every pair of runs")
+    assert about_rbp(document)[0].startswith("RBP orders every pair of runs")
 
 
 def test_ranks_below_the_end_are_told_apart_from_unjudged_items():
@@ -91,10 +89,10 @@ def test_ranks_below_the_end_are_told_apart_from_unjudged_items():
     assert pair["range_beyond"] == pytest.approx([0.16 - 0.64, 0.16 + 0.64])
     assert pair["open"] == "beyond"
     assert about_rbp(document) == [
-        "RBP keeps the order of every pair of runs, whatever the unjudged items are",
+        "RBP orders every pair of runs, whatever the unjudged items are",
         (
-            "by RBP only ranks below the end of lists could turn a and b: with them b less a lies"
-            " between -0.4800 and +0.8000"
+            "by RBP only ranks below the end of lists could reverse a and b: with them b less a"
+            " lies between -0.4800 and +0.8000"
         ),
     ]
 
@@ -107,8 +105,8 @@ def test_runs_that_are_equal_now_have_no_order():
     assert only_pair(document)["range"] == pytest.approx([0.0, 0.2])
     assert about_rbp(document) == [
         (
-            "RBP cannot order a and b: both are the same now, and whatever the unjudged items are,"
-            " b less a lies between +0.0000 and +0.2000"
+            "RBP cannot order a and b: both have the same value now; depending on the unjudged"
+            " items, b less a lies between +0.0000 and +0.2000"
         )
     ]
 
@@ -119,12 +117,12 @@ def test_many_pairs_are_counted():
     document = bias_of(*long_lists(**tops), measures=["AP"])
     assert about_rbp(document) == [
         (
-            "RBP cannot order 6 of 6 pairs of runs: 2 are the same now, and of others judging the"
-            " unjudged items could turn them"
+            "RBP cannot order 6 of 6 pairs of runs: 2 have the same value now; judging the unjudged"
+            " items could reverse the order"
         )
     ]
     ends = bias_of({name: {"q": list(top[1:])} for name, top in tops.items()}, {"q": GRADES})
-    assert "by RBP ranks below the end of lists could turn 4 pairs of runs" in ends["sentences"]
+    assert "by RBP ranks below the end of lists could reverse 4 pairs of runs" in ends["sentences"]
 
 
 def test_a_difference_is_over_the_queries_that_both_have():
@@ -176,9 +174,9 @@ def test_the_range_is_that_of_every_labelling_tried(seed, p, k):
 
 def test_ranks_are_kept_as_deep_as_they_weigh():
     # .5^50 is below 1e-15 and .5^49 is not; .9 needs 328.
-    assert ranks_that_weigh([parse_measure("RBP(p=0.5)")]) == 50
+    assert rbp_depth([parse_measure("RBP(p=0.5)")]) == 50
     both = [parse_measure("RBP(p=0.5)"), parse_measure("RBP(p=0.9)")]
-    assert ranks_that_weigh(both) == 328
+    assert rbp_depth(both) == 328
     assert 0.9**328 < 1e-15 < 0.9**327
 
 
@@ -216,14 +214,11 @@ def test_gold_that_other_runs_contributed_to_accuses_no_run():
     assert document["fair"] is None
     assert document["sentences"][:4] == [
         (
-            "whether the gold is fair to these runs cannot be told: most judgments (17 of 20, 85 %)"
+            "cannot tell whether the gold is fair to these runs: most judgments (17 of 20, 85 %)"
             " are in no given run's top 2 and come from runs or ranks that are not given, so"
             " leaving out what only one given run has overstates the bias"
         ),
-        (
-            "what counts against a run that was not pooled is what nobody judged of it: at most 0 %"
-            " of a top 2 (a)"
-        ),
+        ("a run that was not pooled loses by its unjudged items: at most 0 % of a top 2 (a)"),
         # x is half of what a has in its top 2, and all that is right there.
         "a loses 0.5000 P@2 (100 %) without the 1 judgment that no other given run has",
         "b loses 0.5000 P@2 (100 %) without the 1 judgment that no other given run has",
@@ -253,7 +248,7 @@ def test_gold_that_other_runs_contributed_to_is_not_called_fair_either():
     # Both have the same items, so that nothing is taken out and nothing changes.
     assert [one["left_out"]["unique"] for one in document["systems"]] == [0, 0]
     assert document["fair"] is None
-    assert document["sentences"][0].startswith("whether the gold is fair to these runs cannot be")
+    assert document["sentences"][0].startswith("cannot tell whether the gold is fair")
 
 
 def test_a_depth_that_is_less_than_the_pools_is_named():

@@ -12,15 +12,13 @@ import krippendorff
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import cohen_kappa_score
 
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import Gold
 from karat.errors import InputError, UsageError
-from karat.judging.calibrate import calibrate
-from karat.judging.labels import Labels
-from karat.judging.rater_agreement import MOST_RATERS, raters_agreement
-from karat.judging.raters import People, one_grade, read_people
-from karat.tables import Gold
+from karat.label.calibrate import calibrate
+from karat.label.labels import Labels
+from karat.label.raters import MOST_RATERS, People, one_grade, raters_agreement, read_people
 
 
 def written(path: Path, rows) -> Path:
@@ -103,10 +101,10 @@ def test_dawid_and_skene_weigh_the_raters() -> None:
         for found in (model, votes)
     )
     assert right > 0.95 > 0.9 > by_votes
-    document = one_grade(people, "dawid-skene").document()
+    document = one_grade(people, "dawid-skene").to_dict()
     assert document["converged"] is True
     assert document["iterations"] > 1
-    assert one_grade(people).document()["iterations"] is None
+    assert one_grade(people).to_dict()["iterations"] is None
 
 
 @pytest.mark.parametrize("method", ["majority", "dawid-skene"])
@@ -119,6 +117,8 @@ def test_one_rater_is_believed(method) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_alpha_and_kappas_are_those_of_other_packages(seed: int) -> None:
+    from sklearn.metrics import cohen_kappa_score
+
     said = many(seed)
     items = sorted({item for _, item in said})
     judge = {item: float(random.Random(item).randrange(3)) for item in items[::2]}
@@ -258,11 +258,11 @@ def test_a_judge_is_held_against_the_one_grade_of_several() -> None:
     schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Int64, "rater": pl.String}
     failed = pl.DataFrame(schema=dict.fromkeys(("query_id", "item_id", "error"), pl.String))
     judged = Labels(pl.DataFrame(rows, schema=schema, orient="row"), failed, Source("j.jsonl"))
-    found = calibrate(judged, people_of(said)).document()
+    found = calibrate(judged, people_of(said)).to_dict()
     assert found["relevant"] == {"tp": 1, "fn": 0, "tn": 1, "fp": 1}
     assert found["raters_agreement"]["truth"]["ties"] == 1
     assert [one["name"] for one in found["raters_agreement"]["raters"]] == ["a", "b", "c"]
-    alone = calibrate(judged, Gold.from_dict({"q": {"1": 2, "3": 0}})).document()
+    alone = calibrate(judged, Gold.from_dict({"q": {"1": 2, "3": 0}})).to_dict()
     told = alone["raters_agreement"]
     assert (len(told["raters"]), told["kappas"], told["pairs"]) == (1, [], 0)
     # With the judge as the other rater: 2 2, 0 1; chance of 4 grades in pairs 1 - 2/12.

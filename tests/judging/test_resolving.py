@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from said import ITEMS, MAY, Item, Said, all_of
 
 from karat.errors import InputError, UsageError
-from karat.judging.importing import read_judgments, refuse_contradictions
-from karat.judging.labelling import label_lines
-from karat.judging.resolving import METHODS, alphas, conflicts, gold_of, resolve
+from karat.label.label_sets import read_judgments, refuse_contradictions
+from karat.label.labelling import METHODS, alphas, conflicts, gold_of, label_lines, resolve
 
 
 def test_conflicts_are_listed_with_the_widest_apart_first():
@@ -29,7 +28,7 @@ def test_conflicts_are_listed_with_the_widest_apart_first():
     assert [(one.item.item_id, one.spread) for one in found] == [("d3", 3), ("d1", 1), ("d5", 1)]
     assert [one.grade for one in found[2].votes] == [1, 2, None]
     assert found[0].decision is None
-    assert found[2].document() == {
+    assert found[2].to_dict() == {
         "query_id": "q2",
         "item_id": "d5",
         "spread": 1,

@@ -137,9 +137,10 @@ def test_a_cut_off_of_a_query_is_a_whole_number(k):
 
 def test_what_is_no_run_or_no_gold_is_refused():
     gold, run = Gold.from_dict({"q": {"a": 1}}), Run.from_dict({"q": ["a"]})
-    for wrong in [({"q": {}}, gold), (gold, run), (run, {"q": {"a": 1}})]:
-        with pytest.raises(karat.UsageError, match="a Run and a Gold"):
-            evaluate(*wrong, ["RR"])  # type: ignore[arg-type]
+    for wrong in [(gold, run), (None, gold), (run, None), (5, gold)]:
+        with pytest.raises(karat.UsageError, match="is expected, not"):
+            evaluate(*wrong, ["RR"])
+    assert evaluate({"q": ["a"]}, {"q": {"a": 1}}, ["RR"]).means() == {"RR": 1.0}
     assert evaluate(run, gold, karat.parse_measure("RR")).means() == {"RR": 1.0}
 
 
@@ -185,7 +186,7 @@ def test_gold_that_the_queries_file_leaves_out_is_counted():
         {"settings": {"k": True}},
         {"settings": {"rel": "1_0"}},
         {"queries": 5},
-        {"corpus": {}},
+        {"corpus": 5},
     ],
 )
 def test_arguments_of_another_kind_are_refused(more):

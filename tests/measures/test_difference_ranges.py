@@ -14,14 +14,15 @@ from hypothesis import strategies as st
 
 import karat
 from karat.errors import UsageError
-from karat.measures.bounds import difference_cascade, difference_precisions, difference_trials
-from karat.measures.bounds.differences import difference_range
-from karat.measures.bounds.ranges import Range, range_of, why_unbounded
-from karat.measures.bounds.unjudged import in_common, judged_more, listed
+from karat.measures import ap_differences, differences
 from karat.measures.conventions import conventions_of
+from karat.measures.differences import difference_range
+from karat.measures.evaluate_measure import values_of
 from karat.measures.names import Measure, parse_measure
-from karat.measures.scores import prepare, score
-from karat.measures.valuing import values_of
+from karat.measures.prepare import prepare
+from karat.measures.ranges import Range, in_common, listed, range_of, why_unbounded
+from karat.measures.score_builder import score
+from karat.measures.unjudged import judged_more
 
 OTHERS = [
     *("AUC(of='AP')@4", "AUC(of='F')@4", "AUC(of='ERR')@4", "AUC(of='nDCG')@4", "AUC(of='RR')@7"),
@@ -140,18 +141,16 @@ def test_ranges_are_those_of_every_common_labelling(top, unjudged):
 
 @pytest.mark.parametrize(("growth", "rounds", "affordable"), [(1.5, 24, 10**6), (4, 0, 0)])
 def test_ranges_that_are_not_exact_are_never_too_narrow(monkeypatch, growth, rounds, affordable):
-    monkeypatch.setattr(difference_trials, "_IN_ALL", affordable)
-    monkeypatch.setattr(difference_precisions, "_GROWTH", growth)
-    monkeypatch.setattr(difference_precisions, "_ROUNDS", rounds)
-    monkeypatch.setattr(difference_precisions, "FEW", -1)
-    monkeypatch.setattr(difference_cascade, "FEW", 1)
-    monkeypatch.setattr(difference_cascade, "TOPMOST", 1)
-    monkeypatch.setattr(difference_trials, "_MOST", 0)
+    monkeypatch.setattr(differences, "_IN_ALL", affordable)
+    monkeypatch.setattr(ap_differences, "_GROWTH", growth)
+    monkeypatch.setattr(ap_differences, "_ROUNDS", rounds)
+    monkeypatch.setattr(ap_differences, "FEW", -1)
+    monkeypatch.setattr(differences, "_MOST", 0)
 
     @settings(max_examples=3, deadline=None, derandomize=True, database=None)
     @given(comparisons(2, 4), CHANGES)
     def check(comparison, changes):
-        closed = ("nDCG", "R", "P", "RR", "Hit", "FPR", "F", "WR", "SetF", "Rprec", "RBP", "DCG")
+        closed = ("nDCG", "R", "P", "RR", "Hit", "FPR", "F", "WR", "SetP", "SetR", "RBP", "DCG")
         hold_against_every_labelling(comparison, changes, always_exact=closed)
 
     check()
@@ -239,10 +238,13 @@ def world(seed):
         for run in runs:
             order = np.argsort(near + rng.normal(size=size) * rng.choice([0.2, 1.0]))
             run[query] = [items[at] for at in order[: int(rng.integers(size // 2, size + 1))]]
-    return Two(*runs, gold, ["nDCG@5", "RR", "R@10", "Rprec", "SetF", "F@5", *LONG])
+    return Two(*runs, gold, ["nDCG@5", "RR", "R@10", "WR@5", "F@5", *LONG])
 
 
-LONG = ("AP", "AP@10", "AP(norm='k')@10", "ERR", "ERR@20", "Bpref", "IPrec@0.3", "infAP")
+LONG = (
+    *("AP", "AP@10", "AP(norm='k')@10", "ERR", "ERR@20", "Bpref", "IPrec@0.3", "infAP"),
+    *("Rprec", "SetF", "All@5", "AUC(of='AP')@10", "AUC(of='ERR')@10", "AUC(of='nDCG')@10"),
+)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -279,7 +281,7 @@ def test_a_list_of_many_unjudged_items_may_win_by_all_of_them(monkeypatch):
     for measure in two.measures:
         assert two.ends(measure)["q"] == pytest.approx((0, 20 / 25), abs=1e-4), measure
     # A coarser look at how many are relevant may say more, and never less.
-    monkeypatch.setattr(difference_precisions, "_ROUNDS", 0)
+    monkeypatch.setattr(ap_differences, "_ROUNDS", 0)
     for measure in two.measures:
         assert 20 / 25 <= two.ends(measure)["q"][1] <= 1, measure
 

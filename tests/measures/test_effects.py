@@ -9,18 +9,20 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from karat.measures.bounds import effects
-from karat.measures.bounds.effects import (
+from karat.data.tables import Gold, Run
+from karat.measures import ranges
+from karat.measures.conventions import conventions_of
+from karat.measures.names import parse_measure
+from karat.measures.prepare import prepare
+from karat.measures.ranges import (
     changes,
     effects_on_difference,
     effects_on_value,
+    listed,
     relevant_grades,
 )
-from karat.measures.bounds.unjudged import ABSENT, listed
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measure
-from karat.measures.scores import prepare, score
-from karat.tables import Gold, Run
+from karat.measures.score_builder import score
+from karat.measures.unjudged import ABSENT
 
 RNG = random.Random(5)
 ITEMS = [f"d{n:02}" for n in range(14)]
@@ -113,7 +115,7 @@ def test_alone_is_what_the_ranks_say_whatever_is_judged():
 def test_blocks_change_nothing(monkeypatch):
     wanted, lists, prepared = world("nDCG@5")
     whole = effects_on_difference(wanted, *lists, prepared)
-    monkeypatch.setattr(effects, "_LISTS", 7)
+    monkeypatch.setattr(ranges, "_LISTS", 7)
     parts = effects_on_difference(wanted, *lists, prepared)
     assert whole.top.tolist() == parts.top.tolist()
     assert whole.least.tolist() == parts.least.tolist()

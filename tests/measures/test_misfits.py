@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import karat
-from karat.analysis.staged import score_stages
 from karat.errors import MisfitError
+from karat.evaluation.stages import score_stages
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
@@ -130,6 +130,12 @@ def test_a_single_pair_believes_an_affix_only_between_words_or_numbers():
 
 
 # Many queries that find nothing
+
+
+def test_digits_that_continue_a_number_are_no_suffix():
+    tens, ones = pl.Series(["d10", "d20", "d30"]), pl.Series(["d1", "d2", "d3"])
+    assert spelling_difference(tens, ones) is None
+    assert spelling_difference(tens + ".md", tens) is not None
 
 
 def numbered(word: str, n: int = 10) -> dict[str, list[str]]:
@@ -271,7 +277,7 @@ def test_each_run_is_checked_by_itself():
 
 
 def test_blocks_are_judged_together(monkeypatch):
-    monkeypatch.setattr("karat.tables.BLOCK_ROWS", 1)
+    monkeypatch.setattr("karat.data.tables.BLOCK_ROWS", 1)
     gold = {f"q{n:02}": [f"g{n}"] for n in range(30)}
     run = {query: ["x", "y"] for query in gold} | {"q29": ["g29"]}
     assert accepted({q: dict.fromkeys(items, 1.0) for q, items in run.items()}, gold)

@@ -15,10 +15,10 @@ import pytest
 import worlds
 
 import karat
-import karat.tables
+import karat.data.tables
 from karat.formats import scan_run
 from karat.measures.registry import MEASURES
-from karat.measures.results import Summary
+from karat.measures.scores import Summary
 
 SEEDS = range(12)
 NAMES = list(MEASURES)
@@ -234,7 +234,7 @@ def test_block_size_changes_no_bit(monkeypatch, seed, rows):
     world = worlds.world(seed, calls=False)
     measures = worlds.every(without_calls=True)
     whole = bits(world.score(measures))
-    monkeypatch.setattr(karat.tables, "BLOCK_ROWS", rows)
+    monkeypatch.setattr(karat.data.tables, "BLOCK_ROWS", rows)
     assert len(list(world.run.blocks())) > 1 or rows > 5
     assert bits(world.score(measures)) == whole
 
@@ -255,7 +255,7 @@ def test_block_size_changes_no_bit_of_a_file_read_in_blocks(monkeypatch, tmp_pat
     )
     measures = ["nDCG@10", "AP", "RR", "ERR@10", "RBP", "infAP", "Bpref", "R@20", "Judged@10"]
     whole = karat.evaluate(karat.read_run(tmp_path / "run.trec"), gold, measures)
-    monkeypatch.setattr(karat.tables, "BLOCK_ROWS", 50)
+    monkeypatch.setattr(karat.data.tables, "BLOCK_ROWS", 50)
     parts = karat.evaluate(scan_run(tmp_path / "run.trec"), gold, measures)
     assert bits(parts) == bits(whole)
 

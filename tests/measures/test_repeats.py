@@ -13,10 +13,10 @@ from short import Corpus, Gold, Queries, Run, table
 
 import karat
 from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.filling import Table
 from karat.measures.names import parse_measures
 from karat.measures.prepare import prepare
 from karat.measures.registry import MEASURES
+from karat.measures.score_builder import ScoreBuilder
 
 TWICE = ["A", "A", "X", "B"]
 TREC = {"trec", "trec10"}
@@ -195,8 +195,9 @@ def test_the_same_list_in_blocks_and_as_one_table_gives_the_same():
 def test_kept_lists_tell_repeats_the_same_way_whether_or_not_a_block_has_one(lists):
     gold = prepare(Gold({"q0": ["A"], "q1": ["A"]}), conventions_of("karat", {}))
     runs = [Run({f"q{at}": items}) for at, items in enumerate(lists)]
-    table = Table(gold, parse_measures(["RR"]), keep=3)
+    table = ScoreBuilder(gold, parse_measures(["RR"]), keep=3)
     for run in runs:
         table.add(run)
     again = [place > 0 and items[0] == item for items in lists for place, item in enumerate(items)]
-    assert table.part().lists["repeat"].to_list() == again
+    rows = pl.concat(table.partial().lists)
+    assert rows["repeat"].to_list() == again

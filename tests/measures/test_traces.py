@@ -9,10 +9,11 @@ import pytest
 
 import karat
 from karat.measures.conventions import conventions_of
+from karat.measures.evaluate_measure import values_of
 from karat.measures.names import parse_measures
+from karat.measures.prepare import prepare
 from karat.measures.ranked import in_best_order
-from karat.measures.scores import prepare, score
-from karat.measures.valuing import values_of
+from karat.measures.score_builder import score
 
 MEASURES = parse_measures(
     "R@{1,3,7}, nDCG@{2,5}, nDCG(gain='exp')@5, P@3, RR, AP, Hit@2, Judged@4, Bpref, RBP, ERR@5"
@@ -51,7 +52,7 @@ def test_blocks_give_the_trace_of_the_whole(monkeypatch):
     run = karat.Run.from_frame(run.hits)
     ready = prepare(gold, conventions_of("karat"))
     whole = score(run, ready, MEASURES, keep=3)
-    monkeypatch.setattr("karat.tables.BLOCK_ROWS", 100)
+    monkeypatch.setattr("karat.data.tables.BLOCK_ROWS", 100)
     assert len(list(run.blocks())) > 5
     blocks = score(run, ready, MEASURES, keep=3)
     for part in ("hits", "found"):

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from karat.cli.main import main
-from karat.cli.recipes import lay_down
+from karat.project.recipes import write_recipe
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "seed-ab.md"
@@ -86,7 +86,7 @@ def grades() -> dict[str, dict[str, float]]:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
     """The recipe after the document's Quickstart; to be read, and left as it is."""
-    folder = lay_down("ab", str(tmp_path_factory.mktemp("recipes") / "ab")).folder
+    folder = write_recipe("ab", str(tmp_path_factory.mktemp("recipes") / "ab")).folder
     return folder, shell(QUICKSTART, folder)
 
 
@@ -111,7 +111,7 @@ def test_the_quickstart_runs_as_written(quickstart):
     out = done.stdout.decode().splitlines()
     assert out[0] == "Wrote JSON to out/rq_eval.json and CSV to out/rq_eval.csv"
     assert done.stderr.decode().splitlines() == [
-        "karat: config A: no traces: the gate is shut; set perf.enabled to true"
+        "karat: config A: no traces: tracing is off; set perf.enabled to true"
     ]
     assert {one.name for one in (folder / "out").iterdir()} == {"rq_eval.json", "rq_eval.csv"}
 

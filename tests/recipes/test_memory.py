@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 import karat
-from karat.analysis.gate_files import read_gates
-from karat.analysis.gates import judge
 from karat.cli.main import main
-from karat.config import read_config
+from karat.evaluation.gate_files import read_gates
+from karat.evaluation.gates import judge
+from karat.project.config import read_config
 
 PAGE = Path(__file__).parents[2] / "docs" / "seed-memory.md"
 RECIPE = Path(__file__).parents[2] / "src" / "karat" / "recipes" / "memory"

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rag_files import LANGUAGES, grades, lines
 
-from karat.cli.recipes import lay_down
+from karat.project.recipes import write_recipe
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return lay_down("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
+    return write_recipe("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
 
 
 @pytest.fixture(scope="module")

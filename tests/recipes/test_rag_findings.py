@@ -19,7 +19,7 @@ import yaml
 from rag_files import LANGUAGES, grades, lines
 from scipy import stats
 
-from karat.retrievers.callables import load_callable
+from karat.retrieve.user_code import load_callable
 
 NDCG = "nDCG@5"
 

@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from karat.analysis.compare import compare_scores
-from karat.analysis.contenders import contenders_of
-from karat.analysis.gate_files import parse_gates
-from karat.analysis.gates import judge, measures_of
-from karat.analysis.overlap import DEPTH
-from karat.analysis.segments import By
-from karat.analysis.verdicts import Rule
+from karat.data.tables import Gold, Queries, Run
+from karat.evaluation.api import evaluate
+from karat.evaluation.comparison import DEPTH, compare_scores
+from karat.evaluation.gate_files import parse_gates
+from karat.evaluation.gates import judge, measures_of
+from karat.evaluation.segments import By
+from karat.evaluation.systems import compared_systems
+from karat.evaluation.verdict import Rule
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
-from karat.measures.scores import evaluate, prepare, score
-from karat.reports.document import Report, build_report
-from karat.tables import Gold, Queries, Run
+from karat.measures.prepare import prepare
+from karat.measures.score_builder import score
+from karat.report.document import Report, build_report
 
 GRADES = {
     "q1": {"a": 2, "b": 1},
@@ -113,7 +114,7 @@ def decided(
     report = build_report(scores, gold=gold, queries=queries, by=by)
     if compared:
         names = [system.name for system in report.systems]
-        contenders = contenders_of(scores, names=names)
+        contenders = compared_systems(scores, names=names)
         found = compare_scores(contenders, Rule(**rule), queries=queries, by=by)
         report = replace(report, comparisons=found)
     judged = report.systems[1:] if compared else report.systems

@@ -7,10 +7,10 @@ import re
 
 import pytest
 
+from karat.analysis.sweep.page import sweep_chart
 from karat.errors import MissingExtraError
-from karat.reports import charts
-from karat.reports.charts import below_each_other, marks_of, pareto_chart, png, svg, waterfall_chart
-from karat.reports.curve_charts import sweep_chart
+from karat.pages import charts
+from karat.pages.charts import marks_of, pareto_chart, png, stacked, svg, waterfall_chart
 
 
 def point(k, mean, *, n=30, beyond=False):
@@ -205,7 +205,7 @@ def test_a_waterfall_goes_down_from_the_ceiling_to_the_value():
         ("value", 0.0, 0.5),
     ]
     told = ["0.900", "-0.300", "?", "+0.100", "-0.200", "0.500"]
-    assert [bar["told"] for bar in bars] == told
+    assert [bar["text"] for bar in bars] == told
     assert "never retrieved" in texts_of(svg(waterfall_chart(LOSSES)))
 
 
@@ -220,6 +220,6 @@ def test_quality_against_latency_joins_those_that_none_beats():
 
 
 def test_charts_stand_below_each_other():
-    drawn = texts_of(svg(below_each_other([waterfall_chart(LOSSES), pareto_chart(SPEED)])))
+    drawn = texts_of(svg(stacked([waterfall_chart(LOSSES), pareto_chart(SPEED)])))
     assert "never retrieved" in drawn
     assert "Quality against latency" in drawn

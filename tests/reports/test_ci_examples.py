@@ -17,9 +17,9 @@ import yaml
 from typer.main import get_command
 
 import karat
-from karat.analysis.gate_files import parse_gates
 from karat.cli.main import app, main
-from karat.reports.to_markdown import MARKER
+from karat.evaluation.gate_files import parse_gates
+from karat.report.markdown import MARKER
 
 CI = Path(__file__).parents[2] / "examples" / "ci"
 FIRST = Path(karat.__file__).parent / "recipes" / "first"

@@ -6,16 +6,16 @@ import math
 import pytest
 
 import karat
-from karat.analysis.contenders import distinct_names
+from karat.data.tables import Gold, Run
 from karat.errors import UsageError
-from karat.measures.scores import evaluate
-from karat.reports.document import build_report
-from karat.reports.to_json import to_json
-from karat.tables import Gold, Run
+from karat.evaluation.api import evaluate
+from karat.evaluation.systems import distinct_names
+from karat.pages.result import to_json
+from karat.report.document import build_report
 
 
 def test_the_document_has_the_keys_of_the_schema(report):
-    document = report.document()
+    document = report.to_dict()
     assert sorted(document) == [
         "conventions",
         "counts",
@@ -29,7 +29,7 @@ def test_the_document_has_the_keys_of_the_schema(report):
 
 
 def test_a_measure_tells_mean_n_ceiling_direction_and_quantiles(report):
-    measure = report.document()["systems"][0]["measures"]["P@5"]
+    measure = report.to_dict()["systems"][0]["measures"]["P@5"]
     assert measure["better"] == "higher"
     assert measure["n"] == 3
     assert measure["mean"] == pytest.approx((0.4 + 0.2 + 0.2) / 3)
@@ -38,7 +38,7 @@ def test_a_measure_tells_mean_n_ceiling_direction_and_quantiles(report):
 
 
 def test_tied_hits_show_the_range_of_the_mean(report):
-    good, poor = report.document()["systems"]
+    good, poor = report.to_dict()["systems"]
     low, high = good["measures"]["R@2"]["ties"]
     assert low < high
     assert low <= good["measures"]["R@2"]["mean"] <= high
@@ -46,7 +46,7 @@ def test_tied_hits_show_the_range_of_the_mean(report):
 
 
 def test_counts_of_several_systems_are_of_the_set_or_add_up(report):
-    document = report.document()
+    document = report.to_dict()
     assert document["counts"]["queries"] == 4
     assert document["counts"]["empty_gold"] == 1
     assert document["counts"]["missing"] == 1
@@ -64,7 +64,7 @@ def test_nothing_is_reported_that_nobody_computed(report):
 
 
 def test_an_interval_is_two_numbers_around_the_mean_or_null(report):
-    systems = report.document()["systems"]
+    systems = report.to_dict()["systems"]
     for cell in (cell for system in systems for cell in system["measures"].values()):
         low, high = cell["ci"]
         assert low <= cell["mean"] <= high
@@ -73,13 +73,13 @@ def test_an_interval_is_two_numbers_around_the_mean_or_null(report):
 
 
 def test_segments_of_fewer_than_20_queries_are_marked(change):
-    segments = change.document()["systems"][1]["segments"]["language"]
+    segments = change.to_dict()["systems"][1]["segments"]["language"]
     assert segments["pt"]["RR"]["small"]
     assert "small" not in segments["en"]["RR"]
 
 
 def test_a_comparison_and_gates_stand_in_the_document(change):
-    document = change.document()
+    document = change.to_dict()
     assert [gate["verdict"] for gate in document["gates"]].count("fail") == 2
     assert document["verdict"] == "fail"
     assert document["rule"]["primary"] == "RR"
@@ -114,7 +114,7 @@ def test_conventions_that_differ_stand_with_their_system(gold):
     by_score = Run.from_dict({"q1": {"a": 1.0}}, name="scored")
     by_rank = Run.from_dict({"q1": ["a", "b"]}, name="ranked")
     scores = [evaluate(run, gold, ["RR"]) for run in (by_score, by_rank)]
-    document = build_report(scores, gold=gold).document()
+    document = build_report(scores, gold=gold).to_dict()
     assert document["conventions"]["order"] is None
     assert [one["conventions"] for one in document["systems"]] == [
         {"order": "score"},
@@ -131,7 +131,7 @@ def test_as_of_range_spans_the_queries_dates(gold, runs):
         }
     )
     scores = [evaluate(runs[0], gold, ["RR"], queries=queries)]
-    document = build_report(scores, gold=gold, queries=queries).document()
+    document = build_report(scores, gold=gold, queries=queries).to_dict()
     assert document["inputs"]["as_of_range"] == ["2024-12-31", "2025-02-01"]
 
 
@@ -146,6 +146,6 @@ def test_a_report_of_nothing_is_refused(gold):
 
 
 def test_means_are_finite_or_null(report):
-    for system in report.document()["systems"]:
+    for system in report.to_dict()["systems"]:
         for measure in system["measures"].values():
             assert measure["mean"] is None or math.isfinite(measure["mean"])

@@ -6,9 +6,15 @@ import io
 
 from rich.console import Console
 
-from karat.analysis.failures.classes import CLASSES
-from karat.reports.failures import MEANINGS, failure_sections, missed_sections, waterfall_sections
-from karat.reports.pages import Page, show_page
+from karat.analysis.failures import CLASSES
+from karat.analysis.failures.page import (
+    MEANINGS,
+    failure_sections,
+    missed_sections,
+    waterfall_sections,
+)
+from karat.pages.page import Page
+from karat.pages.terminal import show_page
 
 
 def failures(**more):
@@ -38,7 +44,7 @@ def losses(**more):
 
 def printed(sections, width=100):
     console = Console(file=io.StringIO(), width=width, markup=False)
-    show_page(Page("title", sections=sections), console)
+    show_page(Page("title", blocks=sections), console)
     return console.file.getvalue()
 
 
@@ -54,7 +60,8 @@ def test_only_classes_that_occur_are_shown_with_their_share_of_the_misses():
         ["complete_miss", "3", "75 %"],
         ["cut_by_k", "1", "25 %"],
     ]
-    assert first.lines == ["not told: not_in_index needs a corpus: --corpus"]
+    (line,) = first.lines
+    assert line.endswith(": not_in_index needs a corpus: --corpus")
     assert second.grid == [["item", "queries"], ["hub�[1m", "1,200"]]
 
 
@@ -71,9 +78,10 @@ def test_the_first_twenty_misses_are_shown_with_their_gold():
 
 
 def test_lists_that_end_too_early_are_said_to():
-    told = "the lists were cut at 5: gold between there and 10 was not looked for"
-    assert failure_sections(failures(ends_at=5, miss_at=5))[0].lines[0] == told
-    assert waterfall_sections(losses(ends_at=5))[0].lines[0] == told
+    line = failure_sections(failures(ends_at=5, miss_at=5))[0].lines[0]
+    assert "cut at 5" in line
+    assert "10 was not" in line
+    assert waterfall_sections(losses(ends_at=5))[0].lines[0] == line
 
 
 def test_counts_that_nobody_knows_are_no_zeros():
@@ -108,7 +116,8 @@ def test_losses_are_below_zero_and_what_is_won_back_is_above():
     assert rows["cut_off"][3] == "█" * 5 + "·" * 15
     assert rows["reranker"] == ["+0.2500", "[0.15, 0.35]", "4", "█" * 5 + "·" * 15]
     assert rows["value"] == ["0.2500", "", "40", "█" * 5 + "·" * 15]
-    assert only.lines == ["not told: index needs a corpus: --corpus"]
+    (line,) = only.lines
+    assert line.endswith(": index needs a corpus: --corpus")
 
 
 def test_what_the_reranker_did_is_said_without_a_direction_that_its_number_may_deny():

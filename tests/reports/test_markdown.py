@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 from markdown_it import MarkdownIt
 
-from karat.measures.scores import evaluate
-from karat.reports.document import build_report
-from karat.reports.to_markdown import LONGEST_COMMENT, MARKER, markdown, to_markdown
-from karat.tables import Gold, Queries, Run
+from karat.data.tables import Gold, Queries, Run
+from karat.evaluation.api import evaluate
+from karat.report.document import build_report
+from karat.report.markdown import LONGEST_COMMENT, MARKER, markdown, to_markdown
 
 from .conftest import BASE, GATES, HEAD, decided, world
 
@@ -104,7 +104,7 @@ def test_the_detail_is_folded_between_empty_lines(change):
         "All tests",
         "Segments",
         "Queries that moved most",
-        "How alike the lists are",
+        "Overlap of the lists",
         "Counts and conventions",
         "Inputs",
     ]
@@ -177,9 +177,9 @@ def test_a_comment_that_would_be_too_long_says_what_it_leaves_out():
     frame = queries.frame.with_columns(language=pl.Series(kinds))
     text = written(decided(runs, gold, Queries.from_frame(frame), gates=GATES[:1]))
     assert len(text) <= LONGEST_COMMENT
-    assert "Left out, as a comment has no room for it: Segments." in text
+    assert "Left out, since a comment has a maximum length: Segments." in text
     assert "<summary>Inputs</summary>" in text
 
 
 def test_the_text_is_the_same_for_the_same_document(change):
-    assert markdown(change.document()) == written(change) == written(replace(change))
+    assert markdown(change.to_dict()) == written(change) == written(replace(change))

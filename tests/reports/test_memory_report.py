@@ -13,12 +13,17 @@ import pytest
 
 import karat
 from karat.cli.main import main
-from karat.cli.stamps import stamp
+from karat.cli.options import OutputOptions
+from karat.compat.memory_output import memory_document, to_memory
 from karat.errors import UsageError
 from karat.formats.memory import category_of
-from karat.reports.document import build_report
-from karat.reports.outputs import parse_output
-from karat.reports.to_memory import memory_document, to_memory
+from karat.report.document import build_report
+from karat.report.outputs import parse_output
+
+
+def stamp(given, outputs, environ):
+    return OutputOptions(timestamp=given).time(outputs, environ)
+
 
 TOP = [
     "timestamp",

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karat.compat.minimal_output import to_metrics, to_misses
+from karat.data.tables import Gold, Queries
 from karat.formats.runlog import run_of_records
 from karat.measures.conventions import conventions_of
 from karat.measures.names import parse_measures
-from karat.measures.scores import prepare, score
-from karat.reports.document import build_report
-from karat.reports.to_minimal import to_metrics, to_misses
-from karat.tables import Gold, Queries
+from karat.measures.prepare import prepare
+from karat.measures.score_builder import score
+from karat.report.document import build_report
 
 MEASURES = ["Hit@k", "R@k", "P@k", "RR@k"]
 
@@ -293,7 +294,7 @@ def test_a_log_that_ends_above_k_is_refused(run, searched, form):
     done = run("run", "--quiet", "-o", f"{form}:out.json")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        f"karat: output {form}: words was asked for 3 hits a query, and 'q' is measured at 5; "
+        f"karat: output {form}: words was asked for 3 hits per query, and 'q' is measured at 5; "
         "set the system's k to 5 and search again, or measure at 3: settings: {k: 3}, --set k=3\n"
     )
     assert not Path("out.json").exists()

@@ -4,10 +4,10 @@ import io
 
 import polars as pl
 
-from karat.measures.scores import evaluate
-from karat.reports.document import build_report
-from karat.reports.per_query import to_csv, to_parquet
-from karat.tables import Gold, Run
+from karat.data.tables import Gold, Run
+from karat.evaluation.api import evaluate
+from karat.pages.result import to_csv, to_parquet
+from karat.report.document import build_report
 
 
 def test_csv_has_a_row_a_system_and_query(report):

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from karat.analysis.segments import segment_means
+from karat.data.tables import Queries
 from karat.errors import UsageError
-from karat.measures.scores import evaluate
-from karat.tables import Queries
+from karat.evaluation.api import evaluate
+from karat.evaluation.segments import segment_means
 
 
 @pytest.fixture

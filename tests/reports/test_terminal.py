@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from karat.measures.scores import evaluate
-from karat.reports.document import build_report
-from karat.reports.sparklines import ASCII_BLOCKS, BLOCKS, histogram
-from karat.reports.terminal import say, show_grid, show_report
-from karat.tables import Gold, Queries, Run
+from karat.data.tables import Gold, Queries, Run
+from karat.evaluation.api import evaluate
+from karat.pages.sparklines import ASCII_BLOCKS, BLOCKS, histogram
+from karat.pages.terminal import print_line, show_page, show_table
+from karat.report.document import build_report
 
 from .conftest import BASE, GATES, HEAD, decided, world
 
@@ -28,7 +28,7 @@ def shown(report, width: int = 100, *, colour: bool = False) -> str:
         force_terminal=colour,
         color_system="standard" if colour else None,
     )
-    show_report(report, console)
+    show_page(report.page(), console)
     return console.file.getvalue()
 
 
@@ -48,7 +48,7 @@ def test_the_terminal_shows_ceilings_ties_and_counts(report):
     assert "ceiling" in text
     assert "by tie order" in text
     assert "good: 3 of 4 queries scored" in text
-    assert "1 in the run but not asked" in text
+    assert "1 query in the run has no gold" in text
 
 
 def test_the_last_line_says_which_data_and_code(report):
@@ -68,7 +68,7 @@ def test_what_is_out_of_reach_comes_first_then_the_verdict(change):
     lines = shown(change).splitlines()
     assert lines[0].startswith("OUT OF REACH  P@5: no ranking can reach 0.50")
     assert lines[1] == "FAIL  2 of 5 gates fail, 1 cannot be judged"
-    assert lines[2].startswith("  R@1 in language pt is 0.00 ")
+    assert lines[2].startswith("  R@1 in language pt needs ")
     assert lines[3].startswith("  latency.retrieve.p50 cannot be measured")
     assert re.fullmatch(_BETTER, lines[4])
     assert lines[5].startswith("  but RR fell by 0.17 in language pt (")
@@ -79,7 +79,7 @@ def test_the_parts_stand_in_the_order_of_what_matters(change):
     order = [
         "FAIL  ",
         "gate  ",
-        "chance of blocking a system exactly at every limit",
+        "gates would block a system exactly at every limit",
         "head against base\n",
         "* RR decides, as the first of the measures",
         "margin 2 % of the baseline's mean",
@@ -89,7 +89,7 @@ def test_the_parts_stand_in_the_order_of_what_matters(change):
         "moved most: head against base",
         "45 of 45 queries scored",
         "profile karat ·",
-        "95 % intervals, each by itself (gaffke, 2,000 resamples, seed 0)",
+        "95 % intervals, not corrected for their number (gaffke, 2,000 resamples, seed 0)",
     ]
     places = [
         text.index(words) if words != "\nmeasure  " else text.rindex(words) for words in order
@@ -164,7 +164,7 @@ def test_small_segments_are_marked_and_kept(change):
 
 def test_that_intervals_stand_by_themselves_is_said_once(change, report):
     for one in (change, report):
-        assert shown(one).count("each by itself") == 1
+        assert shown(one).count("95 % intervals") == 1
 
 
 def test_without_intervals_the_report_says_so_and_shows_means_alone():
@@ -252,7 +252,7 @@ def test_columns_stand_closer_before_a_table_is_split():
 
     def printed(width: int) -> list[str]:
         console = Console(file=io.StringIO(), width=width)
-        show_grid(grid, console)
+        show_table(grid, console)
         return [line.rstrip() for line in console.file.getvalue().splitlines()]
 
     assert printed(16)[0] == "name   one   two"
@@ -314,7 +314,7 @@ def test_the_spread_is_left_out_before_a_table_is_split():
 def test_where_unicode_cannot_be_shown_the_spread_is_drawn_in_ascii():
     run, gold = ranked(*SPREAD)
     console = Console(file=io.TextIOWrapper(io.BytesIO(), "ascii", errors="replace"), width=100)
-    show_report(build_report([evaluate(run, gold, ["RR"])], gold=gold), console)
+    show_page(build_report([evaluate(run, gold, ["RR"])], gold=gold).page(), console)
     console.file.flush()
     text = console.file.buffer.getvalue().decode()
     assert f"{ASCII_BLOCKS[3]} {ASCII_BLOCKS[7]}  {ASCII_BLOCKS[3]}   {ASCII_BLOCKS[3]}" in text
@@ -358,7 +358,7 @@ def test_a_sentence_is_broken_between_words_on_a_terminal_and_whole_elsewhere():
 
     def said(*, terminal: bool) -> list[str]:
         console = Console(file=io.StringIO(), width=40, force_terminal=terminal, color_system=None)
-        say(sentence, console)
+        print_line(sentence, console)
         return console.file.getvalue().splitlines()
 
     assert said(terminal=False) == [sentence]
@@ -372,7 +372,7 @@ def test_a_column_of_words_is_broken_on_a_terminal_and_whole_elsewhere():
     grid = [["rule", "because"], ["one", "a reason of some length"]]
     for terminal, most in ((True, 16), (False, 29)):
         console = Console(file=io.StringIO(), width=16, force_terminal=terminal, color_system=None)
-        show_grid(grid, console)
+        show_table(grid, console)
         text = console.file.getvalue()
         assert max(len(line.rstrip()) for line in text.splitlines()) == most
         assert " ".join(text.split()).endswith("length")

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from karat.data.tables import Gold, Run
 from karat.errors import UsageError
+from karat.evaluation.api import evaluate
 from karat.formats import read_gold, scan_run
-from karat.measures.scores import evaluate
-from karat.reports.document import build_report
-from karat.reports.to_trec import to_trec, trec_name
-from karat.tables import Gold, Run
+from karat.report.document import build_report
+from karat.report.trec import to_trec, trec_name
 
 NIST = Path(__file__).parents[3] / "shared" / "data" / "trec_eval-test" / "v9"
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from karat.errors import CallError
-from karat.retrievers.protocol import Answer, Hit, Hits, Query
+from karat.retrieve.protocol import Answer, Hit, Hits, Query
 
 
 def hits(*pairs: Any) -> Hits:

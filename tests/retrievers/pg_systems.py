@@ -11,7 +11,7 @@ import small_corpus
 from small_corpus import TEXTS
 from store_servers import fill_table
 
-from karat.retrievers.system import System
+from karat.retrieve.system import System
 
 TABLE = "table: items, id: item, embedding: place"
 
@@ -26,7 +26,7 @@ def on_table(pg: Any, tmp_path: Path) -> Callable[..., System]:
         model = "" if embedded is None else f', embed: "{embedded}"'
         shop.setdefault("environment", {"DATABASE_URL": pg.dsn})
         spec = f'{{retriever: pgvector, dsn: "${{DATABASE_URL}}", {more}{model}}}'
-        return small_corpus.system(small_corpus.workshop(tmp_path, **shop), spec)
+        return small_corpus.system(small_corpus.context(tmp_path, **shop), spec)
 
     return make
 
@@ -38,6 +38,4 @@ def by_sql(
     spec = f"retriever: pgvector\ndsn: ${{DATABASE_URL}}\n{embed_key}{sql.strip()}\n"
     indented = "".join(f"    {line}\n" for line in spec.splitlines())
     shop.setdefault("environment", {"DATABASE_URL": pg.dsn})
-    return small_corpus.built(
-        small_corpus.workshop(folder, **shop), f"systems:\n  one:\n{indented}"
-    )
+    return small_corpus.built(small_corpus.context(folder, **shop), f"systems:\n  one:\n{indented}")

@@ -22,11 +22,11 @@ import pytest
 import uvicorn
 
 from karat.errors import CallError
-from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.protocol import Query
-from karat.retrievers.system import System
-from karat.retrievers.workshop import Workshop
+from karat.formats.settings import parse_yaml
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system import System
+from karat.retrieve.system_config import parse_systems
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "src" / "karat" / "recipes" / "minimal"
@@ -186,8 +186,8 @@ def always(response: bytes) -> Act:
 def built(yaml: str, *, timeout: float = 5.0, **environment: str) -> System:
     """The system of some lines of YAML, as karat.yaml would have them."""
     lines = parse_yaml("live:\n" + "\n".join(f"  {line}" for line in yaml.splitlines()), "k.yaml")
-    blueprint = parse_systems(lines.data, lines.place)["live"]
-    return Workshop(environment=environment, timeout=timeout).build(blueprint)
+    system_config = parse_systems(lines.data, lines.place)["live"]
+    return BuildContext(environment=environment, timeout=timeout).build(system_config)
 
 
 def asked(system: System, text: str = "pie", k: int = 10, **attributes: Any) -> Any:

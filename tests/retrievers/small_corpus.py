@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import Blueprint, parse_systems
-from karat.retrievers.protocol import Query
-from karat.retrievers.system import System
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.data.tables import Corpus
+from karat.formats.settings import parse_yaml
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system import System
+from karat.retrieve.system_config import SystemConfig, parse_systems
 
 # Ids and texts with accents, CJK, Cyrillic, emoji, spaces and '#'.
 TEXTS = {
@@ -81,8 +81,8 @@ def write_embed(folder: Path) -> str:
     return "embed.py:embed"
 
 
-def workshop(folder: Path, environment: dict[str, str] | None = None, **more: Any) -> Workshop:
-    return Workshop(
+def context(folder: Path, environment: dict[str, str] | None = None, **more: Any) -> BuildContext:
+    return BuildContext(
         corpus=lambda: Corpus.from_dict(TEXTS),
         folder=folder,
         cache=folder / ".karat",
@@ -91,18 +91,18 @@ def workshop(folder: Path, environment: dict[str, str] | None = None, **more: An
     )
 
 
-def blueprint(yaml: str, name: str = "one") -> Blueprint:
+def system_config(yaml: str, name: str = "one") -> SystemConfig:
     """The system of this name as the text of a karat.yaml has it."""
     file = parse_yaml(yaml, "karat.yaml")
     return parse_systems(file.data["systems"], file.place.at("systems"))[name]
 
 
-def built(shop: Workshop, yaml: str, name: str = "one") -> System:
+def built(shop: BuildContext, yaml: str, name: str = "one") -> System:
     """The system of this name, out of the text of a karat.yaml."""
-    return shop.build(blueprint(yaml, name))
+    return shop.build(system_config(yaml, name))
 
 
-def system(shop: Workshop, spec: str) -> System:
+def system(shop: BuildContext, spec: str) -> System:
     """A system of one line: ``{retriever: bm25}``."""
     return built(shop, f"systems:\n  one: {spec}\n")
 

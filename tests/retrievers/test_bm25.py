@@ -9,13 +9,13 @@ import Stemmer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karat.data.tables import Corpus
 from karat.errors import UsageError
-from karat.retrievers.bm25 import Bm25, Options
-from karat.retrievers.items import Items
-from karat.retrievers.protocol import Query
-from karat.retrievers.ranking import top_rows
-from karat.retrievers.texts import TextRules, text_rules
-from karat.tables import Corpus
+from karat.retrieve.bm25 import Bm25, Options
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Query
+from karat.retrieve.text_rules import TextRules, text_rules
+from karat.retrieve.vectors import top_rows
 
 TEXTS = [
     "the cat sat on the mat",

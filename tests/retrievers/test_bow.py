@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karat.data.tables import Corpus
 from karat.errors import InputError
-from karat.formats.yamls import Place
-from karat.retrievers.bags import words
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.protocol import Query
-from karat.retrievers.system import System
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.formats.settings import Place
+from karat.retrieve.bow import ascii_words
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system import System
+from karat.retrieve.system_config import parse_systems
 
 STORY = {
     "Sc1": "Anna discovers SilverKey in Village. Anna meets Marcus.",
@@ -28,8 +28,8 @@ TEXTS = st.text(alphabet="ab_Z9 .éİ嵐", max_size=30)
 
 
 def system(texts: dict[str, str], **spec: object) -> System:
-    blueprints = parse_systems({"s": {"retriever": "bow", **spec}}, Place("karat.yaml"))
-    return Workshop(corpus=lambda: Corpus.from_dict(texts)).build(blueprints["s"])
+    system_configs = parse_systems({"s": {"retriever": "bow", **spec}}, Place("karat.yaml"))
+    return BuildContext(corpus=lambda: Corpus.from_dict(texts)).build(system_configs["s"])
 
 
 def found(system: System, text: str, k: int = 1000) -> list[tuple[str, float]]:
@@ -85,7 +85,7 @@ def test_no_more_than_k_items_come_back():
 
 
 def test_words_are_runs_of_ascii_letters_digits_and_underscores():
-    assert words("Scene_3: Anna's  SilverKey, été Straße 4.2") == [
+    assert ascii_words("Scene_3: Anna's  SilverKey, été Straße 4.2") == [
         *("scene_3", "anna", "s", "silverkey", "t", "stra", "e", "4", "2")
     ]
 

@@ -11,9 +11,9 @@ from small_corpus import BEST, TEXTS, ask, by_cosine, cosine, embed, ids
 from store_servers import ChromaServer, fill_chroma, free_port
 
 from karat.errors import CallError, InputError, KaratError
-from karat.retrievers.digests import run_digest
-from karat.retrievers.protocol import Query
-from karat.retrievers.runner import Failed, Limits, Runner
+from karat.retrieve.build_context import run_digest
+from karat.retrieve.protocol import Query
+from karat.retrieve.runner import CallLimits, FailedCall, Runner
 
 # A client that could not be made leaves its connection to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
 def spec(place, where: str, more: str = "collection: items-cosine", **shop):
     embedded = "" if "embed:" in more else ', embed: "embed.py:embed"'
     return small_corpus.system(
-        small_corpus.workshop(place, **shop), f"{{retriever: chroma, {where}, {more}{embedded}}}"
+        small_corpus.context(place, **shop), f"{{retriever: chroma, {where}, {more}{embedded}}}"
     )
 
 
@@ -136,9 +136,9 @@ def test_a_database_that_is_not_there_is_told(folder, chroma_server):
 def test_many_calls_at_once_give_what_one_gives(made):
     found = made()
     queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 5)]
-    runner = Runner(found, 3, Limits(concurrency=4, retries=0))
+    runner = Runner(found, 3, CallLimits(concurrency=4, retries=0))
     for query, outcome in runner.outcomes(queries):
-        assert not isinstance(outcome, Failed)
+        assert not isinstance(outcome, FailedCall)
         assert ids(outcome.hits) == by_cosine(query.text)[:3]
 
 
@@ -256,10 +256,10 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(folder, tmp_path):
 
 def test_asking_a_folder_changes_no_digest(folder):
     yaml = "{retriever: chroma, path: kept, collection: items-cosine, embed: 'embed.py:embed'}"
-    asked_for = small_corpus.blueprint(
+    asked_for = small_corpus.system_config(
         f"systems:\n  one: {{retriever: fuse, of: [two]}}\n  two: {yaml}\n"
     )
-    shop = small_corpus.workshop(folder)
+    shop = small_corpus.context(folder)
     before = run_digest(asked_for, shop, [], k=5)
     assert ask(shop.build(asked_for), "plain gravel roads")
     assert run_digest(asked_for, shop, [], k=5) == before

@@ -10,10 +10,10 @@ import pytest
 import pytrec_eval
 
 import karat
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus, Gold, Queries
+from karat.data.tables import Corpus, Gold, Queries
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system_config import parse_systems
 
 DATA = Path(__file__).parents[2] / "../shared/data"
 BM25 = {"retriever": "bm25", "stemmer": "english", "stopwords": "english"}
@@ -22,9 +22,9 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs the collections
 
 
 def searched(corpus: dict, queries: dict[str, str], **options: float):
-    blueprint = parse_systems({"bm25": BM25 | options}, Place("karat.yaml"))["bm25"]
+    system_config = parse_systems({"bm25": BM25 | options}, Place("karat.yaml"))["bm25"]
     table = Corpus.from_dict(corpus)
-    system = Workshop(corpus=lambda: table).build(blueprint)
+    system = BuildContext(corpus=lambda: table).build(system_config)
     return system.search(Queries.from_dict(queries), 1000)
 
 

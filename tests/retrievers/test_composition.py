@@ -12,15 +12,14 @@ import pytest
 
 import karat
 from karat.cli.main import main
-from karat.config import read_config
-from karat.formats.forms import expectations
-from karat.formats.yamls import Place as YamlPlace
-from karat.retrievers import fuse, route
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.forms import MmrForm, StagesForm
-from karat.retrievers.protocol import Query
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.data.tables import Corpus
+from karat.formats.settings import Place as YamlPlace
+from karat.formats.settings import expectations
+from karat.project.config import read_config
+from karat.retrieve import fuse, route
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system_config import MmrForm, StagesForm, parse_systems
 
 ITEMS = [
     ("tarts#1", "apple tart with cinnamon and butter", "en", "2024-05-01"),
@@ -358,9 +357,9 @@ def test_the_examples_of_the_page_run_as_they_stand(place, example):
     code = re.search(r"```python\n# rules.py\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
     (place.folder / "rules.py").write_text(code[1])
     config = read_config("karat.yaml")
-    for name, blueprint in parse_systems(config.systems, config.place.at("systems")).items():
+    for name, system_config in parse_systems(config.systems, config.place.at("systems")).items():
         # A model is not here to be asked, but what is said of it can be read.
-        if blueprint.stages.rerank is None:
+        if system_config.stages.rerank is None:
             log, _ = place.search(name)
             assert [line.get("error") for line in log] == [None] * len(QUERIES)
             assert any(line["topk"] for line in log)
@@ -375,7 +374,7 @@ def test_the_page_names_every_stage_and_every_option_of_fuse_and_route():
 
 def test_rules_of_a_system_and_of_its_part_reach_the_index_in_the_order_of_the_query(tmp_path):
     corpus = Corpus.from_dict({"d1": "large language model", "d2": "a small dog"})
-    blueprints = parse_systems(
+    system_configs = parse_systems(
         {
             "outer": {
                 "retriever": "fuse",
@@ -385,7 +384,7 @@ def test_rules_of_a_system_and_of_its_part_reach_the_index_in_the_order_of_the_q
         },
         YamlPlace("karat.yaml"),
     )
-    system = Workshop(corpus=lambda: corpus, folder=tmp_path).build(blueprints["outer"])
+    system = BuildContext(corpus=lambda: corpus, folder=tmp_path).build(system_configs["outer"])
     # "model" becomes "neural" and then "dog", in the query and in d1 alike.
     [answer] = system.find([Query("q", "model")], 5)
     assert sorted(hit.item_id for hit in answer.hits) == ["d1", "d2"]
@@ -403,8 +402,8 @@ def test_a_system_around_another_keeps_its_limits():
 def test_a_fusion_asks_its_parts_for_more_than_it_shows(tmp_path):
     corpus = Corpus.from_dict({f"d{n:02}": f"word w{n}" for n in range(80)})
     spec = {"both": {"retriever": "fuse", "of": ["bm25", "bow"], "k": 3}}
-    blueprint = parse_systems(spec, YamlPlace("karat.yaml"))["both"]
-    system = Workshop(corpus=lambda: corpus, folder=tmp_path).build(blueprint)
+    system_config = parse_systems(spec, YamlPlace("karat.yaml"))["both"]
+    system = BuildContext(corpus=lambda: corpus, folder=tmp_path).build(system_config)
     [answer] = system.find([Query("q", "word")], 3)
     assert len(answer.hits) == 3
     assert len(answer.lists["bm25"]) == len(answer.lists["raw"]) == 50

@@ -11,25 +11,25 @@ import small_corpus
 from conformance import CASES, SECRET, TWICE
 from small_corpus import BEST, NOTHING, TEXTS, ask, ids
 
+from karat.data.tables import Queries
 from karat.errors import CallError, MissingExtraError
-from karat.retrievers.digests import run_digest
-from karat.retrievers.kinds import KINDS
-from karat.retrievers.protocol import Query
-from karat.retrievers.runner import Failed, Limits, Runner
-from karat.tables import Queries
+from karat.retrieve.build_context import run_digest
+from karat.retrieve.protocol import Query
+from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.system_config import KINDS
 
 LIVE = [name for name, kind in KINDS.items() if kind.live]
 
 
 @pytest.fixture(scope="module", params=list(KINDS))
 def case(request, tmp_path_factory):
-    """The case of a kind with the workshop that builds it."""
+    """The case of a kind with the context that builds it."""
     if request.param not in CASES:
         pytest.fail(f"{request.param} has no case in conformance.py")
     folder = tmp_path_factory.mktemp(request.param)
     small_corpus.write_embed(folder)
     with CASES[request.param](folder, request.getfixturevalue) as made:
-        shop = small_corpus.workshop(folder, made.environment)
+        shop = small_corpus.context(folder, made.environment)
         yield made, shop, small_corpus.system(shop, made.spec)
 
 
@@ -128,11 +128,11 @@ def test_a_batch_gives_what_single_calls_give(system):
 def test_calls_side_by_side_give_what_one_by_one_gives(system, times):
     queries = asked([*BEST] * 6)
     alone = {text: ask(system, text, 4) for text in BEST}
-    limits = Limits(concurrency=system.concurrency * times, batch=system.batch, retries=0)
+    limits = CallLimits(concurrency=system.concurrency * times, batch=system.batch, retries=0)
     outcomes = list(Runner(system, 4, limits).outcomes(queries))
     assert [query for query, _ in outcomes] == queries
     for query, outcome in outcomes:
-        assert not isinstance(outcome, Failed)
+        assert not isinstance(outcome, FailedCall)
         assert close(outcome.hits, alone[query.text])
 
 
@@ -159,7 +159,7 @@ def test_what_the_log_says_of_it_is_json_and_holds_no_secret(case, system):
 def test_asking_changes_no_digest(case, system):
     # Else a log that was interrupted could not be gone on with.
     made, shop, _ = case
-    asked_for = small_corpus.blueprint(f"systems:\n  one: {made.spec}\n")
+    asked_for = small_corpus.system_config(f"systems:\n  one: {made.spec}\n")
     before = run_digest(asked_for, shop, [], k=5)
     ask(system, "plain gravel roads")
     assert run_digest(asked_for, shop, [], k=5) == before

@@ -10,9 +10,8 @@ import pytest
 import servers
 from store_servers import ChromaServer
 
-from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.kinds import KINDS, maker
+from karat.formats.settings import parse_yaml
+from karat.retrieve.system_config import KINDS, maker, parse_systems
 
 PAGE = Path(__file__).parents[2] / "docs" / "connect-a-store.md"
 TEXT = PAGE.read_text(encoding="utf-8")

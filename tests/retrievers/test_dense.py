@@ -17,15 +17,14 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from sklearn.metrics.pairwise import cosine_similarity
 
+from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, KaratError, UsageError
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.exact import Exact
-from karat.retrievers.protocol import Query
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system_config import parse_systems
+from karat.retrieve.vectors import ExactIndex
 
 TEXTS = {
     "storm": "A storm gathers over the open sea.",
@@ -38,10 +37,10 @@ TEXTS = {
 def build(folder: Path, corpus, **spec):
     """The system of a karat.yaml in this folder."""
     spec = {"retriever": "dense", **spec}
-    blueprint = parse_systems({"dense": spec}, Place("karat.yaml"))["dense"]
+    system_config = parse_systems({"dense": spec}, Place("karat.yaml"))["dense"]
     table = corpus if isinstance(corpus, Corpus) else Corpus.from_dict(corpus)
-    workshop = Workshop(corpus=lambda: table, folder=folder, cache=folder / ".karat")
-    return workshop.build(blueprint)
+    context = BuildContext(corpus=lambda: table, folder=folder, cache=folder / ".karat")
+    return context.build(system_config)
 
 
 def with_vectors(folder, rows, queries=None, **spec):
@@ -69,6 +68,8 @@ def numbers():
 
 
 def test_cosines_are_those_of_scikit_learn(tmp_path, numbers):
+    from sklearn.metrics.pairwise import cosine_similarity
+
     rows, queries = numbers.normal(size=(500, 24)), numbers.normal(size=(9, 24))
     system = with_vectors(tmp_path, rows, queries)
     cosines = cosine_similarity(queries, rows)
@@ -80,6 +81,8 @@ def test_cosines_are_those_of_scikit_learn(tmp_path, numbers):
 
 
 def test_dot_products_keep_lengths_and_similarity_is_still_the_cosine(tmp_path, numbers):
+    from sklearn.metrics.pairwise import cosine_similarity
+
     rows = numbers.normal(size=(300, 16)) * numbers.uniform(0.1, 10, size=(300, 1))
     queries = numbers.normal(size=(4, 16))
     rows, queries = rows.astype(np.float32), queries.astype(np.float32)
@@ -119,7 +122,7 @@ def test_single_precision_never_costs_a_hit(numbers):
     base = numbers.normal(size=64)
     rows = (base + numbers.normal(size=(4000, 64)) * 1e-6).astype(np.float32)
     query = numbers.normal(size=(1, 64)).astype(np.float32)
-    (found,) = Exact(rows, "dot").top(query, 50)
+    (found,) = ExactIndex(rows, "dot").top(query, 50)
     dots = (rows.astype(np.float64) * query[0].astype(np.float64)).sum(axis=1)
     assert found.rows.tolist() == np.argsort(-dots, kind="stable")[:50].tolist()
 
@@ -131,8 +134,8 @@ def test_single_precision_never_costs_a_hit(numbers):
 )
 def test_the_top_is_the_top_of_all(rows, query, k):
     for metric in ("dot", "cosine"):
-        (found,) = Exact(rows, metric).top(query, k)
-        (everything,) = Exact(rows, metric).top(query, 12)
+        (found,) = ExactIndex(rows, metric).top(query, k)
+        (everything,) = ExactIndex(rows, metric).top(query, 12)
         assert found.rows.tolist() == everything.rows.tolist()[:k]
         assert found.scores.tolist() == everything.scores.tolist()[:k]
         assert sorted(everything.rows.tolist()) == list(range(12))
@@ -150,9 +153,9 @@ def test_vectors_of_zeros_are_near_nothing(tmp_path):
 
 def test_many_items_go_through_in_portions(monkeypatch, numbers):
     rows, queries = numbers.normal(size=(200, 8)), numbers.normal(size=(11, 8))
-    whole = Exact(rows.astype(np.float32), "cosine").top(queries.astype(np.float32), 5)
-    monkeypatch.setattr("karat.retrievers.exact._MOST_SCORES", 600)
-    parts = Exact(rows.astype(np.float32), "cosine").top(queries.astype(np.float32), 5)
+    whole = ExactIndex(rows.astype(np.float32), "cosine").top(queries.astype(np.float32), 5)
+    monkeypatch.setattr("karat.retrieve.vectors._MOST_SCORES", 600)
+    parts = ExactIndex(rows.astype(np.float32), "cosine").top(queries.astype(np.float32), 5)
     assert [one.rows.tolist() for one in whole] == [one.rows.tolist() for one in parts]
 
 

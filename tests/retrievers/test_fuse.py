@@ -14,11 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from karat.errors import CallError, InputError
-from karat.formats.forms import fill
-from karat.formats.yamls import Place
-from karat.retrievers.fuse import Fuse, Options, parts
-from karat.retrievers.fusion import by_interpolation, by_reciprocal_rank, by_weighted_score
-from karat.retrievers.protocol import Hit, Query
+from karat.formats.settings import Place, validate
+from karat.retrieve.fuse import (
+    Fuse,
+    Options,
+    by_interpolation,
+    by_reciprocal_rank,
+    by_weighted_score,
+    parts,
+)
+from karat.retrieve.protocol import Hit, Query
 
 ASKED = [Query("q1", "apple tart")]
 
@@ -29,7 +34,7 @@ THIRD = hits("f", 120.0, "a", 30.0, "g", -4.0)
 
 
 def options(**given):
-    return fill(Options, given, Place("karat.yaml"))
+    return validate(Options, given, Place("karat.yaml"))
 
 
 def fuse(*lists, **how):

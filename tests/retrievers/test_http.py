@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from servers import Raw, always, asked, built, example, hits, karat, logged, reply, sent, served
 
 from karat.errors import CallError
-from karat.retrievers.protocol import Hit
+from karat.retrieve.protocol import Hit
 
 CORPUS = [
     {"chunk_id": "pies#00000", "text": "Apple pie with cream", "source": "docs", "version": "2"},

@@ -13,8 +13,8 @@ import pytest
 from servers import Raw, always, asked, built, free_port, hits, reply
 
 from karat.errors import CallError, UsageError
-from karat.retrievers.protocol import Hit, Query
-from karat.retrievers.runner import Limits, Runner
+from karat.retrieve.protocol import Hit, Query
+from karat.retrieve.runner import CallLimits, Runner
 
 
 def test_sixteen_at_once_come_back_in_order_over_kept_connections():
@@ -26,7 +26,7 @@ def test_sixteen_at_once_come_back_in_order_over_kept_connections():
 
     with Raw(act) as server:
         system = built(f'retriever: http\nurl: {server.url}\nbody: {{q: "{{query}}"}}')
-        runner = Runner(system, 10, Limits(concurrency=16))
+        runner = Runner(system, 10, CallLimits(concurrency=16))
         queries = [Query(f"q{i}", f"text {i}") for i in range(400)]
         outcomes = list(runner.outcomes(queries))
     assert [(query.query_id, answer.hits[0].item_id) for query, answer in outcomes] == [
@@ -45,7 +45,9 @@ def test_calls_are_really_side_by_side():
         return True
 
     with Raw(act) as server:
-        runner = Runner(built(f"retriever: http\nurl: {server.url}"), 10, Limits(concurrency=16))
+        runner = Runner(
+            built(f"retriever: http\nurl: {server.url}"), 10, CallLimits(concurrency=16)
+        )
         list(runner.outcomes([Query(f"q{i}", "x") for i in range(32)]))
     assert runner.tally.failed == 0
 

@@ -11,7 +11,7 @@ from servers import Raw, always, asked, built, hits, karat, logged, one_reply, r
 
 from karat import read_run
 from karat.errors import CallError
-from karat.retrievers.protocol import Hit
+from karat.retrieve.protocol import Hit
 
 
 def test_the_order_returned_is_the_rank_whatever_the_scores(tmp_path):

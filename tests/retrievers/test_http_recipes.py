@@ -9,10 +9,10 @@ import yaml
 from fastapi import FastAPI, Request
 from servers import BLOCKS, PAGE, RECIPE, ROOT, asked, built, example, karat, logged, recipe, served
 
-from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.protocol import Hit
-from karat.retrievers.workshop import Workshop
+from karat.formats.settings import parse_yaml
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Hit
+from karat.retrieve.system_config import parse_systems
 
 FILES = ROOT / "src" / "karat" / "recipes" / "first"
 ENVIRONMENT = {
@@ -29,11 +29,11 @@ def test_every_block_of_the_page_can_be_built(block):
     inside = "systems" in file.data
     systems = file.data["systems"] if inside else file.data
     place = file.place.at("systems") if inside else file.place
-    blueprints = parse_systems(systems, place)
-    assert blueprints
-    for name, blueprint in blueprints.items():
-        with Workshop(environment=ENVIRONMENT, folder=RECIPE).open() as workshop:
-            system = workshop.build(blueprint)
+    system_configs = parse_systems(systems, place)
+    assert system_configs
+    for name, system_config in system_configs.items():
+        with BuildContext(environment=ENVIRONMENT, folder=RECIPE).open() as context:
+            system = context.build(system_config)
         # The log says where it asked, as the page has it and without a secret.
         assert system.meta["endpoint"] == systems[name]["url"]
 

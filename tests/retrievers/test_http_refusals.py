@@ -10,8 +10,8 @@ from email.utils import format_datetime
 import pytest
 from servers import Raw, always, built, failure, hits, reply
 
-from karat.retrievers.protocol import Query
-from karat.retrievers.runner import Limits, Runner
+from karat.retrieve.protocol import Query
+from karat.retrieve.runner import CallLimits, Runner
 
 
 def test_too_many_requests_waits_as_long_as_it_is_told_and_then_succeeds():
@@ -24,7 +24,7 @@ def test_too_many_requests_waits_as_long_as_it_is_told_and_then_succeeds():
         return True
 
     with Raw(act) as server:
-        runner = Runner(built(f"retriever: http\nurl: {server.url}"), 10, Limits())
+        runner = Runner(built(f"retriever: http\nurl: {server.url}"), 10, CallLimits())
         [(_, answer)] = runner.outcomes([Query("q1", "x")])
     assert [hit.item_id for hit in answer.hits] == ["a"]
     assert runner.tally.retried == 1
@@ -184,7 +184,7 @@ NOTHING = "hits: hits[] finds nothing: "
             "hits: 'hits[?a]'",
             {"hits": {"a": 1}},
             (
-                "hits: hits[?a] finds nothing: object stands where a list is expected; "
+                "hits: hits[?a] finds nothing: found object where a list is expected; "
                 "the answer is {hits: {a: number}}"
             ),
         ),

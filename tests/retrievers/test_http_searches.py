@@ -38,7 +38,7 @@ def test_failed_calls_are_logged_with_their_reasons_and_counted(tmp_path):
     assert done.returncode == 3
     assert "live: 40 calls, 4 failed" in done.stdout
     assert "2 × answered 400 Bad Request: no" in done.stdout
-    assert "karat: partial: too many calls failed of live" in done.stderr
+    assert "karat: partial: too many calls of live failed" in done.stderr
     log = logged(tmp_path / "runs" / "live.jsonl")
     assert [line["query_id"] for line in log] == [f"q{i:03}" for i in range(40)]
     errors = {line["query_id"]: line["error"] for line in log if "error" in line}

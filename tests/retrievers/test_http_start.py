@@ -17,13 +17,12 @@ import pytest
 from servers import asked, free_port, karat, logged
 
 from karat.errors import CallError, KaratError
-from karat.formats.yamls import parse_yaml
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.digests import run_digest
-from karat.retrievers.http import starting
-from karat.retrievers.protocol import Query
-from karat.retrievers.workshop import Workshop
-from karat.systems import read_systems
+from karat.formats.settings import parse_yaml
+from karat.project.systems import read_systems
+from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.http import connection as starting
+from karat.retrieve.protocol import Query
+from karat.retrieve.system_config import parse_systems
 
 # Answers every call with its own name, and writes down its number so that tests can look for it.
 SERVICE = """
@@ -165,14 +164,14 @@ def searching(folder: Path):
         process.communicate()
 
 
-def blueprint(yaml: str):
+def system_config(yaml: str):
     lines = parse_yaml(f"live:\n{textwrap.indent(yaml, '  ')}", "k.yaml")
     return parse_systems(lines.data, lines.place)["live"]
 
 
 def refused(yaml: str, folder: Path = Path()) -> str:
-    with pytest.raises(KaratError) as error, Workshop(folder=folder).open() as workshop:
-        workshop.build(blueprint(yaml))
+    with pytest.raises(KaratError) as error, BuildContext(folder=folder).open() as context:
+        context.build(system_config(yaml))
     return str(error.value)
 
 
@@ -247,7 +246,7 @@ def test_systems_in_python_stop_what_they_started(folder):
 def test_a_script_that_does_not_stop_it_leaves_none_behind(folder):
     write(folder, live=system())
     script = (
-        "from karat.systems import read_systems; from karat.retrievers.protocol import Query;"
+        "from karat.project.systems import read_systems; from karat.retrieve.protocol import Query;"
         "print(read_systems('karat.yaml')['live'].find([Query('q', 'pie')], 1)[0].hits[0].item_id)"
     )
     done = subprocess.run(
@@ -324,8 +323,8 @@ def test_one_that_never_listens_is_stopped_in_time(folder):
 
 def test_one_that_ignores_being_asked_to_end_is_made_to(folder, monkeypatch):
     monkeypatch.setattr(starting, "_GRACE", 0.3)
-    with Workshop(folder=folder).open() as workshop:
-        built = workshop.build(blueprint(system("live", "deaf")))
+    with BuildContext(folder=folder).open() as context:
+        built = context.build(system_config(system("live", "deaf")))
         pid = pid_of(folder)
         assert alive(pid)
     assert not alive(pid)
@@ -333,15 +332,15 @@ def test_one_that_ignores_being_asked_to_end_is_made_to(folder, monkeypatch):
 
 
 def test_one_that_nobody_can_ask_any_more_is_stopped(folder):
-    built = Workshop(folder=folder).build(blueprint(system()))
+    built = BuildContext(folder=folder).build(system_config(system()))
     assert alive(pid_of(folder))
     del built
     assert not alive(pid_of(folder))
 
 
 def test_what_a_service_starts_ends_with_it(folder):
-    with Workshop(folder=folder).open() as workshop:
-        built = workshop.build(blueprint(system("live", "parent")))
+    with BuildContext(folder=folder).open() as context:
+        built = context.build(system_config(system("live", "parent")))
         child = pid_of(folder, "child")
         assert alive(child)
     assert built.name == "live"
@@ -410,7 +409,7 @@ def test_a_signal_to_karat_ends_the_service_too(folder, searching, number, code)
     assert process.returncode == code, (out, err)
     assert not alive(service)
     until(lambda: not alive(child), "the child of the service lives on", 5)
-    assert err.count("karat: interrupted before the first call; no log was begun\n") == 1
+    assert err.count("karat: interrupted before the first call; no file was written\n") == 1
     assert "Traceback" not in err
 
 
@@ -446,7 +445,7 @@ def test_a_second_ctrl_c_does_not_wait_for_a_deaf_service(folder, searching):
 
 
 def digest(yaml: str, folder: Path) -> str:
-    return run_digest(blueprint(yaml), Workshop(folder=folder), [Query("q1", "pie")], k=5)
+    return run_digest(system_config(yaml), BuildContext(folder=folder), [Query("q1", "pie")], k=5)
 
 
 def test_the_digest_knows_the_service_and_not_the_port(folder):
@@ -506,14 +505,14 @@ def test_what_cannot_be_meant_is_refused(yaml, told):
 
 def test_numbers_and_flags_are_words_too():
     yaml = "url: http://127.0.0.1:80/s\nstart: [serve, --port, 8000, --secret-file, a.txt, --token]"
-    options = blueprint(f"retriever: http\n{yaml}").options
+    options = system_config(f"retriever: http\n{yaml}").options
     assert options.start == ["serve", "--port", "8000", "--secret-file", "a.txt", "--token"]
 
 
 def test_a_query_may_have_a_port_of_its_own(folder):
     yaml = system().replace("/search", "/search?of={port}")
-    with Workshop(folder=folder).open() as workshop:
-        built = workshop.build(blueprint(yaml))
+    with BuildContext(folder=folder).open() as context:
+        built = context.build(system_config(yaml))
         assert asked(built, port=21).hits[0].item_id == "live pie"
         with pytest.raises(CallError, match="neither query, k nor an attribute"):
             asked(built)

@@ -100,7 +100,7 @@ def made(tmp_path):
 
     def make(call: str, more: str = "", **shop):
         spec = f'{{retriever: langchain, call: "store.py:{call}"{more}}}'
-        return small_corpus.system(small_corpus.workshop(tmp_path, **shop), spec)
+        return small_corpus.system(small_corpus.context(tmp_path, **shop), spec)
 
     return make
 
@@ -203,7 +203,7 @@ def test_an_exception_inside_is_a_failed_call(made):
     [
         ("TEXTS", "", "is dict; a LangChain retriever or vector store is expected"),
         ("embed", "", "takes (texts); it must need no arguments"),
-        ("fixed", ", options: {a: 1}", "is made already; leave out options"),
+        ("fixed", ", options: {a: 1}", "takes no options; leave them out"),
         ("fixed", ", scores: distance", "is a retriever, which gives no scores"),
         ("Grams", "", "is Grams; a LangChain retriever"),
     ],

@@ -10,20 +10,19 @@ from given_lists import hits, ids
 from hypothesis import given
 from hypothesis import strategies as st
 
+from karat.data.tables import Corpus
 from karat.errors import CallError, InputError
-from karat.formats.forms import fill
-from karat.formats.yamls import Place
-from karat.retrievers.forms import MmrForm
-from karat.retrievers.items import Items
-from karat.retrievers.mmr import Mmr, ab_order, ascii_words, textbook_order
-from karat.retrievers.protocol import Hit, Query
-from karat.tables import Corpus
+from karat.formats.settings import Place, validate
+from karat.retrieve.items import Items
+from karat.retrieve.mmr import Mmr, ab_order, ascii_words, textbook_order
+from karat.retrieve.protocol import Hit, Query
+from karat.retrieve.system_config import MmrForm
 
 ASKED = Query("q1", "tart")
 
 
 def stage(items=None, **form):
-    return Mmr.of(fill(MmrForm, form, Place("karat.yaml")), items)
+    return Mmr.of(validate(MmrForm, form, Place("karat.yaml")), items)
 
 
 def texts(**given):

@@ -126,7 +126,7 @@ def test_what_is_equally_near_is_in_the_order_of_ids(on_table, pg):
 
 def test_an_index_is_used(on_table, pg):
     pg.execute("CREATE INDEX ON items USING hnsw (place vector_cosine_ops)")
-    from karat.retrievers.pgvector_sql import statement_of
+    from karat.retrieve.pgvector import statement_of
 
     statement = statement_of("items", {"item_id": "item"}, "place", "cosine", None)
     pg.execute("SET enable_seqscan = off")

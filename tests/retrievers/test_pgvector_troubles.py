@@ -12,8 +12,8 @@ from small_corpus import BEST, TEXTS, ask, by_cosine, ids
 from store_servers import free_port
 
 from karat.errors import CallError, InputError, KaratError
-from karat.retrievers.protocol import Query
-from karat.retrievers.runner import Failed, Limits, Runner
+from karat.retrieve.protocol import Query
+from karat.retrieve.runner import CallLimits, FailedCall, Runner
 
 
 @pytest.mark.parametrize(
@@ -88,9 +88,9 @@ def test_calls_at_once_have_a_connection_each(on_table):
     found = on_table()
     assert found.concurrency > 1
     queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 5)]
-    runner = Runner(found, 3, Limits(concurrency=found.concurrency, retries=0))
+    runner = Runner(found, 3, CallLimits(concurrency=found.concurrency, retries=0))
     for query, outcome in runner.outcomes(queries):
-        assert not isinstance(outcome, Failed)
+        assert not isinstance(outcome, FailedCall)
         assert ids(outcome.hits) == by_cosine(query.text)[:3]
 
 
@@ -182,7 +182,7 @@ def test_a_connection_string_is_checked_without_repeating_it(tmp_path, dsn, told
 
 def with_dsn(dsn, folder, environment):
     small_corpus.write_embed(folder)
-    shop = small_corpus.workshop(folder, environment)
+    shop = small_corpus.context(folder, environment)
     small_corpus.system(
         shop, f'{{retriever: pgvector, dsn: "{dsn}", {TABLE}, embed: "embed.py:embed"}}'
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from karat.retrievers.protocol import Answer, Hit
-from karat.retrievers.secrets import credential_names, hide_in_answer, redactor
+from karat.jobs.redaction import redactor
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.placeholders import credential_names
+from karat.retrieve.protocol import Answer, Hit
 
 PLACES = [
     ({"headers": {"Authorization": "Bearer ${A}", "X-Tenant": "${B}"}}, {"A"}),
@@ -34,7 +36,7 @@ def test_everything_in_an_answer_is_hidden_and_numbers_stay():
         rewritten="find s3cret-9",
         source="s3cret-9",
     )
-    hide_in_answer(answer, redactor({"K": "s3cret-9"}))
+    BuildContext(secrets={"K": "s3cret-9"}, credentials={"K"}).hide([answer])
     name = "${K}"
     assert answer.hits == [Hit("x-${K}", 0.5, name, name, name, 0.25, name, 1, 2)]
     assert answer.lists == {"raw": [Hit(name)]}

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 PLUGIN = """
-from karat.formats.forms import Form
-from karat.retrievers.protocol import Answer, Hit
+from karat.formats.settings import Form
+from karat.retrieve.protocol import Answer, Hit
 from pydantic import Field
 
 class Options(Form):
@@ -24,7 +24,7 @@ class Echo:
     def find(self, queries, k):
         return [Answer([Hit(self.prefix + query.text, 1.0)]) for query in queries]
 
-def make(options, workshop, parts):
+def make(options, context, parts):
     return Echo(options.prefix)
 """
 

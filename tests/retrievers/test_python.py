@@ -11,8 +11,8 @@ import small_corpus
 from small_corpus import ask, ids
 
 from karat.errors import CallError, InputError
-from karat.retrievers.protocol import Hit, Query
-from karat.retrievers.runner import Limits, Runner
+from karat.retrieve.protocol import Hit, Query
+from karat.retrieve.runner import CallLimits, Runner
 
 
 @pytest.fixture
@@ -22,13 +22,13 @@ def made(tmp_path):
     def make(text: str, call: str = "search.py:find", more: str = "", **shop):
         (tmp_path / "search.py").write_text(text, encoding="utf-8")
         spec = f'{{retriever: python, call: "{call}"{more}}}'
-        return small_corpus.system(small_corpus.workshop(tmp_path, **shop), spec)
+        return small_corpus.system(small_corpus.context(tmp_path, **shop), spec)
 
     return make
 
 
 def returning(value: str) -> str:
-    return f"from karat.retrievers.protocol import Hit\n\ndef find(text, k):\n    return {value}\n"
+    return f"from karat.retrieve.protocol import Hit\n\ndef find(text, k):\n    return {value}\n"
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_threads_end_with_the_system(made):
 
 def test_a_callable_that_takes_a_query_gets_it_whole(made):
     found = made(
-        "from karat.retrievers.protocol import Query\n"
+        "from karat.retrieve.protocol import Query\n"
         "def find(query: Query, k):\n"
         "    return [query.query_id, query.text, query.attributes['language']]\n"
     )
@@ -283,7 +283,7 @@ def test_calls_run_side_by_side_where_the_user_wants_it(made):
         "meet = threading.Barrier(3, timeout=10)\n"
         "def find(text, k):\n    meet.wait()\n    return [text]\n"
     )
-    runner = Runner(found, 10, Limits(concurrency=3, retries=0))
+    runner = Runner(found, 10, CallLimits(concurrency=3, retries=0))
     outcomes = [
         outcome.hits
         for _, outcome in runner.outcomes([Query(letter, letter) for letter in "abcdef"])
@@ -294,7 +294,7 @@ def test_calls_run_side_by_side_where_the_user_wants_it(made):
 def test_unknown_keys_are_refused(tmp_path):
     with pytest.raises(InputError, match="did you mean options"):
         small_corpus.system(
-            small_corpus.workshop(tmp_path), "{retriever: python, call: a:b, option: {}}"
+            small_corpus.context(tmp_path), "{retriever: python, call: a:b, option: {}}"
         )
 
 
@@ -302,5 +302,5 @@ def test_a_key_that_is_written_out_is_refused_without_repeating_it(tmp_path):
     for kind in ("python", "langchain"):
         spec = f"{{retriever: {kind}, call: a:b, options: {{deep: {{api_key: s3cret}}}}}}"
         with pytest.raises(InputError, match="api_key holds a credential") as caught:
-            small_corpus.system(small_corpus.workshop(tmp_path), spec)
+            small_corpus.system(small_corpus.context(tmp_path), spec)
         assert "s3cret" not in str(caught.value)

@@ -5,8 +5,8 @@ import small_corpus
 from small_corpus import ask, ids
 
 from karat.errors import CallError, InputError, KaratError
-from karat.retrievers.protocol import Query
-from karat.retrievers.runner import Failed, Limits, Runner
+from karat.retrieve.protocol import Query
+from karat.retrieve.runner import CallLimits, FailedCall, Runner
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def made(tmp_path):
     def make(text: str, call: str = "search.py:find", more: str = "", **shop):
         (tmp_path / "search.py").write_text(text, encoding="utf-8")
         spec = f'{{retriever: python, call: "{call}"{more}}}'
-        return small_corpus.system(small_corpus.workshop(tmp_path, **shop), spec)
+        return small_corpus.system(small_corpus.context(tmp_path, **shop), spec)
 
     return make
 
@@ -104,7 +104,7 @@ def test_a_class_a_factory_or_an_object_can_be_named(made, call, more, expected)
     [
         (CLASS, "search.py:ready", ", options: {size: 4}", "it must take (text, k, size)"),
         (RETRIEVER + "\nready = Whole()", "search.py:ready", ", options: {size: 4}",
-         "is made already; leave out options"),
+         "takes no options; leave them out"),
         (CLASS, "search.py:Searcher", ", options: {sise: 4}", "takes (size=1); it must take sise"),
         (CLASS, "search.py:nothing", "", "has no 'nothing'"),
         ("find = 3", "search.py:find", "", "is int, which can neither be called nor searched"),
@@ -125,11 +125,11 @@ def test_what_cannot_be_called_is_refused_before_any_call(made, text, call, more
 
 
 def test_a_file_that_cannot_be_loaded_is_named(made, tmp_path):
-    with pytest.raises(InputError, match=r"search\.py: failed while it was loaded: ValueError: no"):
+    with pytest.raises(InputError, match=r"search\.py: failed to load: ValueError: no"):
         made("raise ValueError('no')")
     with pytest.raises(InputError, match="no such file"):
         small_corpus.system(
-            small_corpus.workshop(tmp_path), '{retriever: python, call: "gone.py:find"}'
+            small_corpus.context(tmp_path), '{retriever: python, call: "gone.py:find"}'
         )
     with pytest.raises(KaratError, match="failed while it was made: SystemExit"):
         made("raise SystemExit(1)")
@@ -138,7 +138,7 @@ def test_a_file_that_cannot_be_loaded_is_named(made, tmp_path):
 def test_a_module_can_be_named(made, tmp_path):
     (tmp_path / "module_of_mine.py").write_text("def find(text, k):\n    return [text]\n")
     found = small_corpus.system(
-        small_corpus.workshop(tmp_path), '{retriever: python, call: "module_of_mine:find"}'
+        small_corpus.context(tmp_path), '{retriever: python, call: "module_of_mine:find"}'
     )
     assert ids(ask(found, "x")) == ["x"]
 
@@ -189,9 +189,9 @@ def test_a_run_by_rank_keeps_its_order_and_its_duplicates(made):
 
 def test_in_a_batch_only_the_guilty_query_fails(made):
     found = made(RETRIEVER, "search.py:Failing")
-    runner = Runner(found, 10, Limits(batch=found.batch, retries=0))
+    runner = Runner(found, 10, CallLimits(batch=found.batch, retries=0))
     outcomes = [outcome for _, outcome in runner.outcomes(batch("x", "y", "z"))]
-    assert [isinstance(outcome, Failed) for outcome in outcomes] == [False, True, False]
+    assert [isinstance(outcome, FailedCall) for outcome in outcomes] == [False, True, False]
     assert outcomes[1].reason == "search.py:Failing failed for query 'q2': index is down"
 
 

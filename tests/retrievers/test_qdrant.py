@@ -10,8 +10,8 @@ from small_corpus import BEST, TEXTS, ask, by_cosine, cosine, embed, ids
 from store_servers import fill_qdrant
 
 from karat.errors import CallError, InputError, KaratError
-from karat.retrievers.protocol import Query
-from karat.retrievers.runner import Failed, Limits, Runner
+from karat.retrieve.protocol import Query
+from karat.retrieve.runner import CallLimits, FailedCall, Runner
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def folder(tmp_path_factory):
 def made(folder):
     def make(more: str = "collection: items, embed: embed.py:embed", **shop):
         spec = f"{{retriever: qdrant, {more}}}"
-        return small_corpus.system(small_corpus.workshop(folder, **shop), spec)
+        return small_corpus.system(small_corpus.context(folder, **shop), spec)
 
     return lambda more="collection: items", embedded="embed.py:embed", **shop: make(
         f'path: kept, {more}, embed: "{embedded}"', **shop
@@ -168,9 +168,9 @@ def test_many_calls_at_once_give_what_one_gives(made):
     found = made()
     queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 10)]
     assert found.concurrency == 1
-    runner = Runner(found, 3, Limits(concurrency=8, retries=0))
+    runner = Runner(found, 3, CallLimits(concurrency=8, retries=0))
     for query, outcome in runner.outcomes(queries):
-        assert not isinstance(outcome, Failed)
+        assert not isinstance(outcome, FailedCall)
         assert ids(outcome.hits) == by_cosine(query.text)[:3]
 
 
@@ -196,7 +196,7 @@ def test_what_does_not_fit_is_a_failed_call_that_says_what_to_do(made, more, emb
 
 def spec(tmp_path, more: str, **shop):
     small_corpus.write_embed(tmp_path)
-    shop = small_corpus.workshop(tmp_path, **shop)
+    shop = small_corpus.context(tmp_path, **shop)
     return small_corpus.system(shop, f'{{retriever: qdrant, {more}, embed: "embed.py:embed"}}')
 
 
@@ -236,7 +236,7 @@ def test_a_folder_that_is_not_there_is_refused_and_not_made(tmp_path):
 def test_a_model_that_is_not_there_is_told_by_the_key_of_its_folder(folder, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     model = "model: sentence-transformers/all-MiniLM-L6-v2"
-    shop = small_corpus.workshop(folder)
+    shop = small_corpus.context(folder)
     at = "{retriever: qdrant, path: kept, collection: items, " + model
     with pytest.raises(KaratError, match="give model_path: a folder with its files"):
         small_corpus.system(shop, at + "}")
@@ -262,7 +262,7 @@ def test_a_real_model_makes_the_query_s_vector(tmp_path, minilm):
     client.upsert("items", points)
     client.close()
     found = small_corpus.system(
-        small_corpus.workshop(tmp_path),
+        small_corpus.context(tmp_path),
         f"{{retriever: qdrant, path: kept, collection: items, model: {MINILM}, "
         f'model_path: "{minilm}"}}',
     )

@@ -14,7 +14,7 @@ from karat.errors import CallError
 
 def spec(tmp_path, more: str, **shop):
     small_corpus.write_embed(tmp_path)
-    shop = small_corpus.workshop(tmp_path, **shop)
+    shop = small_corpus.context(tmp_path, **shop)
     return small_corpus.system(shop, f'{{retriever: qdrant, {more}, embed: "embed.py:embed"}}')
 
 

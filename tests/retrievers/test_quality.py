@@ -14,23 +14,29 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.errors import InputError
-from karat.retrievers.fusion import by_interpolation
-from karat.retrievers.mmr import ab_order
-from karat.retrievers.protocol import Hit
-from karat.retrievers.quality.lexicon import Lexicon
-from karat.retrievers.quality.likeness import vectors_of
-from karat.retrievers.quality.pipeline import Quality, diversified, interpolated, places
-from karat.retrievers.quality.settings import read_config, read_document
-from karat.retrievers.quality.traces import (
+from karat.compat.ab_traces import (
     append_traces,
     gate_digest,
     query_digest,
     trace_folder,
     trace_of,
 )
-from karat.retrievers.quality.words import STOP_WORDS, WordRules
-from karat.tables import Corpus
+from karat.data.tables import Corpus
+from karat.errors import InputError
+from karat.retrieve.fuse import by_interpolation
+from karat.retrieve.mmr import ab_order
+from karat.retrieve.protocol import Hit
+from karat.retrieve.quality import (
+    STOP_WORDS,
+    Lexicon,
+    QualityEngine,
+    WordRules,
+    diversified,
+    interpolated,
+    places,
+    vectors_of,
+)
+from karat.retrieve.quality_config import read_config, read_document
 
 ITEMS = {
     "d1": "apple tart recipe with cinnamon and butter",
@@ -257,7 +263,7 @@ def test_a_vector_is_the_hash_of_its_text():
 
 def test_the_base_ranking_is_by_likeness_then_id(config):
     corpus = Corpus.from_dict({"z": "same", "b": "same", "a": "same", "c": "other"})
-    ranked = Quality(corpus, config("{}").settings).rank(" same ", 10)
+    ranked = QualityEngine(corpus, config("{}").settings).rank(" same ", 10)
     assert ranked.item_ids == ["a", "b", "z", "c"]
     assert ranked.base_ranks == [1, 2, 3, 4]
     assert ranked.base_scores[0] == pytest.approx(0.75 * 1 + 0.05 * 0.5, abs=1e-6)
@@ -274,7 +280,7 @@ def test_recency_and_importance_count(config):
         }
     )
     ranking = {"alpha_sim": 0, "beta_recency": 1, "gamma_importance": 2}
-    ranked = Quality(corpus, config({"t2": {"ranking": ranking}}).settings).rank("same", 4)
+    ranked = QualityEngine(corpus, config({"t2": {"ranking": ranking}}).settings).rank("same", 4)
     assert ranked.item_ids == ["new", "ageless", "half", "old"]
     assert ranked.base_scores == pytest.approx([3.0, 2.0, 1.5, 1.0])
 
@@ -290,14 +296,16 @@ def test_recency_and_importance_count(config):
 def test_what_cannot_be_weighed_is_refused_by_item(config, item, words):
     corpus = Corpus.from_dict({"d1": {"text": "x", **item}})
     with pytest.raises(InputError, match=f"item 'd1': .*{words}"):
-        Quality(corpus, config("{}").settings)
+        QualityEngine(corpus, config("{}").settings)
 
 
 def test_every_item_is_a_candidate_unless_a_limit_is_set(config):
     corpus = Corpus.from_dict({f"d{at}": f"text {at}" for at in range(200)})
 
     def ranked(**limits: float):
-        return Quality(corpus, config({"t2": limits} if limits else "{}").settings).rank("q", 999)
+        return QualityEngine(corpus, config({"t2": limits} if limits else "{}").settings).rank(
+            "q", 999
+        )
 
     everything = ranked()
     assert everything.candidates == len(everything.item_ids) == 200
@@ -313,26 +321,27 @@ def test_every_item_is_a_candidate_unless_a_limit_is_set(config):
 
 def test_without_the_quality_path_the_base_ranking_stands(config):
     corpus = Corpus.from_dict(ITEMS)
-    base = Quality(corpus, config("{}").settings)
+    base = QualityEngine(corpus, config("{}").settings)
     off = quality(mmr={"enabled": True}, aliasing={"map_path": "nowhere.yaml"})
     off["t2"]["quality"]["enabled"] = False
-    other = Quality(corpus, config(off).settings)
+    other = QualityEngine(corpus, config(off).settings)
     assert base.rank("zebra", 5) == other.rank("zebra", 5)
 
 
 def test_a_mode_that_is_not_known_fuses_nothing(config):
     corpus = Corpus.from_dict(ITEMS)
-    base = Quality(corpus, config("{}").settings).rank("zebra", 5)
+    base = QualityEngine(corpus, config("{}").settings).rank("zebra", 5)
     assert (
-        Quality(corpus, config(quality(fusion={"mode": "rank"})).settings).rank("zebra", 5) == base
+        QualityEngine(corpus, config(quality(fusion={"mode": "rank"})).settings).rank("zebra", 5)
+        == base
     )
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
 def test_fused_lists_are_those_of_their_two_rankings(config, alpha):
     corpus = Corpus.from_dict(ITEMS)
-    base = Quality(corpus, config("{}").settings).rank("cuda install", 5).item_ids
-    found = Quality(corpus, config(quality(fusion={"alpha_semantic": alpha})).settings)
+    base = QualityEngine(corpus, config("{}").settings).rank("cuda install", 5).item_ids
+    found = QualityEngine(corpus, config(quality(fusion={"alpha_semantic": alpha})).settings)
     ranked = found.rank("cuda install", 5)
     lexical = ["d4", "d1", "d2", "d3", "d5"]
     fused = {
@@ -349,11 +358,11 @@ def test_fused_lists_are_those_of_their_two_rankings(config, alpha):
 
 def test_diversity_after_no_fusion_counts_ranks_down(config):
     corpus = Corpus.from_dict(ITEMS)
-    base = Quality(corpus, config("{}").settings).rank("zebra", 5).item_ids
+    base = QualityEngine(corpus, config("{}").settings).rank("zebra", 5).item_ids
     settings = quality(fusion={"mode": "rank"}, mmr={"enabled": True, "lambda": 0.5})
     sets = [set(WordRules().words(ITEMS[item])) for item in base]
     expected = [base[at] for at in ab_order(base, [5, 4, 3, 2, 1], sets, 0.5, 5)]
-    assert Quality(corpus, config(settings).settings).rank("zebra", 5).item_ids == expected
+    assert QualityEngine(corpus, config(settings).settings).rank("zebra", 5).item_ids == expected
 
 
 @pytest.mark.parametrize("head", [None, 0, 3, 50])
@@ -361,7 +370,7 @@ def test_diversity_after_no_fusion_counts_ranks_down(config):
 def test_a_shorter_list_is_the_top_of_a_longer_one(config, head, fusion):
     corpus = Corpus.from_dict({f"d{at}": f"w{at % 7} w{at % 5} w{at % 3}" for at in range(40)})
     settings = quality(fusion={"mode": fusion}, mmr={"enabled": True, "lambda": 0.3, "k": head})
-    found = Quality(corpus, config(settings).settings)
+    found = QualityEngine(corpus, config(settings).settings)
     whole = found.rank("w1 w2", 1000).item_ids
     assert sorted(whole) == sorted(found.ids)
     for k in (1, 2, 5, 17):
@@ -370,7 +379,7 @@ def test_a_shorter_list_is_the_top_of_a_longer_one(config, head, fusion):
 
 def test_items_and_queries_without_a_word_are_ranked_all_the_same(config):
     corpus = Corpus.from_dict({"b": "", "a": "…", "c": "日本語"})
-    found = Quality(corpus, config(quality(mmr={"enabled": True})).settings)
+    found = QualityEngine(corpus, config(quality(mmr={"enabled": True})).settings)
     assert sorted(found.rank("", 3).item_ids) == ["a", "b", "c"]
 
 
@@ -485,10 +494,10 @@ def test_a_missing_file_of_aliases_is_an_error(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     settings = config(quality(aliasing={"map_path": "names/aliases.yaml"})).settings
     with pytest.raises(InputError, match=r"aliases\.yaml: no such file"):
-        Quality(Corpus.from_dict(ITEMS), settings)
+        QualityEngine(Corpus.from_dict(ITEMS), settings)
     Path("names").mkdir()
     Path("names/aliases.yaml").write_text("llm: Large Language-Model\n", encoding="utf-8")
-    found = Quality(Corpus.from_dict(ITEMS), settings)
+    found = QualityEngine(Corpus.from_dict(ITEMS), settings)
     assert found.rules.words("LLM") == ["large", "language", "model"]
 
 
@@ -504,7 +513,7 @@ def gate(perf: bool, memory: bool, shadow: bool, enabled: bool, **more: object) 
 
 def traced(config, settings: Mapping, query: str = "zebra", k: int = 2, **environment: str):
     found = config(settings).settings
-    ranked = Quality(Corpus.from_dict(ITEMS), found).rank(query, k)
+    ranked = QualityEngine(Corpus.from_dict(ITEMS), found).rank(query, k)
     return trace_of(found, query, ranked, environment)
 
 
@@ -521,7 +530,7 @@ def test_an_enabled_trace_tells_both_ranks_and_the_fused_score(config):
     trace = traced(
         config, gate(True, True, True, True), " Zebra\u3000FACTS ", 5, CLEMATIS_GIT_SHA="a1"
     )
-    base = Quality(Corpus.from_dict(ITEMS), config("{}").settings).rank("Zebra\u3000FACTS", 5)
+    base = QualityEngine(Corpus.from_dict(ITEMS), config("{}").settings).rank("Zebra\u3000FACTS", 5)
     assert trace.keys() == {
         *("trace_schema_version", "git_sha", "config_digest", "clock", "seed", "query"),
         *("query_id", "meta", "items"),
@@ -548,7 +557,7 @@ def test_an_enabled_trace_tells_both_ranks_and_the_fused_score(config):
 def test_a_shadow_trace_tells_the_base_ranking(config):
     settings = gate(True, True, True, False, redact=False)
     trace = traced(config, settings, "Zebra")
-    base = Quality(Corpus.from_dict(ITEMS), config("{}").settings).rank("Zebra", 2)
+    base = QualityEngine(Corpus.from_dict(ITEMS), config("{}").settings).rank("Zebra", 2)
     assert trace["query"] == "Zebra"
     assert trace["git_sha"] == "unknown"
     assert trace["meta"] == {"k": 2, "reason": "shadow", "note": "shadow trace; rankings unchanged"}

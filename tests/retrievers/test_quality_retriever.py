@@ -6,15 +6,14 @@ import json
 
 import pytest
 import small_corpus
-from small_corpus import ask, blueprint, ids
+from small_corpus import ask, ids, system_config
 
 from karat.cli.main import main
+from karat.data.tables import Corpus, Queries
 from karat.errors import InputError
-from karat.retrievers.digests import run_digest
-from karat.retrievers.quality.pipeline import Quality
-from karat.retrievers.quality.settings import read_config
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus, Queries
+from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.quality import QualityEngine
+from karat.retrieve.quality_config import read_config
 
 ITEMS = {
     "m1": "Basalt cools fast and has small grains",
@@ -31,21 +30,25 @@ ASKED = "granite, large grains"
 
 @pytest.fixture
 def here(tmp_path):
-    """A workshop over the stones, in a folder of its own."""
-    return Workshop(corpus=lambda: Corpus.from_dict(ITEMS), folder=tmp_path)
+    """A context over the stones, in a folder of its own."""
+    return BuildContext(corpus=lambda: Corpus.from_dict(ITEMS), folder=tmp_path)
 
 
-def engine(shop: Workshop, text: str, more: str = ""):
+def engine(shop: BuildContext, text: str, more: str = ""):
     """The system of a config that is written down first."""
     (shop.folder / "some.yaml").write_text(text, encoding="utf-8")
     return small_corpus.system(shop, f"{{retriever: quality, config: some.yaml{more}}}")
 
 
-def alone(shop: Workshop, text: str, k: int = 6) -> list[str]:
+def alone(shop: BuildContext, text: str, k: int = 6) -> list[str]:
     """What ``karat ab`` makes of the same config."""
     file = shop.folder / "other.yaml"
     file.write_text(text, encoding="utf-8")
-    return Quality(Corpus.from_dict(ITEMS), read_config(str(file)).settings).rank(ASKED, k).item_ids
+    return (
+        QualityEngine(Corpus.from_dict(ITEMS), read_config(str(file)).settings)
+        .rank(ASKED, k)
+        .item_ids
+    )
 
 
 @pytest.mark.parametrize("text", ["{}\n", FUSED, DIVERSE], ids=["base", "fused", "diverse"])
@@ -128,7 +131,7 @@ def test_an_alias_that_matches_nothing_is_noted(here):
 
 
 def test_a_digest_covers_the_config_and_its_aliases(here):
-    made = blueprint("systems:\n  one: {retriever: quality, config: some.yaml}\n")
+    made = system_config("systems:\n  one: {retriever: quality, config: some.yaml}\n")
     config, words = here.folder / "some.yaml", here.folder / "words.yaml"
     text = FUSED.replace("0.4}", "0.4}, aliasing: {map_path: words.yaml}")
     config.write_text(text, encoding="utf-8")
@@ -142,7 +145,7 @@ def test_a_digest_covers_the_config_and_its_aliases(here):
 
 
 def test_a_digest_of_a_fusion_covers_the_aliases_of_its_parts(here):
-    made = blueprint(
+    made = system_config(
         "systems:\n  one: {retriever: fuse, of: [bow, {retriever: quality, config: some.yaml}]}\n"
     )
     text = FUSED.replace("0.4}", "0.4}, aliasing: {map_path: words.yaml}")

@@ -5,25 +5,22 @@ from __future__ import annotations
 import hashlib
 import re
 import shutil
+from importlib.metadata import version
 from pathlib import Path
 
 import bm25s
-import fastembed
 import model_folders
-import onnxruntime
 import pytest
 
-from karat.config import read_config
+from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, UsageError
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.digests import run_digest
-from karat.retrievers.forms import RerankForm
-from karat.retrievers.items import Items
-from karat.retrievers.protocol import Hit, Query
-from karat.retrievers.rerank import reranker
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.formats.settings import Place
+from karat.project.config import read_config
+from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Hit, Query
+from karat.retrieve.rerank import reranker
+from karat.retrieve.system_config import RerankForm, parse_systems
 
 TEXTS = {
     "calm": "a calm sea",
@@ -31,12 +28,12 @@ TEXTS = {
     "tax": "filing the tax return",
     "gale": "the gale",
 }
-LIBRARIES = {"fastembed": fastembed.__version__, "onnxruntime": onnxruntime.__version__}
+LIBRARIES = {name: version(name) for name in ("fastembed", "onnxruntime")}
 
 
 def stage(folder, corpus=None, **form):
     items = None if corpus is None else Items(Corpus.from_dict(corpus))
-    return reranker(RerankForm(**form), items, Workshop(folder=folder))
+    return reranker(RerankForm(**form), items, BuildContext(folder=folder))
 
 
 def crossed(folder, corpus=TEXTS, **form):
@@ -157,8 +154,8 @@ def test_a_bi_encoder_embeds_a_text_once(minilm):
 def test_a_bi_encoder_gives_the_cosines_of_a_dense_system(minilm, tmp_path):
     spec = {"retriever": "dense", "model": model_folders.MINILM, "path": str(minilm)}
     corpus = Corpus.from_dict(TEXTS)
-    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path, cache=tmp_path)
-    dense = workshop.build(parse_systems({"dense": spec}, Place("karat.yaml"))["dense"])
+    context = BuildContext(corpus=lambda: corpus, folder=tmp_path, cache=tmp_path)
+    dense = context.build(parse_systems({"dense": spec}, Place("karat.yaml"))["dense"])
     query = Query("1", "rough weather on the ocean")
     expected = [(hit.item_id, hit.score) for hit in dense.find([query], 4)[0].hits]
     bi = stage(minilm, TEXTS, model=model_folders.MINILM, path=".", kind="bi")
@@ -178,8 +175,8 @@ def test_in_a_system_the_reranked_list_is_a_stage_of_its_own(cross_encoder, tmp_
     corpus = Corpus.from_dict(
         {"a": "sea sea sea", "b": "storm storm at sea sea", "c": "sea storm", "d": "tax"}
     )
-    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path)
-    system = workshop.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
+    context = BuildContext(corpus=lambda: corpus, folder=tmp_path)
+    system = context.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
     (answer,) = system.find([Query("1", "storm sea")], 2)
     assert [hit.item_id for hit in answer.hits] == ["b", "a"]
     assert [hit.item_id for hit in answer.lists["rerank"]] == ["b", "a", "c"]
@@ -212,7 +209,7 @@ def test_what_cannot_work_is_refused(tmp_path, minilm, form, error, told):
 
 # Counts the words that a text shares with the query.
 SCORE = """
-from karat.retrievers.protocol import Query
+from karat.retrieve.protocol import Query
 
 def shared(text, texts):
     return [len(set(text.split()) & set(one.split())) for one in texts]
@@ -359,30 +356,30 @@ def test_a_log_names_the_callable_and_its_file(called, tmp_path):
 
 def test_a_log_is_not_used_again_once_the_callables_file_has_changed(tmp_path):
     spec = {"retriever": "bm25", "k": 2, "rerank": {"call": "scorer.py:shared"}}
-    blueprint = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
+    system_config = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
     corpus = Corpus.from_dict(TEXTS)
-    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path)
+    context = BuildContext(corpus=lambda: corpus, folder=tmp_path)
     (tmp_path / "scorer.py").write_text(SCORE, encoding="utf-8")
-    before = run_digest(blueprint, workshop, [], k=2)
-    assert run_digest(blueprint, workshop, [], k=2) == before
+    before = run_digest(system_config, context, [], k=2)
+    assert run_digest(system_config, context, [], k=2) == before
     (tmp_path / "scorer.py").write_text(SCORE.replace("len", "-len"), encoding="utf-8")
-    assert run_digest(blueprint, workshop, [], k=2) != before
+    assert run_digest(system_config, context, [], k=2) != before
 
 
 def test_a_long_text_in_a_system_is_no_file(tmp_path):
     rules = [{"match": "|".join(f"word{n}" for n in range(60)), "to": "all"}]
     spec = {"retriever": "route", "of": {"all": "bm25"}, "rules": rules, "default": "all"}
-    blueprint = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
+    system_config = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
     corpus = Corpus.from_dict(TEXTS)
-    assert run_digest(blueprint, Workshop(corpus=lambda: corpus, folder=tmp_path), [], k=2)
+    assert run_digest(system_config, BuildContext(corpus=lambda: corpus, folder=tmp_path), [], k=2)
 
 
 def test_in_a_system_a_callables_list_is_the_stage_rerank(tmp_path):
     (tmp_path / "scorer.py").write_text(SCORE, encoding="utf-8")
     spec = {"retriever": "bm25", "k": 2, "k_raw": 3, "rerank": {"call": "scorer.py:shared"}}
     corpus = Corpus.from_dict({"a": "sea sea sea", "b": "a storm at sea", "c": "sea", "d": "tax"})
-    workshop = Workshop(corpus=lambda: corpus, folder=tmp_path)
-    system = workshop.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
+    context = BuildContext(corpus=lambda: corpus, folder=tmp_path)
+    system = context.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
     (answer,) = system.find([Query("1", "storm sea")], 2)
     assert answer.lists["rerank"][0].item_id == answer.hits[0].item_id == "b"
     assert len(answer.hits) == 2

@@ -7,26 +7,25 @@ import json
 import pytest
 from given_lists import ids
 
+from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, UsageError
-from karat.retrievers.bm25 import Bm25
-from karat.retrievers.bm25 import Options as Bm25Options
-from karat.retrievers.forms import NormaliseForm, RewriteForm
-from karat.retrievers.items import Items
-from karat.retrievers.protocol import Query
-from karat.retrievers.records import record_of
-from karat.retrievers.rewrite import Rewrite
-from karat.retrievers.stages import Threshold
-from karat.retrievers.system import System
-from karat.retrievers.texts import TextRules, text_rules
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.retrieve.bm25 import Bm25
+from karat.retrieve.bm25 import Options as Bm25Options
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Query
+from karat.retrieve.run_log import record_of
+from karat.retrieve.stages import Rewrite, Threshold
+from karat.retrieve.system import System
+from karat.retrieve.system_config import NormaliseForm, RewriteForm
+from karat.retrieve.text_rules import TextRules, text_rules
 
 CALLS = """
 from __future__ import annotations
 
-import karat.retrievers.protocol as protocol
+import karat.retrieve.protocol as protocol
 from karat.errors import CallError
-from karat.retrievers.protocol import Query
+from karat.retrieve.protocol import Query
 
 
 def swap(text):
@@ -79,7 +78,7 @@ def folder(tmp_path):
 
 def rewrite(folder, name, both=False):
     form = RewriteForm.model_validate({"call": f"calls.py:{name}", "both": both})
-    return Rewrite.of(form, Workshop(folder=folder))
+    return Rewrite.of(form, BuildContext(folder=folder))
 
 
 @pytest.mark.parametrize(
@@ -128,9 +127,9 @@ def test_a_callable_that_is_not_there_is_refused_before_anything_is_asked(folder
 ITEMS = Items(Corpus.from_dict({"t": "apple tart", "p": "apple pie", "r": "rye bread"}))
 
 
-def system(rewriting, rules=None, sieves=()):
+def system(rewriting, rules=None, filters=()):
     bm25 = Bm25(Bm25Options.model_validate({}), ITEMS, TextRules())
-    return System("s", bm25, k=2, rewrite=rewriting, rules=rules or TextRules(), sieves=sieves)
+    return System("s", bm25, k=2, rewrite=rewriting, rules=rules or TextRules(), filters=filters)
 
 
 def test_the_rewritten_text_is_searched_for_and_both_texts_are_logged(folder):
@@ -155,7 +154,7 @@ def test_with_both_the_list_of_the_original_text_is_logged_too(folder):
 def test_the_original_list_goes_through_the_same_stages(folder):
     plain = system(rewrite(folder, "swap", both=True)).find([Query("q1", "pie")], 2)[0]
     least = plain.lists["original"][0].score + 0.01
-    cut = system(rewrite(folder, "swap", both=True), sieves=[Threshold(least)])
+    cut = system(rewrite(folder, "swap", both=True), filters=[Threshold(least)])
     answer = cut.find([Query("q1", "pie")], 2)[0]
     assert answer.lists["original"] == []
     assert list(answer.lists) == ["raw", "original", "threshold"]
@@ -172,7 +171,7 @@ def test_rules_of_texts_come_before_the_rewriting(folder):
 def test_a_rewrite_must_be_in_time(tmp_path):
     (tmp_path / "slow.py").write_text("import time\ndef rewrite(text):\n    time.sleep(5)\n")
     rewrite = Rewrite.of(
-        RewriteForm(call="slow.py:rewrite"), Workshop(folder=tmp_path, timeout=0.1)
+        RewriteForm(call="slow.py:rewrite"), BuildContext(folder=tmp_path, timeout=0.1)
     )
     with pytest.raises(CallError, match=r"rewrite slow.py:rewrite took longer than 0.1 s"):
         rewrite.apply(Query("q", "apple"))
@@ -184,9 +183,9 @@ def test_a_secret_in_what_a_rewrite_raises_is_hidden_in_every_spelling(tmp_path,
         "import base64\nkey = 'hunter2/and+more'\n"
         f"def rewrite(text):\n    raise ValueError('x' * 280 + {spelled})\n"
     )
-    workshop = Workshop(folder=tmp_path, environment={"KEY": "hunter2/and+more"})
-    assert workshop.expand("${KEY}") == "hunter2/and+more"
+    context = BuildContext(folder=tmp_path, environment={"KEY": "hunter2/and+more"})
+    assert context.expand("${KEY}") == "hunter2/and+more"
     with pytest.raises(CallError) as caught:
-        Rewrite.of(RewriteForm(call="leaky.py:rewrite"), workshop).apply(Query("q", "apple"))
+        Rewrite.of(RewriteForm(call="leaky.py:rewrite"), context).apply(Query("q", "apple"))
     assert "hunter2" not in str(caught.value)
     assert "aHVudGVy" not in str(caught.value)

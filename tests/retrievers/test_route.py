@@ -6,11 +6,10 @@ import pytest
 from given_lists import Failing, Given, hits, ids
 
 from karat.errors import CallError, InputError
-from karat.formats.forms import fill
-from karat.formats.yamls import Place, parse_yaml
-from karat.retrievers.protocol import Hit, Query
-from karat.retrievers.route import Options, make, parts
-from karat.retrievers.workshop import Workshop
+from karat.formats.settings import Place, parse_yaml, validate
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Hit, Query
+from karat.retrieve.route import Options, make, parts
 
 DOCS = hits("d1", 3.0, "d2", 2.0)
 TICKETS = hits("t1", 0.9, "d2", 0.4)
@@ -23,12 +22,12 @@ def sources():
 
 def options(**given):
     of = {"docs": "bm25", "tickets": {"retriever": "bm25"}}
-    return fill(Options, {"of": of, **given}, Place("karat.yaml"))
+    return validate(Options, {"of": of, **given}, Place("karat.yaml"))
 
 
 def route(sources, folder=None, **given):
-    workshop = Workshop() if folder is None else Workshop(folder=folder)
-    return make(options(**given), workshop, sources)
+    context = BuildContext() if folder is None else BuildContext(folder=folder)
+    return make(options(**given), context, sources)
 
 
 def ask(finder, text="where is it", **attributes):
@@ -101,7 +100,7 @@ def test_queries_that_go_the_same_way_are_asked_together(sources):
 
 
 ROUTER = """
-from karat.retrievers.protocol import Query
+from karat.retrieve.protocol import Query
 
 def by_text(text):
     return {"a": "docs", "b": ["docs", "tickets"], "c": None, "d": [], "e": 5, "f": [5]}[text]
@@ -192,4 +191,4 @@ def test_a_wrong_rule_is_told_with_its_line():
     text = "of: {docs: bm25}\nrules:\n  - {match: a, to: docs}\n  - to: docs\n    match: '['\n"
     file = parse_yaml(text, "karat.yaml")
     with pytest.raises(InputError, match=r"^karat\.yaml:5: match is"):
-        fill(Options, file.data, file.place)
+        validate(Options, file.data, file.place)

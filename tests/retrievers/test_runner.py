@@ -10,9 +10,9 @@ from typing import ClassVar
 import pytest
 
 from karat.errors import CallError
-from karat.retrievers import runner as runner_module
-from karat.retrievers.protocol import Answer, Hit, Query
-from karat.retrievers.runner import Failed, Limits, Runner
+from karat.retrieve import runner as runner_module
+from karat.retrieve.protocol import Answer, Hit, Query
+from karat.retrieve.runner import CallLimits, FailedCall, Runner
 
 
 class Scripted:
@@ -46,7 +46,7 @@ def queries(n):
 
 
 def outcomes(finder, n, **limits):
-    runner = Runner(finder, 10, Limits(**limits))
+    runner = Runner(finder, 10, CallLimits(**limits))
     return runner, list(runner.outcomes(queries(n)))
 
 
@@ -81,7 +81,7 @@ def test_queries_are_not_read_far_ahead_of_the_answers():
             taken.append(query)
             yield query
 
-    runner = Runner(Scripted(lambda query: []), 10, Limits(concurrency=2))
+    runner = Runner(Scripted(lambda query: []), 10, CallLimits(concurrency=2))
     got = runner.outcomes(some())
     next(got)
     assert len(taken) <= 10
@@ -97,7 +97,7 @@ def test_a_rate_is_kept():
 
 
 def test_what_may_pass_later_is_tried_again_and_counted(monkeypatch):
-    monkeypatch.setattr("karat.retrievers.runner._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.01)
     left = {"q1": 2}
 
     def act(query):
@@ -112,7 +112,7 @@ def test_what_may_pass_later_is_tried_again_and_counted(monkeypatch):
 
 
 def test_waits_double_and_respect_what_the_server_asks_for(monkeypatch):
-    monkeypatch.setattr("karat.retrievers.runner._FIRST_WAIT", 0.04)
+    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.04)
     waits = iter([None, None, 0.3])
 
     def act(query):
@@ -127,8 +127,8 @@ def test_waits_double_and_respect_what_the_server_asks_for(monkeypatch):
         told.append(wait(tries, asked))
         return told[-1]
 
-    wait = runner_module._wait
-    monkeypatch.setattr(runner_module, "_wait", noted)
+    wait = runner_module.retry_wait
+    monkeypatch.setattr(runner_module, "retry_wait", noted)
     finder = Scripted(act)
     outcomes(finder, 1, retries=3)
     # What is waited is exact; how long it takes is up to the machine, but never less.
@@ -142,13 +142,13 @@ def test_waits_double_and_respect_what_the_server_asks_for(monkeypatch):
 def test_what_will_not_pass_is_not_tried_again():
     finder = Scripted(lambda query: (_ for _ in ()).throw(CallError("no such index")))
     runner, got = outcomes(finder, 2, retries=5)
-    assert [outcome for _, outcome in got] == [Failed("no such index")] * 2
+    assert [outcome for _, outcome in got] == [FailedCall("no such index")] * 2
     assert len(finder.asked) == 2
     assert runner.tally.reasons == {"no such index": 2}
 
 
 def test_a_server_that_is_gone_does_not_cost_the_waits_of_every_call(monkeypatch):
-    monkeypatch.setattr("karat.retrievers.runner._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.01)
 
     def act(query):
         raise CallError("connection refused", may_pass=True)
@@ -167,7 +167,13 @@ def test_in_a_batch_only_the_guilty_query_fails():
         return [Hit("d")]
 
     _, got = outcomes(Scripted(act), 5, batch=5)
-    assert [isinstance(outcome, Failed) for _, outcome in got] == [False, False, True, False, False]
+    assert [isinstance(outcome, FailedCall) for _, outcome in got] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+    ]
 
 
 def test_a_bug_in_a_retriever_is_not_a_failed_call():
@@ -184,6 +190,6 @@ def test_fewer_hits_than_k_and_missing_scores_are_counted():
 
 def test_secrets_are_taken_out_of_reasons():
     finder = Scripted(lambda query: (_ for _ in ()).throw(CallError("key hunter2 is wrong")))
-    runner = Runner(finder, 10, Limits(), redact=lambda text: text.replace("hunter2", "${KEY}"))
+    runner = Runner(finder, 10, CallLimits(), redact=lambda text: text.replace("hunter2", "${KEY}"))
     [(_, outcome)] = list(runner.outcomes(queries(1)))
-    assert outcome == Failed("key ${KEY} is wrong")
+    assert outcome == FailedCall("key ${KEY} is wrong")

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import karat
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.embedding import ModelForm, embedder
-from karat.retrievers.workshop import Workshop
-from karat.tables import Queries
+from karat.data.tables import Queries
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.models import ModelForm, embedder
+from karat.retrieve.system_config import parse_systems
 
 DATA = Path(__file__).parents[2] / "../shared/data/scifact"
 MADE = DATA / "runs_made_here"
@@ -33,24 +33,24 @@ def claims() -> Queries:
         return Queries.from_dict(dict(line.rstrip("\n").split("\t") for line in topics))
 
 
-def workshop(folder: Path, model: Path, queries: Queries) -> Workshop:
+def context(folder: Path, model: Path, queries: Queries) -> BuildContext:
     """A folder with the kept vectors of abstracts, and those of claims made by the model."""
     (folder / "docs.npy").symlink_to((MADE / "all-MiniLM-L6-v2.docs.float16.npy").resolve())
     form = ModelForm(model=model_folders.MINILM, path=str(model), max_length=256)
     ids, texts = (queries.frame[name].to_list() for name in ("query_id", "text"))
-    vectors = embedder(form, Workshop()).queries(texts)
+    vectors = embedder(form, BuildContext()).queries(texts)
     np.savez(folder / "queries.npz", ids=np.array(ids), vectors=vectors)
     corpus = karat.read_corpus(str(DATA / "corpus.beir-layout.jsonl.gz"))
-    return Workshop(corpus=lambda: corpus, folder=folder)
+    return BuildContext(corpus=lambda: corpus, folder=folder)
 
 
 # One test, since the collection is read and the claims are embedded once for all of it.
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs SciFact beside the project")
 def test_bm25_and_minilm_are_as_good_as_published_and_better_together(minilm, tmp_path):
     queries = claims()
-    shop = workshop(tmp_path, minilm, queries)
-    blueprints = parse_systems(SYSTEMS, Place("karat.yaml"))
-    runs = {name: shop.build(one).search(queries, 100) for name, one in blueprints.items()}
+    shop = context(tmp_path, minilm, queries)
+    system_configs = parse_systems(SYSTEMS, Place("karat.yaml"))
+    runs = {name: shop.build(one).search(queries, 100) for name, one in system_configs.items()}
     gold = karat.read_gold(str(DATA / "qrels.beir-v1.0.0-scifact.test.txt"))
     ndcg, recall = (
         {name: karat.evaluate(run, gold, [measure]).means()[measure] for name, run in runs.items()}

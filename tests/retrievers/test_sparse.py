@@ -5,20 +5,19 @@ from __future__ import annotations
 import logging
 import math
 import sys
+from importlib.metadata import version
 
-import fastembed
 import model_folders
 import numpy as np
 import pytest
-from qdrant_client import QdrantClient, models
 
+from karat.data.tables import Corpus
 from karat.errors import InputError, MissingExtraError, UsageError
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.protocol import Query
-from karat.retrievers.sparse import TermLists, Terms
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.sparse import TermLists, Terms
+from karat.retrieve.system_config import parse_systems
 
 # Tokens of the words: storm 4040, sea 2712, calm 5475, wind 3612.
 TEXTS = {
@@ -32,9 +31,11 @@ TEXTS = {
 
 def build(folder, corpus, **spec):
     spec = {"retriever": "sparse", **spec}
-    blueprint = parse_systems({"sparse": spec}, Place("karat.yaml"))["sparse"]
+    system_config = parse_systems({"sparse": spec}, Place("karat.yaml"))["sparse"]
     table = Corpus.from_dict(corpus)
-    return Workshop(corpus=lambda: table, folder=folder, cache=folder / ".karat").build(blueprint)
+    return BuildContext(corpus=lambda: table, folder=folder, cache=folder / ".karat").build(
+        system_config
+    )
 
 
 def found(system, text, k=10):
@@ -75,7 +76,7 @@ def test_what_a_call_took_is_told(system):
     assert answer.latency["embed"] > 0
     assert answer.latency["search"] > 0
     assert system.meta["embedding_model"]["name"] == model_folders.SPLADE
-    assert system.meta["libraries"]["fastembed"] == fastembed.__version__
+    assert system.meta["libraries"]["fastembed"] == version("fastembed")
     assert system.meta["embedding_updates"] == 5
     assert system.meta["index_bytes"] > 0
 
@@ -136,6 +137,8 @@ def _corpus(numbers) -> dict[str, str]:
 
 def _in_qdrant(library, corpus, texts, modifier):
     """What Qdrant gives for the same vectors."""
+    from qdrant_client import QdrantClient, models
+
     client = QdrantClient(":memory:")
     params = models.SparseVectorParams(modifier=modifier)
     client.create_collection("c", vectors_config={}, sparse_vectors_config={"s": params})
@@ -170,6 +173,7 @@ def test_qdrant_gives_the_same_scores(splade, tmp_path):
 
 def test_models_that_leave_rarity_to_the_index_have_it_here_too(tmp_path):
     from fastembed import SparseTextEmbedding
+    from qdrant_client.models import Modifier
 
     (tmp_path / "bm25").mkdir()
     (tmp_path / "bm25" / "english.txt").write_text("the\nof\nat\n")
@@ -177,7 +181,7 @@ def test_models_that_leave_rarity_to_the_index_have_it_here_too(tmp_path):
     texts = ["storm at sea", "calm harbours", "the of at"]
     system = build(tmp_path, corpus, model="Qdrant/bm25", path="bm25")
     library = SparseTextEmbedding("Qdrant/bm25", specific_model_path=str(tmp_path / "bm25"))
-    expected = _in_qdrant(library, corpus, texts, models.Modifier.IDF)
+    expected = _in_qdrant(library, corpus, texts, Modifier.IDF)
     for text, scores in zip(texts, expected, strict=True):
         assert dict(found(system, text, k=60)) == pytest.approx(scores, rel=1e-5)
     assert found(system, "the of at") == []

@@ -7,17 +7,17 @@ from datetime import date, timedelta
 import pytest
 from given_lists import Given, hits, ids
 
+from karat.data.tables import Corpus
 from karat.errors import CallError, UsageError
-from karat.retrievers.bm25 import Bm25
-from karat.retrievers.bm25 import Options as Bm25Options
-from karat.retrievers.fuse import Fuse
-from karat.retrievers.fuse import Options as FuseOptions
-from karat.retrievers.items import Items
-from karat.retrievers.protocol import Hit, Query
-from karat.retrievers.stages import AsOf, DistinctDocs, Filter, Threshold
-from karat.retrievers.system import System
-from karat.retrievers.texts import TextRules
-from karat.tables import Corpus
+from karat.retrieve.bm25 import Bm25
+from karat.retrieve.bm25 import Options as Bm25Options
+from karat.retrieve.fuse import Fuse
+from karat.retrieve.fuse import Options as FuseOptions
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Hit, Query
+from karat.retrieve.stages import AsOf, DistinctDocs, Filter, Threshold
+from karat.retrieve.system import System
+from karat.retrieve.text_rules import TextRules
 
 ITEMS = Items(
     Corpus.from_dict(
@@ -34,9 +34,9 @@ def query(**attributes):
     return Query("q1", "where is it", attributes)
 
 
-def kept(sieve, asked=None, among=("a", "b", "c")):
+def kept(hit_filter, asked=None, among=("a", "b", "c")):
     asked = query() if asked is None else asked
-    return [item for item in among if sieve.keeps(asked, Hit(item, 1.0))]
+    return [item for item in among if hit_filter.keeps(asked, Hit(item, 1.0))]
 
 
 @pytest.mark.parametrize(
@@ -60,9 +60,9 @@ def test_a_filter_keeps_items_with_one_of_the_values(wanted, passing):
 
 
 def test_a_placeholder_is_the_querys_own_value():
-    sieve = Filter({"language": "{lang}"}, ITEMS)
-    assert kept(sieve, query(lang="en")) == ["b"]
-    assert kept(sieve, query(lang="pt")) == ["a"]
+    hit_filter = Filter({"language": "{lang}"}, ITEMS)
+    assert kept(hit_filter, query(lang="en")) == ["b"]
+    assert kept(hit_filter, query(lang="pt")) == ["a"]
     assert kept(Filter({"year": "{from}"}, ITEMS), query(**{"from": 2026})) == ["c"]
 
 
@@ -86,17 +86,17 @@ def test_booleans_are_compared_as_yaml_spells_them():
 
 def test_a_hits_own_facts_come_before_the_corpus():
     items = Items(Corpus.from_dict({"a": {"text": "x", "source": "old"}}))
-    sieve = Filter({"source": "new"}, items)
-    assert not sieve.keeps(query(), Hit("a"))
-    assert sieve.keeps(query(), Hit("a", source="new"))
-    assert sieve.keeps(query(), Hit("unknown item", source="new"))
+    hit_filter = Filter({"source": "new"}, items)
+    assert not hit_filter.keeps(query(), Hit("a"))
+    assert hit_filter.keeps(query(), Hit("a", source="new"))
+    assert hit_filter.keeps(query(), Hit("unknown item", source="new"))
 
 
 def test_without_a_corpus_hits_tell_their_document_version_and_source():
-    sieve = Filter({"doc_id": "faq", "version": "2"}, None)
-    assert sieve.keeps(query(), Hit("faq#3", version="2"))
-    assert sieve.keeps(query(), Hit("x#1", doc_id="faq", version="2"))
-    assert not sieve.keeps(query(), Hit("faq#3"))
+    hit_filter = Filter({"doc_id": "faq", "version": "2"}, None)
+    assert hit_filter.keeps(query(), Hit("faq#3", version="2"))
+    assert hit_filter.keeps(query(), Hit("x#1", doc_id="faq", version="2"))
+    assert not hit_filter.keeps(query(), Hit("faq#3"))
 
 
 def test_an_attribute_that_no_item_can_have_is_refused():
@@ -144,11 +144,16 @@ def test_an_as_of_that_is_no_time_fails_the_call():
 
 
 def test_the_threshold_itself_is_kept():
-    sieve = Threshold(0.5)
+    hit_filter = Threshold(0.5)
     scores = [0.51, 0.5, 0.49, -1.0]
-    assert [sieve.keeps(query(), Hit("a", score)) for score in scores] == [True, True, False, False]
+    assert [hit_filter.keeps(query(), Hit("a", score)) for score in scores] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     with pytest.raises(CallError, match="item 'a' has no score, and threshold needs one"):
-        sieve.keeps(query(), Hit("a"))
+        hit_filter.keeps(query(), Hit("a"))
 
 
 def test_the_first_item_of_each_document_gains_the_bonus():
@@ -193,7 +198,7 @@ def rare():
 
 def test_a_filter_that_keeps_one_in_a_hundred_still_fills_the_list(rare):
     items, bm25 = rare
-    system = System("s", bm25, k=10, sieves=[Filter({"language": "pt"}, items)])
+    system = System("s", bm25, k=10, filters=[Filter({"language": "pt"}, items)])
     answer = system.find([Query("q1", "apple")], 10)[0]
     every = bm25.find([Query("q1", "apple")], N)[0].hits
     wanted = [hit for hit in every if hit.item_id.endswith("99")]
@@ -207,29 +212,29 @@ def test_a_filter_that_keeps_one_in_a_hundred_still_fills_the_list(rare):
 def test_a_fusion_goes_deeper_too_unless_a_part_has_a_length_of_its_own(rare):
     items, bm25 = rare
     how = FuseOptions.model_validate({"of": ["one", "other"]})
-    sieves = [Filter({"language": "pt"}, items)]
+    filters = [Filter({"language": "pt"}, items)]
     parts = {"one": System("one", bm25), "other": System("other", bm25)}
-    fused = System("s", Fuse(how, parts), k=10, sieves=sieves)
+    fused = System("s", Fuse(how, parts), k=10, filters=filters)
     answer = fused.find([Query("q1", "apple")], 10)[0]
     assert len(answer.hits) == 10
     assert all(hit.item_id.endswith("99") for hit in answer.hits)
     assert [len(answer.lists[name]) for name in ("raw", *parts)] == [50, 50, 50]
     parts["other"] = System("other", bm25, k=50)
-    short = System("s", Fuse(how, parts), k=10, sieves=sieves)
+    short = System("s", Fuse(how, parts), k=10, filters=filters)
     assert len(short.find([Query("q1", "apple")], 10)[0].hits) < 10
 
 
 def test_raw_is_as_long_as_k_raw_says(rare):
     items, bm25 = rare
-    system = System("s", bm25, k=3, k_raw=20, sieves=[Filter({"language": "pt"}, items)])
+    system = System("s", bm25, k=3, k_raw=20, filters=[Filter({"language": "pt"}, items)])
     answer = system.find([Query("q1", "apple")], 3)[0]
     assert (len(answer.hits), len(answer.lists["raw"]), len(answer.lists["filter"])) == (3, 20, 20)
 
 
-def test_each_sieve_has_its_own_list_after_those_before_it(rare):
+def test_each_filter_has_its_own_list_after_those_before_it(rare):
     items, bm25 = rare
-    sieves = [Filter({"language": "pt"}, items), AsOf(False, items), Threshold(0.0)]
-    system = System("s", bm25, k=10, sieves=sieves)
+    filters = [Filter({"language": "pt"}, items), AsOf(False, items), Threshold(0.0)]
+    system = System("s", bm25, k=10, filters=filters)
     asked = Query("q1", "apple", {"as_of": "2021-12-31"})
     answer = system.find([asked], 10)[0]
     early = [hit for hit in answer.lists["filter"] if hit.version <= "2021-12-31"]
@@ -241,20 +246,20 @@ def test_each_sieve_has_its_own_list_after_those_before_it(rare):
 
 def test_what_cannot_go_deeper_is_asked_once():
     shallow = Given(hits(*(x for at in range(200) for x in (f"d{at}", 200.0 - at))), deep=False)
-    system = System("s", shallow, k=5, sieves=[Threshold(198.0)])
+    system = System("s", shallow, k=5, filters=[Threshold(198.0)])
     assert ids(system.find([Query("q1", "x")], 5)[0].hits) == ["d0", "d1", "d2"]
     assert len(shallow.asked) == 1
 
 
 def test_scores_below_the_threshold_are_not_looked_for_any_deeper():
     deep = Given(hits(*(x for at in range(9000) for x in (f"d{at}", 9000.0 - at))))
-    system = System("s", deep, k=5, sieves=[Threshold(8998.0)])
+    system = System("s", deep, k=5, filters=[Threshold(8998.0)])
     assert ids(system.find([Query("q1", "x")], 5)[0].hits) == ["d0", "d1", "d2"]
     assert [k for _, k in deep.asked] == [50]
 
 
 def test_a_list_that_ends_is_not_asked_for_again():
     deep = Given(hits("a", 2.0, "b", 1.0))
-    system = System("s", deep, k=5, sieves=[Filter({"item_id": "b"}, None)])
+    system = System("s", deep, k=5, filters=[Filter({"item_id": "b"}, None)])
     assert ids(system.find([Query("q1", "x")], 5)[0].hits) == ["b"]
     assert len(deep.asked) == 1

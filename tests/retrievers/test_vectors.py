@@ -13,8 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karat.errors import InputError
-from karat.retrievers.vector_cache import DenseRows, VectorCache
-from karat.retrievers.vectors import read_vectors
+from karat.retrieve.vectors import DenseRows, VectorCache, read_vectors
 
 ROWS = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
 
@@ -92,7 +91,7 @@ def test_what_is_no_table_of_ids_and_vectors_is_refused(tmp_path, arrays, told):
 
 def test_a_wrong_number_of_vectors_is_refused(tmp_path):
     np.save(tmp_path / "v.npy", ROWS)
-    with pytest.raises(InputError, match="holds 3 vectors for 2 items; one an item is expected"):
+    with pytest.raises(InputError, match="holds 3 vectors for 2 items; one per item is expected"):
         read_vectors(tmp_path / "v.npy").of_items(["a", "b"])
 
 
@@ -204,7 +203,7 @@ def test_what_is_embedded_before_a_stop_is_kept(tmp_path):
 _KILLED = """
 import os, sys, numpy as np
 from pathlib import Path
-from karat.retrievers.vector_cache import DenseRows, VectorCache
+from karat.retrieve.vectors import DenseRows, VectorCache
 def embed(texts):
     if "six" in texts:
         os._exit(9)

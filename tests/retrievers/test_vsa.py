@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from karat.data.tables import Corpus
 from karat.errors import InputError
-from karat.formats.yamls import Place
-from karat.retrievers.blueprints import parse_systems
-from karat.retrievers.hypervectors import Encoder, fnv1a
-from karat.retrievers.protocol import Query
-from karat.retrievers.system import System
-from karat.retrievers.workshop import Workshop
-from karat.tables import Corpus
+from karat.formats.settings import Place
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Query
+from karat.retrieve.system import System
+from karat.retrieve.system_config import parse_systems
+from karat.retrieve.vsa import Encoder, fnv1a
 
 WORDS = [f"word{number}" for number in range(3000)]
 
@@ -54,8 +54,8 @@ def signs(components: list[int]) -> str:
 
 
 def system(texts: dict[str, str], **spec: object) -> System:
-    blueprints = parse_systems({"s": {"retriever": "vsa", **spec}}, Place("karat.yaml"))
-    return Workshop(corpus=lambda: Corpus.from_dict(texts)).build(blueprints["s"])
+    system_configs = parse_systems({"s": {"retriever": "vsa", **spec}}, Place("karat.yaml"))
+    return BuildContext(corpus=lambda: Corpus.from_dict(texts)).build(system_configs["s"])
 
 
 def found(system: System, text: str, k: int = 100) -> list[tuple[str, float]]:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import cohen_kappa_score, confusion_matrix
 
 from karat.errors import UsageError
 from karat.stats.agreement import cross_table, kappa, majority
@@ -27,6 +26,8 @@ def ratings(seed: int, grades: int, n: int = 60):
 @pytest.mark.parametrize("grades", [2, 3, 5])
 @pytest.mark.parametrize("seed", range(8))
 def test_kappa_is_sklearns_kappa(seed: int, grades: int, weights) -> None:
+    from sklearn.metrics import cohen_kappa_score, confusion_matrix
+
     first, second = ratings(seed, grades)
     labels = list(range(grades))
     theirs = cohen_kappa_score(first, second, labels=labels, weights=THEIRS[weights])
@@ -36,6 +37,8 @@ def test_kappa_is_sklearns_kappa(seed: int, grades: int, weights) -> None:
 
 
 def test_a_grade_that_nobody_gave_changes_nothing() -> None:
+    from sklearn.metrics import cohen_kappa_score
+
     first, second = ratings(1, 3)
     wide = cross_table(first, second, [0, 1, 2, 3])
     assert kappa(wide, weights="quadratic") == pytest.approx(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karat.errors import UsageError
-from karat.stats.alpha import LEVELS, krippendorff_alpha
+from karat.stats.agreement import LEVELS, krippendorff_alpha
 
 
 def table(seed: int, raters: int, items: int, grades, missing: float):

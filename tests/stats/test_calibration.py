@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from karat.errors import UsageError
 from karat.stats import calibration
-from karat.stats.bootstrap import Resampling
 from karat.stats.calibration import (
     Confusion,
     Counted,
@@ -24,6 +23,7 @@ from karat.stats.calibration import (
     corrected,
     rogan_gladen,
 )
+from karat.stats.resampling import Resampling
 
 from .bench_judges import World, held, judges
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.stats.corrections import benjamini_hochberg, holm
+from karat.stats.paired import benjamini_hochberg, holm
 
 STEPS = [0.001, 0.008, 0.039, 0.041, 0.042, 0.06, 0.074, 0.205]
 TIES = [0.04, 0.01, 0.03, 0.01, 0.5, 0.9]

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from karat.stats.bootstrap import Resampling
 from karat.stats.means import mean_intervals
 from karat.stats.paired import randomised
+from karat.stats.resampling import Resampling
 
 Values = NDArray[np.float64]
 SETS = 400

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from karat.errors import UsageError
-from karat.stats.bootstrap import Resampling, percentile_intervals, resampled_means
+from karat.stats.distributions import two_sided_t
 from karat.stats.means import Range, mean_intervals, rows_for_perfect
-from karat.stats.quantiles import two_sided_t
+from karat.stats.resampling import Resampling, percentile_intervals, resampled_means
 
 Values = NDArray[np.float64]
 PLAN = Resampling()

@@ -11,9 +11,9 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
+from karat.stats.distributions import standard_error
 from karat.stats.paired import randomisation
 from karat.stats.power import Power, detectable_by_t
-from karat.stats.student import standard_error
 
 Values = NDArray[np.float64]
 

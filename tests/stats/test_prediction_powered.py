@@ -12,7 +12,7 @@ from scipy.optimize import minimize_scalar
 from scipy.stats import t as student
 
 from karat.errors import UsageError
-from karat.stats.prediction_powered import prediction_powered, prediction_powered_difference
+from karat.stats.calibration import prediction_powered, prediction_powered_difference
 from karat.stats.proportions import wilson
 
 from .bench_judges import World

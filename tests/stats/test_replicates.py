@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from karat.stats.replicates import between_runs, total_error
-from karat.stats.student import standard_error, t_p
+from karat.stats.distributions import standard_error, t_p
+from karat.stats.paired import between_runs, total_error
 
 
 def simulated(runs: int, spread: float, seed: int, sets: int = 2000) -> np.ndarray:

@@ -15,7 +15,7 @@ import karat
 BITS = """
 import hashlib
 import numpy as np
-from karat.stats.bootstrap import Resampling
+from karat.stats.resampling import Resampling
 from karat.stats.means import mean_intervals
 from karat.stats.paired import all_pairs, randomised
 
@@ -41,12 +41,12 @@ print(hashlib.sha256(b"".join(part.tobytes() for part in found)).hexdigest())
 """
 LAZY = """
 import sys
-import karat.stats.bootstrap, karat.stats.corrections, karat.stats.order, karat.stats.paired
-import karat.stats.power, karat.stats.proportions, karat.stats.replicates
+import karat.stats.resampling, karat.stats.paired, karat.stats.percentiles, karat.stats.paired
+import karat.stats.power, karat.stats.proportions, karat.stats.paired
 import numpy as np
-from karat.stats.bootstrap import Resampling
+from karat.stats.resampling import Resampling
 from karat.stats.means import mean_intervals
-from karat.stats.order import percentile_interval
+from karat.stats.percentiles import percentile_interval
 from karat.stats.proportions import clopper_pearson
 
 ranges = [(0.0, 1.0), None, (0.0, 1.0)]
@@ -58,7 +58,7 @@ print(sorted(name for name in sys.modules if name.split(".")[0] == "scipy"))
 TESTS = """
 import sys
 import karat
-from karat.analysis.compare import compare
+from karat.evaluation.api import compare
 
 gold = karat.Gold.from_dict({f"q{i}": ["a"] for i in range(60)})
 old, new = (

@@ -12,12 +12,13 @@ from uuid import uuid4
 import pytest
 
 import karat
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import Gold, Run
+from karat.evaluation.api import evaluate
 from karat.formats import read_corpus, read_gold, read_queries, read_run
-from karat.measures.scores import Scores, evaluate
-from karat.reports.document import build_report
+from karat.measures.scores import Scores
+from karat.report.document import build_report
 from karat.store import Store
-from karat.tables import Gold, Run
 
 FIRST = Path(karat.__file__).parent / "recipes" / "first"
 
@@ -67,7 +68,7 @@ def made(gold: Gold, *runs: Run, measures: str = "nDCG@5, RR", **options: Any) -
     """Scores and the report on them."""
     scores = [evaluate(run, gold, measures, **options) for run in runs]
     tables = {name: options.get(name) for name in ("queries", "corpus")}
-    return scores, build_report(scores, gold=gold, **tables).document()
+    return scores, build_report(scores, gold=gold, **tables).to_dict()
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +85,7 @@ def demo() -> Callable[..., Made]:
             )
             for name in ("bm25.trec", "dense.jsonl")
         ]
-        return scores, build_report(scores, gold=gold, queries=queries, corpus=corpus).document()
+        return scores, build_report(scores, gold=gold, queries=queries, corpus=corpus).to_dict()
 
     return score
 

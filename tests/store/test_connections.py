@@ -16,7 +16,7 @@ from sqlalchemy import event, text
 
 from karat.errors import InputError
 from karat.store import LabelItem, NoHistoryError, Store
-from karat.store.files import settle
+from karat.store.database import checkpoint
 
 from .conftest import small
 
@@ -148,7 +148,7 @@ def test_a_reader_in_the_middle_of_it_keeps_nobody_from_saving(file):
 def test_what_cannot_be_moved_into_the_file_now_is_no_error():
     connection = sqlite3.connect(":memory:")
     connection.close()
-    settle(connection, 1.0)
+    checkpoint(connection, 1.0)
 
 
 def test_threads_share_a_store(where):

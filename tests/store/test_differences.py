@@ -8,17 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from karat.analysis.compare import compare
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import Gold, Run
 from karat.errors import UsageError
-from karat.measures.scores import Scores, evaluate
-from karat.store import Revision, Store, Stored, differs, same_run, shared, stale
-from karat.tables import Gold, Run
+from karat.evaluation.api import compare, evaluate
+from karat.measures.scores import Scores
+from karat.store import (
+    RestoredEvaluation,
+    Revision,
+    Store,
+    find_differences,
+    find_same_run,
+    staleness_warnings,
+    with_common_measures,
+)
 
 from .conftest import made, small
 
 
-def stored(scores: Scores, report: dict, **saved) -> Stored:
+def stored(scores: Scores, report: dict, **saved) -> RestoredEvaluation:
     with Store.open("sqlite://") as store:
         store.save([scores], report, **saved)
         return store.baseline("1")
@@ -34,7 +42,7 @@ def test_what_was_saved_can_be_compared_with_as_if_it_were_new():
     new = Run.from_dict({f"q{i}": ["a", "x"] for i in range(8)}, name="new")
     (before, after), report = made(gold, old, new, measures="RR, nDCG@5")
     baseline = stored(before, report)
-    assert differs(baseline, after) == []
+    assert find_differences(baseline, after) == []
     found, expected = compare([baseline.scores, after]), compare([before, after])
     assert [row.document() for row in found.rows] == [row.document() for row in expected.rows]
 
@@ -42,25 +50,25 @@ def test_what_was_saved_can_be_compared_with_as_if_it_were_new():
 def test_other_gold_queries_and_conventions_are_named():
     (scores,), report = small()
     baseline = stored(scores, report)
-    assert changed(differs(baseline, small(grade=2)[0][0])) == [
+    assert changed(find_differences(baseline, small(grade=2)[0][0])) == [
         ("gold", "its gold has other judgments than today's")
     ]
     run = Run.from_dict({"q0": ["a"]})
     judged = {f"q{i}": {"a": 1} for i in range(5)}
     more = evaluate(run, Gold.from_dict(judged), "nDCG@5, RR")
-    assert changed(differs(baseline, more)) == [
+    assert changed(find_differences(baseline, more)) == [
         ("queries", "1 of today's queries are not among its own, such as 'q4'")
     ]
     fewer = evaluate(run, Gold.from_dict({"q0": {"a": 1}}), "nDCG@5, RR")
-    assert changed(differs(baseline, fewer)) == [
+    assert changed(find_differences(baseline, fewer)) == [
         ("queries", "3 of its queries are not among today's, such as 'q1'")
     ]
     turned = evaluate(run, Gold.from_dict({f"q{i}": {"a": 1} for i in (3, 2, 1, 0)}), "nDCG@5, RR")
-    assert changed(differs(baseline, turned)) == [
-        ("queries", "its queries stand in another order than today's")
+    assert changed(find_differences(baseline, turned)) == [
+        ("queries", "its queries are in another order than today's")
     ]
     conventions = replace(scores.conventions, rel=2.0, versions=("v1", "v2"), seed=7, order="rank")
-    assert changed(differs(baseline, replace(scores, conventions=conventions))) == [
+    assert changed(find_differences(baseline, replace(scores, conventions=conventions))) == [
         ("conventions", "rel was 1.0 and is 2.0"),
         ("conventions", "versions was not set and is v1 < v2"),
     ]
@@ -72,14 +80,14 @@ def test_a_comparison_takes_the_measures_that_both_have():
     (old,), report = made(gold, run, measures="RR, P@5, AP")
     (new,), _ = made(gold, run, measures="AP, nDCG@5, RR")
     baseline = stored(old, report)
-    assert changed(differs(baseline, new)) == [("measures", "it was not scored by nDCG@5")]
-    for one in shared(baseline.scores, [new]):
+    assert changed(find_differences(baseline, new)) == [("measures", "it was not scored by nDCG@5")]
+    for one in with_common_measures(baseline.scores, [new]):
         assert [str(measure) for measure in one.measures] == ["AP", "RR"]
         assert one.table.columns == ["query_id", "AP", "RR"]
         assert list(one.summaries) == ["AP", "RR"]
     (other,), _ = made(gold, run, measures="nDCG@5")
     with pytest.raises(UsageError, match="no measure in common: run was scored by RR, P@5, AP"):
-        shared(baseline.scores, [other])
+        with_common_measures(baseline.scores, [other])
 
 
 def file(path: Path, text: str) -> Source:
@@ -99,10 +107,10 @@ def test_a_fresh_baseline_has_nothing_against_it(tmp_path, monkeypatch):
     run = replace(scores, source=file(tmp_path / "old.trec", "old"))
     new = replace(scores, source=file(tmp_path / "new.trec", "new"))
     baseline = stored(run, inputs(**now), revision=Revision("abc", dirty=False))
-    assert stale(baseline, **now, runs=[new]) == []
+    assert staleness_warnings(baseline, **now, runs=[new]) == []
     # A new run under the old one's name is what the comparison is about.
     again = replace(scores, source=file(tmp_path / "old.trec", "newer"))
-    assert stale(baseline, **now, runs=[again]) == []
+    assert staleness_warnings(baseline, **now, runs=[again]) == []
 
 
 def test_inputs_that_changed_since_are_named(tmp_path):
@@ -116,7 +124,7 @@ def test_inputs_that_changed_since_are_named(tmp_path):
 
     other = sha("other")
     renamed = "corpus.txt then, new.jsonl now"
-    assert stale(baseline, **after) == [
+    assert staleness_warnings(baseline, **after) == [
         f"other gold than when it was saved (gold.txt: {sha('gold')} then, {other} now)",
         f"other queries than when it was saved (queries.txt: {sha('queries')} then, {other} now)",
         f"other corpus than when it was saved ({renamed}: {sha('corpus')} then, {other} now)",
@@ -127,8 +135,8 @@ def test_what_never_was_a_file_is_told_apart_by_its_judgments(tmp_path):
     (scores,), _ = small()
     baseline = stored(scores, {"inputs": {"gold": {"name": "in memory", "sha256": None}}})
     gold = file(tmp_path / "gold.txt", "")
-    assert stale(baseline, gold=gold, runs=[scores]) == []
-    assert stale(baseline, gold=gold) == [
+    assert staleness_warnings(baseline, gold=gold, runs=[scores]) == []
+    assert staleness_warnings(baseline, gold=gold) == [
         "whether its gold is that of today cannot be told: there is no digest of both"
     ]
 
@@ -139,24 +147,24 @@ def test_the_run_of_a_baseline_may_have_changed_or_be_the_same(tmp_path, monkeyp
     (scores,), _ = small()
     run = replace(scores, source=file(tmp_path / "old.trec", "old"))
     baseline = stored(run, inputs(gold=gold))
-    assert stale(baseline, gold=gold, runs=[run]) == [
+    assert staleness_warnings(baseline, gold=gold, runs=[run]) == [
         "old.trec is the run that it was made of: nothing to compare"
     ]
     new = replace(scores, source=file(tmp_path / "new.trec", "new"))
     (tmp_path / "old.trec").write_text("changed")
     told = "its run old.trec has changed since; the stored values are of the old one"
-    assert stale(baseline, gold=gold, runs=[new]) == [told]
+    assert staleness_warnings(baseline, gold=gold, runs=[new]) == [told]
     monkeypatch.chdir("/")
-    assert stale(baseline, gold=gold, runs=[new]) == [told]
-    assert stale(baseline, gold=gold) == []
+    assert staleness_warnings(baseline, gold=gold, runs=[new]) == [told]
+    assert staleness_warnings(baseline, gold=gold) == []
 
 
 def test_a_gold_file_written_anew_with_the_same_judgments_is_not_stale(tmp_path):
     (scores,), _ = small()
     baseline = stored(scores, inputs(gold=file(tmp_path / "gold", "a\nb")))
     gold = file(tmp_path / "gold", "b\na")
-    assert stale(baseline, gold=gold, runs=[scores]) == []
-    assert len(stale(baseline, gold=gold, runs=[small(grade=2)[0][0]])) == 1
+    assert staleness_warnings(baseline, gold=gold, runs=[scores]) == []
+    assert len(staleness_warnings(baseline, gold=gold, runs=[small(grade=2)[0][0]])) == 1
 
 
 def test_a_run_is_the_stored_one_if_its_bytes_are(tmp_path):
@@ -164,9 +172,9 @@ def test_a_run_is_the_stored_one_if_its_bytes_are(tmp_path):
     old = replace(scores, source=file(tmp_path / "old.trec", "old"))
     new = replace(scores, source=file(tmp_path / "new.trec", "new"))
     copy = replace(scores, source=file(tmp_path / "copy.trec", "old"))
-    assert same_run(stored(old, report), [new, copy]) is copy
-    assert same_run(stored(old, report), [new]) is None
-    assert same_run(stored(scores, report), [scores, new]) is None
+    assert find_same_run(stored(old, report), [new, copy]) is copy
+    assert find_same_run(stored(old, report), [new]) is None
+    assert find_same_run(stored(scores, report), [scores, new]) is None
 
 
 def test_versions_commits_and_karat_itself_may_be_other_ones(tmp_path):
@@ -176,7 +184,7 @@ def test_versions_commits_and_karat_itself_may_be_other_ones(tmp_path):
     new = replace(scores, meta={"index_version": "v2", "dataset_version": "3"})
     report = {"tool": {"name": "karat", "version": "1.2"}, **inputs(gold=gold)}
     baseline = stored(old, report, revision=Revision("0123456789abcdef", dirty=True))
-    assert stale(baseline, gold=gold, runs=[new, new], version="9.9") == [
+    assert staleness_warnings(baseline, gold=gold, runs=[new, new], version="9.9") == [
         "its index_version was v1, that of bm25 is v2",
         "it was saved with uncommitted changes (after 0123456789ab)",
         "it was made by karat 1.2, this is 9.9",

@@ -13,7 +13,14 @@ from hypothesis import strategies as st
 from sqlalchemy import text
 
 from karat.errors import UsageError
-from karat.store import Added, LabelItem, NameTakenError, NewJudgment, NotStoredError, Store
+from karat.store import (
+    AddedJudgments,
+    LabelItem,
+    NameTakenError,
+    NewJudgment,
+    NotStoredError,
+    Store,
+)
 
 EAST = timezone(timedelta(hours=12))
 JANUARY = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -73,12 +80,12 @@ def test_a_set_and_its_judgments_are_added_together_or_not_at_all(store):
     with pytest.raises(UsageError, match="grade"):
         store.add_judged_set("first", items(), [*said, NewJudgment(0, "Ben", 101)])
     made = store.add_judged_set("first", items(), said)
-    assert (made.new, made.judgments) == (True, Added(3, 0))
+    assert (made.new, made.judgments) == (True, AddedJudgments(3, 0))
     assert [one.name for one in store.label_sets()] == ["first"]
     # The same items in another order: positions are those of the items that were given.
     turned = [NewJudgment(at, "Ben", at) for at in range(3)]
     again = store.add_judged_set("turned round", items()[::-1], turned)
-    assert (again.set, again.new, again.judgments) == (made.set, False, Added(3, 0))
+    assert (again.set, again.new, again.judgments) == (made.set, False, AddedJudgments(3, 0))
     assert grades(store, made.set.id, rater="Ana") == [("Ana", 0, 0), ("Ana", 1, 1), ("Ana", 2, 2)]
     assert grades(store, made.set.id, rater="Ben") == [("Ben", 2, 0), ("Ben", 1, 1), ("Ben", 0, 2)]
 
@@ -275,8 +282,8 @@ def test_a_decision_replaces_those_of_everybody_before(store, set_id):
 def test_a_decision_that_was_replaced_is_one_more_when_it_is_made_again(store, set_id):
     first, second = (NewJudgment(0, who, 1, source="adjudication") for who in ("Ana", "Ben"))
     for row in (first, second, first):
-        assert store.judge_many(set_id, [row]) == Added(1, 0)
-        assert store.judge_many(set_id, [row]) == Added(0, 1)
+        assert store.judge_many(set_id, [row]) == AddedJudgments(1, 0)
+        assert store.judge_many(set_id, [row]) == AddedJudgments(0, 1)
     assert grades(store, set_id) == [("Ana", 0, 1)]
 
 
@@ -338,8 +345,8 @@ def test_many_judgments_are_added_once(store, set_id):
         NewJudgment(1, "Ana", None),
         NewJudgment(0, "Ben", 0, "", "qrels of May"),
     ]
-    assert store.judge_many(set_id, told) == Added(added=3, known=0)
-    assert store.judge_many(set_id, told) == Added(added=0, known=3)
+    assert store.judge_many(set_id, told) == AddedJudgments(added=3, known=0)
+    assert store.judge_many(set_id, told) == AddedJudgments(added=0, known=3)
     said = store.judgments(set_id)
     assert [(one.rater, one.grade, one.rationale, one.source) for one in said] == [
         ("Ana", 2, "says so", "judge"),
@@ -348,11 +355,11 @@ def test_many_judgments_are_added_once(store, set_id):
     ]
     assert len({one.given_at for one in said}) == 1
     changed = [replace(told[0], rationale="does not"), replace(told[1], grade=0), told[2]]
-    assert store.judge_many(set_id, changed) == Added(added=2, known=1)
+    assert store.judge_many(set_id, changed) == AddedJudgments(added=2, known=1)
     # What counts now is another, so the old is new again.
-    assert store.judge_many(set_id, told) == Added(added=2, known=1)
+    assert store.judge_many(set_id, told) == AddedJudgments(added=2, known=1)
     assert len(store.judgments(set_id, every=True)) == 7
-    assert store.judge_many(set_id, []) == Added(0, 0)
+    assert store.judge_many(set_id, []) == AddedJudgments(0, 0)
 
 
 def test_what_has_its_own_time_is_there_if_it_was_ever_said_then(store, set_id):
@@ -363,8 +370,8 @@ def test_what_has_its_own_time_is_there_if_it_was_ever_said_then(store, set_id):
         NewJudgment(0, "Ana", 1, given_at=times[2]),
         NewJudgment(0, "Ana", 1, given_at=times[2], source="adjudication"),
     ]
-    assert store.judge_many(set_id, told) == Added(4, 0)
-    assert store.judge_many(set_id, told[::-1]) == Added(0, 4)
+    assert store.judge_many(set_id, told) == AddedJudgments(4, 0)
+    assert store.judge_many(set_id, told[::-1]) == AddedJudgments(0, 4)
     every = store.judgments(set_id, every=True)
     assert [(one.grade, one.given_at) for one in every[:3]] == [
         (1, times[0]),
@@ -374,7 +381,7 @@ def test_what_has_its_own_time_is_there_if_it_was_ever_said_then(store, set_id):
     assert [one.withdrawn_at for one in every] == [None, times[3], None, None]
     assert [one.source for one in store.judgments(set_id)] == ["human", "adjudication"]
     store.judge(set_id, 0, "Ana", 3)
-    assert store.judge_many(set_id, told) == Added(0, 4)
+    assert store.judge_many(set_id, told) == AddedJudgments(0, 4)
     assert store.judgments(set_id)[-1].grade == 3
 
 

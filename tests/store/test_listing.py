@@ -261,7 +261,7 @@ def test_a_page_is_a_handful_of_questions_over_a_connection_that_is_there(store)
 
 
 def test_more_evaluations_than_are_asked_for_at_once_come_back_whole(store, monkeypatch):
-    monkeypatch.setattr("karat.store.lookups._AT_ONCE", 2)
+    monkeypatch.setattr("karat.store.statements._IDS_AT_ONCE", 2)
     for number in range(5):
         saved(store, number, tags=[f"t{number}"])
     found = store.evaluations(newest_first=False)

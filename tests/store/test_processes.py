@@ -22,7 +22,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from conftest import made
 from karat.store import Store
-from karat.tables import Gold, Run
+from karat.data.tables import Gold, Run
 
 gold = Gold.from_dict({f"q{i}": {"a": 1} for i in range(300)})
 runs = [Run.from_dict({f"q{i}": ["x", "a"] for i in range(300)}, name=n) for n in ("one", "two")]

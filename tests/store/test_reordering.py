@@ -8,13 +8,15 @@ import numpy as np
 import polars as pl
 import pytest
 
+from karat.data.tables import Gold, Queries, Run
+from karat.evaluation.api import evaluate
 from karat.formats import read_corpus, read_gold, read_queries, read_run
 from karat.measures.conventions import conventions_of
 from karat.measures.prepare import prepare
-from karat.measures.scores import Scores, evaluate, score
-from karat.store import in_order_of
-from karat.store.packing import pack, unpack
-from karat.tables import Gold, Queries, Run
+from karat.measures.score_builder import score
+from karat.measures.scores import Scores
+from karat.store import reorder_like
+from karat.store.rows import pack, unpack
 
 from .conftest import FIRST, small
 from .test_restoring import SET_LEVEL, check_equal, same
@@ -35,7 +37,7 @@ def test_scores_moved_are_those_that_the_moved_files_give(name):
     measures = ["nDCG@5", "RR", *(SET_LEVEL if name == "dense.jsonl" else [])]
     scores = evaluate(run, gold, measures, queries=queries, corpus=corpus)
     turned = evaluate(run, gold, measures, queries=backwards(queries), corpus=corpus)
-    moved = in_order_of(restored(scores), turned)
+    moved = reorder_like(restored(scores), turned)
     check_equal(turned, moved)
     for measure, evidence in turned.evidence.items():
         for part in ("query", "key", "value"):
@@ -50,7 +52,7 @@ def test_conversations_move_with_their_queries():
     scores = evaluate(run, gold, "RR", queries=Queries.from_dict(talks))
     other = Queries.from_dict({one: talks[one] for one in ("q5", "q0", "q3", "q1", "q4", "q2")})
     turned = evaluate(run, gold, "RR", queries=other)
-    check_equal(turned, in_order_of(restored(scores), turned))
+    check_equal(turned, reorder_like(restored(scores), turned))
 
 
 def test_lists_move_with_their_queries():
@@ -62,14 +64,14 @@ def test_lists_move_with_their_queries():
         score(run, prepare(one, conventions), measures, keep=5) for one in (gold, backwards(gold))
     )
     assert turned.table["query_id"].to_list() == ["q1", "q0"]
-    assert in_order_of(scores, turned).lists.equals(turned.lists.sort("row", "rank"))
+    assert reorder_like(scores, turned).lists.equals(turned.lists.sort("row", "rank"))
 
 
 def test_what_has_other_queries_stays_as_it_is():
     scores = small()[0][0]
     fewer = replace(scores, table=scores.table.head(2))
-    assert in_order_of(scores, fewer) is scores
-    assert in_order_of(scores, scores) is scores
+    assert reorder_like(scores, fewer) is scores
+    assert reorder_like(scores, scores) is scores
 
 
 def fingerprint(gold: Gold, **options: str) -> str:

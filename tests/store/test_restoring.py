@@ -9,14 +9,15 @@ import polars as pl
 import pytest
 from sqlalchemy import text
 
+from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError
+from karat.evaluation.api import evaluate
 from karat.formats import read_gold, read_queries, read_run
 from karat.measures.conventions import PROFILES
-from karat.measures.scores import Scores, evaluate
-from karat.reports.document import build_report
+from karat.measures.scores import Scores
+from karat.report.document import build_report
 from karat.store import Store
-from karat.store.packing import Packed, pack, unpack
-from karat.tables import Gold, Queries, Run
+from karat.store.rows import PackedScores, pack, unpack
 
 from .conftest import FIRST, made, small
 
@@ -91,7 +92,7 @@ def test_set_level_measures_come_back_with_their_evidence(store):
     run = read_run(FIRST / "dense.jsonl")
     scores = evaluate(run, gold, SET_LEVEL, queries=queries, corpus=corpus)
     assert scores.evidence
-    store.save([scores], build_report([scores], gold=gold).document())
+    store.save([scores], build_report([scores], gold=gold).to_dict())
     restored = store.baseline("1").scores
     check_equal(scores, restored)
     for name, evidence in scores.evidence.items():
@@ -161,7 +162,7 @@ def test_what_a_newer_karat_added_is_refused_by_name():
         with pytest.raises(InputError, match=f"history.db: evaluation 3: {told}"):
             unpack(changed, **where)
     with pytest.raises(InputError, match="evaluation 3: is damaged: its values cannot be read"):
-        unpack(Packed(packed.queries[:-20], None, packed.about), **where)
+        unpack(PackedScores(packed.queries[:-20], None, packed.about), **where)
 
 
 def test_damage_to_one_evaluation_leaves_the_others(store):

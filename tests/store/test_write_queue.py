@@ -16,31 +16,31 @@ import pytest
 
 from karat.errors import InputError
 from karat.store import LabelItem, Store
-from karat.store.turns import NoTurnError, Turns
+from karat.store.transactions import WriteQueue, WriteQueueTimeoutError
 
 ITEMS = [LabelItem(f"q{at}", "d", "?", "!") for at in range(50)]
 
 
-def waiting(turns: Turns, count: int) -> None:
+def waiting(queue: WriteQueue, count: int) -> None:
     """Return once so many are in line."""
     until = time.monotonic() + 20
-    while len(turns._line) < count:
+    while len(queue._waiting) < count:
         assert time.monotonic() < until
         time.sleep(0.001)
 
 
 def test_turns_are_given_in_the_order_in_which_they_were_asked_for():
-    turns, got = Turns(1, 60.0), []
+    queue, got = WriteQueue(1, 60.0), []
 
     def take(at: int) -> None:
-        with turns.turn():
+        with queue.slot():
             got.append(at)
 
     threads = [threading.Thread(target=take, args=(at,)) for at in range(20)]
-    with turns.turn():
+    with queue.slot():
         for at, thread in enumerate(threads):
             thread.start()
-            waiting(turns, at + 1)
+            waiting(queue, at + 1)
     for thread in threads:
         thread.join(20)
     assert got == list(range(20))
@@ -48,10 +48,10 @@ def test_turns_are_given_in_the_order_in_which_they_were_asked_for():
 
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_only_so_many_have_a_turn_at_once(at_once):
-    turns, within, most, lock = Turns(at_once, 60.0), [0], [0], threading.Lock()
+    queue, within, most, lock = WriteQueue(at_once, 60.0), [0], [0], threading.Lock()
 
     def work(_: int) -> None:
-        with turns.turn():
+        with queue.slot():
             with lock:
                 within[0] += 1
                 most[0] = max(most[0], within[0])
@@ -65,29 +65,29 @@ def test_only_so_many_have_a_turn_at_once(at_once):
 
 
 def test_who_waits_while_others_get_on_does_not_give_up_and_who_waits_in_vain_does():
-    turns, got = Turns(1, 0.3), []
+    queue, got = WriteQueue(1, 0.3), []
 
     def wait() -> None:
-        with turns.turn():
+        with queue.slot():
             got.append(True)
 
     patient = threading.Thread(target=wait)
-    with turns.turn():
-        turns.got_on()
+    with queue.slot():
+        queue.note_progress()
         patient.start()
         until = time.monotonic() + 0.9
         while time.monotonic() < until:
             time.sleep(0.02)
-            turns.got_on()
-        assert turns.wanted
+            queue.note_progress()
+        assert queue.has_waiters
     patient.join(20)
     assert got == [True]
-    with turns.turn(), ThreadPoolExecutor(1) as threads:
+    with queue.slot(), ThreadPoolExecutor(1) as threads:
         start = time.monotonic()
-        with pytest.raises(NoTurnError):
+        with pytest.raises(WriteQueueTimeoutError):
             threads.submit(wait).result(20)
         assert time.monotonic() - start >= 0.3
-        assert not turns.wanted
+        assert not queue.has_waiters
 
 
 def test_writers_that_need_longer_than_their_patience_together_all_get_their_turn(tmp_path):
@@ -150,13 +150,13 @@ def test_more_threads_than_a_server_has_connections_for_are_all_answered(postgre
 
 FORKING = """
 import os, sys
-from karat.store.turns import Turns
+from karat.store.transactions import WriteQueue
 
-turns = Turns(1, 5.0)
-with turns.turn():
+queue = WriteQueue(1, 5.0)
+with queue.slot():
     child = os.fork()
     if child == 0:
-        with turns.turn():
+        with queue.slot():
             os._exit(7)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """

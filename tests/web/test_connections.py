@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing
 import httpx
 import pytest
 
-from karat.web import connections
+from karat.web import server
 from karat.web.app import create_app
 from karat.web.settings import Settings
 
@@ -44,7 +44,7 @@ def is_over(connection: socket.socket) -> bool:
 
 
 def test_those_who_are_silent_lock_nobody_out_and_are_let_go(listening, monkeypatch):
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 1.5)
+    monkeypatch.setattr(server, "HEADER_SECONDS", 1.5)
     with ExitStack() as stack:
         silent = [
             stack.enter_context(closing(connected(listening, sent)))
@@ -55,7 +55,7 @@ def test_those_who_are_silent_lock_nobody_out_and_are_let_go(listening, monkeypa
 
 
 def test_a_request_that_comes_a_byte_at_a_time_is_not_waited_for(listening, monkeypatch):
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 0.5)
+    monkeypatch.setattr(server, "HEADER_SECONDS", 0.5)
     with closing(connected(listening, HALF)) as slow, pytest.raises(ConnectionError):
         trickle(slow, 5)
 
@@ -68,7 +68,7 @@ def trickle(connection: socket.socket, seconds: float) -> None:
 
 
 def test_after_an_answer_the_next_request_has_its_own_time(listening, monkeypatch):
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 3.0)
+    monkeypatch.setattr(server, "HEADER_SECONDS", 3.0)
     whole = b"GET /assets/api.js HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     with closing(connected(listening)) as kept:
         for _ in range(3):
@@ -84,13 +84,13 @@ def test_an_answer_may_take_longer_than_its_question(tmp_path, monkeypatch):
     config = lay(tmp_path / "set", 'slow: {retriever: python, call: "calls.py:slow"}')
     app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
     with bench_listening(app) as bench:
-        monkeypatch.setattr(connections, "HEADER_SECONDS", 0.2)
+        monkeypatch.setattr(server, "HEADER_SECONDS", 0.2)
         assert bench.post("/api/search", {"system": "slow", "text": "x"}).status_code == 200
 
 
 def test_where_there_are_too_many_the_longest_silent_makes_room(listening, monkeypatch):
-    monkeypatch.setattr(connections.Connection, "most", 20)
-    monkeypatch.setattr(connections, "HEADER_SECONDS", 60.0)
+    monkeypatch.setattr(server.Connection, "most", 20)
+    monkeypatch.setattr(server, "HEADER_SECONDS", 60.0)
     with ExitStack() as stack:
         silent = [stack.enter_context(closing(connected(listening))) for _ in range(40)]
         assert listening.get("/").status_code == 200
@@ -138,7 +138,7 @@ def test_many_costly_comparisons_stop_no_page(saved, monkeypatch):
         free.wait(20)
         raise RuntimeError("only the waiting matters")
 
-    monkeypatch.setattr("karat.web.comparing.compare_views", compare)
+    monkeypatch.setattr("karat.web.stored_reports.compare_views", compare)
     app = create_app(Settings(store=str(saved / "history.db")))
     with bench_listening(app) as bench:
         answers = []
@@ -169,7 +169,7 @@ def test_many_costly_comparisons_stop_no_page(saved, monkeypatch):
 ENDING = """
 import sys, time
 from pathlib import Path
-import karat.web.comparing, karat.web.pages.home, karat.web.server as server
+import karat.web.stored_reports, karat.web.pages, karat.web.server as server
 from karat.cli.main import main
 
 def stuck(*_):
@@ -177,7 +177,7 @@ def stuck(*_):
     time.sleep(600)
 
 server._LAST_SECONDS, server._GRACE_SECONDS = 3.0, 1
-karat.web.comparing.compare_views = karat.web.pages.home._page = stuck
+karat.web.stored_reports.compare_views = karat.web.pages._page = stuck
 sys.exit(main(["serve", "--no-token", "--port", "0", "--store", sys.argv[1]]))
 """
 

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from karat.web.job import Job, Wish
-from karat.web.jobs import BusyError, Jobs
+from karat.web.run_jobs import BusyError, Job, Jobs, RunRequest
 from karat.web.settings import Settings
 
 from .benches import lay
@@ -55,7 +54,7 @@ def test_of_a_flood_of_calls_at_most_a_few_lines_a_second_are_told(capsys, monke
 
 
 def test_of_a_long_log_the_last_lines_are_kept_and_bars_drawn_over_count_once():
-    job = Job(1, Wish(), ("bm25",))
+    job = Job(1, RunRequest(), ("bm25",))
     for at in range(2_000):
         job.read(f"line {at}")
     job.read("\x1b[32m 10%\r 50%\r100%\x1b[0m\x07")
@@ -76,7 +75,7 @@ def test_of_a_long_log_the_last_lines_are_kept_and_bars_drawn_over_count_once():
     ],
 )
 def test_a_line_that_only_looks_like_progress_is_a_line_of_the_log(line):
-    job = Job(1, Wish(), ("x",))
+    job = Job(1, RunRequest(), ("x",))
     job.read(line)
     assert job.document()["progress"] == []
     assert job.document()["log"] == [line]
@@ -98,7 +97,7 @@ def test_a_line_that_only_looks_like_progress_is_a_line_of_the_log(line):
     ],
 )
 def test_what_an_exit_code_means(code, stopping, saved, state):
-    job = Job(1, Wish(), ("x",))
+    job = Job(1, RunRequest(), ("x",))
     if saved:
         job.read("saved as 12, 13 in .karat/history.db")
     if stopping:
@@ -115,9 +114,9 @@ def test_a_process_that_cannot_be_started_is_told_in_a_sentence(tmp_path, monkey
     def refused(*words: object, **more: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("karat.web.processes.subprocess.Popen", refused)
+    monkeypatch.setattr("karat.web.run_jobs.subprocess.Popen", refused)
     jobs = Jobs(Settings(config=tmp_path / "karat.yaml"))
     (tmp_path / "karat.yaml").write_text("systems: {}\n")
     with pytest.raises(BusyError, match="could not be started: Permission denied"):
-        jobs.start(Wish(), ["bm25"])
+        jobs.start(RunRequest(), ["bm25"])
     assert jobs.all() == []

@@ -13,10 +13,10 @@ from fastapi.testclient import TestClient
 from karat.cli.main import main
 from karat.errors import InputError
 from karat.formats import read_gold
-from karat.judging.labels import read_labels
+from karat.label.labels import read_labels
 from karat.store import LabelItem, Store
+from karat.web.api.labels import import_pool
 from karat.web.app import create_app
-from karat.web.labelled import import_pool
 from karat.web.settings import Settings
 
 TOKEN = "a-token-of-these-tests"

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from karat.measures.scores import evaluate
-from karat.reports.document import build_report
+from karat.data.tables import Gold, Run
+from karat.evaluation.api import evaluate
+from karat.report.document import build_report
 from karat.store import Store
-from karat.tables import Gold, Run
 
 from .conftest import RANKS, SCRIPT, client_of, rr
 
@@ -224,7 +224,7 @@ def test_the_queries_are_asked_for_and_not_part_of_the_page(client):
 
 def test_one_saved_without_its_queries_says_so_where_they_would_be(client):
     page = read(client, "/evaluations/5")
-    assert "was not saved with this" in text_of(page)
+    assert "not saved with this" in text_of(page)
     assert "query-table" not in {a.get("id") for _, a in page.tags}
 
 
@@ -296,7 +296,7 @@ def _save(store, times, *, name="plain", tag=None):
     gold = Gold.from_dict({f"q{at}": ["a"] for at in range(4)})
     run = Run.from_dict({f"q{at}": ["x", "a"][at % 2 :] for at in range(4)}, name=name)
     scores = [evaluate(run, gold, ["RR"])]
-    document = build_report(scores, gold=gold).document()
+    document = build_report(scores, gold=gold).to_dict()
     with Store.open(store) as opened:
         for at in range(times):
             now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=at)

@@ -331,7 +331,7 @@ def test_a_failure_of_ours_has_the_headers_and_tells_nothing(client, monkeypatch
     def fail(*_):
         raise RuntimeError("secret-of-the-machine-room")
 
-    monkeypatch.setattr("karat.web.pages.home._page", fail)
+    monkeypatch.setattr("karat.web.pages._page", fail)
     answer = client.get("/")
     assert answer.status_code == 500
     assert "secret-of-the-machine-room" not in answer.text

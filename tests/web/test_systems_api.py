@@ -12,13 +12,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from karat.data.tables import Queries
 from karat.formats import read_queries
-from karat.retrievers.secrets import redactor
-from karat.systems import read_systems
-from karat.tables import Queries
+from karat.jobs.redaction import redactor
+from karat.project.systems import read_systems
 from karat.web.app import create_app
-from karat.web.hidden import secrets_of
-from karat.web.settings import Settings
+from karat.web.settings import Settings, secrets_of
 from karat.web.workers import live_of
 
 from .benches import bench_in_process, bench_listening, bench_served, ended, lay
@@ -187,7 +186,7 @@ def test_a_system_that_does_not_answer_holds_up_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("karat.web.live._MOST_AT_ONCE", 2)
     config = lay(tmp_path / "set", BM25, 'stuck: {retriever: python, call: "calls.py:stuck"}')
     app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
-    asked = live_of(app)._asked
+    asked = live_of(app)._searches
     with bench_listening(app) as bench, ExitStack() as clients:
         csrf = re.search(r'data-csrf="([^"]+)"', bench.get("/explore").text)[1]
         body = b'{"system": "stuck", "text": "x"}'
@@ -222,16 +221,16 @@ def test_systems_are_built_at_the_first_question(bench):
 
 def test_many_questions_at_once_build_a_system_once(tmp_path, monkeypatch):
     config = lay(tmp_path / "set", BM25)
-    from karat.retrievers.workshop import Workshop
+    from karat.retrieve.build_context import BuildContext
 
-    built, real = [], Workshop.build
+    built, real = [], BuildContext.build
 
-    def slowly(self, blueprint):
-        built.append(blueprint.name)
+    def slowly(self, system_config):
+        built.append(system_config.name)
         time.sleep(0.2)
-        return real(self, blueprint)
+        return real(self, system_config)
 
-    monkeypatch.setattr(Workshop, "build", slowly)
+    monkeypatch.setattr(BuildContext, "build", slowly)
     with bench_in_process(config, tmp_path / "h.db") as bench:
         lists = []
         # One session for all of them.

@@ -10,6 +10,7 @@ single words among the rarest: with c more of them in view, two that are near sh
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,17 +19,200 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from karat.analysis.word_sets import (
-    Ints,
-    Mask,
-    WordSets,
-    distinct,
-    gathered,
-    ranges,
-    slices,
-    word_sets,
-)
 from karat.errors import UsageError
+
+Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+# A text of fewer words is compared as it stands, not by its words.
+FEWEST_WORDS = 3
+
+# Scripts that put no space between words: each of their characters is taken for a word.
+UNSPACED = (
+    r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff"
+    r"\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_WORD = rf"[[{UNSPACED}]&&\w]|[\w--[{UNSPACED}]]+"
+
+
+_ROWS_AT_ONCE = 20_000
+_BITS = 64
+_LOW_BITS = 2**32 - 1
+
+# Some texts: how many different words each has, and the codes of these words
+Chunk = tuple[Ints, NDArray[np.int32]]
+
+
+def folded(texts: pl.Series) -> pl.Series:
+    """Each text without what a reader does not see: compatible forms, case, runs of space."""
+    fold = (" ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in texts)
+    return pl.Series(texts.name, list(fold), dtype=pl.String)
+
+
+def words_of(texts: pl.Series) -> pl.Series:
+    """Return the words of each text in their order, folded; a list of text for each."""
+    return folded(texts).str.extract_all(_WORD)
+
+
+@dataclass(frozen=True, eq=False)
+class WordSets:
+    """Texts as sets of words, each set once, its words from the rarest to the most frequent.
+
+    ``same`` gives for each text the first that holds the same words. The rest describes these
+    firsts, from the smallest set to the largest: ``row`` is the text, ``size`` its number of
+    words, ``words[first[i]:first[i + 1]]`` those that occur elsewhere too, and ``bits`` a
+    digest of them.
+    """
+
+    same: Ints
+    row: Ints
+    size: Ints
+    first: Ints
+    words: NDArray[np.int32]
+    bits: NDArray[np.uint64]
+
+
+def word_sets(texts: pl.Series) -> WordSets:
+    """Read each text as a set of words; done once, however often the sets are compared."""
+    chunks = list(_distinct_words(texts))
+    size = np.concatenate([np.empty(0, dtype=np.int64), *(lengths for lengths, _ in chunks)])
+    kept, words = _shared_words(chunks)
+    first = _offsets(kept)
+    same = _firsts_of_short(texts, size)
+    whole = np.flatnonzero((size >= FEWEST_WORDS) & (kept == size))
+    same[whole] = _firsts(whole, size, first, words)
+    row = np.flatnonzero((same == np.arange(len(texts))) & (size >= FEWEST_WORDS))
+    row = row[np.argsort(size[row], kind="stable")]
+    words, first = gathered(row, first, words), _offsets(kept[row])
+    return WordSets(same, row, size[row], first, words, _digests(first, words))
+
+
+def _distinct_words(texts: pl.Series) -> Iterator[Chunk]:
+    """Yield some texts at a time: how many different words each has, and their codes."""
+    coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
+    for start in range(0, len(texts), _ROWS_AT_ONCE):
+        lists = words_of(texts.slice(start, _ROWS_AT_ONCE))
+        row = np.repeat(np.arange(len(lists)), lists.list.len().to_numpy())
+        # Codes are forgotten with the last column that has them: one is held from turn to turn.
+        coded = lists.explode(empty_as_null=False).cast(coded.dtype)
+        codes = coded.to_physical().to_numpy().astype(np.int64)
+        keys = distinct(row << 32 | codes)
+        yield np.bincount(keys >> 32, minlength=len(lists)), (keys & _LOW_BITS).astype(np.int32)
+
+
+def _shared_words(chunks: list[Chunk]) -> tuple[Ints, NDArray[np.int32]]:
+    """The words that occur in several texts: how many each text has, and which, rarest first."""
+    frequency = _frequency([codes for _, codes in chunks])
+    # Numbered from the rarest, so that sorted words begin with the words that tell most.
+    number = np.empty(len(frequency), dtype=np.int64)
+    number[np.argsort(frequency, kind="stable")] = np.arange(len(frequency))
+    counts, words = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
+    for lengths, codes in chunks:
+        shared = frequency[codes] > 1
+        row = np.repeat(np.arange(len(lengths)), lengths)[shared]
+        keys = np.sort(row << 32 | number[codes[shared]])
+        counts.append(np.bincount(row, minlength=len(lengths)))
+        words.append((keys & _LOW_BITS).astype(np.int32))
+    return np.concatenate(counts), np.concatenate(words)
+
+
+def _frequency(chunks: list[NDArray[np.int32]]) -> Ints:
+    """In how many texts each word occurs."""
+    width = 1 + max((int(codes.max(initial=-1)) for codes in chunks), default=-1)
+    frequency = np.zeros(width, dtype=np.int64)
+    for codes in chunks:
+        frequency += np.bincount(codes, minlength=width)
+    return frequency
+
+
+def _firsts_of_short(texts: pl.Series, size: Ints) -> Ints:
+    """For each text itself, or the first that is the same where it has too few words to compare."""
+    same = np.arange(len(texts))
+    short = np.flatnonzero(size < FEWEST_WORDS)
+    table = pl.DataFrame({"row": short, "text": folded(texts.gather(short))})
+    table = table.filter(pl.col("text") != "").with_columns(first=pl.col("row").min().over("text"))
+    same[table["row"].to_numpy()] = table["first"].to_numpy()
+    return same
+
+
+def _firsts(rows: Ints, size: Ints, first: Ints, words: NDArray[np.int32]) -> Ints:
+    """For each of the rows the first with the same words; sets of one sum are compared in full."""
+    draw = np.random.default_rng(0).integers(2**63, size=words.max(initial=-1) + 1, dtype=np.uint64)
+    sums = np.empty(len(rows), dtype=np.uint64)
+    for at in slices(len(rows)):
+        length = size[rows[at]]
+        total = np.cumsum(draw[gathered(rows[at], first, words)], dtype=np.uint64)
+        ends = np.cumsum(length)
+        before = np.where(ends > length, total[ends - length - 1], 0)
+        sums[at] = total[ends - 1] - before
+    order = np.lexsort((rows, sums, size[rows]))
+    ordered = rows[order]
+    one, other = ordered[:-1], ordered[1:]
+    alike = (size[one] == size[other]) & (sums[order[:-1]] == sums[order[1:]])
+    alike[alike] = _equal(one[alike], other[alike], size, first, words)
+    begins = np.concatenate(([True], ~alike))[: len(rows)]
+    firsts = np.empty(len(rows), dtype=np.int64)
+    firsts[order] = ordered[begins][np.cumsum(begins) - 1]
+    return firsts
+
+
+def _equal(one: Ints, other: Ints, size: Ints, first: Ints, words: NDArray[np.int32]) -> Mask:
+    """Return whether two sets of one size hold the same words."""
+    equal = np.empty(len(one), dtype=np.bool_)
+    for at in slices(len(one)):
+        differ = gathered(one[at], first, words) != gathered(other[at], first, words)
+        pair, _ = ranges(size[one[at]])
+        equal[at] = np.bincount(pair, weights=differ, minlength=len(equal[at])) == 0
+    return equal
+
+
+def _digests(first: Ints, words: NDArray[np.int32]) -> NDArray[np.uint64]:
+    """For each set some bits, the more the larger the sets: bits that differ are words that do."""
+    n = len(first) - 1
+    width = int(np.clip(len(words) // (16 * max(n, 1)) + 1, 1, 8))
+    digests = np.zeros((n, width), dtype=np.uint64)
+    some = np.flatnonzero(np.diff(first))
+    if len(some):
+        bit = words % (_BITS * width)
+        for column in range(width):
+            here = (bit // _BITS == column).astype(np.uint64)
+            ones = here << (bit % _BITS).astype(np.uint64)
+            digests[some, column] = np.bitwise_or.reduceat(ones, first[some])
+    return digests
+
+
+def ranges(lengths: Ints) -> tuple[Ints, Ints]:
+    """For each length its number that many times, and beside it 0, 1, 2, …"""
+    own = np.repeat(np.arange(len(lengths)), lengths)
+    return own, np.arange(len(own)) - (np.cumsum(lengths) - lengths)[own]
+
+
+def gathered(rows: Ints, first: Ints, words: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return the words of these rows, one row after another."""
+    parts = []
+    for at in slices(len(rows)):
+        own, step = ranges(first[rows[at] + 1] - first[rows[at]])
+        parts.append(words[first[rows[at]][own] + step])
+    return np.concatenate([*parts, np.empty(0, dtype=np.int32)])
+
+
+def distinct(keys: Ints) -> Ints:
+    """Return each key once, sorted; several times as fast as ``np.unique``."""
+    keys = np.sort(keys)
+    first: Ints = keys[np.diff(keys, prepend=-1) != 0]
+    return first
+
+
+def _offsets(lengths: Ints) -> Ints:
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets
+
+
+def slices(n: int) -> Iterator[slice]:
+    """So many rows at a time that what is made of them fits into little memory."""
+    return (slice(start, start + _ROWS_AT_ONCE) for start in range(0, n, _ROWS_AT_ONCE))
+
 
 THRESHOLD = 0.8
 # What one comparison may cost: a minute or two of candidates, and pairs that nobody will read.
@@ -59,7 +243,7 @@ class NearDuplicates:
     complete: bool
 
     def taking_part(self) -> Mask:
-        """Which texts have a near-duplicate."""
+        """Return which texts have a near-duplicate."""
         near = np.bincount(self.same, minlength=len(self.same)) > 1
         near[self.left] = near[self.right] = True
         return near[self.same]
@@ -70,7 +254,7 @@ class NearDuplicates:
         return int((self.same != np.arange(len(self.same))).sum()) + len(self.left)
 
     def pairs(self) -> Iterator[tuple[int, int, float]]:
-        """Each text with the first of the same words, then the pairs of different words."""
+        """Yield each text with the first of the same words, then the pairs of different words."""
         for row in np.flatnonzero(self.same != np.arange(len(self.same))).tolist():
             yield int(self.same[row]), row, 1.0
         for at in range(len(self.left)):
@@ -93,7 +277,7 @@ def near_duplicates(
     most_candidates: int = MOST_CANDIDATES,
     most_pairs: int = MOST_PAIRS,
 ) -> NearDuplicates:
-    """Every pair of texts whose words have a Jaccard similarity of at least ``threshold``.
+    """Return every pair of texts whose words have a Jaccard similarity of at least ``threshold``.
 
     With ``probes`` only the pairs that hold at least one marked text, which takes as long as
     these have candidates, however many texts there are.
@@ -256,7 +440,7 @@ class _Join:
         return complete and pairs <= most_pairs
 
     def _overlaps_with(self, own: int, others: Ints) -> Ints:
-        """How many words each of the others has in common with one long set."""
+        """Return how many words each of the others has in common with one long set."""
         first, words = self.sets.first, self.sets.words
         has = np.zeros(self.width, dtype=np.bool_)
         has[words[first[own] : first[own + 1]]] = True
@@ -264,7 +448,7 @@ class _Join:
         return np.array(counts, dtype=np.int64)
 
     def _overlaps(self, left: Ints, right: Ints) -> Ints:
-        """How many words each pair of sets has in common."""
+        """Return how many words each pair of sets has in common."""
         overlaps = np.empty(len(left), dtype=np.int64)
         for at in slices(len(left)):
             keys = []
@@ -301,7 +485,7 @@ class _Postings:
         self.probed = self._probed(join.probes)
 
     def _probed(self, probes: Mask | None) -> Mask | None:
-        """Which words of each set a marked set before it has too."""
+        """Return which words of each set a marked set before it has too."""
         if probes is None:
             return None
         before = np.concatenate(([0], np.cumsum(probes[self.place])))
@@ -316,7 +500,7 @@ class _Postings:
         return begin[self.probed[span]], at[self.probed[span]]
 
     def work(self, own: int) -> int:
-        """How many words of other sets are looked at to find those that share some."""
+        """Return how many words of other sets are looked at to find those that share some."""
         begin, at = self._words(own)
         return int((at - begin).sum())
 
@@ -345,7 +529,7 @@ def _met(keys: Ints, n: int) -> tuple[Ints, Ints]:
 
 
 def _any_of(probes: Mask, sets: WordSets) -> Mask:
-    """The sets that at least one marked text has."""
+    """Return the sets that at least one marked text has."""
     marked = np.zeros(len(sets.same), dtype=np.bool_)
     marked[sets.same[probes]] = True
     return marked[sets.row]

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+if TYPE_CHECKING:
+    from karat.compat.ab import AbResult
+
+BASE_RANKING = (
+    "The base ranking is by a hash of each text: the same everywhere, and without meaning."
+)
 
 QueriesFile = Annotated[
     str,
@@ -82,28 +89,56 @@ def ab(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Search a corpus under two configs, and tell recall, MRR and nDCG of both.
+    """Search a corpus under two configs, and report recall, MRR and nDCG of both.
 
     Says whether B is better than A by nDCG@k; the exit code is 0 whatever the verdict.
-    Settings of a config that change nothing are told on standard error.
+    Settings of a config that have no effect are listed on standard error.
 
     """
-    from karat.cli.ab_running import Request, compare_configs, publish
+    from functools import partial
 
-    request = Request(
+    from karat.cli.numbers import whole
+    from karat.cli.progress import counting
+    from karat.cli.streams import heed_interrupts
+    from karat.compat.ab import AbRequest, ab_outputs, write_ab
+    from karat.compat.ab import ab as compare
+    from karat.compat.ab_output import to_json
+    from karat.report.outputs import write_stdout
+
+    heed_interrupts()
+    request = AbRequest(
         queries=queries,
         truth=truth,
         config_a=config_a,
         config_b=config_b,
-        out=out,
-        csv=csv,
-        k=k,
+        k=whole("--k", k, most=10**9),
         corpus=corpus,
         run_a=run_a,
         run_b=run_b,
         emit_traces=emit_traces,
         trace_dir=trace_dir,
-        as_json=as_json,
-        quiet=quiet,
     )
-    publish(compare_configs(request), request)
+    outputs = ab_outputs(request, out, csv, stdout_taken=as_json)
+    result = compare(request, open_bar=partial(counting, quiet=quiet or as_json))
+    for note in (*result.notes, *write_ab(result, outputs)):
+        typer.echo(f"karat: {note}", err=True)
+    if as_json:
+        write_stdout(to_json(result.report) + b"\n")
+    elif all(output.path is not None for output in outputs):
+        typer.echo(f"Wrote JSON to {out}{'' if csv is None else f' and CSV to {csv}'}")
+        if not quiet:
+            show(result, searched=corpus is not None)
+
+
+def show(result: AbResult, *, searched: bool) -> None:
+    """Print the means and the verdict."""
+    from karat.compat.ab_output import macro_grid
+    from karat.pages.terminal import print_line, show_table, standard_console
+
+    console = standard_console()
+    console.print()
+    show_table(macro_grid(result.report), console)
+    for line in result.verdict:
+        print_line(line, console)
+    if searched:
+        console.print(BASE_RANKING, style="dim", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""``karat calibrate``: how far a judge can be trusted, and what its precision really is."""
+"""``karat calibrate``: how far a judge can be trusted, and its precision without its errors."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ OneGradeOf = Annotated[
     typer.Option(
         "--truth",
         metavar="NAME",
-        help="One grade of several people's: majority or dawid-skene. Default: majority.",
+        help="How several people make one grade: majority or dawid-skene. Default: majority.",
     ),
 ]
 Rater = Annotated[
     str | None,
     typer.Option(
-        "--rater", metavar="NAME", help="Whose labels in JUDGED to hold against people's."
+        "--rater", metavar="NAME", help="Whose labels in JUDGED to compare with people's."
     ),
 ]
 Rel = Annotated[
@@ -47,7 +47,9 @@ Cut = Annotated[
 Gold = Annotated[
     str | None,
     typer.Option(
-        "--gold", metavar="FILE", help="What is known of the run's items; the judge has the rest."
+        "--gold",
+        metavar="FILE",
+        help="Gold of the run's items; the judge's labels count for the rest.",
     ),
 ]
 HowSure = Annotated[
@@ -69,7 +71,7 @@ Settings = Annotated[
 ]
 HumanFormat = Annotated[
     str | None,
-    typer.Option("--human-format", metavar="FORMAT", help="How people's judgments are laid out."),
+    typer.Option("--human-format", metavar="FORMAT", help="The format of people's judgments."),
 ]
 
 EXAMPLES = """\b
@@ -106,41 +108,62 @@ def calibrate(
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
 ) -> None:
-    """Hold a judge's labels against people's, and correct its precision for its errors.
+    """Compare a judge's labels with people's, and correct its precision for its errors.
 
-    Sensitivity, specificity and kappa on the pairs that both judged, and how far several people
-    agree; then the share that the judge calls relevant, of all its labels or of a run's top k,
-    corrected after Rogan and Gladen. The correction is for P@k only.
+    Reports sensitivity, specificity and kappa on the pairs that both judged, and how far several
+    people agree. Then it corrects the share that the judge calls relevant, of all its labels or of
+    a run's top k, after Rogan and Gladen. The correction is for P@k only.
 
     Exits with 3 when there is no corrected number: the judge is no better than chance, or people
     called nothing relevant, or everything.
 
     """
-    from karat.cli.calibrating import Request, calibrate_files, leave
-    from karat.cli.pooling import publish
+    import karat
+    from karat.cli.label_commands import (
+        exit_cannot_tell,
+        input_names,
+        publish_result,
+        settings_of,
+    )
+    from karat.cli.numbers import whole
+    from karat.cli.streams import heed_interrupts
+    from karat.errors import UsageError
+    from karat.report.outputs import PAGE_FORMS, parse_outputs
 
-    request = Request(
-        judged=judged,
-        human=human,
+    heed_interrupts()
+    inputs = input_names(judged, human, run, gold, queries)
+    outputs = parse_outputs(output or [], inputs=inputs, stdout_taken=as_json, forms=PAGE_FORMS)
+    of_run = {
+        "-k": k,
+        "--gold": gold,
+        "--run-format": run_format,
+        "--gold-format": gold_format,
+        "--strict": strict,
+    }
+    for option, value in of_run.items():
+        if run is None and value:
+            raise UsageError(f"{option} is for the top of a run; name one with --run")
+    if interval == "ppi" and seed is not None:
+        raise UsageError("--seed: --interval ppi draws nothing; leave it out")
+    rel_setting = [] if rel is None else [f"rel={rel}"]
+    result = karat.calibrate(
+        judged,
+        human,
         rater=rater,
         truth=truth,
-        rel=rel,
         run=run,
-        k=k,
+        k=whole("-k", k or "5"),
         gold=gold,
         queries=queries,
         by=by or [],
         interval=interval,
         profile=profile,
-        settings=settings or [],
-        seed=seed,
-        strict=strict,
+        settings=settings_of([*(settings or []), *rel_setting], seed),
         human_format=human_format,
         run_format=run_format,
         gold_format=gold_format,
-        outputs=output or [],
-        as_json=as_json,
+        strict=strict,
     )
-    sheet, outputs = calibrate_files(request)
-    publish(sheet, outputs, as_json=as_json, quiet=quiet)
-    leave(sheet)
+    publish_result(result, outputs, as_json=as_json, quiet=quiet)
+    if result.unmeasured is not None:
+        exit_cannot_tell(result.unmeasured)

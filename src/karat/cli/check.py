@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from karat.cli import options
+from karat.errors import UsageError
+
+if TYPE_CHECKING:
+    from karat.analysis.check import CheckResult
+    from karat.evaluation.gates import Gate
+
+CONFIG = "karat.yaml"
 
 ConfigFile = Annotated[
     str | None,
@@ -94,34 +103,140 @@ def check(
     reach, and says what difference the set can detect. Exits with 1 when something is wrong.
 
     """
-    from karat.cli.checking import Request
-    from karat.cli.checking import check as check_files
-    from karat.formats.field_mapping import Fields
-    from karat.reports.outputs import write_stdout
-    from karat.reports.soundness import check_to_json, show_check
-    from karat.reports.terminal import standard_console
+    from karat.pages.result import to_json
+    from karat.pages.terminal import show_page, standard_console
+    from karat.report.outputs import write_stdout
 
-    report = check_files(
-        Request(
-            config=config,
-            gold=gold,
-            queries=queries,
-            corpus=corpus,
-            gates=gates,
-            by=by or [],
-            runs=runs or [],
-            measures=measures or None,
-            profile=profile,
-            settings=settings or [],
-            spread=spread,
-            fields=Fields.parse(field or []),
-            strict=strict,
-            quiet=quiet,
-        )
+    result = _check_files(
+        config,
+        gold=gold,
+        queries=queries,
+        corpus=corpus,
+        gates=gates,
+        by=by or [],
+        runs=runs or [],
+        measures=measures,
+        profile=profile,
+        settings=settings or [],
+        spread=spread,
+        field=field or [],
+        strict=strict,
+        quiet=quiet,
     )
     if as_json:
-        write_stdout(check_to_json(report))
+        write_stdout(to_json(result))
     elif not quiet:
-        show_check(report, standard_console())
-    if report.verdict == "unsound":
+        show_page(result.page(), standard_console())
+    if result.body["verdict"] == "unsound":
         raise typer.Exit(1)
+
+
+def _check_files(
+    config_file: str | None,
+    *,
+    gold: str | None,
+    queries: str | None,
+    corpus: str | None,
+    gates: str | None,
+    by: Sequence[str],
+    runs: Sequence[str],
+    measures: Sequence[str] | None,
+    profile: str | None,
+    settings: Sequence[str],
+    spread: str | None,
+    field: Sequence[str],
+    strict: bool,
+    quiet: bool,
+) -> CheckResult:
+    """Read what options and karat.yaml name, and check it.
+
+    Misspelled options are refused before any file is read.
+    """
+    from karat.analysis.check import check_set
+    from karat.cli.options import parse_settings
+    from karat.cli.progress import progress
+    from karat.cli.streams import heed_interrupts
+    from karat.evaluation.gate_files import read_gate_file
+    from karat.evaluation.inputs import gold_of, queries_of
+    from karat.formats import read_corpus, scan_run
+    from karat.formats.field_mapping import Fields
+    from karat.measures.conventions import PROFILES, conventions_of
+    from karat.measures.names import parse_measures
+    from karat.measures.prepare import prepare
+    from karat.measures.score_builder import score
+    from karat.project.config import Config, read_config
+
+    heed_interrupts()
+    config = Config()
+    if config_file is not None or (gold is None and Path(CONFIG).is_file()):
+        config = read_config(config_file or CONFIG)
+    profile = profile or config.profile
+    conventions = conventions_of(profile, config.settings | parse_settings(settings))
+    named = measures or config.measures
+    chosen = parse_measures(named or PROFILES[profile].measures, conventions=conventions)
+    if len(runs) not in (0, 2):
+        raise UsageError("--run is given twice, for two runs whose difference tells the spread")
+    if runs and spread is not None:
+        raise UsageError("--spread is assumed where there are no runs; give --run or --spread")
+    queries = queries or (config.queries and config.path(config.queries))
+    gold = gold or (config.gold and config.path(config.gold))
+    in_queries = gold is None
+    if gold is None:
+        if queries is None:
+            raise UsageError("nothing to check: name a karat.yaml, or give --gold FILE")
+        gold, queries = queries, None
+    corpus = corpus or (config.corpus and config.path(config.corpus))
+    assumed = None if spread is None else _number(spread)
+    fields = config.mapping.updated(Fields.parse(field))
+    files = [name for name in (gold, queries, corpus, *runs) if name is not None]
+    if [*files, gates].count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
+    limits: Sequence[Gate] = config.gates
+    limits_source = None
+    if gates is not None:
+        file = read_gate_file(gates, conventions=conventions)
+        limits, limits_source = file.gates, file.source
+    with progress(files, quiet=quiet) as begin:
+        begin(gold)
+        judged = gold_of(
+            gold, in_queries=in_queries, duplicates=conventions.duplicates, fields=fields
+        )
+        asked = queries_of(queries, gold, gold_format=None, fields=fields)
+        items = None if corpus is None else read_corpus(corpus, fields=fields)
+        scores = []
+        if runs:
+            prepared = prepare(judged, conventions, queries=asked, corpus=items)
+            lenient = () if named else chosen
+            scores = [
+                score(scan_run(name, fields=fields), prepared, chosen, lenient=lenient)
+                for name in runs
+            ]
+        fields.check()
+        found = check_set(
+            judged,
+            queries=asked,
+            corpus=items,
+            gates=limits,
+            by=by or config.by,
+            measures=chosen,
+            conventions=conventions,
+            scores=scores,
+            spread=assumed,
+        )
+    inputs = {
+        "gold": judged.source,
+        "queries": asked and asked.source,
+        "corpus": items and items.source,
+        "gates": limits_source,
+        "runs": [run.source for run in scores],
+        **({"fields": dict(fields.given)} if fields.given else {}),
+        **({"config_digest": config.digest} if config.digest else {}),
+    }
+    return found.result(inputs, strict=strict)
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--spread is {text!r}; it is a number above 0, such as 0.35") from None

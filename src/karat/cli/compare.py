@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from karat.cli import options, saving
-from karat.own_folder import OWN_FOLDER
+from karat.cli.command import command
+from karat.cli.options import NoRegression, OutputOptions, ReportOptions, RequireVerdict
+from karat.cli.saving import Baseline, SavingOptions
+from karat.errors import UsageError
+
+if TYPE_CHECKING:
+    from karat.evaluation.verdict import Rule
 
 Runs = Annotated[
     list[str],
@@ -54,9 +60,6 @@ Replicates = Annotated[
         "--replicates", help="Runs named alike (x-1, x-2) are repeated runs of one system."
     ),
 ]
-RequireVerdict = Annotated[
-    bool, typer.Option("--require-verdict", help="Exit with 3 when the verdict is unclear.")
-]
 
 EXAMPLES = """\b
 Examples:
@@ -69,44 +72,61 @@ Examples:
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class ComparedRuns(ReportOptions):
+    """The baseline and the runs that are compared with it."""
+
+    runs: Runs
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleOptions:
+    """What decides the comparison."""
+
+    primary: Primary = None
+    margin: Margin = "0.02"
+    margin_kind: MarginKind = "relative"
+    margin_on: MarginOn = "interval"
+    pairs: Pairs = "baseline"
+    correction: Correction = "holm"
+    detect: Detect = None
+    no_regression: NoRegression = None
+
+    def rule(self) -> Rule:
+        """Return the rule that the options spell out; refuse one that they do not."""
+        from karat.evaluation.verdict import Rule
+        from karat.measures.names import parse_measure
+
+        if self.primary is not None:
+            parse_measure(self.primary)
+        words: dict[str, Any] = {
+            "margin_kind": self.margin_kind,
+            "margin_on": self.margin_on,
+            "pairs": self.pairs,
+            "correction": self.correction,
+            "no_regression": self.no_regression,
+        }
+        detect = None if self.detect is None else _number("--detect", self.detect)
+        margin = _number("--margin", self.margin)
+        return Rule(primary=self.primary, margin=margin, detect=detect, **words)
+
+
+def _number(option: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{option} is {text!r}; it is a number, such as 0.02") from None
+
+
+@command
 def compare(
-    runs: Runs,
-    gold: options.GoldFile,
-    measures: options.Measures = None,
-    primary: Primary = None,
-    margin: Margin = "0.02",
-    margin_kind: MarginKind = "relative",
-    margin_on: MarginOn = "interval",
-    pairs: Pairs = "baseline",
-    correction: Correction = "holm",
-    detect: Detect = None,
+    inputs: ComparedRuns,
+    decided_by: RuleOptions,
+    output: OutputOptions,
+    saving: SavingOptions,
     replicates: Replicates = False,
-    no_regression: options.NoRegression = None,
+    baseline: Baseline = None,
     require_verdict: RequireVerdict = False,
-    profile: options.Profile = "karat",
-    settings: options.Settings = None,
-    by: options.By = None,
-    queries: options.QueriesFile = None,
-    corpus: options.CorpusFile = None,
-    gates: options.GatesFile = None,
-    judged: options.JudgedFile = None,
-    human: options.HumanFiles = None,
-    bounds: options.Bounds = None,
-    strict_bounds: options.StrictBounds = False,
-    output: options.Outputs = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    baseline: saving.Baseline = None,
-    save: saving.Save = False,
-    tag: saving.Tags = None,
-    store: saving.StoreUrl = None,
-    timestamp: options.Timestamp = None,
-    seed: options.Seed = None,
-    strict: options.Strict = False,
-    run_format: options.RunFormat = None,
-    gold_format: options.GoldFormat = None,
-    field: options.Fields = None,
-    engine: options.Engine = "local",
 ) -> None:
     """Compare runs with the first one, query by query.
 
@@ -117,71 +137,43 @@ def compare(
 
     """
     from dataclasses import replace
-    from pathlib import Path
 
-    from karat.cli.comparing import compare_runs, rule_of
     from karat.cli.publish import publish
-    from karat.cli.scoring import Request
-    from karat.cli.stamps import stamp
-    from karat.formats.field_mapping import Fields
-    from karat.reports.outputs import (
-        asks_for_all,
-        asks_for_items,
-        forms_in,
-        parse_outputs,
-        refuse_collisions,
-        stems_of,
-    )
+    from karat.report.assembly import check_comparison, report_comparison
+    from karat.report.outputs import default_names, needs_document, needs_items, refuse_collisions
 
-    rule = rule_of(
-        primary, margin, margin_kind, margin_on, pairs, correction, detect, no_regression
-    )
-    request = Request(
-        runs=runs,
-        gold=gold,
-        measures=measures,
-        profile=profile,
-        settings=settings or [],
-        by=by or [],
-        queries=queries,
-        corpus=corpus,
-        gates=gates,
-        judged=judged,
-        human=human or [],
-        bounds=bounds,
-        strict_bounds=strict_bounds,
-        seed=seed,
-        strict=strict,
-        run_format=run_format,
-        gold_format=gold_format,
-        fields=Fields.parse(field or []),
-        engine=engine,
-        quiet=quiet,
-    )
-    kept = saving.store_files(store, used=save or baseline is not None)
-    outputs = parse_outputs(
-        output or [],
-        inputs=[*request.files(), *kept],
-        stdout_taken=as_json,
+    rule, runs = decided_by.rule(), inputs.runs
+    outputs = output.parse(
+        [*inputs.files(), *saving.files(used=baseline is not None)],
+        names=default_names(runs),
         systems=len(runs) + (baseline is not None),
-        names=stems_of(runs),
-        profile=profile,
+        profile=inputs.profile,
     )
-    time = stamp(timestamp, outputs)
-    index_in = Path(OWN_FOLDER) if save or asks_for_items(outputs) else None
-    request = replace(request, forms=forms_in(outputs), index_in=index_in)
-    saving.check_saving(save=save, store=store, tags=tag)
-    report = compare_runs(
-        request,
-        rule,
-        replicates=replicates,
-        baseline=baseline,
-        store=store,
-        in_full=save or asks_for_all(outputs, as_json),
+    time = output.time(outputs)
+    saving.check()
+    details = inputs.details(outputs, full=saving.save or needs_document(outputs, output.as_json))
+    check_comparison(len(runs), rule, details, replicates=replicates, baseline=baseline)
+    evaluation, details = inputs.load(
+        details, indexed=saving.save or needs_items(outputs), primary=rule.primary
     )
+    with evaluation:
+        report = report_comparison(
+            evaluation,
+            runs,
+            rule,
+            details,
+            replicates=replicates,
+            baseline=baseline,
+            store=saving.store,
+        )
     report = replace(report, timestamp=time)
     refuse_collisions(outputs, report)
-    if save:
-        stored = report.systems[:1] if baseline is not None else ()
-        saving.save_report(report, store=store, tags=tag, skip=[one.name for one in stored])
-    publish(report, outputs, as_json=as_json, quiet=quiet, require_verdict=require_verdict)
+    # A stored baseline is not saved again.
+    saving.keep(report, skip=[] if baseline is None else [report.systems[0].name])
+    publish(
+        report,
+        outputs,
+        as_json=output.as_json,
+        quiet=output.quiet,
+        require_verdict=require_verdict,
+    )

@@ -1,4 +1,4 @@
-"""``karat convert``: a file of one format written in another."""
+"""``karat convert``: write a file in another format."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Kind = Annotated[
     typer.Option(
         "--kind",
         metavar="KIND",
-        help="What IN holds: run, gold, queries or corpus. Default: told from IN and OUT.",
+        help="What IN holds: run, gold, queries or corpus. Default: detected from IN and OUT.",
     ),
 ]
 From = Annotated[
@@ -21,7 +21,7 @@ From = Annotated[
 ]
 To = Annotated[
     str | None,
-    typer.Option("--to", metavar="FORMAT", help="OUT's format. Default: by its ending."),
+    typer.Option("--to", metavar="FORMAT", help="OUT's format. Default: by its suffix."),
 ]
 
 EXAMPLES = """\b
@@ -41,11 +41,13 @@ def convert(
 ) -> None:
     """Write a file in another format.
 
-    Says on standard error what the other format cannot carry.
+    Prints to standard error which columns the new format cannot store.
     """
-    from karat.cli.conversion import convert_file
+    from karat import convert as convert_file
+    from karat.cli.streams import heed_interrupts
 
-    done = convert_file(source, target, kind=kind, from_format=from_format, to_format=to_format)
-    typer.echo(f"{source}: {done.rows:,} {done.unit} written as {done.format}", err=True)
-    if done.lost:
-        typer.echo(f"not carried by {done.format}: {', '.join(done.lost)}", err=True)
+    heed_interrupts()
+    result = convert_file(source, target, kind=kind, from_format=from_format, to_format=to_format)
+    typer.echo(f"{source}: {result.rows:,} {result.unit} written as {result.format}", err=True)
+    if result.lost:
+        typer.echo(f"not carried by {result.format}: {', '.join(result.lost)}", err=True)

@@ -67,33 +67,32 @@ def diagnose(
     The measures are those whose loss from the ceiling is broken down: nDCG and R unless named.
 
     """
-    from karat.cli.analysing import page_outputs, publish_paper
-    from karat.cli.diagnosing import diagnosis_of
-    from karat.cli.scoring import Request
-    from karat.formats.field_mapping import Fields
-    from karat.reports.diagnosis import FORMS
+    from karat.analysis.diagnosis import diagnose as diagnose_runs
+    from karat.cli.analysis import PNG, SVG, open_evaluation, parse_page_outputs, publish
+    from karat.cli.numbers import whole
+    from karat.evaluation.thresholds import parse_thresholds
 
-    request = Request(
-        runs=runs,
-        gold=gold,
-        profile=profile,
-        settings=settings or [],
-        by=by or [],
+    depth, thresholds = whole("-k", k), parse_thresholds(lines or [], profile)
+    files = [*runs, *([] if baseline is None else [baseline])]
+    outputs = parse_page_outputs(
+        output, [*files, gold, queries, corpus], as_json=as_json, more_forms=(PNG, SVG)
+    )
+    evaluation = open_evaluation(
+        files,
+        gold,
         queries=queries,
         corpus=corpus,
+        profile=profile,
+        settings=settings,
+        by=by,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
-        fields=Fields.parse(field or []),
+        field=field,
         quiet=quiet,
     )
-    outputs = page_outputs(
-        request,
-        output or [],
-        forms=FORMS,
-        stdout_taken=as_json,
-        inputs=[] if baseline is None else [baseline],
+    result = diagnose_runs(
+        evaluation, *runs, measures=measures, k=depth, thresholds=thresholds, baseline=baseline
     )
-    paper = diagnosis_of(request, measures, k=k, lines=lines or [], baseline=baseline)
-    publish_paper(paper, outputs, as_json=as_json, quiet=quiet)
+    publish(result, outputs, as_json=as_json, quiet=quiet)

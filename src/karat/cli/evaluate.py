@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from karat.cli import options, saving
-from karat.own_folder import OWN_FOLDER
-
-Runs = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN...", help="Runs to score; - reads standard input."),
-]
+from karat.cli.command import command
+from karat.cli.options import OutputOptions, ReportOptions
+from karat.cli.saving import SavingOptions
 
 EXAMPLES = """\b
 Examples:
@@ -26,34 +18,8 @@ Examples:
 """
 
 
-def evaluate(
-    runs: Runs,
-    gold: options.GoldFile,
-    measures: options.Measures = None,
-    profile: options.Profile = "karat",
-    settings: options.Settings = None,
-    by: options.By = None,
-    queries: options.QueriesFile = None,
-    corpus: options.CorpusFile = None,
-    gates: options.GatesFile = None,
-    judged: options.JudgedFile = None,
-    human: options.HumanFiles = None,
-    bounds: options.Bounds = None,
-    strict_bounds: options.StrictBounds = False,
-    output: options.Outputs = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    save: saving.Save = False,
-    tag: saving.Tags = None,
-    store: saving.StoreUrl = None,
-    timestamp: options.Timestamp = None,
-    seed: options.Seed = None,
-    strict: options.Strict = False,
-    run_format: options.RunFormat = None,
-    gold_format: options.GoldFormat = None,
-    field: options.Fields = None,
-    engine: options.Engine = "local",
-) -> None:
+@command
+def evaluate(inputs: ReportOptions, output: OutputOptions, saving: SavingOptions) -> None:
     """Score one or many runs against gold.
 
     Exits with 1 when a gate fails, with 3 when one cannot be judged or not one query could be
@@ -61,58 +27,24 @@ def evaluate(
 
     """
     from dataclasses import replace
-    from pathlib import Path
 
     from karat.cli.publish import publish
-    from karat.cli.scoring import Request, score
-    from karat.cli.stamps import stamp
-    from karat.formats.field_mapping import Fields
-    from karat.reports.outputs import (
-        asks_for_all,
-        asks_for_items,
-        forms_in,
-        parse_outputs,
-        refuse_collisions,
-        stems_of,
-    )
+    from karat.report.assembly import report_runs
+    from karat.report.outputs import default_names, needs_document, needs_items, refuse_collisions
 
-    request = Request(
-        runs=runs,
-        gold=gold,
-        measures=measures,
-        profile=profile,
-        settings=settings or [],
-        by=by or [],
-        queries=queries,
-        corpus=corpus,
-        gates=gates,
-        judged=judged,
-        human=human or [],
-        bounds=bounds,
-        strict_bounds=strict_bounds,
-        seed=seed,
-        strict=strict,
-        run_format=run_format,
-        gold_format=gold_format,
-        fields=Fields.parse(field or []),
-        engine=engine,
-        quiet=quiet,
-    )
-    outputs = parse_outputs(
-        output or [],
-        inputs=[*request.files(), *saving.store_files(store, used=save)],
-        stdout_taken=as_json,
+    runs = inputs.runs
+    outputs = output.parse(
+        [*inputs.files(), *saving.files()],
+        names=default_names(runs),
         systems=len(runs),
-        names=stems_of(runs),
-        profile=profile,
+        profile=inputs.profile,
     )
-    time = stamp(timestamp, outputs)
-    saving.check_saving(save=save, store=store, tags=tag)
-    index_in = Path(OWN_FOLDER) if save or asks_for_items(outputs) else None
-    request = replace(request, forms=forms_in(outputs), index_in=index_in)
-    scored = score(request, in_full=save or asks_for_all(outputs, as_json))
-    report = replace(scored.gated(scored.report()), timestamp=time)
+    time = output.time(outputs)
+    saving.check()
+    details = inputs.details(outputs, full=saving.save or needs_document(outputs, output.as_json))
+    evaluation, details = inputs.load(details, indexed=saving.save or needs_items(outputs))
+    with evaluation:
+        report = replace(report_runs(evaluation, runs, details), timestamp=time)
     refuse_collisions(outputs, report)
-    if save:
-        saving.save_report(report, store=store, tags=tag)
-    publish(report, outputs, as_json=as_json, quiet=quiet)
+    saving.keep(report)
+    publish(report, outputs, as_json=output.as_json, quiet=output.quiet)

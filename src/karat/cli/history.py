@@ -1,4 +1,4 @@
-"""``karat history``: what was saved, and how a measure went over time."""
+"""``karat history``: saved evaluations, and a measure over time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from karat.cli.saving import StoreUrl
-from karat.errors import UsageError, unknown
+from karat.errors import UsageError
 
 if TYPE_CHECKING:
     from karat.store import Store
@@ -60,56 +60,24 @@ def history(
 
     """
     if trend is not None and show is not None:
-        raise UsageError("--trend and --show are two questions; ask one at a time")
+        raise UsageError("--trend and --show exclude each other; give one of them")
     if tag_as is not None and show is None:
         raise UsageError("--tag-as needs --show with the id of the evaluation that gets the tag")
-    at_most = _whole(limit)
+    if not limit.isdecimal() or len(limit) > 9 or not int(limit):
+        raise UsageError(f"--limit is {limit!r}; it is a whole number above 0")
     from karat.store import Store
 
     with Store.open(store) as opened:
         if show is not None:
             _show(opened, show, system, tag_as, as_json=as_json)
         elif trend is not None:
-            _trend(opened, trend, system, tag, at_most, as_json=as_json)
+            _trend(opened, trend, system, tag, int(limit), as_json=as_json)
         else:
-            _list(opened, system, tag, at_most, as_json=as_json)
-
-
-def _whole(limit: str) -> int:
-    if not limit.isdecimal() or len(limit) > 9 or not int(limit):
-        raise UsageError(f"--limit is {limit!r}; it is a whole number above 0")
-    return int(limit)
-
-
-def _list(store: Store, system: str | None, tag: str | None, limit: int, *, as_json: bool) -> None:
-    from karat.reports.trend import show_evaluations
-
-    found = store.evaluations(system=system, tag=tag, limit=limit)
-    if not found:
-        raise _no_match(store, system, tag)
-    if as_json:
-        _print({"evaluations": [one.document() for one in found]})
-    else:
-        show_evaluations(found)
-
-
-def _trend(
-    store: Store, measure: str, system: str | None, tag: str | None, limit: int, *, as_json: bool
-) -> None:
-    from karat.reports.trend import latest, show_trend
-
-    points = latest(store.trend(measure, system=system, tag=tag), limit)
-    if not points:
-        raise _no_match(store, system, tag)
-    if as_json:
-        documents = [point.document() for point in points]
-        _print({"measure": points[0].measure, "points": documents})
-    else:
-        show_trend(points)
+            _list(opened, system, tag, int(limit), as_json=as_json)
 
 
 def _show(store: Store, ref: str, system: str | None, tag_as: str | None, *, as_json: bool) -> None:
-    from karat.reports.trend import show_stored
+    from karat.report.history import show_stored
 
     stored = store.baseline(ref, system=system)
     if tag_as is not None:
@@ -121,20 +89,35 @@ def _show(store: Store, ref: str, system: str | None, tag_as: str | None, *, as_
         show_stored(stored)
 
 
-def _no_match(store: Store, system: str | None, tag: str | None) -> UsageError:
-    """Nothing was found: a name that is not known is answered with the nearest one."""
-    everything = store.evaluations()
-    systems = {one.system for one in everything}
-    tags = {one_tag for one in everything for one_tag in one.tags}
-    if system is not None and system not in systems:
-        return unknown("system", system, sorted(systems))
-    if tag is not None and tag not in tags:
-        return unknown("tag", tag, sorted(tags)) if tags else UsageError("nothing has a tag yet")
-    return UsageError("no saved evaluation is all of that; ask for less")
+def _trend(
+    store: Store, measure: str, system: str | None, tag: str | None, limit: int, *, as_json: bool
+) -> None:
+    from karat.report.history import latest, show_trend
+
+    points = latest(store.trend(measure, system=system, tag=tag), limit)
+    if not points:
+        raise store.no_match(system=system, tag=tag)
+    if as_json:
+        documents = [point.document() for point in points]
+        _print({"measure": points[0].measure, "points": documents})
+    else:
+        show_trend(points)
+
+
+def _list(store: Store, system: str | None, tag: str | None, limit: int, *, as_json: bool) -> None:
+    from karat.report.history import show_evaluations
+
+    evaluations = store.evaluations(system=system, tag=tag, limit=limit)
+    if not evaluations:
+        raise store.no_match(system=system, tag=tag)
+    if as_json:
+        _print({"evaluations": [evaluation.document() for evaluation in evaluations]})
+    else:
+        show_evaluations(evaluations)
 
 
 def _print(document: dict[str, Any]) -> None:
-    from karat.reports.outputs import write_stdout
+    from karat.report.outputs import write_stdout
 
     text = json.dumps(document, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
     write_stdout((text + "\n").encode("utf-8", "replace"))

@@ -1,23 +1,25 @@
-"""``karat init``: a working evaluation to start from, laid down in a folder."""
+"""``karat init``: a working evaluation to start from, written into a folder."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
 Recipe = Annotated[
     str | None,
-    typer.Argument(metavar="RECIPE", help="Which one; without it, all are listed."),
+    typer.Argument(metavar="RECIPE", help="Which recipe; without it, all are listed."),
 ]
 Folder = Annotated[
     str | None,
-    typer.Argument(metavar="DIR", help="Where it goes. Default: a folder named like it."),
+    typer.Argument(metavar="DIR", help="The folder. Default: one named like the recipe."),
 ]
-Force = Annotated[
-    bool, typer.Option("--force", help="Replace files that are there and say something else.")
+Force = Annotated[bool, typer.Option("--force", help="Replace files that differ.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the recipes, or the files written, as JSON.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print what there is or was written as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print nothing.")]
 
 EXAMPLES = """\b
@@ -35,14 +37,28 @@ def init(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Lay down a recipe: data, a karat.yaml and a README, ready for karat run.
+    """Write a recipe into a folder: data, a karat.yaml and a README, ready for karat run.
 
-    Nothing that is there is replaced, unless by --force; what is the same already is left alone.
+    Files that are there with another content are replaced only with --force.
 
     """
-    from karat.cli.recipes import lay_down, show_laid, show_recipes
+    from karat.project.recipes import RECIPES, cd_command, write_recipe
 
     if recipe is None:
-        show_recipes(as_json=as_json, quiet=quiet)
-    else:
-        show_laid(lay_down(recipe, folder, force=force), as_json=as_json, quiet=quiet)
+        lines = [f"  {name:<{max(map(len, RECIPES))}}  {about}" for name, about in RECIPES.items()]
+        lines.append("\nkarat init RECIPE writes one; run it with karat run in its folder")
+        _show(RECIPES, lines, as_json=as_json, quiet=quiet)
+        return
+    done = write_recipe(recipe, folder, force=force)
+    lines = [f"  {(done.folder / name).as_posix()}" for name in done.written]
+    if done.same:
+        lines.append(f"  {len(done.same):,} files were there already, unchanged")
+    lines.append(f"\nnext: {cd_command(done.folder)} && karat run   (see README.md)")
+    _show(done.to_dict(), lines, as_json=as_json, quiet=quiet)
+
+
+def _show(document: Mapping[str, Any], lines: Sequence[str], *, as_json: bool, quiet: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif not quiet:
+        typer.echo("\n".join(lines))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
@@ -38,7 +39,7 @@ Prompt = Annotated[
     typer.Option(
         "--prompt",
         metavar="FILE",
-        help="A prompt of your own with {query} and {text} in it. Default: the one of karat.",
+        help="Your own prompt, with {query} and {text} in it. Default: karat's prompt.",
     ),
 ]
 Body = Annotated[
@@ -46,7 +47,7 @@ Body = Annotated[
     typer.Option(
         "--body",
         metavar="JSON",
-        help="What else every call says, such as '{\"top_p\": 0.1}'; null takes a key away.",
+        help="Further fields of every call, such as '{\"top_p\": 0.1}'; null removes one.",
     ),
 ]
 JudgeKind = Annotated[
@@ -54,16 +55,14 @@ JudgeKind = Annotated[
     typer.Option(
         "--judge",
         metavar="KIND",
-        help="model, or overlap: a stand-in that counts shared words, for trying things offline.",
+        help="model, or overlap: a stand-in that counts shared words, for trials offline.",
     ),
 ]
 Concurrency = Annotated[
     str | None,
     typer.Option("--concurrency", metavar="N", help="How many calls run at once. Default: 4."),
 ]
-Rate = Annotated[
-    str | None, typer.Option("--rate", metavar="N", help="How many calls a second at most.")
-]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="N", help="The most calls per second.")]
 Timeout = Annotated[
     str | None,
     typer.Option("--timeout", metavar="SECONDS", help="How long a call may take. Default: 60."),
@@ -73,8 +72,8 @@ Retries = Annotated[
     typer.Option(
         "--retries",
         metavar="N",
-        help="How often to try again what may pass later, after as long as the endpoint asks for,"
-        " 300 s at most. Default: 3.",
+        help="How often to retry a call that may succeed later, after as long as the endpoint asks"
+        " for, 300 s at most. Default: 3.",
     ),
 ]
 MaxFailures = Annotated[
@@ -82,33 +81,35 @@ MaxFailures = Annotated[
     typer.Option(
         "--max-failures",
         metavar="SHARE",
-        help="The share of failed pairs past which the labels are partial. Default: 0.05.",
+        help="Above this share of failed pairs the labels are partial. Default: 0.05.",
     ),
 ]
 Resume = Annotated[
     bool,
-    typer.Option("--resume", help="Go on with labels that were interrupted, or ask failed pairs."),
+    typer.Option(
+        "--resume", help="Resume labels that were interrupted, or ask failed pairs again."
+    ),
 ]
 Restart = Annotated[
     bool,
-    typer.Option("--restart", help="Throw away the labels that LABELS holds and start over."),
+    typer.Option("--restart", help="Delete the labels that LABELS holds and start over."),
 ]
 Cache = Annotated[
     str | None,
-    typer.Option("--cache", metavar="DIR", help="Where judgments are kept. Default: .karat."),
+    typer.Option("--cache", metavar="DIR", help="Where judgments are cached. Default: .karat."),
 ]
 Limit = Annotated[
     str | None, typer.Option("--limit", metavar="N", help="Judge only the first N pairs.")
 ]
 PriceIn = Annotated[
     str | None,
-    typer.Option("--price-in", metavar="PRICE", help="What a million prompt tokens cost."),
+    typer.Option("--price-in", metavar="PRICE", help="The price of a million prompt tokens."),
 ]
 PriceOut = Annotated[
     str | None,
-    typer.Option("--price-out", metavar="PRICE", help="What a million completion tokens cost."),
+    typer.Option("--price-out", metavar="PRICE", help="The price of a million completion tokens."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print what came of the calls as JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")]
 
 EXAMPLES = """\b
 Examples:
@@ -148,28 +149,73 @@ def judge(
     than --max-failures of the pairs failed. An empty pool makes an empty label file.
 
     """
-    from karat.cli.judging import Request, judge_pool, show_judged
+    import json
 
-    request = Request(
-        pool=pool,
-        output=output,
-        kind=kind,
+    import karat
+    from karat.cli.label_commands import show
+    from karat.cli.numbers import decimal, optional_whole
+    from karat.cli.progress import counting
+    from karat.cli.publish import EXIT_CANNOT_TELL
+    from karat.cli.streams import heed_interrupts
+
+    heed_interrupts()
+    silent = quiet or as_json
+    share = decimal("--max-failures", max_failures, least=0, most=1)
+    labels = karat.judge(
+        pool,
+        output,
+        judge=kind,
         url=url,
         model=model,
         key_env=key_env,
         prompt=prompt,
-        body=body,
-        concurrency=concurrency,
-        rate=rate,
-        timeout=timeout,
-        retries=retries,
-        max_failures=max_failures,
+        body=_json_object(body),
+        concurrency=optional_whole("--concurrency", concurrency, most=256),
+        rate=decimal("--rate", rate, least=0.001),
+        timeout=decimal("--timeout", timeout, least=0.001, most=86_400),
+        retries=optional_whole("--retries", retries, least=0, most=100),
+        max_failures=0.05 if share is None else share,
         resume=resume,
         restart=restart,
         cache=cache,
-        limit=limit,
-        price_in=price_in,
-        price_out=price_out,
-        quiet=quiet or as_json,
+        limit=optional_whole("--limit", limit),
+        price_in=decimal("--price-in", price_in, least=0),
+        price_out=decimal("--price-out", price_out, least=0),
+        progress=lambda rater, pairs: counting(rater, pairs, quiet=silent),
+        report_wait=_ignore_wait if silent else _report_wait,
     )
-    show_judged(judge_pool(request), as_json=as_json, quiet=quiet)
+    if as_json:
+        typer.echo(json.dumps(labels.to_dict(), indent=2, ensure_ascii=False))
+    elif not quiet:
+        show(labels)
+    if labels.partial:
+        typer.echo(
+            f"karat: partial: {labels.failed:,} of {labels.pairs:,} pairs could not be judged; ask"
+            " them again with --resume",
+            err=True,
+        )
+        raise typer.Exit(EXIT_CANNOT_TELL)
+
+
+def _json_object(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    from karat.errors import InputError, UsageError
+    from karat.formats.json_records import parse_json
+
+    try:
+        body = parse_json(text, "--body", None)
+    except InputError as error:
+        raise UsageError(f"--body is {error.what}") from None
+    if not isinstance(body, dict):
+        raise UsageError('--body is no JSON object; an example is {"cache_prompt": false}')
+    return body
+
+
+def _report_wait(seconds: float, why: str) -> None:
+    """Print a line on standard error; the progress bar moves down for it."""
+    print(f"karat: {why}: waiting {seconds:,.0f} s", file=sys.stderr, flush=True)
+
+
+def _ignore_wait(seconds: float, why: str) -> None:
+    pass

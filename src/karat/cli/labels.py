@@ -1,14 +1,21 @@
-"""``karat labels``: judgments in the store, brought in, looked into, settled and taken out."""
+"""``karat labels``: judgments in the store: imported, compared, decided on and exported."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from karat.cli.saving import StoreUrl
+from karat.cli.saving import StoreUrl, tell_waiting
 from karat.errors import UsageError
+
+if TYPE_CHECKING:
+    from karat.pages.result import Result
+
+# How many rows a terminal shows without --limit.
+_LISTED = 20
 
 Pool = Annotated[
     str,
@@ -19,24 +26,30 @@ Files = Annotated[
     typer.Argument(metavar="FILE...", help="Label lines, or gold in any format that is read."),
 ]
 Name = Annotated[
-    str | None, typer.Option("--name", metavar="NAME", help="What the new set is called.")
+    str | None, typer.Option("--name", metavar="NAME", help="The name of the new set.")
 ]
 Which = Annotated[
     str | None,
     typer.Option("--set", metavar="SET", help="The set: its id or name. Default: the only one."),
 ]
 Rater = Annotated[
-    str | None, typer.Option("--rater", metavar="NAME", help="Only what this rater said.")
+    str | None, typer.Option("--rater", metavar="NAME", help="Only the judgments of this rater.")
 ]
 Giver = Annotated[
     str | None,
-    typer.Option("--rater", metavar="NAME", help="Who gave what names no rater; gold needs one."),
+    typer.Option(
+        "--rater", metavar="NAME", help="The rater of judgments that name none; gold needs one."
+    ),
 ]
 Decider = Annotated[str, typer.Option("--rater", metavar="NAME", help="Who decides.")]
 Withdrawer = Annotated[str, typer.Option("--rater", metavar="NAME", help="Whose judgment it is.")]
 From = Annotated[
     str | None,
-    typer.Option("--source", metavar="TEXT", help="Where they come from. Default: as they say."),
+    typer.Option(
+        "--source",
+        metavar="TEXT",
+        help="Where the judgments come from. Default: what the file says.",
+    ),
 ]
 Queries = Annotated[
     str | None, typer.Option("--queries", metavar="FILE", help="The queries' texts, with --name.")
@@ -46,7 +59,7 @@ Corpus = Annotated[
 ]
 Format = Annotated[
     str | None,
-    typer.Option("--format", metavar="FORMAT", help="How the files are laid out."),
+    typer.Option("--format", metavar="FORMAT", help="The format of the files."),
 ]
 Query = Annotated[str, typer.Option("--query", metavar="ID", help="The query of the pair.")]
 Item = Annotated[str, typer.Option("--item", metavar="ID", help="The item of the pair.")]
@@ -55,7 +68,7 @@ Grade = Annotated[
     typer.Option("--grade", metavar="GRADE", help="A number, or none: the pair gets no grade."),
 ]
 Rationale = Annotated[str, typer.Option("--rationale", metavar="TEXT", help="Why.")]
-Every = Annotated[bool, typer.Option("--all", help="Show those that were decided on too.")]
+Every = Annotated[bool, typer.Option("--all", help="Show decided pairs too.")]
 Limit = Annotated[
     str | None,
     typer.Option("--limit", metavar="N", help="How many. Default: 20, and all with --json."),
@@ -107,10 +120,10 @@ def labels(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Keep judgments: who said what of which pair, when, why, and where that comes from.
+    """Keep judgments: each with its pair, rater, time, rationale and source.
 
-    Without a command: the label sets, and how far their raters are. No judgment is ever
-    overwritten or deleted: one that was replaced or withdrawn stays, and no longer counts.
+    Without a command it lists the label sets and the progress of their raters. No judgment is
+    ever overwritten or deleted: one that was replaced or withdrawn stays but does not count.
 
     """
     if context.invoked_subcommand is None:
@@ -129,13 +142,12 @@ def _command(name: str, *examples: str) -> Callable[[F], F]:
 def list_sets(store: StoreUrl = None, as_json: Json = False, quiet: Quiet = False) -> None:
     """List the sets and their raters.
 
-    How much is judged, on how many pairs raters differ, and who is how far.
+    Shows how much is judged, on how many pairs raters differ, and the progress of each rater.
 
     """
-    from karat.cli.labels_sets import listed, show
-    from karat.reports.labels import sets_page
+    from karat.label.label_store import list_label_sets
 
-    show(listed(store), sets_page, as_json=as_json, quiet=quiet)
+    _show(list_label_sets(store, waiting=tell_waiting), as_json=as_json, quiet=quiet)
 
 
 @_command("new", "pool.jsonl", "pool.jsonl --name 'returns, May'")
@@ -148,13 +160,13 @@ def new(
 ) -> None:
     """Make a set of a pool.
 
-    The same pairs again, in whatever order, are the set that is there.
+    The same pairs again, in any order, are the set that exists.
 
     """
-    from karat.cli.labels_sets import made_of_pool, show
-    from karat.reports.labels import made_page
+    from karat.label.label_store import new_label_set
 
-    show(made_of_pool(pool, name, store), made_page, as_json=as_json, quiet=quiet)
+    result = new_label_set(pool, name, store, waiting=tell_waiting)
+    _show(result, as_json=as_json, quiet=quiet)
 
 
 @_command(
@@ -178,19 +190,29 @@ def bring_in(
 ) -> None:
     """Add judgments from files.
 
-    To a set that is there, or with --name to a new one of the files' own pairs. Takes label
-    lines with their raters and rationales (karat judge and the workbench write them) and gold
-    of any format, which is one rater's. All of it is added or nothing; what is there already is
-    not added again. A pair that a judge failed on is left out, never a 0.
+    To an existing set, or with --name to a new one of the files' pairs. Takes label lines with
+    their raters and rationales (karat judge and the workbench write them) and gold of any
+    format, as one rater's. All of it is added or nothing; judgments that exist already are not
+    added again. A pair that a judge failed on is left out, never a 0.
 
     """
-    from karat.cli.labels_importing import Request, import_files
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import import_page
+    from karat.cli.streams import heed_interrupts
+    from karat.label.label_store import import_labels
 
-    texts = {"queries": queries, "corpus": corpus}
-    request = Request(files, which, name, rater=rater, source=source, format=form, **texts)
-    show(import_files(request, store), import_page, as_json=as_json, quiet=quiet)
+    heed_interrupts()
+    result = import_labels(
+        files,
+        label_set=which,
+        name=name,
+        rater=rater,
+        source=source,
+        queries=queries,
+        corpus=corpus,
+        format=form,
+        store=store,
+        waiting=tell_waiting,
+    )
+    _show(result, as_json=as_json, quiet=quiet)
 
 
 @_command("conflicts", "", "--set returns --all")
@@ -204,16 +226,20 @@ def conflicts(
 ) -> None:
     """Show where raters differ.
 
-    The pairs widest apart come first, with each rater's grade and rationale. Who can't tell
-    contradicts nobody.
+    The pairs with the largest differences come first, with each rater's grade and rationale.
+    "Can't tell" contradicts no grade.
 
     """
-    from karat.cli.labels_deciding import found_conflicts
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import conflicts_page
+    from karat.label.label_store import label_conflicts
 
-    told = found_conflicts(store, which, every=every, limit=limit, as_json=as_json)
-    show(told, conflicts_page, as_json=as_json, quiet=quiet)
+    result = label_conflicts(
+        which,
+        include_decided=every,
+        limit=_limit(limit, as_json=as_json),
+        store=store,
+        waiting=tell_waiting,
+    )
+    _show(result, as_json=as_json, quiet=quiet)
 
 
 @_command("adjudicate", "--set returns --query q07 --item refunds#2 --grade 2 --rater Ana")
@@ -230,16 +256,23 @@ def adjudicate(
 ) -> None:
     """Decide on the grade of a pair.
 
-    It outranks what raters say, which stays. The newest decision counts. It is kept as a
-    judgment whose source is adjudication, and karat labels withdraw takes it back.
+    A decision overrides what raters say, which is kept. The newest decision counts. It is stored
+    as a judgment whose source is adjudication; karat labels withdraw takes it back.
 
     """
-    from karat.cli.labels_deciding import decide
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import judgment_page
+    from karat.label.label_store import adjudicate as decide
 
-    told = decide(store, which, query, item, grade=grade, rater=rater, rationale=rationale)
-    show(told, judgment_page, as_json=as_json, quiet=quiet)
+    result = decide(
+        query,
+        item,
+        _grade(grade),
+        rater=rater,
+        rationale=rationale,
+        label_set=which,
+        store=store,
+        waiting=tell_waiting,
+    )
+    _show(result, as_json=as_json, quiet=quiet)
 
 
 @_command("withdraw", "--set returns --query q07 --item refunds#2 --rater Ana")
@@ -254,32 +287,30 @@ def withdraw(
 ) -> None:
     """Take back a judgment.
 
-    The newest of a rater on a pair: a decision, or what the rater said. It stays in the log.
-    What the rater had said of the pair before counts again.
+    Takes back the newest judgment of a rater on a pair, or a decision. It stays in the log. The
+    rater's earlier judgment of the pair counts again.
 
     """
-    from karat.cli.labels_deciding import take_back
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import judgment_page
+    from karat.label.label_store import withdraw_judgment
 
-    told = take_back(store, which, query, item, rater=rater)
-    show(told, judgment_page, as_json=as_json, quiet=quiet)
+    result = withdraw_judgment(
+        query, item, rater=rater, label_set=which, store=store, waiting=tell_waiting
+    )
+    _show(result, as_json=as_json, quiet=quiet)
 
 
 @_command("agreement", "", "--set returns --json")
 def agreement(
     which: Which = None, store: StoreUrl = None, as_json: Json = False, quiet: Quiet = False
 ) -> None:
-    """Say how far raters agree.
+    """Show how far raters agree.
 
-    Every two by Cohen's kappa, all of them together by Krippendorff's alpha.
+    Every two raters by Cohen's kappa, all of them by Krippendorff's alpha.
 
     """
-    from karat.cli.labels_deciding import agreed
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import agreement_page
+    from karat.label.label_store import label_agreement
 
-    show(agreed(store, which), agreement_page, as_json=as_json, quiet=quiet)
+    _show(label_agreement(which, store, waiting=tell_waiting), as_json=as_json, quiet=quiet)
 
 
 @_command(
@@ -300,23 +331,31 @@ def export(
 ) -> None:
     """Write gold, or every judgment.
 
-    Gold has one grade a pair; every judgment is a line that import takes back. A pair that was
-    decided on has that grade, whatever HOW is. Where no grade stands out there is a tie: it is
-    not written, and said.
+    Gold has one grade per pair; every judgment is a line that import reads back. A decided pair
+    has that grade, whatever HOW is. A pair on which no grade wins is a tie: it is not written,
+    and the command lists it.
 
     """
-    from karat.cli.labels_exporting import Request, export_set, to_stdout
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import export_page, unwritten
+    from karat.cli.streams import heed_interrupts
+    from karat.label.label_export import export_labels
 
+    heed_interrupts()
     outputs = output or []
-    piped = to_stdout(outputs)
+    piped = any(text == "-" or text.endswith(":-") for text in outputs)
     if piped and as_json:
         raise UsageError("--json and -o - both go to standard output; write one to a file")
-    told = export_set(Request(resolve, which, rater, outputs=outputs, strict=strict), store)
-    for line in unwritten(told) if piped and not quiet else ():
+    result = export_labels(
+        outputs,
+        resolve,
+        label_set=which,
+        rater=rater,
+        strict=strict,
+        store=store,
+        waiting=tell_waiting,
+    )
+    for line in result.page().notes if piped and not quiet else ():
         typer.echo(line, err=True)
-    show(told, export_page, as_json=as_json, quiet=quiet or piped)
+    _show(result, as_json=as_json, quiet=quiet or piped)
 
 
 @_command("log", "", "--set returns --rater Ana")
@@ -328,14 +367,41 @@ def log(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """List all that was ever said.
+    """List every judgment ever given.
 
-    The newest comes first; what was replaced or withdrawn is there too, and says so.
+    The newest comes first; replaced and withdrawn judgments are marked.
 
     """
-    from karat.cli.labels_deciding import logged
-    from karat.cli.labels_sets import show
-    from karat.reports.labels import log_page
+    from karat.label.label_store import label_log
 
-    told = logged(store, which, rater=rater, limit=limit, as_json=as_json)
-    show(told, log_page, as_json=as_json, quiet=quiet)
+    result = label_log(
+        which,
+        rater=rater,
+        limit=_limit(limit, as_json=as_json),
+        store=store,
+        waiting=tell_waiting,
+    )
+    _show(result, as_json=as_json, quiet=quiet)
+
+
+def _show(result: Result, *, as_json: bool, quiet: bool) -> None:
+    from karat.cli.label_commands import publish_result
+
+    publish_result(result, [], as_json=as_json, quiet=quiet)
+
+
+def _limit(text: str | None, *, as_json: bool) -> int | None:
+    from karat.cli.numbers import whole
+
+    if text is not None:
+        return whole("--limit", text)
+    return None if as_json else _LISTED
+
+
+def _grade(text: str) -> float | None:
+    if text == "none":
+        return None
+    # Python reads more texts as numbers than people write.
+    if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,17})?", text) is None:
+        raise UsageError(f"--grade is {text!r}; give a number from 0 to 100, or none")
+    return float(text)

@@ -46,11 +46,10 @@ from karat.cli import (
 from karat.cli import (
     next as next_command,
 )
-from karat.cli.closed_streams import open_streams
-from karat.cli.encodings import lookalikes
+from karat.cli.streams import lookalikes, open_streams
 from karat.errors import KaratError, MisfitError, UsageError
 from karat.process_limits import check_limits, no_room
-from karat.workflow_commands import guarded_streams, in_workflow
+from karat.report.workflow_commands import guarded_streams, in_workflow
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
 

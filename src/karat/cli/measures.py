@@ -1,4 +1,4 @@
-"""``karat measures``: what can be measured, and what each number means."""
+"""``karat measures``: list the measures, or describe one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Examples:
 
 def measures(name: Name = None, as_json: Json = False) -> None:
     """List the measures, or describe one of them."""
-    from karat.reports.glossary import entry, glossary
+    from karat.report.glossary import entry, glossary
 
     entries = [entry(_named(name))] if name else glossary()
     if as_json:
@@ -39,9 +39,9 @@ def measures(name: Name = None, as_json: Json = False) -> None:
 
 
 def _named(name: str) -> Definition:
-    """The measure of that name, in trec_eval's spelling too (``P_5``)."""
+    """Return the measure of that name, also in trec_eval's spelling (``P_5``)."""
     from karat.measures.names import parse_measure
-    from karat.reports.glossary import named
+    from karat.report.glossary import named
 
     try:
         return named(name)
@@ -52,21 +52,23 @@ def _named(name: str) -> Definition:
 
 
 def _list(entries: list[dict[str, Any]]) -> None:
-    width = max(len(str(one["name"])) for one in entries)
-    for one in entries:
-        first_line = _plain(one["about"]).partition("\n")[0]
-        typer.echo(f"{one['name']:<{width}}  {first_line}")
+    width = max(len(str(measure["name"])) for measure in entries)
+    for measure in entries:
+        first_line = _plain(measure["about"]).partition("\n")[0]
+        typer.echo(f"{measure['name']:<{width}}  {first_line}")
     typer.echo("\nkarat measures NAME describes one; write measures as nDCG@10 or P(rel=2)@5.")
 
 
-def _describe(one: dict[str, Any]) -> None:
-    better = "neither way is better" if one["better"] == "none" else f"{one['better']} is better"
-    typer.echo(f"{one['written']}  ({better})\n\n{_plain(one['about'])}\n")
-    if one["parameters"]:
-        pairs = ", ".join(f"{key}={value!r}" for key, value in one["parameters"].items())
+def _describe(measure: dict[str, Any]) -> None:
+    better = (
+        "neither way is better" if measure["better"] == "none" else f"{measure['better']} is better"
+    )
+    typer.echo(f"{measure['written']}  ({better})\n\n{_plain(measure['about'])}\n")
+    if measure["parameters"]:
+        pairs = ", ".join(f"{key}={value!r}" for key, value in measure["parameters"].items())
         typer.echo(f"parameters: {pairs}")
-    if one["aliases"]:
-        typer.echo(f"also read as: {', '.join(one['aliases'])}")
+    if measure["aliases"]:
+        typer.echo(f"also read as: {', '.join(measure['aliases'])}")
 
 
 def _plain(text: str) -> str:

@@ -17,7 +17,7 @@ Gold = Annotated[
     typer.Option(
         "--gold",
         metavar="FILE",
-        help="What is judged already: gold and labels; repeatable. Of a pair the first counts.",
+        help="Gold and labels so far; repeatable. The first judgment of a pair counts.",
     ),
 ]
 Measure = Annotated[
@@ -35,7 +35,7 @@ Margin = Annotated[
     typer.Option(
         "--margin",
         metavar="SHARE",
-        help="Of two runs: a change that does not matter. Default: 0.02, 2 % of the mean.",
+        help="For two runs: a change that does not matter. Default: 0.02, 2 % of the mean.",
     ),
 ]
 MarginKind = Annotated[
@@ -49,7 +49,7 @@ Within = Annotated[
     typer.Option(
         "--within",
         metavar="X",
-        help="Of one run: stop when labels can move the measure no further than this. Default: 0.",
+        help="For one run: stop when labels can move the measure no further than this. Default: 0.",
     ),
 ]
 Count = Annotated[
@@ -57,11 +57,11 @@ Count = Annotated[
 ]
 Depth = Annotated[
     str | None,
-    typer.Option("--depth", metavar="N", help="Judge only what stands among the first N."),
+    typer.Option("--depth", metavar="N", help="Choose only among the first N of each list."),
 ]
 WithoutTexts = Annotated[
     bool,
-    typer.Option("--without-texts", help="Take pairs without a text too, by their ids alone."),
+    typer.Option("--without-texts", help="Keep pairs without a text, with their ids alone."),
 ]
 Outputs = Annotated[
     list[str] | None,
@@ -69,7 +69,7 @@ Outputs = Annotated[
         "-o",
         "--output",
         metavar="OUT",
-        help="Write the pairs to next.jsonl, or what is said of them to out.json or out.md;"
+        help="Write the pairs to next.jsonl, or the report on them to out.json or out.md;"
         " repeatable.",
     ),
 ]
@@ -107,38 +107,49 @@ def next_(
 ) -> None:
     """Choose the judgments that would settle a comparison, or tighten a measure, most.
 
-    Of two runs it says whether the verdict can still change, and which unjudged pairs are most
-    likely to change it; of one, which pairs hold its measure open. Says stop when no label can
-    change the verdict. The pairs go to karat judge or to people, and their labels come back
-    as one more --gold.
+    For two runs it says whether the verdict can still change, and which unjudged pairs are most
+    likely to change it; for one, which pairs keep its measure uncertain. It says stop when no
+    label can change the verdict. Give the pairs to karat judge or to people, and add their
+    labels as one more --gold.
 
     Exits with 3 when a run did not answer: not one query, or too few by its own log.
 
     """
-    from karat.cli.nexting import Request, leave, next_of_files
-    from karat.cli.pooling import publish
+    import karat
+    from karat.cli.label_commands import (
+        PAIR_FORMS,
+        PAIRS,
+        exit_cannot_tell,
+        input_names,
+        publish_result,
+        settings_of,
+    )
+    from karat.cli.numbers import decimal, whole
+    from karat.cli.streams import heed_interrupts
+    from karat.report.outputs import parse_outputs
 
-    request = Request(
-        runs=runs,
+    heed_interrupts()
+    inputs = input_names(runs, gold, queries, corpus)
+    outputs = parse_outputs(output or [], inputs=inputs, stdout_taken=as_json, forms=PAIR_FORMS)
+    result = karat.next_judgments(
+        runs,
         gold=gold or [],
         measure=measure,
-        margin=margin,
+        margin=decimal("--margin", margin, least=0),
         margin_kind=margin_kind,
-        within=within,
-        count=count,
-        depth=depth,
+        within=decimal("--within", within, least=0),
+        count=whole("--count", count),
+        depth=None if depth is None else whole("--depth", depth),
         queries=queries,
         corpus=corpus,
-        without_texts=without_texts,
         profile=profile,
-        settings=settings or [],
-        seed=seed,
-        strict=strict,
+        settings=settings_of(settings, seed),
         run_format=run_format,
         gold_format=gold_format,
-        outputs=output or [],
-        as_json=as_json,
+        strict=strict,
     )
-    found, outputs = next_of_files(request)
-    publish(found, outputs, as_json=as_json, quiet=quiet)
-    leave(found.sheet)
+    if not without_texts and any(one.form is PAIRS for one in outputs):
+        result.check_texts()
+    publish_result(result, outputs, as_json=as_json, quiet=quiet)
+    if result.unmeasured is not None:
+        exit_cannot_tell(result.unmeasured)

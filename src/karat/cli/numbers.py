@@ -22,3 +22,28 @@ def whole(option: str, text: str, *, least: int = 1, most: int = MOST, otherwise
         return int(text)
     more = f", or {otherwise}" if otherwise else ""
     raise UsageError(f"{option} is {text!r}; it is a whole number from {least:,} to {most:,}{more}")
+
+
+def optional_whole(
+    option: str, text: str | None, *, least: int = 1, most: int = MOST
+) -> int | None:
+    """Return the whole number that an option was given, None if it was not."""
+    return None if text is None else whole(option, text, least=least, most=most)
+
+
+def decimal(option: str, text: str | None, *, least: float, most: float = 1e9) -> float | None:
+    """Return the number that an option was given, None if it was not.
+
+    >>> decimal("--rate", "2.5", least=0.001)
+    2.5
+    """
+    if text is None:
+        return None
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if least <= number <= most:
+        return number
+    upper = "" if most >= 1e9 else f" to {most:g}"
+    raise UsageError(f"{option} is {text!r}; a number from {least:g}{upper} is expected")

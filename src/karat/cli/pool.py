@@ -1,4 +1,4 @@
-"""``karat pool``: what several runs return and nobody judged yet."""
+"""``karat pool``: what several runs return and nobody has judged yet."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Gold = Annotated[
     typer.Option(
         "--gold",
         metavar="FILE",
-        help="What is judged already: gold or labels; repeatable. It stays out of the pool.",
+        help="Gold or labels that exist already; repeatable. The pool leaves these pairs out.",
     ),
 ]
 Depth = Annotated[
@@ -27,21 +27,21 @@ Depth = Annotated[
 Sample = Annotated[
     str | None,
     typer.Option(
-        "--sample", metavar="N", help="Draw so many pairs of the pool, each as likely as another."
+        "--sample", metavar="N", help="Draw this many pairs of the pool, all equally likely."
     ),
 ]
 IncludeJudged = Annotated[
-    bool, typer.Option("--include-judged", help="Leave in what the gold judges.")
+    bool, typer.Option("--include-judged", help="Keep pairs that the gold judges.")
 ]
 WithoutTexts = Annotated[
     bool,
-    typer.Option("--without-texts", help="Take pairs without a text too, by their ids alone."),
+    typer.Option("--without-texts", help="Keep pairs without a text, with their ids alone."),
 ]
 Bias = Annotated[
     bool,
     typer.Option(
         "--bias",
-        help="Also say whether the gold is fair to every run: leave-one-run-out, RBP residuals,"
+        help="Also report whether the gold is fair to every run: leave-one-run-out, RBP residuals,"
         " condensed lists.",
     ),
 ]
@@ -51,7 +51,7 @@ Measures = Annotated[
         "-m",
         "--measure",
         metavar="MEASURE",
-        help="What the gold is to be fair by, with --bias; repeatable. Default: nDCG@10, AP, RBP.",
+        help="A measure for --bias; repeatable. Default: nDCG@10, AP, RBP.",
     ),
 ]
 Settings = Annotated[
@@ -69,13 +69,12 @@ Outputs = Annotated[
         "-o",
         "--output",
         metavar="OUT",
-        help="Write the pool to pool.jsonl, or what is said of it to out.json or out.md;"
-        " repeatable.",
+        help="Write the pool to pool.jsonl, or the report on it to out.json or out.md; repeatable.",
     ),
 ]
 Seed = Annotated[
     str | None,
-    typer.Option("--seed", metavar="N", help="What shuffling starts from. Default: 0."),
+    typer.Option("--seed", metavar="N", help="The seed of the shuffling. Default: 0."),
 ]
 
 EXAMPLES = """\b
@@ -110,32 +109,44 @@ def pool(
     run_format: options.RunFormat = None,
     gold_format: options.GoldFormat = None,
 ) -> None:
-    """Pool the top of several runs for judging, less what is judged already.
+    """Pool the top of several runs for judging, without what is judged already.
 
-    One pair of a query and an item a line, with texts, in an order that tells neither system
-    nor rank. Without -o it says how much of each run's top is judged and what a pool would hold.
+    Writes one pair of a query and an item per line, with texts, in an order that reveals neither
+    system nor rank. Without -o it shows how much of each run's top is judged and how large the
+    pool would be.
 
     """
-    from karat.cli.pooling import Request, pool_files, publish
+    import karat
+    from karat.cli.label_commands import (
+        PAIR_FORMS,
+        PAIRS,
+        input_names,
+        publish_result,
+        settings_of,
+    )
+    from karat.cli.numbers import whole
+    from karat.cli.streams import heed_interrupts
+    from karat.report.outputs import parse_outputs
 
-    request = Request(
-        runs=runs,
+    heed_interrupts()
+    inputs = input_names(runs, gold, queries, corpus)
+    outputs = parse_outputs(output or [], inputs=inputs, stdout_taken=as_json, forms=PAIR_FORMS)
+    pooled = karat.pool(
+        runs,
+        depth=whole("--depth", depth),
         gold=gold or [],
         queries=queries,
         corpus=corpus,
-        depth=depth,
-        sample=sample,
+        sample=None if sample is None else whole("--sample", sample),
         include_judged=include_judged,
-        without_texts=without_texts,
-        profile=profile,
-        settings=settings or [],
-        seed=seed,
-        strict=strict,
-        run_format=run_format,
-        gold_format=gold_format,
-        outputs=output or [],
-        as_json=as_json,
         bias=bias,
         measures=measures,
+        profile=profile,
+        settings=settings_of(settings, seed),
+        run_format=run_format,
+        gold_format=gold_format,
+        strict=strict,
     )
-    publish(*pool_files(request), as_json=as_json, quiet=quiet)
+    if not without_texts and any(one.form is PAIRS for one in outputs):
+        pooled.check_texts()
+    publish_result(pooled, outputs, as_json=as_json, quiet=quiet)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import typer
 
-from karat.analysis.skipped import why_skipped, without_grades
-from karat.reports.document import Report, System
-from karat.reports.figures import label, several
-from karat.reports.outputs import Output, write_outputs, write_stdout
-from karat.reports.to_github import announce
-from karat.reports.to_json import to_json
+from karat.evaluation.inputs import why_skipped, without_grades
+from karat.pages.formatting import label, plural
+from karat.pages.result import to_json
+from karat.report.document import Report, System
+from karat.report.github import announce
+from karat.report.outputs import Output, write_outputs, write_stdout
 
 EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
 _WITHOUT_FAILURES = ("memory", "ab")
@@ -46,9 +46,9 @@ def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: boo
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
-        from karat.reports.terminal import show_report
+        from karat.pages.terminal import show_page, standard_console
 
-        show_report(report)
+        show_page(report.page(), standard_console())
     return files
 
 
@@ -58,7 +58,7 @@ def _tell_failed(report: Report, outputs: Sequence[Output]) -> None:
     for system in report.systems:
         failed = system.scores.counts.failed_calls
         if failed and forms:
-            told = f"{several(failed, 'failed call')} of {label(system.name)}"
+            told = f"{plural(failed, 'failed call')} of {label(system.name)}"
             typer.echo(f"karat: {told} counted as 0 in {', '.join(forms)}:", err=True)
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from karat.cli import options, saving
+from karat.cli.command import command
+from karat.cli.options import (
+    Fields,
+    NoRegression,
+    OutputOptions,
+    RequireVerdict,
+    Settings,
+    parse_settings,
+)
+from karat.cli.saving import SavingOptions
 from karat.cli.search import ConfigFile, Systems
+
+if TYPE_CHECKING:
+    from karat.retrieve.search import SearchResult
 
 Fresh = Annotated[
     bool, typer.Option("--fresh", help="Ask every system again, even where nothing changed.")
-]
-RequireVerdict = Annotated[
-    bool, typer.Option("--require-verdict", help="Exit with 3 when the verdict is unclear.")
 ]
 
 EXAMPLES = """\b
@@ -26,66 +35,74 @@ Examples:
 """
 
 
+@command
 def run(
+    output: OutputOptions,
+    saving: SavingOptions,
     config: ConfigFile = None,
     system: Systems = None,
-    field: options.Fields = None,
+    field: Fields = None,
+    settings: Settings = None,
     fresh: Fresh = False,
-    settings: options.Settings = None,
-    output: options.Outputs = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    no_regression: options.NoRegression = None,
+    no_regression: NoRegression = None,
     require_verdict: RequireVerdict = False,
-    save: saving.Save = False,
-    tag: saving.Tags = None,
-    store: saving.StoreUrl = None,
-    timestamp: options.Timestamp = None,
 ) -> None:
     """Do what a karat.yaml says: search, evaluate, compare, hold against gates, report.
 
     A log whose system, files, corpus and queries are unchanged is used again, an interrupted
-    one gone on with; a live system (http, python, a store) is asked again unless its
+    one is resumed; a live system (http, python, a store) is asked again unless its
     index_version says what it is. The first of several systems is the baseline of the
     comparison, and the others are held against the gates; with compare: false all of them are,
     side by side.
 
     """
     from dataclasses import replace
+    from functools import partial
 
+    from karat.cli.progress import counting, progress
     from karat.cli.publish import publish
-    from karat.cli.running import Request, outputs_of, run_all
-    from karat.cli.stamps import stamp
-    from karat.formats.field_mapping import Fields
-    from karat.reports.outputs import asks_for_all, asks_for_items, forms_in
+    from karat.cli.streams import heed_interrupts
+    from karat.formats.field_mapping import Fields as FieldMapping
+    from karat.project.project import Project
+    from karat.report.outputs import forms_in, needs_document, needs_items
 
-    request = Request(
-        config=config,
+    heed_interrupts()
+    quiet = output.quiet or output.as_json
+    project = Project(
+        config,
         systems=system,
-        fields=Fields.parse(field or []),
-        quiet=quiet or as_json,
-        settings=settings or [],
-    )
-    saving.check_saving(save=save, store=store, tags=tag)
-    kept = saving.store_files(store, used=save)
-    outputs = outputs_of(request, output or [], stdout_taken=as_json, kept=kept)
-    time = stamp(timestamp, outputs)
-    report = run_all(
-        request,
-        fresh=fresh,
-        in_full=save or asks_for_all(outputs, as_json),
-        indexed=save or asks_for_items(outputs),
-        forms=forms_in(outputs),
+        settings=parse_settings(settings or []),
+        fields=FieldMapping.parse(field or []),
         no_regression=no_regression,
+        notify=partial(typer.echo, err=True),
+        progress=partial(progress, quiet=quiet),
+        open_bar=partial(counting, quiet=quiet),
+    )
+    saving.check()
+    texts = output.output or []
+    outputs = project.outputs(texts, stdout_taken=output.as_json, taken=saving.files())
+    time = output.time(outputs)
+    report = project.run(
+        fresh=fresh,
+        full=saving.save or needs_document(outputs, output.as_json),
+        indexed=saving.save or needs_items(outputs),
+        forms=forms_in(outputs),
+        report_search=partial(show_search, quiet=quiet),
     )
     report = replace(report, timestamp=time)
-    if save:
-        saving.save_report(report, store=store, tags=tag)
+    saving.keep(report)
     publish(
         report,
         outputs,
-        as_json=as_json,
-        quiet=quiet,
+        as_json=output.as_json,
+        quiet=output.quiet,
         require_verdict=require_verdict,
         name_files=True,
     )
+
+
+def show_search(result: SearchResult, *, quiet: bool) -> None:
+    """Print what came of a system's calls."""
+    if not quiet:
+        for line in result.summary():
+            typer.echo(line, err=True)

@@ -1,4 +1,4 @@
-"""``karat schema``: the contract of run logs as a JSON Schema, and logs held against it."""
+"""``karat schema``: print the JSON Schema of run logs, or check logs against it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ import typer
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
-    from karat.formats.log_checks import LogCheck
-    from karat.reports.grids import Grid
+    from karat.formats.runlog_schema import LogChecks
 
 Name = Annotated[
-    str | None, typer.Argument(metavar="NAME", help="The schema. Default: list what there is.")
+    str | None, typer.Argument(metavar="NAME", help="The schema. Default: list all schemas.")
 ]
 Files = Annotated[
     list[str] | None,
@@ -29,10 +28,10 @@ Output = Annotated[
     typer.Option("-o", "--output", metavar="FILE", help="Write the schema there; - prints it."),
 ]
 Json = Annotated[
-    bool, typer.Option("--json", help="Print the list, or what a check found, as JSON.")
+    bool, typer.Option("--json", help="Print the list, or the result of a check, as JSON.")
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", help="With --check: print nothing; the exit code tells.")
+    bool, typer.Option("--quiet", help="With --check: print nothing; only set the exit code.")
 ]
 
 EXAMPLES = """\b
@@ -51,28 +50,34 @@ def schema(
     as_json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Print the contract of run logs, or check logs against it.
+    """Print the JSON Schema of run logs, or check logs against it.
 
-    A check names every line that no command would read, and says of a sound log what it has and
-    lacks to be reproduced. Exits with 2 when a line is bad.
+    A check lists every line that no command can read. For a valid log it lists which facts are
+    there, and which are missing to reproduce it. Exits with 2 when a line is bad.
 
     """
-    from karat.formats.contract import schema_named
-    from karat.formats.files import refuse_no_path, replacing
+    from karat.formats import runlog_schema
+    from karat.formats.files import atomic_write, check_path
 
     _refuse_contradictions(name, files or [], check=check, output=output, quiet=quiet)
     if name is None:
         _list(as_json=as_json)
         return
-    chosen = schema_named(name)
+    chosen = runlog_schema.schema(name)
     if check:
-        _check(files or [], as_json=as_json, quiet=quiet)
+        checks = runlog_schema.check_logs(files or [])
+        if as_json:
+            typer.echo(json.dumps(checks.to_dict(), indent=2, ensure_ascii=False))
+        elif not quiet:
+            _show(checks)
+        if not checks.sound:
+            raise typer.Exit(2)
     elif output is None or output == "-":
         typer.echo(chosen.text(), nl=False)
     else:
-        refuse_no_path(output)
-        with replacing(output) as place:
-            place.write_text(chosen.text(), encoding="utf-8")
+        check_path(output)
+        with atomic_write(output) as path:
+            path.write_text(chosen.text(), encoding="utf-8")
 
 
 def _refuse_contradictions(
@@ -81,9 +86,9 @@ def _refuse_contradictions(
     if check and not files:
         raise UsageError("--check needs the logs: karat schema run-log --check runs/*.jsonl")
     if files and not check:
-        raise UsageError(f"say --check to have {files[0]!r} checked; without it, name one schema")
+        raise UsageError(f"add --check to check {files[0]!r}; without it, name one schema")
     if check and output is not None:
-        raise UsageError("-o writes a schema; what --check finds is printed, with --json as JSON")
+        raise UsageError("-o writes a schema; --check prints its result, with --json as JSON")
     if output is not None and name is None:
         raise UsageError("-o writes one schema; name it: karat schema run-log -o FILE")
     if quiet and not check:
@@ -91,68 +96,28 @@ def _refuse_contradictions(
 
 
 def _list(*, as_json: bool) -> None:
-    from karat.formats.contract import SCHEMAS
+    from karat.formats.runlog_schema import SCHEMAS
 
     if as_json:
-        typer.echo(json.dumps([one.document() for one in SCHEMAS.values()], indent=2))
+        typer.echo(json.dumps([known.to_dict() for known in SCHEMAS.values()], indent=2))
         return
-    for one in SCHEMAS.values():
-        typer.echo(f"{one.name}  version {one.version}: {one.about}")
+    for known in SCHEMAS.values():
+        typer.echo(f"{known.name}  version {known.version}: {known.about}")
     typer.echo("\nkarat schema NAME prints one; karat schema NAME --check FILE... checks files.")
 
 
-def _check(files: Sequence[str], *, as_json: bool, quiet: bool) -> None:
-    from karat.formats.log_checks import check_log, checks_document
+def _show(checks: LogChecks) -> None:
+    from karat.pages.formatting import label
+    from karat.pages.terminal import show_table, standard_console
 
-    if list(files).count("-") > 1:
-        raise UsageError("only one input can be standard input (-)")
-    checks = [check_log(file) for file in files]
-    if as_json:
-        typer.echo(json.dumps(checks_document(checks), indent=2, ensure_ascii=False))
-    elif not quiet:
-        _show(checks)
-    if not all(one.sound for one in checks):
-        raise typer.Exit(2)
-
-
-def _show(checks: Sequence[LogCheck]) -> None:
-    from karat.reports.figures import label, several
-    from karat.reports.terminal import show_grid, standard_console
-
-    sound = [one for one in checks if one.sound]
-    for one in sound:
-        failed = f", {one.failed:,} failed" if one.failed else ""
-        typer.echo(f"{label(one.name)}: sound, {several(one.lines, 'call')}{failed}")
-    if sound:
+    for line in checks.summary():
+        typer.echo(line)
+    if checks.sound_logs:
         typer.echo()
-        show_grid(_grid(sound), standard_console())
-    for one in sound:
-        if one.differing:
-            typer.echo(f"{label(one.name)}: not the same in all lines: {', '.join(one.differing)}")
-    for one in checks:
-        _show_bad(one)
-
-
-def _show_bad(check: LogCheck) -> None:
-    from karat.reports.figures import label, several
-
-    for error in check.errors:
-        typer.echo(label(" ".join(str(error).split())), err=True)
-    if check.bad > len(check.errors):
-        typer.echo(f"and {check.bad - len(check.errors):,} more", err=True)
-    if check.bad:
-        lines = several(check.lines, "line")
-        told = f"{check.bad:,} of {lines} cannot be read as a call of a run log"
-        typer.echo(f"karat: {label(check.name)}: {told}", err=True)
-
-
-def _grid(checks: Sequence[LogCheck]) -> Grid:
-    """What each log has to be reproduced; one log is told what each is good for."""
-    from karat.formats.log_checks import FACTS
-    from karat.reports.figures import label
-
-    if len(checks) == 1:
-        rows = [[fact, checks[0].has[fact].word, why] for fact, why in FACTS.items()]
-        return [["has", "in lines", "what"], *rows]
-    names = [label(one.name) for one in checks]
-    return [["has", *names], *([fact, *(one.has[fact].word for one in checks)] for fact in FACTS)]
+        show_table(checks.table(), standard_console())
+    for log in checks.sound_logs:
+        if log.differing:
+            typer.echo(f"{label(log.name)}: not the same in all lines: {', '.join(log.differing)}")
+    for log in checks.logs:
+        for line in log.problems():
+            typer.echo(line, err=True)

@@ -1,7 +1,8 @@
-"""``karat serve``: the workbench, pages over the store in a browser."""
+"""``karat serve``: the workbench, a website over the store."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -72,9 +73,13 @@ def serve(
     machines reach it only with --host, which needs a token of your own. Ctrl-C ends it.
 
     """
-    from karat.cli.serving import serve_until_stopped, settings_of
+    from karat.web import require_libraries
+    from karat.web import serve as serve_workbench
 
-    settings = settings_of(
+    require_libraries()
+    from karat.web.settings import settings_from_options
+
+    settings = settings_from_options(
         config=config,
         store=store,
         pool=pool,
@@ -84,4 +89,5 @@ def serve(
         no_token=no_token,
         allowed_hosts=allow_host or (),
     )
-    serve_until_stopped(settings, open_page=open_page, quiet=quiet)
+    notify = partial(typer.echo, err=True)
+    serve_workbench(settings, notify, open_page=open_page, quiet=quiet)

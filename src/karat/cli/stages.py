@@ -76,26 +76,27 @@ def stages(
     of the second.
 
     """
-    from karat.cli.analysing import page_outputs, publish_paper
-    from karat.cli.scoring import Request
-    from karat.cli.staging import stages_of
-    from karat.formats.field_mapping import Fields
+    from karat.analysis.stages import stages as stages_of_runs
+    from karat.cli.analysis import open_evaluation, parse_page_outputs, publish
+    from karat.cli.numbers import whole
 
-    request = Request(
-        runs=runs,
-        gold=gold,
-        measures=measures,
-        profile=profile,
-        settings=settings or [],
-        by=by or [],
+    top, deep = whole("-k", k), whole("--depth", depth)
+    outputs = parse_page_outputs(output, [*runs, gold, queries, corpus], as_json=as_json)
+    evaluation = open_evaluation(
+        runs,
+        gold,
         queries=queries,
         corpus=corpus,
+        measures=measures,
+        profile=profile,
+        settings=settings,
+        by=by,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
-        fields=Fields.parse(field or []),
+        field=field,
         quiet=quiet,
     )
-    outputs = page_outputs(request, output or [], stdout_taken=as_json)
-    publish_paper(stages_of(request, k=k, depth=depth), outputs, as_json=as_json, quiet=quiet)
+    result = stages_of_runs(evaluation, *runs, measures=measures, k=top, depth=deep)
+    publish(result, outputs, as_json=as_json, quiet=quiet)

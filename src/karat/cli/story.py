@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from karat.cli import options
+
+if TYPE_CHECKING:
+    from karat.compat.story import StoryResult
+    from karat.report.outputs import Output
 
 StoryFile = Annotated[
     str, typer.Argument(metavar="STORY", help="The story in CNL; - reads standard input.")
@@ -29,10 +34,10 @@ Dim = Annotated[
 ]
 Seed = Annotated[
     str | None,
-    typer.Option("--seed", metavar="N", help="What the vectors of vsa start from. Default: 42."),
+    typer.Option("--seed", metavar="N", help="The seed of the vectors of vsa. Default: 42."),
 ]
 TopK = Annotated[
-    str | None,
+    str,
     typer.Option(
         "-k", "--top-k", metavar="N", help="The k of queries that have no topK. Default: 5."
     ),
@@ -65,7 +70,7 @@ def story(
     profile: Profile = "vsa",
     dim: Dim = None,
     seed: Seed = None,
-    top_k: TopK = None,
+    top_k: TopK = "5",
     output: Outputs = None,
     as_json: Json = False,
     quiet: options.Quiet = False,
@@ -78,16 +83,43 @@ def story(
     failure.
 
     """
-    from karat.cli.storytelling import Request, measure, outputs_of, publish
+    from karat.cli.numbers import optional_whole, whole
+    from karat.compat.story import story as measure
+    from karat.compat.story import story_outputs
+    from karat.retrieve.vsa import MOST_DIM, MOST_SEED
 
-    request = Request(
-        story=story,
-        queries=queries,
+    inputs = [story, *([] if queries is None else [queries])]
+    outputs = story_outputs(output or [], inputs, as_json=as_json)
+    result = measure(
+        story,
+        queries,
         profile=profile,
-        dim=dim,
-        seed=seed,
-        top_k=top_k,
+        dim=optional_whole("--dim", dim, most=MOST_DIM),
+        seed=optional_whole("--seed", seed, least=-MOST_SEED, most=MOST_SEED),
+        k=whole("--top-k", top_k),
         lenient=lenient,
     )
-    outputs = outputs_of(request, output or [], as_json=as_json)
-    publish(measure(request), outputs, as_json=as_json, quiet=quiet)
+    publish(result, outputs, as_json=as_json, quiet=quiet)
+
+
+def publish(result: StoryResult, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> None:
+    """Write the files, print the result, and exit with 1 if it fails."""
+    from karat.cli.publish import EXIT_FAILED
+    from karat.compat.story_output import show_story, story_to_json
+    from karat.pages.terminal import standard_console
+    from karat.report.outputs import compressed, write_files, write_stdout
+
+    data = story_to_json(result.quality)
+    files = [output.path for output in outputs if output.path is not None]
+    write_files([(path, compressed(data, path)) for path in files])
+    if as_json or any(output.path is None for output in outputs):
+        write_stdout(data)
+        for note in result.notes:
+            typer.echo(f"karat: {note}", err=True)
+    elif not quiet:
+        show_story(result.quality, result.about, result.notes, standard_console())
+    elif result.quality.passed is None:
+        typer.echo(f"karat: skipped: {result.quality.why_skipped}", err=True)
+    # A skipped metric is no failure.
+    if result.quality.passed is False:
+        raise typer.Exit(EXIT_FAILED)

@@ -94,27 +94,29 @@ def sweep(
     Exits with 3 when not one query or cut-off could be measured.
 
     """
-    from karat.cli.analysing import page_outputs
-    from karat.cli.scoring import Request
-    from karat.cli.sweeping import plan_of, publish, swept
-    from karat.formats.field_mapping import Fields
-    from karat.reports.sweeps import FORMS
+    from karat.analysis.sweep import check_sweep
+    from karat.analysis.sweep import sweep as sweep_runs
+    from karat.analysis.sweep.curves import FLAT
+    from karat.cli.analysis import CSV, PNG, SVG, open_evaluation, parse_page_outputs, publish
 
-    request = Request(
-        runs=runs,
-        gold=gold,
-        profile=profile,
-        settings=settings or [],
-        by=by or [],
+    flat_share = FLAT if flat is None else flat
+    check_sweep(measures, ks=ks, flat=flat_share, budget=budget)
+    files = [*runs, gold, queries, corpus]
+    outputs = parse_page_outputs(output, files, as_json=as_json, more_forms=(CSV, PNG, SVG))
+    evaluation = open_evaluation(
+        runs,
+        gold,
         queries=queries,
         corpus=corpus,
+        profile=profile,
+        settings=settings,
+        by=by,
         seed=seed,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
-        fields=Fields.parse(field or []),
+        field=field,
         quiet=quiet,
     )
-    plan = plan_of(measures, ks=ks, flat=flat, budget=budget)
-    outputs = page_outputs(request, output or [], forms=FORMS, stdout_taken=as_json)
-    publish(swept(request, plan), outputs, as_json=as_json, quiet=quiet)
+    result = sweep_runs(evaluation, *runs, measures=measures, ks=ks, flat=flat_share, budget=budget)
+    publish(result, outputs, as_json=as_json, quiet=quiet)

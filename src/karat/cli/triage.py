@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from karat.cli import options
-from karat.own_folder import OWN_FOLDER
+from karat.errors import UsageError
+
+CACHE, CONFIG = ".karat", "karat.yaml"
 
 Runs = Annotated[
     list[str],
@@ -64,7 +70,7 @@ def triage(
     query: Ids = None,
     lines: options.Lines = None,
     by: options.By = None,
-    cache: Cache = OWN_FOLDER,
+    cache: Cache = CACHE,
     profile: options.Profile = "karat",
     settings: options.Settings = None,
     output: Outputs = None,
@@ -82,26 +88,80 @@ def triage(
     spot.
 
     """
-    from karat.cli.scoring import Request
-    from karat.cli.triaging import FORMS, Wish, publish, triage_run
-    from karat.formats.field_mapping import Fields
-    from karat.reports.outputs import parse_outputs
+    from karat.analysis.triage import triage as triage_run
+    from karat.cli.analysis import MISSES, open_evaluation, parse_page_outputs, publish
+    from karat.cli.numbers import whole
+    from karat.evaluation.thresholds import parse_thresholds
 
-    request = Request(
-        runs=runs,
-        gold=gold,
-        measures=None if measure is None else [measure],
-        profile=profile,
-        settings=settings or [],
-        by=by or [],
+    if len(runs) > 1:
+        raise UsageError(
+            f"triage looks into one run, not {len(runs)}; give one of them, or see what sets "
+            "two apart with karat compare"
+        )
+    files = [*runs, gold, queries, corpus]
+    outputs = parse_page_outputs(output, files, as_json=as_json, more_forms=(MISSES,))
+    if not cache:
+        raise UsageError("--cache is empty; name a folder, such as .karat")
+    thresholds = parse_thresholds(lines or [], profile)
+    count = whole("--worst", worst)
+    evaluation = open_evaluation(
+        runs,
+        gold,
         queries=queries,
         corpus=corpus,
+        measures=None if measure is None else [measure],
+        profile=profile,
+        settings=settings,
+        by=by,
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
-        fields=Fields.parse(field or []),
+        field=field,
+        index_cache=Path(cache),
         quiet=quiet,
     )
-    outputs = parse_outputs(output or [], inputs=request.files(), stdout_taken=as_json, forms=FORMS)
-    wish = Wish(request, worst=worst, query_ids=query or [], lines=lines or [], cache=cache)
-    publish(triage_run(wish), outputs, as_json=as_json, quiet=quiet)
+    typed = {
+        "--gold": gold,
+        "--queries": queries,
+        "--corpus": corpus,
+        "--cache": None if cache == CACHE else cache,
+        "--profile": None if profile == "karat" else profile,
+        "--run-format": run_format,
+        "--gold-format": gold_format,
+        "-m": [] if measure is None else [measure],
+        "--set": settings,
+        "--line": lines,
+        "--field": evaluation.fields.texts(),
+    }
+    result = triage_run(
+        evaluation,
+        runs[0],
+        measure=measure,
+        worst=count,
+        query_ids=query or [],
+        thresholds=thresholds,
+        commands=partial(_commands, _as_typed(runs[0], typed, strict=strict)),
+    )
+    publish(result, outputs, as_json=as_json, quiet=quiet)
+
+
+def _as_typed(
+    run: str, options: Mapping[str, str | Sequence[str] | None], *, strict: bool
+) -> list[str]:
+    """Return the command as it was given, without what only says how much is shown where."""
+    words = ["karat", "triage", run]
+    for name, value in options.items():
+        for word in [value] if isinstance(value, str) else value or []:
+            words += [name, word]
+    return [*words, "--strict"] if strict else words
+
+
+def _commands(typed: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the command that shows a query again, and with a karat.yaml the one that asks it."""
+    shown = {"reproduce": shlex.join([*typed, "--query", query_id])}
+    if "config" not in meta or not meta.get("system") or not Path(CONFIG).is_file():
+        return shown
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in query_id)
+    again = ["karat", "search", CONFIG, "--system", str(meta["system"])]
+    again += ["--filter", f"query_id={query_id}", "-o", f"{safe}.jsonl"]
+    return {**shown, "ask_again": shlex.join(again)}

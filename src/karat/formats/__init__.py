@@ -1,8 +1,8 @@
-"""Files in and out: one module a format, each with read_x and write_x.
+"""Read and write files: one module per format, each with ``read_*`` and ``write_*`` functions.
 
-``read_gold``, ``read_run``, ``scan_run``, ``read_queries`` and ``read_corpus`` pick the
-format by suffix and content; ``FORMATS`` lists what there is. Importing this package
-loads nothing; a format's module is loaded when a file of it is met.
+``read_gold``, ``read_run``, ``scan_run``, ``read_queries`` and ``read_corpus`` pick the format by
+content and suffix; ``FORMATS`` lists all formats. Importing this package loads nothing; the module
+of a format is loaded when a file of that format is read or written.
 """
 
 from __future__ import annotations
@@ -10,36 +10,19 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-_HOMES = {
-    "FORMATS": "karat.formats.registry",
-    "Format": "karat.formats.registry",
-    "detect_format": "karat.formats.detect",
-    "queries_beside": "karat.formats.doors",
-    "read_corpus": "karat.formats.doors",
-    "read_eval_set": "karat.formats.doors",
-    "read_gold": "karat.formats.doors",
-    "read_queries": "karat.formats.doors",
-    "read_run": "karat.formats.doors",
-    "replacing": "karat.formats.files",
-    "scan_run": "karat.formats.doors",
-    "write_corpus": "karat.formats.doors",
-    "write_eval_set": "karat.formats.doors",
-    "write_gold": "karat.formats.doors",
-    "write_queries": "karat.formats.doors",
-    "write_run": "karat.formats.doors",
-}
-
 __all__ = [
     "FORMATS",
+    "Conversion",
     "Format",
+    "atomic_write",
+    "convert",
     "detect_format",
-    "queries_beside",
+    "queries_in_gold",
     "read_corpus",
     "read_eval_set",
     "read_gold",
     "read_queries",
     "read_run",
-    "replacing",
     "scan_run",
     "write_corpus",
     "write_eval_set",
@@ -49,9 +32,11 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from karat.formats.conversion import Conversion, convert
     from karat.formats.detect import detect_format
-    from karat.formats.doors import (
-        queries_beside,
+    from karat.formats.files import atomic_write
+    from karat.formats.readers import (
+        queries_in_gold,
         read_corpus,
         read_eval_set,
         read_gold,
@@ -64,14 +49,24 @@ if TYPE_CHECKING:
         write_queries,
         write_run,
     )
-    from karat.formats.files import replacing
     from karat.formats.registry import FORMATS, Format
+
+# The modules of the names above that are not in ``readers``.
+_MODULES = {
+    "FORMATS": "registry",
+    "Format": "registry",
+    "Conversion": "conversion",
+    "atomic_write": "files",
+    "convert": "conversion",
+    "detect_format": "detect",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in __all__:
         raise AttributeError(f"module 'karat.formats' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    module = importlib.import_module(f"karat.formats.{_MODULES.get(name, 'readers')}")
+    value = getattr(module, name)
     globals()[name] = value
     return value
 

@@ -1,7 +1,7 @@
 """BEIR folders: corpus.jsonl, queries.jsonl and qrels/*.tsv with a header.
 
-The one format that is a folder. Of several qrels ``test.tsv`` is taken; another split is
-read by giving its file instead of the folder.
+The only format that is a folder. Of several qrels, ``test.tsv`` is read; to read another split,
+give its file instead of the folder.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ from pathlib import Path
 
 import polars as pl
 
-from karat.columns import Duplicates, Source
+from karat.data.columns import Duplicates, Source, join_spans
+from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
 from karat.formats import csvs, jsonl
 from karat.formats.files import Input, open_input, write_frame, write_lines
-from karat.formats.records import flat_rows, to_line
-from karat.formats.spans import join_spans
-from karat.tables import Corpus, Gold, Queries
+from karat.formats.json_records import json_rows, to_line
 
 _PACKED = ("", ".gz", ".zst")
 
@@ -30,7 +29,7 @@ class Folder:
 
     @classmethod
     def at(cls, path: Path) -> Folder:
-        """The folder, if it holds any of what BEIR folders hold."""
+        """Return the folder; raise InputError if it has none of the files of a BEIR folder."""
         folder = cls(path)
         if not (folder.has_queries or folder.find("corpus.jsonl") or (path / "qrels").is_dir()):
             raise InputError(
@@ -57,70 +56,72 @@ class Folder:
         return self.find("queries.jsonl") is not None
 
     def find(self, name: str) -> Path | None:
-        """A file of the folder, packed or not."""
-        found = (self.path / (name + packing) for packing in _PACKED)
-        return next((path for path in found if path.is_file()), None)
+        """Return the path of a file in the folder, packed or not."""
+        paths = (self.path / (name + packing) for packing in _PACKED)
+        return next((path for path in paths if path.is_file()), None)
 
     def input(self, name: str) -> Input:
-        """A file of the folder, open."""
+        """Open a file in the folder."""
         path = self.find(name)
         if path is None:
             raise InputError(f"holds no {name}; expected one", where=str(self.path))
         return open_input(path)
 
     def qrels(self) -> Input:
-        """The judgments: test.tsv, else the only ones."""
+        """Open the judgments: test.tsv, else the only ones."""
         if self.find("qrels/test.tsv"):
             return self.input("qrels/test.tsv")
-        found = sorted(path for p in _PACKED for path in self.path.glob(f"qrels/*.tsv{p}"))
-        if len(found) == 1:
-            return open_input(found[0])
-        names = ", ".join(path.name for path in found)
-        told = f"holds several qrels ({names}); give the file" if found else "holds no qrels/*.tsv"
-        raise InputError(f"{told}; expected qrels/test.tsv", where=str(self.path))
+        files = sorted(path for p in _PACKED for path in self.path.glob(f"qrels/*.tsv{p}"))
+        if len(files) == 1:
+            return open_input(files[0])
+        names = ", ".join(path.name for path in files)
+        problem = (
+            f"holds several qrels ({names}); give the file" if files else "holds no qrels/*.tsv"
+        )
+        raise InputError(f"{problem}; expected qrels/test.tsv", where=str(self.path))
 
 
 def read_gold(file: Input | Folder, *, duplicates: Duplicates = "agree") -> Gold:
-    """The judgments of a folder, or of one of its qrels files."""
+    """Read the judgments of a folder, or one of its qrels files."""
     qrels = file.qrels() if isinstance(file, Folder) else file
     return csvs.read_gold(qrels, duplicates=duplicates, separator="\t")
 
 
 def read_queries(file: Input | Folder) -> Queries:
-    """The queries of a folder."""
+    """Read the queries of a folder."""
     return jsonl.read_queries(file.input("queries.jsonl") if isinstance(file, Folder) else file)
 
 
 def read_corpus(file: Input | Folder) -> Corpus:
-    """The corpus of a folder; the title stays an attribute."""
+    """Read the corpus of a folder; the title stays an attribute."""
     return jsonl.read_corpus(file.input("corpus.jsonl") if isinstance(file, Folder) else file)
 
 
 def write_gold(gold: Gold, path: str | Path) -> None:
-    """Judgments as qrels/test.tsv; queries without any are not kept."""
+    """Write judgments as qrels/test.tsv; queries without any are dropped."""
     table = join_spans(gold.frame).select(
         pl.col("query_id").alias("query-id"),
         pl.col("item_id").alias("corpus-id"),
         pl.col("grade").alias("score"),
     )
-    whole = table["score"]
-    if (whole == whole.round()).all() and (whole.abs() < 2**53).all():
+    grades = table["score"]
+    if (grades == grades.round()).all() and (grades.abs() < 2**53).all():
         table = table.with_columns(pl.col("score").cast(pl.Int64))
     write_frame(table, _inside(path, "qrels/test.tsv"), separator="\t")
 
 
 def write_queries(queries: Queries, path: str | Path) -> None:
-    """Queries as queries.jsonl, attributes as metadata."""
+    """Write queries as queries.jsonl, attributes as metadata."""
     _write(queries.frame, "query_id", ("text",), _inside(path, "queries.jsonl"))
 
 
 def write_corpus(corpus: Corpus, path: str | Path) -> None:
-    """Items as corpus.jsonl, attributes as metadata."""
+    """Write items as corpus.jsonl, attributes as metadata."""
     _write(corpus.frame, "item_id", ("title", "text"), _inside(path, "corpus.jsonl"))
 
 
 def write_eval_set(queries: Queries, gold: Gold, path: str | Path) -> None:
-    """Queries and judgments into one folder."""
+    """Write queries and judgments to one folder."""
     write_queries(queries, path)
     write_gold(gold, path)
 
@@ -133,7 +134,7 @@ def _inside(path: str | Path, name: str) -> Path:
 
 def _write(frame: pl.DataFrame, key: str, own: tuple[str, ...], path: Path) -> None:
     lines = []
-    for row in flat_rows(frame):
+    for row in json_rows(frame):
         record = {"_id": row.pop(key), **{name: row.pop(name, "") or "" for name in own}}
         rest = {name: value for name, value in row.items() if value is not None}
         lines.append(to_line(record | {"metadata": rest}))

@@ -1,94 +1,46 @@
-"""Runs too large for memory: whole queries cut out of a stream of batches.
+"""Runs that are read block by block, each block holding whole queries.
 
-Knows rows and their order, not files.
+A run in query order is streamed; one in any other order is partitioned by query, on disk if it is
+too large for memory. This module knows rows and their order, not files.
 """
 
 from __future__ import annotations
 
+import io
+import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from karat.abreast import go_on
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.tables import InterleavedError, Order, Run
 from karat.errors import InputError
-from karat.formats.room import block_rows, size_in_memory, whole_bytes
-from karat.formats.spilling import parted, too_large_a_query
-from karat.tables import InterleavedError, Order, Run
+from karat.formats.files import DISK_FULL
+from karat.formats.limits import (
+    MEMORY_VARIABLE,
+    block_rows,
+    format_bytes,
+    max_table_bytes,
+    memory_limit,
+    size_in_memory,
+)
+from karat.parallel import stop_if_cancelled
 
-
-def whole_queries(batches: Iterator[pl.DataFrame], where: str = "a run") -> Iterator[pl.DataFrame]:
-    """Batches cut anew so that no query is split between two.
-
-    Raises ``InterleavedError`` as soon as a query turns up again after another one's
-    rows: such a run cannot be streamed. ``where`` is what messages call the run.
-    """
-    closed: set[str] = set()
-    most = whole_bytes()
-    carry: pl.DataFrame | None = None
-    for batch in batches:
-        if not batch.height:
-            continue
-        pieces = [batch] if carry is None else [carry, batch]
-        runs = batch["query_id"].rle().struct.unnest()
-        names: list[str] = runs["value"].to_list()
-        open_name = None if carry is None else carry["query_id"][0]
-        if open_name is not None and names[0] != open_name:
-            names.insert(0, open_name)
-        _note_closed(names, closed)
-        if len(names) == 1:
-            carry = joined(pieces)
-            if size_in_memory(carry) > most:
-                raise too_large_a_query(names[0], where)
-            continue
-        last = int(runs["len"][-1])
-        pieces[-1] = batch.head(batch.height - last)
-        carry = batch.tail(last)
-        yield joined(pieces)
-    if carry is not None:
-        yield carry
-
-
-def joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """The frames as one; ranks count as given only if all frames have them."""
-    if not all("rank" in frame.columns for frame in frames):
-        frames = [frame.drop("rank", strict=False) for frame in frames]
-    return pl.concat(frames)
-
-
-def _gathered(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Small batches put together, since every block costs a little whatever its size.
-
-    The first goes out as it is, so that rows in no order are noticed early.
-    """
-    frames: list[pl.DataFrame] = []
-    enough = 0
-    for batch in batches:
-        frames.append(batch)
-        if sum(frame.height for frame in frames) >= enough:
-            yield joined(frames)
-            frames, enough = [], block_rows()
-    if frames:
-        yield joined(frames)
-
-
-def _note_closed(names: list[str], closed: set[str]) -> None:
-    """Take down the queries that ended; the last of ``names`` may still go on."""
-    ended = set(names[:-1])
-    if len(ended) < len(names) - 1 or names[-1] in ended:
-        raise InterleavedError(f"query {names[-1]!r} is not in one piece")
-    if not closed.isdisjoint(names):
-        raise InterleavedError("a query came back after another one's hits")
-    closed |= ended
+# A partition that is too large is partitioned again, so this need not fit every run.
+PARTITIONS = 64
+_PARTITION = "partition"
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed:
+class StreamedRun:
     """A run that is read batch by batch; every call to ``blocks`` starts from the top.
 
-    ``batches`` gives checked hits in file order, with their ``line`` when ``strict``.
+    ``batches`` yields checked hits in file order, with their ``line`` when ``strict``.
     """
 
     name: str
@@ -100,52 +52,52 @@ class Streamed:
     staged: bool = False
 
     def blocks(self) -> Iterator[Run]:
-        """The run in pieces of whole queries; ``InterleavedError`` if there are none."""
-        for hits in whole_queries(_gathered(self._unchanged()), self.source.name):
+        """Yield the run in blocks of whole queries; raise InterleavedError if it has none."""
+        for hits in whole_queries(_gather(self._unchanged_batches()), self.source.name):
             yield self._run(hits)
 
-    def parted(self) -> Iterator[Run]:
-        """A run in any order in pieces of whole queries; by way of the disk if it is large."""
-        ranked = True
+    def partitions(self) -> Iterator[Run]:
+        """Yield a run in any order in blocks of whole queries, using the disk if it is large."""
+        has_ranks = True
 
         def batches() -> Iterator[pl.DataFrame]:
-            nonlocal ranked
-            for batch in self._unchanged():
-                ranked = ranked and "rank" in batch.columns
+            nonlocal has_ranks
+            for batch in self._unchanged_batches():
+                has_ranks = has_ranks and "rank" in batch.columns
                 yield batch
 
-        refused: list[InputError] = []
-        for frames in parted(batches(), self.source.name, most=whole_bytes()):
-            hits = joined(frames)
+        errors: list[InputError] = []
+        for frames in partition_by_query(batches(), self.source.name, most=max_table_bytes()):
+            hits = concat_hits(frames)
             frames.clear()
             try:
-                run = self._run(hits if ranked else hits.drop("rank", strict=False))
+                run = self._run(hits if has_ranks else hits.drop("rank", strict=False))
             except InputError as error:
-                refused.append(error)
+                errors.append(error)
                 continue
             yield run
-        if refused:
-            # The one that comes first in the file may be in any part.
-            raise min(refused, key=lambda error: error.line or 0)
+        if errors:
+            # The first error of the file may be in any partition.
+            raise min(errors, key=lambda error: error.line or 0)
 
     def read(self) -> Run:
-        """The whole run in memory."""
-        return self._run(joined(list(self._unchanged())))
+        """Return the whole run."""
+        return self._run(concat_hits(list(self._unchanged_batches())))
 
-    def _unchanged(self) -> Iterator[pl.DataFrame]:
+    def _unchanged_batches(self) -> Iterator[pl.DataFrame]:
         with self.source.unchanged():
             for batch in self.batches():
-                go_on()
+                stop_if_cancelled()
                 yield batch
 
     def _run(self, hits: pl.DataFrame) -> Run:
         if self.strict:
-            hits = once_each(hits, self.source)
+            hits = _refuse_duplicates(hits, self.source)
         return Run(hits, meta=self.meta, order=self.order, name=self.name, source=self.source)
 
 
-def once_each(hits: pl.DataFrame, source: Source) -> pl.DataFrame:
-    """Hits without their ``line``; the same item twice for one query is refused."""
+def _refuse_duplicates(hits: pl.DataFrame, source: Source) -> pl.DataFrame:
+    """Return hits without their ``line``; raise InputError for an item twice for one query."""
     pair = [name for name in ("query_id", "item_id", "stage") if name in hits.columns]
     first = hits.select(pl.struct(pair).is_first_distinct()).to_series()
     if not first.all():
@@ -157,3 +109,206 @@ def once_each(hits: pl.DataFrame, source: Source) -> pl.DataFrame:
             line=line,
         )
     return hits.drop("line")
+
+
+def concat_hits(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    """Return the frames as one; it has ranks only if all frames have them."""
+    if not all("rank" in frame.columns for frame in frames):
+        frames = [frame.drop("rank", strict=False) for frame in frames]
+    return pl.concat(frames)
+
+
+def _gather(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Join small batches, because every block has a fixed cost.
+
+    The first batch is passed on at once, so that an interleaved run is noticed early.
+    """
+    frames: list[pl.DataFrame] = []
+    enough = 0
+    for batch in batches:
+        frames.append(batch)
+        if sum(frame.height for frame in frames) >= enough:
+            yield concat_hits(frames)
+            frames, enough = [], block_rows()
+    if frames:
+        yield concat_hits(frames)
+
+
+def whole_queries(batches: Iterator[pl.DataFrame], where: str = "a run") -> Iterator[pl.DataFrame]:
+    """Yield the rows in batches that split no query.
+
+    Raises ``InterleavedError`` as soon as a query occurs again after another query's rows: such
+    a run cannot be streamed. ``where`` is the name of the run in messages.
+    """
+    closed: set[str] = set()
+    most = max_table_bytes()
+    carry: pl.DataFrame | None = None
+    for batch in batches:
+        if not batch.height:
+            continue
+        pieces = [batch] if carry is None else [carry, batch]
+        runs = batch["query_id"].rle().struct.unnest()
+        names: list[str] = runs["value"].to_list()
+        open_name = None if carry is None else carry["query_id"][0]
+        if open_name is not None and names[0] != open_name:
+            names.insert(0, open_name)
+        _close_queries(names, closed)
+        if len(names) == 1:
+            carry = concat_hits(pieces)
+            if size_in_memory(carry) > most:
+                raise _query_too_large(names[0], where)
+            continue
+        last = int(runs["len"][-1])
+        pieces[-1] = batch.head(batch.height - last)
+        carry = batch.tail(last)
+        yield concat_hits(pieces)
+    if carry is not None:
+        yield carry
+
+
+def _close_queries(names: list[str], closed: set[str]) -> None:
+    """Add the queries that ended to ``closed``; the last of ``names`` may continue."""
+    ended = set(names[:-1])
+    if len(ended) < len(names) - 1 or names[-1] in ended:
+        raise InterleavedError(f"query {names[-1]!r} is not in one piece")
+    if not closed.isdisjoint(names):
+        raise InterleavedError("a query came back after another one's hits")
+    closed |= ended
+
+
+def partition_by_query(
+    batches: Iterator[pl.DataFrame], where: str, *, most: int, level: int = 0
+) -> Iterator[list[pl.DataFrame]]:
+    """Yield the rows in partitions of whole queries, none larger than ``most`` bytes.
+
+    ``where`` is the name of the run in messages. Rows that fit are one partition and stay in
+    memory.
+    """
+    first, size = [], 0
+    for batch in batches:
+        first.append(batch)
+        size += size_in_memory(batch)
+        if size > most:
+            break
+    else:
+        yield first
+        return
+    if level:
+        query_id = first[0]["query_id"][0]
+        # A partition of a single query cannot be made smaller.
+        if all((frame["query_id"] == query_id).all() for frame in first):
+            raise _query_too_large(query_id, where)
+    with _temporary_folder() as folder:
+        for partition in _write_partitions(first, batches, folder, most, level):
+            if partition.size <= most:
+                yield list(partition.frames())
+            else:
+                frames = partition.frames()
+                yield from partition_by_query(frames, where, most=most, level=level + 1)
+
+
+def _query_too_large(query_id: str, where: str) -> InputError:
+    return InputError(
+        f"the hits of query {query_id!r} alone take more than {format_bytes(memory_limit())}, the "
+        f"most that karat may take; set {MEMORY_VARIABLE} to more, or cut the lists",
+        where=where,
+    )
+
+
+@dataclass
+class _Partition:
+    """The hits of some queries in a file: pieces one after the other, each a table."""
+
+    path: Path
+    pieces: list[int] = field(default_factory=list)
+    size: int = 0
+
+    def add(self, hits: pl.DataFrame) -> None:
+        # Long strings are stored by reference, and would all be written with every piece.
+        packed = io.BytesIO()
+        hits.write_ipc(packed, compression="lz4", compat_level=pl.CompatLevel.oldest())
+        with self.path.open("ab") as file:
+            file.write(packed.getbuffer())
+        self.pieces.append(packed.tell())
+        self.size += size_in_memory(hits)
+
+    def frames(self) -> Iterator[pl.DataFrame]:
+        """Yield the pieces in the order of writing, then delete the file."""
+        with self.path.open("rb") as file:
+            for length in self.pieces:
+                with _disk_errors(self.path.parent):
+                    packed = io.BytesIO(file.read(length))
+                yield pl.read_ipc(packed)
+        self.path.unlink()
+
+
+def _write_partitions(
+    first: list[pl.DataFrame],
+    rest: Iterator[pl.DataFrame],
+    folder: Path,
+    most: int,
+    level: int,
+) -> list[_Partition]:
+    """Write every row to the file of its partition; empties ``first``."""
+    partitions: dict[int, _Partition] = {}
+    waiting, size = first, sum(size_in_memory(frame) for frame in first)
+    while True:
+        if size >= most // 2:
+            _write(waiting, partitions, folder, level)
+            waiting.clear()
+            size = 0
+        batch = next(rest, None)
+        if batch is None:
+            break
+        waiting.append(batch)
+        size += size_in_memory(batch)
+    _write(waiting, partitions, folder, level)
+    waiting.clear()
+    return [partitions[number] for number in sorted(partitions)]
+
+
+def _write(
+    frames: list[pl.DataFrame], partitions: dict[int, _Partition], folder: Path, level: int
+) -> None:
+    """Write frames; those with the same columns are joined, which makes larger pieces."""
+    while frames:
+        columns = frames[0].columns
+        same = next((n for n, one in enumerate(frames) if one.columns != columns), len(frames))
+        hits, frames = pl.concat(frames[:same]), frames[same:]
+        # Another seed on each level separates queries that shared a partition before.
+        number = (hits["query_id"].hash(seed=level) % PARTITIONS).alias(_PARTITION)
+        pieces = hits.with_columns(number).partition_by(
+            _PARTITION, as_dict=True, maintain_order=True, include_key=False
+        )
+        with _disk_errors(folder):
+            for (place,), piece in pieces.items():
+                partitions.setdefault(place, _Partition(folder / str(place))).add(piece)
+
+
+@contextmanager
+def _temporary_folder() -> Iterator[Path]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="karat-", ignore_cleanup_errors=True)
+    except OSError as error:
+        name = os.environ.get("TMPDIR") or "the folder for temporary files"
+        raise _disk_error(name, error) from None
+    with folder as name:
+        yield Path(name)
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise _disk_error(folder, error) from None
+
+
+def _disk_error(folder: Path | str, error: OSError) -> InputError:
+    first = "make room there, " if error.errno in DISK_FULL else ""
+    return InputError(
+        f"partitioning the run by query in this folder failed: "
+        f"{error.strerror or os.strerror(error.errno or 0)}; {first}set TMPDIR to another folder, "
+        f"{MEMORY_VARIABLE} to more than {format_bytes(memory_limit())}, or sort the run by query",
+        where=str(folder),
+    )

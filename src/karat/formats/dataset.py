@@ -1,8 +1,8 @@
 """Datasets in JSONL: query_id, question, gold_evidence, negatives, as_of and attributes.
 
-Gold evidence is of grade 2 unless an entry is ``{"chunk_id": …, "grade": …}``; entries may
-be spans ``doc_id:start-end``. ``group_id`` is the query's ``group``. Gold that was written
-without its queries has no ``question``; its text is empty.
+Gold evidence has grade 2 unless an entry is ``{"chunk_id": …, "grade": …}``; entries may be
+spans ``doc_id:start-end``. ``group_id`` is the query's ``group``. Gold that was written without
+its queries has no ``question``; its text is empty.
 """
 
 from __future__ import annotations
@@ -11,88 +11,72 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from karat.columns import Duplicates
+from karat.data.tables import Gold, Queries
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.records import Record, as_id, as_list, read_records, to_line
-from karat.formats.sets import Case, Judged, cases_from, gold_of, queries_of, relevant
-from karat.tables import Gold, Queries
+from karat.formats.json_records import Record, as_id, read_records, to_line
+from karat.formats.judged_queries import (
+    JudgedQuery,
+    negative_ids,
+    parse_relevant,
+    queries_to_write,
+    take_negatives,
+)
 
-_USUAL = 2.0
-
-
-def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
-    """The evidence and the hard negatives of each query."""
-    return gold_of(_cases(file, texts=False), file, duplicates)
-
-
-def read_queries(file: Input) -> Queries:
-    """The questions with all their other keys as attributes."""
-    return queries_of(_cases(file, texts=True), file)
-
-
-def write_gold(gold: Gold, path: str | Path) -> None:
-    """Records of ids, evidence and negatives, without questions."""
-    write_eval_set(None, gold, path)
-
-
-def write_queries(queries: Queries, path: str | Path) -> None:
-    """Records of ids, questions and attributes, without evidence."""
-    write_eval_set(queries, None, path)
-
-
-def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path) -> None:
-    """Questions and their evidence in one file."""
-    write_lines(
-        (to_line(_record(case, gold is not None)) for case in cases_from(queries, gold)), path
-    )
-
-
-# The first that a record has; the others stay attributes.
+_DEFAULT_GRADE = 2.0
+# The first of these keys is the text; the others stay attributes.
 _TEXT = ("question", "query", "text", "content")
 
 
-def _cases(file: Input, *, texts: bool) -> Iterator[Case]:
+def read_judged_queries(file: Input, *, texts: bool) -> Iterator[JudgedQuery]:
+    """Yield the questions with their evidence and hard negatives."""
     for record in read_records(file):
-        yield _case(record, file.name, texts)
+        yield _judged_query(record, file.name, texts)
 
 
-def _case(record: Record, where: str, texts: bool) -> Case:
+def _judged_query(record: Record, where: str, texts: bool) -> JudgedQuery:
     line, rest = record.line, dict(record.value)
     query_id = as_id(rest.pop("query_id", None), "query_id", where, line)
-    named = next((name for name in _TEXT if rest.get(name) is not None), "question")
-    text = rest.pop(named, None)
+    text_key = next((name for name in _TEXT if rest.get(name) is not None), "question")
+    text = rest.pop(text_key, None)
     if texts and text is not None and not isinstance(text, str):
         raise InputError('no question; expected "question" with its text', where=where, line=line)
-    told = "gold_evidence" in rest
-    gold = relevant(rest.pop("gold_evidence", None), "gold_evidence", _USUAL, where, line)
-    hard = as_list(rest.pop("negatives", None), "negatives", where, line)
-    negatives = [as_id(item, "a negative", where, line) for item in hard]
-    both = next((judged.item_id for judged in gold if judged.item_id in set(negatives)), None)
-    if both is not None:
+    has_gold_key = "gold_evidence" in rest
+    evidence = rest.pop("gold_evidence", None)
+    gold = parse_relevant(evidence, "gold_evidence", _DEFAULT_GRADE, where, line)
+    negatives = take_negatives(rest, where, line)
+    both = {judgment.item_id for judgment in negatives}.intersection(j.item_id for j in gold)
+    if both:
+        item = next(judgment.item_id for judgment in gold if judgment.item_id in both)
         raise InputError(
-            f"{both!r} is gold and a negative of query {query_id!r}; it can be one of the two",
+            f"{item!r} is gold and a negative of query {query_id!r}; it can be one of the two",
             where=where,
             line=line,
         )
-    gold.extend(Judged(item, 0.0, True) for item in negatives)
     if "group_id" in rest:
         rest["group"] = rest.pop("group_id")
-    return Case(line, query_id, text if isinstance(text, str) else "", gold, rest, told)
+    text = text if isinstance(text, str) else ""
+    return JudgedQuery(line, query_id, text, [*gold, *negatives], rest, has_gold_key)
 
 
-def _record(case: Case, judged: bool) -> dict[str, Any]:
-    record: dict[str, Any] = {"query_id": case.query_id}
-    if case.text or not judged:
-        record["question"] = case.text
-    if judged:
+def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path) -> None:
+    """Write questions, evidence or both to one file."""
+    records = (_record(query, gold is not None) for query in queries_to_write(queries, gold))
+    write_lines(map(to_line, records), path)
+
+
+def _record(query: JudgedQuery, with_gold: bool) -> dict[str, Any]:
+    record: dict[str, Any] = {"query_id": query.query_id}
+    if query.text or not with_gold:
+        record["question"] = query.text
+    if with_gold:
         record["gold_evidence"] = [
             item.item_id
-            if item.grade == _USUAL
+            if item.grade == _DEFAULT_GRADE
             else {"chunk_id": item.item_id, "grade": item.grade}
-            for item in case.gold
+            for item in query.gold
             if not item.negative
         ]
-        record["negatives"] = [item.item_id for item in case.gold if item.negative] or None
-    names = {"group": "group_id"}
-    return record | {names.get(key, key): value for key, value in case.attributes.items()}
+        record["negatives"] = negative_ids(query.gold) or None
+    attributes = query.attributes.items()
+    return record | {"group_id" if key == "group" else key: value for key, value in attributes}

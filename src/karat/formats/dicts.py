@@ -1,4 +1,4 @@
-"""JSON of ``{query: {item: score}}``, as ranx and pytrec_eval take runs and qrels."""
+"""JSON of ``{query: {item: score}}``, as ranx and pytrec_eval use for runs and qrels."""
 
 from __future__ import annotations
 
@@ -8,17 +8,15 @@ from typing import Any
 
 import polars as pl
 
-from karat.columns import NUL_IN_ID, Duplicates
+from karat.data.columns import NUL_IN_ID, Duplicates, join_spans, split_spans
+from karat.data.tables import Gold, Run, with_scores
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.ranking import scored
-from karat.formats.records import as_number, read_json, shown
-from karat.formats.spans import join_spans, split_spans
-from karat.tables import Gold, Run
+from karat.formats.json_records import as_number, preview, read_json
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
-    """Grades by query and item; a list of items means that each is of grade 1."""
+    """Read grades by query and item; in a list of items each has grade 1."""
     value = _outer(file)
     rows = []
     for query_id, items in value.items():
@@ -33,7 +31,7 @@ def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
 
 
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
-    """Scores by query and item, or ranked lists of items."""
+    """Read scores by query and item, or ranked lists of items."""
     value = _outer(file)
     lists = {isinstance(items, list) for items in value.values()}
     if len(lists) > 1:
@@ -44,7 +42,13 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
         if ranked:
             names = [_name(item, query_id, file) for item in inner]
             values: list[float] = list(range(1, len(names) + 1))
-            _refuse_twice(names, query_id, file, strict)
+            if strict and len(set(names)) < len(names):
+                duplicate = next(item for item in names if names.count(item) > 1)
+                raise InputError(
+                    f"query {query_id!r} has item {duplicate!r} twice; "
+                    "--strict wants every item once",
+                    where=file.name,
+                )
         else:
             names = list(_inner(inner, query_id, file))
             what = f"a score of query {query_id!r}"
@@ -58,42 +62,6 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     )
     calls = None if all(value.values()) else pl.DataFrame({"query_id": list(value)})
     return Run.from_frame(hits, calls=calls, name=name, source=file.source)
-
-
-def write_gold(gold: Gold, path: str | Path) -> None:
-    """Grades by query and item; queries without gold stay, as empty objects."""
-    nested: dict[str, dict[str, Any]] = {name: {} for name in gold.query_ids}
-    for query_id, item_id, grade in (
-        join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows()
-    ):
-        # ranx and pytrec_eval take whole grades only.
-        nested[query_id][item_id] = int(grade) if float(grade).is_integer() else grade
-    write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
-
-
-def write_run(run: Run, path: str | Path) -> None:
-    """Scores by query and item; of an item twice, the best score stays.
-
-    A failed call is left out: an empty object would say that it found nothing.
-    """
-    called = [] if run.calls is None else run.calls["query_id"].to_list()
-    failed = _failed(run)
-    nested: dict[str, dict[str, float]] = {name: {} for name in called if name not in failed}
-    for query_id, item_id, score in (
-        scored(run.at("final")).select("query_id", "item_id", "score").iter_rows()
-    ):
-        if query_id not in failed:
-            inner = nested.setdefault(query_id, {})
-            inner[item_id] = max(score, inner.get(item_id, score))
-    if failed and not nested:
-        raise InputError("every call failed, which dict cannot tell; write runlog", where=str(path))
-    write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
-
-
-def _failed(run: Run) -> set[str]:
-    if run.calls is None or "error" not in run.calls.columns:
-        return set()
-    return set(run.calls.filter(pl.col("error").is_not_null())["query_id"])
 
 
 def _outer(file: Input) -> dict[str, Any]:
@@ -119,16 +87,41 @@ def _name(item: Any, query_id: str, file: Input) -> str:
     if isinstance(item, str) and item:
         return item
     raise InputError(
-        f"query {query_id!r}: an item is {shown(item)}; a list of ids is expected, each of them"
+        f"query {query_id!r}: an item is {preview(item)}; a list of ids is expected, each of them"
         " text or a whole number",
         where=file.name,
     )
 
 
-def _refuse_twice(names: list[str], query_id: str, file: Input, strict: bool) -> None:
-    if strict and len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
+def write_gold(gold: Gold, path: str | Path) -> None:
+    """Write grades by query and item; queries without gold become empty objects."""
+    nested: dict[str, dict[str, Any]] = {name: {} for name in gold.query_ids}
+    for query_id, item_id, grade in (
+        join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows()
+    ):
+        # ranx and pytrec_eval take whole grades only.
+        nested[query_id][item_id] = int(grade) if float(grade).is_integer() else grade
+    write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
+
+
+def write_run(run: Run, path: str | Path) -> None:
+    """Write scores by query and item; of an item that occurs twice, the best score.
+
+    A failed call is left out: an empty object would mean that nothing was found.
+    """
+    called = [] if run.calls is None else run.calls["query_id"].to_list()
+    failed: set[str] = set()
+    if run.calls is not None and "error" in run.calls.columns:
+        failed = set(run.calls.filter(pl.col("error").is_not_null())["query_id"])
+    nested: dict[str, dict[str, float]] = {name: {} for name in called if name not in failed}
+    for query_id, item_id, score in (
+        with_scores(run.at("final")).select("query_id", "item_id", "score").iter_rows()
+    ):
+        if query_id not in failed:
+            inner = nested.setdefault(query_id, {})
+            inner[item_id] = max(score, inner.get(item_id, score))
+    if failed and not nested:
         raise InputError(
-            f"query {query_id!r} has item {twice!r} twice; --strict wants every item once",
-            where=file.name,
+            "every call failed, and dict cannot store that; write runlog", where=str(path)
         )
+    write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)

@@ -1,8 +1,8 @@
 """Field mapping: which columns of a user's file are karat's ``query_id``, ``gold``, ``item_id`` …
 
-``--field gold=gold_ids`` on the command line, ``fields:`` in karat.yaml and ``fields=`` in Python.
-A mapping is applied where records and columns are read, so that the readers of formats see
-karat's own names and know nothing of it.
+Given as ``--field gold=gold_ids`` on the command line, ``fields:`` in karat.yaml and ``fields=``
+in Python. A mapping is applied when records and columns are read, so that the readers of formats
+see karat's names only.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import polars as pl
 
-from karat.columns import GOLD_NAMES, GRADE_NAMES, ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
+from karat.data.columns import GOLD_NAMES, GRADE_NAMES, ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
 from karat.errors import InputError, NoColumnError, UsageError, unknown
 from karat.formats.registry import KINDS, Kind
 
@@ -27,7 +27,7 @@ _OF_GOLD = ("gold", "item_id", "doc_id", "grade", "grades", "negatives", "negati
 _OF_HIT = ("item_id", "doc_id", "score", "rank", "stage", "source", "similarity")
 _OF_CALL = ("query_id", "hits", "latency_ms", "cost", "error", "rewritten", "entities")
 FIELDS: dict[Kind, tuple[str, ...]] = {
-    # A file of queries may hold their gold too, in which case that is no attribute.
+    # A file of queries may also hold their gold, which is then not an attribute.
     "queries": (*_OF_QUERY, "entities", "gold", "grades", "negatives"),
     "gold": (*_OF_QUERY, "entities", *_OF_GOLD, *_PLACE),
     "corpus": ("item_id", "doc_id", "text", "title", "source", "tokens", *_PLACE),
@@ -36,7 +36,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
 KNOWN = tuple(dict.fromkeys(name for names in FIELDS.values() for name in names))
 _SYNONYMS = {"query": "text", "question": "text", "topk": "hits"}
 _TARGETS = {"gold": _MAPPED_GOLD, "hits": "topk"}
-# Of these a reader may know a name that comes before the mapped one, so that one is put aside.
+# Names that a reader would prefer to the mapped column; they are renamed out of its way.
 _RIVALS = {
     "text": TEXT_NAMES,
     "gold": (*GOLD_NAMES, "gold_evidence", "gold"),
@@ -44,17 +44,17 @@ _RIVALS = {
     "item_id": tuple(name for name in ITEM_NAMES if name not in (*QUERY_NAMES, "doc_id")),
 }
 _ASIDE = "attribute."
-# Hits and judgments are objects in a list of their query's record.
-_ENTRY = {"item_id", "doc_id", "grade", "score", "rank", "source", "similarity", *_PLACE}
+# Fields of hits and judgments, which are objects in a list of their query's record.
+_ENTRY_FIELDS = {"item_id", "doc_id", "grade", "score", "rank", "source", "similarity", *_PLACE}
 _LISTS = ("topk", "raw", *GOLD_NAMES, "gold_evidence")
 _MOST_SHOWN = 20
 
-FieldsGiven = Mapping[str, str] | None
+FieldsLike = Mapping[str, str] | None
 
 
 @dataclass(frozen=True)
 class Rename:
-    """One mapping: ``key`` as the user gave it, our ``name`` and the ``column`` it is read from."""
+    """One mapping: ``key`` as the user wrote it, karat's ``name``, and the user's ``column``."""
 
     key: str
     name: str
@@ -62,7 +62,7 @@ class Rename:
 
     @property
     def target(self) -> str:
-        """What readers know the column as."""
+        """The name under which readers know the column."""
         return _TARGETS.get(self.name, self.name)
 
     def __str__(self) -> str:
@@ -71,15 +71,15 @@ class Rename:
 
 @dataclass(frozen=True)
 class Fields:
-    """The mappings for all inputs of a command, and which of their columns were met."""
+    """The mappings for all inputs of a command, and which of their columns were found."""
 
     given: Mapping[str, str] = field(default_factory=dict)
-    # Whether queries and gold are one file, so that the prefix of either is right for it.
     one_file: bool = False
+    """Whether queries and gold are one file, so that the prefix of either fits it."""
     kinds: tuple[Kind, ...] = KINDS
     met: set[str] = field(default_factory=set, compare=False)
-    # The inputs that were opened, each kind with the columns of its files.
     columns: dict[Kind, dict[str, None]] = field(default_factory=dict, compare=False)
+    """The columns of the files that were opened, by kind."""
 
     def __post_init__(self) -> None:
         for key in self.given:
@@ -89,53 +89,55 @@ class Fields:
         return bool(self.given)
 
     @classmethod
-    def of(cls, given: Fields | FieldsGiven) -> Fields:
-        """The mappings themselves, or those of a mapping such as ``{"gold": "gold_ids"}``."""
-        if isinstance(given, Fields):
-            return given
-        if given is None:
+    def of(cls, fields: Fields | FieldsLike) -> Fields:
+        """Return mappings from a dict such as ``{"gold": "gold_ids"}``, or ``Fields`` unchanged."""
+        if isinstance(fields, Fields):
+            return fields
+        if fields is None:
             return cls()
-        if not isinstance(given, Mapping):
-            raise UsageError(f"fields is {given!r}; give a mapping such as {{'gold': 'gold_ids'}}")
-        for key, column in given.items():
+        if not isinstance(fields, Mapping):
+            raise UsageError(f"fields is {fields!r}; give a mapping such as {{'gold': 'gold_ids'}}")
+        for key, column in fields.items():
             if not isinstance(key, str) or not isinstance(column, str) or not column.strip():
                 raise UsageError(f"fields: {key!r} is {column!r}; give the name of a column")
-        return cls(dict(given))
+        return cls(dict(fields))
 
     @classmethod
     def parse(cls, texts: Iterable[str]) -> Fields:
-        """``FIELD=COLUMN`` pairs, as ``--field`` takes them.
+        """Parse ``FIELD=COLUMN`` pairs, as ``--field`` takes them.
 
         >>> Fields.parse(["gold=gold_ids", "corpus.item_id=uid"]).given
         {'gold': 'gold_ids', 'corpus.item_id': 'uid'}
         """
-        given: dict[str, str] = {}
+        mappings: dict[str, str] = {}
         for text in texts:
             key, equals, column = (part.strip() for part in text.partition("="))
             if not equals or not key or not column:
                 raise UsageError(f"--field takes FIELD=COLUMN, such as gold=gold_ids, not {text!r}")
-            if given.setdefault(key, column) != column:
-                raise UsageError(f"--field {key} is given twice, as {given[key]!r} and {column!r}")
-        return cls(given)
+            if mappings.setdefault(key, column) != column:
+                raise UsageError(
+                    f"--field {key} is given twice, as {mappings[key]!r} and {column!r}"
+                )
+        return cls(mappings)
 
     def texts(self) -> list[str]:
-        """The mappings as ``--field`` takes them."""
+        """Return the mappings as ``--field`` takes them."""
         return [f"{key}={column}" for key, column in self.given.items()]
 
     def updated(self, later: Fields) -> Fields:
-        """These with the mappings of the command line, which win over those of a file."""
+        """Return these mappings with later ones, which win."""
         return Fields({**self.given, **later.given}) if later else self
 
     def together(self) -> Fields:
-        """The same for a file that holds queries and their gold."""
+        """Return the same mappings for a file that holds queries and their gold."""
         return replace(self, one_file=True)
 
     def without_runs(self) -> Fields:
-        """The same for runs that karat itself logged, under its own names."""
+        """Return the same mappings without runs, which karat logs under its own names."""
         return replace(self, kinds=tuple(kind for kind in self.kinds if kind != "run"))
 
     def renames(self, kind: Kind) -> tuple[Rename, ...]:
-        """The mappings for one kind of input; one with a prefix wins over one without."""
+        """Return the mappings for one kind of input; one with a prefix wins over one without."""
         if kind not in self.kinds:
             return ()
         kinds = {kind, "gold", "queries"} if self.one_file and kind in _PAIR else {kind}
@@ -148,42 +150,43 @@ class Fields:
         return tuple(chosen.values())
 
     def check(self) -> None:
-        """Refuse a mapping of a column that no input has."""
+        """Raise UsageError for a mapped column that no input has."""
         for key, column in self.given.items():
             if key not in self.met:
                 prefix, _ = _split(key)
-                told = Rename(key, "", column)
+                mapping = Rename(key, "", column)
                 if prefix is not None and prefix not in self.columns:
-                    what = f"no {prefix} {'were' if prefix == 'queries' else 'was'} given"
-                    raise UsageError(f"{told}: {what}; leave it out")
-                what = "no input has" if prefix is None else f"no input of kind {prefix} has"
+                    verb = "were" if prefix == "queries" else "was"
+                    raise UsageError(f"{mapping}: no {prefix} {verb} given; leave it out")
+                inputs = "no input has" if prefix is None else f"no input of kind {prefix} has"
                 # Runs are read in several threads, which may still add columns.
                 kinds = list(self.columns) if prefix is None else [prefix]
                 names = dict.fromkeys(name for kind in kinds for name in list(self.columns[kind]))
-                raise UsageError(f"{told}: {what} a column {column!r}{_near(column, list(names))}")
+                hint = _nearest(column, list(names))
+                raise UsageError(f"{mapping}: {inputs} a column {column!r}{hint}")
 
 
-def _near(column: str, names: Sequence[str]) -> str:
-    """What ends a message on a column that is not there: the nearest one, or all there are."""
+def _nearest(column: str, names: Sequence[str]) -> str:
+    """Return the end of a message on a missing column: the nearest one, or all of them."""
     if not names:
         return "; columns have names in JSONL, CSV and Parquet"
-    near = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
     shown = ", ".join(names[:_MOST_SHOWN]) + (" …" if len(names) > _MOST_SHOWN else "")
-    return f"; did you mean {near[0]!r}?" if near else f"; there are {shown}"
+    return f"; did you mean {matches[0]!r}?" if matches else f"; there are {shown}"
 
 
 _PAIR: tuple[Kind, ...] = ("gold", "queries")
 
 
 def _split(key: str) -> tuple[Kind | None, str]:
-    """The prefix and the field of a key such as ``corpus.item_id``; what is unknown is refused."""
+    """Return the prefix and field of a key such as ``corpus.item_id``; refuse unknown ones."""
     prefix, dot, name = key.rpartition(".")
     name = _SYNONYMS.get(name, name)
     if not dot:
         if name not in KNOWN:
             raise unknown("field", name, KNOWN)
         return None, name
-    kind = next((one for one in KINDS if one == prefix), None)
+    kind = next((known for known in KINDS if known == prefix), None)
     if kind is None:
         raise unknown("kind of input", prefix, KINDS, inside=key)
     if name not in FIELDS[kind]:
@@ -192,8 +195,8 @@ def _split(key: str) -> tuple[Kind | None, str]:
 
 
 @dataclass(frozen=True)
-class Renamed:
-    """The mappings for one file, applied to whatever is read from it."""
+class FileMapping:
+    """The mappings for one file, applied to everything that is read from it."""
 
     fields: Fields
     names: tuple[Rename, ...]
@@ -202,118 +205,123 @@ class Renamed:
     columns: dict[str, None] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def of(cls, fields: Fields, kind: Kind) -> Renamed | None:
-        """The mappings for an input of this kind; None where there are none."""
+    def of(cls, fields: Fields, kind: Kind) -> FileMapping | None:
+        """Return the mappings for an input of this kind; None if there are none."""
         names = fields.renames(kind)
         kinds = _PAIR if fields.one_file and kind in _PAIR else (kind,)
-        for one in kinds:
-            fields.columns.setdefault(one, {})
+        for mapped_kind in kinds:
+            fields.columns.setdefault(mapped_kind, {})
         return cls(fields, names, kinds) if names else None
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
-        """A JSON object under our names, with the hits or judgments inside it."""
+        """Return a JSON object under karat's names, including the hits or judgments inside it."""
         self._note(record)
         renamed = self._renamed(record, self.names)
-        inner = [one for one in self.names if one.name in _ENTRY]
+        inner = [rename for rename in self.names if rename.name in _ENTRY_FIELDS]
         if inner:
             for key in _LISTS:
                 if isinstance(renamed.get(key), list):
                     renamed[key] = self._entries(renamed[key], inner)
             if isinstance(renamed.get("stages"), dict):
                 stages = renamed["stages"].items()
-                renamed["stages"] = {key: self._entries(one, inner) for key, one in stages}
+                renamed["stages"] = {stage: self._entries(hits, inner) for stage, hits in stages}
         return renamed
 
     def keys(self, names: Iterable[str]) -> list[str]:
-        """The names of columns under our names, where the values are not at hand."""
+        """Return column names as karat's names, without their values."""
         return list(self._renamed(dict.fromkeys(names), self.names))
 
     def frame(self, table: pl.DataFrame) -> pl.DataFrame:
-        """A table under our names; a column inside a struct is taken out of it."""
+        """Return a table under karat's names; a mapped field of a struct becomes a column."""
         self._note(table.columns)
-        found = {one: _column(table, one.column) for one in self.names}
-        taken = {one: column for one, column in found.items() if column is not None}
+        taken = {
+            rename: column
+            for rename in self.names
+            if (column := _column(table, rename.column)) is not None
+        }
         self._meet(taken)
         columns: dict[str, pl.Series] = {}
         for column in table.iter_columns():
-            for name in _names_of(column.name, taken):
-                columns[name] = column
+            columns |= {rename.target: column for rename in taken if rename.column == column.name}
             left = _without(column, taken)
             if left is not None:
-                columns.setdefault(_aside(column.name, taken), left)
-        columns |= {one.target: column for one, column in taken.items()}
+                columns.setdefault(_avoiding_rivals(column.name, taken), left)
+        columns |= {rename.target: column for rename, column in taken.items()}
         return pl.DataFrame([column.alias(name) for name, column in columns.items()])
 
     def own(self, name: str) -> str:
-        """What the file calls a column that readers know under this name."""
-        found = (one for one in self.names if one.target == name and one.key in self.met)
-        return next((one.column for one in found), name)
+        """Return the file's name of a column that readers know under this name."""
+        matches = (
+            rename for rename in self.names if rename.target == name and rename.key in self.met
+        )
+        return next((rename.column for rename in matches), name)
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Explain what goes wrong in reading, also where that happens after the file was opened."""
+        """Explain input errors, also those after the file was opened."""
         try:
             yield
         except InputError as error:
             raise self.explained(error) from None
 
     def explained(self, error: InputError) -> InputError:
-        """An error in reading, with the mapped columns that this file did not have."""
+        """Return an input error that names the mapped columns which this file lacks."""
         if isinstance(error, NoColumnError):
             among = list(self.columns) or error.among
             error = NoColumnError(error.lacks, among, error.todo, where=error.where)
-        lacking = [one for one in self.names if one.key not in self.met | self.fields.met]
-        if not lacking:
+        missing = [rename for rename in self.names if rename.key not in self.met | self.fields.met]
+        if not missing:
             return error
-        one = lacking[0]
-        if str(one) in error.what:
+        rename = missing[0]
+        if str(rename) in error.what:
             return error
-        near = _near(one.column, list(self.columns))
-        told = f"{error.what} ({one}: it has no column {one.column!r}{near})"
+        hint = _nearest(rename.column, list(self.columns))
+        message = f"{error.what} ({rename}: it has no column {rename.column!r}{hint})"
         kind = InputError if isinstance(error, NoColumnError) else type(error)
-        return kind(told, where=error.where, line=error.line)
+        return kind(message, where=error.where, line=error.line)
 
     def _entries(self, entries: Any, inner: Sequence[Rename]) -> Any:
         if not isinstance(entries, list):
             return entries
         if entries and isinstance(entries[0], dict):
             self._note(entries[0])
-        return [self._renamed(one, inner) if isinstance(one, dict) else one for one in entries]
+        return [
+            self._renamed(entry, inner) if isinstance(entry, dict) else entry for entry in entries
+        ]
 
     def _renamed(self, record: Mapping[str, Any], names: Sequence[Rename]) -> dict[str, Any]:
-        taken = {one: value for one in names for value in _find(record, one.column)}
+        taken = {rename: value for rename in names for value in _find(record, rename.column)}
         if not taken:
             return dict(record)
         self._meet(taken)
         renamed: dict[str, Any] = {}
         for key, value in record.items():
-            for name in _names_of(key, taken):
-                renamed[name] = value
-            for rest in _left(key, value, taken):
-                renamed.setdefault(_aside(key, taken), rest)
-        return renamed | {one.target: value for one, value in taken.items()}
+            renamed |= {rename.target: value for rename in taken if rename.column == key}
+            for rest in _remainder(key, value, taken):
+                renamed.setdefault(_avoiding_rivals(key, taken), rest)
+        return renamed | {rename.target: value for rename, value in taken.items()}
 
     def _meet(self, taken: Iterable[Rename]) -> None:
-        keys = {one.key for one in taken}
+        keys = {rename.key for rename in taken}
         self.met.update(keys)
         self.fields.met.update(keys)
 
     def _note(self, names: Iterable[str]) -> None:
-        """Remember some columns, for messages."""
+        """Remember some columns for messages."""
         if len(self.columns) < 10 * _MOST_SHOWN:
             self.columns.update(dict.fromkeys(names))
             for kind in self.kinds:
                 self.fields.columns[kind].update(self.columns)
 
 
-def _aside(key: str, taken: Iterable[Rename]) -> str:
-    """A key as it may stay beside what was mapped: not under a name that would be read first."""
-    rival = any(key in _RIVALS.get(one.name, (one.target,)) for one in taken)
+def _avoiding_rivals(key: str, taken: Iterable[Rename]) -> str:
+    """Return a key that no reader prefers to a mapped column."""
+    rival = any(key in _RIVALS.get(rename.name, (rename.target,)) for rename in taken)
     return _ASIDE + key if rival else key
 
 
 def _find(record: Mapping[str, Any], column: str) -> list[Any]:
-    """The value of a column, alone in a list: by its name, or by the names on the way to it."""
+    """Return the value of a column in a list, by its name or its dotted path; [] if missing."""
     if column in record:
         return [record[column]]
     value: Any = record
@@ -324,51 +332,43 @@ def _find(record: Mapping[str, Any], column: str) -> list[Any]:
     return [value]
 
 
-def _names_of(key: str, taken: Iterable[Rename]) -> list[str]:
-    """Our names for a column that was mapped by its own name."""
-    return [one.target for one in taken if one.column == key]
-
-
-def _left(key: str, value: Any, taken: Iterable[Rename]) -> list[Any]:
-    """What is left of a value, alone in a list: nothing of a column, less of an object."""
-    columns = [one.column for one in taken]
+def _remainder(key: str, value: Any, taken: Iterable[Rename]) -> list[Any]:
+    """Return what is left of a value, in a list: [] for a mapped column, less for an object."""
+    columns = [rename.column for rename in taken]
     if key in columns:
         return []
     inside = [column.removeprefix(f"{key}.") for column in columns if column.startswith(f"{key}.")]
     if not inside or not isinstance(value, dict):
         return [value]
-    less = {name: rest for name, one in value.items() for rest in _less(name, one, inside)}
-    return [less] if less else []
-
-
-def _less(name: str, value: Any, columns: Iterable[str]) -> list[Any]:
-    return _left(name, value, [Rename("", "", column) for column in columns])
+    inner = [Rename("", "", column) for column in inside]
+    rest = {name: left for name, item in value.items() for left in _remainder(name, item, inner)}
+    return [rest] if rest else []
 
 
 def _column(table: pl.DataFrame, column: str) -> pl.Series | None:
-    """A column by its name, or by the names on the way to it through structs."""
+    """Return a column by its name or its dotted path through structs; None if missing."""
     if column in table.columns:
         return table[column]
     first, *steps = column.split(".")
     if not steps or first not in table.columns:
         return None
-    found = table[first]
+    series = table[first]
     for step in steps:
-        if not isinstance(found.dtype, pl.Struct) or step not in found.struct.fields:
+        if not isinstance(series.dtype, pl.Struct) or step not in series.struct.fields:
             return None
-        found = found.struct.field(step)
-    return found
+        series = series.struct.field(step)
+    return series
 
 
 def _without(column: pl.Series, taken: Iterable[Rename]) -> pl.Series | None:
-    """A column without the parts of its struct that were taken; None where nothing is left."""
-    gone = {one.column for one in taken}
-    if column.name in gone:
+    """Return a column without the mapped fields of its struct; None if nothing is left."""
+    taken_columns = {rename.column for rename in taken}
+    if column.name in taken_columns:
         return None
     if not isinstance(column.dtype, pl.Struct):
         return column
     names = column.struct.fields
-    left = [name for name in names if f"{column.name}.{name}" not in gone]
+    left = [name for name in names if f"{column.name}.{name}" not in taken_columns]
     if len(left) == len(names):
         return column
     return column.struct.unnest().select(pl.struct(left)).to_series() if left else None

@@ -1,57 +1,37 @@
-"""Queries and corpora in JSONL: objects with an id and a text, and attributes.
+"""Queries and corpora in JSONL: objects with an id, a text and attributes.
 
-A nested ``meta`` or ``metadata`` is laid flat; a ``title`` stays an attribute.
+A nested ``meta`` or ``metadata`` is flattened; a ``title`` stays an attribute.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from karat.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, map_with
+from karat.data.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, mapping_hint
+from karat.data.tables import Corpus, Queries
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.records import Record, as_id, flat_rows, frame_of, read_records, to_line
-from karat.tables import Corpus, Queries
+from karat.formats.json_records import Record, as_id, frame_of, json_rows, read_records, to_line
 
 _META = ("meta", "metadata")
 
 
 def read_queries(file: Input) -> Queries:
-    """Queries under any of the usual names for their id and text."""
-    rows = list(_rows(file, "query_id", QUERY_NAMES))
-    return Queries.from_frame(_frame(rows, "query_id", file), source=file.source)
+    """Read queries under any of the usual names for their id and text."""
+    return Queries.from_frame(_frame(file, "query_id", QUERY_NAMES), source=file.source)
 
 
 def read_corpus(file: Input) -> Corpus:
-    """Items under any of the usual names for their id and text."""
-    rows = list(_rows(file, "item_id", ITEM_NAMES))
-    return Corpus.from_frame(_frame(rows, "item_id", file), source=file.source)
+    """Read items under any of the usual names for their id and text."""
+    return Corpus.from_frame(_frame(file, "item_id", ITEM_NAMES), source=file.source)
 
 
-def write_queries(queries: Queries, path: str | Path) -> None:
-    """One object a query, with every attribute."""
-    write_lines(_lines(queries.frame), path)
-
-
-def write_corpus(corpus: Corpus, path: str | Path) -> None:
-    """One object an item, with every attribute."""
-    write_lines(_lines(corpus.frame), path)
-
-
-def lines_of(rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Rows as lines of JSON."""
-    return (to_line(row) for row in rows)
-
-
-def _lines(frame: pl.DataFrame) -> Iterator[str]:
-    return lines_of(flat_rows(frame))
-
-
-def _frame(rows: list[dict[str, Any]], key: str, file: Input) -> pl.DataFrame:
+def _frame(file: Input, key: str, names: Sequence[str]) -> pl.DataFrame:
+    rows = list(_rows(file, key, names))
     if not rows:
         raise InputError("is empty; at least one object is expected", where=file.name)
     return frame_of(rows, (key, "text"), where=file.name)
@@ -73,22 +53,22 @@ def _rows(file: Input, key: str, names: Sequence[str]) -> Iterator[dict[str, Any
 
 def _row(record: Record, key: str, names: Sequence[str], where: str) -> dict[str, Any]:
     line, rest = record.line, dict(record.value)
-    found = next((name for name in names if rest.get(name) is not None), None)
-    if found is None:
+    id_key = next((name for name in names if rest.get(name) is not None), None)
+    if id_key is None:
         raise InputError(
-            f"no id; expected one of {', '.join(names)}; {map_with(key, 'KEY')}",
+            f"no id; expected one of {', '.join(names)}; {mapping_hint(key, 'KEY')}",
             where=where,
             line=line,
         )
-    name = as_id(rest.pop(found), found, where, line)
-    told = next((name for name in TEXT_NAMES if isinstance(rest.get(name), str)), None)
-    if told is None:
+    row_id = as_id(rest.pop(id_key), id_key, where, line)
+    text_key = next((name for name in TEXT_NAMES if isinstance(rest.get(name), str)), None)
+    if text_key is None:
         raise InputError(
-            f"no text; expected one of {', '.join(TEXT_NAMES)}; {map_with('text', 'KEY')}",
+            f"no text; expected one of {', '.join(TEXT_NAMES)}; {mapping_hint('text', 'KEY')}",
             where=where,
             line=line,
         )
-    row: dict[str, Any] = {key: name, "text": rest.pop(told)}
+    row: dict[str, Any] = {key: row_id, "text": rest.pop(text_key)}
     for inner in _META:
         if isinstance(rest.get(inner), dict):
             nested = rest.pop(inner)
@@ -97,3 +77,13 @@ def _row(record: Record, key: str, names: Sequence[str], where: str) -> dict[str
         rest["doc_id"] = as_id(rest["doc_id"], "doc_id", where, line)
     row.update({name: value for name, value in rest.items() if name not in row})
     return row
+
+
+def write_queries(queries: Queries, path: str | Path) -> None:
+    """Write one object per query, with every attribute."""
+    write_lines(map(to_line, json_rows(queries.frame)), path)
+
+
+def write_corpus(corpus: Corpus, path: str | Path) -> None:
+    """Write one object per item, with every attribute."""
+    write_lines(map(to_line, json_rows(corpus.frame)), path)

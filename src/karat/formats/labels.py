@@ -1,8 +1,8 @@
-"""Labels in JSONL, one judgment a line: query_id, item_id, grade, rationale, rater, source.
+"""Labels in JSONL, one judgment per line: query_id, item_id, grade, rationale, rater, source.
 
-``relevance`` is understood for ``grade`` and ``chunk_id`` for ``item_id``. A pair that could
-not be judged has an ``error`` in place of a grade: it is left out of the gold, never a 0.
-Grades are from 0 to 100; one below 0 says that a pair was pooled and not judged.
+``relevance`` is accepted for ``grade`` and ``chunk_id`` for ``item_id``. A pair that could not be
+judged has an ``error`` instead of a grade: it is left out of the gold, never a 0. Grades are from
+0 to 100; one below 0 means that a pair was pooled and not judged.
 """
 
 from __future__ import annotations
@@ -10,31 +10,28 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import polars as pl
 
-from karat.columns import Duplicates
+from karat.data.columns import Duplicates, join_spans, split_spans
+from karat.data.tables import Gold
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.records import Record, as_id, as_number, read_records
-from karat.formats.spans import join_spans, split_spans
-from karat.tables import Gold
+from karat.formats.json_records import Record, as_id, as_number, read_records
 
-# Where a label comes from: a person, or one who decided what raters could not agree on.
+# The source of a label: a person, or a decision on a disagreement between raters.
 HUMAN, ADJUDICATION = "human", "adjudication"
-
-# Of what a judge or people say of a pair; gold has whatever scale it has.
+# The highest grade that a judge or a person may give; gold may have any scale.
 HIGHEST_GRADE = 100
-
 _ITEM = ("item_id", "chunk_id")
 _GRADE = ("grade", "relevance")
 
 
 class Label(NamedTuple):
-    """One line: what a rater says of a pair, or why nothing could be said.
+    """One line: a rater's grade of a pair, or why there is none.
 
-    ``decided`` marks a decision on what raters could not agree on.
+    ``decided`` marks a decision on a disagreement between raters.
     """
 
     line: int
@@ -46,18 +43,70 @@ class Label(NamedTuple):
     decided: bool = False
 
 
-def read_lines(file: Input) -> Iterator[Label]:
-    """Every line of a label file, graded or failed."""
+def read_label_lines(file: Input) -> Iterator[Label]:
+    """Yield every line of a label file, graded or failed."""
     for record in read_records(file):
         yield _label(record, file.name)
 
 
+def _label(record: Record, where: str) -> Label:
+    line, value = record.line, record.value
+    query_id = as_id(value.get("query_id"), "query_id", where, line)
+    item_id = item_id_of(record, where)
+    rater = value.get("rater")
+    if rater is not None:
+        rater = as_id(rater, "rater", where, line)
+    grade, error = _grade(record, where), value.get("error")
+    if error is not None and not (isinstance(error, str) and error.strip()):
+        raise InputError("error is no text; the reason is expected", where=where, line=line)
+    decided = value.get("source") == ADJUDICATION
+    return Label(line, query_id, item_id, grade, error, rater, decided)
+
+
+def item_id_of(record: Record, where: str) -> str:
+    """Return the item of a pair: its item_id or chunk_id, which must agree if both are given."""
+    line, value = record.line, record.value
+    keys = [name for name in _ITEM if value.get(name) is not None] or _ITEM[:1]
+    names = [as_id(value.get(name), name, where, line) for name in keys]
+    if len(set(names)) > 1:
+        raise InputError(
+            f"item_id is {names[0]!r} and chunk_id is {names[1]!r}; a pair is of one item: "
+            "keep one of the two",
+            where=where,
+            line=line,
+        )
+    return names[0]
+
+
+def _grade(record: Record, where: str) -> float | None:
+    line, value = record.line, record.value
+    keys = [name for name in _GRADE if value.get(name) is not None]
+    if len(keys) > 1:
+        raise InputError("has a grade and a relevance; keep one", where=where, line=line)
+    if keys and value.get("error") is not None:
+        raise InputError("has a grade and an error; keep one", where=where, line=line)
+    if keys:
+        return as_number(value[keys[0]], keys[0], where, line)
+    if value.get("error") is None:
+        raise InputError(
+            'no grade; a label has "grade", or "error" where the pair could not be judged',
+            where=where,
+            line=line,
+        )
+    return None
+
+
+def count_failed(file: Input) -> int:
+    """Return the number of lines with an error instead of a grade."""
+    return sum(label.grade is None for label in read_label_lines(file))
+
+
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
-    """The grades; raters who disagree on a pair are refused, failed pairs are left out."""
-    every = list(read_lines(file))
-    graded = [label for label in every if label.grade is not None]
+    """Read the grades; raters who disagree on a pair are refused, failed pairs are left out."""
+    labels = list(read_label_lines(file))
+    graded = [label for label in labels if label.grade is not None]
     if not graded:
-        raise no_grade(file.name, failed=len(every))
+        raise no_grades_error(file.name, failed=len(labels))
     table = pl.DataFrame(
         {
             "query_id": [label.query_id for label in graded],
@@ -72,90 +121,32 @@ def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
     )
 
 
-def no_grade(where: str, *, failed: int = 0, not_judged: int = 0) -> InputError:
-    """What to say of a file without a grade: which labels failed, and which are below 0."""
+def no_grades_error(where: str, *, failed: int = 0, not_judged: int = 0) -> InputError:
+    """Return the error for a file without a grade, with the numbers of failed and pooled pairs."""
     kinds = ((failed, " failed"), (not_judged, " below 0 (pooled, not judged)"))
-    told = [f"{n:,} label{'' if n == 1 else 's'}{what}" for n, what in kinds if n]
-    why = f": {', '.join(told)}" if told else ""
-    return InputError(f"holds no grade{why}; judge its pairs again", where=where)
+    counts = [f"{n:,} label{'' if n == 1 else 's'}{what}" for n, what in kinds if n]
+    reasons = f": {', '.join(counts)}" if counts else ""
+    return InputError(f"holds no grade{reasons}; judge its pairs again", where=where)
 
 
-def refuse_above(grades: pl.Series, where: str) -> None:
-    """Refuse labels of a scale that goes beyond what a label can be."""
-    most = grades.max()
-    if isinstance(most, (int, float)) and most > HIGHEST_GRADE:
-        raise InputError(out_of_range(float(most)), where=where)
+def check_highest_grade(grades: pl.Series, where: str) -> None:
+    """Raise InputError for labels above the highest grade."""
+    highest = grades.max()
+    if isinstance(highest, (int, float)) and highest > HIGHEST_GRADE:
+        raise InputError(out_of_range(float(highest)), where=where)
 
 
 def out_of_range(grade: float) -> str:
-    """What is wrong with a grade."""
+    """Return the message for a grade out of range."""
     return f"grade is {grade:g}; a grade is from 0 to {HIGHEST_GRADE}"
 
 
-def count_failed(file: Input) -> int:
-    """How many lines of a label file have an error in place of a grade."""
-    return sum(label.grade is None for label in read_lines(file))
-
-
 def write_gold(gold: Gold, path: str | Path) -> None:
-    """One line a judgment."""
+    """Write one line per judgment."""
     rows = join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows(named=True)
-    write_lines((_line(row) for row in rows), path)
-
-
-def _line(row: dict[str, Any]) -> str:
-    grade = row["grade"]
-    whole = int(grade) if float(grade).is_integer() else grade
-    return json.dumps(row | {"grade": whole}, ensure_ascii=False, allow_nan=False)
-
-
-def item_of(record: Record, where: str) -> str:
-    """The item of a pair: its item_id or chunk_id, which agree where both are given."""
-    line, value = record.line, record.value
-    told = [name for name in _ITEM if value.get(name) is not None] or _ITEM[:1]
-    names = [as_id(value.get(name), name, where, line) for name in told]
-    if len(set(names)) > 1:
-        raise InputError(
-            f"item_id is {names[0]!r} and chunk_id is {names[1]!r}; a pair is of one item: "
-            "keep one of the two",
-            where=where,
-            line=line,
-        )
-    return names[0]
-
-
-def _label(record: Record, where: str) -> Label:
-    line, value = record.line, record.value
-    query_id = as_id(value.get("query_id"), "query_id", where, line)
-    item_id = item_of(record, where)
-    rater = value.get("rater")
-    if rater is not None:
-        rater = as_id(rater, "rater", where, line)
-    grade, error = _grade(record, where), _error(record, where)
-    decided = value.get("source") == ADJUDICATION
-    return Label(line, query_id, item_id, grade, error, rater, decided)
-
-
-def _grade(record: Record, where: str) -> float | None:
-    line, value = record.line, record.value
-    told = [name for name in _GRADE if value.get(name) is not None]
-    if len(told) > 1:
-        raise InputError("has a grade and a relevance; keep one", where=where, line=line)
-    if told and value.get("error") is not None:
-        raise InputError("has a grade and an error; keep one", where=where, line=line)
-    if told:
-        return as_number(value[told[0]], told[0], where, line)
-    if value.get("error") is None:
-        raise InputError(
-            'no grade; a label has "grade", or "error" where the pair could not be judged',
-            where=where,
-            line=line,
-        )
-    return None
-
-
-def _error(record: Record, where: str) -> str | None:
-    error = record.value.get("error")
-    if error is None or (isinstance(error, str) and error.strip()):
-        return error
-    raise InputError("error is no text; the reason is expected", where=where, line=record.line)
+    lines = []
+    for row in rows:
+        if float(row["grade"]).is_integer():
+            row["grade"] = int(row["grade"])
+        lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False))
+    write_lines(lines, path)

@@ -1,8 +1,8 @@
-"""How large a Parquet file is once it is read, as its footer and the heads of its pages say.
+"""How much memory a Parquet file takes when it is read, by its footer and page headers.
 
-Polars believes these numbers and makes room for them, so a few bytes could ask for all the
-memory there is; what they come to is looked at before Polars gets the file. Knows as much of
-Thrift's compact protocol as that takes, and nothing of what the columns hold.
+Polars trusts these numbers and allocates memory for them, so a few bytes could claim all memory
+there is; they are checked before Polars gets the file. Understands just enough of Thrift's
+compact protocol, and nothing of what the columns hold.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from typing import IO, Any
 
 from karat.errors import InputError
-from karat.formats.limits import check_columns, most_unpacked, unpacks_too_far
+from karat.formats.limits import check_columns, max_unpacked, unpacks_too_large
 
 _MAGIC = b"PAR1"
 _DAMAGED = "the Parquet file is damaged; copy or write it again"
-# The head of a page is short unless it carries the least and the largest value of the page.
+# The header of a page is short unless it has the lowest and highest value of the page.
 _HEAD, _LARGEST_HEAD = 1 << 9, 1 << 20
-# A footer of a thousand columns in a thousand parts has this many bytes.
+# A footer of a thousand columns in a thousand row groups has this many bytes.
 _LARGEST_FOOTER = 256 << 20
-# What a value takes in memory whatever is in it: a number, or where a text begins and ends.
+# The least memory of a value: a number, or the position of a text.
 _VALUE = 8
 _DEEPEST = 32
 
@@ -28,7 +28,7 @@ Fields = dict[int, Any]
 
 
 class _BrokenError(Exception):
-    """The bytes are not what they should be; ``short`` if there might be more of them."""
+    """The bytes are not valid; ``short`` if reading more of them may help."""
 
     def __init__(self, *, short: bool = False) -> None:
         super().__init__()
@@ -36,25 +36,25 @@ class _BrokenError(Exception):
 
 
 def check_sizes(file: IO[bytes], where: str) -> None:
-    """Refuse a file that claims more than a file of its size can hold."""
+    """Raise InputError for a file that claims more than a file of its size can hold."""
     size = file.seek(0, os.SEEK_END)
     try:
         footer = _footer(file, size)
         check_columns(len(_list(footer, 2)) - 1, 1, where)
-        most, claimed = most_unpacked(size), _VALUE * _count(footer, 3)
+        most, claimed = max_unpacked(size), _VALUE * _count(footer, 3)
         if claimed > most:
-            raise unpacks_too_far(where, size, most)
+            raise unpacks_too_large(where, size, most)
         for column in _columns(footer):
             for unpacked in _pages(file, column, size):
                 claimed += unpacked
                 if claimed > most:
-                    raise unpacks_too_far(where, size, most)
+                    raise unpacks_too_large(where, size, most)
     except _BrokenError:
         raise InputError(_DAMAGED, where=where) from None
 
 
-def rows_in_parts(file: IO[bytes], where: str) -> list[int]:
-    """How many rows each part of the file has, which are unpacked together."""
+def row_group_sizes(file: IO[bytes], where: str) -> list[int]:
+    """Return the number of rows of each row group, which are unpacked together."""
     try:
         footer = _footer(file, file.seek(0, os.SEEK_END))
         return [_count(group, 3) for group in _list(footer, 4)]
@@ -75,45 +75,47 @@ def _footer(file: IO[bytes], size: int) -> Fields:
 
 
 def _columns(footer: Fields) -> Iterator[Fields]:
-    """What is said of each column in each part of the file."""
+    """Yield the metadata of each column in each row group."""
     for group in _list(footer, 4):
         for chunk in _list(group, 1):
-            about = chunk.get(3) if isinstance(chunk, dict) else None
-            if not isinstance(about, dict):
+            metadata = chunk.get(3) if isinstance(chunk, dict) else None
+            if not isinstance(metadata, dict):
                 raise _BrokenError
-            yield about
+            yield metadata
 
 
 def _pages(file: IO[bytes], column: Fields, size: int) -> Iterator[int]:
-    """The bytes that each page of a column unpacks to, with room for its values."""
+    """Yield the bytes that each page of a column unpacks to, with memory for its values."""
     starts = [column[key] for key in (9, 11) if isinstance(column.get(key), int)]
     left, values = _count(column, 7), _count(column, 5)
-    place = min((start for start in starts if start > 0), default=0)
-    if place < 4 or place + left > size:
+    offset = min((start for start in starts if start > 0), default=0)
+    if offset < 4 or offset + left > size:
         raise _BrokenError
     while left > 0 and values > 0:
-        head, length = _head(file, place)
-        unpacked, packed = _count(head, 2), _count(head, 3)
-        about: Fields = next((head[key] for key in (5, 8) if isinstance(head.get(key), dict)), {})
-        held = _count(about, 1) if about else 0
+        header, length = _head(file, offset)
+        unpacked, packed = _count(header, 2), _count(header, 3)
+        data_header: Fields = next(
+            (header[key] for key in (5, 8) if isinstance(header.get(key), dict)), {}
+        )
+        page_values = _count(data_header, 1) if data_header else 0
         if length + packed > left:
             raise _BrokenError
-        values -= held
-        place, left = place + length + packed, left - length - packed
-        yield unpacked + _VALUE * held
+        values -= page_values
+        offset, left = offset + length + packed, left - length - packed
+        yield unpacked + _VALUE * page_values
 
 
-def _head(file: IO[bytes], place: int) -> tuple[Fields, int]:
-    room = _HEAD
+def _head(file: IO[bytes], offset: int) -> tuple[Fields, int]:
+    length = _HEAD
     while True:
-        file.seek(place)
-        reader = _Reader(file.read(room))
+        file.seek(offset)
+        reader = _Reader(file.read(length))
         try:
             return reader.fields(), reader.at
         except _BrokenError as broken:
-            if not broken.short or room >= _LARGEST_HEAD:
+            if not broken.short or length >= _LARGEST_HEAD:
                 raise
-            room *= 8
+            length *= 8
 
 
 def _count(fields: Fields, key: int) -> int:
@@ -138,13 +140,13 @@ class _Reader:
         self.at = 0
 
     def fields(self, depth: int = 0) -> Fields:
-        found: Fields = {}
+        fields: Fields = {}
         key = 0
-        while head := self._byte():
-            step = head >> 4
-            key = key + step if step else self._signed()
-            found[key] = self._value(head & 15, depth)
-        return found
+        while header := self._byte():
+            delta = header >> 4
+            key = key + delta if delta else self._signed()
+            fields[key] = self._value(header & 15, depth)
+        return fields
 
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEEPEST:
@@ -166,10 +168,10 @@ class _Reader:
         raise _BrokenError
 
     def _items(self, depth: int) -> list[Any]:
-        head = self._byte()
-        count, kind = head >> 4, head & 15
+        header = self._byte()
+        count, kind = header >> 4, header & 15
         count = self._number() if count == 15 else count
-        # Every item takes a byte at least, so a longer list than there are bytes is a lie.
+        # Every item takes at least one byte, so a list cannot have more items than there are bytes.
         if count > len(self.data) - self.at:
             raise _BrokenError(short=True)
         if kind in (1, 2):

@@ -1,10 +1,11 @@
-"""Every format there is: what it carries, how its files end, where its code lives."""
+"""The registry of formats: one entry per format, with the module that reads and writes it."""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, get_args
 
 from karat.errors import UsageError, unknown
@@ -15,7 +16,7 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 @dataclass(frozen=True)
 class Format:
-    """One format; ``carries`` is what it is read and written for."""
+    """One format; ``carries`` lists the kinds of tables that it can hold."""
 
     name: str
     about: str
@@ -23,52 +24,59 @@ class Format:
     suffixes: tuple[str, ...]
     module: str
     keeps: str
-    """What survives being written, in the words of the documentation."""
+    """What a written file keeps, in the words of the documentation."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Keyword arguments for every function of the module."""
 
     def reader(self, kind: Kind) -> Callable[..., Any]:
-        """The function that reads this kind from an open file."""
-        return self._function("read", kind)
+        """Return the function that reads this kind from an open file."""
+        return self._carrying("read", kind)
 
     def writer(self, kind: Kind) -> Callable[..., None]:
-        """The function that writes this kind to a path."""
-        return self._function("write", kind)
+        """Return the function that writes this kind to a path."""
+        return self._carrying("write", kind)
 
     def scanner(self) -> Callable[..., Any] | None:
-        """The function that streams a run, where the format allows it."""
-        found: Callable[..., Any] | None = getattr(self._home(), "scan_run", None)
-        return found
+        """Return the function that streams a run, or None if the format cannot."""
+        return self._optional("scan_run")
 
     def both(self) -> bool:
-        """Whether one file carries queries and their gold."""
+        """Return True if one file holds queries and their gold."""
         return "gold" in self.carries and "queries" in self.carries and self.name in _TOGETHER
 
     def column_names(self) -> Callable[..., list[str]] | None:
-        """The function that tells a table's columns, where the format is one."""
-        found: Callable[..., list[str]] | None = getattr(self._home(), "column_names", None)
-        return found
+        """Return the function that lists the columns of a table, or None for other formats."""
+        return self._optional("column_names")
 
     def writer_of_both(self) -> Callable[..., None]:
-        """The function that writes queries and their gold together."""
+        """Return the function that writes queries and their gold to one file."""
         if not self.both():
             raise UsageError(
                 f"format {self.name!r} does not hold queries and gold together; "
                 f"these do: {', '.join(sorted(_TOGETHER))}"
             )
-        function: Callable[..., None] = self._home().write_eval_set
+        function: Callable[..., None] = self._module().write_eval_set
         return function
 
-    def _home(self) -> Any:
+    def _module(self) -> Any:
         return importlib.import_module(f"karat.formats.{self.module}")
 
-    def _function(self, verb: str, kind: Kind) -> Callable[..., Any]:
+    def _optional(self, name: str) -> Callable[..., Any] | None:
+        function: Callable[..., Any] | None = getattr(self._module(), name, None)
+        return None if function is None else partial(function, **self.options)
+
+    def _carrying(self, verb: str, kind: Kind) -> Callable[..., Any]:
         if kind not in self.carries:
             others = ", ".join(f.name for f in FORMATS.values() if kind in f.carries)
             raise UsageError(f"format {self.name!r} carries no {kind}; these do: {others}")
-        function: Callable[..., Any] = getattr(self._home(), f"{verb}_{kind}")
-        return function
+        module = self._module()
+        if kind in ("gold", "queries") and hasattr(module, "read_judged_queries"):
+            judged_queries = importlib.import_module("karat.formats.judged_queries")
+            return partial(getattr(judged_queries, f"{verb}_{kind}"), module)
+        return partial(getattr(module, f"{verb}_{kind}"), **self.options)
 
 
-# Formats whose one file holds the questions and the answers.
+# Formats in which one file holds queries and their gold.
 _TOGETHER = frozenset({"beir", "dataset", "evalset", "memory", "story"})
 
 FORMATS: dict[str, Format] = {
@@ -88,11 +96,11 @@ FORMATS: dict[str, Format] = {
             ("gold", "queries", "corpus"),
             (),
             "beir",
-            "everything but spans' columns, which are spelled doc:start-end",
+            "everything but spans' columns, which are written as doc:start-end",
         ),
         Format(
             "tsv",
-            "two columns of queries or three of gold, parted by tabs, no header",
+            "two columns of queries or three of gold, separated by tabs, no header",
             ("gold", "queries"),
             (".tsv",),
             "tsv",
@@ -116,7 +124,7 @@ FORMATS: dict[str, Format] = {
         ),
         Format(
             "labels",
-            "JSONL labels, one judgment a line: query_id, item_id, grade, rationale, rater",
+            "JSONL labels, one judgment per line: query_id, item_id, grade, rationale, rater",
             ("gold",),
             (".jsonl",),
             "labels",
@@ -136,7 +144,7 @@ FORMATS: dict[str, Format] = {
             ("gold", "queries", "corpus"),
             (".json",),
             "memory",
-            "one memory a query; queries get their ids from their place",
+            "one memory per query; queries get their ids from their position",
         ),
         Format(
             "story",
@@ -175,8 +183,9 @@ FORMATS: dict[str, Format] = {
             "tab-separated values with named columns",
             ("gold", "run", "queries", "corpus"),
             (".tsv",),
-            "tsvs",
+            "csvs",
             "every column; not calls, nor queries without gold",
+            {"separator": "\t"},
         ),
         Format(
             "parquet",
@@ -191,7 +200,7 @@ FORMATS: dict[str, Format] = {
 
 
 def format_named(name: str) -> Format:
-    """The format of that name; an unknown one is answered with the nearest."""
+    """Return the format with that name; raise UsageError with the nearest name if unknown."""
     if name not in FORMATS:
         raise unknown("format", name, FORMATS)
     return FORMATS[name]

@@ -1,48 +1,51 @@
-"""Run logs in JSONL: one call a line, with its hits, latencies and what went wrong.
+"""Run logs in JSONL: one call per line, with its hits, latencies and errors.
 
-Ranked by rank. ``run-log.schema.json`` describes every key, and says what this reader accepts:
-whoever changes one of the two changes both.
+Hits are ranked by rank. ``run-log.schema.json`` describes every key and states what this reader
+accepts: change both together. ``runlog_schema`` checks logs against it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import nullcontext
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, repeat
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from karat.columns import Source
+from karat.data.columns import ITEM_NAMES, Source, is_date, mapping_hint
+from karat.data.tables import Run, with_ranks
 from karat.errors import InputError
-from karat.formats.contract import (
-    ONE_OF_A_KIND,
-    RUN_LOG_VERSION,
-    VERSION_KEY,
-    check_facts,
-    check_version,
-    fact,
-)
 from karat.formats.files import Input, write_lines
-from karat.formats.hitlists import HitLists, entry_of, join_lists
-from karat.formats.ranking import with_ranks
-from karat.formats.records import (
+from karat.formats.json_records import (
     TEXTS,
     Record,
     as_amount,
     as_id,
     as_list,
+    as_number,
     as_object,
     frame_of,
+    preview,
     read_records,
     to_line,
 )
-from karat.formats.room import block_rows
-from karat.tables import Run
+from karat.formats.limits import block_rows
+
+RUN_LOG_VERSION = 1
+VERSION_KEY = "schema_version"
+# These keys name the set of queries; a log of two sets is a run on neither.
+SAME_IN_ALL_LINES = ("dataset_version", "as_of_range")
 
 _BLOCK_HITS = 200_000
+_INT64 = 2**63
+_MOST_SHOWN = 20
+
+# The keys of a line. All keys that are not listed here describe the run.
 _CALL = ("query", "rewritten", "source", "error", "entities", "as_of")
 _LISTS = {"final": "topk", "raw": "raw"}
 _STAGES = "stages"
@@ -50,16 +53,54 @@ _AMOUNTS = {"latency": "latency_ms", "cost": "cost"}
 _NO_META = frozenset(
     (*_CALL, *_LISTS.values(), _STAGES, "query_id", *_AMOUNTS.values(), VERSION_KEY)
 )
-# What belongs together, and is therefore the same in every line.
-_WHY_ONE = {
+# Keys with the same value in every line, and the advice if they differ.
+_ONE_VALUE = {
     "system": "keep each system's log in a file of its own",
-    **dict.fromkeys(ONE_OF_A_KIND, "a log is of one set of queries: keep each in its own file"),
+    **dict.fromkeys(SAME_IN_ALL_LINES, "a log is of one set of queries: keep each in its own file"),
 }
+
+# The keys of a hit: texts, numbers, and whole numbers with their lowest value.
+_TEXTS = {"doc_id": "doc_id", "doc_version": "version", "version": "version", "source": "source"}
+_NUMBERS = ("score", "similarity")
+_WHOLE = {"rank": 1, "start": 0, "end": 0}
+_COLUMN_NAMES: dict[str, str] = {"chunk_id": "item_id", **_TEXTS}
+_USUAL_KEYS = frozenset(("chunk_id", "doc_id", "doc_version", "source", *_NUMBERS, *_WHOLE))
+_TYPES = {
+    "query_id": pl.String,
+    "item_id": pl.String,
+    "rank": pl.Int64,
+    "score": pl.Float64,
+    "stage": pl.String,
+    "doc_id": pl.String,
+    "version": pl.String,
+    "source": pl.String,
+    "similarity": pl.Float64,
+    "start": pl.Int64,
+    "end": pl.Int64,
+}
+
+Columns = dict[str, Sequence[Any]]
+
+
+def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
+    """Read a run log into memory."""
+    return LoggedRun(file, name, strict).read()
+
+
+def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
+    """Open a run log that is read block by block."""
+    return LoggedRun(file, name, strict)
+
+
+def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
+    """Return the run of records that are not from a file; ``name`` is for messages."""
+    lines = [Record(number, dict(value)) for number, value in enumerate(records, 1)]
+    return CallReader(name).run(lines, name, Source(name))
 
 
 @dataclass(frozen=True, eq=False)
 class LoggedRun:
-    """A run log, read in blocks of calls."""
+    """A run log that is read in blocks of calls."""
 
     file: Input
     name: str
@@ -71,56 +112,42 @@ class LoggedRun:
 
     @property
     def staged(self) -> bool:
-        """A log may hold the list of every stage."""
+        """True: a log may hold the list of every stage."""
         return True
 
     def blocks(self) -> Iterator[Run]:
-        """The run in pieces of whole calls."""
-        reader = LineReader(self.file.name, self.strict, stages=False)
-        empty, renamed = True, self.file.renamed
+        """Yield the run in blocks of whole calls."""
+        reader = CallReader(self.file.name, self.strict, stages=False)
         with self.source.unchanged():
             for block in _blocks(read_records(self.file)):
-                empty = False
-                with nullcontext() if renamed is None else renamed.explaining():
+                with self.file.explaining():
                     run = reader.run(block, self.name, self.source)
                 yield run
-        if empty:
-            raise InputError("holds no calls; one object a line is expected", where=self.file.name)
+        self._refuse_empty(reader)
 
-    def parted(self) -> Iterator[Run]:
-        """The same pieces: a line holds a whole call."""
+    def partitions(self) -> Iterator[Run]:
+        """Yield the same blocks: each line holds a whole call."""
         return self.blocks()
 
     def read(self) -> Run:
-        """The whole log in memory."""
+        """Return the whole log."""
         with self.source.unchanged():
-            reader = LineReader(self.file.name, self.strict)
+            reader = CallReader(self.file.name, self.strict)
             run = reader.run(read_records(self.file), self.name, self.source)
-        if not reader.seen:
-            raise InputError("holds no calls; one object a line is expected", where=self.file.name)
+        self._refuse_empty(reader)
         return run
 
-
-def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
-    """A run log, block by block."""
-    return LoggedRun(file, name, strict)
-
-
-def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
-    """A run log in memory."""
-    return LoggedRun(file, name, strict).read()
-
-
-def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
-    """A run of records that have not been to a file; ``name`` is what messages call them."""
-    lines = [Record(number, dict(value)) for number, value in enumerate(records, 1)]
-    return LineReader(name).run(lines, name, Source(name))
+    def _refuse_empty(self, reader: CallReader) -> None:
+        if not reader.seen:
+            raise InputError(
+                "holds no calls; one object per line is expected", where=self.file.name
+            )
 
 
 def _blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Calls in blocks of so many hits, since it is hits that fill the memory."""
+    """Yield calls in blocks of about the same number of hits, because hits take the memory."""
     block: list[Record] = []
-    # A hit takes more room as it stands in a log than as a row.
+    # A hit takes more memory as a JSON object than as a row.
     hits, most = 0, min(_BLOCK_HITS, block_rows() // 2)
     for record in records:
         block.append(record)
@@ -134,18 +161,18 @@ def _blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
 
 
 @dataclass
-class LineReader:
-    """Reads a log's lines one after the other, and refuses what contradicts those before."""
+class CallReader:
+    """Reads the lines of a log, and refuses one that contradicts earlier lines."""
 
     where: str
     strict: bool = False
-    # A run in blocks is for scoring, which looks at the final lists only.
     stages: bool = True
+    """False reads the final and raw lists only, which is enough for scoring."""
     meta: dict[str, Any] = field(default_factory=dict)
     seen: dict[str, int] = field(default_factory=dict)
 
     def run(self, records: Iterable[Record], name: str, source: Source) -> Run:
-        """A run of some lines; hits are rows soon, which take a sixth of the room."""
+        """Return the run of some lines; as rows, hits take a sixth of the memory."""
         calls: list[dict[str, Any]] = []
         frames = []
         for block in _blocks(records):
@@ -153,7 +180,7 @@ class LineReader:
             calls += [self.call(record, lists) for record in block]
             frames.append(lists.frame())
         return Run(
-            join_lists(frames),
+            _join_lists(frames),
             calls=frame_of(calls, ("query_id",), where=self.where),
             meta=self.meta,
             order="rank",
@@ -162,37 +189,38 @@ class LineReader:
         )
 
     def call(self, record: Record, lists: HitLists) -> dict[str, Any]:
-        """One line as a call, its hits added to ``lists``; those of a failed call are not."""
+        """Return one line as a call and add its hits to ``lists``, unless the call failed."""
         line, value = record
-        check_version(value.get(VERSION_KEY), self.where, line)
+        _check_version(value.get(VERSION_KEY), self.where, line)
         query_id = as_id(value.get("query_id"), "query_id", self.where, line)
         if query_id in self.seen:
-            raise InputError(
+            raise self._error(
                 f"query {query_id!r} was already logged in line {self.seen[query_id]}; "
-                "one call a query is expected",
-                where=self.where,
-                line=line,
+                "one call per query is expected",
+                line,
             )
         self.seen[query_id] = line
-        self._note_meta(value, line)
-        call = {"query_id": query_id, **self._amounts(record), **_told(value)}
-        if "error" in call:
+        self._add_meta(value, line)
+        call = {"query_id": query_id, **self._amounts(record)}
+        call |= {name: value[name] for name in _CALL if value.get(name) not in (None, "")}
+        error = call.pop("error", None)
+        if error:  # false or 0 means that the call succeeded
+            text = json.dumps(error, ensure_ascii=False, sort_keys=True)
+            call["error"] = error if isinstance(error, str) else text
             lists = HitLists(self.where, strict=False)
         elif _LISTS["final"] not in value:
-            raise self._no_list(value, line)
+            problem = "has neither topk nor error; log the hits under topk, [] if there were none"
+            if value.get("raw") or value.get(_STAGES):
+                problem = (
+                    "has lists of earlier stages and no topk; the final list belongs under topk"
+                )
+            raise self._error(problem, line)
         for stage, entries in self._lists(record):
             lists.add(query_id, stage, entries, line)
         return call
 
-    def _no_list(self, value: Mapping[str, Any], line: int) -> InputError:
-        if value.get("raw") or value.get(_STAGES):
-            told = "has lists of earlier stages and no topk; the final list belongs under topk"
-        else:
-            told = "has neither topk nor error; log the hits under topk, [] if there were none"
-        return InputError(told, where=self.where, line=line)
-
     def _lists(self, record: Record) -> Iterator[tuple[str, list[Any]]]:
-        """The final list, the raw one, and those of the stages between them."""
+        """Yield the final list, the raw one, and those of the stages between them."""
         line, value = record
         for stage, key in _LISTS.items():
             yield stage, as_list(value.get(key), key, self.where, line)
@@ -200,15 +228,12 @@ class LineReader:
             return
         for stage, entries in as_object(value[_STAGES], _STAGES, self.where, line).items():
             if stage in _LISTS:
-                raise InputError(
-                    f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}",
-                    where=self.where,
-                    line=line,
-                )
+                problem = f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}"
+                raise self._error(problem, line)
             yield stage, as_list(entries, f"{_STAGES}.{stage}", self.where, line)
 
     def _amounts(self, record: Record) -> dict[str, float]:
-        """Times and costs; a bare number is the whole of it."""
+        """Return times and costs by stage; a bare number is the total."""
         line, value = record
         amounts = {}
         for prefix, key in _AMOUNTS.items():
@@ -217,42 +242,267 @@ class LineReader:
                 continue
             if isinstance(logged, (int, float)):
                 logged = {"total": logged}
-            for what, number in as_object(logged, key, self.where, line).items():
+            for stage, number in as_object(logged, key, self.where, line).items():
                 if number is not None:
-                    told = as_amount(number, f"{key}.{what}", self.where, line)
-                    amounts[f"{prefix}.{what}"] = told
+                    amount = as_amount(number, f"{key}.{stage}", self.where, line)
+                    amounts[f"{prefix}.{stage}"] = amount
         return amounts
 
-    def _note_meta(self, value: Mapping[str, Any], line: int) -> None:
-        for key, told in value.items():
+    def _add_meta(self, value: Mapping[str, Any], line: int) -> None:
+        for key, raw in value.items():
             first = self.meta.get(key)
-            # Most lines repeat what the first said; True is not the 1 that it equals.
-            if key in _NO_META or (told == first and type(told) is type(first)):
+            # Most lines repeat the first one; True is not the 1 that it equals.
+            if key in _NO_META or (raw == first and type(raw) is type(first)):
                 continue
-            here = fact(key, told, self.where, line)
-            if here is None or here == "":
+            fact = check_fact(key, raw, self.where, line)
+            if fact is None or fact == "":
                 continue
-            first = self.meta.setdefault(key, here)
-            if key in _WHY_ONE and here != first:
-                raise InputError(
-                    f"{key} is {here!r} here and {first!r} above; {_WHY_ONE[key]}",
-                    where=self.where,
-                    line=line,
-                )
+            first = self.meta.setdefault(key, fact)
+            if key in _ONE_VALUE and fact != first:
+                problem = f"{key} is {fact!r} here and {first!r} above; {_ONE_VALUE[key]}"
+                raise self._error(problem, line)
+
+    def _error(self, problem: str, line: int) -> InputError:
+        return InputError(problem, where=self.where, line=line)
 
 
-def _told(value: Mapping[str, Any]) -> dict[str, Any]:
-    """What a line says of its call besides amounts; an error of any shape as text."""
-    told = {name: value[name] for name in _CALL if value.get(name) not in (None, "")}
-    error = told.pop("error", None)
-    if error:  # not false or 0: then the call went well
-        spelled = json.dumps(error, ensure_ascii=False, sort_keys=True)
-        told["error"] = error if isinstance(error, str) else spelled
-    return told
+def _check_version(version: Any, where: str, line: int) -> None:
+    """Refuse a line of a later schema version; a line without a version has the first."""
+    if version is None or (_is_number(version) and version == RUN_LOG_VERSION):
+        return
+    if _is_number(version) and version == version // 1 and version > RUN_LOG_VERSION:
+        advice = f"update karat, or write the log as version {RUN_LOG_VERSION}"
+    else:
+        advice = f"write {RUN_LOG_VERSION}, or leave the key out"
+    raise InputError(
+        f"{VERSION_KEY} is {preview(version)}; "
+        f"this karat reads version {RUN_LOG_VERSION}: {advice}",
+        where=where,
+        line=line,
+    )
+
+
+def check_facts(meta: Mapping[str, Any], where: str) -> None:
+    """Raise InputError for a fact about a run that could be written but not read again."""
+    for key, value in meta.items():
+        check_fact(key, value, where, None)
+
+
+def check_fact(key: str, value: Any, where: str | None, line: int | None) -> Any:
+    """Return a fact about a run; raise InputError if it does not have the type of its key."""
+    if value is None or key not in _FACT_TYPES:
+        return value
+    has_type, expected = _FACT_TYPES[key]
+    if not has_type(value):
+        problem = f"{key} is {preview(value)}; {expected} is expected"
+        raise InputError(problem, where=where, line=line)
+    # JSON does not distinguish 50 from 50.0, and some writers turn one into the other.
+    return int(value) if has_type is _is_whole else value
+
+
+def _is_number(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) <= sys.float_info.max
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and 0 <= value < _INT64 and value == int(value)
+
+
+def _is_label(value: Any) -> bool:
+    return isinstance(value, str) or _is_number(value)
+
+
+def _is_date_range(value: Any) -> bool:
+    return (
+        isinstance(value, (list, tuple))
+        and len(value) == 2
+        and all(isinstance(date, str) and is_date(date) for date in value)
+        and value[0] <= value[1]
+    )
+
+
+_WHOLE_NUMBER = (_is_whole, "a whole number from 0")
+_LABEL = (_is_label, "text or a number")
+_FACT_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "system": _LABEL,
+    "k": _WHOLE_NUMBER,
+    "k_raw": _WHOLE_NUMBER,
+    "max_failures": (lambda v: _is_number(v) and 0 <= v <= 1, "a number from 0 to 1"),
+    "chunker": (lambda v: isinstance(v, (str, dict)), "an object of its settings, or a name"),
+    "index_version": (
+        lambda v: isinstance(v, dict) or _is_label(v),
+        "text, a number or an object of them",
+    ),
+    "dataset_version": _LABEL,
+    "code_version": _LABEL,
+    "as_of_range": (
+        _is_date_range,
+        "the first and the last date of the queries (YYYY-MM-DD), in that order,",
+    ),
+}
+
+
+@dataclass
+class HitLists:
+    """Collects lists of hits and turns them into one table."""
+
+    where: str
+    strict: bool
+    owners: list[tuple[str, str, int]] = field(default_factory=list)
+    parts: list[Columns] = field(default_factory=list)
+
+    def add(self, query_id: str, stage: str, entries: list[Any], line: int) -> None:
+        """Add one list; the line is for messages."""
+        if not entries:
+            return
+        columns = _usual_columns(entries)
+        if columns is None:
+            columns = _checked_columns(entries, self.where, line)
+        names = columns["item_id"]
+        if self.strict and len(set(names)) < len(names):
+            duplicate = next(name for i, name in enumerate(names) if name in names[:i])
+            raise InputError(
+                f"query {query_id!r} has item {duplicate!r} twice; --strict wants every item once",
+                where=self.where,
+                line=line,
+            )
+        self.owners.append((query_id, stage, len(entries)))
+        self.parts.append(columns)
+
+    def frame(self) -> pl.DataFrame:
+        """Return all hits; scores if every hit has one, stages if there are several."""
+        present = set().union(*self.parts) | {"query_id", "item_id", "rank"}
+        if not all("score" in part for part in self.parts):
+            # If some hits lack a score, the ranks order them.
+            present.discard("score")
+        if any(stage != "final" for _, stage, _ in self.owners):
+            present.add("stage")
+        return pl.DataFrame([self._column(name) for name in _TYPES if name in present])
+
+    def _column(self, name: str) -> pl.Series:
+        if name in ("query_id", "stage"):
+            position = 0 if name == "query_id" else 1
+            values: chain[Any] = chain.from_iterable(
+                repeat(owner[position], owner[2]) for owner in self.owners
+            )
+        else:
+            values = chain.from_iterable(
+                part.get(name) or repeat(None, owner[2])
+                for part, owner in zip(self.parts, self.owners, strict=True)
+            )
+        return pl.Series(name, list(values), dtype=_TYPES[name])
+
+
+def _join_lists(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return the hits of several frames as if all lists had been in one ``HitLists``."""
+    filled = [frame for frame in frames if frame.height]
+    if not filled:
+        return HitLists("", strict=False).frame()
+    present = set[str]().union(*(frame.columns for frame in filled))
+    if not all("score" in frame.columns for frame in filled):
+        present.discard("score")
+    order = [name for name in _TYPES if name in present]
+    defaults = {
+        name: pl.lit("final" if name == "stage" else None, dtype=_TYPES[name]).alias(name)
+        for name in order
+    }
+    return pl.concat(
+        frame.with_columns(
+            default for name, default in defaults.items() if name not in frame.columns
+        ).select(order)
+        for frame in filled
+    )
+
+
+def _usual_columns(entries: list[Any]) -> Columns | None:
+    """Return the columns of hits with equal keys and the usual types, else None (fast path)."""
+    first = entries[0]
+    if type(first) is not dict or "chunk_id" not in first or not _USUAL_KEYS.issuperset(first):
+        return None
+    keys = first.keys()
+    if not all(type(entry) is dict and entry.keys() == keys for entry in entries):
+        return None
+    columns: Columns = {"rank": range(1, len(entries) + 1)}
+    for key in map(str, keys):
+        values = [entry[key] for entry in entries]
+        types = set(map(type, values))
+        if key in _WHOLE:
+            valid = types == {int} and min(values) >= _WHOLE[key] and max(values) < _INT64
+        elif key in _NUMBERS:
+            valid = types <= {int, float} and _all_finite(values)
+            values = list(map(float, values)) if valid else values
+        else:
+            valid = types == {str} and "" not in values and "\0" not in "".join(values)
+        if not valid:
+            return None
+        columns[_COLUMN_NAMES.get(key, key)] = values
+    return columns
+
+
+def _all_finite(values: list[Any]) -> bool:
+    try:
+        return all(map(isfinite, values))
+    except OverflowError:  # a whole number too large for a float
+        return False
+
+
+def _checked_columns(entries: list[Any], where: str, line: int) -> Columns:
+    """Return the columns of hits of any form, each value checked."""
+    hits = [_hit(entry, rank, where, line) for rank, entry in enumerate(entries, 1)]
+    names = dict.fromkeys(chain.from_iterable(hits))
+    columns: Columns = {name: [hit.get(name) for hit in hits] for name in names}
+    if None in columns.get("score", ()):
+        columns.pop("score")
+    return columns
+
+
+def _hit(entry: Any, rank: int, where: str, line: int) -> dict[str, Any]:
+    if isinstance(entry, str):
+        entry = {"chunk_id": entry}
+    entry = as_object(entry, "a hit", where, line)
+    name = next((entry[key] for key in ITEM_NAMES if entry.get(key) is not None), None)
+    if name is None:
+        raise _no_item_error(entry, where, line)
+    hit: dict[str, Any] = {"item_id": as_id(name, "chunk_id", where, line), "rank": rank}
+    for key, lowest in _WHOLE.items():
+        value = entry.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < _INT64:
+            raise InputError(
+                f"{key} is {value!r}; a whole number from {lowest} is expected",
+                where=where,
+                line=line,
+            )
+        hit[key] = value
+    for key in _NUMBERS:
+        if entry.get(key) is not None:
+            hit[key] = as_number(entry[key], key, where, line)
+    for key, column in _TEXTS.items():
+        if entry.get(key) not in (None, ""):
+            hit[column] = as_id(entry[key], key, where, line)
+    return hit
+
+
+def _no_item_error(entry: Mapping[str, Any], where: str, line: int) -> InputError:
+    """Return the error for a hit without an item id, with the key that looks like one."""
+    keys = ", ".join(list(entry)[:_MOST_SHOWN]) or "none at all"
+    candidates = (
+        key
+        for key, value in entry.items()
+        if key not in _USUAL_KEYS and type(value) in (str, int) and value != ""
+    )
+    return InputError(
+        f"a hit has no id of its item among its keys {keys}; expected one of "
+        f"{', '.join(ITEM_NAMES)}; {mapping_hint('item_id', next(candidates, 'KEY'))}",
+        where=where,
+        line=line,
+    )
 
 
 def write_run(run: Run, path: str | Path) -> None:
-    """One call a line, with its hits by rank, latencies, cost and error."""
+    """Write one call per line, with its hits by rank, latencies, cost and error."""
     check_facts(run.meta, str(path))
     write_lines(_lines(run), path)
 
@@ -265,12 +515,12 @@ def _lines(run: Run) -> Iterator[str]:
     lists: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in hits.iter_rows(named=True):
         stages = lists.setdefault(row.pop("query_id"), {"final": [], "raw": []})
-        stages.setdefault(row.pop("stage"), []).append(entry_of(row))
+        stages.setdefault(row.pop("stage"), []).append(_entry(row))
     calls = {} if run.calls is None else {c["query_id"]: c for c in run.calls.iter_rows(named=True)}
     order = run.hits["query_id"].unique(maintain_order=True).to_list()
-    about = {key: told for key, told in run.meta.items() if key != VERSION_KEY}
-    meta = {VERSION_KEY: RUN_LOG_VERSION, "system": run.name, **about}
-    # What is said of the run was never in a table, and so never made text of.
+    facts = {key: value for key, value in run.meta.items() if key != VERSION_KEY}
+    meta = {VERSION_KEY: RUN_LOG_VERSION, "system": run.name, **facts}
+    # Facts about the run were never in a table, so texts among them are not JSON.
     texts = TEXTS | meta.keys()
     for query_id in dict.fromkeys([*calls, *order]):
         stages = lists.get(query_id, {})
@@ -280,14 +530,21 @@ def _lines(run: Run) -> Iterator[str]:
         yield to_line(record | _call_record(calls.get(query_id, {})), texts=texts)
 
 
+def _entry(row: dict[str, Any]) -> dict[str, Any]:
+    """Return one hit as it is written to a log."""
+    names = {"item_id": "chunk_id", "version": "doc_version"}
+    first = {name: row.get(name) for name in ("rank", "item_id", "score", "version")}
+    return {names.get(k, k): v for k, v in (first | row).items() if v is not None}
+
+
 def _call_record(call: Mapping[str, Any]) -> dict[str, Any]:
     record: dict[str, Any] = {}
     for column, value in call.items():
-        group, _, what = column.partition(".")
+        group, _, stage = column.partition(".")
         if value is None or column == "query_id":
             continue
-        if what and group in _AMOUNTS:
-            record.setdefault(_AMOUNTS[group], {})[what] = value
+        if stage and group in _AMOUNTS:
+            record.setdefault(_AMOUNTS[group], {})[stage] = value
         else:
             record[column] = value
     return record

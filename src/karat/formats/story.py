@@ -1,44 +1,48 @@
 """Stories: a CNL story as a corpus of scenes, ``retrieval_queries`` JSON as an eval set.
 
-Queries are an array, or under ``retrieval_queries`` or ``corpora``; each an object or a
-bare text. One without an id is ``q_`` and its place, counted from 1.
+Queries are an array, or stand under ``retrieval_queries`` or ``corpora``; each is an object or a
+text. A query without an id gets ``q_`` and its position, counted from 1. The second half of the
+module parses CNL, a language of statements (subject, verb, objects) in nested groups.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from karat.columns import Duplicates
+from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
-from karat.formats.cnl import WHOLE, Story, is_scene_name, parse_story
 from karat.formats.files import Input, open_input, write_lines
-from karat.formats.records import as_id, as_list, as_number, as_object, frame_of, read_json, unspell
-from karat.formats.sets import (
-    Case,
-    Judged,
-    cases_from,
-    gold_of,
-    graded,
-    grades_beyond,
-    queries_of,
+from karat.formats.json_records import as_id, as_object, frame_of, from_text, read_json
+from karat.formats.judged_queries import (
+    JudgedQuery,
+    Judgment,
+    negative_ids,
+    other_grades,
+    queries_to_write,
     relevant_ids,
+    take_first,
+    take_grades,
+    take_negatives,
 )
-from karat.tables import Corpus, Gold, Queries
+
+# The id of the only scene of a story that has none.
+WHOLE = "Document"
 
 _OUTER = ("retrieval_queries", "retrievalQueries")
 _TEXT = ("query", "q", "text")
 _GOLD = ("relevant", "relevant_ids", "relevantIds", "answers", "ground_truth")
 _K = ("topK", "k")
-_USUAL = 1.0
+_DEFAULT_GRADE = 1.0
 _MOST_DIGITS = 9
 
 
-class Asked(NamedTuple):
+class StoryQuery(NamedTuple):
     """One entry of ``retrieval_queries``; a blank or unreadable one has no text."""
 
     query_id: str
@@ -48,67 +52,66 @@ class Asked(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Told:
-    """A story's scenes, and what its author should know about how they were read."""
+class StoryScenes:
+    """The scenes of a story, and notes for its author on how they were read."""
 
     corpus: Corpus
     notes: tuple[str, ...]
 
 
-def read_story(path: str | Path, *, lenient: bool = False) -> Told:
-    """The scenes of a CNL story; ``lenient`` notes broken lines and reads on."""
+def read_story(path: str | Path, *, lenient: bool = False) -> StoryScenes:
+    """Read the scenes of a CNL story; ``lenient`` notes broken lines and reads on."""
     file = open_input(path)
     story = parse_story(file.text())
     if not lenient:
         _refuse_broken(story, file)
-    notes = [f"{file.name}:{line}: {what}" for line, what in story.errors]
+    notes = [f"{file.name}:{line}: {problem}" for line, problem in story.errors]
     if story.implicit:
         notes.append(f"{file.name}: no group is a scene, so all outside of groups is {WHOLE!r}")
-    for name in _twice(scene.scene_id for scene in story.scenes):
+    for name in _duplicates(scene.scene_id for scene in story.scenes):
         notes.append(f"{file.name}: scene {name!r} is told more than once; its last text counts")
-    return Told(_scenes(story, file), tuple(notes))
+    return StoryScenes(_corpus_of(story, file), tuple(notes))
 
 
-def read_asked(path: str | Path) -> list[Asked]:
-    """The ``retrieval_queries`` of a file one by one, blank and unreadable entries too."""
+def read_story_queries(path: str | Path) -> list[StoryQuery]:
+    """Read all entries of ``retrieval_queries``, including blank and unreadable ones."""
     file = open_input(path)
-    entries = enumerate(_entries(file), 1)
-    asked = [_asked(entry, number, file.name) for number, entry in entries]
-    for name in _twice(one.query_id for one in asked if one.text):
+    queries = []
+    for number, entry in enumerate(_entries(file), 1):
+        if not isinstance(entry, (str, dict)):
+            queries.append(StoryQuery(f"q_{number}", "", frozenset(), None))
+            continue
+        query = _judged_query(entry, number, file.name)
+        relevant = frozenset(item.item_id for item in query.gold if item.grade >= _DEFAULT_GRADE)
+        k = query.attributes.get("k")
+        queries.append(StoryQuery(query.query_id, query.text, relevant, k))
+    for name in _duplicates(query.query_id for query in queries if query.text):
         raise InputError(
             f"query id {name!r} occurs twice; give every query an id of its own", where=file.name
         )
-    return asked
+    return queries
 
 
-def _twice(names: Iterable[str]) -> list[str]:
+def _duplicates(names: Iterable[str]) -> list[str]:
     return [name for name, count in Counter(names).items() if count > 1]
 
 
-def _asked(entry: Any, number: int, where: str) -> Asked:
-    if not isinstance(entry, (str, dict)):
-        return Asked(f"q_{number}", "", frozenset(), None)
-    case = _case(entry, number, where)
-    relevant = frozenset(one.item_id for one in case.gold if one.grade >= _USUAL)
-    return Asked(case.query_id, case.text, relevant, case.attributes.get("k"))
-
-
 def read_corpus(file: Input) -> Corpus:
-    """The scenes of a CNL story, in story order."""
+    """Read the scenes of a CNL story, in story order."""
     story = parse_story(file.text())
     _refuse_broken(story, file)
-    return _scenes(story, file)
+    return _corpus_of(story, file)
 
 
 def _refuse_broken(story: Story, file: Input) -> None:
     if story.errors:
-        (line, what), *more = story.errors
+        (line, problem), *more = story.errors
         rest = f"; wrong lines in all: {len(more) + 1}" if more else ""
-        raise InputError(what + rest, where=file.name, line=line)
+        raise InputError(problem + rest, where=file.name, line=line)
 
 
-def _scenes(story: Story, file: Input) -> Corpus:
-    """A scene told twice is one item: its first place, its last text."""
+def _corpus_of(story: Story, file: Input) -> Corpus:
+    """Return one item per scene id: at its first position, with its last text."""
     if story.implicit and not story.scenes[0].text:
         raise InputError(
             "has no scene to search; name groups Sc1 or Scene 2, or say NAME has type scene",
@@ -120,84 +123,10 @@ def _scenes(story: Story, file: Input) -> Corpus:
     return Corpus.from_frame(frame, source=file.source)
 
 
-def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
-    """The relevant scenes of each query."""
-    return gold_of(_cases(file), file, duplicates)
-
-
-def read_queries(file: Input) -> Queries:
-    """The queries; a query's own cut-off is its ``k``."""
-    return queries_of(_cases(file), file)
-
-
-def write_gold(gold: Gold, path: str | Path) -> None:
-    """Entries of ids and relevant items, without texts."""
-    write_eval_set(None, gold, path)
-
-
-def write_queries(queries: Queries, path: str | Path) -> None:
-    """Entries of ids, texts and attributes, without gold."""
-    write_eval_set(queries, None, path)
-
-
-def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path) -> None:
-    """Queries and their gold in one file."""
-    entries = [_entry(case, gold is not None) for case in cases_from(queries, gold)]
-    text = json.dumps({"retrieval_queries": entries}, ensure_ascii=False, indent=2)
-    write_lines(text.split("\n"), path)
-
-
-def write_corpus(corpus: Corpus, path: str | Path) -> None:
-    """Items as scenes with a ``describes`` for each line of their texts."""
-    lines: list[str] = []
-    for name, text in corpus.frame.select("item_id", "text").iter_rows():
-        quoted = [f'  "{name}" describes "{part.strip()}"' for part in text.split("\n")]
-        unsafe = '"' in name + text or "\\" in name + text or name != " ".join(name.split())
-        if unsafe or any(part != part.strip() for part in text.split("\n")):
-            raise InputError(
-                f"item {name!r} holds quotes, backslashes or outer white space, which a CNL "
-                "story cannot carry; write jsonl, csv or parquet",
-                where=str(path),
-            )
-        kind = [] if is_scene_name(name) else [f'  "{name}" has type scene']
-        lines += [f'"{name}" group begin', *kind, *quoted, f'"{name}" group end', ""]
-    write_lines(lines[:-1], path)
-
-
-def _cases(file: Input) -> Iterator[Case]:
+def read_judged_queries(file: Input, *, texts: bool) -> Iterator[JudgedQuery]:
+    """Yield the queries with their relevant scenes; a query's own cut-off is its ``k``."""
     for number, entry in enumerate(_entries(file), 1):
-        yield _case(entry, number, file.name)
-
-
-def _case(entry: Any, number: int, where: str) -> Case:
-    what = f"query {number}"
-    spelled = {"query": entry} if isinstance(entry, str) else entry
-    rest = dict(as_object(spelled, what, where, None))
-    name = rest.pop("id", None)
-    unnamed = name is None or name == ""
-    query_id = f"q_{number}" if unnamed else as_id(name, f"the id of {what}", where, None)
-    text = _take(rest, _TEXT)
-    found = _take(rest, _GOLD)
-    # As the language's own tools: gold that is no list is no gold.
-    items = found if isinstance(found, list) else []
-    ids = [as_id(item, f"a relevant id of {what}", where, None) for item in items]
-    grades = {
-        item: as_number(grade, f"the grade of {item!r}", where, None)
-        for item, grade in as_object(rest.pop("grades", {}), "grades", where, None).items()
-    }
-    hard = [
-        as_id(item, f"a negative of {what}", where, None)
-        for item in as_list(rest.pop("negatives", None), "negatives", where, None)
-    ]
-    k = _cut(_take(rest, _K))
-    rest = {key: value for key, value in rest.items() if key not in _K}
-    if k is not None:
-        rest["k"] = k
-    gold = [
-        *graded([Judged(item, _USUAL) for item in ids], grades),
-        *(Judged(item, 0.0, True) for item in hard),
-    ]
-    return Case(None, query_id, text.strip() if isinstance(text, str) else "", gold, rest)
+        yield _judged_query(entry, number, file.name)
 
 
 def _entries(file: Input) -> list[Any]:
@@ -213,15 +142,30 @@ def _entries(file: Input) -> list[Any]:
     )
 
 
-def _take(record: dict[str, Any], names: tuple[str, ...]) -> Any:
-    for name in names:
-        if record.get(name) is not None:
-            return record.pop(name)
-    return None
+def _judged_query(entry: Any, number: int, where: str) -> JudgedQuery:
+    what = f"query {number}"
+    record = {"query": entry} if isinstance(entry, str) else entry
+    rest = dict(as_object(record, what, where, None))
+    name = rest.pop("id", None)
+    unnamed = name is None or name == ""
+    query_id = f"q_{number}" if unnamed else as_id(name, f"the id of {what}", where, None)
+    text = take_first(rest, _TEXT)
+    items = take_first(rest, _GOLD)
+    relevant = [
+        Judgment(as_id(item, f"a relevant id of {what}", where, None), _DEFAULT_GRADE)
+        # As in the language's own tools, gold that is not a list counts as none.
+        for item in (items if isinstance(items, list) else [])
+    ]
+    gold = [*take_grades(rest, relevant, where, None), *take_negatives(rest, where, None)]
+    k = _parse_k(take_first(rest, _K))
+    rest = {key: value for key, value in rest.items() if key not in _K}
+    if k is not None:
+        rest["k"] = k
+    return JudgedQuery(None, query_id, text.strip() if isinstance(text, str) else "", gold, rest)
 
 
-def _cut(value: Any) -> int | None:
-    """A cut-off, as a number or spelled; what is no whole number above 0 is none."""
+def _parse_k(value: Any) -> int | None:
+    """Return a cut-off given as a number or text; None unless it is a whole number above 0."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < _MOST_DIGITS:
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -230,15 +174,256 @@ def _cut(value: Any) -> int | None:
     return value if whole and 0 < value < 10**_MOST_DIGITS else None
 
 
-def _entry(case: Case, judged: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {"id": case.query_id, "query": case.text}
-    if judged:
-        entry["relevant"] = relevant_ids(case.gold)
-        entry["grades"] = grades_beyond(case.gold, _USUAL)
-        entry["negatives"] = [item.item_id for item in case.gold if item.negative]
-    rest = {"topK" if key == "k" else key: unspell(v) for key, v in case.attributes.items()}
-    return {
-        key: v
-        for key, v in (entry | rest).items()
-        if v is not None and v != {} and (key != "negatives" or v)
-    }
+def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path) -> None:
+    """Write queries, gold or both to one file."""
+    entries = [_entry(query, gold is not None) for query in queries_to_write(queries, gold)]
+    text = json.dumps({"retrieval_queries": entries}, ensure_ascii=False, indent=2)
+    write_lines(text.split("\n"), path)
+
+
+def _entry(query: JudgedQuery, with_gold: bool) -> dict[str, Any]:
+    entry: dict[str, Any] = {"id": query.query_id, "query": query.text}
+    if with_gold:
+        entry["relevant"] = relevant_ids(query.gold)
+        entry["grades"] = other_grades(query.gold, _DEFAULT_GRADE) or None
+        entry["negatives"] = negative_ids(query.gold) or None
+    rest = {"topK" if key == "k" else key: from_text(v) for key, v in query.attributes.items()}
+    return {key: v for key, v in (entry | rest).items() if v is not None and v != {}}
+
+
+def write_corpus(corpus: Corpus, path: str | Path) -> None:
+    """Write items as scenes, with one ``describes`` per line of their texts."""
+    lines: list[str] = []
+    for name, text in corpus.frame.select("item_id", "text").iter_rows():
+        quoted = [f'  "{name}" describes "{part.strip()}"' for part in text.split("\n")]
+        unsafe = '"' in name + text or "\\" in name + text or name != " ".join(name.split())
+        if unsafe or any(part != part.strip() for part in text.split("\n")):
+            raise InputError(
+                f"item {name!r} holds quotes, backslashes or outer white space, which a CNL "
+                "story cannot carry; write jsonl, csv or parquet",
+                where=str(path),
+            )
+        kind = [] if _SCENE.search(name) else [f'  "{name}" has type scene']
+        lines += [f'"{name}" group begin', *kind, *quoted, f'"{name}" group end', ""]
+    write_lines(lines[:-1], path)
+
+
+# The CNL parser.
+
+_SCENE = re.compile(r"(^|[.\s])(?:sc|scene)\s*\d+(?:\.\d+)*\Z", re.IGNORECASE | re.ASCII)
+_NOTE = re.compile(
+    r"#(example|hint|style|avoid|voice|subtext|sensory|pacing|reference|context|contrast|reveal)"
+    r":\s*(.*)",
+    re.IGNORECASE,
+)
+# A quoted string, a word, or a quote that is never closed.
+_TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"|([^\s"]+)|"')
+_VERB_WORDS = """
+is has relates includes references describes requires forbids must owns applies targets meets
+discovers enters travels decides faces threatens destroys disappears approaches continues
+resolves foreshadows remembers interacts arrives wants fears loves hates seeks avoids confronts
+escapes returns transforms reveals hides promises betrays saves abandons creates begins ends
+causes prevents exits speaks reacts observes uses mapped linked involves starts touchpoint says
+"""
+_VERBS = frozenset(_VERB_WORDS.split())
+_MODIFIER_WORDS = "as to at from with about during because despite before after in by"
+_MODIFIERS = frozenset(_MODIFIER_WORDS.split())
+# Statements with these verbs describe the world; all others are events.
+_STATE_WORDS = "is has group includes requires forbids must owns relates references describes"
+_STATE_VERBS = frozenset(_STATE_WORDS.split())
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One scene: its id and the text that is searched."""
+
+    scene_id: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Story:
+    """The scenes in story order, and the broken lines with what is wrong.
+
+    ``implicit`` means that no group is a scene: everything outside of groups is the only one.
+    """
+
+    scenes: tuple[Scene, ...]
+    errors: tuple[tuple[int, str], ...]
+    implicit: bool = False
+
+
+@dataclass(frozen=True)
+class _Statement:
+    subject: str
+    verb: str
+    objects: tuple[str, ...]
+    modifiers: dict[str, str]
+
+    def event(self) -> str:
+        modifiers = [word for pair in self.modifiers.items() if pair[1] for word in pair]
+        return " ".join((self.subject, self.verb, *self.objects, *modifiers)) + "."
+
+
+@dataclass
+class _Group:
+    name: str
+    line: int = 0
+    has_scene_type: bool = False
+    statements: list[_Statement] = field(default_factory=list)
+    children: list[_Group] = field(default_factory=list)
+
+    @property
+    def is_scene(self) -> bool:
+        return self.has_scene_type or _SCENE.search(self.name) is not None
+
+
+class _Token(NamedTuple):
+    text: str
+    quoted: bool
+
+    @property
+    def word(self) -> str:
+        """The token as a verb or keyword; a quoted string is never one."""
+        return "" if self.quoted else self.text.lower()
+
+
+def parse_story(text: str) -> Story:
+    """Parse a story; a scene that occurs twice has its last text in both places."""
+    root, errors = _parse(text)
+    scenes = [(group.name, _text(_statements(group))) for group in _scene_groups(root)]
+    implicit = not scenes
+    if implicit:
+        scenes = [(WHOLE, _text(root.statements))]
+    last = dict(scenes)
+    return Story(tuple(Scene(name, last[name]) for name, _ in scenes), tuple(errors), implicit)
+
+
+def _scene_groups(root: _Group) -> Iterator[_Group]:
+    """Yield every scene below a group, parents before children."""
+    waiting = root.children[::-1]
+    while waiting:
+        group = waiting.pop()
+        if group.is_scene:
+            yield group
+        waiting.extend(group.children[::-1])
+
+
+def _statements(scene: _Group) -> list[_Statement]:
+    """Return a scene's statements, with those of its groups that are not scenes themselves."""
+    statements: list[_Statement] = []
+    waiting = [scene]
+    while waiting:
+        group = waiting.pop()
+        statements.extend(group.statements)
+        waiting.extend(child for child in reversed(group.children) if not child.is_scene)
+    return statements
+
+
+def _text(statements: list[_Statement]) -> str:
+    described = [s.objects[0].strip() for s in statements if s.verb == "describes" and s.objects]
+    text = "\n".join(described)
+    if text.strip():
+        return text
+    return " ".join(s.event() for s in statements if s.verb not in _STATE_VERBS)
+
+
+def _parse(text: str) -> tuple[_Group, list[tuple[int, str]]]:
+    root = _Group("")
+    open_groups = [root]
+    errors: list[tuple[int, str]] = []
+    for number, line in _lines(text, errors):
+        tokens = _tokens(line)
+        if tokens is None:
+            errors.append((number, "a quoted string is not closed"))
+            continue
+        words = [token.word for token in tokens]
+        name = " ".join(token.text for token in tokens[:-2])
+        if words[2:] and words[-2:] == ["group", "begin"]:
+            group = _Group(name, number)
+            open_groups[-1].children.append(group)
+            open_groups.append(group)
+        elif words[2:] and words[-2:] == ["group", "end"]:
+            if open_groups[-1].name == name and len(open_groups) > 1:
+                open_groups.pop()
+            else:
+                errors.append((number, f"group {name!r} ends here but is not the one open"))
+        elif not _is_header(words):
+            _add(open_groups[-1], tokens, number, errors)
+    errors.extend((group.line, f"group {group.name!r} is not closed") for group in open_groups[1:])
+    return root, sorted(errors)
+
+
+def _lines(text: str, errors: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield the lines without comments and notes; one that is not closed is an error."""
+    until, since, what = "", 0, ""
+    for number, raw in enumerate(text.split("\n"), 1):
+        line = raw.strip()
+        note = _NOTE.match(line)
+        mark = note[2].strip().lower() if note else ""
+        if until == "*/":
+            until = "" if "*/" in line else until
+        elif until:
+            closed = note is not None and note[1].lower() == until and mark == "end"
+            until = "" if closed else until
+        elif note and mark == "begin":
+            until, since, what = note[1].lower(), number, f"the note #{note[1]}"
+        elif line.startswith("/*"):
+            until, since, what = "" if "*/" in line else "*/", number, "the comment"
+        elif line and not line.startswith(("//", "#")):
+            yield number, line
+    if until:
+        errors.append((since, f"{what} is not closed"))
+
+
+def _tokens(line: str) -> list[_Token] | None:
+    """Return the words and quoted strings; None if a quote is not closed."""
+    tokens: list[_Token] = []
+    for match in _TOKEN.finditer(line):
+        if match[0] == '"':
+            return None
+        quoted = match[2] is None
+        tokens.append(_Token(match[1] if quoted else match[2], quoted))
+    return tokens
+
+
+def _is_header(words: Sequence[str]) -> bool:
+    """Return True for a line that plans the story: beats, tension, dialogues, subplots.
+
+    >>> _is_header("beat midpoint mapped to ch2.sc1".split()), _is_header(["anna", "enters"])
+    (True, False)
+    """
+    first, last = words[:1], words[-2:]
+    return (
+        (len(words) > 2 and last in (["exchange", "begin"], ["exchange", "end"]))
+        or (len(words) > 4 and first == ["beat"] and words[2:4] == ["mapped", "to"])
+        or (len(words) > 4 and first == ["tension"] and words[1] == "at" and words[3] == "is")
+        or (len(words) > 3 and first == ["dialogue"] and words[2] == "at")
+        or (len(words) > 3 and first == ["subplot"] and words[2] == "type")
+    )
+
+
+def _add(
+    group: _Group, tokens: Sequence[_Token], number: int, errors: list[tuple[int, str]]
+) -> None:
+    """Add a statement to its group; ``NAME has type scene`` makes the group a scene."""
+    if len(tokens) < 2:
+        errors.append((number, "a statement needs at least a subject and a verb"))
+        return
+    at = next((i for i in range(1, len(tokens)) if tokens[i].word in _VERBS), 1)
+    if tokens[at].quoted:
+        errors.append((number, "a statement needs a verb, and a quoted string is none"))
+        return
+    objects: list[str] = []
+    modifiers: dict[str, str] = {}
+    rest = iter(tokens[at + 1 :])
+    for token in rest:
+        value = next(rest, None) if token.word in _MODIFIERS else None
+        if value is None:
+            objects.append(token.text)
+        else:
+            modifiers[token.word] = value.text
+    verb = tokens[at].word
+    group.statements.append(_Statement(tokens[0].text, verb, tuple(objects), modifiers))
+    if verb == "has" and objects and objects[0].lower() == "type":
+        group.has_scene_type = " ".join(objects[1:]).strip().lower() == "scene"

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import polars as pl
 
-from karat.columns import Duplicates
+from karat.data.columns import Duplicates, join_spans, split_spans
+from karat.data.tables import Gold, Queries
 from karat.errors import InputError
 from karat.formats.files import Input, decode, write_frame
-from karat.formats.spans import join_spans, split_spans
-from karat.tables import Gold, Queries
 
 _LINES = {"line": pl.Int64, "text": pl.String}
 _QUERIES = ("query_id", "text")
@@ -20,7 +19,7 @@ _NUMBER = r"^\s*[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?\s*$"
 
 
 def read_queries(file: Input) -> Queries:
-    """Query ids and texts."""
+    """Read query ids and texts."""
     table = _columns(file, _QUERIES)
     lines = table["line"]
     _refuse(table["query_id"] == "", lines, "query_id is empty; every row needs one", file)
@@ -32,46 +31,36 @@ def read_queries(file: Input) -> Queries:
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
-    """Query ids, item ids and grades."""
+    """Read query ids, item ids and grades."""
     table = _columns(file, _GOLD)
     lines, raw = table["line"], table["grade"]
     wrong = ~raw.str.contains(_NUMBER)
     if wrong.any():
-        shown = raw.filter(wrong)[0]
-        _refuse(wrong, lines, f"grade is {shown!r}; a judgment needs a finite grade", file)
+        value = raw.filter(wrong)[0]
+        _refuse(wrong, lines, f"grade is {value!r}; a judgment needs a finite grade", file)
     grades = raw.str.strip_chars().cast(pl.Float64, strict=False)
     table = split_spans(table.drop("line").with_columns(grades))
     return Gold.from_frame(table, duplicates=duplicates, lines=lines, source=file.source)
 
 
-def write_queries(queries: Queries, path: str | Path) -> None:
-    """Query ids and texts; attributes are not kept."""
-    _write(queries.frame.select(_QUERIES), path)
-
-
-def write_gold(gold: Gold, path: str | Path) -> None:
-    """Query ids, item ids and grades."""
-    _write(join_spans(gold.frame).select(_GOLD), path)
-
-
 def _columns(file: Input, names: tuple[str, ...]) -> pl.DataFrame:
     lines = pl.concat([pl.DataFrame(schema=_LINES), *_lines(file)])
     count = len(names)
-    parts = lines["text"].str.splitn("\t", count + 1).struct.unnest()
-    parts.columns = [*names, "more"]
-    wrong = parts[names[-1]].is_null() | parts["more"].is_not_null()
+    fields = lines["text"].str.splitn("\t", count + 1).struct.unnest()
+    fields.columns = [*names, "more"]
+    wrong = fields[names[-1]].is_null() | fields["more"].is_not_null()
     if wrong.any():
-        found = lines["text"].filter(wrong)[0].count("\t") + 1
-        expected = f"{count} parted by tabs: {', '.join(names)}"
-        shown = "1 column" if found == 1 else f"{found} columns"
-        _refuse(wrong, lines["line"], f"{shown}; expected {expected}", file)
+        columns = lines["text"].filter(wrong)[0].count("\t") + 1
+        expected = f"{count} separated by tabs: {', '.join(names)}"
+        count_text = "1 column" if columns == 1 else f"{columns} columns"
+        _refuse(wrong, lines["line"], f"{count_text}; expected {expected}", file)
     if not lines.height:
         raise InputError("is empty; at least one line is expected", where=file.name)
-    return parts.drop("more").with_columns(lines["line"])
+    return fields.drop("more").with_columns(lines["line"])
 
 
 def _lines(file: Input) -> Iterator[pl.DataFrame]:
-    """The lines that say something, each with its number."""
+    """Yield the lines that are not empty, each with its number."""
     before = 0
     for chunk in file.chunks():
         decode(chunk, file, first_line=before + 1)
@@ -86,6 +75,16 @@ def _lines(file: Input) -> Iterator[pl.DataFrame]:
 def _refuse(wrong: pl.Series, lines: pl.Series, what: str, file: Input) -> None:
     if wrong.any():
         raise InputError(what, where=file.name, line=int(lines.filter(wrong)[0]))
+
+
+def write_queries(queries: Queries, path: str | Path) -> None:
+    """Write query ids and texts; attributes are dropped."""
+    _write(queries.frame.select(_QUERIES), path)
+
+
+def write_gold(gold: Gold, path: str | Path) -> None:
+    """Write query ids, item ids and grades."""
+    _write(join_spans(gold.frame).select(_GOLD), path)
 
 
 def _write(table: pl.DataFrame, path: str | Path) -> None:

@@ -6,17 +6,24 @@ default. ``--set KEY=VALUE`` changes one convention of the profile in force.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, Literal
 
-from karat.columns import Duplicates
+from karat.data.columns import Duplicates
 from karat.errors import UsageError, unknown
-from karat.measures.gains import gain_setting
 
 # "grade > 0" as a threshold: the smallest grade that a float can hold.
 ANY_GRADE = 5e-324
+
+
+Gain = Literal["linear", "exp"] | Mapping[float, float]
+
+
+GainMap = tuple[tuple[float, float], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +76,7 @@ class Conventions:
         return round(1 - self.ci, 12)
 
     def document(self) -> dict[str, Any]:
-        """The conventions as they stand in a report."""
+        """Return the conventions as they stand in a report."""
         values = {name: getattr(self, name) for name in _SHOWN}
         if self.versions:
             values["versions"] = list(self.versions)
@@ -99,7 +106,11 @@ _SHOWN = (
     "permutations",
     "seed",
 )
+
+
 SETTABLE = (*_SHOWN[1:], "versions", "short_lists")
+
+
 # What a query's value depends on; what ranks a run is the run's own affair.
 DECISIVE = (
     *(
@@ -147,6 +158,8 @@ _TREC_MEASURES = (
     *(f"IPrec@{x / 10:.1f}" for x in range(11)),
     *(f"P@{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)),
 )
+
+
 _TREC = Conventions(
     profile="trec",
     order="score",
@@ -159,6 +172,7 @@ _TREC = Conventions(
     duplicates="last",
     short_lists="complete",
 )
+
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -275,7 +289,7 @@ PROFILES: Mapping[str, Profile] = {
 
 
 def conventions_of(profile: str, settings: Mapping[str, Any] | None = None) -> Conventions:
-    """The conventions of a profile with some of them changed.
+    """Return the conventions of a profile with some of them changed.
 
     >>> conventions_of("trec", {"missing": "zero"}).missing
     'zero'
@@ -303,6 +317,8 @@ _CHOICES: Mapping[str, tuple[str, ...]] = {
     "unit": ("query", "group"),
     "short_lists": ("complete",),
 }
+
+
 # Below these a resampling says nothing; above them a hand has slipped.
 _WHOLE = {
     "depth": (1, 10**12),
@@ -359,7 +375,7 @@ def _whole(key: str, value: Any) -> int:
 
 
 def _float(value: Any) -> float:
-    """A number, or NaN where the value is none."""
+    """Return a number, or NaN where the value is none."""
     try:
         return float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
     except (TypeError, ValueError, OverflowError):
@@ -376,7 +392,7 @@ def _versions(value: Any) -> tuple[str, ...]:
 
 
 def setting_names() -> list[str]:
-    """What ``--set`` takes, with the values of each where they are few."""
+    """Return what ``--set`` takes, with the values of each where they are few."""
     fields = {field.name for field in dataclasses.fields(Conventions)}
     few = {**_CHOICES, "gain": ("linear", "exp")}
     return [
@@ -384,3 +400,66 @@ def setting_names() -> list[str]:
         for name in SETTABLE
         if name in fields
     ]
+
+
+_OTHER_NAMES = {"exp-log2": "exp", "log2": "linear"}
+
+
+def gain_setting(value: Any) -> str:
+    """Return the convention ``gain`` as text: linear, exp or a map such as ``{1: 1, 2: 5}``.
+
+    >>> gain_setting("exp"), gain_setting({2: 5, 1: 1}), gain_setting("{1: 1, 2: 5}")
+    ('exp', '{1: 1, 2: 5}', '{1: 1, 2: 5}')
+    """
+    gains = value
+    if isinstance(value, str):
+        name = _OTHER_NAMES.get(value, value)
+        if name in ("linear", "exp"):
+            return name
+        try:
+            gains = ast.literal_eval(value)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            gains = None
+    if not isinstance(gains, Mapping):
+        raise UsageError(
+            f"gain is {value!r}; it can be linear, exp or a map such as {{1: 1, 2: 5}}"
+        )
+    return show_map(gain_map(gains, f"{value!r}"))
+
+
+def gain_map(gains: Mapping[Any, Any], where: str) -> GainMap:
+    """Return gains by grade, for hashing; each a finite number that is not negative."""
+    numbers = [*gains, *gains.values()]
+    fine = all(
+        isinstance(n, int | float) and not isinstance(n, bool) and 0 <= n < float("inf")
+        for n in numbers
+    )
+    if not gains or not fine or gains.get(0, 0) != 0:
+        raise UsageError(
+            f"gain in {where} must map grades to gains, none below 0 and grade 0 to 0,"
+            " such as {1: 1, 2: 5}"
+        )
+    return tuple(sorted((float(grade), float(gain)) for grade, gain in gains.items() if grade))
+
+
+def show_map(gains: GainMap) -> str:
+    """Return a map of gains as measures print it.
+
+    >>> show_map(((1.0, 1.0), (2.0, 5.0)))
+    '{1: 1, 2: 5}'
+    """
+    return "{" + ", ".join(f"{show_number(g)}: {show_number(worth)}" for g, worth in gains) + "}"
+
+
+def show_number(value: Any) -> str:
+    """Return a number or text as measures print it: the shortest form that reads the same again."""
+    exact = isinstance(value, float) and float(f"{value:g}") == value
+    return f"{value:g}" if exact else repr(value)
+
+
+@lru_cache(maxsize=64)
+def gain_of_setting(text: str) -> Gain:
+    """Return the gain that the convention stands for, as measures take it."""
+    if text == "linear":
+        return "linear"
+    return "exp" if text == "exp" else ast.literal_eval(text)

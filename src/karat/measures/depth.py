@@ -41,7 +41,7 @@ class CutDepth:
         return f"the lists were cut at {self.depth:,}: all {self.lists:,} have that length"
 
     def document(self) -> dict[str, Any]:
-        """The cut as it stands in a report."""
+        """Return the cut as it stands in a report."""
         return {
             "depth": self.depth,
             "logged": self.logged,

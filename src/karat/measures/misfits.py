@@ -1,4 +1,4 @@
-"""Refuse inputs that do not fit each other: every score would be 0, and none would be meant.
+"""Refuse inputs that do not fit each other, where every score would be 0 by mistake.
 
 While a run meets its gold, block by block, a ``Meeting`` counts what was found and keeps the
 ids of both sides as long as nothing was. ``refuse_misfit`` decides once all blocks are in.
@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from karat.columns import IN_MEMORY, Source, doc_of
+from karat.data.columns import IN_MEMORY, Source, doc_of
 from karat.errors import MisfitError
 from karat.measures.spellings import Spelling, spelling_difference, swapped_prefixes
 
 if TYPE_CHECKING:
+    from karat.data.tables import Run
     from karat.measures.conventions import Conventions
     from karat.measures.prepare import Prepared
     from karat.measures.ranked import Ints, Ranked
-    from karat.tables import Run
 
 # So many queries that find nothing are no accident.
 MANY_QUERIES = 10
@@ -57,7 +57,7 @@ class Meeting:
     )
 
     def __add__(self, other: Meeting) -> Meeting:
-        """What was seen in two parts together."""
+        """Return the sum of two meetings."""
         found = self.found or other.found
         nothing = self.returned.clear()
         both = pl.concat([self.returned, other.returned], how="diagonal")
@@ -82,7 +82,7 @@ def _few(ids: pl.DataFrame) -> pl.DataFrame:
 
 
 def gold_side(gold: Prepared, *, ids: bool = True) -> Meeting:
-    """What the gold of some queries brings to a meeting; its ``ids`` where they are needed."""
+    """Return what the gold contributes to a meeting; its ``ids`` where they are needed."""
     relevant = gold.grade >= gold.conventions.rel
     codes = gold.rows["code"].to_numpy()
     relevant &= ~gold.no_answer[codes]
@@ -94,7 +94,7 @@ def gold_side(gold: Prepared, *, ids: bool = True) -> Meeting:
 
 
 def run_side(run: Run, gold: Prepared, ranked: Ranked, codes: Ints, failed: Ints) -> Meeting:
-    """What a block of a run brings: ``ranked`` are its lists, not cut at any depth."""
+    """Return what a block of a run contributes; ``ranked`` are its lists, not cut at a depth."""
     counts = ~gold.no_answer
     found = bool(ranked.hits.correct(gold.conventions.rel).any())
     answers = ranked.returned[counts[codes]]
@@ -117,19 +117,19 @@ def run_side(run: Run, gold: Prepared, ranked: Ranked, codes: Ints, failed: Ints
 
 
 def returned_ids(run: Run) -> pl.DataFrame:
-    """Every item that a run returned, with the document that the run names for it."""
+    """Return every item that a run returned, with the document that the run names for it."""
     known = [name for name in ("item_id", "doc_id") if name in run.hits.columns]
     return run.hits.select(pl.col(known).cast(pl.String)).unique()
 
 
 def ids_of_stages(run: Run) -> pl.DataFrame:
-    """Every item that a run returned, with its document and the stage that returned it."""
+    """Return every item that a run returned, with its document and the stage that returned it."""
     hits = run.hits if run.staged else run.hits.with_columns(stage=pl.lit("final"))
     known = [name for name in ("item_id", "doc_id", "stage") if name in hits.columns]
     return hits.select(pl.col(known).cast(pl.String)).unique()
 
 
-def with_kin(meeting: Meeting, beside: pl.DataFrame) -> Meeting:
+def add_other_stages(meeting: Meeting, beside: pl.DataFrame) -> Meeting:
     """Add what other stages of the same run returned, where they share an item with these lists.
 
     Their ids then are those of these lists, so that what was found there shows that they are
@@ -143,7 +143,7 @@ def with_kin(meeting: Meeting, beside: pl.DataFrame) -> Meeting:
 
 
 def _reasons(run: Run, gold: Prepared) -> dict[str, int]:
-    """What failed calls said, each with how many did."""
+    """Return the error texts of failed calls with their counts."""
     if run.calls is None:
         return {}
     calls = run.calls.filter(pl.col("error").is_not_null())
@@ -180,7 +180,7 @@ def refuse_misfit(
         sides.refuse_spelling()
     sides.refuse_corpus()
     if not meeting.found and not sides.occurs:
-        sides.refuse_strangers()
+        sides.refuse_unknown_items()
 
 
 def refuse_foreign_corpus(gold: Prepared) -> None:
@@ -212,7 +212,7 @@ def _refuse_no_answers(meeting: Meeting, run: str) -> None:
         more = f" ({others:,} failed otherwise)" if others else ""
         raise MisfitError(
             f"{meeting.failed:,} of {meeting.failed:,} calls of {run} failed: {reason}{more}",
-            [f"Nothing was measured. Mend the system, or allow it with {_ALLOW}."],
+            [f"Nothing was measured. Fix the system, or allow it with {_ALLOW}."],
             where=run,
         )
     if meeting.answers and meeting.empty == meeting.answers:
@@ -255,7 +255,7 @@ class _Sides:
     def _in_corpus(
         self, ids: pl.Series, columns: Sequence[str] = ("item_id", "doc_id")
     ) -> pl.Series:
-        """Those of some ids that the corpus has, as an item or as a document."""
+        """Return those of some ids that the corpus has, as an item or as a document."""
         if self.corpus is None:
             return ids.clear()
         known = [_in_both(self.corpus[name], ids).rename(ids.name) for name in columns]
@@ -273,7 +273,7 @@ class _Sides:
         return self.meeting.occurs or len(_in_both(self.units, self.meeting.gold)) > 0
 
     def refuse_levels(self) -> None:
-        """Refuse documents held against chunks."""
+        """Refuse documents compared with chunks."""
         if self.conventions.level == "doc":
             self._refuse_no_documents()
         if self.conventions.level != "item":
@@ -284,8 +284,8 @@ class _Sides:
         chunk_of = chunks.filter(pl.col("doc_id").is_in(documents.implode()))
         if chunk_of.height:
             item, document = chunk_of.row(0)
-            told = f"{self.gold} names documents, and {self.run} returned chunks of them"
-            raise self._levels(told, (document, item))
+            message = f"{self.gold} names documents, and {self.run} returned chunks of them"
+            raise self._levels(message, (document, item))
         if chunks.height * 2 > returned.height:
             return
         items = returned["item_id"]
@@ -295,8 +295,8 @@ class _Sides:
         )
         if parts.height:
             item, document = parts.row(0)
-            told = f"{self.gold} names chunks, and {self.run} returned whole documents"
-            raise self._levels(told, (item, document))
+            message = f"{self.gold} names chunks, and {self.run} returned whole documents"
+            raise self._levels(message, (item, document))
 
     def _levels(self, what: str, pair: tuple[str, str]) -> MisfitError:
         advice = (
@@ -330,11 +330,11 @@ class _Sides:
         raise self._no_item(f"The ids differ by {spelling.difference}. {_RENAME}", spelling)
 
     def _are_real(self, spelling: Spelling) -> bool:
-        """Whether the corpus has both ids of a pair, which then are two items."""
+        """Return whether the corpus has both ids of a pair, so that they are two items."""
         ids = pl.Series([one for pair in spelling.pairs for one in pair]).unique()
         return len(self._in_corpus(ids)) == len(ids)
 
-    def refuse_strangers(self) -> None:
+    def refuse_unknown_items(self) -> None:
         """Refuse many queries that find nothing, unless a corpus has the ids of both sides."""
         if self.meeting.queries < MANY_QUERIES:
             return
@@ -380,11 +380,11 @@ class _Sides:
         )
 
     def _are_known(self, ids: pl.Series) -> bool:
-        """Whether the corpus has enough of some ids for them to be its own."""
+        """Return whether the corpus has enough of some ids for them to be its own."""
         return len(self._in_corpus(ids)) >= LEAST_KNOWN * len(ids)
 
     def _examples(self, other: str, ids: pl.Series, spelling: Spelling | None = None) -> list[str]:
-        """Two ids of each side, one line per side; those that a difference pairs come first."""
+        """Return two ids of each side, one line per side, paired ids first."""
         pairs = () if spelling is None else spelling.pairs
         width = max(len(self.gold), len(other)) + len(" has")
         lines = []
@@ -397,16 +397,16 @@ class _Sides:
 
 
 def _in_both(many: pl.Series, few: pl.Series) -> pl.Series:
-    """The ids that both have; it is quick where the first are more."""
+    """Return the ids that both have; it is quick where the first are more."""
     return many.filter(many.is_in(few.implode())).unique()
 
 
 def _shown(name: str) -> str:
-    """An id as it is; in quotation marks where its ends could not be seen."""
+    """Return an id as it is; in quotation marks where its ends could not be seen."""
     cut = name if len(name) <= 80 else f"{name[:60]}…"
     return repr(cut) if cut != cut.strip() or not cut.isprintable() or '"' in cut else cut
 
 
 def side_name(source: Source, otherwise: str) -> str:
-    """What a message calls one side: its file, or other words for what never was a file."""
+    """Return the name of one side for messages: its file, else ``otherwise``."""
     return otherwise if source is IN_MEMORY else source.name

@@ -13,9 +13,8 @@ from typing import Any
 
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.measures import kernels
-from karat.measures.conventions import Conventions
-from karat.measures.gains import gain_map, gain_of_setting, show_map, show_number
-from karat.measures.kernels.calls import check_path
+from karat.measures.conventions import Conventions, gain_map, gain_of_setting, show_map, show_number
+from karat.measures.kernels.lists import check_path
 from karat.measures.ranked import Cut, nobody
 from karat.measures.registry import MEASURES, Definition
 
@@ -90,17 +89,19 @@ def parse_measure(text: str | Measure, *, conventions: Conventions | None = None
         check_path(family, path["path"])
         return Measure(family, None, (("path", path["path"]),))
     if rbp := _RANX_RBP.fullmatch(text):
-        return _made("RBP", {"p": float(rbp["p"])}, rbp["k"], text, conventions)
+        return _build_measure("RBP", {"p": float(rbp["p"])}, rbp["k"], text, conventions)
     match = _SHAPE.fullmatch(text)
     if match is None or match["name"].casefold() not in _spellings():
         trec = _TREC.fullmatch(text)
         if trec is not None and trec["name"].casefold() in _spellings():
-            return _made(trec["name"], {}, trec["k"], text, conventions)
+            return _build_measure(trec["name"], {}, trec["k"], text, conventions)
     if match is None:
         raise UsageError(
             f"cannot read the measure {text!r}; write Name(param=value)@k, as in nDCG@10"
         )
-    return _made(match["name"], _read_params(match["params"], text), match["k"], text, conventions)
+    return _build_measure(
+        match["name"], _read_params(match["params"], text), match["k"], text, conventions
+    )
 
 
 def parse_measures(
@@ -115,36 +116,36 @@ def parse_measures(
         texts = [texts]
     if not isinstance(texts, Sequence):
         raise UsageError(f"measures are a list such as ['nDCG@10'], not {texts!r}")
-    found: dict[Measure, None] = {}
+    measures: dict[Measure, None] = {}
     for text in texts:
         if not isinstance(text, str):
-            found[parse_measure(text, conventions=conventions)] = None
+            measures[parse_measure(text, conventions=conventions)] = None
             continue
         for part in _split(text):
             head, brace, cuts = part.partition("@{")
             names = [f"{head}@{cut.strip()}" for cut in cuts.rstrip("} ").split(",")]
             parts = names if brace else [part]
-            found.update({parse_measure(name, conventions=conventions): None for name in parts})
-    if not found:
+            measures.update({parse_measure(name, conventions=conventions): None for name in parts})
+    if not measures:
         raise UsageError("no measure named; give at least one, such as nDCG@10")
-    return list(found)
+    return list(measures)
 
 
 @cache
 def _spellings() -> Mapping[str, str]:
-    """Every accepted spelling, casefolded, with its canonical name."""
+    """Return every accepted spelling, casefolded, with its canonical name."""
     names = {name.casefold(): name for name in MEASURES}
     for name, definition in MEASURES.items():
         names |= {alias.casefold(): name for alias in definition.aliases}
     return names
 
 
-def _made(
+def _build_measure(
     name: str, params: dict[str, Any], k: str | None, text: str, conventions: Conventions | None
 ) -> Measure:
-    name, own = _WITH_PARAMETERS.get(name.casefold(), (name, {}))
-    params = own | params
-    definition = _meant(name, params, k, text)
+    name, implied = _WITH_PARAMETERS.get(name.casefold(), (name, {}))
+    params = implied | params
+    definition = _definition_of(name, params, k, text)
     if definition.cutoff == "path":
         ends = {"latency": "latency.retrieve.p50", "cost": "cost.tokens"}[definition.name]
         raise UsageError(f"{text!r} does not say of what; write it as in {ends}")
@@ -168,13 +169,17 @@ def _made(
         _cut(definition, k, text),
         tuple((key, kept[key]) for key in known if key in kept),
     )
-    _refuse_unused_gain(made, text)
-    _try_out(made)
+    if made.name == "AUC" and "gain" in made.arguments and not follows_gain(made):
+        of = made.arguments.get("of", "R")
+        raise UsageError(f"{of} takes no gain (in {text!r}); write AUC(of={of!r})@k")
+    # The function itself refuses parameters and cut-offs, before any file is read.
+    with suppress(MissingInputError):
+        definition.function(nobody(), made.k, **made.arguments)
     return _without_usual_gain(made, conventions)
 
 
-def _meant(name: str, params: Mapping[str, Any], k: str | None, text: str) -> Definition:
-    """The measure that a name stands for, which may depend on what is written with it."""
+def _definition_of(name: str, params: Mapping[str, Any], k: str | None, text: str) -> Definition:
+    """Return the measure that a name stands for, which may depend on what is written with it."""
     spelled = name.casefold()
     if spelled == "numret" and "rel" in params:
         spelled = "numrelret"
@@ -188,7 +193,7 @@ def _meant(name: str, params: Mapping[str, Any], k: str | None, text: str) -> De
 
 
 def _nearest(name: str) -> list[str]:
-    """The other spelling that a name is nearest to, such as Recall; else the names of measures."""
+    """Return the nearest other spelling, such as Recall; else the names of all measures."""
     near = difflib.get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
     if not near or any(near[0] == one.casefold() for one in MEASURES):
         return list(MEASURES)
@@ -204,7 +209,7 @@ def follows_gain(measure: Measure) -> bool:
 
 
 def _without_usual_gain(measure: Measure, conventions: Conventions | None) -> Measure:
-    """The measure without a gain that is the one of the conventions anyway."""
+    """Return the measure without a gain that is the one of the conventions anyway."""
     gain = dict(measure.params).get("gain")
     if conventions is None or gain is None or not follows_gain(measure):
         return measure
@@ -214,7 +219,7 @@ def _without_usual_gain(measure: Measure, conventions: Conventions | None) -> Me
 
 
 def with_gain(measure: Measure, conventions: Conventions) -> Measure:
-    """The measure as it reads without conventions: its gain written out unless linear."""
+    """Return the measure as it reads without conventions: its gain written out unless linear."""
     plain = Conventions()
     if not follows_gain(measure):
         return measure
@@ -227,21 +232,6 @@ def with_gain(measure: Measure, conventions: Conventions) -> Measure:
     known = list(measure.definition.parameters)
     params = sorted((*measure.params, ("gain", written)), key=lambda one: known.index(one[0]))
     return replace(measure, params=tuple(params))
-
-
-def _refuse_unused_gain(measure: Measure, text: str) -> None:
-    """An area takes a gain only where the measure under which it lies does."""
-    if measure.name != "AUC" or "gain" not in measure.arguments:
-        return
-    if not follows_gain(measure):
-        of = measure.arguments.get("of", "R")
-        raise UsageError(f"{of} takes no gain (in {text!r}); write AUC(of={of!r})@k")
-
-
-def _try_out(measure: Measure) -> None:
-    """Let the function itself refuse parameters and cut-offs, before any file is read."""
-    with suppress(MissingInputError):
-        measure.definition.function(nobody(), measure.k, **measure.arguments)
 
 
 # Set by conventions, not by whoever writes a measure down.

@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 import polars as pl
 
-from karat.columns import IN_MEMORY, Source, doc_of
+from karat.data.columns import IN_MEMORY, Source, doc_of
+from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError, UsageError
+from karat.measures.aggregates import Values
 from karat.measures.conventions import Conventions
-from karat.measures.numbers import Values
 from karat.measures.ranked import Ints, Mask, Target
-from karat.tables import Corpus, Gold, Queries
 
 # Up to so many ids are looked up one by one; a table of all ids pays off for more.
 _FEW = 100_000
@@ -88,7 +88,7 @@ class Prepared:
         )
 
     def code_of(self, query_ids: pl.Series) -> Ints:
-        """The number of each query, -1 where it is not among those to be scored."""
+        """Return the number of each query, -1 where it is not among those to be scored."""
         if len(query_ids) < _FEW:
             numbers = [self.numbers.get(query_id, -1) for query_id in query_ids.to_list()]
             return np.array(numbers, dtype=np.int64)
@@ -97,7 +97,7 @@ class Prepared:
         return codes.fill_null(-1).to_numpy()
 
     def rows_of(self, codes: Ints) -> tuple[Ints, Ints]:
-        """The rows of some queries, and for each row the query's place among these."""
+        """Return the rows of some queries, and for each row the query's place among these."""
         counts = self.first[codes + 1] - self.first[codes]
         place = np.repeat(np.arange(len(codes)), counts)
         ends = np.cumsum(counts)
@@ -105,7 +105,7 @@ class Prepared:
         return rows, place
 
     def target(self, codes: Ints) -> Target:
-        """The gold of some queries."""
+        """Return the gold of some queries."""
         rows, place = self.rows_of(codes)
         return Target(
             n=len(codes),
@@ -123,7 +123,7 @@ class Prepared:
 
 
 def fingerprint_of(query_ids: Sequence[str], digests: Sequence[bytes]) -> str:
-    """A digest of the queries and their judgments: equal ones make scores comparable.
+    """Return a digest of the queries and their judgments: equal ones make scores comparable.
 
     The order of the queries makes no difference, nor does that of a file's lines.
     """
@@ -181,7 +181,7 @@ def prepare(
 def _at_level(
     rows: pl.DataFrame, conventions: Conventions, gold: Gold, corpus: Corpus | None
 ) -> pl.DataFrame:
-    """Judgments of documents where documents count: a chunk's judgment is its document's."""
+    """Return judgments of documents where documents count: a chunk's judgment is its document's."""
     spans = "start" in rows.columns
     if conventions.level == "span":
         if not spans:
@@ -209,7 +209,7 @@ def _at_level(
 
 
 def _units(rows: pl.DataFrame) -> Ints:
-    """A number for each thing that is judged, the same wherever it is judged again."""
+    """Return a number for each thing that is judged, the same wherever it is judged again."""
     what = [name for name in ("item_id", "start", "end") if name in rows.columns]
     return rows.select(pl.struct(what).rank("dense"))[:, 0].cast(pl.Int64).to_numpy()
 
@@ -220,7 +220,7 @@ def short_hash(items: pl.Series) -> Ints:
 
 
 def _likely(items: pl.Series) -> Mask:
-    """A bitmap over the leading bits of the hash, about 1/16 full."""
+    """Return a bitmap over the leading bits of the hash, about 1/16 full."""
     bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
     likely = np.zeros(1 << bits, dtype=bool)
     likely[short_hash(items) >> (32 - bits)] = True
@@ -260,7 +260,7 @@ def _flags(queries: Queries | None, n: int) -> Mask:
 
 
 def _groups(queries: Queries | None, conventions: Conventions) -> Ints | None:
-    """The conversation of each query, numbered; a query without one stands for itself."""
+    """Return the conversation of each query, numbered; a query without one stands for itself."""
     given = None if queries is None else queries.frame.get_column("group", default=None)
     if given is None or given.null_count() == len(given) or conventions.unit == "query":
         if conventions.unit == "group":
@@ -282,7 +282,7 @@ def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:
 
 
 def _refuse_nested(column: pl.Series, expected: str, queries: Queries) -> None:
-    """A list or an object where one value is meant."""
+    """Return a list or an object where one value is meant."""
     if column.dtype.is_nested() and column.null_count() < len(column):
         told = column.drop_nulls()[0]
         told = told.to_list() if isinstance(told, pl.Series) else told
@@ -299,10 +299,20 @@ def _sets(queries: Queries | None) -> Sequence[tuple[str, ...] | None] | None:
 
 
 def entity_sets(column: pl.Series) -> list[tuple[str, ...] | None]:
-    """Entities as tuples of text; a text column holds them separated by commas or bars."""
+    """Return entities as tuples of text; a text column holds them separated by commas or bars."""
     if column.dtype == pl.String:
         column = (
             column.str.split("|") if column.str.contains(r"\|").any() else column.str.split(",")
         )
         return [None if v is None else tuple(e.strip() for e in v if e.strip()) for v in column]
     return [None if value is None else tuple(str(entity) for entity in value) for value in column]
+
+
+def doc_of_hits(hits: pl.DataFrame, gold: Prepared) -> pl.Series:
+    """Return the document of each hit."""
+    known = [pl.col("doc_id").cast(pl.String)] if "doc_id" in hits.columns else []
+    if gold.corpus is not None:
+        docs = gold.corpus.select("item_id", corpus_doc="doc_id")
+        hits = hits.join(docs, on="item_id", how="left", maintain_order="left")
+        known.append(pl.col("corpus_doc"))
+    return hits.select(doc_id=pl.coalesce(*known, doc_of(pl.col("item_id"))))["doc_id"]

@@ -16,7 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.errors import InputError, MissingInputError
-from karat.measures.numbers import Values
+from karat.measures.aggregates import Values
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -43,21 +43,21 @@ class Entries:
     best: Values | None = None
 
     def correct(self, rel: float) -> Mask:
-        """Which entries are relevant, met for the first time or not."""
+        """Return which entries are relevant, met for the first time or not."""
         return np.greater_equal(self.grade if self.best is None else self.best, rel)
 
     def relevant(self, rel: float) -> Mask:
-        """Which entries are hits: relevant, and met for the first time."""
+        """Return which entries are hits: relevant, and met for the first time."""
         mask: Mask = self.grade >= rel
         return mask if self.repeat is None else mask & ~self.repeat
 
     def judged_nonrelevant(self, rel: float) -> Mask:
-        """Which entries somebody judged and found not relevant enough."""
+        """Return which entries somebody judged and found not relevant enough."""
         mask: Mask = (self.grade >= 0) & (self.grade < rel)
         return mask if self.repeat is None else mask & ~self.repeat
 
     def where(self, mask: Mask) -> Entries:
-        """The marked entries."""
+        """Return the marked entries."""
         repeat = None if self.repeat is None else self.repeat[mask]
         row = None if self.row is None else self.row[mask]
         best = None if self.best is None else self.best[mask]
@@ -72,11 +72,11 @@ class Entries:
         return gain if self.repeat is None else np.where(self.repeat, 0.0, gain)
 
     def count(self, mask: Mask) -> Values:
-        """How many of the marked entries each query has."""
+        """Return how many of the marked entries each query has."""
         return np.bincount(self.query[mask], minlength=self.n).astype(np.float64)
 
     def sum(self, mask: Mask, values: Values) -> Values:
-        """The sum of the marked entries' values for each query, added in rank order."""
+        """Return the sum of the marked entries' values for each query, added in rank order."""
         return add_up(self.query[mask], values[mask], self.n)
 
     def so_far(self, mask: Mask) -> Ints:
@@ -93,7 +93,7 @@ class Entries:
 
 
 def add_up(query: Ints, values: Values, n: int) -> Values:
-    """The sum of values for each of n queries, added one after the other."""
+    """Return the sum of values for each of n queries, added one after the other."""
     return np.asarray(np.bincount(query, weights=values, minlength=n), dtype=np.float64)
 
 
@@ -101,7 +101,7 @@ _TABLES: dict[str | float, Values] = {}
 
 
 def table_of(what: str | float, size: int) -> Values:
-    """A table by rank: ``log2`` of rank + 1, or a number's powers, ``p ** (rank - 1)``."""
+    """Return a table by rank: ``log2`` of rank + 1, or a number's powers, ``p ** (rank - 1)``."""
     table = _TABLES.get(what)
     if table is None or len(table) <= size:
         ranks = range(max(size, 1000) + 1)
@@ -140,7 +140,7 @@ class Target:
         return np.bincount(self.query[self.grade >= rel], minlength=self.n).astype(np.float64)
 
     def judged_nonrelevant(self, rel: float) -> Values:
-        """How many items were judged and found not relevant enough."""
+        """Return how many items were judged and found not relevant enough."""
         mask = (self.grade >= 0) & (self.grade < rel)
         return np.bincount(self.query[mask], minlength=self.n).astype(np.float64)
 
@@ -164,7 +164,7 @@ class Listing:
     corpus_size: int | None = None
 
     def column(self, name: str, measure: str, remedy: str) -> pl.Series:
-        """A column of the listed hits, or what to give so that there is one."""
+        """Return a column of the listed hits, or what to give so that there is one."""
         if name not in self.frame.columns:
             raise MissingInputError(f"{measure} needs {remedy}")
         return self.frame[name]
@@ -204,7 +204,7 @@ class Ranked:
         return self.target.n
 
     def limit(self, k: Cut) -> Ints:
-        """The last rank that counts, for each query."""
+        """Return the last rank that counts, for each query."""
         if k is None:
             return np.full(self.n, UNLIMITED)
         if isinstance(k, int):
@@ -214,11 +214,11 @@ class Ranked:
         return self._fitting(int(str(k).removesuffix("tok")))
 
     def ideal_limit(self, k: Cut) -> Ints:
-        """The same for the ideal list: a budget of tokens does not cut it."""
+        """Return the same for the ideal list: a budget of tokens does not cut it."""
         return self.limit(None if is_budget(k) else k)
 
     def _fitting(self, budget: int) -> Ints:
-        """How many items of each list fit into a budget of tokens, in rank order."""
+        """Return how many items of each list fit into a budget of tokens, in rank order."""
         if self.is_ideal or self.listing is None:
             return np.maximum(self.returned, 1)
         what = "item token counts or texts: give --corpus (evaluate(…, corpus=…))"
@@ -236,34 +236,34 @@ class Ranked:
         return np.bincount(self.listing.query[fits], minlength=self.n)
 
     def top(self, k: Cut) -> Mask:
-        """Which hits lie within the cut-off."""
+        """Return which hits lie within the cut-off."""
         return within(self.hits, k, self)
 
     def top_found(self, k: Cut) -> Mask:
-        """Which gold units were found within the cut-off."""
+        """Return which gold units were found within the cut-off."""
         return within(self.found, k, self)
 
     def repeated(self, k: Cut) -> Values:
-        """How many places within the cut-off return an item again, for each query."""
+        """Return how many places within the cut-off return an item again, for each query."""
         if self.repeats is None:
             return np.zeros(self.n)
         inside = self.repeats.rank <= self.limit(k)[self.repeats.query]
         return np.bincount(self.repeats.query[inside], minlength=self.n).astype(np.float64)
 
     def listed(self, k: Cut) -> tuple[Listing, Mask]:
-        """The listed items and which of them lie within the cut-off."""
+        """Return the listed items and which of them lie within the cut-off."""
         if self.listing is None:
             raise MissingInputError("this measure looks at whole lists, which were not kept")
         return self.listing, self.listing.rank <= self.limit(k)[self.listing.query]
 
 
 def is_budget(k: Cut) -> bool:
-    """Whether a cut-off counts tokens instead of ranks."""
+    """Return whether a cut-off counts tokens instead of ranks."""
     return isinstance(k, str) and k.endswith("tok")
 
 
 def within(entries: Entries, k: Cut, ranked: Ranked) -> Mask:
-    """Which entries lie within a cut-off."""
+    """Return which entries lie within a cut-off."""
     if k is None:
         return np.ones(len(entries.rank), dtype=bool)
     last = k if isinstance(k, int) else ranked.limit(k)[entries.query]
@@ -271,7 +271,7 @@ def within(entries: Entries, k: Cut, ranked: Ranked) -> Mask:
 
 
 def ideal_of(target: Target, depth: int | None = None) -> Ranked:
-    """The best list there could be, to a depth: all gold, and nothing else."""
+    """Return the best list there could be, to a depth: all gold, and nothing else."""
     ideal = target.ideal
     returned = np.bincount(ideal.query, minlength=target.n)
     # One item that holds all units would find them all at once.
@@ -282,7 +282,7 @@ def ideal_of(target: Target, depth: int | None = None) -> Ranked:
 
 
 def in_best_order(ranked: Ranked, keep: Mask | None = None) -> Ranked:
-    """The lists with the gold that they hold moved to the top, best grades first.
+    """Return the lists with the gold that they hold moved to the top, best grades first.
 
     ``keep`` takes only some of the gold units found: what a list without the others could be.
     """
@@ -315,6 +315,6 @@ def nobody() -> Ranked:
 
 
 def ratio(numerator: Values, denominator: Values | Ints | float) -> Values:
-    """A division whose empty denominators give 0; whether that counts is decided later."""
+    """Return a division whose empty denominators give 0; whether that counts is decided later."""
     bottom = np.broadcast_to(np.asarray(denominator, dtype=np.float64), numerator.shape)
     return np.divide(numerator, bottom, out=np.zeros(numerator.shape), where=bottom != 0)

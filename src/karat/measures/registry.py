@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Literal
 
-from karat.measures.numbers import Evidence, Values, mean
+from karat.measures.aggregates import Evidence, Values, mean
+from karat.measures.unjudged import NO_RANGE, Behaviour
 
 Better = Literal["higher", "lower", "none"]
 Need = Literal["list", "docs", "texts", "versions"]
@@ -24,7 +25,8 @@ class Definition:
     which intervals near an end need to know. ``number`` makes one number of the queries' values,
     a mean unless told otherwise; ``evidence`` gathers what it needs besides them, and
     ``settle`` makes values final once all evidence is there. ``needs`` names what the
-    function reads besides the judged hits.
+    function reads besides the judged hits. ``unjudged`` says how judging further items can
+    change the value, or why that cannot be said: a sentence with {} for the measure.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Definition:
     parameters: Mapping[str, Any]
     aliases: tuple[str, ...]
     bounded: bool
+    unjudged: Behaviour | str
 
     @property
     def about(self) -> str:
@@ -69,12 +72,14 @@ def measure(
     settle: Callable[..., Values] | None = None,
     aliases: tuple[str, ...] = (),
     bounded: bool = True,
+    unjudged: Behaviour | str = NO_RANGE,
 ) -> Callable[[Callable[..., Values]], Callable[..., Values]]:
     """Register a function of ``(ranked, k, *, parameters)`` as a measure.
 
     ``gold`` says which gold a query must have for a value: ``relevant`` items at the
     threshold, ``graded`` ones of any positive grade, ``any`` that makes it answerable, or
-    ``none`` at all.
+    ``none`` at all. See ``Definition`` for the rest, and ``unjudged`` (the module) for what a
+    measure can declare about unjudged items; without it the measure has no bounds.
     """
 
     def register(function: Callable[..., Values]) -> Callable[..., Values]:
@@ -97,6 +102,7 @@ def measure(
             parameters=MappingProxyType(parameters),
             aliases=aliases,
             bounded=bounded,
+            unjudged=unjudged,
         )
         return function
 

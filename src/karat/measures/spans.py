@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from karat.columns import doc_of
+from karat.data.columns import doc_of
 from karat.errors import MissingInputError
 from karat.measures.ranked import Entries, Ints, Target
 
@@ -93,7 +93,7 @@ def _overlap(span: tuple[str, int, int, float], start: int, end: int) -> Interva
 
 
 def _joined(intervals: list[Interval]) -> list[Interval]:
-    """The same characters as intervals that do not overlap."""
+    """Return the same characters as intervals that do not overlap."""
     joined: list[Interval] = []
     for start, end in sorted(intervals):
         if joined and start <= joined[-1][1]:

@@ -88,7 +88,7 @@ def _table(ids: pl.Series) -> pl.DataFrame:
 
 
 def _written(table: pl.DataFrame, variants: Sequence[str]) -> pl.DataFrame:
-    """The table with each id's key in the plainest writing of all variants."""
+    """Return the table with each id's key in the plainest writing of all variants."""
     names = table["id"]
     for name in variants:
         table = table.with_columns(id="key").with_columns(key=_VARIANTS[name])
@@ -96,13 +96,13 @@ def _written(table: pl.DataFrame, variants: Sequence[str]) -> pl.DataFrame:
 
 
 def _pairs(one: pl.DataFrame, other: pl.DataFrame) -> tuple[tuple[str, str], ...]:
-    """Two ids of each side that have the same key."""
+    """Return two ids of each side that have the same key."""
     both = one.join(other, on="key", maintain_order="left").filter(pl.col("key") != "")
     return tuple(both.select("id", "id_right").unique("id", maintain_order=True).head(2).rows())
 
 
 def _needed(left: pl.DataFrame, right: pl.DataFrame) -> list[str]:
-    """The variants without which no id would be the same."""
+    """Return the variants without which no id would be the same."""
     needed = list(_VARIANTS)
     for name in _VARIANTS:
         fewer = [one for one in needed if one != name]
@@ -112,7 +112,7 @@ def _needed(left: pl.DataFrame, right: pl.DataFrame) -> list[str]:
 
 
 def _with_variants(left: pl.DataFrame, right: pl.DataFrame, found: Spelling) -> Spelling:
-    """The same difference with the variants that it needs beside it."""
+    """Return the same difference with the variants that it needs beside it."""
     needed = list(_VARIANTS)
     for name in _VARIANTS:
         fewer = [one for one in needed if one != name]
@@ -124,7 +124,7 @@ def _with_variants(left: pl.DataFrame, right: pl.DataFrame, found: Spelling) -> 
 
 
 def _addition(one: pl.DataFrame, other: pl.DataFrame) -> Spelling | None:
-    """A path or file extension that one side has."""
+    """Return a path or file extension that one side has."""
     for difference, expression in _ADDITIONS.items():
         for mine, yours in ((True, False), (False, True)):
             left, right = (
@@ -141,7 +141,7 @@ def _on_key(expression: pl.Expr, table: pl.DataFrame) -> pl.Series:
 
 
 def _affix(one: pl.DataFrame, other: pl.DataFrame) -> Spelling | None:
-    """A prefix or suffix that the ids of one side share and the other side lacks."""
+    """Return a prefix or suffix that the ids of one side share and the other side lacks."""
     for end in ("prefix", "suffix"):
         for longer, shorter, turned in ((one, other, False), (other, one, True)):
             found = _shared_affix(longer, shorter, end)
@@ -155,7 +155,7 @@ def _affix(one: pl.DataFrame, other: pl.DataFrame) -> Spelling | None:
 def _shared_affix(
     longer: pl.DataFrame, shorter: pl.DataFrame, end: str
 ) -> tuple[str, list[tuple[str, str]]] | None:
-    """The affix that turns most ids of the longer side into some of the shorter, with pairs."""
+    """Return the affix that turns most ids of one side into ids of the other, with pairs."""
     known = dict(zip(shorter["key"].to_list(), shorter["id"].to_list(), strict=True))
     step = -(-longer.height // _SAMPLE) or 1
     sample = longer.gather_every(step)
@@ -169,14 +169,15 @@ def _shared_affix(
     has_affix = pl.col("key").str.starts_with if end == "prefix" else pl.col("key").str.ends_with
     # Most pairs first; of equals the shortest, which leaves the most of each id.
     for affix in sorted(pairs, key=lambda one: (-len(pairs[one]), len(one), one)):
-        believed = clean[affix] or len(pairs[affix]) >= _PAIRS
+        # Digits that continue a number make another number: d10 is not d1 with the suffix 0.
+        believed = clean[affix] or (len(pairs[affix]) >= _PAIRS and not affix.isdigit())
         if believed and sample.select(has_affix(affix).mean()).item() >= _SHARE:
             return affix, pairs[affix][:2]
     return None
 
 
 def _cuts(key: str, end: str) -> Iterator[tuple[str, str]]:
-    """Every way to take an affix off an id."""
+    """Return every way to take an affix off an id."""
     for at in range(1, len(key)):
         yield (key[:at], key[at:]) if end == "prefix" else (key[at:], key[:at])
 
@@ -188,7 +189,7 @@ def _is_clean(affix: str, rest: str, end: str) -> bool:
 
 
 def _shared_start(ids: pl.Series) -> str:
-    """What all ids begin with, cut back to where a word or number ends."""
+    """Return what all ids begin with, cut back to where a word or number ends."""
     low, high = ids.min(), ids.max()
     start = ""
     for a, b in zip(str(low), str(high), strict=False):

@@ -1,4 +1,4 @@
-"""What raters make of the same things: their cross table, Cohen's kappa, and what most say."""
+"""Agreement of raters: cross tables, Cohen's kappa, Krippendorff's alpha, majorities."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.errors import UsageError
-from karat.stats.exact import Places
+from karat.errors import UsageError, unknown
+from karat.stats.resampling import Places, Values
 
-Values = NDArray[np.float64]
 Table = NDArray[np.int64]
 Weights = Literal["none", "linear", "quadratic"]
 # So many counts of cross tables are held at once.
@@ -19,7 +18,7 @@ _CELLS = 1 << 20
 
 
 def cross_table(first: Values, second: Values, grades: Sequence[float]) -> Table:
-    """How often each grade of the first rater (a row) met each grade of the second (a column).
+    """Return how often each grade of one rater (a row) met each grade of the other (a column).
 
     >>> cross_table(np.array([0.0, 1, 1]), np.array([0.0, 0, 1]), [0, 1]).tolist()
     [[1, 0], [1, 1]]
@@ -37,7 +36,7 @@ def cross_table(first: Values, second: Values, grades: Sequence[float]) -> Table
 def kappa(
     table: Table, *, weights: Weights = "none", grades: Sequence[float] | None = None
 ) -> float | None:
-    """Cohen's kappa of a cross table: 1 is agreement, 0 what chance alone would give.
+    """Return Cohen's kappa of a cross table: 1 is agreement, 0 what chance alone would give.
 
     Disagreements count alike, or by the distance between the two grades, or by its square.
     Grades lie one apart unless said. None where chance alone would leave no disagreement,
@@ -53,7 +52,7 @@ def kappa(
 def kappas(
     tables: Table, *, weights: Weights = "none", grades: Sequence[float] | None = None
 ) -> Values:
-    """Cohen's kappa of each of many cross tables, NaN where there is none; see ``kappa``."""
+    """Return Cohen's kappa of each of many cross tables, NaN where there is none; see ``kappa``."""
     counts = np.asarray(tables, dtype=np.float64)
     if counts.ndim != 3 or counts.shape[1] != counts.shape[2]:
         raise UsageError(f"a cross table is square, not {' × '.join(map(str, counts.shape[1:]))}")
@@ -67,7 +66,7 @@ def kappas(
 
 
 def every_two(given: NDArray[np.integer], grades: int) -> Iterator[Table]:
-    """The cross tables of every two raters, some at a time, in the order of combinations.
+    """Return the cross tables of every two raters, some at a time, in the order of combinations.
 
     A row of ``given`` is a rater and a column an item; grades are numbered from 0, and -1 is none.
 
@@ -85,7 +84,7 @@ def every_two(given: NDArray[np.integer], grades: int) -> Iterator[Table]:
 
 
 def majority(items: Places, grades: Values) -> tuple[Places, Values]:
-    """Every item once, and the grade that more of its judgments have than any other.
+    """Return every item once, and the grade that more of its judgments have than any other.
 
     NaN where no grade has: a tie is nobody's to decide here.
 
@@ -93,7 +92,7 @@ def majority(items: Places, grades: Values) -> tuple[Places, Values]:
     (array([7, 9]), array([ 2., nan]))
     """
     if len(items) != len(grades):
-        raise UsageError(f"{len(items)} items and {len(grades)} grades; one grade an item each")
+        raise UsageError(f"{len(items)} items and {len(grades)} grades; expected one each")
     known, item = np.unique(items, return_inverse=True)
     scale, place = np.unique(grades, return_inverse=True)
     cells = np.bincount(item * len(scale) + place, minlength=len(known) * len(scale))
@@ -106,7 +105,7 @@ def majority(items: Places, grades: Values) -> tuple[Places, Values]:
 
 
 def _costs(grades: Sequence[float] | Table, weights: Weights) -> Values:
-    """What each disagreement counts."""
+    """Return what each disagreement counts."""
     places = np.asarray(grades, dtype=np.float64)
     apart = np.abs(places[:, None] - places[None, :])
     if weights == "none":
@@ -114,3 +113,68 @@ def _costs(grades: Sequence[float] | Table, weights: Weights) -> Values:
     if weights not in ("linear", "quadratic"):
         raise UsageError(f"unknown weights {weights!r}; known: none, linear, quadratic")
     return np.asarray(apart if weights == "linear" else apart**2)
+
+
+Level = Literal["nominal", "ordinal", "interval"]
+LEVELS: tuple[Level, ...] = ("nominal", "ordinal", "interval")
+
+
+def krippendorff_alpha(items: Places, grades: Values, *, level: Level = "nominal") -> float | None:
+    """Return Krippendorff's alpha of judgments: 1 is agreement, 0 what chance alone would give.
+
+    One entry a judgment: which item it is of, and its grade; who gave it does not matter. Items
+    may have any number of judgments, and those with a single one take no part. Disagreements
+    count alike (``nominal``), by how many judgments lie between the two grades (``ordinal``), or
+    by the square of their distance (``interval``).
+
+    None where it cannot be told: no item has two judgments, or all of them are of one grade.
+
+    >>> items, grades = np.array([1, 1, 2, 2, 3, 3]), np.array([0.0, 0, 1, 1, 0, 1])
+    >>> round(krippendorff_alpha(items, grades), 4)
+    0.4444
+    """
+    if level not in LEVELS:
+        raise unknown("level", level, LEVELS)
+    if len(items) != len(grades):
+        raise UsageError(f"{len(items)} items and {len(grades)} grades; expected one each")
+    if not np.isfinite(grades).all():
+        raise UsageError("a grade is NaN or infinite; leave out judgments without a grade")
+    known, met = _met(items, grades)
+    often = met.sum(axis=1)
+    total = float(often.sum())
+    apart = _apart(known, often, level)
+    expected = float((np.outer(often, often) * apart).sum())
+    if not expected:
+        return None
+    return 1 - (total - 1) * float((met * apart).sum()) / expected
+
+
+def _met(items: Places, grades: Values) -> tuple[Values, Values]:
+    """Return the grades of items judged twice or more, and how often each pair of them met.
+
+    An item of m judgments has m (m - 1) ordered pairs, each of which counts 1/(m - 1).
+    """
+    _, item = np.unique(items, return_inverse=True)
+    several = np.bincount(item)[item] > 1 if len(item) else np.zeros(0, dtype=bool)
+    known, place = np.unique(grades[several], return_inverse=True)
+    _, row = np.unique(item[several], return_inverse=True)
+    shape = (int(row.max(initial=-1)) + 1, len(known))
+    counts = np.bincount(row * shape[1] + place, minlength=shape[0] * shape[1]).reshape(shape)
+    sizes = counts.sum(axis=1)
+    met = np.zeros((len(known), len(known)))
+    for size in np.unique(sizes).tolist():
+        # In whole numbers, so that the order of the judgments changes nothing.
+        alike = counts[sizes == size]
+        pairs = alike.T @ alike - np.diag(alike.sum(axis=0))
+        met += pairs / (size - 1)
+    return known, met
+
+
+def _apart(known: Values, often: Values, level: Level) -> NDArray[np.float64]:
+    """Return what a disagreement on each pair of grades counts."""
+    if level == "nominal":
+        return 1 - np.eye(len(known))
+    # The ranks of a grade's judgments, in their middle: between two lie half of both and the rest.
+    places = known if level == "interval" else np.cumsum(often) - often / 2
+    distances: NDArray[np.float64] = (places[:, None] - places[None, :]) ** 2
+    return distances

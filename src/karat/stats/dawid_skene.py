@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.errors import UsageError, unknown
-from karat.stats.exact import Places, Values
+from karat.stats.resampling import Places, Values
 
 Start = Literal["votes", "even"]
 STARTS: tuple[Start, ...] = ("votes", "even")
@@ -33,7 +33,7 @@ class DawidSkene:
 
     ``posterior`` has a row for each of ``items`` and a column for each of ``grades``: how
     probable that grade is there. ``prior`` is how common each grade is. ``confusion`` has, for
-    each of ``raters``, a row a true grade and a column a given one.
+    each of ``raters``, a row per true grade and a column per given one.
     """
 
     items: Places
@@ -46,7 +46,7 @@ class DawidSkene:
     converged: bool
 
     def most_likely(self) -> Values:
-        """The most probable grade of each item; NaN where two are as probable as each other."""
+        """Return the most probable grade of each item; NaN where two are equally probable."""
         ordered = np.sort(self.posterior, axis=1)
         best: Values = self.grades[self.posterior.argmax(axis=1)]
         if len(self.grades) < 2:
@@ -136,13 +136,13 @@ class _Said:
         return len(self.grades)
 
     def votes(self) -> Values:
-        """The share of an item's raters for each grade."""
+        """Return the share of an item's raters for each grade."""
         cells = np.bincount(self.item * self.k + self.grade, minlength=len(self.items) * self.k)
         counts = cells.reshape(-1, self.k).astype(np.float64)
         return np.asarray(counts / counts.sum(axis=1, keepdims=True))
 
     def mostly_right(self) -> NDArray[np.float64]:
-        """Every rater right so often, and wrong alike with all other grades."""
+        """Return rates of raters that are mostly right, and wrong alike with all other grades."""
         wrong = (1 - _MOSTLY_RIGHT) / max(self.k - 1, 1)
         one = np.where(np.eye(self.k, dtype=bool), _MOSTLY_RIGHT if self.k > 1 else 1.0, wrong)
         return np.repeat(one[None], len(self.raters), axis=0)
@@ -150,7 +150,7 @@ class _Said:
     def rates(
         self, posterior: Values, before: NDArray[np.float64], *, least: float
     ) -> NDArray[np.float64]:
-        """How often each rater gives each grade where each is true (rater, true, given)."""
+        """Return how often each rater gives each grade where each is true (rater, true, given)."""
         cell = self.rater * self.k + self.grade
         size = len(self.raters) * self.k
         seen = np.bincount(cell, minlength=size).reshape(-1, 1, self.k) > 0
@@ -163,7 +163,7 @@ class _Said:
     def posterior(
         self, prior: Values, rates: NDArray[np.float64], *, floor: float
     ) -> NDArray[np.float64]:
-        """How probable each grade of each item is, worked out in logarithms."""
+        """Return how probable each grade of each item is, worked out in logarithms."""
         given = rates[self.rater, :, self.grade]
         telling = np.log(np.maximum(given, floor) if floor else given)
         logs = np.log(np.maximum(prior, floor or _LEAST_COUNT)) + np.stack(

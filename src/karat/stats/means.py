@@ -12,9 +12,17 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from karat.errors import UsageError
-from karat.stats.bootstrap import Resampling, count_of_units, members, percentile_intervals
-from karat.stats.exact import Places, Values, rows_of, sums_by
-from karat.stats.quantiles import tail
+from karat.stats.distributions import tail
+from karat.stats.resampling import (
+    Places,
+    Resampling,
+    Values,
+    count_of_units,
+    members,
+    percentile_intervals,
+    rows_of,
+    sums_by,
+)
 
 # Values and weights are multiples of 2^-26, and a row of weights sums to 1: a sum of products
 # is a multiple of 2^-52 and at most 1, so float64 holds it exactly.
@@ -33,7 +41,7 @@ def mean_intervals(
     ranges: Sequence[Range | None] | None = None,
     groups: Places | None = None,
 ) -> Values:
-    """Return the interval of each column's mean as (low, high), one row a column of ``columns``.
+    """Return the interval of each column's mean as (low, high), a row per column.
 
     Rows of NaN where there are fewer than two rows (or groups). ``ranges[j]`` are the least and
     the greatest value that column j could hold. Columns without a range, and all columns where
@@ -108,7 +116,7 @@ def _least_means(shares: Values, plan: Resampling, groups: Places | None) -> Val
 
 
 def _place(plan: Resampling) -> int:
-    """The place of the end among the sorted draws, counted as in a test by simulation."""
+    """Return the place of the end among the sorted draws, counted as in a test by simulation."""
     return max(1, int(tail(plan.confidence) * (plan.resamples + 1) + 1e-9)) - 1
 
 

@@ -1,4 +1,4 @@
-"""Paired differences: the randomisation test and its interval, all pairs, t, Wilcoxon, sign.
+"""Paired tests: randomisation with its interval, all pairs, t, Wilcoxon, sign, corrections.
 
 Random sums are exact, so the same seed gives the same bits on any number of threads.
 """
@@ -6,14 +6,14 @@ Random sums are exact, so the same seed gives the same bits on any number of thr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
-from karat.stats.exact import Places, Values, on_grid, rows_of, sums_by
-from karat.stats.quantiles import NORMAL, tail
-from karat.stats.student import standard_error, t_p
+from karat.stats.distributions import NORMAL, standard_error, t_p, tail
+from karat.stats.resampling import Places, Values, on_grid, rows_of, sums_by
 
 # Up to this many differences, all ways to swap them are counted: a million at most.
 EXACT_UP_TO = 20
@@ -46,7 +46,7 @@ class Randomised:
 def randomisation(
     deltas: Values, *, resamples: int = 10_000, seed: int = 0, groups: Places | None = None
 ) -> Values:
-    """The two-sided p of each column's mean: how often swapping the two systems at random,
+    """Return the two-sided p of each column's mean: how often swapping the two systems at random,
     query by query, makes a difference as large. With ``groups`` whole groups are swapped.
 
     Exact (hits / 2^m) for a column with at most 20 differences that are not 0, otherwise
@@ -63,7 +63,7 @@ def randomised(
     seed: int = 0,
     groups: Places | None = None,
 ) -> Randomised:
-    """The randomisation test, and the differences that it does not reject.
+    """Return the randomisation test, and the differences that it does not reject.
 
     A difference is in the interval if the test, with it subtracted from every query, gives a p
     of alpha or more. Each sign vector s and its mirror image bound one such range: theta =
@@ -126,7 +126,7 @@ class _Ends:
         self._high.append(np.where(unbounded, np.inf, np.maximum(one, other)))
 
     def at(self, confidence: float) -> Values:
-        """The ends at one confidence, one row a column."""
+        """Return the ends at one confidence, one row per column."""
         low, high = np.vstack(self._low), np.vstack(self._high)
         # Beside random signs stand those found, all equal, as in (1 + hits) / (1 + resamples).
         unseen = 0 if self.complete else 1
@@ -156,13 +156,13 @@ def agreeing_with_p(
 
 
 def _flipped_together(columns: Values, groups: Places | None) -> Values:
-    """One row a column; an entry is what changes sign as a whole, a row of the data or a group."""
+    """Return one row per column; an entry (a query or a group) changes sign as a whole."""
     rows = rows_of(columns)
     return rows if groups is None else sums_by(np.unique(groups, return_inverse=True)[1], rows)
 
 
 def _share_of_all_signs(values: Values, least: float) -> float:
-    """Under how many of all signs the sum is at least this far from 0.
+    """Return the share of all signs under which the sum is at least this far from 0.
 
     The sums of two halves are matched, so that a million signs take a thousand steps.
     """
@@ -181,13 +181,13 @@ def _sums_under_all_signs(values: Values) -> Values:
 
 
 def _all_signs(n: int) -> Values:
-    """Every sign vector or its mirror image, one row each."""
+    """Return every sign vector or its mirror image, one row each."""
     codes = np.arange(2 ** (n - 1))[:, None] >> np.arange(n)
     return 1 - 2 * (codes & 1).astype(np.float64)
 
 
 def _signs(n: int, resamples: int, seed: int) -> Iterator[Values]:
-    """Random signs, n a row, as many rows as resamples; the same for the same n and seed."""
+    """Return random signs, n a row, as many rows as resamples; the same for the same n and seed."""
     rng = np.random.default_rng([seed, n])
     at_once = max(1, _CELLS // max(n, 1))
     width = math.ceil(n / 8)
@@ -247,7 +247,7 @@ class _Family:
 
     @classmethod
     def of(cls, differences: Values) -> _Family:
-        """From one row a pair."""
+        """Make a family from one row per pair."""
         scale = np.sqrt((differences**2).sum(axis=1))
         scale[scale == 0] = 1.0
         observed = np.abs(differences.sum(axis=1)) / scale
@@ -274,10 +274,10 @@ class _Family:
 
 
 def randomised_tukey(columns: Values, *, resamples: int = 10_000, seed: int = 0) -> Values:
-    """The adjusted p of all pairs of systems, from values of shape (queries, systems).
+    """Return the adjusted p of all pairs of systems, from values of shape (queries, systems).
 
-    The labels of the systems are permuted within each query, and a pair's difference is held
-    against the range of all means (Carterette 2012). It needs no symmetry, but assumes under
+    The labels of the systems are permuted within each query, and a pair's difference is compared
+    with the range of all means (Carterette 2012). It needs no symmetry, but assumes under
     its hypothesis that all systems are alike; pairs are ordered as in ``all_pairs``.
     """
     n, systems = columns.shape
@@ -296,7 +296,7 @@ def randomised_tukey(columns: Values, *, resamples: int = 10_000, seed: int = 0)
 
 
 def t_test(delta: Values) -> float | None:
-    """The p of the paired t test; None where the differences have no spread to measure by."""
+    """Return the p of the paired t test; None where the differences have no spread."""
     if len(delta) < 2:
         return None
     if delta.min() == delta.max():
@@ -305,12 +305,12 @@ def t_test(delta: Values) -> float | None:
 
 
 def wilcoxon(delta: Values) -> float | None:
-    """The p of Wilcoxon's signed-rank test with Pratt's treatment of zeros; None without rows."""
+    """Return the p of Wilcoxon's signed-rank test with Pratt's zeros; None without rows."""
     return float(wilcoxons(delta[:, None])[0]) if len(delta) else None
 
 
 def wilcoxons(deltas: Values) -> Values:
-    """The p of Wilcoxon's test for each column.
+    """Return the p of Wilcoxon's test for each column.
 
     Exact up to 13 rows, and up to 50 rows without ties and zeros; else by the normal
     approximation, corrected for both. scipy's test decides in the same way.
@@ -337,7 +337,7 @@ def _wilcoxon(delta: Values) -> float:
 
 
 def _over_all_signs(delta: Values, ranks: Places) -> float:
-    """Wilcoxon's p over all signs that the differences could have; zeros have a rank and none."""
+    """Return Wilcoxon's p over all signs; zeros have a rank and no sign."""
     sums = np.zeros(int(ranks.sum()) + 1)
     sums[0] = 1.0
     for rank in ranks[delta != 0]:
@@ -348,7 +348,7 @@ def _over_all_signs(delta: Values, ranks: Places) -> float:
 
 
 def sign_test(delta: Values) -> float | None:
-    """The p of the sign test, which leaves zeros out; None without rows."""
+    """Return the p of the sign test, which leaves zeros out; None without rows."""
     from scipy.special import bdtr
 
     if not len(delta):
@@ -362,3 +362,80 @@ def _settled(delta: Values) -> Values:
     """Without the last bits, so that differences which are equal on paper are equal."""
     largest = float(np.abs(delta).max())
     return np.round(delta / largest, 12) if largest > 0 else delta
+
+
+def holm(ps: Sequence[float | None]) -> list[float | None]:
+    """Return each p, so that one wrong rejection anywhere is as rare as the level says.
+
+    >>> holm([0.01, None, 0.04])
+    [0.02, None, 0.04]
+    """
+
+    def stepped(ordered: list[float]) -> list[float]:
+        m = len(ordered)
+        return list(accumulate(((m - i) * p for i, p in enumerate(ordered)), max))
+
+    return _in_order(ps, stepped)
+
+
+def benjamini_hochberg(ps: Sequence[float | None]) -> list[float | None]:
+    """Return each p, so that the expected share of wrong rejections among all is as the level says.
+
+    >>> benjamini_hochberg([0.01, None, 0.04])
+    [0.02, None, 0.04]
+    """
+
+    def stepped(ordered: list[float]) -> list[float]:
+        m = len(ordered)
+        # m / rank times p, in an order of operations that never falls below p.
+        raw = [p * (m / rank) for rank, p in enumerate(ordered, start=1)]
+        return list(accumulate(reversed(raw), min))[::-1]
+
+    return _in_order(ps, stepped)
+
+
+def _in_order(
+    ps: Sequence[float | None], stepped: Callable[[list[float]], list[float]]
+) -> list[float | None]:
+    """Correct the known p values from the smallest up, and put each back in its place."""
+    known = sorted((p, place) for place, p in enumerate(ps) if p is not None)
+    corrected: list[float | None] = [None] * len(ps)
+    for (_, place), value in zip(known, stepped([p for p, _ in known]), strict=True):
+        corrected[place] = min(1.0, value)
+    return corrected
+
+
+def between_runs(values: Values) -> float:
+    """Return the variance between the means of runs beyond what noise at single queries explains.
+
+    ``values`` has one row per query and one column per run. From the two-way layout without
+    replication: (mean square of runs - residual mean square) / queries, and not below 0.
+    NaN below two queries or two runs.
+    """
+    n: int = values.shape[0]
+    runs: int = values.shape[1]
+    if n < 2 or runs < 2:
+        return math.nan
+    of_runs = values.mean(axis=0) - values.mean()
+    residual = values - values.mean(axis=1, keepdims=True) - of_runs
+    run_square = n * float((of_runs**2).sum()) / (runs - 1)
+    residual_square = float((residual**2).sum()) / ((n - 1) * (runs - 1))
+    return max(0.0, (run_square - residual_square) / n)
+
+
+def total_error(
+    between_queries: tuple[float, float], variances_and_runs: Sequence[tuple[float, int]]
+) -> tuple[float, float]:
+    """Return the standard error of a mean difference and its degrees of freedom.
+
+    To the error from the spread between queries (with its own degrees of freedom) comes
+    variance/runs for each system that was run more than once. The degrees of freedom are
+    Satterthwaite's: few, where the runs are few and their variance is what matters.
+    """
+    error, df = between_queries
+    parts = [(error**2, df)]
+    parts += [(variance / runs, max(1, runs - 1)) for variance, runs in variances_and_runs]
+    whole = math.fsum(part for part, _ in parts)
+    if not whole > 0:
+        return math.sqrt(whole), float(df)
+    return math.sqrt(whole), whole**2 / math.fsum(part**2 / own for part, own in parts if part > 0)

@@ -1,4 +1,4 @@
-"""Percentiles of columns under resampling and swapping, by rows or by whole groups of rows."""
+"""Percentiles of values: their intervals by order statistics, and under resampling and swapping."""
 
 from __future__ import annotations
 
@@ -7,16 +7,55 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from karat.stats.exact import Places, Values
+from karat.stats.distributions import tail
+from karat.stats.proportions import binomial
+from karat.stats.resampling import Places, Values
 
 # Values that are held at one time.
 _CELLS = 2_000_000
 
 
+def percentile_interval(
+    values: Values, share: float, *, confidence: float = 0.95
+) -> tuple[float, float] | None:
+    """Return two of the values between which the percentile lies; None where there are too few.
+
+    There are always too few for the least and the largest of all, shares of 0 and 1.
+
+    The number of values below the true percentile is binomial. The lower end is the largest
+    value that lies above it with a chance of at most half of 1 - ``confidence``, the upper end
+    its mirror; so each end keeps its level, whatever the distribution.
+
+    >>> percentile_interval(np.arange(1.0, 7.0), 0.5)
+    (1.0, 6.0)
+    >>> percentile_interval(np.arange(1.0, 6.0), 0.5) is None
+    True
+    """
+    n = len(values)
+    if not 0 < share < 1:
+        return None
+    first, last = _ranks(n, share, tail(confidence))
+    if first < 1 or last > n:
+        return None
+    ends = np.partition(values, (first - 1, last - 1))[[first - 1, last - 1]]
+    return float(ends[0]), float(ends[1])
+
+
+def _ranks(n: int, share: float, each_side: float) -> tuple[int, int]:
+    """Return the ranks of the two ends, counted from 1; 0 or n + 1 where there is no such value."""
+    counts, chances = binomial(n, share)
+    # P(count ≤ k) in `below` and P(count ≥ k) in `above`, each summed from its own tail.
+    below = np.cumsum(chances)
+    above = np.cumsum(chances[::-1])[::-1]
+    first = counts[0] + np.count_nonzero(below <= each_side)
+    last = counts[-1] + 1 - np.count_nonzero(above <= each_side)
+    return int(first), int(last)
+
+
 def resampled_percentiles(
     columns: Values, share: float, *, resamples: int, seed: int = 0, groups: Places | None = None
 ) -> Values:
-    """A percentile of each column in resamples of the rows, of shape (resamples, columns)."""
+    """Return a percentile of each column in resamples, of shape (resamples, columns)."""
     member = _members(groups, len(columns))
     units = int(member.max()) + 1
     rng = np.random.default_rng([seed, units])
@@ -38,7 +77,7 @@ def resampled_percentiles(
 
 
 def _percentile(values: Values, counts: Places, share: float) -> Values:
-    """A percentile of sorted values, each taken as often as counted; one row of counts each."""
+    """Return a percentile of sorted values, each taken as often as a row of counts says."""
     until = np.cumsum(counts, axis=1)
     place = share * (until[:, -1] - 1)
     below, above = (_at(values, until, ends(place)) for ends in (np.floor, np.ceil))
@@ -79,7 +118,7 @@ def swapped_differences(
 
 
 def _in_reach(a: Values, b: Values, place: float) -> tuple[Places, int]:
-    """The rows that can decide what stands at a place, and how many are below it in any case.
+    """Return the rows that can decide the value at a place, and how many are always below.
 
     Whichever way each row is swapped, what stands there is no less than if every row gave its
     smaller value, and no more than if each gave its larger one.
@@ -91,7 +130,7 @@ def _in_reach(a: Values, b: Values, place: float) -> tuple[Places, int]:
 
 
 def _between(rows: Values, place: float) -> Values:
-    """What stands at a place of each row in order, in between two of them if it is no whole one."""
+    """Return the value at a place of each sorted row, interpolated between two places."""
     ends = math.floor(place), math.ceil(place)
     rows.partition(sorted(set(ends)), axis=1)
     below, above = (rows[:, end] for end in ends)

@@ -14,10 +14,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.exact import sums_by
-from karat.stats.quantiles import NORMAL, tail, two_sided_z
+from karat.stats.distributions import NORMAL, tail, two_sided_z
+from karat.stats.resampling import Values, sums_by
 
-Values = NDArray[np.float64]
 Groups = NDArray[np.int64] | None
 
 # With fewer differing queries than this, what was seen of them says too little of others.
@@ -118,7 +117,7 @@ class Power:
         return float(self._sizes.sum()) / len(self.delta)
 
     def _normal(self, effect: float) -> tuple[float, float, float]:
-        """The mean of a query's difference (or a group's), and its spread under the null and not.
+        """Return the mean of a query's (or group's) difference, its spread under the null and not.
 
         ``effect`` is the true difference in multiples of the mean size.
         """
@@ -138,7 +137,7 @@ class Power:
         return 0.0
 
     def _of(self, units: int, effect: float) -> float:
-        """The power with so many queries (or groups), the less of the two ways to differ."""
+        """Return the power with so many queries (or groups), the less of the two ways to differ."""
         if units * len(self._sizes) / self._units > _SIMULATED_UP_TO:
             mean, null, rest = self._normal(effect)
             reach = math.sqrt(units) * mean - two_sided_z(self.confidence) * null
@@ -150,7 +149,7 @@ class Power:
         return min(self._rejected(turned, self._step), self._rejected(moved, 0.0))
 
     def _rejected(self, deltas: Values, step: float) -> float:
-        """How many of these sets the randomisation test rejects.
+        """Return how many of these sets the randomisation test rejects.
 
         A sum of random signs is normal, but for its short tails (Cornish and Fisher) and its
         steps. Where very few queries differ by much, not even all signs alike are rare enough.
@@ -167,7 +166,7 @@ class Power:
         return float(rejected.mean())
 
     def _enough_matter(self, deltas: Values, total: Values) -> NDArray[np.bool_]:
-        """Whether enough differences are left beside those that could have any sign.
+        """Return whether enough differences are left beside those that could have any sign.
 
         The smallest can, up to what speaks against the total already.
         """
@@ -193,8 +192,8 @@ class Power:
 def detectable_by_t(
     standard_error: float, df: float, *, power: float = 0.8, confidence: float = 0.95
 ) -> float:
-    """The true difference that a two-sided t test finds with this chance; NaN without df."""
-    from karat.stats.student import t_quantile
+    """Return the true difference that a two-sided t test finds with this chance; NaN without df."""
+    from karat.stats.distributions import t_quantile
 
     if not df > 0:
         return math.nan

@@ -1,12 +1,15 @@
-"""Intervals for a share: Clopper and Pearson's, and Wilson's."""
+"""Binomial probabilities, and intervals of a share: Clopper and Pearson's, and Wilson's."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
+import numpy as np
+
 from karat.errors import UsageError
-from karat.stats.order import chance_of_at_least
-from karat.stats.quantiles import tail, two_sided_z
+from karat.stats.distributions import tail, two_sided_z
+from karat.stats.resampling import Places, Values
 
 
 def clopper_pearson(k: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -51,7 +54,7 @@ def _where(rising: Callable[[float], float], level: float) -> float:
 
 
 def wilson(mean: float, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
-    """The interval for the true share behind a share of ``mean`` among ``n``.
+    """Return the interval for the true share behind a share of ``mean`` among ``n``.
 
     >>> low, high = wilson(1.0, 20)
     >>> round(low, 4), high
@@ -70,3 +73,32 @@ def wilson(mean: float, n: int, *, confidence: float = 0.95) -> tuple[float, flo
     half = z * (mean * (1 - mean) / n + square / (4 * n * n)) ** 0.5
     scale = 1 + square / n
     return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)
+
+
+def chance_of_at_least(k: int, n: int, share: float) -> float:
+    """Return the chance of ``k`` or more successes in ``n`` tries; rises with the share.
+
+    >>> chance_of_at_least(2, 2, 0.5)
+    0.25
+    """
+    if k <= 0 or share >= 1:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    counts, chances = binomial(n, share)
+    return float(chances[counts >= k].sum())
+
+
+def binomial(n: int, share: float) -> tuple[Places, Values]:
+    """Return counts around the likeliest one with their chances; all others are negligible.
+
+    Built from the ratios of neighbours, which neither overflow nor need factorials.
+    """
+    reach = 30 + math.ceil(12 * math.sqrt(n * share * (1 - share)))
+    centre = min(n, int((n + 1) * share))
+    counts = np.arange(max(0, centre - reach), min(n, centre + reach) + 1)
+    lower = counts[:-1]
+    steps = np.log((n - lower) / (lower + 1)) + math.log(share / (1 - share))
+    logs = np.concatenate(([0.0], np.cumsum(steps)))
+    chances = np.exp(logs - logs.max())
+    return counts, chances / chances.sum()

@@ -1,32 +1,39 @@
-"""Evaluations kept over time in SQL: SQLite by default, PostgreSQL for teams.
+"""Evaluations and judgments saved over time in SQL: SQLite by default, PostgreSQL for teams.
 
-The one place in karat with a clock. Needs SQLAlchemy, which ``karat[store]`` installs.
+``Store`` is the public class; it is also ``karat.Store``. Only this package reads the clock.
+Needs SQLAlchemy, which ``karat[store]`` installs.
 """
 
 from __future__ import annotations
 
+from karat.data.revision import Revision, revision_here
 from karat.errors import missing_extra
-from karat.revision import Revision, revision_here
-from karat.store.differences import Difference, differs, same_run, shared, stale
+from karat.store.differences import (
+    Difference,
+    find_differences,
+    find_same_run,
+    reorder_like,
+    staleness_warnings,
+    with_common_measures,
+)
 from karat.store.records import (
-    Evaluation,
-    Listed,
-    Names,
+    EvaluationPage,
     NameTakenError,
     NoHistoryError,
     NotStoredError,
-    Point,
-    Stored,
+    RestoredEvaluation,
+    SavedEvaluation,
+    StoredNames,
+    TrendPoint,
+    checked_tags,
 )
-from karat.store.reordering import in_order_of
-from karat.store.tags import checked_tags
 
-# Told here, once: whoever imports any part of the store gets a sentence instead of a traceback.
+# Whoever imports any part of the store gets a sentence instead of a traceback.
 try:
     from karat.store.history import Store
     from karat.store.label_records import (
-        Added,
-        AddedSet,
+        AddedJudgments,
+        AddedLabelSet,
         Judgment,
         LabelItem,
         LabelSet,
@@ -39,29 +46,29 @@ except ModuleNotFoundError as error:
     raise missing_extra("history", "SQLAlchemy", "store") from None
 
 __all__ = [
-    "Added",
-    "AddedSet",
+    "AddedJudgments",
+    "AddedLabelSet",
     "Difference",
-    "Evaluation",
+    "EvaluationPage",
     "Judgment",
     "LabelItem",
     "LabelSet",
-    "Listed",
     "NameTakenError",
-    "Names",
     "NewJudgment",
     "NoHistoryError",
     "NotStoredError",
-    "Point",
+    "RestoredEvaluation",
     "Revision",
+    "SavedEvaluation",
     "Store",
-    "Stored",
+    "StoredNames",
     "Tally",
+    "TrendPoint",
     "checked_tags",
-    "differs",
-    "in_order_of",
+    "find_differences",
+    "find_same_run",
+    "reorder_like",
     "revision_here",
-    "same_run",
-    "shared",
-    "stale",
+    "staleness_warnings",
+    "with_common_measures",
 ]

@@ -1,4 +1,4 @@
-"""The store: evaluations saved whole, listed, followed over time and brought back as scores."""
+"""Store: evaluations saved over time, listed, compared with later ones, and their labels."""
 
 from __future__ import annotations
 
@@ -11,40 +11,51 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from karat.errors import UsageError
-from karat.measures.results import Scores, Summary
-from karat.revision import Revision
-from karat.store import lookups, rows, writes
-from karat.store.access import Access
-from karat.store.label_records import (
-    Added,
-    AddedSet,
-    Judgment,
-    LabelItem,
-    LabelSet,
-    NewJudgment,
-    Tally,
+from karat.data.revision import Revision
+from karat.errors import UsageError, unknown
+from karat.measures.scores import Scores, Summary
+from karat.store import rows, statements
+from karat.store.differences import trend_points
+from karat.store.labels import LabelStore
+from karat.store.records import (
+    EvaluationPage,
+    NotStoredError,
+    RestoredEvaluation,
+    SavedEvaluation,
+    StoredNames,
+    TrendPoint,
+    checked_tags,
 )
-from karat.store.labelling import Labels
-from karat.store.packing import Packed, jsonable, pack, unpack
-from karat.store.records import Evaluation, Listed, Names, NotStoredError, Point, Stored
-from karat.store.schema import EVALUATIONS, MEASURES, PARTS, REPORTS, SCORES, WITH_LABELS, within
-from karat.store.tags import checked_tags
-from karat.store.trends import points
+from karat.store.schema import (
+    EVALUATIONS,
+    FIRST_WITH_LABELS,
+    MEASURES,
+    PARTS,
+    REPORTS,
+    SCORES,
+    clamp_id,
+)
+from karat.store.transactions import Access
 
+# Stands for numbers that are longer than any id, and may be too long for int().
 _NO_ID = 2**31 - 1
 
 
-class Store:
-    """A history of evaluations; open it with ``Store.open`` and close it, or use ``with``.
+class Store(LabelStore):
+    """A history of evaluations and judgments in SQLite or PostgreSQL.
 
-    Nothing is made before the first save, and reading what is not there is an error. Reading
-    changes nothing: a store of an older karat is upgraded by the first that writes to it. One
-    store serves any number of threads, and notices when its file is replaced.
+    Open it with ``Store.open`` and close it, or use ``with``. The first save creates the store;
+    reading one that does not exist raises NoHistoryError. Reading changes nothing: a store of an
+    older karat is upgraded by the first write. One store serves any number of threads, and
+    notices when its file is replaced.
+
+    >>> from karat.store import LabelItem
+    >>> with Store.open("sqlite://") as store:
+    ...     labels = store.add_label_set("pilot", [LabelItem("q1", "d1", "a query", "a text")])
+    ...     judgment = store.judge(labels.id, 0, "Ana", 2)
+    ...     [(one.rater, one.grade) for one in store.judgments(labels.id)]
+    [('Ana', 2.0)]
     """
-
-    def __init__(self, access: Access) -> None:
-        self._access, self._labels = access, Labels(access)
 
     @classmethod
     def open(
@@ -55,27 +66,27 @@ class Store:
         waiting: Callable[[str], None] | None = None,
         saving: float | None = None,
     ) -> Store:
-        """A store by path or SQLAlchemy URL; default: ``$KARAT_STORE``, else .karat/history.db.
+        """Open a store by path or SQLAlchemy URL; default: $KARAT_STORE or .karat/history.db.
 
-        ``patience`` is how many seconds to wait while another process holds the store; unless
-        given, a minute for a file, and as long as a server lets one wait. ``waiting`` is called
-        with the store's name, from another thread, when it takes more than two seconds until a
-        file may be written to. ``saving`` is the patience of who saves, if it is another.
+        ``patience`` is how many seconds to wait while another process holds the store; by
+        default a minute for a file, and as long as a server waits. ``saving`` is the patience of
+        writes, if it differs. ``waiting`` is called with the store's name, from another thread,
+        when a write waits for more than two seconds.
         """
-        return cls(Access.to(where, patience, waiting, saving))
+        return cls(Access(where, patience=patience, waiting=waiting, saving=saving))
 
     @property
     def name(self) -> str:
-        """Where the store is, without user and password."""
+        """Return where the store is, without user and password."""
         return self._access.name
 
     @property
     def lasting(self) -> bool:
-        """Whether what is saved outlives the process, which it does not in memory."""
+        """Return whether the store outlives the process; one in memory does not."""
         return not self._access.place.in_memory
 
     def close(self) -> None:
-        """Let go of all connections."""
+        """Close all connections."""
         self._access.engine.dispose()
 
     def __enter__(self) -> Store:
@@ -105,32 +116,31 @@ class Store:
         summaries: Sequence[Mapping[str, Summary]] | None = None,
         parts: Mapping[str, bytes] | None = None,
     ) -> list[int]:
-        """Save one evaluation a system, all of them or none, and give their ids.
+        """Save one evaluation per system, all of them or none, and return their ids.
 
-        ``report`` is the document that they are part of; it tells the digests of the inputs.
-        ``summaries`` spares computing them again; ``parts`` are those of the report's page.
+        ``report`` is the document that they are part of, with the digests of the inputs.
+        ``summaries`` saves computing them again; ``parts`` are those of the report's page.
         """
         if not scores:
             raise UsageError("nothing to save; give the scores of at least one system")
-        tags, moment = checked_tags(tags), rows.utc(now)
-        made_at = Revision(revision) if isinstance(revision, str) else revision
-        packed = [pack(one) for one in scores]
-        notes = [
-            rows.evaluation_row(one, own, report, made_at, note, moment)
-            for one, own in zip(scores, packed, strict=True)
-        ]
-        told = [one.summaries for one in scores] if summaries is None else summaries
-        measures = [rows.measure_rows(one) for one in told]
-        document = json.dumps(jsonable(report), sort_keys=True)
-        pages = writes.part_rows(parts or {})
+        tags, moment = checked_tags(tags), rows.as_utc(now)
+        commit = Revision(revision) if isinstance(revision, str) else revision
+        summaries = [one.summaries for one in scores] if summaries is None else summaries
+        systems = []
+        for system, of_system in zip(scores, summaries, strict=True):
+            packed = rows.pack(system)
+            row = rows.evaluation_row(system, packed, report, commit, note, moment)
+            systems.append((row, rows.measure_rows(of_system), packed))
+        document = json.dumps(rows.jsonable(report), sort_keys=True)
+        part_rows = rows.part_rows(parts or {})
         with self._access.writing() as connection:
-            together = writes.add_report(connection, document, pages)
-            tagged = moment if now else writes.after_others(connection, tags, moment)
+            report_id = statements.add_report(connection, document, part_rows)
+            tagged_at = moment if now else statements.tag_time(connection, tags, moment)
             return [
-                writes.add_evaluation(
-                    connection, {"report_id": together, **row}, some, own, tags, tagged
+                statements.add_evaluation(
+                    connection, {"report_id": report_id, **row}, measures, packed, tags, tagged_at
                 )
-                for row, some, own in zip(notes, measures, packed, strict=True)
+                for row, measures, packed in systems
             ]
 
     def evaluations(
@@ -141,13 +151,12 @@ class Store:
         gold: str | None = None,
         limit: int | None = None,
         newest_first: bool = True,
-    ) -> list[Evaluation]:
-        """The evaluations of a system, with a tag, on gold whose SHA-256 begins so."""
-        chosen = lookups.in_time(
-            lookups.chosen(system=system, tag=tag, gold=gold), newest_first=newest_first
-        )
+    ) -> list[SavedEvaluation]:
+        """Return evaluations, if given of one system, tag, or beginning of the gold's SHA-256."""
+        chosen = statements.filtered(system=system, tag=tag, gold=gold)
+        chosen = statements.by_time(chosen, newest_first=newest_first)
         with self._access.reading() as (connection, _):
-            return lookups.evaluations(connection, chosen.limit(limit))
+            return statements.evaluations(connection, chosen.limit(limit))
 
     def listed(
         self,
@@ -159,207 +168,118 @@ class Store:
         search: str | None = None,
         limit: int = 50,
         offset: int = 0,
-    ) -> Listed:
-        """A page of the evaluations chosen, newest first, and how many there are in all.
+    ) -> EvaluationPage:
+        """Return a page of evaluations, newest first, and the total number.
 
-        ``search`` are words in any case, each part of the system, the note, the run's name, the
-        commit or a tag.
+        ``search`` is words in any case; each must occur in the system, the note, the run's name,
+        the commit or a tag.
         """
         if limit < 1 or offset < 0:
             raise UsageError(f"limit is {limit} and offset {offset}; begin at 1 and at 0")
-        chosen = lookups.chosen(system=system, tag=tag, gold=gold, verdict=verdict, search=search)
-        page = lookups.in_time(chosen).limit(within(limit)).offset(within(offset))
+        chosen = statements.filtered(
+            system=system, tag=tag, gold=gold, verdict=verdict, search=search
+        )
+        page = statements.by_time(chosen).limit(clamp_id(limit)).offset(clamp_id(offset))
         with self._access.reading() as (connection, _):
-            total = lookups.count(connection, chosen)
-            return Listed(lookups.evaluations(connection, page), total)
+            total = statements.count(connection, chosen)
+            return EvaluationPage(statements.evaluations(connection, page), total)
 
-    def names(self) -> Names:
-        """Every system, tag, measure and verdict that evaluations can be chosen by."""
+    def names(self) -> StoredNames:
+        """Return every system, tag, measure and verdict in the store."""
         with self._access.reading() as (connection, _):
-            return lookups.names(connection)
+            return statements.names(connection)
 
     def stamp(self) -> str:
-        """A text that is another after every change but those of judgments.
+        """Return a text that changes with every evaluation, tag and label set.
 
-        Equal ones mean that no evaluation, tag or label set has changed. What raters say has
-        ``judgments_stamp``.
+        Judgments have their own, ``judgments_stamp``.
         """
         with self._access.reading() as (connection, version):
-            return lookups.stamp(connection, version)
+            return statements.stamp(connection, version)
 
-    def evaluation(self, id: int) -> Evaluation:
-        """One evaluation, without its scores."""
+    def evaluation(self, id: int) -> SavedEvaluation:
+        """Return one evaluation, without its scores."""
         with self._access.reading() as (connection, _):
             return self._by_id(connection, id)
 
-    def together(self, report_id: int) -> list[Evaluation]:
-        """The evaluations that were saved with one report, in the order they were saved."""
-        chosen = select(EVALUATIONS).where(EVALUATIONS.c.report_id == within(report_id))
+    def together(self, report_id: int) -> list[SavedEvaluation]:
+        """Return the evaluations that were saved with one report, in their order."""
+        chosen = select(EVALUATIONS).where(EVALUATIONS.c.report_id == clamp_id(report_id))
         with self._access.reading() as (connection, _):
-            found = lookups.evaluations(connection, chosen.order_by(EVALUATIONS.c.id))
+            found = statements.evaluations(connection, chosen.order_by(EVALUATIONS.c.id))
         if not found:
             raise NotStoredError(f"no report {report_id} in {self.name}")
         return found
 
     def report(self, report_id: int) -> dict[str, Any]:
-        """The document that evaluations were saved with."""
-        chosen = select(REPORTS.c.document).where(REPORTS.c.id == within(report_id))
+        """Return the document that evaluations were saved with."""
+        chosen = select(REPORTS.c.document).where(REPORTS.c.id == clamp_id(report_id))
         with self._access.reading() as (connection, _):
-            found = connection.execute(chosen).scalar()
-            if found is None:
+            document = connection.execute(chosen).scalar()
+            if document is None:
                 raise NotStoredError(f"no report {report_id} in {self.name}")
-            return dict(json.loads(found))
+            return dict(json.loads(document))
 
     def part(self, report_id: int, name: str) -> bytes | None:
-        """A part of the report's page, None where it was saved without."""
-        own = (PARTS.c.report_id == within(report_id)) & (PARTS.c.name == rows.kept_text(name))
+        """Return a part of the report's page, or None if it was saved without."""
+        chosen = select(PARTS.c.data).where(
+            PARTS.c.report_id == clamp_id(report_id), PARTS.c.name == rows.storable_text(name)
+        )
         with self._access.reading() as (connection, version):
-            if version < WITH_LABELS:
+            if version < FIRST_WITH_LABELS:
                 return None
-            found = connection.execute(select(PARTS.c.data).where(own)).scalar()
-        return None if found is None else bytes(found)
+            data = connection.execute(chosen).scalar()
+        return None if data is None else bytes(data)
 
-    def baseline(self, tag_or_id: str, *, system: str | None = None) -> Stored:
-        """The evaluation of an id, or the one that got a tag last.
+    def baseline(self, tag_or_id: str, *, system: str | None = None) -> RestoredEvaluation:
+        """Return an evaluation by id, or the one that got a tag last, with its scores.
 
-        Of systems that were saved together ``TAG:SYSTEM`` names one, as ``system`` does.
+        ``TAG:SYSTEM``, or ``system``, chooses among systems that were saved together.
         """
-        tag, _, named = tag_or_id.partition(":")
+        tag, _, tagged_system = tag_or_id.partition(":")
         with self._access.reading() as (connection, _):
             if tag_or_id.isdecimal():
-                # Longer than any id, and too long for some a number to be read.
                 id = int(tag_or_id) if len(tag_or_id) < 10 else _NO_ID
-                found = self._by_id(connection, id)
+                saved = self._by_id(connection, id)
             else:
-                found = lookups.by_tag(connection, tag, named or system)
-            return self._restored(connection, found)
+                saved = statements.latest_with_tag(connection, tag, tagged_system or system)
+            return self._restored(connection, saved)
 
     def trend(
         self, measure: str, *, system: str | None = None, tag: str | None = None
-    ) -> list[Point]:
-        """One measure over time, system by system, from old to new."""
-        chosen = lookups.chosen(system=system, tag=tag)
+    ) -> list[TrendPoint]:
+        """Return one measure over time, system by system, oldest first."""
+        chosen = statements.filtered(system=system, tag=tag)
         with self._access.reading() as (connection, _):
             known = connection.execute(select(MEASURES.c.measure).distinct()).scalars()
-            name = rows.known_as(measure, sorted(known))
-            found = lookups.evaluations(connection, chosen, measure=name)
-        return points(found, name)
+            name = rows.stored_measure_name(measure, sorted(known))
+            found = statements.evaluations(connection, chosen, measure=name)
+        return trend_points(found, name)
 
     def tag(self, id: int, tags: Sequence[str], *, now: datetime | None = None) -> None:
-        """Give an evaluation tags; from now on it is what they stand for."""
-        tags, moment = checked_tags(tags), rows.utc(now)
-        # Two that give the same tags at once do so one after the other.
-        own = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id == within(id)).with_for_update()
-        with self._access.writing(make=False) as connection:
+        """Tag an evaluation; from now on the tags name this one."""
+        tags, moment = checked_tags(tags), rows.as_utc(now)
+        # Locked: two processes that give the same tags do so one after the other.
+        own = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id == clamp_id(id)).with_for_update()
+        with self._access.writing(create=False) as connection:
             if connection.execute(own).first() is None:
                 raise self._no_evaluation(id)
-            tagged = moment if now else writes.after_others(connection, tags, moment)
-            writes.give_tags(connection, id, tags, tagged)
+            tagged_at = moment if now else statements.tag_time(connection, tags, moment)
+            statements.add_tags(connection, id, tags, tagged_at)
 
-    def add_label_set(
-        self, name: str, items: Sequence[LabelItem], *, about: str = "", now: datetime | None = None
-    ) -> LabelSet:
-        """A new set of items to judge, or the one that has the same items, in whatever order.
+    def no_match(self, *, system: str | None = None, tag: str | None = None) -> UsageError:
+        """Return the error for filters that no evaluation meets, with the nearest known name."""
+        known = self.names()
+        if system is not None and system not in known.systems:
+            return unknown("system", system, known.systems)
+        if tag is not None and tag not in known.tags:
+            nothing_tagged = UsageError("nothing has a tag yet")
+            return unknown("tag", tag, known.tags) if known.tags else nothing_tagged
+        return UsageError("no saved evaluation is all of that; ask for less")
 
-        The items get their positions from the order they are in. No two sets have one name,
-        and none is called by a whole number, which would be another's id.
-        """
-        return self._labels.add(name, items, about=about, now=now).set
-
-    def add_judged_set(
-        self,
-        name: str,
-        items: Sequence[LabelItem],
-        judgments: Sequence[NewJudgment] = (),
-        *,
-        about: str = "",
-        now: datetime | None = None,
-    ) -> AddedSet:
-        """A set as ``add_label_set`` makes or finds it, with judgments, in one transaction.
-
-        The position of a judgment is that of its item among ``items``. Of several who add the
-        same set at once, one is told that it is new.
-        """
-        return self._labels.add(name, items, judgments, about=about, now=now)
-
-    def label_sets(self) -> list[LabelSet]:
-        """All label sets, from new to old."""
-        return self._labels.sets()
-
-    def label_set(self, id: int) -> LabelSet:
-        """One label set."""
-        return self._labels.set(id)
-
-    def label_items(self, set_id: int) -> list[LabelItem]:
-        """The items of a label set, in their order."""
-        return self._labels.items(set_id)
-
-    def judge(
-        self,
-        set_id: int,
-        position: int,
-        rater: str,
-        grade: float | None,
-        *,
-        rationale: str = "",
-        source: str = "human",
-        now: datetime | None = None,
-    ) -> Judgment:
-        """Add what a rater says of an item: a grade from 0 to 100, None for "can't tell".
-
-        What the same rater said of it before stays in the store, and counts no more. One whose
-        source is ``adjudication`` is a decision, which is no vote, counts beside them, and
-        replaces the decisions of everybody before. It is given now, or after what it replaces.
-        """
-        more = {"rationale": rationale, "source": source}
-        return self._labels.judge(set_id, position, rater, grade, **more, now=now)
-
-    def judge_many(
-        self, set_id: int, rows: Sequence[NewJudgment], *, now: datetime | None = None
-    ) -> Added:
-        """Add judgments in one transaction, all of them or none.
-
-        What is there already is not added again: the same grade and rationale as what counts of
-        this rater and item, or, where a row has its own time, the same said at that time. A
-        time that is more than a day ahead is refused.
-        """
-        return self._labels.judge_many(set_id, rows, now=now)
-
-    def take_back(self, set_id: int, rater: str, *, now: datetime | None = None) -> Judgment | None:
-        """Withdraw the rater's newest vote that counts; None where there is none.
-
-        What the rater had said of the item before counts again.
-        """
-        return self._labels.take_back(set_id, rater, now=now)
-
-    def withdraw(self, set_id: int, judgment_id: int, *, now: datetime | None = None) -> Judgment:
-        """Withdraw one judgment, a vote or a decision; it stays in the store."""
-        return self._labels.withdraw(set_id, judgment_id, now=now)
-
-    def judgments(
-        self, set_id: int, *, rater: str | None = None, every: bool = False
-    ) -> list[Judgment]:
-        """What counts, one vote a rater and item, in the order in which they were given.
-
-        The newest decision on an item, whoever's it is, counts beside them. With ``every`` also
-        what was replaced or taken back.
-        """
-        return self._labels.judgments(set_id, rater=rater, every=every)
-
-    def judgments_stamp(self, set_id: int) -> str:
-        """A text that is another after every judgment and withdrawal in a set."""
-        return self._labels.stamp(set_id)
-
-    def tallies(self, set_id: int) -> list[Tally]:
-        """How many items of a label set each rater has judged, by name; decisions are not counted.
-
-        The same as counting what ``judgments`` gives, without reading all of it.
-        """
-        return self._labels.tallies(set_id)
-
-    def _by_id(self, connection: Connection, id: int) -> Evaluation:
-        chosen = select(EVALUATIONS).where(EVALUATIONS.c.id == within(id))
-        found = lookups.evaluations(connection, chosen)
+    def _by_id(self, connection: Connection, id: int) -> SavedEvaluation:
+        chosen = select(EVALUATIONS).where(EVALUATIONS.c.id == clamp_id(id))
+        found = statements.evaluations(connection, chosen)
         if not found:
             raise self._no_evaluation(id)
         return found[0]
@@ -367,15 +287,15 @@ class Store:
     def _no_evaluation(self, id: int) -> NotStoredError:
         return NotStoredError(f"no evaluation {id} in {self.name}; karat history lists them")
 
-    def _restored(self, connection: Connection, found: Evaluation) -> Stored:
+    def _restored(self, connection: Connection, saved: SavedEvaluation) -> RestoredEvaluation:
         chosen = (
             select(SCORES.c.queries, SCORES.c.evidence, EVALUATIONS.c.about, REPORTS.c.document)
             .join(EVALUATIONS, EVALUATIONS.c.id == SCORES.c.evaluation_id)
             .join(REPORTS, REPORTS.c.id == EVALUATIONS.c.report_id)
-            .where(SCORES.c.evaluation_id == found.id)
+            .where(SCORES.c.evaluation_id == saved.id)
         )
-        row = connection.execute(chosen).mappings().one()
-        packed = Packed(row["queries"], row["evidence"], row["about"])
-        where = f"{self.name}: evaluation {found.id}"
-        scores = unpack(packed, system=found.system, source=found.run, where=where)
-        return Stored(found, scores, json.loads(row["document"]))
+        queries, evidence, about, document = connection.execute(chosen).one()
+        packed = rows.PackedScores(queries, evidence, about)
+        where = f"{self.name}: evaluation {saved.id}"
+        scores = rows.unpack(packed, system=saved.system, source=saved.run, where=where)
+        return RestoredEvaluation(saved, scores, json.loads(document))

@@ -1,4 +1,4 @@
-"""Items to judge, sets of them and judgments, as the store keeps them, and what each may be."""
+"""Items to judge, label sets and judgments: what the store returns, and the checks on them."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ import json
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from karat.columns import NUL_IN_ID
+from karat.data.columns import NUL_IN_ID
 from karat.errors import UsageError
 from karat.formats.labels import ADJUDICATION, HUMAN
-from karat.store.records import spelled
-from karat.store.rows import kept_name, kept_text
+from karat.store.records import timestamp
+from karat.store.rows import storable_name, storable_text
 
 _LONGEST_RATER, _LONGEST_SOURCE = 100, 255
 _HIGHEST_GRADE = 100
-# What is set a day ahead may be a clock, or its zone; what is further ahead is a mistake.
-_AHEAD = timedelta(days=1)
-_WHOLE = re.compile(r"[+-]?\d+")
+# Up to a day ahead may be another clock or time zone; more is a mistake.
+_CLOCK_TOLERANCE = timedelta(days=1)
+_WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class LabelItem:
-    """A query and an item that raters judge together, with what they read.
+    """A query and an item that raters judge together, with the texts they read.
 
-    ``position`` is the place in the set, from 0 on; the store gives it. ``facts`` is what else
-    raters are told, such as ``as_of``.
+    ``position`` is the place in the set, from 0 on; the store sets it. ``facts`` is what else
+    raters see, such as ``as_of``.
     """
 
     query_id: str
@@ -40,20 +40,13 @@ class LabelItem:
     facts: Mapping[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """The item as it stands in JSON."""
-        return {
-            "position": self.position,
-            "query_id": self.query_id,
-            "item_id": self.item_id,
-            "query": self.query,
-            "text": self.text,
-            "facts": dict(self.facts),
-        }
+        """Return the item as JSON has it."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
 class LabelSet:
-    """Items that raters judge one by one; ``digest`` is equal where the items are."""
+    """Items that raters judge one by one; sets of the same items have the same ``digest``."""
 
     id: int
     name: str
@@ -63,23 +56,16 @@ class LabelSet:
     digest: str
 
     def document(self) -> dict[str, Any]:
-        """The set as it stands in JSON, without its items."""
-        return {
-            "id": self.id,
-            "name": self.name,
-            "made_at": spelled(self.made_at),
-            "size": self.size,
-            "about": self.about,
-            "digest": self.digest,
-        }
+        """Return the set as JSON has it, without its items."""
+        return asdict(self) | {"made_at": timestamp(self.made_at)}
 
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
     """What a rater said of the item at a position; the grade None is "can't tell".
 
-    ``withdrawn_at`` is when it was taken back, None unless it was. ``source`` is where it comes
-    from: ``human``, ``judge``, whatever an import says, or ``adjudication``.
+    ``withdrawn_at`` is when it was withdrawn, or None. ``source`` is ``human``, ``judge``,
+    ``adjudication``, or whatever an import says.
     """
 
     id: int
@@ -94,27 +80,21 @@ class Judgment:
 
     @property
     def decides(self) -> bool:
-        """Whether it settles what raters say of the item, instead of being one more vote."""
+        """Return whether it decides between raters, instead of being one more vote."""
         return self.source == ADJUDICATION
 
     def document(self) -> dict[str, Any]:
-        """The judgment as it stands in JSON."""
-        return {
-            "id": self.id,
-            "set_id": self.set_id,
-            "position": self.position,
-            "rater": self.rater,
-            "grade": self.grade,
-            "rationale": self.rationale,
-            "given_at": spelled(self.given_at),
-            "withdrawn_at": self.withdrawn_at and spelled(self.withdrawn_at),
-            "source": self.source,
+        """Return the judgment as JSON has it."""
+        withdrawn_at = self.withdrawn_at and timestamp(self.withdrawn_at)
+        return asdict(self) | {
+            "given_at": timestamp(self.given_at),
+            "withdrawn_at": withdrawn_at,
         }
 
 
 @dataclass(frozen=True, slots=True)
 class NewJudgment:
-    """A judgment that is to be added; without ``given_at`` it is given now."""
+    """A judgment to add; without ``given_at`` it is given now."""
 
     position: int
     rater: str
@@ -126,25 +106,25 @@ class NewJudgment:
 
 
 @dataclass(frozen=True, slots=True)
-class Added:
-    """How many judgments were added, and how many were there already."""
+class AddedJudgments:
+    """The number of judgments that were added, and of those that were known already."""
 
     added: int
     known: int
 
 
 @dataclass(frozen=True, slots=True)
-class AddedSet:
-    """A label set, whether it was made now, and what was added to it."""
+class AddedLabelSet:
+    """A label set, whether it is new, and the judgments added to it."""
 
     set: LabelSet
     new: bool
-    judgments: Added
+    judgments: AddedJudgments
 
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How many items a rater has judged, and of how many the rater could not tell."""
+    """The number of items that a rater has judged, and of those with "can't tell"."""
 
     rater: str
     judged: int
@@ -152,35 +132,36 @@ class Tally:
 
 
 def checked_rater(name: str) -> str:
-    """A rater's name as it is stored: the same letters are the same rater, however typed.
+    """Return a rater's name as it is stored; equal letters are one rater, however typed.
 
     >>> checked_rater(" Ana ")
     'Ana'
     """
-    plain = unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
-    if not 1 <= len(plain) <= _LONGEST_RATER or not plain.isprintable():
-        raise UsageError(f"rater {name!r}: use 1 to {_LONGEST_RATER} printable characters")
-    return plain
+    return _printable("rater", name, _LONGEST_RATER)
 
 
 def checked_source(source: str) -> str:
-    """Where a judgment comes from, as it is stored.
+    """Return the source of a judgment as it is stored.
 
     >>> checked_source(" judge ")
     'judge'
     """
-    plain = unicodedata.normalize("NFC", source).strip() if isinstance(source, str) else ""
-    if not 1 <= len(plain) <= _LONGEST_SOURCE or not plain.isprintable():
-        raise UsageError(f"source {source!r}: use 1 to {_LONGEST_SOURCE} printable characters")
+    return _printable("source", source, _LONGEST_SOURCE)
+
+
+def _printable(kind: str, name: str, longest: int) -> str:
+    plain = unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
+    if not 1 <= len(plain) <= longest or not plain.isprintable():
+        raise UsageError(f"{kind} {name!r}: use 1 to {longest} printable characters")
     return plain
 
 
 def checked_grade(grade: float | None) -> float | None:
-    """A grade as it is stored; None is "can't tell"."""
+    """Return a grade as it is stored; None is "can't tell"."""
     if grade is None:
         return None
     number = not isinstance(grade, bool) and isinstance(grade, int | float)
-    # Not a number is in no range.
+    # NaN is in no range.
     if not number or not 0 <= grade <= _HIGHEST_GRADE:
         raise UsageError(
             f"grade {grade!r}: give a number from 0 to {_HIGHEST_GRADE}, or none for can't tell"
@@ -189,11 +170,11 @@ def checked_grade(grade: float | None) -> float | None:
 
 
 def checked_set_name(name: str) -> str:
-    """A set's name as it is stored."""
-    plain = kept_name("label set", name.strip())
+    """Return a set's name as it is stored."""
+    plain = storable_name("label set", name.strip())
     if not plain:
         raise UsageError("a label set needs a name")
-    if _WHOLE.fullmatch(plain):
+    if _WHOLE_NUMBER.fullmatch(plain):
         raise UsageError(
             f"a label set cannot be called {plain!r}: whole numbers are the ids of sets; give a"
             " name with a letter in it"
@@ -202,49 +183,46 @@ def checked_set_name(name: str) -> str:
 
 
 def too_late(moment: datetime, now: datetime) -> bool:
-    """Whether a moment is so far ahead that nothing can have been said then.
+    """Return whether a time is too far ahead to be another clock's.
 
-    A judgment of the future would count above all that is said until then.
+    A judgment of the future would replace all that is said until then.
     """
-    return moment > now + _AHEAD
+    return moment > now + _CLOCK_TOLERANCE
 
 
 def checked_items(items: Sequence[LabelItem]) -> list[LabelItem]:
-    """The items as they are stored, at their positions; each pair once."""
+    """Return the items as they are stored, with their positions; refuse a repeated pair."""
     if not items:
         raise UsageError("a label set needs at least one item")
-    found: dict[tuple[str, str], LabelItem] = {}
+    checked: dict[tuple[str, str], LabelItem] = {}
     for position, item in enumerate(items):
         if "\0" in item.query_id or "\0" in item.item_id:
             names = f"the query {item.query_id[:100]!r} or the item {item.item_id[:100]!r}"
             raise UsageError(f"{names} {NUL_IN_ID}")
-        kept = _kept(item, position)
-        pair = kept.query_id, kept.item_id
-        if pair in found:
+        facts = sorted(item.facts.items())
+        stored = replace(
+            item,
+            query_id=storable_text(item.query_id),
+            item_id=storable_text(item.item_id),
+            query=storable_text(item.query),
+            text=storable_text(item.text),
+            facts={storable_text(name): storable_text(fact) for name, fact in facts},
+            position=position,
+        )
+        pair = stored.query_id, stored.item_id
+        if pair in checked:
             raise UsageError(
-                f"the query {kept.query_id[:100]!r} and the item {kept.item_id[:100]!r} are in the"
+                f"the query {pair[0][:100]!r} and the item {pair[1][:100]!r} are in the"
                 " set twice; give each pair once"
             )
-        found[pair] = kept
-    return list(found.values())
+        checked[pair] = stored
+    return list(checked.values())
 
 
 def digest_of(items: Sequence[LabelItem]) -> str:
-    """The same for the same items in whatever order."""
-    told = sorted(
-        [one.query_id, one.item_id, one.query, one.text, dict(one.facts)] for one in items
+    """Return a digest that is equal for the same items in any order."""
+    content = sorted(
+        [item.query_id, item.item_id, item.query, item.text, dict(item.facts)] for item in items
     )
-    written = json.dumps(told, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(written.encode()).hexdigest()
-
-
-def _kept(item: LabelItem, position: int) -> LabelItem:
-    return replace(
-        item,
-        query_id=kept_text(item.query_id),
-        item_id=kept_text(item.item_id),
-        query=kept_text(item.query),
-        text=kept_text(item.text),
-        facts={kept_text(name): kept_text(told) for name, told in sorted(item.facts.items())},
-        position=position,
-    )
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

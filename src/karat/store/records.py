@@ -1,25 +1,41 @@
-"""What the store gives back on evaluations: one, one with its scores, a list, a trend's point."""
+"""What the store returns on evaluations, and the errors and checks that its users share."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from karat.columns import Source
+from karat.data.columns import Source
+from karat.data.revision import Revision
 from karat.errors import InputError, UsageError
-from karat.measures.results import Scores, Summary
-from karat.revision import Revision
+from karat.measures.scores import Scores, Summary
+
+_TAG = re.compile(r"[^\s,:]{1,100}")
+
+
+class NoHistoryError(InputError):
+    """There is no store at a place yet: nothing was ever saved there."""
+
+
+class NotStoredError(UsageError):
+    """An evaluation, a report or a label set that the store does not have."""
+
+
+class NameTakenError(UsageError):
+    """Another label set has the name of a new one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluation:
-    """One system, scored and saved: ``saved_at`` is in UTC, ``version`` that of karat.
+class SavedEvaluation:
+    """One system, evaluated and saved.
 
-    Systems that were saved together share a ``report_id``.
-    ``fingerprint`` is equal where the judgments are, whatever the order of the gold's lines.
+    ``saved_at`` is in UTC and ``version`` is that of karat. Systems that were saved together
+    share a ``report_id``. Equal judgments have the same ``fingerprint``, whatever the order of
+    the gold's lines.
     """
 
     id: int
@@ -41,18 +57,26 @@ class Evaluation:
     meta: Mapping[str, Any] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """The evaluation as it stands in JSON."""
+        """Return the evaluation as JSON has it."""
         return {
             "id": self.id,
             "report_id": self.report_id,
-            "saved_at": spelled(self.saved_at),
+            "saved_at": timestamp(self.saved_at),
             "system": self.system,
             "tags": list(self.tags),
             "revision": self.revision and self.revision.document(),
             "note": self.note,
             "verdict": self.verdict,
             "karat": self.version,
-            "measures": {name: _measure(one) for name, one in self.summaries.items()},
+            "measures": {
+                name: {
+                    "mean": finite(summary.mean),
+                    "ci": summary.ci and [finite(end) for end in summary.ci],
+                    "n": summary.n,
+                    "better": summary.better,
+                }
+                for name, summary in self.summaries.items()
+            },
             "conventions": dict(self.conventions),
             "inputs": {
                 "run": _input(self.run),
@@ -65,28 +89,28 @@ class Evaluation:
 
 
 @dataclass(frozen=True, eq=False)
-class Stored:
-    """A stored evaluation with its values for each query, and the report it was part of.
+class RestoredEvaluation:
+    """A saved evaluation with its scores per query, and the report it was part of.
 
-    The top items of a run are not kept: ``scores.lists`` is None.
+    The store does not keep result lists: ``scores.lists`` is None.
     """
 
-    evaluation: Evaluation
+    evaluation: SavedEvaluation
     scores: Scores
     report: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Listed:
-    """A page of a list of evaluations, and how many there are on all pages."""
+class EvaluationPage:
+    """A page of a list of evaluations, and their number on all pages."""
 
-    evaluations: list[Evaluation]
+    evaluations: list[SavedEvaluation]
     total: int
 
 
 @dataclass(frozen=True, slots=True)
-class Names:
-    """Every name that evaluations can be chosen by, in the order of letters."""
+class StoredNames:
+    """Every name that evaluations can be filtered by, sorted."""
 
     systems: list[str]
     tags: list[str]
@@ -94,29 +118,16 @@ class Names:
     verdicts: list[str]
 
     def document(self) -> dict[str, list[str]]:
-        """The names as they stand in JSON."""
+        """Return the names as JSON has them."""
         return asdict(self)
 
 
-class NoHistoryError(InputError):
-    """There is no store at a place yet: nothing was ever saved there."""
-
-
-class NotStoredError(UsageError):
-    """An evaluation, a report or a label set that the store does not have."""
-
-
-class NameTakenError(UsageError):
-    """A label set of other pairs has the name that a new one was to get."""
-
-
 @dataclass(frozen=True, slots=True)
-class Point:
+class TrendPoint:
     """One evaluation in a trend.
 
-    ``breaks`` names what changed since the system's point before so that the two numbers
-    cannot be held against each other: gold, queries, conventions. ``change`` is the
-    difference to that point, None at a break.
+    ``change`` is the difference to the system's point before. ``breaks`` names what changed since
+    then so that the two cannot be compared: gold, queries or conventions; ``change`` is None then.
     """
 
     measure: str
@@ -133,10 +144,10 @@ class Point:
     change: float | None = None
 
     def document(self) -> dict[str, Any]:
-        """The point as it stands in JSON."""
+        """Return the point as JSON has it."""
         return {
             "id": self.id,
-            "saved_at": spelled(self.saved_at),
+            "saved_at": timestamp(self.saved_at),
             "system": self.system,
             "mean": finite(self.mean),
             "n": self.n,
@@ -149,24 +160,30 @@ class Point:
         }
 
 
-def spelled(moment: datetime) -> str:
-    """A moment as ISO 8601 in UTC, to the second."""
+def timestamp(moment: datetime) -> str:
+    """Return a time as ISO 8601 in UTC, to the second."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def finite(value: float | None) -> float | None:
-    """JSON knows neither NaN nor infinity."""
+    """Return a number, or None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
-
-
-def _measure(summary: Summary) -> dict[str, Any]:
-    return {
-        "mean": finite(summary.mean),
-        "ci": summary.ci and [finite(end) for end in summary.ci],
-        "n": summary.n,
-        "better": summary.better,
-    }
 
 
 def _input(source: Source) -> dict[str, Any]:
     return {"name": source.name, "sha256": source.sha256}
+
+
+def checked_tags(tags: Sequence[str]) -> list[str]:
+    """Return the tags, each once; refuse what could be read as an id or as two tags.
+
+    >>> checked_tags(["12"])
+    Traceback (most recent call last):
+    karat.errors.UsageError: tag '12' would read as an id; begin it with a letter
+    """
+    for tag in tags:
+        if not isinstance(tag, str) or not _TAG.fullmatch(tag) or not tag.isprintable():
+            raise UsageError(f"tag {tag!r}: use 1 to 100 characters, no blank, comma or colon")
+        if tag.isdecimal():
+            raise UsageError(f"tag {tag!r} would read as an id; begin it with a letter")
+    return list(dict.fromkeys(tags))

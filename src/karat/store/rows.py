@@ -1,26 +1,35 @@
-"""Evaluations as rows of the store's tables, and rows as evaluations."""
+"""Conversion between evaluations and the rows of the store's tables; runs no SQL."""
 
 from __future__ import annotations
 
+import dataclasses
+import io
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
 
+import numpy as np
+import polars as pl
 from sqlalchemy import RowMapping
 
-from karat.columns import Source
-from karat.errors import UsageError, unknown
-from karat.measures.results import Scores, Summary
-from karat.revision import Revision
-from karat.store.packing import Packed, stored_conventions
-from karat.store.records import Evaluation
+from karat.data.columns import Source
+from karat.data.revision import Revision
+from karat.errors import InputError, UsageError, unknown
+from karat.measures.aggregates import Evidence
+from karat.measures.conventions import PROFILES, Conventions
+from karat.measures.depth import CutDepth
+from karat.measures.names import Measure
+from karat.measures.registry import MEASURES as REGISTRY
+from karat.measures.scores import Counts, Scores, Summary
+from karat.store.records import SavedEvaluation
 from karat.store.schema import LONGEST_NAME, MEASURES
 
 Row = Mapping[str, Any]
-_TICK, _END = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
-# What a summary is read from, in the order that summary_of takes.
+# The columns of a summary, in the order of the arguments of summary_of.
 SUMMARY = (
     MEASURES.c.mean,
     MEASURES.c.ci_low,
@@ -30,63 +39,94 @@ SUMMARY = (
     MEASURES.c.ceiling,
     MEASURES.c.more,
 )
+# Prefixes of the Parquet columns; the measure follows.
+_VALUE, _CEILING, _LOW, _HIGH = "value:", "ceiling:", "low:", "high:"
+# What every profile did before it became a convention.
+_FORMER_CONVENTIONS = {"gain": "linear", "repeats": "drop", "short_lists": "complete"}
+_RENAMED_COUNTS = {"duplicates_dropped": "repeats"}
+_TICK, _LAST_TIME = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class PackedScores:
+    """Scores as the store keeps them: two Parquet files and a JSON text."""
+
+    queries: bytes
+    evidence: bytes | None
+    about: str
 
 
 def evaluation_row(
-    scores: Scores, packed: Packed, report: Row, revision: Revision | None, note: str, now: datetime
+    scores: Scores,
+    packed: PackedScores,
+    report: Row,
+    revision: Revision | None,
+    note: str,
+    now: datetime,
 ) -> dict[str, Any]:
-    """What the store notes about one system, besides its values."""
+    """Return the row of one system's evaluation."""
     inputs = report.get("inputs") or {}
-    verdict = own_verdict(report, scores.system)
+    verdict = verdict_of_system(report, scores.system)
     return {
         "saved_at": now,
-        "system": kept_name("system", scores.system),
-        "revision": revision and kept_name("revision", revision.commit),
+        "system": storable_name("system", scores.system),
+        "revision": revision and storable_name("revision", revision.commit),
         "dirty": revision and revision.dirty,
-        "note": kept_text(note),
-        "verdict": verdict and kept_text(str(verdict))[:50],
+        "note": storable_text(note),
+        "verdict": verdict and storable_text(str(verdict))[:50],
         "karat_version": str((report.get("tool") or {}).get("version", "unknown"))[:50],
-        "run_name": kept_name("run", scores.source.name),
+        "run_name": storable_name("run", scores.source.name),
         "run_sha256": scores.source.digest(),
         "gold_name": "in memory",
-        **_input("gold", inputs.get("gold")),
-        **_input("queries", inputs.get("queries")),
-        **_input("corpus", inputs.get("corpus")),
+        **_input_columns("gold", inputs.get("gold")),
+        **_input_columns("queries", inputs.get("queries")),
+        **_input_columns("corpus", inputs.get("corpus")),
         "about": packed.about,
     }
 
 
-def own_verdict(report: Row, system: str) -> str | None:
-    """The verdict on one system of a report: a baseline that no gate is held against has none.
+def _input_columns(kind: str, source: Row | None) -> dict[str, Any]:
+    if not source:
+        return {}
+    return {
+        f"{kind}_name": storable_name(kind, source["name"]),
+        f"{kind}_sha256": source["sha256"],
+    }
+
+
+def verdict_of_system(report: Row, system: str) -> str | None:
+    """Return the verdict on one system of a report; a baseline without gates has none.
 
     >>> gates = [{"system": "new", "verdict": "fail"}]
     >>> report = {"verdict": "fail", "gates": gates, "systems": [{"name": "old"}, {"name": "new"}]}
-    >>> own_verdict(report, "new"), own_verdict(report, "old")
+    >>> verdict_of_system(report, "new"), verdict_of_system(report, "old")
     ('fail', None)
     """
-    whole = report.get("verdict")
-    names = [one.get("name") for one in report.get("systems") or ()]
-    partial = any(one.get("partial") for one in report.get("systems") or ())
-    if whole is None or partial or system not in names:
-        return None if whole is None else str(whole)
-    gates = [one["verdict"] for one in report.get("gates") or () if one["system"] == system]
-    decided = [one for one in report.get("decisions") or () if one["system"] == system]
+    overall = report.get("verdict")
+    systems = report.get("systems") or ()
+    partial = any(one.get("partial") for one in systems)
+    if overall is None or partial or system not in [one.get("name") for one in systems]:
+        return None if overall is None else str(overall)
+    gates = [gate["verdict"] for gate in report.get("gates") or () if gate["system"] == system]
+    decisions = [one for one in report.get("decisions") or () if one["system"] == system]
     if "fail" in gates:
         return "fail"
-    if any(one["regression"] for one in decided):
-        return "worse" if any(one["verdict"] == "worse" for one in decided) else "fail"
-    if decided and not gates:
-        return str(decided[0]["verdict"])
+    if any(decision["regression"] for decision in decisions):
+        worse = any(decision["verdict"] == "worse" for decision in decisions)
+        return "worse" if worse else "fail"
+    if decisions and not gates:
+        return str(decisions[0]["verdict"])
     if not gates and ("gates" in report or "decisions" in report):
         return None
-    return next((word for word in ("unmeasurable", "skipped", "pass") if word in gates), str(whole))
+    by_weight = ("unmeasurable", "skipped", "pass")
+    return next((verdict for verdict in by_weight if verdict in gates), str(overall))
 
 
 def measure_rows(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
-    """One row a measure."""
+    """Return one row per measure."""
     return [
         {
-            "measure": kept_name("measure", name),
+            "measure": storable_name("measure", name),
             "position": position,
             "mean": one.mean,
             "ci_low": one.ci and one.ci[0],
@@ -100,19 +140,27 @@ def measure_rows(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
     ]
 
 
+def part_rows(parts: Mapping[str, bytes]) -> list[dict[str, Any]]:
+    """Return one row per part of a report's page."""
+    for name, data in parts.items():
+        if not isinstance(data, bytes):
+            raise UsageError(f"the part {name!r} is {type(data).__name__}; give bytes")
+    return [{"name": storable_name("part", name), "data": data} for name, data in parts.items()]
+
+
 def evaluation_of(
     row: RowMapping, summaries: Mapping[str, Summary], tags: Sequence[str]
-) -> Evaluation:
-    """The evaluation that a row is of."""
-    about = _about(row["about"])
+) -> SavedEvaluation:
+    """Return the evaluation of a row."""
+    about = _read_about(row["about"])
     commit = row["revision"]
-    return Evaluation(
+    return SavedEvaluation(
         id=row["id"],
         report_id=row["report_id"],
         saved_at=row["saved_at"],
         system=row["system"],
         summaries=summaries,
-        conventions=stored_conventions(about),
+        conventions=_stored_conventions(about),
         version=row["karat_version"],
         run=Source(row["run_name"], sha256=row["run_sha256"]),
         gold=Source(row["gold_name"], sha256=row["gold_sha256"]),
@@ -127,10 +175,15 @@ def evaluation_of(
     )
 
 
-# A page shows the same evaluations again and again. Kept by their text, which never gets old.
+def _source(row: RowMapping, kind: str) -> Source | None:
+    name = row[f"{kind}_name"]
+    return None if name is None else Source(name, sha256=row[f"{kind}_sha256"])
+
+
+# Cached by its text: a page reads the same evaluations again and again.
 @lru_cache(maxsize=1024)
-def _about(written: str) -> Any:
-    return json.loads(written)
+def _read_about(text: str) -> Any:
+    return json.loads(text)
 
 
 @lru_cache(maxsize=16_384)
@@ -143,7 +196,7 @@ def summary_of(
     ceiling: float | None,
     more: str,
 ) -> Summary:
-    """The summary that the columns of ``SUMMARY`` are of."""
+    """Return the summary of the columns of ``SUMMARY``."""
     rest = json.loads(more)
     return Summary(
         mean=mean,
@@ -151,33 +204,14 @@ def summary_of(
         better=better,
         ci=None if low is None or high is None else (low, high),
         ceiling=ceiling,
-        quantiles=_tuple(rest["quantiles"]),
-        ties=_tuple(rest["ties"]),
+        quantiles=_tuples(rest["quantiles"]),
+        ties=_tuples(rest["ties"]),
         lacks=rest["lacks"],
     )
 
 
-def utc(now: datetime | None) -> datetime:
-    """The moment of a save: now, unless told."""
-    if now is None:
-        return datetime.now(UTC)
-    if now.tzinfo is None:
-        raise UsageError("now has no time zone; use datetime.now(UTC)")
-    try:
-        return now.astimezone(UTC)
-    except OverflowError:
-        raise UsageError(f"{now.isoformat()} is no time in UTC; give another") from None
-
-
-def after(before: datetime | None, now: datetime) -> datetime:
-    """Now, or the moment after what was said before, if that was said in the future."""
-    if before is None or before < now:
-        return now
-    return before + _TICK if before < _END else before
-
-
-def known_as(measure: str, known: Sequence[str]) -> str:
-    """The stored spelling of a measure."""
+def stored_measure_name(measure: str, known: Sequence[str]) -> str:
+    """Return the stored spelling of a measure."""
     from karat.measures.names import parse_measure
 
     if measure in known:
@@ -188,28 +222,194 @@ def known_as(measure: str, known: Sequence[str]) -> str:
     return name
 
 
-def _input(kind: str, told: Row | None) -> dict[str, Any]:
-    if not told:
-        return {}
-    return {f"{kind}_name": kept_name(kind, told["name"]), f"{kind}_sha256": told["sha256"]}
+def pack(scores: Scores) -> PackedScores:
+    """Pack everything that summaries and comparisons are computed from."""
+    ideal = {name: evidence for name, (_, evidence) in scores.ceilings.items()}
+    frames = [*_evidence_frames("run", scores.evidence), *_evidence_frames("ideal", ideal)]
+    about = {
+        "measures": [[measure.name, measure.k, measure.params] for measure in scores.measures],
+        "conventions": dataclasses.asdict(scores.conventions),
+        "counts": dataclasses.asdict(scores.counts),
+        "meta": jsonable(scores.meta),
+        "lacks": dict(scores.lacks),
+        "cut": None if scores.cut is None else dataclasses.asdict(scores.cut),
+        "fingerprint": scores.fingerprint,
+        "totals": {"run": _totals(scores.evidence), "ideal": _totals(ideal)},
+    }
+    return PackedScores(
+        queries=_to_parquet(_query_frame(scores)),
+        evidence=_to_parquet(pl.concat(frames)) if frames else None,
+        about=json.dumps(about),
+    )
 
 
-def _source(row: RowMapping, kind: str) -> Source | None:
-    name = row[f"{kind}_name"]
-    return None if name is None else Source(name, sha256=row[f"{kind}_sha256"])
+def _query_frame(scores: Scores) -> pl.DataFrame:
+    columns = [scores.table["query_id"], scores.status.alias("status")]
+    if scores.groups is not None:
+        columns.append(pl.Series("group", scores.groups))
+    columns += [column.alias(_VALUE + column.name) for column in scores.table.iter_columns()][1:]
+    columns += [pl.Series(_CEILING + name, values) for name, (values, _) in scores.ceilings.items()]
+    for name, (low, high) in scores.tied.items():
+        columns += [pl.Series(_LOW + name, low), pl.Series(_HIGH + name, high)]
+    return pl.DataFrame(columns)
 
 
-def kept_name(kind: str, given: str) -> str:
-    """A name as it is stored; refuses one that is too long."""
-    if len(given) > LONGEST_NAME:
-        raise UsageError(f"the {kind} {given[:40]!r}… is too long a name; at most {LONGEST_NAME}")
-    return kept_text(given)
+def _evidence_frames(part: str, by_measure: Mapping[str, Evidence]) -> Iterable[pl.DataFrame]:
+    for name, evidence in by_measure.items():
+        yield pl.DataFrame(
+            {
+                "query": evidence.query.astype(np.int64),
+                "key": evidence.key.astype(np.int64),
+                "value": evidence.value.astype(np.float64),
+            }
+        ).with_columns(part=pl.lit(part), measure=pl.lit(name))
 
 
-def kept_text(given: str) -> str:
-    """What every database takes: no half characters, and none that ends a text in C."""
-    return given.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+def _totals(by_measure: Mapping[str, Evidence]) -> dict[str, int | None]:
+    return {name: None if one.total is None else int(one.total) for name, one in by_measure.items()}
 
 
-def _tuple(values: list[float] | None) -> Any:
-    return None if values is None else tuple(values)
+def jsonable(value: Any) -> Any:
+    """Return what a run logged about itself as JSON has it: dates and infinities as text."""
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(part) for part in value]
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    return value if isinstance(value, float) and math.isfinite(value) else str(value)
+
+
+def _to_parquet(frame: pl.DataFrame) -> bytes:
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd")
+    return buffer.getvalue()
+
+
+def unpack(packed: PackedScores, *, system: str, source: Source, where: str) -> Scores:
+    """Restore scores; ``where`` names the evaluation in errors."""
+    about = json.loads(packed.about)
+    frame = _from_parquet(packed.queries, where)
+    facts = None if packed.evidence is None else _from_parquet(packed.evidence, where)
+    evidence = {
+        part: {name: _evidence(facts, part, name, total) for name, total in totals.items()}
+        for part, totals in about["totals"].items()
+    }
+    values = [frame[_VALUE + name].alias(name) for name in _measures_with(_VALUE, frame)]
+    counts, cut = _stored_counts(about["counts"]), about.get("cut")
+    return Scores(
+        system=system,
+        source=source,
+        measures=tuple(_measure(parts, where) for parts in about["measures"]),
+        table=pl.DataFrame([frame["query_id"], *values]),
+        status=frame["status"],
+        counts=Counts(**_known_fields(Counts, counts, where)),
+        conventions=_conventions(_stored_conventions(about), where),
+        meta=about["meta"],
+        ceilings={
+            name: (frame[_CEILING + name].to_numpy(), evidence["ideal"][name])
+            for name in _measures_with(_CEILING, frame)
+        },
+        tied={
+            name: (frame[_LOW + name].to_numpy(), frame[_HIGH + name].to_numpy())
+            for name in _measures_with(_LOW, frame)
+        },
+        evidence=evidence["run"],
+        lacks=about["lacks"],
+        cut=None if cut is None else CutDepth(**_known_fields(CutDepth, cut, where)),
+        fingerprint=about["fingerprint"],
+        groups=frame["group"].to_numpy() if "group" in frame.columns else None,
+    )
+
+
+def _from_parquet(data: bytes, where: str) -> pl.DataFrame:
+    try:
+        return pl.read_parquet(io.BytesIO(data))
+    except (pl.exceptions.PolarsError, OSError):
+        raise InputError("is damaged: its values cannot be read", where=where) from None
+
+
+def _evidence(facts: pl.DataFrame | None, part: str, name: str, total: int | None) -> Evidence:
+    if facts is None:
+        return Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0), total)
+    own = facts.filter((pl.col("part") == part) & (pl.col("measure") == name))
+    return Evidence(own["query"].to_numpy(), own["key"].to_numpy(), own["value"].to_numpy(), total)
+
+
+def _measures_with(prefix: str, frame: pl.DataFrame) -> list[str]:
+    return [name.removeprefix(prefix) for name in frame.columns if name.startswith(prefix)]
+
+
+def _measure(parts: list[Any], where: str) -> Measure:
+    name, k, params = parts
+    if name not in REGISTRY:
+        raise InputError(f"has the measure {name!r}, which this karat does not know", where=where)
+    return Measure(name, k, _tuples(params))
+
+
+def _stored_conventions(about: Row) -> dict[str, Any]:
+    """Return the conventions of an evaluation, with those that did not exist when it was made."""
+    stored = about["conventions"]
+    former = {**_FORMER_CONVENTIONS}
+    # Without a repeated item every rule for repeats gives the same scores.
+    if not _stored_counts(about["counts"]).get("repeats", 0) and stored["profile"] in PROFILES:
+        former["repeats"] = PROFILES[stored["profile"]].conventions.repeats
+    return {**former, **stored}
+
+
+def _stored_counts(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the counts of a stored evaluation under today's names."""
+    return {_RENAMED_COUNTS.get(name, name): number for name, number in counts.items()}
+
+
+def _conventions(values: Row, where: str) -> Conventions:
+    known = _known_fields(Conventions, values, where)
+    if known.get("interval") == "bca":
+        # Intervals are computed anew from the stored values, and bca is gone.
+        known["interval"] = "gaffke"
+    return Conventions(**known)
+
+
+def _known_fields(kind: Any, values: Row, where: str) -> dict[str, Any]:
+    """Return the fields of a dataclass; an unknown one is from a newer karat."""
+    fields = {field.name for field in dataclasses.fields(kind)}
+    for key in values:
+        if key not in fields:
+            raise InputError(f"was saved by a newer karat, which knows {key!r}", where=where)
+    return {key: _tuples(value) for key, value in values.items()}
+
+
+def _tuples(value: Any) -> Any:
+    """Turn JSON's lists into tuples again, which can be hashed."""
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+
+
+def storable_name(kind: str, name: str) -> str:
+    """Return a name as it is stored; refuse one that is too long."""
+    if len(name) > LONGEST_NAME:
+        raise UsageError(f"the {kind} {name[:40]!r}… is too long a name; at most {LONGEST_NAME}")
+    return storable_text(name)
+
+
+def storable_text(text: str) -> str:
+    """Return a text that every database accepts: no lone surrogates, no NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def as_utc(moment: datetime | None) -> datetime:
+    """Return a time in UTC: now, unless one is given."""
+    if moment is None:
+        return datetime.now(UTC)
+    if moment.tzinfo is None:
+        raise UsageError("now has no time zone; use datetime.now(UTC)")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"{moment.isoformat()} is no time in UTC; give another") from None
+
+
+def not_before(earlier: datetime | None, now: datetime) -> datetime:
+    """Return now, or the moment after an earlier event whose clock was ahead."""
+    if earlier is None or earlier < now:
+        return now
+    return earlier + _TICK if earlier < _LAST_TIME else earlier

@@ -1,8 +1,9 @@
-"""The tables of a store, and the version that they are of."""
+"""The tables of a store, their version, and the migrations from older versions."""
 
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from sqlalchemy import (
@@ -32,24 +33,29 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 
 from karat.errors import InputError
 from karat.formats.labels import HUMAN
-from karat.store.migrations import MIGRATIONS
 
 NAME, LONGEST_NAME = String(255), 255
+# The first version with parts, labels and a stamp; an older store is read without them.
+FIRST_WITH_LABELS = 2
+# The first version whose judgments have a source; those before it are people's.
+FIRST_WITH_SOURCES = 3
 _HIGHEST_ID = 2**31 - 1
+# Any number that other users of the same server are unlikely to lock.
+_LOCK = 7_221_408
 
 
 class Moment(TypeDecorator[datetime]):
-    """A moment in UTC, aware of it also where the database is not."""
+    """A time in UTC, with its time zone even where the database keeps none."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """To UTC."""
+        """Convert to UTC."""
         return None if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """From UTC."""
+        """Add the time zone."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -57,7 +63,7 @@ class Moment(TypeDecorator[datetime]):
 
 METADATA = MetaData()
 
-# MySQL's plain TEXT and BLOB end at 64 KiB.
+# MySQL's TEXT and BLOB end at 64 KiB.
 _TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
 _BYTES = LargeBinary(2**32 - 1)
 
@@ -66,7 +72,7 @@ VERSIONS = Table(
     METADATA,
     Column("id", Integer, primary_key=True, autoincrement=False),
     Column("version", Integer, nullable=False),
-    # Another one after every change, so that whoever kept an answer sees whether it still holds.
+    # Changes with every write, so that a cached answer can be checked.
     Column("stamp", String(32)),
 )
 REPORTS = Table(
@@ -97,7 +103,7 @@ EVALUATIONS = Table(
     Column("corpus_name", NAME),
     Column("corpus_sha256", String(64)),
     Column("about", _TEXT, nullable=False),
-    # An id that was given away is never given again: people write them down.
+    # Ids are never reused: people write them down.
     sqlite_autoincrement=True,
 )
 MEASURES = Table(
@@ -171,7 +177,7 @@ JUDGMENTS = Table(
     Column("rationale", _TEXT, nullable=False),
     Column("given_at", Moment, nullable=False),
     Column("withdrawn_at", Moment),
-    # Where it comes from: a person, a model, a file, or who decided between raters.
+    # A person, a model, a file, or an adjudication between raters.
     Column("source", NAME, nullable=False, server_default=HUMAN),
     ForeignKeyConstraint(
         ["set_id", "position"], ["karat_label_items.set_id", "karat_label_items.position"]
@@ -180,33 +186,34 @@ JUDGMENTS = Table(
     sqlite_autoincrement=True,
 )
 
-# Any number that other users of the same server are unlikely to lock.
-_LOCK = 7_221_408
-_VERSION = select(VERSIONS.c.version)
-# The first version that has parts, labels and a stamp; an older store is read without them.
-WITH_LABELS = 2
-# The first version whose judgments say where they come from; those before it are people's.
-WITH_SOURCES = 3
 
-
-def within(number: int) -> int:
-    """A number that every database takes; none has a row of one that is changed by this."""
+def clamp_id(number: int) -> int:
+    """Return a number that every database accepts; a changed one is the id of no row."""
     return max(-1, min(number, _HIGHEST_ID))
 
 
+def mark_changed(connection: Connection) -> None:
+    """Change the store's stamp.
+
+    The stamp is random: a counter would repeat after a copy of the store is put back. Done last
+    in a transaction, so that nobody waits long for the row.
+    """
+    connection.execute(update(VERSIONS).values(stamp=secrets.token_hex(8)))
+
+
 def newest() -> int:
-    """The version of the tables declared here."""
+    """Return the version of the tables declared here."""
     return 1 + len(MIGRATIONS)
 
 
-def version_of(connection: Connection, where: str, *, sure: bool = False) -> int:
-    """The version of the store's tables, 0 where there are none yet; refuses a newer one.
+def version_of(connection: Connection, where: str, *, tables_seen: bool = False) -> int:
+    """Return the version of the store's tables, 0 where there are none; refuse a newer one.
 
-    Who has seen the tables before is ``sure`` of them, and spares looking for them.
+    ``tables_seen`` skips the search for the tables, after an earlier transaction found them.
     """
-    if not sure and not inspect(connection).has_table(VERSIONS.name):
+    if not tables_seen and not inspect(connection).has_table(VERSIONS.name):
         return 0
-    version = connection.execute(_VERSION).scalar()
+    version = connection.execute(select(VERSIONS.c.version)).scalar()
     if version is None:
         return 0
     if not isinstance(version, int) or version < 1:
@@ -225,22 +232,21 @@ def version_of(connection: Connection, where: str, *, sure: bool = False) -> int
 
 
 def upgrade(connection: Connection, where: str, *, version: int) -> None:
-    """Make the tables, or bring older ones up to date, within the caller's transaction."""
+    """Create the tables, or migrate older ones, within the caller's transaction."""
     if version == newest():
         return
     if connection.dialect.name == "postgresql":
-        # Who has looked at the version keeps others from changing its table. Let go of it, or
-        # the one who is changing it waits for the one who waits here.
+        # Reading the version locks its table against changes. Release it, or a process that
+        # migrates waits for this one, which waits for that process below.
         connection.exec_driver_sql("ROLLBACK")
-        # Two that make the same table at once would fail instead of waiting.
+        # Two processes that create the same table at once would fail instead of waiting.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
     version = version_of(connection, where)
     if version == newest():
-        # Another was faster. To touch the row now would bar the way of those who touch it last.
+        # Another process was faster. Touching the row now would block those who touch it last.
         return
     if version == 0:
-        _refuse_foreign(connection, where)
-        _refuse_without_version(connection, where)
+        _refuse_other_tables(connection, where)
         METADATA.create_all(connection)
         connection.execute(insert(VERSIONS).values(id=1, version=newest()))
         return
@@ -249,33 +255,47 @@ def upgrade(connection: Connection, where: str, *, version: int) -> None:
     connection.execute(update(VERSIONS).values(version=newest()))
 
 
-def _refuse_without_version(connection: Connection, where: str) -> None:
-    """Refuse tables of karat that may be of any version."""
-    there = METADATA.tables.keys() & set(inspect(connection).get_table_names())
-    if there - {VERSIONS.name}:
+def _refuse_other_tables(connection: Connection, where: str) -> None:
+    """Refuse a file of another program, and karat's tables without their version.
+
+    A server may hold the tables of several programs.
+    """
+    names = set(inspect(connection).get_table_names())
+    others = names - set(METADATA.tables)
+    if others and connection.dialect.name == "sqlite":
+        raise InputError(
+            f"is a database of another program (it has a table {min(others)!r});"
+            " name a file of its own",
+            where=where,
+        )
+    if names & (METADATA.tables.keys() - {VERSIONS.name}):
         raise InputError(
             "has tables of karat, and not the version that they are of; restore it from a copy",
             where=where,
         )
 
 
-def _refuse_foreign(connection: Connection, where: str) -> None:
-    """Keep out of a file that another program made; a server has room for several."""
-    if connection.dialect.name != "sqlite":
-        return
-    others = set(inspect(connection).get_table_names()) - set(METADATA.tables)
-    if others:
-        raise InputError(
-            f"is a database of another program (it has a table {min(others)!r});"
-            " name a file of its own",
-            where=where,
-        )
+def add_parts_and_labels(connection: Connection) -> None:
+    """Migrate version 1 to 2: parts of pages, label sets, judgments and a stamp.
 
-
-def mark(connection: Connection) -> None:
-    """Note that something has changed.
-
-    Random, since a number that is counted up would come twice: once before a copy of the store
-    is put back, and once after. The last act of a change, so that nobody waits long for it.
+    Creates tables as they are now, so that later migrations must accept what exists already.
     """
-    connection.execute(update(VERSIONS).values(stamp=secrets.token_hex(8)))
+    _add_column(connection, "karat_store", "stamp", "VARCHAR(32)")
+    METADATA.create_all(connection)
+    for table in METADATA.tables.values():
+        for index in table.indexes:
+            index.create(connection, checkfirst=True)
+
+
+def add_sources(connection: Connection) -> None:
+    """Migrate version 2 to 3: judgments have a source; all before were people's."""
+    _add_column(connection, "karat_judgments", "source", "VARCHAR(255) DEFAULT 'human' NOT NULL")
+
+
+def _add_column(connection: Connection, table: str, name: str, kind: str) -> None:
+    if name not in {column["name"] for column in inspect(connection).get_columns(table)}:
+        connection.execute(text(f"ALTER TABLE {table} ADD COLUMN {name} {kind}"))
+
+
+# MIGRATIONS[n] turns the tables of version n + 1 into those of version n + 2.
+MIGRATIONS: list[Callable[[Connection], None]] = [add_parts_and_labels, add_sources]

@@ -1,4 +1,4 @@
-"""Every error as one sentence: JSON for the API, a page for people."""
+"""Errors as one sentence: JSON for the API, a page for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from karat.errors import CallError, InputError, KaratError, MissingExtraError
-from karat.reports.figures import label
+from karat.pages.formatting import label
 from karat.store import NotStoredError
 from karat.web.rendering import Json, render
 
@@ -24,26 +24,26 @@ _TITLES = {
     502: "A system gave no answer",
     503: "Not at the moment",
 }
-# So much of what was sent is repeated at most.
-_ECHOED = 200
+# At most this much of a request is repeated in an error.
+_LONGEST_ECHO = 200
 
 
 class Refusal(BaseModel):
-    """What the API answers where it cannot do what was asked."""
+    """The API's answer to a request that it refuses."""
 
     error: str
 
 
-class NotNowError(KaratError):
-    """What cannot be done beside all that is being done now."""
+class UnavailableError(KaratError):
+    """The server is too busy for a request; it may work later."""
 
 
-class NoSuchThingError(KaratError):
-    """A page or an evaluation that is not there."""
+class NotFoundError(KaratError):
+    """A page or an evaluation that does not exist."""
 
 
 def error_response(request: Request, status: int, sentence: str) -> Response:
-    """A sentence as JSON under /api, else as a page; nothing in it steers a terminal or page."""
+    """Return a sentence as JSON under /api, else as a page, without control characters."""
     sentence = label(" ".join(sentence.splitlines()))
     if is_api(request):
         return Json({"error": sentence}, status_code=status)
@@ -52,16 +52,16 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
 
 
 def is_api(request: Request) -> bool:
-    """Whether a program asks, not a person."""
-    # Not by the address, which cannot be put together where the Host header is none.
+    """Return whether a request is for the API."""
+    # Not from request.url, which fails where the Host header is malformed.
     return str(request.scope["path"]).startswith("/api/")
 
 
 def status_of(error: KaratError, store: str) -> int:
-    """The status of one of karat's own errors; what the store cannot do now, it may do later."""
-    if isinstance(error, NoSuchThingError | NotStoredError):
+    """Return the HTTP status of one of karat's errors; the store's may pass, so they are 503."""
+    if isinstance(error, NotFoundError | NotStoredError):
         return 404
-    if isinstance(error, NotNowError):
+    if isinstance(error, UnavailableError):
         return 503
     if isinstance(error, CallError):
         return 502
@@ -73,7 +73,7 @@ def status_of(error: KaratError, store: str) -> int:
 
 
 def handle_errors(app: FastAPI) -> None:
-    """Have every error told in one sentence."""
+    """Answer every error with one sentence."""
 
     @app.exception_handler(KaratError)
     def refused(request: Request, error: KaratError) -> Response:
@@ -83,11 +83,12 @@ def handle_errors(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     def misread(request: Request, error: RequestValidationError) -> Response:
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:])[:_ECHOED] or "the body"
+        place = ".".join(str(part) for part in first["loc"][1:])[:_LONGEST_ECHO] or "the body"
         return error_response(request, 400, f"{place}: {first['msg'].lower()}")
 
     @app.exception_handler(HTTPException)
     def answered(request: Request, error: HTTPException) -> Response:
-        told = {404: f"there is nothing at {request.url.path[:_ECHOED]}"}
-        sentence = told.get(error.status_code, str(error.detail))
+        sentence = str(error.detail)
+        if error.status_code == 404:
+            sentence = f"there is nothing at {request.url.path[:_LONGEST_ECHO]}"
         return error_response(request, error.status_code, sentence)

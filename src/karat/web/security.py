@@ -1,55 +1,244 @@
-"""Who may ask for what: every request passes here first, and every answer last."""
+"""The guard before the application: checks on every request, headers on every answer."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import logging
 import os
+import re
 import secrets
 from dataclasses import dataclass
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from karat.web.checks import (
-    OURS,
-    SAFE,
-    RefusedError,
-    check_json,
-    check_origin,
-    check_size,
-    host_name,
-    local,
-    read_whole,
-    replayed,
-)
+from karat.errors import InputError
+from karat.formats.json_records import parse_json
 from karat.web.errors import error_response, is_api
-from karat.web.headers import HEADERS, POLICY, policy
 from karat.web.rendering import render
-from karat.web.sessions import Sessions, cookie_of, same
 from karat.web.settings import Settings
 
-# What a wrong token costs whoever guesses it.
+LONGEST_URL, MOST_HEADERS, LARGEST_HEADERS = 8_192, 100, 32_768
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+# Sec-Fetch-Site of requests from a page of karat, or from a typed address.
+SAME_SITE = ("same-origin", "none")
+_HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
+# A body must be complete after this long.
+_BODY_SECONDS = 15.0
+_SESSION_BYTES = 16
+# How long a wrong token is answered late.
 _GUESS_SECONDS = 0.3
-# So many are worked on at once; more would only wait for each other.
+# More requests at once would only wait for each other.
 _MOST_REQUESTS = 500
-# How long a browser keeps a session: a week.
+# A browser keeps a session for a week.
 _SESSION_SECONDS = 7 * 24 * 60 * 60
 
-_NOT_OURS = (
+_FOREIGN_WRITE = (
     "this write does not come from a page of this workbench; load the page again, or, in a program,"
     " send Authorization: Bearer TOKEN to a workbench that was started with that token"
 )
 
 _log = logging.getLogger("karat.web")
 
+_POLICY = (
+    "default-src 'none'; script-src {scripts}; style-src {scripts}; "
+    "img-src 'self' data:; connect-src 'self'; font-src 'none'; base-uri 'none'; "
+    "form-action 'self'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+POLICY = "Content-Security-Policy"
+
+
+class RequestRefusedError(Exception):
+    """A refused request: the status, and a sentence that says why."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+
+
+def host_name(host: str) -> str:
+    """Return the name in a Host header, without its port.
+
+    >>> host_name("LocalHost:8000"), host_name("[::1]:8000"), host_name("evil.example/@x")
+    ('localhost', '::1', '')
+    """
+    match = _HOST.fullmatch(host.lower())
+    return "" if match is None else match["name"].strip("[]")
+
+
+def local_path(path: str) -> str:
+    """Return a path if it is on this server, else the first page.
+
+    >>> [local_path(path) for path in ("/compare?ids=1,2", "//evil.example", "https://evil.example")]
+    ['/compare?ids=1,2', '/', '/']
+    """
+    plain = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    return path if plain and "\\" not in path else "/"
+
+
+def check_size(request: Request) -> None:
+    """Refuse long addresses and large headers."""
+    scope = request.scope
+    length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
+    if length > LONGEST_URL:
+        raise RequestRefusedError(
+            414, f"the address is too long; at most {LONGEST_URL:,} characters"
+        )
+    headers = scope["headers"]
+    if len(headers) > MOST_HEADERS or sum(len(a) + len(b) for a, b in headers) > LARGEST_HEADERS:
+        raise RequestRefusedError(431, "the headers are too large")
+
+
+def check_origin(request: Request) -> None:
+    """Refuse what other sites send, except links: they may neither write nor embed."""
+    site = request.headers.get("sec-fetch-site", "none")
+    linked = request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate"
+    if site not in SAME_SITE and not linked:
+        raise RequestRefusedError(403, "another site asks for this, which only pages of karat may")
+    origin = request.headers.get("origin")
+    if request.method in SAFE_METHODS or origin is None:
+        return
+    if origin == "null" and request.headers.get("sec-fetch-site") == "same-origin":
+        # A page without a referrer has no origin; Sec-Fetch-Site vouches for it.
+        return
+    try:
+        host = urlsplit(origin).netloc.lower()
+    except ValueError:
+        host = ""
+    if host != request.headers.get("host", "").lower():
+        raise RequestRefusedError(403, "another site writes here, which only pages of karat may")
+
+
+async def read_whole(request: Request, receive: Receive, most: int) -> bytes:
+    """Return the whole body; refuse one that is too long or incomplete."""
+    too_large = f"too large; at most {most:,} bytes"
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length[:20]) > most:
+        raise RequestRefusedError(413, too_large)
+    body = bytearray()
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise RequestRefusedError(400, "the request ended before its end")
+                body += message.get("body", b"")
+                if len(body) > most:
+                    raise RequestRefusedError(413, too_large)
+                if not message.get("more_body", False):
+                    break
+    except TimeoutError:
+        raise RequestRefusedError(408, "the rest of the request did not come") from None
+    return bytes(body)
+
+
+def check_json(body: bytes) -> None:
+    """Refuse a body that is not JSON, or has NaN or a key twice."""
+    if not body:
+        return
+    try:
+        parse_json(body.decode("utf-8"), "the body", None)
+    except UnicodeDecodeError:
+        raise RequestRefusedError(400, "the body is not UTF-8; send JSON in UTF-8") from None
+    except InputError as error:
+        place = "the body" if error.line in (None, 1) else f"the body, line {error.line}"
+        raise RequestRefusedError(400, f"{place}: {error.what}") from None
+
+
+def replayed(body: bytes, receive: Receive) -> Receive:
+    """Return a receive function that gives a body that was read before."""
+    sent = False
+
+    async def again() -> Message:
+        nonlocal sent
+        if sent:
+            return await receive()
+        sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def equal_secrets(secret: str, expected: str) -> bool:
+    """Compare two secrets in a time that depends on neither length nor content."""
+    digests = (
+        hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in (secret, expected)
+    )
+    return hmac.compare_digest(*digests)
+
+
+class Sessions:
+    """Sessions of this process: a random name with a signature that only it can make."""
+
+    def __init__(self) -> None:
+        self._key = secrets.token_bytes(32)
+        # Only users with the token can end a session, so these stay few.
+        self._ended: set[str] = set()
+
+    def begin(self) -> str:
+        """Return the cookie of a new session."""
+        name = secrets.token_urlsafe(_SESSION_BYTES)
+        return f"{name}.{self._signed('session', name)}"
+
+    def known(self, cookie: str | None) -> bool:
+        """Return whether a cookie is that of a session of this process."""
+        name, _, signature = (cookie or "").partition(".")
+        signed = bool(name) and equal_secrets(signature, self._signed("session", name))
+        return signed and name not in self._ended
+
+    def end(self, cookie: str) -> None:
+        """End a session, whoever kept its cookie."""
+        self._ended.add(cookie.partition(".")[0])
+
+    def csrf(self, cookie: str) -> str:
+        """Return what pages of this session send with every write, and other sites cannot know."""
+        return self._signed("csrf", cookie)
+
+    def _signed(self, purpose: str, text: str) -> str:
+        message = f"{purpose}:{text}".encode("utf-8", "replace")
+        return hmac.new(self._key, message, hashlib.sha256).hexdigest()
+
+
+def cookie_of(header: str, name: str) -> str | None:
+    """Return one cookie of a Cookie header, whatever other programs put beside it.
+
+    >>> cookie_of('odd={"a": 1}; =; karat_8000=abc', "karat_8000"), cookie_of("a=b", "c")
+    ('abc', None)
+    """
+    for pair in header.split(";"):
+        key, _, value = pair.strip().partition("=")
+        if key == name:
+            return value
+    return None
+
+
+def policy(nonce: str | None = None) -> str:
+    """Return the policy of a page, which may load only what has the nonce of its answer."""
+    return _POLICY.format(scripts="'none'" if nonce is None else f"'nonce-{nonce}'")
+
+
+def plain_headers() -> dict[str, str]:
+    """Return the headers of an answer that is no page."""
+    return {POLICY: policy(), **HEADERS}
+
 
 @dataclass(slots=True)
 class Visit:
-    """One request: its session's cookie, whether that is new, and who vouches for it."""
+    """One request: its session, whether that is new, and whether its user is known."""
 
     session: str
     new: bool
@@ -58,15 +247,15 @@ class Visit:
 
 
 class Guard:
-    """The checks before the application, and the headers after it."""
+    """Checks before the application, headers after it."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app, self._settings = app, settings
         self._sessions = Sessions()
-        self._under_way = 0
+        self._requests = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request in, or answer why not."""
+        """Pass a request on, or answer why not."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -81,11 +270,11 @@ class Guard:
         answer = _Answer(send, request, visit, self._cookie(request))
         try:
             await self._let_in(request, visit, receive, answer)
-        except RefusedError as error:
+        except RequestRefusedError as error:
             response = error_response(request, error.status, error.sentence)
             await response(scope, receive, answer)
         except Exception:
-            if answer.begun or os.environ.get("KARAT_DEBUG"):
+            if answer.started or os.environ.get("KARAT_DEBUG"):
                 raise
             _log.exception("a bug in karat, asked for %s", scope["path"])
             response = error_response(request, 500, "a bug in karat; its log says more")
@@ -97,11 +286,11 @@ class Guard:
         check_size(request)
         self._check_host(request)
         check_origin(request)
-        response = await self._unless_token(request, visit)
+        response = await self._check_token(request, visit)
         if response is not None:
             await response(request.scope, receive, answer)
             return
-        if request.method not in SAFE:
+        if request.method not in SAFE_METHODS:
             self._check_write(request, visit)
             body = await read_whole(request, receive, self._settings.max_body)
             check_json(body)
@@ -109,54 +298,53 @@ class Guard:
         await self._work(request, receive, answer)
 
     async def _work(self, request: Request, receive: Receive, answer: _Answer) -> None:
-        """Have the application answer; a page is asked for by HEAD as by GET."""
-        if self._under_way >= _MOST_REQUESTS:
-            raise RefusedError(503, "too much is asked at once; try again in a moment")
+        """Let the application answer; HEAD of a page works as GET does."""
+        if self._requests >= _MOST_REQUESTS:
+            raise RequestRefusedError(503, "too much is asked at once; try again in a moment")
         scope = request.scope
         if request.method == "HEAD" and not is_api(request):
             # A copy: the server still knows that no body is to be sent.
             scope = {**scope, "method": "GET"}
-        self._under_way += 1
+        self._requests += 1
         try:
             await self._app(scope, receive, answer)
         finally:
-            self._under_way -= 1
+            self._requests -= 1
 
     def _visit(self, request: Request) -> Visit:
         cookie = cookie_of(request.headers.get("cookie", ""), self._cookie(request))
         if cookie is not None and self._sessions.known(cookie):
             return Visit(cookie, new=False, known=True)
         if self._settings.token is not None:
-            # Only who shows the token gets a session, whatever the answer will be.
+            # Only users with the token get a session.
             return Visit("", new=False, known=False)
         return Visit(self._sessions.begin(), new=True, known=True)
 
     def _cookie(self, request: Request) -> str:
-        """Browsers keep one set of cookies for all ports of a host, where another karat may be."""
+        """Return the cookie's name; browsers share cookies between all ports of a host."""
         server = request.scope.get("server") or ("", self._settings.port)
         return f"karat_{server[1]}"
 
     def _check_host(self, request: Request) -> None:
-        """A name that leads here but is not ours was made up by a site that wants to read us."""
-        asked = host_name(request.headers.get("host", ""))
-        if asked not in self._settings.names:
-            told = "this workbench is not called that; --allow-host NAME lets it be called so"
-            raise RefusedError(400, told)
+        """Refuse unknown host names: a malicious site may point its own name here."""
+        if host_name(request.headers.get("host", "")) not in self._settings.names:
+            message = "this workbench is not called that; --allow-host NAME lets it be called so"
+            raise RequestRefusedError(400, message)
 
-    async def _unless_token(self, request: Request, visit: Visit) -> Response | None:
-        """The answer to who has not shown the token yet, or shows it now; None lets in."""
+    async def _check_token(self, request: Request, visit: Visit) -> Response | None:
+        """Return the answer to a user without the token, or None to pass the request on."""
         token, path = self._settings.token, request.url.path
-        asked = None if is_api(request) else request.query_params.get("token")
+        in_link = None if is_api(request) else request.query_params.get("token")
         if token is None:
-            # Nothing to know here, but it is no part of the address either.
-            return None if asked is None else RedirectResponse(_without_token(request), 303)
-        if (given := _bearer(request.headers)) is not None:
-            if not await _guessed(given, token):
-                raise RefusedError(401, "the token is not right")
+            # No token is needed, but it must not stay in the address.
+            return None if in_link is None else RedirectResponse(_without_token(request), 303)
+        if (bearer := _bearer(request.headers)) is not None:
+            if not await _is_token(bearer, token):
+                raise RequestRefusedError(401, "the token is not right")
             visit.bearer = visit.known = True
             return None
-        if asked is not None and request.method == "GET":
-            if await _guessed(asked, token):
+        if in_link is not None and request.method == "GET":
+            if await _is_token(in_link, token):
                 return self._admitted(visit, _without_token(request))
         elif visit.known and path == "/logout" and request.method == "POST":
             return self._logout(request, visit)
@@ -165,20 +353,20 @@ class Guard:
         elif path == "/login" and request.method == "POST":
             return await self._login(request, visit, token)
         if is_api(request):
-            raise RefusedError(401, "a token is needed, as in Authorization: Bearer TOKEN")
-        return _login_page(request, _without_token(request), wrong=asked is not None)
+            raise RequestRefusedError(401, "a token is needed, as in Authorization: Bearer TOKEN")
+        return _login_page(request, _without_token(request), wrong=in_link is not None)
 
     async def _login(self, request: Request, visit: Visit, token: str) -> Response:
-        """The form of the login page."""
+        """Answer the form of the login page."""
         body = await read_whole(request, request.receive, self._settings.max_body)
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
-        asked = local(form.get("next", "/"))
-        if await _guessed(form.get("token", ""), token):
-            return self._admitted(visit, asked)
-        return _login_page(request, asked, wrong=True)
+        next_page = local_path(form.get("next", "/"))
+        if await _is_token(form.get("token", ""), token):
+            return self._admitted(visit, next_page)
+        return _login_page(request, next_page, wrong=True)
 
     def _logout(self, request: Request, visit: Visit) -> Response:
-        """The session is worth nothing from now on, whoever has kept its cookie."""
+        """End the session and its cookie."""
         self._sessions.end(visit.session)
         visit.known = False
         response = RedirectResponse("/", status_code=303)
@@ -190,27 +378,27 @@ class Guard:
         return RedirectResponse(to, status_code=303)
 
     def _check_write(self, request: Request, visit: Visit) -> None:
-        """A write comes from our own page, which knows the session's token, or has the other."""
+        """Refuse a write without the session's CSRF token, unless it has the bearer token."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind != "application/json":
-            raise RefusedError(415, "writes are JSON: send Content-Type: application/json")
+            raise RequestRefusedError(415, "writes are JSON: send Content-Type: application/json")
         if visit.bearer:
             return
-        given = request.headers.get("x-karat-csrf", "")
-        if not visit.session or visit.new or not same(given, request.state.csrf):
-            raise RefusedError(403, _NOT_OURS)
+        csrf = request.headers.get("x-karat-csrf", "")
+        if not visit.session or visit.new or not equal_secrets(csrf, request.state.csrf):
+            raise RequestRefusedError(403, _FOREIGN_WRITE)
 
 
 class _Answer:
-    """What is sent, with the headers that every answer has."""
+    """Sends an answer with the headers that every answer has."""
 
     def __init__(self, send: Send, request: Request, visit: Visit, cookie: str) -> None:
         self._send, self._request, self._visit, self._cookie = send, request, visit, cookie
-        self.begun = False
+        self.started = False
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.begun = True
+            self.started = True
             self._add_headers(MutableHeaders(scope=message))
         await self._send(message)
 
@@ -225,18 +413,18 @@ class _Answer:
             headers.append("Set-Cookie", self._session())
 
     def _session(self) -> str:
-        told = f"{self._cookie}={self._visit.session}; Path=/; Max-Age={_SESSION_SECONDS}"
-        # A server with TLS before this one is not asked whether it is there.
+        cookie = f"{self._cookie}={self._visit.session}; Path=/; Max-Age={_SESSION_SECONDS}"
+        # A TLS proxy before this server is not taken at its word.
         secure = "; Secure" if self._request.scope["scheme"] == "https" else ""
-        return f"{told}; HttpOnly; SameSite=Strict{secure}"
+        return f"{cookie}; HttpOnly; SameSite=Strict{secure}"
 
 
-def _login_page(request: Request, asked: str, *, wrong: bool) -> Response:
-    page = render(request, "login.html", status_code=401, next=asked, wrong=wrong)
-    if request.method == "GET" and request.headers.get("sec-fetch-site", "none") not in OURS:
-        # A browser that follows a link of another site keeps the session's cookie to itself.
-        # Asked once more, from this page, it sends it.
-        page.headers["Refresh"] = f"0;url={asked}"
+def _login_page(request: Request, next_page: str, *, wrong: bool) -> Response:
+    page = render(request, "login.html", status_code=401, next=next_page, wrong=wrong)
+    if request.method == "GET" and request.headers.get("sec-fetch-site", "none") not in SAME_SITE:
+        # A browser that follows a link of another site does not send the session's cookie.
+        # Reloaded from this page, it does.
+        page.headers["Refresh"] = f"0;url={next_page}"
     return page
 
 
@@ -245,14 +433,15 @@ def _bearer(headers: Headers) -> str | None:
     return token.strip() if scheme.lower() == "bearer" else None
 
 
-async def _guessed(given: str, token: str) -> bool:
-    right = same(given, token)
-    if not right:
+async def _is_token(text: str, token: str) -> bool:
+    """Compare with the token; answer a wrong one late."""
+    equal = equal_secrets(text, token)
+    if not equal:
         await asyncio.sleep(_GUESS_SECONDS)
-    return right
+    return equal
 
 
 def _without_token(request: Request) -> str:
-    """The address that was asked for, without the token in it."""
-    asked = [one for one in request.query_params.multi_items() if one[0] != "token"]
-    return local(request.url.path + (f"?{urlencode(asked)}" if asked else ""))
+    """Return the address of a request without the token."""
+    query = [pair for pair in request.query_params.multi_items() if pair[0] != "token"]
+    return local_path(request.url.path + (f"?{urlencode(query)}" if query else ""))

@@ -1,4 +1,4 @@
-"""What works beside the requests: systems asked live, and evaluations under way."""
+"""Work beside requests: live systems, running evaluations, and long computations."""
 
 from __future__ import annotations
 
@@ -11,69 +11,78 @@ from typing import Any, TypeVar
 from fastapi import FastAPI, Request
 
 from karat.errors import CallError
-from karat.web.errors import NotNowError
-from karat.web.jobs import Jobs
-from karat.web.live import Live
+from karat.web.errors import UnavailableError
+from karat.web.live import LiveSystems
+from karat.web.run_jobs import Jobs
 
-_making = threading.Lock()
-_LOOK_SECONDS = 0.25
-# Each takes all of a processor, and pages need some too.
+_POLL_SECONDS = 0.25
+# Each takes a whole processor, and pages need some too.
 COSTLY_AT_ONCE = 2
 _COSTLY_PATIENCE_SECONDS = 20.0
+_creating = threading.Lock()
 Result = TypeVar("Result")
 
 
-def live_of(app: FastAPI) -> Live:
-    """The systems of the karat.yaml; made when first asked for."""
-    live: Live = _kept(app, "live", lambda: Live(app.state.settings))
+def live_of(app: FastAPI) -> LiveSystems:
+    """Return the systems of the karat.yaml; created at first use."""
+    live: LiveSystems = _state(app, "live", lambda: LiveSystems(app.state.settings))
     return live
 
 
 def jobs_of(app: FastAPI) -> Jobs:
-    """The evaluations started here; made when first asked for."""
-    jobs: Jobs = _kept(app, "jobs", lambda: Jobs(app.state.settings))
+    """Return the evaluations started here; created at first use."""
+    jobs: Jobs = _state(app, "jobs", lambda: Jobs(app.state.settings))
     return jobs
 
 
+def _state(app: FastAPI, name: str, create: Callable[[], Any]) -> Any:
+    with _creating:
+        if not hasattr(app.state, name):
+            setattr(app.state, name, create())
+        return getattr(app.state, name)
+
+
 def end_workers(app: FastAPI) -> None:
-    """Stop what works; takes a few seconds at most."""
+    """Stop all work; takes a few seconds at most."""
     jobs_of(app).close()
     live_of(app).close()
 
 
 @asynccontextmanager
 async def workers(app: FastAPI) -> AsyncIterator[None]:
-    """For as long as the application lives."""
+    """End all work when the application ends."""
     try:
         yield
     finally:
         await asyncio.to_thread(end_workers, app)
 
 
-async def costly(request: Request, work: Callable[[], Result]) -> Result:
-    """What a long computation gives; only few go on at once, and nobody waits long for a turn."""
-    turns: asyncio.Semaphore = request.app.state.costly
+async def run_costly(request: Request, work: Callable[[], Result]) -> Result:
+    """Run a long computation; only few run at once, and no request waits long for its turn."""
+    slots: asyncio.Semaphore = request.app.state.costly
     try:
         async with asyncio.timeout(_COSTLY_PATIENCE_SECONDS):
-            await turns.acquire()
+            await slots.acquire()
     except TimeoutError:
-        raise NotNowError("other comparisons are being computed; try again in a moment") from None
+        raise UnavailableError(
+            "other comparisons are being computed; try again in a moment"
+        ) from None
     try:
         if await request.is_disconnected():
-            raise NotNowError("whoever asked has left")
-        return await in_a_thread(work, request.app.state.stopping)
+            raise UnavailableError("the client has left")
+        return await run_in_daemon_thread(work, request.app.state.stopping)
     finally:
-        turns.release()
+        slots.release()
 
 
-async def in_a_thread(
+async def run_in_daemon_thread(
     work: Callable[[], Result],
     stopping: threading.Event,
-    left: Callable[[], Awaitable[bool]] | None = None,
+    has_left: Callable[[], Awaitable[bool]] | None = None,
 ) -> Result:
-    """What a piece of work gives, done in a thread that the end of the server need not wait for.
+    """Run work in a daemon thread, which the end of the server does not wait for.
 
-    ``left`` says whether whoever asked is gone; then nobody waits for the end of the work.
+    ``has_left`` says whether the client is gone; then the result is not waited for.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Result] = loop.create_future()
@@ -91,28 +100,21 @@ async def in_a_thread(
         try:
             outcome = work(), None
         except BaseException as error:
-            # Whatever it is, it belongs to whoever waits for the result.
+            # Any error belongs to the request that waits for the result.
             outcome = None, error
-        # The server may be gone by now, and with it whoever asked.
+        # The server may have ended by now.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(deliver, *outcome)
 
     threading.Thread(target=run, name="karat-work", daemon=True).start()
     while not future.done():
-        await asyncio.wait({future}, timeout=_LOOK_SECONDS)
+        await asyncio.wait({future}, timeout=_POLL_SECONDS)
         if future.done():
             break
         if stopping.is_set():
             future.cancel()
             raise CallError("the server is ending")
-        if left is not None and await left():
+        if has_left is not None and await has_left():
             future.cancel()
-            raise CallError("whoever asked has left")
+            raise CallError("the client has left")
     return future.result()
-
-
-def _kept(app: FastAPI, name: str, make: Callable[[], Any]) -> Any:
-    with _making:
-        if not hasattr(app.state, name):
-            setattr(app.state, name, make())
-        return getattr(app.state, name)

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from karat.cli.comparing import compare_runs, rule_of
-from karat.cli.scoring import Request
-from karat.reports.document import Report
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.verdict import Rule
+from karat.report.assembly import Details, report_comparison
+from karat.report.document import Report
 
 # Forty items; the gold of a stands at raw rank 37 of the second system, beyond its final list.
 ITEMS = [f"d{number}#1" for number in range(1, 41)]
@@ -76,16 +77,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def compared(folder: Path) -> Report:
-    request = Request(
-        runs=["first.jsonl", "second.jsonl"],
-        gold="qrels.txt",
+    evaluation = Evaluation(
+        "qrels.txt",
         queries="queries.jsonl",
         corpus="corpus.jsonl",
         measures=["R@2", "RR@10"],
-        settings=["k=3"],
+        settings={"k": 3},
         by=["language"],
-        quiet=True,
-        index_in=Path(".karat"),
+        primary="R@2",
+        index_cache=Path(".karat"),
     )
-    rule = rule_of("R@2", "0.02", "relative", "interval", "baseline", "holm", None)
-    return compare_runs(request, rule, in_full=True)
+    runs = ["first.jsonl", "second.jsonl"]
+    return report_comparison(evaluation, runs, Rule(primary="R@2"), Details(full=True))

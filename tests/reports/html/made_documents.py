@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from typing import Any
 
-from karat.reports.html.render import environment
-from karat.reports.html.sections import sections_of
+from karat.report.html.render import environment, sections_of
 
 SECTIONS = ("verdict", "systems", "counts", "segments", "failures", "stages", "provenance")
 VOID = {"meta", "link", "br", "hr", "img", "input", "circle", "line", "rect", "path"}

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from karat.reports.html.charts import charts_of
-from karat.reports.html.render import environment
+from karat.report.html.render import charts_of, environment
 
 
 def point(k, mean, *, ceiling=1.0, wide=0.1):
@@ -110,11 +109,11 @@ def test_a_curve_has_the_points_that_were_measured_with_their_ends():
 def test_the_knee_alone_is_ringed_and_the_legend_says_what_a_ring_is():
     chart = charts(system("a"))["curve-0"]
     assert [row["k"] for row in rows(chart) if row["knee"]] == [5]
-    assert "flat from here on" in [key.name for key in chart.keys]
+    assert "levels off here" in [key.name for key in chart.keys]
     steep = curve(point(1, 0.2), point(5, 0.6))
     plain = charts(system("a", sweep={"measures": {"R": steep}}))["curve-0"]
     assert not any(row["knee"] for row in rows(plain))
-    assert "flat from here on" not in [key.name for key in plain.keys]
+    assert "levels off here" not in [key.name for key in plain.keys]
 
 
 def marks_of_k(chart):
@@ -143,11 +142,11 @@ def test_a_curve_says_its_value_at_the_report_s_k_and_where_it_is_flat():
     chart = charts(system("good"), system("poor", sweep={"measures": {"R": low}}))["curve-0"]
     assert chart.about == (
         "R at k = 5 is 0.6000 [0.50, 0.70] for good and 0.3000 [0.20, 0.40] for poor;"
-        " good is flat from k = 5 on, no knee is seen for poor."
+        " good levels off at k = 5, no knee for poor."
     )
     # A k that was not measured is not spoken of: the largest that was is.
     assert charts(system("good"), k=7)["curve-0"].about == (
-        "R at k = 10 is 0.6100 [0.51, 0.71]; it is flat from k = 5 on."
+        "R at k = 10 is 0.6100 [0.51, 0.71]; it levels off at k = 5."
     )
 
 
@@ -164,7 +163,7 @@ def test_of_many_systems_the_highest_and_the_lowest_are_named():
 def test_systems_with_other_cut_offs_and_measures_share_a_chart_where_they_can():
     other = {"R": curve(point(5, 0.4), point(50, 0.9)), "nDCG": curve(point(5, 0.3))}
     made = charts(system("a"), system("b", sweep={"measures": other}))
-    assert [row[0] for row in made["curve-0"].table] == ["k", "1", "5", "10", "50", "flat from"]
+    assert [row[0] for row in made["curve-0"].table] == ["k", "1", "5", "10", "50", "levels off at"]
     cells = {row[0]: [cell.split("\t")[0] for cell in row[1:]] for row in made["curve-0"].table}
     assert cells["1"] == ["0.2000", "-"]
     assert cells["50"] == ["-", "0.9000"]
@@ -197,13 +196,13 @@ def test_a_waterfall_names_the_largest_loss_what_was_won_back_and_what_is_unknow
     chart = charts(system("a"))["loss-0-0"]
     assert chart.about == (
         "Between its ceiling 0.9000 and its value 0.5000, retriever loses the most, 0.3000;"
-        " reranker wins 0.1000 back; what filters lost could not be told."
+        " reranker wins 0.1000 back; the loss of filters is unknown."
     )
     assert ["filters", "-", "", "", "needs the raw lists in the log"] in chart.table
     short = FALL | {"ends_at": 5, "parts": [part("retriever", 0.0)], "unknown": {}, "value": 0.9}
     assert charts(system("a", waterfalls=[short]))["loss-0-0"].about == (
-        "No part is seen to lose anything between its ceiling 0.9000 and its value 0.9000;"
-        " the lists end at rank 5, and nothing below was measured."
+        "No part loses anything between its ceiling 0.9000 and its value 0.9000;"
+        " the lists end at rank 5; nothing below it was measured."
     )
 
 
@@ -265,7 +264,7 @@ def test_quality_against_latency_joins_those_that_none_beats():
         ["slow", "0.7000", "30.0", "beaten by good"],
     ]
     assert chart.about == (
-        "None beats quick (0.4000 at 5.00 ms) and good (0.8000 at 20.0 ms) in both R@5 and"
+        "No system beats quick (0.4000 at 5.00 ms) and good (0.8000 at 20.0 ms) in both R@5 and"
         " latency; 1 of 3 systems is beaten."
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from karat.reports.html.sections import contents_of, sections_of
+from karat.report.html.render import contents_of, sections_of
 
 from .made_documents import (
     COUNTS,
@@ -87,7 +87,7 @@ def test_a_gate_without_a_value_has_no_bar_and_no_margin():
 
 def test_without_gates_and_comparison_the_page_says_that_nothing_is_judged():
     page = page_of(document(system("alpha")))
-    assert "neither gates nor a comparison" in page.one("div", cls="banner").text
+    assert "no gates and no comparison" in page.one("div", cls="banner").text
     assert not page.all("table", cls="gates")
 
 
@@ -257,7 +257,7 @@ def test_inputs_conventions_and_digests_are_told():
     assert ["gates", "g.yaml", "34" * 32] in inputs
     assert ["configuration", "", "12" * 32] in inputs
     told = {row[0]: row[1:] for row in table(page, "Conventions")[1:]}
-    assert told["missing"] == ["zero", "what a query without a result counts: the worst value"]
+    assert told["missing"] == ["zero", "how a query without results counts: as the worst value"]
     assert told["depth"][0] == "not set"
     assert set(told) == set(made["conventions"])
     assert "words" in table(page, "As their logs say")[1]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from karat.reports.html.sections import sections_of
+from karat.report.html.render import sections_of
 
 from .made_documents import (
     cell,

@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from karat.reports.html.render import environment
-from karat.reports.html.sections import sections_of
+from karat.report.html.render import environment, sections_of
 
 from .made_documents import (
     SECTIONS,

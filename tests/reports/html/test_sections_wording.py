@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from karat.reports.html.sections import contents_of, sections_of
+from karat.report.html.render import contents_of, sections_of
 
 from .made_documents import (
     COUNTS,
@@ -39,7 +39,7 @@ def test_the_means_of_a_pair_are_those_that_its_difference_is_of():
     assert second[1:3] == ["0.3000", "0.4000"]
     titles = [one.attributes.get("title") for one in page.all("span", cls="hint")]
     assert "0.5000 [0.40, 0.60] over all 40 queries of its own" in titles
-    assert "Paired: the mean over the queries that both have" in page.all("caption")[0].text
+    assert "Paired: the mean over the queries that both" in page.all("caption")[0].text
 
 
 def test_means_over_the_same_queries_are_the_systems_own():

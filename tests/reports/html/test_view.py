@@ -9,8 +9,9 @@ from dataclasses import replace
 
 import pytest
 
-from karat.reports.html import cases, texts
-from karat.reports.html.view import View, unpacked, view_of
+from karat.report.html import details
+from karat.report.html import details as texts
+from karat.report.html.view import View, unpacked, view_of
 
 
 @pytest.fixture
@@ -155,11 +156,11 @@ def test_where_room_is_scarce_queries_that_miss_keep_their_texts(compared, monke
 
 
 def test_where_time_is_scarce_bm25_is_asked_for_what_matters_most(compared, monkeypatch):
-    monkeypatch.setattr(cases, "MOST_BM25", 1)
+    monkeypatch.setattr(details, "MOST_BM25", 1)
     view = view_of(compared)
     assert detail(view, "a")["bm25"] is not None
     assert detail(view, "c")["bm25"] is None
-    assert "here for 1 query:" in view.head["bm25"]
+    assert "searched for 1 query," in view.head["bm25"]
 
 
 def test_control_characters_of_texts_are_shown_as_marks(folder, compared):

@@ -11,25 +11,93 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from karat.analysis.failures.best_orders import best_values, check_by_ranks, ideal_values
-from karat.analysis.failures.gold_index import in_index
-from karat.analysis.failures.gold_ranks import Way, ranked_of, way_of
-from karat.analysis.failures.kept import Kept, kept_by
-from karat.analysis.staged import Staged
+from karat.analysis.failures.case import in_index
+from karat.analysis.failures.gold_ranks import Kept, Way, kept_by, ranked_of, way_of
 from karat.errors import UsageError
-from karat.measures import numbers
-from karat.measures.intervals import Interval, plan_of
+from karat.evaluation.stages import Staged
+from karat.measures import aggregates
+from karat.measures.aggregates import Values
+from karat.measures.evaluate_measure import gain_of, values_of
+from karat.measures.kernels.gains import best_first
 from karat.measures.names import Measure, parse_measure
-from karat.measures.numbers import Values
-from karat.measures.ranked import Ints, Mask, Ranked
-from karat.measures.results import Scores
-from karat.measures.valuing import values_of
+from karat.measures.prepare import Prepared
+from karat.measures.ranked import Entries, Ints, Mask, Ranked, in_best_order, is_budget
+from karat.measures.scores import Interval, Scores, plan_of
+from karat.pages.serialize import Record
 from karat.stats.means import mean_intervals
+
+# These look at how much else was returned, which no order of the gold can change.
+_OF_SETS = ("SetP", "SetF")
+# These count every chunk of a document, of which a corpus may have any number.
+_OF_CHUNKS = ("P", "F")
+
+
+def check_by_ranks(measure: Measure, level: str) -> None:
+    """Refuse a measure whose loss cannot be followed through the lists."""
+    definition, of = measure.definition, measure.arguments.get("of")
+    by_ranks = (
+        definition.better == "higher"
+        and definition.ceiling == "ideal"
+        and definition.number is aggregates.mean
+        and not definition.needs
+        and definition.evidence is None
+        and not is_budget(measure.k)
+        and measure.name not in _OF_SETS
+    )
+    if not by_ranks:
+        raise UsageError(
+            f"the loss of {measure} cannot be broken down; take a measure of the ranks of gold,"
+            " such as R@10, nDCG@10 or RR"
+        )
+    if level != "item" and (measure.name in _OF_CHUNKS or of in _OF_CHUNKS):
+        raise UsageError(
+            f"the loss of {measure} cannot be broken down with level={level}, where it counts"
+            " every chunk; take R@k or nDCG@k"
+        )
+
+
+def best_values(
+    measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None = None
+) -> Values:
+    """Return the measure of lists whose gold stands in the best order.
+
+    ``keep`` takes only some of the gold: the judgments that it marks.
+    """
+    return values_of(measure, _best(measure, ranked, gold, keep), gold)
+
+
+def _best(measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None) -> Ranked:
+    best = in_best_order(ranked, _marked(ranked.found, keep))
+    if ranked.target.joined:
+        # A chunk that touches a span is a hit before enough of the span is covered, and one
+        # chunk may cover them all.
+        touched = in_best_order(replace(ranked, found=ranked.hits), _marked(ranked.hits, keep))
+        best = replace(best, found=replace(best.found, rank=np.ones_like(best.found.rank)))
+        best = replace(best, hits=touched.hits)
+    gain = gain_of(measure, gold.conventions)
+    if isinstance(gain, Mapping):
+        best = replace(best, hits=best_first(best.hits, gain)[0])
+    return best
+
+
+def _marked(entries: Entries, keep: Mask | None) -> Mask | None:
+    return None if keep is None or entries.row is None else keep[entries.row]
+
+
+def ideal_values(measure: Measure, ranked: Ranked, gold: Prepared, known: Mask) -> Values:
+    """Return the measure of the best list of some of the gold: the judgments marked."""
+    ideal = ranked.target.ideal
+    some = ideal if ideal.row is None else ideal.where(known[ideal.row])
+    returned = np.bincount(some.query, minlength=ranked.n)
+    if (depth := gold.conventions.depth) is not None:
+        some = some.where(some.so_far(np.ones(len(some.rank), dtype=bool)) <= depth)
+    return best_values(measure, Ranked(ranked.target, some, some, returned), gold)
+
 
 PARTS = ("calls", "index", "retriever", "filters", "cut_off", "reranker")
 # These cannot win anything back, so their intervals end at 0.
@@ -39,7 +107,7 @@ _ROUNDING, _NOTHING = 1e-14, 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Part(Record):
     """What one part of a system costs: the mean loss, its interval, and the queries it touches."""
 
     part: str
@@ -47,16 +115,6 @@ class Part:
     ci: Interval
     queries: int
     share: float | None
-
-    def document(self) -> dict[str, Any]:
-        """The part as it stands in a report."""
-        return {
-            "part": self.part,
-            "lost": self.lost,
-            "ci": None if self.ci is None else list(self.ci),
-            "queries": self.queries,
-            "share": self.share,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,14 +135,14 @@ class Waterfall:
     columns: Mapping[str, Values] = field(repr=False)
     ends_at: int | None = None
 
-    def document(self) -> dict[str, Any]:
-        """The waterfall as it stands in a report."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the waterfall as plain data."""
         return {
             "measure": self.measure,
             "ceiling": self.ceiling,
             "value": self.value,
             "n": self.n,
-            "parts": [part.document() for part in self.parts],
+            "parts": [part.to_dict() for part in self.parts],
             "unknown": dict(self.unknown),
             "ends_at": self.ends_at,
         }
@@ -105,8 +163,8 @@ def waterfall(staged: Staged, measure: Measure | str) -> Waterfall:
     known = ~np.isnan(values)
     return Waterfall(
         str(wanted),
-        ceiling=numbers.mean(_ceiling(scores, wanted)[known]),
-        value=numbers.mean(values),
+        ceiling=aggregates.mean(_ceiling(scores, wanted)[known]),
+        value=aggregates.mean(values),
         n=int(known.sum()),
         parts=_parts(columns, unknown, scores, wanted),
         unknown=unknown,
@@ -157,8 +215,8 @@ def _after_retrieving(
     """What the retriever's lists could be worth, and what is lost from there to the value."""
     way, gold = way_of(staged), staged.gold
     lists = [ranked_of(scores) for scores in (*staged.line.values(), staged.final)]
-    best = np.stack([best_values(measure, one, gold) for one in lists])
-    plain = np.stack([*(values_of(measure, one, gold) for one in lists[:-1]), values])
+    best = np.stack([best_values(measure, hits, gold) for hits in lists])
+    plain = np.stack([*(values_of(measure, hits, gold) for hits in lists[:-1]), values])
     query = np.arange(len(values))
     # A list that was not logged is the next one that was.
     sieved = np.where(way.sieved.there, way.sieved.at, 0)
@@ -183,7 +241,7 @@ def _after_retrieving(
 def _left_after_sieves(
     staged: Staged, measure: Measure, way: Way, sieved: Ints, kept: Kept
 ) -> Values:
-    """What lists could be worth without the gold that something took out unlogged.
+    """Return what lists could be worth without the gold that something took out unlogged.
 
     Gold that stood above an item of the final list, in a list whose order was kept, was taken
     out; gold below all of them was cut off.
@@ -203,7 +261,7 @@ def _left_after_sieves(
 
 
 def _rows(ranked: Ranked, above: Values) -> Mask:
-    """The judgments of gold that stands below a rank, in any of its chunks."""
+    """Return the judgments of gold that stands below a rank, in any of its chunks."""
     rows = np.zeros(len(ranked.target.grade), dtype=bool)
     for entries in (ranked.hits, ranked.found):
         if entries.row is not None:
@@ -225,7 +283,7 @@ def _parts(
         parts.append(
             Part(
                 name,
-                numbers.mean(columns[name]),
+                aggregates.mean(columns[name]),
                 None if name in unknown or untouched else intervals[name],
                 touched,
                 touched / int(known.sum()) if known.any() else None,
@@ -237,7 +295,7 @@ def _parts(
 def _intervals(
     columns: Mapping[str, Values], top: float, scores: Scores, known: Mask
 ) -> dict[str, Interval]:
-    """The interval of each part's mean, all from the same resamples of queries."""
+    """Return the interval of each part's mean, all from the same resamples of queries."""
     if scores.conventions.interval == "none" or known.sum() < 2:
         return dict.fromkeys(columns)
     ranges = [

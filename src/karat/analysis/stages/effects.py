@@ -5,38 +5,150 @@ Parts of a fusion, routers and rewriting have modules of their own.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from karat.analysis.compare import Comparisons, compare_scores
-from karat.analysis.comparison import Comparison
-from karat.analysis.contenders import Contender
-from karat.analysis.overlap import DEPTH
-from karat.analysis.segments import By
-from karat.analysis.staged import RAW, Staged
-from karat.analysis.stages.cuts import (
-    Cuts,
-    Reach,
-    cells,
-    cut_at,
-    cuts_to,
-    fair_cut,
-    fair_cuts,
-    plain,
-    reach_of,
-)
-from karat.analysis.verdicts import Rule, judged
+from karat.data.tables import Queries
+from karat.evaluation.comparison import DEPTH, Comparisons, compare_scores
+from karat.evaluation.segments import By
+from karat.evaluation.stages import RAW, Staged
+from karat.evaluation.systems import ComparedSystem
+from karat.evaluation.verdict import Comparison, Rule, judge_row
+from karat.measures.evaluate_measure import values_of
 from karat.measures.names import Measure
+from karat.measures.prepare import Prepared
+from karat.measures.ranked import Mask, ideal_of
 from karat.measures.scores import Scores
-from karat.stats.corrections import holm
-from karat.tables import Queries
+from karat.pages.serialize import Record, plain
+from karat.stats.paired import holm
 
+LINKING = Measure("EL_F1")
 FINAL = "final"
-
 _ENDS = {"better": "it helps", "worse": "it hurts", "same": "it changes nothing that matters"}
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """What stages are held against: measures of the top k, the first of which decides.
+
+    ``depth`` is how far down the raw lists are searched for gold.
+    """
+
+    chosen: tuple[Measure, ...]
+    k: int
+    depth: int
+
+    @property
+    def recall(self) -> Measure:
+        """Recall of the top k, which tells a source that serves its queries from one that fails."""
+        return Measure("R", self.k)
+
+    @property
+    def deep(self) -> tuple[Measure, Measure]:
+        """Whether gold is anywhere in the raw lists, and how far down."""
+        return Measure("R", self.depth), Measure("RR", self.depth)
+
+    @property
+    def every(self) -> list[Measure]:
+        """All that a run has to be scored by."""
+        return list(dict.fromkeys([*self.chosen, self.recall, *self.deep, LINKING]))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach(Record):
+    """How deep one wanted to look, and how deep the lists let one."""
+
+    asked: int
+    used: int
+    beyond_log: bool
+
+
+def reach_of(staged: Staged, lists: Iterable[Scores], k: int) -> Reach:
+    """Return the deepest cut-off up to k that all of these lists can be judged at."""
+    depths = [staged.depth(hits) for hits in lists]
+    used = min((max(1, depth.known) for depth in depths if not depth.reaches(k)), default=k)
+    return Reach(k, used, beyond_log=used < k)
+
+
+def fair_cut(staged: Staged, k: int) -> Reach:
+    """Return where raw and final lists can be compared: not below where either was cut."""
+    return reach_of(staged, [staged.raw, staged.final], k)
+
+
+def fair_cuts(staged: Staged, cuts: Cuts) -> dict[Measure, Measure]:
+    """Return the chosen measures, each where raw and final lists can be compared."""
+    found: dict[Measure, Measure] = {}
+    for measure in cuts.chosen:
+        k = fair_cut(staged, measure.k).used if isinstance(measure.k, int) else cuts.k
+        found |= cuts_to([measure], k)
+    return found
+
+
+def cuts_to(measures: Iterable[Measure], k: int) -> dict[Measure, Measure]:
+    """Each measure at no deeper a cut-off than k; one that needs whole lists stays as it is."""
+    return {
+        measure: replace(measure, k=k)
+        if isinstance(measure.k, int) and measure.k > k and _by_ranks(measure)
+        else measure
+        for measure in measures
+    }
+
+
+def _by_ranks(measure: Measure) -> bool:
+    """Return whether the ranks of judged hits are all that it takes."""
+    definition = measure.definition
+    return (
+        definition.ceiling == "ideal"
+        and not definition.needs
+        and definition.evidence is None
+        and measure.arguments.get("of") != "corpus"
+    )
+
+
+def cut_at(scores: Scores, gold: Prepared, cuts: Mapping[Measure, Measure]) -> Scores:
+    """The scores by some of their measures, each at the cut-off of the one that it becomes."""
+    columns: dict[str, pl.Series] = {"query_id": scores.table["query_id"]}
+    ceilings = dict(scores.ceilings)
+    beyond = () if scores.cut is None else scores.cut.beyond
+    for old, new in cuts.items():
+        columns[str(new)] = scores.table[str(old)].alias(str(new))
+        if old != new and scores.trace is not None:
+            values = values_of(new, scores.trace.ranked, gold)
+            if str(old) not in beyond:
+                # What was not scored at one cut-off is not scored at another.
+                values = np.where(np.isnan(scores.values(str(old))), np.nan, values)
+            elif gold.conventions.missing == "skip":
+                answered = scores.status.is_in(["missing", "failed"]).not_().to_numpy()
+                values = np.where(answered, values, np.nan)
+            columns[str(new)] = pl.Series(values, dtype=pl.Float64, nan_to_null=True)
+            best = values_of(
+                new, ideal_of(scores.trace.ranked.target, gold.conventions.depth), gold
+            )
+            ceilings[str(new)] = best, scores.ceilings[str(old)][1]
+    measures = tuple(dict.fromkeys(cuts.values()))
+    return replace(scores, measures=measures, table=pl.DataFrame(columns), ceilings=ceilings)
+
+
+def only_where(scores: Scores, mask: Mask) -> Scores:
+    """Return the scores of the marked queries; those of the others take no part."""
+    names = [str(measure) for measure in scores.measures]
+    own = pl.Series("own", mask)
+    kept = scores.table.with_columns(pl.when(own).then(pl.col(name)) for name in names)
+    return replace(scores, table=kept)
+
+
+def cells(scores: Scores, mask: Mask | None = None) -> dict[str, dict[str, Any]]:
+    """Return each measure's mean, interval and n over all queries, or the marked ones."""
+    everyone = np.ones(scores.table.height, dtype=bool)
+    found = scores.summarise(everyone if mask is None else mask)
+    return {
+        name: {"mean": one.mean, "ci": None if one.ci is None else list(one.ci), "n": one.n}
+        for name, one in found.items()
+    }
 
 
 def paired(
@@ -48,9 +160,9 @@ def paired(
     queries: Queries | None = None,
     by: Sequence[By] = (),
 ) -> Comparisons:
-    """Two stages compared query by query; they are the same where their top k are."""
+    """Compare two stages query by query."""
     contenders = [
-        Contender(name, (_topped(one, min(k, DEPTH)),))
+        ComparedSystem(name, (_topped(one, min(k, DEPTH)),))
         for name, one in zip(names, scores, strict=True)
     ]
     return compare_scores(contenders, rule, queries=queries, by=by)
@@ -62,24 +174,24 @@ def _topped(scores: Scores, k: int) -> Scores:
 
 
 def compared(found: Comparisons) -> dict[str, Any]:
-    """A comparison of two stages as it stands in a report."""
+    """Return a comparison of two stages as it stands in a report."""
     return {
         "comparisons": [plain(row.document()) for row in found.rows],
         "verdict": found.verdict,
         "regression": found.regression,
         "because": found.decisions[0].because,
         "reversals": list(found.reversals),
-        "moved": [plain(one.document()) for one in found.moved],
+        "moved": [plain(query.document()) for query in found.moved],
     }
 
 
 def says(what: str, row: Comparison) -> str:
-    """What a stage does to a measure, as a sentence."""
+    """Return what a stage does to a measure, as a sentence."""
     if row.delta is None or row.baseline_mean is None or row.system_mean is None:
         return f"{what}: {row.measure} has no value both before and after it"
     interval = "" if row.ci is None else f" [{row.ci[0]:+.3f}, {row.ci[1]:+.3f}]"
-    told = f"{what} takes {row.measure} from {row.baseline_mean:.3f} to {row.system_mean:.3f}"
-    return f"{told} ({row.delta:+.3f}{interval}); {_end(row)}"
+    text = f"{what} takes {row.measure} from {row.baseline_mean:.3f} to {row.system_mean:.3f}"
+    return f"{text} ({row.delta:+.3f}{interval}); {_end(row)}"
 
 
 def _end(row: Comparison) -> str:
@@ -94,14 +206,14 @@ class Effect:
     what: str
     cut: Reach
 
-    def document(self) -> dict[str, Any]:
-        """The effect as it stands in a report; ``hurts`` has a sentence for each such segment."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the effect as plain data; ``hurts`` has a sentence for each such segment."""
         hurt = [
             row for row in self.found.rows if row.segment and row.primary and row.verdict == "worse"
         ]
         return {
             **compared(self.found),
-            "k": self.cut.document(),
+            "k": self.cut.to_dict(),
             "says": says(self.what, self.found.of(FINAL)),
             "hurts": [says(f"where {_where(row)}, {self.what}", row) for row in hurt],
         }
@@ -119,7 +231,7 @@ def effect_of(
     queries: Queries | None = None,
     by: Sequence[By] = (),
 ) -> Effect | None:
-    """From raw to final; None where the log has no raw list."""
+    """Return the change from raw to final; None if the log has no raw list."""
     if RAW not in staged.line:
         return None
     cut = fair_cut(staged, cuts.k)
@@ -130,7 +242,7 @@ def effect_of(
 
 
 def _what_follows(staged: Staged) -> str:
-    """What a reader may call all that comes after the retriever."""
+    """Return what a reader may call all that comes after the retriever."""
     later = [name for name in staged.line if name != RAW]
     timed = staged.calls is not None and "latency.rerank" in staged.calls.columns
     only = later == ["rerank"] or (not later and timed)
@@ -138,7 +250,7 @@ def _what_follows(staged: Staged) -> str:
 
 
 def raw_of(staged: Staged, cuts: Cuts) -> dict[str, dict[str, Any]] | None:
-    """Whether the raw lists hold the gold at all; None where there are none.
+    """Return whether the raw lists hold the gold at all; None where there are none.
 
     Lists that end above the depth asked for are measured where they end, and marked.
     """
@@ -168,8 +280,8 @@ class Step:
     same: bool = False
     beyond: tuple[str, ...] = ()
 
-    def document(self) -> dict[str, Any]:
-        """The stage as it stands in a report."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the stage as plain data."""
         unmeasured = {"mean": None, "ci": None, "n": 0, "beyond_log": True}
         primary = next((row for row in self.change if row.primary), None)
         return {
@@ -184,7 +296,7 @@ class Step:
 
 
 def steps_of(staged: Staged, cuts: Cuts, rule: Rule) -> list[Step]:
-    """Every logged stage on the way to the final list, each against the one before."""
+    """Return every logged stage on the way to the final list, each against the one before."""
     line = {**staged.line, FINAL: staged.final}
     reach = reach_of(staged, [staged.raw], cuts.depth)
     deep = cuts_to(cuts.deep[:1], reach.used)
@@ -214,7 +326,7 @@ def steps_of(staged: Staged, cuts: Cuts, rule: Rule) -> list[Step]:
 def _marked(
     found: dict[str, dict[str, Any]], staged: Staged, cuts: Cuts, reach: Reach
 ) -> dict[str, dict[str, Any]]:
-    """The figures with a mark on those that should have looked deeper."""
+    """Return the figures with a mark on those that should have looked deeper."""
     own = set(map(str, fair_cuts(staged, cuts).values()))
     marks = {"asked": reach.asked, "beyond_log": True} if reach.beyond_log else {}
     return {name: one if name in own else {**one, **marks} for name, one in found.items()}
@@ -234,15 +346,15 @@ def _against(
     rule: Rule,
     k: int,
 ) -> Step:
-    """The step with what it changed."""
-    old, new = (cut_at(one, staged.gold, cuts) for one in lists)
+    """Return the step with what it changed."""
+    old, new = (cut_at(hits, staged.gold, cuts) for hits in lists)
     found = paired((str(step.before), step.stage), (old, new), rule, k=k)
-    same = any(one.identical for one in found.overlaps)
+    same = any(overlap.identical for overlap in found.overlaps)
     return replace(step, change=found.rows, same=same)
 
 
 def _corrected(steps: Sequence[Step], rule: Rule, alpha: float) -> list[Step]:
-    """Verdicts that allow for how many stages were looked at: what decides is one family."""
+    """Correct the verdicts for the number of stages; the deciding measure is one family."""
     rows = [row for step in steps for row in step.change]
     adjusted: dict[tuple[str, str], tuple[float | None, int]] = {}
     for primary in (True, False):
@@ -254,7 +366,7 @@ def _corrected(steps: Sequence[Step], rule: Rule, alpha: float) -> list[Step]:
         p, tests = adjusted[row.system, row.measure]
         row = replace(row, p_adjusted=p, tests=tests)
         identical = same and not row.wins and not row.losses
-        return judged(row, rule, alpha=alpha, identical=identical)
+        return judge_row(row, rule, alpha=alpha, identical=identical)
 
     return [
         replace(step, change=tuple(again(row, same=step.same) for row in step.change))

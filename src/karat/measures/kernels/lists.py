@@ -1,4 +1,4 @@
-"""Measures that look at every returned item: diversity, freshness, similarity, coverage."""
+"""Measures of all returned items and of the calls: diversity, freshness, coverage, latency."""
 
 from __future__ import annotations
 
@@ -12,15 +12,22 @@ import numpy as np
 import polars as pl
 
 from karat.errors import MissingInputError, UsageError
-from karat.measures.numbers import Evidence, Values, share_of_keys
+from karat.measures.aggregates import Evidence, Values, share_of_keys
 from karat.measures.ranked import Cut, Ints, Ranked, add_up, ratio
 from karat.measures.registry import measure
+from karat.measures.unjudged import IGNORES_RELEVANCE
 
 Of = Literal["relevant", "all"]
 
 
 @measure(
-    "DistinctDocs", cutoff="must", needs=("list", "docs"), gold="any", ceiling="k", bounded=False
+    "DistinctDocs",
+    cutoff="must",
+    needs=("list", "docs"),
+    gold="any",
+    ceiling="k",
+    bounded=False,
+    unjudged=IGNORES_RELEVANCE,
 )
 def distinct_docs(r: Ranked, k: Cut) -> Values:
     """How many different documents are in the top k."""
@@ -31,7 +38,13 @@ def distinct_docs(r: Ranked, k: Cut) -> Values:
 
 
 @measure(
-    "Redundancy", better="lower", cutoff="must", needs=("list", "docs"), gold="any", ceiling=0.0
+    "Redundancy",
+    better="lower",
+    cutoff="must",
+    needs=("list", "docs"),
+    gold="any",
+    ceiling=0.0,
+    unjudged=IGNORES_RELEVANCE,
 )
 def redundancy(r: Ranked, k: Cut) -> Values:
     """1 - distinct documents / k: how much of the top k repeats a document."""
@@ -39,7 +52,14 @@ def redundancy(r: Ranked, k: Cut) -> Values:
     return np.where(shown > 0, 1.0 - ratio(distinct_docs(r, k), r.limit(k)), np.nan)
 
 
-@measure("Novelty", cutoff="must", needs=("list", "texts"), gold="any", ceiling=1.0)
+@measure(
+    "Novelty",
+    cutoff="must",
+    needs=("list", "texts"),
+    gold="any",
+    ceiling=1.0,
+    unjudged=IGNORES_RELEVANCE,
+)
 def novelty(r: Ranked, k: Cut, *, overlap: float = 0.5) -> Values:
     """The share of the top k whose words overlap with every higher-ranked text below a limit.
 
@@ -99,6 +119,7 @@ def _unknown_versions(r: Ranked, k: Cut, *, versions: tuple[str, ...] = ()) -> E
     gold="any",
     ceiling=1.0,
     evidence=_unknown_versions,
+    unjudged=IGNORES_RELEVANCE,
     aliases=("freshness",),
 )
 def freshness(r: Ranked, k: Cut, *, versions: tuple[str, ...] = ()) -> Values:
@@ -138,7 +159,14 @@ def _moment(text: str) -> datetime | None:
 
 
 @measure(
-    "Sim", cutoff="must", better="none", needs=("list",), gold="any", ceiling=None, bounded=False
+    "Sim",
+    cutoff="must",
+    better="none",
+    needs=("list",),
+    gold="any",
+    ceiling=None,
+    bounded=False,
+    unjudged="{} is a description of lists, and neither high nor low is better",
 )
 def similarity(r: Ranked, k: Cut, *, of: Of = "relevant", rel: float = 1) -> Values:
     """The mean similarity of the relevant items in the top k, or of ``all`` of them."""
@@ -187,6 +215,7 @@ def _size_of_corpus(r: Ranked) -> int:
     cutoff="must",
     number=share_of_keys,
     evidence=_covered,
+    unjudged="{} is one number of the whole set, in which queries share their items",
 )
 def coverage(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Values:
     """The share of gold items that are returned for a query whose gold they are.
@@ -205,7 +234,7 @@ def coverage(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Values:
 def _gold_scores(
     r: Ranked, k: Cut, *, threshold: float | None = None, keep: float = 0.95, rel: float = 1
 ) -> Evidence:
-    """The scores of the gold that answerable queries got within the cut-off."""
+    """Return the scores of the gold that answerable queries got within the cut-off."""
     listing, mask = r.listed(k)
     scores = listing.column("score", "FalseEvidence", "scores; this run has ranks only").to_numpy()
     right = mask & (listing.frame["grade"].to_numpy() >= rel) & ~r.target.no_answer[listing.query]
@@ -236,6 +265,7 @@ def _against_threshold(
     ceiling=0.0,
     evidence=_gold_scores,
     settle=_against_threshold,
+    unjudged="{} is about queries without an answer, which no label gives them",
 )
 def false_evidence(
     r: Ranked, k: Cut, *, threshold: float | None = None, keep: float = 0.95, rel: float = 1
@@ -252,3 +282,96 @@ def false_evidence(
     best = np.full(r.n, -np.inf)
     np.maximum.at(best, listing.query[mask], scores[mask])
     return np.where(r.target.no_answer, best, np.nan)
+
+
+@measure(
+    "latency",
+    better="lower",
+    cutoff="path",
+    gold="none",
+    ceiling=None,
+    bounded=False,
+    unjudged=IGNORES_RELEVANCE,
+)
+def latency(r: Ranked, k: Cut, *, path: str = "total.p50") -> Values:
+    """Milliseconds by stage: ``latency.retrieve.p50``, ``.p90``, ``.p95``, ``.p99``, ``.mean``.
+
+    Percentiles by linear interpolation. ``total`` is the sum of all stages unless logged.
+    """
+    return _logged(r, "latency", path.rpartition(".")[0])
+
+
+@measure(
+    "cost",
+    better="lower",
+    cutoff="path",
+    gold="none",
+    ceiling=None,
+    bounded=False,
+    unjudged=IGNORES_RELEVANCE,
+)
+def cost(r: Ranked, k: Cut, *, path: str = "tokens") -> Values:
+    """What the run logs as spent: ``cost.tokens`` (mean of a query), ``cost.tokens.sum``."""
+    return _logged(r, "cost", path.removesuffix(".sum").removesuffix(".mean"))
+
+
+def _logged(r: Ranked, family: str, what: str) -> Values:
+    name = f"{family}.{what}"
+    if name not in r.calls:
+        known = [key for key in r.calls if key.startswith(f"{family}.")]
+        has = f"it logs {', '.join(known)}" if known else f"it logs no {family}"
+        raise MissingInputError(f"{name} is not in the run; {has}")
+    return r.calls[name]
+
+
+def _links(r: Ranked, k: Cut) -> Evidence:
+    """For each query that got an answer: whether the system said what it linked."""
+    said = np.zeros(r.n)
+    said[[at for at, linked in enumerate(r.predicted) if linked is not None]] = 1.0
+    answered = np.flatnonzero((r.returned > 0) | (said > 0))
+    return Evidence(answered, np.zeros(len(answered), np.int64), said[answered])
+
+
+def _if_any_links(values: Values, evidence: Evidence) -> Values:
+    """Return a system that linked nothing anywhere was not asked to, or does not log it."""
+    if len(evidence.value) and not evidence.value.any():
+        raise MissingInputError("EL_F1 needs the entities that the system linked, in the run log")
+    return values
+
+
+@measure(
+    "EL_F1",
+    cutoff="none",
+    gold="none",
+    ceiling=None,
+    evidence=_links,
+    settle=_if_any_links,
+    unjudged=IGNORES_RELEVANCE,
+)
+def entity_f1(r: Ranked, k: Cut) -> Values:
+    """F1 of the entities a system linked against the query's own."""
+    if r.n and not r.target.entities:
+        raise MissingInputError("EL_F1 needs each query's entities: give --queries with them")
+    values = np.full(r.n, np.nan)
+    for place, gold in enumerate(r.target.entities):
+        if gold is not None:
+            linked = set(r.predicted[place] or ()) if r.predicted else set()
+            values[place] = _f1(set(gold), linked)
+    return values
+
+
+def _f1(gold: set[str], linked: set[str]) -> float:
+    if not gold and not linked:
+        return 1.0
+    return 2 * len(gold & linked) / (len(gold) + len(linked))
+
+
+def check_path(family: str, path: str) -> None:
+    """Refuse a latency or cost that is not spelled out."""
+    endings = ("p50", "p90", "p95", "p99", "mean")
+    stage, _, ending = path.rpartition(".")
+    if family == "latency" and (not stage or ending not in endings):
+        raise UsageError(
+            f"latency.{path} is not known; write latency.<stage>.<{'|'.join(endings)}>,"
+            " such as latency.retrieve.p50"
+        )

@@ -1,7 +1,7 @@
-"""The workbench's JSON: parse, one library call, render."""
+"""The JSON API of the workbench: parse, one library call, render."""
 
 from __future__ import annotations
 
-from karat.web.api import comparisons, evaluations, labels, reports, runs, systems
+from karat.web.api import evaluations, labels, runs, systems
 
-__all__ = ["comparisons", "evaluations", "labels", "reports", "runs", "systems"]
+__all__ = ["evaluations", "labels", "runs", "systems"]

@@ -1,10 +1,13 @@
-"""Labelling over HTTP: sets of items, what a rater sees next, what raters said, and the export.
+"""API: label sets, the next item of a rater, judgments, agreement and export.
 
-What a rater is given names no system, rank or score, and nothing of what other raters said.
+A rater sees no system, rank or score, and nothing of what other raters said.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import chain, count
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query, Request
@@ -12,29 +15,26 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from karat.errors import UsageError
-from karat.judging.labelling import (
+from karat.label.label_sets import PairToLabel, UnjudgedPairs, read_pool, unjudged_pairs
+from karat.label.labelling import (
+    FEW,
+    Progress,
+    agreement,
     label_lines,
     majority,
     next_item,
+    progress,
     qrels_lines,
     rater_name,
     rationale_text,
     votes,
 )
-from karat.store import Store
-from karat.web.kept import kept_json
-from karat.web.labelled import (
-    agreement_document,
-    check_readable,
-    from_report,
-    item_document,
-    items_of,
-    judgment_document,
-    set_document,
-    sets_of,
-    standing,
-)
+from karat.report.html.view import unpacked
+from karat.store import Judgment, LabelItem, LabelSet, NoHistoryError, Store
+from karat.store.records import timestamp
+from karat.web.errors import NotFoundError
 from karat.web.rendering import Json
+from karat.web.response_cache import cached_json
 
 router = APIRouter(prefix="/api", tags=["labels"])
 
@@ -50,7 +50,7 @@ _FILES: dict[int | str, dict[str, Any]] = {
 
 
 class NewSet(BaseModel):
-    """A set made of what nobody judged yet in the tops of a stored report."""
+    """A label set of the unjudged items at the top of a stored report's lists."""
 
     report_id: int = Field(ge=1, lt=2**31, strict=True)
     depth: int = Field(5, ge=1, le=MOST_DEPTH, strict=True)
@@ -59,23 +59,23 @@ class NewSet(BaseModel):
 
 
 class NewJudgment(BaseModel):
-    """What a rater says of the item at a position; the grade null is "can't tell"."""
+    """A judgment of the item at a position; the grade null is "can't tell"."""
 
     rater: str = Field(max_length=200)
     position: int = Field(ge=0, lt=2**31, strict=True)
-    # Required: a grade that was forgotten is not "can't tell".
+    # Required: a forgotten grade is not "can't tell".
     grade: Annotated[int, Field(ge=0, le=3, strict=True)] | None
     rationale: str = Field("", max_length=10_000)
 
 
 class Undo(BaseModel):
-    """Whose last judgment is taken back."""
+    """The rater whose last judgment is withdrawn."""
 
     rater: str = Field(max_length=200)
 
 
 class RaterProgress(BaseModel):
-    """How far a rater is; ``judged`` counts "can't tell" too."""
+    """The progress of a rater; ``judged`` includes "can't tell"."""
 
     rater: str
     judged: int
@@ -85,7 +85,7 @@ class RaterProgress(BaseModel):
 
 
 class SetAnswer(BaseModel):
-    """A set, and how far its raters are; ``own`` is the rater's who asks."""
+    """A set and the progress of its raters; ``own`` is that of the rater who asks."""
 
     id: int
     name: str
@@ -97,13 +97,13 @@ class SetAnswer(BaseModel):
 
 
 class SetsAnswer(BaseModel):
-    """Every set, the newest first."""
+    """Every set, newest first."""
 
     sets: list[SetAnswer]
 
 
 class ItemAnswer(BaseModel):
-    """All that a rater gets of an item."""
+    """What a rater sees of an item."""
 
     position: int
     query_id: str
@@ -114,14 +114,14 @@ class ItemAnswer(BaseModel):
 
 
 class NextAnswer(BaseModel):
-    """What a rater is to judge next, null when all is judged."""
+    """The next item of a rater, null if all are judged."""
 
     item: ItemAnswer | None
     judged: int
 
 
 class OwnJudgment(BaseModel):
-    """What the rater said."""
+    """A judgment of the rater who asks."""
 
     position: int
     grade: float | None
@@ -129,7 +129,7 @@ class OwnJudgment(BaseModel):
 
 
 class JudgedAnswer(BaseModel):
-    """The judgment that was kept or taken back, and where the rater is now."""
+    """The judgment that was added or withdrawn, and the rater's next item."""
 
     judgment: OwnJudgment | None
     judged: int
@@ -137,7 +137,7 @@ class JudgedAnswer(BaseModel):
 
 
 class PairAgreement(BaseModel):
-    """How far two raters agree; what cannot be said is null, and ``because`` says why."""
+    """The agreement of two raters; ``because`` says why a number is null."""
 
     raters: list[str]
     n: int
@@ -149,7 +149,7 @@ class PairAgreement(BaseModel):
 
 
 class MajorityCounts(BaseModel):
-    """How many items have a grade that most raters gave, and why others have none."""
+    """The number of items with a majority grade, and of those without, by reason."""
 
     graded: int
     ties: int
@@ -166,7 +166,7 @@ class TieAnswer(BaseModel):
 
 
 class AgreementAnswer(BaseModel):
-    """How far raters agree; ``few`` is how many common items a kappa needs."""
+    """The agreement of raters; ``few`` is the number of common items that a kappa needs."""
 
     set: int
     size: int
@@ -179,22 +179,22 @@ class AgreementAnswer(BaseModel):
 
 @router.get("/label-sets", response_model=SetsAnswer)
 def label_sets(request: Request) -> Response:
-    """Every set, the newest first, with how far its raters are."""
+    """Return every set, newest first, with the progress of its raters."""
     store: Store = request.app.state.store
     return Json({"sets": [set_document(store, one) for one in sets_of(store)]})
 
 
 @router.post("/label-sets", response_model=SetAnswer, status_code=201)
-def make_label_set(request: Request, asked: NewSet) -> Response:
+def make_label_set(request: Request, new: NewSet) -> Response:
     """Make a set of every unjudged item in the top of any system of a stored report."""
     store: Store = request.app.state.store
-    made = from_report(store, asked.report_id, depth=asked.depth, seed=asked.seed, name=asked.name)
+    made = from_report(store, new.report_id, depth=new.depth, seed=new.seed, name=new.name)
     return Json(set_document(store, made), status_code=201)
 
 
 @router.get("/label-sets/{set_id}", response_model=SetAnswer)
 def label_set(request: Request, set_id: int, rater: Rater | None = None) -> Response:
-    """One set, and how far its raters are."""
+    """Return one set and the progress of its raters."""
     store: Store = request.app.state.store
     name = None if rater is None else rater_name(rater)
     return Json(set_document(store, store.label_set(set_id), rater=name))
@@ -204,9 +204,9 @@ def label_set(request: Request, set_id: int, rater: Rater | None = None) -> Resp
 def next_to_label(
     request: Request, set_id: int, rater: Rater, besides: int | None = None
 ) -> Response:
-    """The next item for a rater.
+    """Return the next item of a rater.
 
-    ``besides`` leaves out the item that the rater is looking at, to fetch the one after it.
+    ``besides`` skips the item on the rater's screen, to fetch the one after it.
     """
     store: Store = request.app.state.store
     items = items_of(request, store.label_set(set_id))
@@ -215,45 +215,45 @@ def next_to_label(
     item = next_item(items, said, name, besides=besides)
     if item is not None:
         check_readable(item, set_id)
-    return Json({"item": None if item is None else item_document(item), "judged": len(said)})
+    return Json({"item": None if item is None else item.document(), "judged": len(said)})
 
 
 @router.post("/label-sets/{set_id}/judgments", response_model=JudgedAnswer)
-def judge(request: Request, set_id: int, told: NewJudgment) -> Response:
-    """Keep a judgment. The same one again, after an answer that was lost, is kept once."""
+def judge(request: Request, set_id: int, new: NewJudgment) -> Response:
+    """Add a judgment; one that is sent again, after a lost answer, is added once."""
     store: Store = request.app.state.store
     items = items_of(request, store.label_set(set_id))
-    if told.position >= len(items):
-        raise UsageError(f"set {set_id} has no item {told.position}; it has {len(items):,}")
-    name, rationale = rater_name(told.rater), rationale_text(told.rationale)
-    # The first may still be under way when the same comes again.
-    with request.app.state.raters.turn((set_id, name)):
-        said = votes(store.judgments(set_id, rater=name))
-        kept = next((one for one in said if one.position == told.position), None)
-        if kept is None or (kept.grade, kept.rationale) != (told.grade, rationale):
-            kept = store.judge(set_id, told.position, name, told.grade, rationale=rationale)
-            said = [one for one in said if one.position != told.position] + [kept]
-    return Json({"judgment": judgment_document(kept), **standing(items, said, name)})
+    if new.position >= len(items):
+        raise UsageError(f"set {set_id} has no item {new.position}; it has {len(items):,}")
+    name, rationale = rater_name(new.rater), rationale_text(new.rationale)
+    # The first request may still be under way when it is repeated.
+    with request.app.state.raters.hold((set_id, name)):
+        own = votes(store.judgments(set_id, rater=name))
+        judgment = next((one for one in own if one.position == new.position), None)
+        if judgment is None or (judgment.grade, judgment.rationale) != (new.grade, rationale):
+            judgment = store.judge(set_id, new.position, name, new.grade, rationale=rationale)
+            own = [one for one in own if one.position != new.position] + [judgment]
+    return Json({"judgment": judgment_document(judgment), **standing(items, own, name)})
 
 
 @router.post("/label-sets/{set_id}/undo", response_model=JudgedAnswer)
 def undo(request: Request, set_id: int, whose: Undo) -> Response:
-    """Take back the rater's last judgment; ``judgment`` is null where there is none."""
+    """Withdraw the rater's last judgment; ``judgment`` is null if there is none."""
     store: Store = request.app.state.store
     items = items_of(request, store.label_set(set_id))
     name = rater_name(whose.rater)
-    with request.app.state.raters.turn((set_id, name)):
-        taken = store.take_back(set_id, name)
-        said = votes(store.judgments(set_id, rater=name))
-    return Json({"judgment": judgment_document(taken), **standing(items, said, name)})
+    with request.app.state.raters.hold((set_id, name)):
+        withdrawn = store.take_back(set_id, name)
+        own = votes(store.judgments(set_id, rater=name))
+    return Json({"judgment": judgment_document(withdrawn), **standing(items, own, name)})
 
 
 @router.get("/label-sets/{set_id}/agreement", response_model=AgreementAnswer)
 def agreement_of(request: Request, set_id: int) -> Response:
-    """How far every two raters agree, and on which items no grade has a majority."""
+    """Return the agreement of every two raters, and items without a majority grade."""
     store: Store = request.app.state.store
     one = store.label_set(set_id)
-    return kept_json(
+    return cached_json(
         request,
         lambda: agreement_document(one, items_of(request, one), store.judgments(set_id)),
         stamp=store.judgments_stamp(set_id),
@@ -267,9 +267,9 @@ def export(
     form: Literal["jsonl", "qrels"] = "jsonl",
     rater: Rater | None = None,
 ) -> Response:
-    """What raters said, as a file: every judgment as JSONL, or the majority's grades as qrels.
+    """Return a file of every judgment as JSONL, or of the majority's grades as qrels.
 
-    Ties and what nobody could tell have no line in qrels; headers count them.
+    Ties and "can't tell" have no line in qrels; headers count them.
     """
     store: Store = request.app.state.store
     items = items_of(request, store.label_set(set_id))
@@ -277,7 +277,7 @@ def export(
     if not said:
         raise UsageError(f"nothing was labelled in set {set_id} yet; there is nothing to export")
     if form == "jsonl":
-        # One rater's file is gold: what the same person decided between raters is not in it.
+        # One rater's file is gold: it leaves out decisions between raters.
         said = said if rater is None else votes(said)
         return _file("".join(label_lines(items, said)), f"labels-{set_id}.jsonl", {})
     found = majority(items, said)
@@ -294,3 +294,137 @@ def _file(text: str, name: str, counts: dict[str, int]) -> Response:
     headers |= {name: str(count) for name, count in counts.items()}
     kind = "application/x-ndjson" if name.endswith(".jsonl") else "text/plain"
     return Response(text.encode("utf-8", "replace"), media_type=kind, headers=headers)
+
+
+def import_pool(store: Store, path: Path) -> LabelSet:
+    """Add a pool file as a label set; the same pool again returns the existing set."""
+    items = placed(read_pool(path))
+    return store.add_label_set(_free_name(store, path), items, about=f"From the pool {path.name}.")
+
+
+def _free_name(store: Store, path: Path) -> str:
+    """Return a free name after the file; pools are often called the same."""
+    stem = path.name.split(".")[0].strip()
+    stem = stem if stem.strip("+-0123456789") else f"pool {stem}".strip()
+    taken = {label_set.name for label_set in sets_of(store)}
+    names = chain([stem], (f"{stem} {number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
+
+
+def from_report(store: Store, report_id: int, *, depth: int, seed: int, name: str) -> LabelSet:
+    """Add a set of every unjudged item in the top of any system of a stored report."""
+    head, blocks = _parts(store, report_id)
+    found = unjudged_pairs(head, blocks, depth=depth, seed=seed)
+    if not found.items:
+        raise UsageError(
+            f"report {report_id} has nothing to label in the top {depth}: {_why_empty(found)}"
+        )
+    plain = " ".join(name.split()) or f"Report {report_id}, top {depth}"
+    return store.add_label_set(plain, placed(found.items), about=found.about())
+
+
+def placed(items: Sequence[PairToLabel]) -> list[LabelItem]:
+    """Return items with their positions in the order that raters share."""
+    return [
+        LabelItem(one.query_id, one.item_id, one.query, one.text, at, facts=one.facts)
+        for at, one in enumerate(items)
+    ]
+
+
+def sets_of(store: Store) -> list[LabelSet]:
+    """Return every set, newest first; none if there is no store yet."""
+    try:
+        return store.label_sets()
+    except NoHistoryError:
+        return []
+
+
+def items_of(request: Request, one: LabelSet) -> list[LabelItem]:
+    """Return the items of a set; they never change, so they are cached."""
+    state = request.app.state
+    kept: list[LabelItem] = state.parts.get(
+        ("label-set", one.id), lambda: state.store.label_items(one.id), stamp=one.digest
+    )
+    return kept
+
+
+def set_document(store: Store, one: LabelSet, *, rater: str | None = None) -> dict[str, Any]:
+    """Return a set with every rater's progress; ``own`` is that of ``rater``."""
+    raters = [
+        Progress(each.rater, each.judged, each.cannot_tell, one.size)
+        for each in store.tallies(one.id)
+    ]
+    document = {
+        "id": one.id,
+        "name": one.name,
+        "made_at": timestamp(one.made_at),
+        "size": one.size,
+        "about": one.about,
+        "raters": [each.to_dict() for each in raters],
+    }
+    if rater is None:
+        return document
+    own = next((each for each in raters if each.rater == rater), Progress(rater, 0, 0, one.size))
+    return document | {"own": own.to_dict()}
+
+
+def agreement_document(
+    one: LabelSet, items: Sequence[LabelItem], said: Sequence[Judgment]
+) -> dict[str, Any]:
+    """Return the agreement of every two raters, and the majority's grades."""
+    found = majority(items, said)
+    return {
+        "set": one.id,
+        "size": one.size,
+        "few": FEW,
+        "raters": [each.to_dict() for each in progress(one.size, said)],
+        "pairs": [each.to_dict() for each in agreement(said)],
+        "majority": found.counts(),
+        "ties": [tie.to_dict() for tie in found.ties],
+    }
+
+
+def check_readable(item: LabelItem, set_id: int) -> None:
+    """Refuse an item without its text, which a rater could only guess."""
+    if not item.text.strip():
+        raise UsageError(
+            f"the items of set {set_id} came without texts, so there is nothing to read; import"
+            " them with --queries and --corpus to label them by hand"
+        )
+
+
+def judgment_document(one: Judgment | None) -> dict[str, Any] | None:
+    """Return a judgment as its rater sees it."""
+    if one is None:
+        return None
+    return {"position": one.position, "grade": one.grade, "rationale": one.rationale}
+
+
+def standing(
+    items: Sequence[LabelItem], said: Sequence[Judgment], rater: str
+) -> dict[str, int | None]:
+    """Return the number of items a rater has judged, and the position of the next."""
+    item = next_item(items, said, rater)
+    return {"judged": len(said), "next": None if item is None else item.position}
+
+
+def _parts(store: Store, report_id: int) -> tuple[Mapping[str, Any], list[Mapping[str, Any]]]:
+    """Return the head and the blocks of a stored report's page."""
+    data = store.part(report_id, "head")
+    if data is None:
+        raise NotFoundError(
+            f"report {report_id} is not in the store, or was saved without its lists;"
+            " evaluate it again with --save"
+        )
+    head: Mapping[str, Any] = unpacked(data)
+    blocks: list[Mapping[str, Any]] = []
+    while (block := store.part(report_id, f"block-{len(blocks)}")) is not None:
+        blocks.append(unpacked(block))
+    return head, blocks
+
+
+def _why_empty(found: UnjudgedPairs) -> str:
+    lacking = found.without_text + found.without_query
+    if lacking:
+        return f"{lacking:,} unjudged items have no text; evaluate with --queries and --corpus"
+    return "every item there is judged"

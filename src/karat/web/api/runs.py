@@ -1,4 +1,4 @@
-"""Evaluations started, watched and stopped."""
+"""API: evaluations started, watched and stopped."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from typing import Annotated, Any
 
@@ -15,21 +15,20 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field
 
 from karat.errors import KaratError, UsageError, unknown
-from karat.store import Evaluation, Store, checked_tags
-from karat.web.errors import NotNowError, Refusal
-from karat.web.job import Job, Told, Wish
-from karat.web.jobs import BusyError
+from karat.store import SavedEvaluation, Store, checked_tags
+from karat.web.errors import Refusal, UnavailableError
 from karat.web.rendering import Json
-from karat.web.wanted import Name
+from karat.web.run_jobs import BusyError, Job, RunRequest
+from karat.web.stored_reports import Name
 from karat.web.workers import jobs_of, live_of
 
 router = APIRouter(prefix="/api", tags=["runs"])
 
 _HEARTBEAT_SECONDS = 15.0
-# How soon a stream notices that the server is to end, which waits for it.
-_LOOK_SECONDS = 0.5
+# How soon a stream notices that the server ends, which waits for it.
+_POLL_SECONDS = 0.5
 _RECENT = 200
-# Streams stay open; pages are to be answered beside them.
+# Streams stay open, and must leave threads and connections to pages.
 _MOST_STREAMS = 50
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _REFUSALS: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 404: {"model": Refusal}}
@@ -44,7 +43,7 @@ class NewRun(BaseModel):
 
 
 class Progress(BaseModel):
-    """How far a system is; ``what`` is calls, reused, or what is being built."""
+    """The progress of a system; ``what`` is calls, reused, or what is being built."""
 
     system: str | None
     what: str
@@ -53,7 +52,7 @@ class Progress(BaseModel):
 
 
 class Saved(BaseModel):
-    """An evaluation that came of it."""
+    """A saved evaluation of a run."""
 
     id: int
     system: str | None
@@ -61,7 +60,7 @@ class Saved(BaseModel):
 
 
 class RunAnswer(BaseModel):
-    """An evaluation: running, stopping, done, failed or stopped; ``why`` is karat's sentence.
+    """A run that is running, stopping, done, failed or stopped; ``why`` is karat's message.
 
     With exit code 1 it is done: a gate fails, and that is its verdict.
     """
@@ -83,7 +82,7 @@ class RunAnswer(BaseModel):
 
 
 class RunsAnswer(BaseModel):
-    """Every evaluation started since the server was, the latest first."""
+    """Every run since the server started, the latest first."""
 
     runs: list[RunAnswer]
 
@@ -93,15 +92,15 @@ class RunsAnswer(BaseModel):
 )
 def start(request: Request, new: NewRun) -> Response:
     """Start ``karat run --save`` with the karat.yaml of the server; one at a time."""
-    known = list(live_of(request.app).opened().config.blueprints)
+    known = list(live_of(request.app).opened().config.system_configs)
     for name in new.systems:
         if name not in known:
             raise unknown("system", name, known)
     if not known:
         raise UsageError("the karat.yaml has no systems; add some, then start it from here")
-    wish = Wish(tuple(dict.fromkeys(new.systems)), tuple(checked_tags(new.tags)), new.fresh)
+    wanted = RunRequest(tuple(dict.fromkeys(new.systems)), tuple(checked_tags(new.tags)), new.fresh)
     try:
-        job = jobs_of(request.app).start(wish, wish.systems or known)
+        job = jobs_of(request.app).start(wanted, wanted.systems or known)
     except BusyError as error:
         raise HTTPException(409, str(error)) from None
     return Json(run_document(job, request.app.state.store), status_code=201)
@@ -109,19 +108,19 @@ def start(request: Request, new: NewRun) -> Response:
 
 @router.get("/runs", response_model=RunsAnswer)
 def runs(request: Request) -> Response:
-    """What was started since the server was."""
+    """Return every run since the server started."""
     return Json({"runs": run_documents(jobs_of(request.app).all(), request.app.state.store)})
 
 
 @router.get("/runs/{id}", response_model=RunAnswer, responses=_REFUSALS)
 def run(request: Request, id: int) -> Response:
-    """One evaluation, as far as it is."""
+    """Return one run, finished or not."""
     return Json(run_document(jobs_of(request.app).job(id), request.app.state.store))
 
 
 @router.post("/runs/{id}/stop", response_model=RunAnswer, responses=_REFUSALS)
 def stop(request: Request, id: int) -> Response:
-    """Ask for its end; what it has logged is kept, and used by the next."""
+    """Stop a run; what it has logged is kept, and used by the next."""
     return Json(run_document(jobs_of(request.app).stop(id), request.app.state.store))
 
 
@@ -135,7 +134,7 @@ def stop(request: Request, id: int) -> Response:
             "description": "progress, log and state",
         },
         503: _REFUSALS[400],
-        204: {"description": "it has ended, and everything was told"},
+        204: {"description": "it has ended, and there are no further events"},
     },
 )
 async def events(
@@ -144,18 +143,18 @@ async def events(
     after: Annotated[int, Query(ge=0)] = 0,
     last_event_id: Annotated[str | None, Header()] = None,
 ) -> Response:
-    """What happens, as it happens; ends when the evaluation has.
+    """Stream the events of a run until it ends.
 
-    ``after`` is the number of the last event known already; a browser that comes back says it
-    in Last-Event-ID.
+    ``after`` is the number of the last known event; a browser that reconnects sends it as
+    Last-Event-ID.
     """
     job = jobs_of(request.app).job(id)
     seen = int(last_event_id) if last_event_id and _NUMBER.fullmatch(last_event_id) else after
     if not job.running and not job.since(seen):
-        # A browser asks again after an end, unless it is told so.
+        # Without this status a browser would reconnect.
         return Response(status_code=204)
     if jobs_of(request.app).listeners >= _MOST_STREAMS:
-        raise NotNowError(
+        raise UnavailableError(
             f"{_MOST_STREAMS} pages are watching evaluations; load this one again later"
         )
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -170,61 +169,56 @@ async def _stream(job: Job, seen: int, stopping: threading.Event) -> AsyncIterat
     loop, news = asyncio.get_running_loop(), asyncio.Event()
 
     def wake() -> None:
-        # The loop may have ended while a run has not.
+        # The loop may end before the run.
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(news.set)
 
-    with job.heard_by(wake):
+    with job.listening(wake):
         yield b"retry: 1000\n\n"
         quiet = 0.0
         while True:
             news.clear()
             running = job.running
-            for told in job.since(seen):
-                seen, quiet = told.number, 0.0
-                yield _event(told)
+            for event in job.since(seen):
+                seen, quiet = event.number, 0.0
+                data = json.dumps(dict(event.data), ensure_ascii=True)
+                yield f"id: {event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
             if not running or stopping.is_set():
                 return
             try:
-                await asyncio.wait_for(news.wait(), _LOOK_SECONDS)
+                await asyncio.wait_for(news.wait(), _POLL_SECONDS)
             except TimeoutError:
-                quiet += _LOOK_SECONDS
+                quiet += _POLL_SECONDS
             if quiet >= _HEARTBEAT_SECONDS:
                 quiet = 0.0
                 yield b": still running\n\n"
 
 
-def _event(told: Told) -> bytes:
-    data = json.dumps(dict(told.data), ensure_ascii=True)
-    return f"id: {told.number}\nevent: {told.kind}\ndata: {data}\n\n".encode()
-
-
 def run_document(job: Job, store: Store) -> dict[str, Any]:
-    """An evaluation with what it saved, as plain data."""
+    """Return a run and what it saved as JSON has it."""
     return run_documents([job], store)[0]
 
 
 def run_documents(jobs: Iterable[Job], store: Store) -> list[dict[str, Any]]:
-    """Evaluations with what they saved; the store is asked once for all of them."""
-    told = [job.document() for job in jobs]
-    found: dict[int, Evaluation] = {}
-    if any(one["saved"] for one in told):
-        # The ids are shown even where the store cannot be read just now.
+    """Return runs and what they saved as JSON has them, with one query to the store."""
+    documents = [job.document() for job in jobs]
+    found: dict[int, SavedEvaluation] = {}
+    if any(document["saved"] for document in documents):
+        # The ids are shown even if the store cannot be read now.
         with suppress(KaratError):
             found = {one.id: one for one in store.evaluations(limit=_RECENT)}
     return [
-        one | {"url": f"/runs/{one['id']}", "evaluations": _saved(one["saved"], found)}
-        for one in told
-    ]
-
-
-def _saved(ids: list[int], found: Mapping[int, Evaluation]) -> list[dict[str, Any]]:
-    """What was saved, by system and verdict where the store still says so."""
-    return [
-        {
-            "id": id,
-            "system": found[id].system if id in found else None,
-            "verdict": found[id].verdict if id in found else None,
+        document
+        | {
+            "url": f"/runs/{document['id']}",
+            "evaluations": [
+                {
+                    "id": id,
+                    "system": found[id].system if id in found else None,
+                    "verdict": found[id].verdict if id in found else None,
+                }
+                for id in document["saved"]
+            ],
         }
-        for id in ids
+        for document in documents
     ]

@@ -1,4 +1,4 @@
-"""The configured systems, and a question put to one of them."""
+"""API: the configured systems, queries of the eval set, and live search."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from karat.errors import CallError
-from karat.reports.figures import label
+from karat.pages.formatting import label
 from karat.web.errors import Refusal
 from karat.web.live import LONGEST_TEXT, MOST_HITS
 from karat.web.rendering import Json
-from karat.web.wanted import Name
-from karat.web.workers import in_a_thread, live_of, workers
+from karat.web.stored_reports import Name
+from karat.web.workers import live_of, run_in_daemon_thread, workers
 
 router = APIRouter(prefix="/api", tags=["systems"], lifespan=workers)
 
@@ -24,7 +24,7 @@ _SUGGESTED = 20
 
 
 class Question(BaseModel):
-    """What to ask a system."""
+    """A search with one system."""
 
     system: Name
     text: str = Field(max_length=LONGEST_TEXT)
@@ -32,7 +32,7 @@ class Question(BaseModel):
 
 
 class Found(BaseModel):
-    """One item of the answer; ``grade`` is None unless the text is a query of the eval set."""
+    """One hit; ``grade`` is null unless the text is a query of the eval set."""
 
     item_id: str
     score: float | None
@@ -43,7 +43,7 @@ class Found(BaseModel):
 
 
 class Relevant(BaseModel):
-    """An item that is right, and where it came; no rank: not among those asked for."""
+    """A relevant item and its rank; null if it is not among the hits."""
 
     item_id: str
     grade: float
@@ -51,7 +51,7 @@ class Relevant(BaseModel):
 
 
 class SearchAnswer(BaseModel):
-    """What a system found."""
+    """The result of a search."""
 
     system: str
     query_id: str | None
@@ -74,7 +74,7 @@ class SystemAbout(BaseModel):
 
 
 class SystemsAnswer(BaseModel):
-    """The systems of the karat.yaml, and what is known beside them."""
+    """The systems of the karat.yaml, and the inputs beside them."""
 
     config: str
     systems: list[SystemAbout]
@@ -92,7 +92,7 @@ class Suggestion(BaseModel):
 
 
 class Suggestions(BaseModel):
-    """Some queries of the eval set, and how many are like this."""
+    """Matching queries of the eval set, and their total number."""
 
     queries: list[Suggestion]
     total: int
@@ -100,7 +100,7 @@ class Suggestions(BaseModel):
 
 @router.get("/systems", response_model=SystemsAnswer, responses={400: {"model": Refusal}})
 def systems(request: Request) -> Response:
-    """Which systems can be asked; never how they are reached."""
+    """Return the systems that can be searched, without their addresses."""
     return Json(live_of(request.app).document())
 
 
@@ -110,7 +110,7 @@ def queries(
     search: Annotated[str, Query(max_length=LONGEST_TEXT)] = "",
     limit: Annotated[int, Query(ge=1, le=100)] = _SUGGESTED,
 ) -> Response:
-    """Queries of the eval set whose text or id holds these words."""
+    """Return queries of the eval set whose text or id has these words."""
     return Json(live_of(request.app).suggestions(search, limit))
 
 
@@ -120,15 +120,19 @@ def queries(
     responses={400: {"model": Refusal}, 502: {"model": SearchAnswer}, 503: {"model": Refusal}},
 )
 async def search(request: Request, question: Question) -> Response:
-    """Ask one system; the first question to it waits until it is built."""
-    gone = threading.Event()
-    work = partial(live_of(request.app).search, question.system, question.text, question.k, gone)
+    """Search with one system; its first search waits until it is built."""
+    client_left = threading.Event()
+    work = partial(
+        live_of(request.app).search, question.system, question.text, question.k, client_left
+    )
     try:
-        found = await in_a_thread(work, request.app.state.stopping, request.is_disconnected)
+        found = await run_in_daemon_thread(
+            work, request.app.state.stopping, request.is_disconnected
+        )
         return Json(found)
     except CallError as error:
         unknown = dict.fromkeys(("query_id", "latency_ms", "rewritten", "source"))
         nothing = {"hits": [], "gold": [], "error": label(str(error))}
         return Json({"system": question.system, **unknown, **nothing}, status_code=502)
     finally:
-        gone.set()
+        client_left.set()

@@ -1,0 +1,279 @@
+"""Which way of cutting documents finds more: chunkings searched and compared on the same spans."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.data.tables import Corpus, Gold, Queries
+from karat.errors import InputError, UsageError, unknown
+from karat.evaluation.comparison import Comparisons, compare_scores
+from karat.evaluation.inputs import gold_of
+from karat.evaluation.systems import compared_systems
+from karat.evaluation.verdict import Rule
+from karat.formats import read_corpus, read_queries, write_corpus
+from karat.formats.field_mapping import Fields
+from karat.formats.settings import Place
+from karat.measures.conventions import Conventions, conventions_of
+from karat.measures.names import Measure, parse_measures
+from karat.measures.prepare import Prepared, prepare
+from karat.measures.ranked import is_budget
+from karat.measures.score_builder import score
+from karat.measures.scores import Scores
+from karat.pages.formatting import NOTHING, plural
+from karat.pages.page import Grid, Page, Section
+from karat.pages.result import Result
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.chunking import ALGOS, Chunker, chunk_corpus, documents
+from karat.retrieve.search import OpenBar, no_bar
+from karat.retrieve.system import DEFAULT_K
+from karat.retrieve.system_config import KINDS, parse_systems
+
+MEASURES = ("R@5", "DistinctDocs@5")
+RETRIEVER = "bm25"
+# A name alone does not tell their parts or their model.
+_NEED_MORE = ("dense", "fuse", "route", "sparse")
+
+
+@dataclass(frozen=True)
+class Chunking:
+    """What one chunker made of the documents."""
+
+    chunker: Chunker
+    chunks: int
+    documents: int
+    empty_documents: int
+    mean_chars: float | None
+    max_chars: int | None
+    mean_words: float | None
+    max_words: int | None
+    index_bytes: int | None = None
+
+    @classmethod
+    def of(cls, chunker: Chunker, docs: Corpus, chunks: Corpus) -> Chunking:
+        """Count the chunks and measure them."""
+        text = pl.col("text")
+        lengths = chunks.frame.select(
+            chars=text.str.len_chars(), words=text.str.count_matches(r"\S+")
+        )
+        chars, words = (_mean_and_max(column.to_numpy()) for column in lengths)
+        empty = docs.frame.height - chunks.frame["doc_id"].n_unique()
+        return cls(chunker, chunks.frame.height, docs.frame.height, empty, *chars, *words)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers as plain data."""
+        return asdict(self) | {"chunker": self.chunker.document()}
+
+
+def _mean_and_max(lengths: np.typing.NDArray[Any]) -> tuple[float | None, int | None]:
+    return (float(lengths.mean()), int(lengths.max())) if len(lengths) else (None, None)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Chunks(Result):
+    """Several chunkings of the same documents, with scores where there are queries.
+
+    ``comparisons`` compare every chunking with the first.
+    """
+
+    chunkings: Sequence[Chunking]
+    docs: Corpus
+    task: SearchTask | None = None
+    scores: Sequence[Scores] = ()
+    comparisons: Comparisons | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers of every chunking as plain data."""
+        return {"systems": [chunking.to_dict() for chunking in self.chunkings]}
+
+    def page(self) -> Page:
+        """Return the page: how many chunks there are, and how long."""
+        return Page("Chunkings", blocks=[Section("", self._grid(), self._notes())])
+
+    def _grid(self) -> Grid:
+        heads = ["chunking", "chunks", "mean chars", "max", "mean words", "max", "index bytes"]
+        rows = []
+        for one in self.chunkings:
+            numbers = (one.mean_chars, one.max_chars, one.mean_words, one.max_words)
+            cells = [_shown(number) for number in (*numbers, one.index_bytes)]
+            rows.append([one.chunker.name, f"{one.chunks:,}", *cells])
+        if all(chunking.index_bytes is None for chunking in self.chunkings):
+            return [row[:-1] for row in (heads, *rows)]
+        return [heads, *rows]
+
+    def _notes(self) -> list[str]:
+        empty, whole = self.chunkings[0].empty_documents, self.chunkings[0].documents
+        verb = "is blank and has" if empty == 1 else "are blank and have"
+        return [f"{empty:,} of {plural(whole, 'document')} {verb} no chunk"] if empty else []
+
+
+def _shown(number: float | None) -> str:
+    if number is None:
+        return NOTHING
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
+
+
+@dataclass(frozen=True, eq=False)
+class SearchTask:
+    """What the chunks are searched for, and how the lists are scored."""
+
+    gold: Gold
+    queries: Queries
+    measures: list[Measure]
+    conventions: Conventions
+    retriever: str
+
+
+def chunks(
+    docs: str,
+    *,
+    queries: str | None = None,
+    gold: str | None = None,
+    chunkers: Sequence[str] = (),
+    retriever: str | None = None,
+    measures: Sequence[str] | None = None,
+    settings: Mapping[str, str] | None = None,
+    seed: str | None = None,
+    write: str | None = None,
+    open_bar: OpenBar = no_bar,
+) -> Chunks:
+    """Cut documents in several ways; with ``queries``, search the chunks, score and compare.
+
+    ``chunkers`` are such as ``fixed:size=1200,overlap=200``; all built-in ones unless named. The
+    gold is spans of characters, ``doc_id:start-end``, so it holds for every way of cutting.
+    ``write`` is where the chunks go.
+    """
+    chosen = parse_chunkers(chunkers)
+    task = None
+    if queries is not None:
+        task = _task(queries, gold, retriever or RETRIEVER, measures, settings or {}, seed)
+    corpus = read_corpus(docs)
+    if task is not None:
+        _check_gold(task.gold, corpus)
+    chunkings, scores = [], []
+    for chunker in chosen:
+        cut = chunk_corpus(corpus, chunker)
+        chunking = Chunking.of(chunker, corpus, cut)
+        if write is not None:
+            write_corpus(cut, write, format="jsonl" if write == "-" else None)
+        if task is not None:
+            chunking, scored = _search(chunking, cut, task, open_bar)
+            scores.append(scored)
+        chunkings.append(chunking)
+    comparisons = None
+    if task is not None and len(scores) > 1:
+        comparisons = compare_scores(compared_systems(scores), Rule(), queries=task.queries)
+    return Chunks(chunkings, corpus, task, scores, comparisons)
+
+
+def parse_chunkers(texts: Sequence[str]) -> list[Chunker]:
+    """Return the chunkers, without repeats; all built-in ones if none is named."""
+    found = [Chunker.parse(text) for text in texts or ALGOS]
+    for place, chunker in enumerate(found):
+        if chunker in found[:place]:
+            raise UsageError(f"--chunker {chunker.name} is given twice; keep one")
+    return found
+
+
+def _task(
+    queries: str,
+    gold: str | None,
+    retriever: str,
+    measures: Sequence[str] | None,
+    settings: Mapping[str, str],
+    seed: str | None,
+) -> SearchTask:
+    """Read gold and queries; misspelled options are refused first."""
+    chosen = dict(settings)
+    if chosen.setdefault("level", "span") != "span":
+        raise UsageError("the gold of karat chunks is spans: level=span cannot be changed")
+    if seed is not None and chosen.setdefault("seed", seed) != seed:
+        raise UsageError("--seed and --set seed=… contradict each other")
+    conventions = conventions_of("karat", chosen)
+    parsed = parse_measures(measures or MEASURES, conventions=conventions)
+    known = [kind.name for kind in KINDS.values() if not kind.live and kind.name not in _NEED_MORE]
+    if retriever in KINDS and retriever not in known:
+        raise UsageError(
+            f"--retriever {retriever} cannot index chunks by its name alone; these can:"
+            f" {', '.join(known)}"
+        )
+    if retriever not in known:
+        raise unknown("retriever", retriever, known)
+    judged = gold_of(
+        gold or queries,
+        in_queries=gold is None,
+        duplicates=conventions.duplicates,
+        fields=Fields(),
+    )
+    return SearchTask(judged, read_queries(queries), parsed, conventions, retriever)
+
+
+def _check_gold(gold: Gold, docs: Corpus) -> None:
+    """Refuse gold that is not spans, or spans outside the documents."""
+    names = documents(docs)
+    where = gold.source.name
+    frame = gold.frame
+    if "start" in frame.columns and "end" in frame.columns:
+        frame = frame.filter(pl.col("start").is_null() | pl.col("end").is_null())
+    if frame.height:
+        raise InputError(
+            f"gold item {frame['item_id'][0]!r} is not a span; write each as doc_id:start-end, in"
+            " characters of the whole document: spans outlive a change of chunking, ids of"
+            " chunks do not",
+            where=where,
+        )
+    if not gold.frame.height:
+        raise InputError("holds not one span; there is nothing to find", where=where)
+    lengths = pl.DataFrame({"item_id": names, "length": docs.frame["text"].str.len_chars()})
+    placed = gold.frame.join(lengths, on="item_id", how="left", maintain_order="left")
+    lost = placed.filter(pl.col("length").is_null())
+    if lost.height:
+        few = ", ".join(map(repr, names[:3]))
+        raise InputError(
+            f"document {lost['item_id'][0]!r} is not among those of {docs.source.name}, which are"
+            f" called {few}{' …' if len(names) > 3 else ''}; gold must name them alike",
+            where=where,
+        )
+    beyond = placed.filter(pl.col("end") > pl.col("length"))
+    if beyond.height:
+        doc, start, end, length = beyond.select("item_id", "start", "end", "length").row(0)
+        raise InputError(
+            f"the span {doc}:{start}-{end} ends after its document, which has {length:,}"
+            " characters; mark it again on the text as it is",
+            where=where,
+        )
+
+
+def _search(
+    chunking: Chunking, chunks: Corpus, task: SearchTask, open_bar: OpenBar
+) -> tuple[Chunking, Scores]:
+    """Index the chunks, search them and score the lists."""
+    name = chunking.chunker.name
+    prepared = prepare(task.gold, task.conventions, queries=task.queries, corpus=chunks)
+    depth = max(_depth(measure, prepared, chunks) for measure in task.measures)
+    config = parse_systems({name: {"retriever": task.retriever}}, Place("--retriever"))[name]
+    with open_bar(name, task.queries.frame.height) as bar:
+        system = BuildContext(corpus=lambda: chunks, progress=bar.build).build(config)
+        k = min(depth, chunks.frame.height)
+        run = system.search(task.queries, k, advance=bar.advance)
+    size = run.meta.get("index_bytes")
+    chunking = replace(chunking, index_bytes=size if isinstance(size, int) else None)
+    numbers = chunking.to_dict()
+    meta = {**run.meta, "chunker": numbers.pop("chunker"), "chunks": numbers}
+    return chunking, score(replace(run, meta=meta), prepared, task.measures)
+
+
+def _depth(measure: Measure, prepared: Prepared, chunks: Corpus) -> int:
+    """Return how many chunks a measure may look at; a token budget fits the shortest at most."""
+    k = measure.k
+    if k == "k":
+        return int(prepared.own_k.max())
+    if is_budget(k):
+        words = chunks.frame.select(pl.col("text").str.count_matches(r"\S+").cast(pl.Int64).sort())
+        fit = words.select((pl.col("text").cum_sum() <= int(str(k).removesuffix("tok"))).sum())
+        return max(1, int(fit.item()))
+    return k if isinstance(k, int) else DEFAULT_K

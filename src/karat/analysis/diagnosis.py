@@ -1,0 +1,211 @@
+"""What to fix next: findings, failures, losses and everything else that a run's log shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from karat.analysis.diversity import diversity, diversity_measures, diversity_sections
+from karat.analysis.failures import Failures, classify
+from karat.analysis.failures.page import failure_sections, missed_sections, waterfall_sections
+from karat.analysis.failures.waterfall import waterfall
+from karat.analysis.findings import findings, findings_sections
+from karat.analysis.freshness import freshness, freshness_measures, freshness_sections
+from karat.analysis.hubs import hub_sections, hubs
+from karat.analysis.latency import latencies, latency_sections, pareto, pareto_sections
+from karat.analysis.no_answer import no_answer, no_answer_measures, no_answer_sections
+from karat.analysis.reach import reach, reach_measures, reach_sections
+from karat.analysis.runs import Analysis, StagedRuns, stage_runs
+from karat.analysis.sweep import default_sweep
+from karat.analysis.sweep.page import curve_section
+from karat.data.tables import Queries
+from karat.errors import MissingInputError
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.segments import By
+from karat.evaluation.sentences import conventions_lines, counts_lines
+from karat.evaluation.stages import KEEP, Staged, rescore_stages
+from karat.evaluation.thresholds import Thresholds, thresholds_of
+from karat.measures.names import Measure, parse_measure, parse_measures
+from karat.pages.charts import pareto_chart, waterfall_chart
+from karat.pages.formatting import label, plural
+from karat.pages.page import Chart, Page, Section
+
+Document = Mapping[str, Any]
+
+_SECTIONS: Mapping[str, Callable[[Document], Sequence[Section]]] = {
+    "failures": failure_sections,
+    "no_answer": no_answer_sections,
+    "freshness": freshness_sections,
+    "diversity": diversity_sections,
+    "hubs": hub_sections,
+    "reach": reach_sections,
+    "latency": latency_sections,
+}
+
+
+class Diagnosis(Analysis):
+    """What to fix next in one or several systems, and the analyses that show it."""
+
+
+def diagnose(
+    evaluation: Evaluation,
+    *runs: Any,
+    measures: Sequence[str] | None = None,
+    k: int = KEEP,
+    thresholds: Thresholds | None = None,
+    baseline: Any = None,
+) -> Diagnosis:
+    """Look into every run: its findings, and each analysis that its inputs allow.
+
+    The loss of each of ``measures`` from its ceiling is broken down by cause; nDCG@k and R@k
+    unless named. An analysis that lacks an input is left out, and ``lacks`` says what it needs.
+    ``baseline`` is an earlier run, to find what became slower.
+    """
+    conventions = evaluation.prepared.conventions
+    thresholds = thresholds or thresholds_of(conventions.profile)
+    lost = parse_measures(measures or [f"nDCG@{k}", f"R@{k}"], conventions=conventions)
+    needed = [*no_answer_measures(k), *freshness_measures(k), *diversity_measures(k)]
+    needed += reach_measures(k)
+    scored = list(dict.fromkeys([*lost, *parse_measures(needed, conventions=conventions)]))
+    keep = max(k, thresholds.miss, thresholds.far)
+    staged_runs = stage_runs(evaluation, runs, scored, keep=keep, of_stages=[])
+    earlier = None if baseline is None else evaluation.stages(baseline, lost, keep=keep)
+    if earlier is not None:
+        staged_runs = replace(staged_runs, more_inputs={"baseline": earlier.final.source})
+    systems = [
+        _diagnose_system(name, staged_runs, lost, k, thresholds, baseline=earlier)
+        for name in staged_runs.systems
+    ]
+    body: dict[str, Any] = {"k": k, "lines": thresholds.document(), "systems": systems}
+    if len(systems) > 1:
+        body["pareto"] = pareto(staged_runs.systems, lost[0]).to_dict()
+    return staged_runs.result(Diagnosis, body, diagnosis_page)
+
+
+def _diagnose_system(
+    name: str,
+    staged_runs: StagedRuns,
+    lost: Sequence[Measure],
+    k: int,
+    thresholds: Thresholds,
+    *,
+    baseline: Staged | None,
+) -> dict[str, Any]:
+    staged, run = staged_runs.systems[name], staged_runs.opened[name]
+    queries, by = staged_runs.evaluation.queries, staged_runs.evaluation.by
+    found = findings(staged, queries, thresholds=thresholds, baseline=baseline, by=by)
+    analyses: dict[str, Callable[[], Document]] = {
+        "failures": lambda: classify(staged, queries, thresholds=thresholds).to_dict(queries=False),
+        "no_answer": lambda: no_answer(staged, k=k).to_dict(),
+        "freshness": lambda: freshness(staged, run, k=k).to_dict(),
+        "diversity": lambda: diversity(staged, k=k).to_dict(),
+        "hubs": lambda: hubs(staged, k=k, thresholds=thresholds).to_dict(),
+        "reach": lambda: reach(staged, run, k=k).to_dict(),
+        "latency": lambda: latencies(staged, queries, by=by).to_dict(),
+    }
+    system: dict[str, Any] = {
+        "name": name,
+        **found.to_dict(),
+        "waterfalls": [waterfall(staged, measure).to_dict() for measure in lost],
+        "lacks": {},
+    }
+    for analysis, run_analysis in analyses.items():
+        try:
+            system[analysis] = run_analysis()
+        except MissingInputError as error:
+            system["lacks"][analysis] = str(error)
+    return system
+
+
+def diagnosis_page(results: Document) -> Page:
+    """Return the page: what to fix next first, then the analyses, system by system."""
+    systems = results["systems"]
+    blocks: list[Section | Chart] = []
+    for system in systems:
+        whose = "" if len(systems) == 1 else f"{label(system['name'])}: "
+        blocks += [_named(section, whose) for section in _system_sections(system)]
+    if "pareto" in results:
+        blocks += pareto_sections(results["pareto"])
+    names = ", ".join(label(system["name"]) for system in systems)
+    return Page(
+        f"What to fix next: {names}",
+        [_headline(system) for system in systems],
+        [*blocks, *_charts(results)],
+        [*counts_lines(results), *conventions_lines(results)],
+    )
+
+
+def _named(section: Section, whose: str) -> Section:
+    return replace(section, title=f"{whose}{section.title}") if section.title else section
+
+
+def _headline(system: Document) -> str:
+    failures, found = system["failures"], len(system["findings"])
+    count = plural(found, "finding") if found else "no finding"
+    missed = f"{failures['misses']:,} of {plural(failures['assessed'], 'query', 'queries')}"
+    top = f"without gold in the top {failures['miss_at']}"
+    return f"{label(system['name'])}: {count} · {missed} {top}"
+
+
+def _system_sections(system: Document) -> Iterator[Section]:
+    yield from findings_sections(system)
+    for analysis, sections_of in _SECTIONS.items():
+        if analysis in system:
+            yield from sections_of(system[analysis])
+        if analysis == "failures":
+            for fall in system["waterfalls"]:
+                yield from waterfall_sections(fall)
+    if lacks := system["lacks"]:
+        lines = [f"{analysis}: {label(reason)}" for analysis, reason in lacks.items()]
+        yield Section("Left out", lines=lines)
+
+
+def _charts(results: Document) -> Iterator[Chart]:
+    for system in results["systems"]:
+        for fall in system["waterfalls"]:
+            if fall["n"]:
+                spec = waterfall_chart({**fall, "system": system["name"]})
+                yield Chart(f"Losses of {fall['measure']}", spec)
+    if results.get("pareto", {}).get("systems"):
+        yield Chart("Quality against latency", pareto_chart(results["pareto"]))
+
+
+def failures_of(staged: Staged, queries: Queries | None) -> Failures:
+    """Return why queries miss, by the thresholds of the profile."""
+    return classify(staged, queries, thresholds=thresholds_of(staged.final.conventions.profile))
+
+
+def diagnostics(
+    staged: Staged, queries: Queries | None, by: Sequence[By], failures: Failures
+) -> Document:
+    """Return what every report holds: curves over k, failures, losses, latencies if logged."""
+    conventions, miss = staged.gold.conventions, failures.thresholds.miss
+    lost = [parse_measure(f"{name}@{miss}", conventions=conventions) for name in ("nDCG", "R")]
+    again = replace(staged, final=rescore_stages(staged, lost))
+    found: dict[str, Any] = {
+        "sweep": default_sweep(staged),
+        "failures": failures.to_dict(queries=False),
+        "waterfalls": [waterfall(again, measure).to_dict() for measure in lost],
+    }
+    with suppress(MissingInputError):
+        found["latency"] = latencies(staged, queries, by=by).to_dict()
+    return found
+
+
+def diagnostics_sections(results: Document) -> Iterator[Section]:
+    """Yield the sections of ``diagnostics``: curves side by side, the rest system by system."""
+    systems = [system for system in results["systems"] if "sweep" in system]
+    if not systems:
+        return
+    curves = [{**system["sweep"], "name": system["name"]} for system in systems]
+    for measure in curves[0]["measures"]:
+        yield curve_section(measure, curves)
+    for system in systems:
+        whose = "" if len(systems) == 1 else f"{label(system['name'])}: "
+        sections = [*failure_sections(system["failures"]), *missed_sections(system["failures"])]
+        for fall in system["waterfalls"]:
+            sections += waterfall_sections(fall)
+        sections += latency_sections(system["latency"]) if "latency" in system else []
+        yield from (_named(section, whose) for section in sections)

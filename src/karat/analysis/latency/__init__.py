@@ -1,1 +1,0 @@
-"""Where the time of calls goes, and what quality it buys."""

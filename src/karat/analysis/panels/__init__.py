@@ -1,1 +1,0 @@
-"""What a list is besides relevant: false evidence, freshness, diversity, hubs, reach."""

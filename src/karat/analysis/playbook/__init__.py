@@ -1,1 +1,0 @@
-"""The playbook: rules that say in a sentence what to fix next."""

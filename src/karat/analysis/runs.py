@@ -1,0 +1,146 @@
+"""The runs that an analysis looks into, scored stage by stage, and the result made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from karat.data.columns import Source
+from karat.data.tables import Blocks, Run
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.inputs import is_file
+from karat.evaluation.origins import origin_inputs
+from karat.evaluation.stages import KEEP, Staged, score_stages
+from karat.evaluation.systems import distinct_names
+from karat.measures.names import Measure
+from karat.pages.formatting import label
+from karat.pages.page import Page
+from karat.pages.result import AnalysisResult, utf8
+
+
+class Analysis(AnalysisResult):
+    """What an analysis found in runs."""
+
+    @property
+    def unmeasured(self) -> str | None:
+        """Why the result cannot be trusted, or says nothing; None if it can."""
+        systems = self.body.get("systems", [self.body])
+        counts = [system["counts"] for system in systems if "counts" in system]
+        if counts and not any(
+            count["scored"] + count["no_answer"] + count["empty_gold"] for count in counts
+        ):
+            return "not one query could be scored"
+        partial = [label(system["name"]) for system in systems if system.get("partial")]
+        return f"too many calls of {', '.join(partial)} failed" if partial else None
+
+
+Made = TypeVar("Made", bound=Analysis)
+
+
+@dataclass(frozen=True, eq=False)
+class StagedRuns:
+    """The systems by name, each scored stage by stage, and the evaluation that scored them.
+
+    ``opened`` are the runs themselves, to score them in another way. ``more_inputs`` are files
+    that are neither runs nor inputs of the evaluation, by what they hold.
+    """
+
+    evaluation: Evaluation
+    systems: Mapping[str, Staged]
+    opened: Mapping[str, Run | Blocks]
+    more_inputs: Mapping[str, Source] = field(default_factory=dict)
+
+    def result(
+        self,
+        made: type[Made],
+        body: Mapping[str, Any],
+        page_of: Callable[[Mapping[str, Any]], Page],
+    ) -> Made:
+        """Return the analysis with its conventions and inputs.
+
+        Each of ``body["systems"]`` also gets its counts, and what ranks it where systems differ.
+        """
+        conventions = [staged.final.conventions for staged in self.systems.values()]
+        same_order = len({convention.order for convention in conventions}) == 1
+        if "systems" in body:
+            pairs = zip(body["systems"], self.systems.values(), strict=True)
+            systems = [{**own, **counts_of(run, order=not same_order)} for own, run in pairs]
+            body = {**body, "systems": systems}
+        evaluation = self.evaluation
+        return made(
+            body,
+            (conventions[0] if same_order else replace(conventions[0], order=None)).document(),
+            page_of,
+            {
+                "gold": evaluation.gold.source,
+                "runs": [staged.final.source for staged in self.systems.values()],
+                "queries": evaluation.queries and evaluation.queries.source,
+                "corpus": evaluation.corpus and evaluation.corpus.source,
+                **({"fields": dict(evaluation.fields.given)} if evaluation.fields else {}),
+                **self.more_inputs,
+                **origin_inputs(
+                    [staged.final.meta for staged in self.systems.values()], evaluation.queries
+                ),
+            },
+        )
+
+
+def counts_of(staged: Staged, *, order: bool = False) -> dict[str, Any]:
+    """Return what happened to a run's queries and hits; with ``order`` also what ranks it."""
+    final = staged.final
+    found: dict[str, Any] = {"counts": final.counts.document()}
+    if final.nothing_found:
+        found["nothing_found"] = final.nothing_found
+    if order:
+        found["conventions"] = {"order": final.conventions.order}
+    return found | ({"partial": True} if final.partial else {})
+
+
+def stage_runs(
+    evaluation: Evaluation,
+    runs: Sequence[Any],
+    measures: Sequence[Measure] | None = None,
+    *,
+    keep: int = KEEP,
+    of_stages: Sequence[Measure] | None = None,
+    pair: Callable[[Sequence[Run | Blocks]], Run | None] = lambda runs: None,
+) -> StagedRuns:
+    """Score every run by ``measures``, else by those of the evaluation.
+
+    Lists of earlier stages are scored by the same measures, or by ``of_stages``. ``pair`` may
+    make one run of all of them.
+    """
+    opened: list[Run | Blocks] = []
+    for run in runs:
+        lists = evaluation.open(run)
+        # A pipe can be read only once.
+        opened.append(lists.read() if isinstance(run, str) and run == "-" else lists)
+    both = pair(opened)
+    more_inputs: dict[str, Source] = {}
+    if both is not None:
+        more_inputs, opened = {"raw": opened[0].source}, [both]
+    chosen = evaluation.measures if measures is None else measures
+    names = [str(run) if is_file(run) else f"run {number}" for number, run in enumerate(runs, 1)]
+    staged: list[Staged] = []
+    with evaluation.progress(names) as begin:
+        for name, lists in zip(names[-len(opened) :], opened, strict=True):
+            begin(name)
+            staged.append(
+                score_stages(
+                    lists,
+                    evaluation.prepared,
+                    chosen,
+                    lenient=evaluation.lenient if measures is None else measures,
+                    keep=keep,
+                    of_stages=of_stages,
+                )
+            )
+    evaluation.fields.check()
+    systems = distinct_names([utf8(run.final.system) for run in staged])
+    return StagedRuns(
+        evaluation,
+        dict(zip(systems, staged, strict=True)),
+        dict(zip(systems, opened, strict=True)),
+        more_inputs,
+    )

@@ -1,1 +1,0 @@
-"""Measures over their cut-offs: curves, knees, headroom, budgets."""

@@ -1,0 +1,90 @@
+"""Standard streams: closed ones, encodings that lack a character, and Ctrl-C while waiting."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import errno
+import io
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_NAMES = {"stdout": "standard output", "stderr": "standard error"}
+
+
+class _Closed(io.RawIOBase):
+    """A stream that takes nothing."""
+
+    def __init__(self, name: str) -> None:
+        self._told = f"{name} is closed; open it, or send it to a file or to /dev/null"
+
+    def writable(self) -> bool:
+        """Return True: whoever writes is told what is wrong."""
+        return True
+
+    def write(self, data: object, /) -> int:
+        """Refuse to write."""
+        raise OSError(errno.EBADF, self._told)
+
+
+@contextmanager
+def open_streams() -> Iterator[None]:
+    """Put a stream in place of each that is closed; nothing can be read from or written to it.
+
+    The numbers of closed streams are taken, or the next file that is opened would get one, and
+    what a library prints would be written into it.
+    """
+    closed = [name for name in ("stdin", *_NAMES) if getattr(sys, name) is None]
+    taken = [os.open(os.devnull, os.O_RDWR) for _ in closed]
+    for name, number in zip(closed, taken, strict=True):
+        if name == "stdin":
+            sys.stdin = io.TextIOWrapper(io.FileIO(number, closefd=False), encoding="utf-8")
+        else:
+            raw = io.BufferedWriter(_Closed(_NAMES[name]), buffer_size=1)
+            setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", write_through=True))
+    try:
+        yield
+    finally:
+        # The interpreter would try to write what is left, and end with a code of its own.
+        for name, number in zip(closed, taken, strict=True):
+            setattr(sys, name, None)
+            os.close(number)
+
+
+def heed_interrupts() -> None:
+    """Let Ctrl-C end a wait for standard input or a pipe.
+
+    Polars, once imported, has waiting calls restarted after a signal, and Python never
+    gets to see it.
+    """
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        signal.siginterrupt(signal.SIGINT, True)
+
+
+LOOKALIKES = "karat-lookalikes"
+
+# One for one, so that columns stay where they are.
+_ALIKE = {
+    **dict(zip("▁▂▃▄▅▆▇█", "_.:-=+*#", strict=True)),
+    **dict(zip("─●·…×−→Δ≤≥²±“”", '-o/~x->d<>2~""', strict=True)),
+}
+
+
+def lookalikes() -> str:
+    """The name of an error handler for encoders, registered by now.
+
+    >>> "Δ +0.05 · n = 12 … ▁█ é".encode("ascii", lookalikes())
+    b'd +0.05 / n = 12 ~ _# ?'
+    """
+    codecs.register_error(LOOKALIKES, _shown)
+    return LOOKALIKES
+
+
+def _shown(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lost = error.object[error.start : error.end]
+    return "".join(_ALIKE.get(sign, "?") for sign in lost), error.end

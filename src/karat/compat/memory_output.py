@@ -1,0 +1,132 @@
+"""One system in the reporting format of a memory system: its keys, in its order.
+
+What a run does not tell, such as the similarity of its hits, is null there and never 0.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.analysis.failures import FIVE
+from karat.data.tables import Queries
+from karat.errors import UsageError
+from karat.formats.memory import EDGE_CASES, category_of
+from karat.measures.names import parse_measure
+from karat.measures.scores import Scores
+from karat.report.document import Report, System
+
+METRICS: Mapping[str, str] = {
+    "recall_at_1": "Hit@1",
+    "recall_at_3": "Hit@3",
+    "recall_at_5": "Hit@5",
+    "recall_at_10": "Hit@10",
+    "mrr": "RR",
+    "ndcg_at_10": "nDCG@10",
+    "precision_at_5": "P@5",
+    "mean_similarity": "Sim@10",
+    "fpr_at_1": "FPR@1",
+    "latency_p50_ms": "latency.total.p50",
+    "latency_p95_ms": "latency.total.p95",
+    "coverage": "Coverage(of='items')@10",
+}
+CATEGORIES = ("direct", "paraphrased", "technical", "casual", "implicit", EDGE_CASES)
+_BY_CATEGORY = ("recall_at_1", "mrr")
+_SPELLED = {
+    **dict.fromkeys(("edge", "edge_short", "edge_long"), EDGE_CASES),
+    "paraphrase": "paraphrased",
+}
+
+
+def to_memory(report: Report) -> bytes:
+    """Return the report on its one system; same inputs, same bytes."""
+    text = json.dumps(memory_document(report), indent=2, ensure_ascii=False, allow_nan=False)
+    return f"{text}\n".encode()
+
+
+def memory_document(report: Report) -> dict[str, Any]:
+    """Return the report on its one system as plain data."""
+    (system,) = report.systems
+    values = {key: _mean(system, name) for key, name in METRICS.items()}
+    return {
+        "timestamp": report.timestamp,
+        "configuration": system.logged_as or system.name,
+        "total_queries": system.summaries[METRICS["recall_at_1"]].n,
+        "total_memories": _memories(report),
+        "metrics": values,
+        "failures_by_category": _failures(system),
+        "query_category_breakdown": _breakdown(system.scores, _queries(report)),
+    }
+
+
+def _mean(system: System, name: str) -> float | None:
+    summary = system.summaries.get(name)
+    if summary is None:
+        raise UsageError(
+            f"output memory: needs {name}, which was not scored; score by the measures of the "
+            "profile memory"
+        )
+    value = summary.mean
+    return None if value is None or math.isnan(value) else value
+
+
+def _memories(report: Report) -> int | None:
+    """Return the number of items in the corpus, else of the memories in the gold."""
+    if report.tables is None:
+        return None
+    if report.tables.corpus is not None:
+        return report.tables.corpus.frame.height
+    return report.tables.gold.frame["item_id"].n_unique()
+
+
+def _failures(system: System) -> dict[str, int | None]:
+    """Return the queries in each of the five categories; null if the run was not diagnosed.
+
+    A category is null, not 0, if none of its classes could be checked.
+    """
+    found = system.diagnostics.get("failures", {})
+    counts, unchecked = found.get("failures_by_category", {}), found.get("unchecked", {})
+    untold = {name for name, kinds in FIVE.items() if unchecked.keys() >= set(kinds)}
+    return {
+        name: None if name in untold and not counts.get(name) else counts.get(name) for name in FIVE
+    }
+
+
+def _queries(report: Report) -> Queries | None:
+    return None if report.tables is None else report.tables.queries
+
+
+def _breakdown(scores: Scores, queries: Queries | None) -> dict[str, dict[str, float | None]]:
+    """Return the six categories first, then the others of the queries, by name."""
+    rows: dict[str, list[int]] = {name: [] for name in CATEGORIES}
+    known = dict(_categories(queries))
+    for row, query_id in enumerate(scores.table["query_id"].to_list()):
+        for name in known.get(query_id, ()):
+            rows.setdefault(name, []).append(row)
+    others = sorted(name for name in rows if name not in CATEGORIES)
+    return {name: _values(scores, rows[name]) for name in (*CATEGORIES, *others)}
+
+
+def _values(scores: Scores, rows: list[int]) -> dict[str, float | None]:
+    mask = np.zeros(scores.table.height, dtype=np.bool_)
+    mask[rows] = True
+    return {key: scores.number(parse_measure(METRICS[key]), mask) for key in _BY_CATEGORY}
+
+
+def _categories(queries: Queries | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Return each query with its categories: none, one, or several."""
+    if queries is None:
+        return
+    frame = queries.frame
+    if "category" not in frame.columns:
+        frame = frame.with_columns(category=pl.lit(None, dtype=pl.String))
+    for query_id, text, given in frame.select("query_id", "text", "category").iter_rows():
+        found = category_of(text or "", None if given == [] else given)
+        several = found if isinstance(found, list) else [found]
+        names = [str(one) for one in several if one is not None]
+        yield query_id, tuple(dict.fromkeys(_SPELLED.get(name, name) for name in names))

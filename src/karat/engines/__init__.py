@@ -1,1 +1,0 @@
-"""Other ways to compute the same numbers: for what outgrows one machine."""

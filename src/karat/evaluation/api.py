@@ -1,0 +1,177 @@
+"""``karat.evaluate``, ``karat.compare`` and ``karat.gate``: one question about new inputs.
+
+For several questions about the same inputs, build an ``Evaluation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from karat.data.tables import Run
+from karat.errors import UsageError
+from karat.evaluation.comparison import (
+    DEPTH,
+    Comparisons,
+    check_boundable,
+    compare_scores,
+    rule_from,
+)
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.gates import Gating, judge
+from karat.evaluation.inputs import queries_of
+from karat.evaluation.segments import By
+from karat.evaluation.systems import compared_systems
+from karat.evaluation.verdict import Rule
+from karat.formats.field_mapping import Fields
+from karat.measures.names import Measure
+from karat.measures.scores import Scores
+
+if TYPE_CHECKING:
+    from karat.evaluation.gate_files import Gates
+
+
+def evaluate(
+    run: Any,
+    gold: Any,
+    measures: str | Sequence[str | Measure] | None = None,
+    *,
+    profile: str = "karat",
+    settings: Mapping[str, Any] | None = None,
+    queries: Any = None,
+    corpus: Any = None,
+    fields: Mapping[str, str] | None = None,
+) -> Scores:
+    """Score a run against gold; without ``measures`` by those of the profile.
+
+    ``settings`` changes conventions of the profile, as ``--set`` does. ``queries`` decides
+    which queries there are and brings their k, as_of and entities; ``corpus`` brings texts,
+    versions and documents to the measures that need them. Inputs are as in ``Evaluation``.
+
+    >>> evaluate({"q1": ["X", "A", "Y"]}, {"q1": {"A": 1, "B": 1}}, ["R@5", "RR"]).means()
+    {'R@5': 0.5, 'RR': 0.5}
+    """
+    evaluation = Evaluation(
+        gold,
+        queries=queries,
+        corpus=corpus,
+        profile=profile,
+        settings=settings,
+        measures=measures,
+        fields=fields,
+    )
+    return evaluation.score(run, keep=0)
+
+
+def compare(
+    runs: Mapping[str, Any] | Sequence[Any],
+    gold: Any = None,
+    measures: str | Sequence[str] | None = None,
+    *,
+    rule: Rule | None = None,
+    profile: str = "karat",
+    settings: Mapping[str, Any] | None = None,
+    queries: Any = None,
+    corpus: Any = None,
+    fields: Mapping[str, str] | None = None,
+    by: Iterable[str] = (),
+    replicates: bool = False,
+    bounds: bool = False,
+    strict_bounds: bool = False,
+    **decided_by: Any,
+) -> Comparisons:
+    """Compare systems with the first of them, measure by measure, on the same queries.
+
+    Takes runs and their gold, or scores made before; a mapping names the systems. What decides is
+    a ``Rule``, or its parts by name: ``primary`` (the profile's unless named), ``margin``,
+    ``pairs="all"`` … With ``replicates`` runs of the same name are repeated runs of one system.
+    ``bounds`` adds the range of every difference over all judgments of what nobody judged, and
+    ``strict_bounds`` decides only what holds in all of it. Inputs are as in ``Evaluation``.
+
+    >>> gold = {f"q{i}": ["a"] for i in range(8)}
+    >>> old, new = ({f"q{i}": items for i in range(8)} for items in (["x", "a"], ["a", "x"]))
+    >>> found = compare({"old": old, "new": new}, gold, ["RR"])
+    >>> found.verdict, found.of("new").delta, found.of("new").p
+    ('better', 0.5, 0.0078125)
+    """
+    rule = rule_from(rule, decided_by)
+    if strict_bounds or bounds:
+        check_boundable(rule, replicates=replicates)
+    names = None
+    if isinstance(runs, Mapping):
+        names, runs = list(runs), list(runs.values())
+    if isinstance(runs, str | Run) or len(runs) < 2:
+        raise UsageError("a comparison needs at least two runs: the baseline and another")
+    if all(isinstance(run, Scores) for run in runs) and gold is None:
+        if bounds or strict_bounds:
+            raise UsageError("bounds need whole lists, which scores do not have; give the runs")
+        asked = queries_of(queries, None, gold_format=None, fields=Fields.of(fields))
+        systems = compared_systems(runs, replicates=replicates, names=names)
+        return compare_scores(systems, rule, queries=asked, by=[By.parse(column) for column in by])
+    if gold is None:
+        raise UsageError("compare takes runs with their gold, or scores; not a mixture")
+    evaluation = Evaluation(
+        gold,
+        queries=queries,
+        corpus=corpus,
+        profile=profile,
+        settings=settings,
+        measures=measures or None,
+        primary=rule.primary,
+        fields=fields,
+        by=by,
+    )
+    if names is None or any(isinstance(run, Scores) for run in runs):
+        return evaluation.compare(
+            *runs, rule=rule, replicates=replicates, bounds=bounds, strict_bounds=strict_bounds
+        )
+    scored = evaluation.score_runs(
+        runs, keep=DEPTH, bounds=bounds or strict_bounds, strict_bounds=strict_bounds
+    )
+    named = [replace(one, system=name) for one, name in zip(scored.scores, names, strict=True)]
+    return replace(scored, scores=named).compare(rule, replicates=replicates)
+
+
+def gate(
+    measured: Any,
+    gates: Gates,
+    *,
+    gold: Any = None,
+    queries: Any = None,
+    corpus: Any = None,
+    profile: str = "karat",
+    settings: Mapping[str, Any] | None = None,
+    fields: Mapping[str, str] | None = None,
+) -> Gating:
+    """Hold a run, which needs its ``gold``, or scores made before against gates.
+
+    ``gates`` is a line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate
+    file. The queries say which segment each belongs to. Inputs are as in ``Evaluation``.
+
+    >>> gold = {f"q{n}": ["a"] for n in range(40)}
+    >>> gate({f"q{n}": ["a"] for n in range(40)}, "Hit@1 >= 0.9", gold=gold).verdict
+    'pass'
+    """
+    if isinstance(measured, Scores):
+        asked = queries_of(queries, gold, gold_format=None, fields=Fields.of(fields))
+        from karat.evaluation.gate_files import gates_of
+
+        read = gates_of(gates, measured.conventions)
+        return judge(read.gates, measured, asked, system=measured.system, left_out=read.left_out)
+    if gold is None:
+        raise UsageError(
+            "a run needs gold to be compared with gates; give gold=, or scores such as"
+            " karat.evaluate returns"
+        )
+    evaluation = Evaluation(
+        gold,
+        queries=queries,
+        corpus=corpus,
+        profile=profile,
+        settings=settings,
+        measures=(),
+        gates=gates,
+        fields=fields,
+    )
+    return evaluation.gate(evaluation.score(measured, keep=0))

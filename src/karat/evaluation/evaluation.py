@@ -1,0 +1,589 @@
+"""Evaluation: the inputs of a measurement, read and checked once, and every question about them.
+
+Files are read in ``inputs``; analyses and reports are built on an Evaluation elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from karat.data.columns import Duplicates, Source
+from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
+from karat.errors import UsageError
+from karat.evaluation.comparison import (
+    DEPTH,
+    Comparisons,
+    check_boundable,
+    compare_scores,
+    rule_from,
+)
+from karat.evaluation.gates import Gate, Gating, check_segments, judge, measures_of
+from karat.evaluation.inputs import (
+    STORY,
+    corpus_of,
+    gold_of,
+    is_file,
+    is_spark,
+    labels_of,
+    open_run,
+    queries_of,
+    same_file,
+    without_blank,
+)
+from karat.evaluation.segments import By, check_by, with_versions
+from karat.evaluation.systems import ComparedSystem, compared_systems
+from karat.evaluation.thresholds import thresholds_of
+from karat.evaluation.unjudged_ranges import WHOLE_LISTS, RangeCollector, ScoreRanges
+from karat.evaluation.verdict import Rule
+from karat.formats.field_mapping import Fields
+from karat.formats.limits import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
+from karat.measures.conventions import PROFILES, Conventions, conventions_of
+from karat.measures.names import Measure, parse_measures
+from karat.measures.prepare import Prepared, prepare
+from karat.measures.score_builder import score as score_run
+from karat.measures.scores import Scores
+from karat.parallel import cores, parallel_map
+
+if TYPE_CHECKING:
+    from karat.evaluation.gate_files import Gates, GateSet
+    from karat.evaluation.judged_labels import Labelled
+    from karat.evaluation.stages import Staged
+
+# Called with the names of runs; gives what is called with each name as its turn comes.
+Progress = Callable[[Sequence[str]], AbstractContextManager[Callable[[str], None]]]
+
+
+class Engine(Protocol):
+    """Where gold is read and runs are scored, if not on this machine."""
+
+    def read_gold(self, gold: Any, *, duplicates: Duplicates, format: str | None) -> Gold:
+        """Return the queries of the gold; its judgments stay with the engine."""
+
+    def score(
+        self,
+        run: Any,
+        gold: Prepared,
+        measures: Sequence[Measure],
+        *,
+        lenient: Collection[Measure],
+        queries: Queries | None,
+        corpus: Corpus | None,
+        keep: int,
+        format: str | None,
+        strict: bool,
+    ) -> Scores:
+        """Score one run."""
+
+    def close(self) -> None:
+        """End what the engine started."""
+
+
+class Evaluation:
+    """Gold, queries and corpus under one profile, read and checked once.
+
+    Each input is the name of a file, a mapping, a Polars, pandas or Arrow frame, or the table
+    itself; gold and runs may be DataFrames of Spark, and a run may be a function from a query's
+    text and k to a ranked list. Without ``measures`` those of the profile
+    are scored. ``settings`` changes conventions, as ``--set`` does. ``fields`` says which columns
+    have other names than karat's: ``{"gold": "gold_ids"}``. ``by`` names the segments.
+
+    ``judged`` is a file of a judge's labels. ``more_measures`` are scored but not compared.
+    ``index_cache`` is the folder that keeps an index of the corpus, where single items are looked
+    up. ``engine`` is ``local``, ``spark`` or ``spark=MASTER``. ``notify`` is called with messages,
+    ``progress`` with the names of the runs that are scored.
+
+    >>> evaluation = Evaluation({"q1": {"a": 2, "b": 1}}, measures=["nDCG@5", "R@5"])
+    >>> means = evaluation.score({"q1": ["b", "x", "a"]}).means()
+    >>> round(means["nDCG@5"], 3), means["R@5"]
+    (0.76, 1.0)
+    """
+
+    def __init__(
+        self,
+        gold: Any,
+        *,
+        queries: Any = None,
+        corpus: Any = None,
+        profile: str = "karat",
+        settings: Mapping[str, Any] | None = None,
+        measures: str | Sequence[str | Measure] | None = None,
+        primary: str | None = None,
+        by: Iterable[str | By] = (),
+        gates: Gates | None = None,
+        judged: str | None = None,
+        fields: Fields | Mapping[str, str] | None = None,
+        seed: int | str | None = None,
+        engine: str | Engine = "local",
+        strict: bool = False,
+        run_format: str | None = None,
+        gold_format: str | None = None,
+        more_measures: Sequence[str] = (),
+        index_cache: Path | None = None,
+        notify: Callable[[str], None] | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        self.fields = Fields.of(fields)
+        self.notify = notify or (lambda message: None)
+        self.progress = progress or _no_progress
+        self._run_format, self._strict = run_format, strict
+        # What is misspelled is refused before any file is read.
+        conventions = conventions_of(profile, _with_seed(settings, seed))
+        self._conventions = conventions
+        named = PROFILES[profile].measures if measures is None else measures
+        only_gates = measures == () and gates is not None
+        chosen = [] if only_gates else parse_measures(named, conventions=conventions)
+        if primary is not None:
+            chosen += parse_measures([primary], conventions=conventions)
+        chosen = list(dict.fromkeys(chosen))
+        self.by = tuple(By.parse(column) for column in by)
+        _check_standard_input([gold, queries, corpus, gates, judged])
+        self.gates: tuple[Gate, ...] = ()
+        self.gates_left_out: tuple[str, ...] = ()
+        self.gates_file: Source | None = None
+        if gates is not None:
+            read = _read_gates(gates, conventions)
+            self.gates, self.gates_left_out = tuple(read.gates), read.left_out
+            self.gates_file = read.source
+        self.engine = self._engine(engine, gold, profile=profile, judged=judged)
+        self.gold = self._read_gold(
+            gold,
+            in_queries=same_file(gold, queries),
+            duplicates=conventions.duplicates,
+            format=gold_format,
+        )
+        self.queries = queries_of(
+            queries,
+            gold,
+            gold_format=gold_format,
+            fields=self.fields,
+            for_spark=self.engine is not None,
+        )
+        if profile == STORY and self.queries is not None:
+            self.gold, blank = without_blank(self.gold, self.queries)
+            if blank:
+                many = "1 query" if blank == 1 else f"{blank:,} queries"
+                self.notify(f"karat: {many} without text asked nothing: gold left out")
+        self.corpus, self.index = corpus_of(
+            corpus,
+            [*chosen, *measures_of(self.gates)],
+            fields=self.fields,
+            index_cache=index_cache,
+            notify=self.notify,
+        )
+        self.prepared = self._prepare(self.gold)
+        if self.engine is None:
+            self.queries = with_versions(self.queries, self.gold, self.corpus, self.by)
+        check_by(self.queries, self.by)
+        if self.gates:
+            check_segments(self.gates, self.queries, self.prepared.query_ids)
+        more = measures_of(self.gates)
+        if more_measures:
+            more += parse_measures(list(more_measures), conventions=conventions)
+        extra = [measure for measure in dict.fromkeys(more) if measure not in chosen]
+        self.measures = [*chosen, *extra]
+        # A measure that nobody named may lack its inputs; one that was named must not.
+        self.lenient = [*chosen, *extra] if measures is None else extra
+        self.not_compared = frozenset(extra)
+        self.labelled: Labelled | None = None
+        self.with_labels: Prepared | None = None
+        if judged is not None:
+            self.labelled = labels_of(judged, self.gold, self.prepared)
+            self.with_labels = self._prepare(self.labelled.gold)
+            top = float(self.with_labels.grade.max(initial=0.0))
+            self.prepared = replace(self.prepared, top_grade=top)
+
+    def __enter__(self) -> Evaluation:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End the session of Spark, if the evaluation started one."""
+        if self.engine is not None:
+            self.engine.close()
+
+    def score(self, run: Any, *, name: str | None = None, keep: int = DEPTH) -> Scores:
+        """Score one run; raises InputError if its ids do not fit the gold.
+
+        ``keep`` is how many of the top items of each query the scores keep, for comparing lists.
+        """
+        scores = self._score(run, keep=keep)
+        self.fields.check()
+        return scores if name is None else replace(scores, system=name)
+
+    def stages(
+        self,
+        run: Any,
+        measures: Sequence[Measure] | None = None,
+        *,
+        keep: int,
+        of_stages: Sequence[Measure] | None = None,
+    ) -> Staged:
+        """Score a run's final lists and those of every earlier stage that its log holds.
+
+        By ``measures``, else by those of the evaluation; earlier stages by ``of_stages``, if given.
+        """
+        from karat.evaluation.stages import score_stages
+
+        return score_stages(
+            self.open(run),
+            self.prepared,
+            self.measures if measures is None else measures,
+            lenient=self.lenient if measures is None else measures,
+            keep=keep,
+            of_stages=of_stages,
+        )
+
+    def score_runs(
+        self,
+        runs: Sequence[Any],
+        *,
+        keep: int = 0,
+        stages: bool = False,
+        bounds: bool | None = False,
+        strict_bounds: bool = False,
+    ) -> ScoredRuns:
+        """Score several runs, as many at once as the machine allows.
+
+        ``stages`` also looks at calls and earlier stages. ``bounds`` adds the ranges of measures
+        over all judgments of unjudged items; None adds them if the runs are small.
+        ``strict_bounds`` decides only what holds in all of these ranges.
+        """
+        if self.engine is not None or any(map(is_spark, runs)):
+            return self._with_engine(runs, keep, bounds=bounds, strict_bounds=strict_bounds)
+        collector = RangeCollector.of(runs, self.prepared, bounds=bounds, strict=strict_bounds)
+        score_one = partial(self._score_run, collector=collector, keep=keep, stages=stages)
+        # Only the main thread hears of Ctrl-C while standard input is awaited.
+        most = 1 if "-" in [run for run in runs if is_file(run)] else min(len(runs), cores())
+        found: list[_ScoredRun] = []
+        names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
+        named = dict(zip(map(id, runs), names, strict=False))
+        with self.progress(names) as begin, concurrent_readers(most) as at_once:
+            scored = parallel_map(
+                score_one, runs, at_once=at_once, begin=lambda run: begin(named[id(run)])
+            )
+            for one in scored:
+                collector.take(one.whole)
+                found.append(replace(one, whole=None))
+        self.fields.check()
+        return ScoredRuns(
+            self,
+            [one.scores for one in found],
+            tuple(one.staged for one in found if one.staged is not None),
+            tuple(one.labelled for one in found if one.labelled is not None),
+            ranges=collector.ranges(self.prepared),
+            strict_bounds=strict_bounds,
+            why_no_ranges=collector.left_out,
+        )
+
+    def compare(
+        self,
+        *systems: Any,
+        rule: Rule | None = None,
+        replicates: bool = False,
+        bounds: bool = False,
+        strict_bounds: bool = False,
+        **decided_by: Any,
+    ) -> Comparisons:
+        """Compare systems with the first one, query by query.
+
+        Takes scores of this evaluation, or runs. What decides is a ``Rule``, or its parts by name:
+        ``primary``, ``margin``, ``pairs="all"`` … ``bounds`` adds what judging the unjudged items
+        could change, which needs the runs themselves.
+        """
+        rule = rule_from(rule, decided_by)
+        if bounds or strict_bounds:
+            check_boundable(rule, replicates=replicates)
+        scores = [system for system in systems if isinstance(system, Scores)]
+        if scores and len(scores) < len(systems):
+            raise UsageError("compare takes runs with their gold, or scores; not a mixture")
+        if scores and (bounds or strict_bounds):
+            raise UsageError("bounds need whole lists, which scores do not have; give the runs")
+        if scores:
+            scored = ScoredRuns(self, scores)
+        else:
+            scored = self.score_runs(
+                systems, keep=DEPTH, bounds=bounds or strict_bounds, strict_bounds=strict_bounds
+            )
+        return scored.compare(rule, replicates=replicates)
+
+    def gate(
+        self, scores: Scores, gates: Gates | None = None, *, system: str | None = None
+    ) -> Gating:
+        """Hold the scores of a system against gates; without any, against the evaluation's own."""
+        wanted, left_out = self.gates, self.gates_left_out
+        if gates is not None:
+            read = _read_gates(gates, self._conventions)
+            wanted, left_out = tuple(read.gates), read.left_out
+        return judge(
+            wanted, scores, self.queries, system=system or scores.system, left_out=left_out
+        )
+
+    def open(self, run: Any) -> Run | Blocks:
+        """Open a run without scoring it; a function is asked every query first."""
+        if callable(run) and not hasattr(run, "blocks"):
+            return self._ask(run)
+        return open_run(run, format=self._run_format, strict=self._strict, fields=self.fields)
+
+    def _ask(self, system: Callable[..., Any]) -> Run:
+        """Return what a function from a query's text and k to a ranked list gives."""
+        if self.queries is None:
+            raise UsageError("a function is asked the queries' texts; give queries=")
+        from tempfile import TemporaryDirectory
+
+        from karat.formats import read_run
+        from karat.retrieve.search import refuse_all_failed, search
+
+        name = getattr(system, "__name__", "run").strip("<>")
+        with TemporaryDirectory() as folder:
+            logs = str(Path(folder) / "{system}.jsonl")
+            results = search({name: system}, self.queries, self.corpus, logs=logs, folder=folder)
+            refuse_all_failed(results)
+            return read_run(results[0].path, name=name)
+
+    def _engine(
+        self, engine: str | Engine, gold: Any, *, profile: str, judged: str | None
+    ) -> Engine | None:
+        """Return the engine that is not this machine; None for this machine."""
+        if is_spark(gold) and engine == "local":
+            from karat.spark.engine import SparkEngine
+
+            return SparkEngine(gold.sparkSession, ours=False)
+        if not isinstance(engine, str):
+            return engine
+        name, equals, master = engine.partition("=")
+        if name == "local" and not equals:
+            return None
+        if name != "spark" or (equals and not master.strip()):
+            raise UsageError(
+                f"--engine {engine!r} is not known; it is local, spark or spark=MASTER, such "
+                "as spark=local[4] or spark=spark://host:7077"
+            )
+        if judged is not None:
+            raise _needs_lists("--judged")
+        if profile == STORY:
+            raise _needs_lists("--profile story")
+        if self.fields:
+            raise UsageError(
+                "--field is not known to Spark; rename the columns, or use --engine local"
+            )
+        from karat.spark.engine import start
+
+        return start(master or None, progress=self.progress is not _no_progress)
+
+    def _read_gold(
+        self, gold: Any, *, in_queries: bool, duplicates: Duplicates, format: str | None
+    ) -> Gold:
+        if self.engine is not None and (is_file(gold) or is_spark(gold)):
+            return self.engine.read_gold(gold, duplicates=duplicates, format=format)
+        read = gold_of(
+            gold, in_queries=in_queries, duplicates=duplicates, format=format, fields=self.fields
+        )
+        if self.engine is None:
+            return read
+        return self.engine.read_gold(read, duplicates=duplicates, format=format)
+
+    def _prepare(self, gold: Gold) -> Prepared:
+        return prepare(gold, self._conventions, queries=self.queries, corpus=self.corpus)
+
+    def _score(self, run: Any, *, keep: int) -> Scores:
+        return self.score_runs([run], keep=keep).scores[0]
+
+    def _score_run(
+        self, run: Any, *, collector: RangeCollector, keep: int, stages: bool
+    ) -> _ScoredRun:
+        opened = self.open(run)
+        labelled = whole = None
+        if self.with_labels is not None:
+            labelled = _score_with_labels(opened, self.with_labels, self.measures)
+        if stages:
+            staged = self._score_stages(opened, keep=keep)
+            if collector.wanted:
+                whole = collector.whole(opened, staged.final, self.prepared)
+            return _ScoredRun(staged.final, staged, labelled, whole)
+        if collector.wanted:
+            whole = self._score_lists(opened, WHOLE_LISTS)
+            return _ScoredRun(collector.cut(whole, keep), None, labelled, whole)
+        return _ScoredRun(self._score_lists(opened, keep), None, labelled)
+
+    def _score_lists(self, run: Run | Blocks, keep: int) -> Scores:
+        return score_run(run, self.prepared, self.measures, lenient=self.lenient, keep=keep)
+
+    def _score_stages(self, run: Run | Blocks, *, keep: int) -> Staged:
+        from karat.evaluation.stages import KEEP, Staged, score_stages
+
+        keep = max(keep, KEEP, thresholds_of(self.prepared.conventions.profile).far)
+        if run.staged and not fits_in_memory(run.source):
+            where = f"{run.source.name} takes more memory than {MEMORY_VARIABLE} allows"
+            told = "only its final lists are looked at, not its calls and earlier stages"
+            self.notify(f"karat: {where}: {told}")
+            return Staged(self._score_lists(run, keep), self.prepared)
+        return score_stages(
+            run, self.prepared, self.measures, lenient=self.lenient, keep=keep, of_stages=[]
+        )
+
+    def _with_engine(
+        self, runs: Sequence[Any], keep: int, *, bounds: bool | None, strict_bounds: bool
+    ) -> ScoredRuns:
+        """Score runs one after the other: each takes all of the engine."""
+        if bounds:
+            raise _needs_lists("--bounds")
+        if strict_bounds:
+            raise _needs_lists("--strict-bounds")
+        left_out = None if bounds is False else _ENGINE_WITHOUT_RANGES
+        scores = [self._score_there(run, keep) for run in runs]
+        return ScoredRuns(self, scores, why_no_ranges=left_out)
+
+    def _score_there(self, run: Any, keep: int) -> Scores:
+        engine, prepared = self.engine, self.prepared
+        if engine is None:
+            # A DataFrame of Spark is scored where its rows are, against gold that is sent there.
+            from karat.spark.engine import SparkEngine
+
+            engine = SparkEngine(run.sparkSession, ours=False)
+            header = engine.read_gold(self.gold, duplicates="agree", format=None)
+            prepared = self._prepare(header)
+        elif not is_file(run) and not is_spark(run):
+            raise UsageError(
+                "gold of Spark goes with a run of Spark; make both DataFrames or neither"
+            )
+        return engine.score(
+            run,
+            prepared,
+            self.measures,
+            lenient=self.lenient,
+            queries=self.queries,
+            corpus=self.corpus,
+            keep=keep,
+            format=self._run_format,
+            strict=self._strict,
+        )
+
+
+_ENGINE_WITHOUT_RANGES = "bounds are told by the local engine, which sees every list"
+
+
+@dataclass(frozen=True, eq=False)
+class _ScoredRun:
+    """One run; ``whole`` are its scores with all of its lists."""
+
+    scores: Scores
+    staged: Staged | None = None
+    labelled: Scores | None = None
+    whole: Scores | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredRuns:
+    """The scores of every run, and what else a report tells of them.
+
+    ``labelled`` are the scores with a judge's labels, ``ranges`` those over unjudged items, or
+    ``why_no_ranges`` says why there are none.
+    """
+
+    evaluation: Evaluation
+    scores: list[Scores]
+    staged: tuple[Staged, ...] = ()
+    labelled: tuple[Scores, ...] = ()
+    ranges: tuple[ScoreRanges | None, ...] = ()
+    strict_bounds: bool = False
+    why_no_ranges: str | None = None
+
+    def compared(self) -> list[Scores]:
+        """Return the scores without the measures that are scored but not compared."""
+        left_out = self.evaluation.not_compared
+        return [
+            replace(one, measures=tuple(m for m in one.measures if m not in left_out))
+            for one in self.scores
+        ]
+
+    def compare(
+        self,
+        rule: Rule,
+        *,
+        replicates: bool = False,
+        systems: Sequence[ComparedSystem] | None = None,
+    ) -> Comparisons:
+        """Compare the systems with the first, with ranges where every system has one run."""
+        evaluation = self.evaluation
+        chosen = systems or compared_systems(self.compared(), replicates=replicates)
+        queries, by = evaluation.queries, evaluation.by
+        found = compare_scores(chosen, rule, queries=queries, by=by)
+        ranges = [one for one in self.ranges if one is not None]
+        single = all(len(system.runs) == 1 for system in chosen)
+        if not single or found.rule.pairs != "baseline":
+            return found
+        if not ranges or len(ranges) != len(chosen) or len(ranges) != len(self.ranges):
+            return found
+        from karat.evaluation.verdict_stability import with_bounds
+
+        return with_bounds(
+            found,
+            chosen,
+            ranges,
+            evaluation.prepared,
+            queries=queries,
+            by=by,
+            strict=self.strict_bounds,
+        )
+
+    def gatings(self, names: Sequence[str], *, skip: Collection[str] = ()) -> list[Gating]:
+        """Hold every run but some against the gates; ``names`` are those of the runs."""
+        evaluation = self.evaluation
+        if not evaluation.gates:
+            return []
+        ranges = self.ranges if self.strict_bounds else (None,) * len(self.scores)
+        gatings = []
+        for name, scores, own in zip(names, self.scores, ranges, strict=True):
+            if name in skip:
+                continue
+            gating = evaluation.gate(scores, system=name)
+            if own is not None:
+                from karat.evaluation.gates import judge_strictly
+
+                gating = judge_strictly(gating, evaluation.gates, own, evaluation.queries)
+            gatings.append(gating)
+        return gatings
+
+
+@contextmanager
+def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    yield lambda name: None
+
+
+def _with_seed(
+    settings: Mapping[str, Any] | None, seed: int | str | None
+) -> Mapping[str, Any] | None:
+    if seed is None:
+        return settings
+    if str((settings or {}).get("seed", seed)) != str(seed):
+        raise UsageError("--seed and --set seed=… contradict each other")
+    return {**(settings or {}), "seed": seed}
+
+
+def _read_gates(gates: Gates, conventions: Conventions) -> GateSet:
+    # Its schema library is loaded only where there are gates.
+    from karat.evaluation.gate_files import gates_of
+
+    return gates_of(gates, conventions)
+
+
+def _check_standard_input(inputs: Iterable[Any]) -> None:
+    if sum(is_file(one) and str(one) == "-" for one in inputs) > 1:
+        raise UsageError("only one input can be standard input (-)")
+
+
+def _score_with_labels(run: Run | Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:
+    from karat.evaluation.judged_labels import judgeable
+
+    wanted = judgeable(measures)
+    if not wanted:
+        raise UsageError("--judged is for P and nDCG; name one of them with -m, such as P@5")
+    return score_run(run, gold, wanted, derived=True)
+
+
+def _needs_lists(option: str) -> UsageError:
+    return UsageError(f"{option} needs every list in one place; use --engine local")

@@ -1,0 +1,190 @@
+"""A judge's labels beside the gold: what precision and nDCG are on gold alone, and on both.
+
+Hit and recall stay on gold: what a judge adds would make them look better than anyone knows.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.data.columns import Source
+from karat.data.tables import Gold
+from karat.errors import InputError
+from karat.evaluation.unjudged_ranges import with_columns
+from karat.formats.labels import check_highest_grade, no_grades_error
+from karat.measures.conventions import Conventions
+from karat.measures.names import Measure
+from karat.measures.ranked import is_budget
+from karat.measures.scores import Scores, Summary
+
+# What labels of more items can move, and what a judge may be asked about.
+JUDGEABLE = ("P", "nDCG")
+SIDES = ("gold", "gold_and_judge")
+_PAIR = ["query_id", "item_id"]
+# Sums in another order differ by less than this.
+_SAME = 1e-12
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """Gold with labels put in where it has no judgment, and how many of them there were.
+
+    ``added`` were put in, ``known`` have a judgment already, which stays, and ``elsewhere``
+    are of queries that have no relevant gold or are not asked: these take no part. ``failed`` are
+    pairs that could not be judged, ``not_judged`` have a grade below 0: pooled, and nobody judged
+    them.
+    """
+
+    gold: Gold
+    labels: Source
+    added: int
+    known: int
+    elsewhere: int
+    failed: int = 0
+    not_judged: int = 0
+
+    def document(self) -> dict[str, int]:
+        """Return the numbers of labels."""
+        counts = ("added", "known", "elsewhere", "failed", "not_judged")
+        return {name: getattr(self, name) for name in counts}
+
+
+def with_labels(
+    gold: Gold, labels: Gold, conventions: Conventions, *, asked: Sequence[str]
+) -> Labelled:
+    """The gold with a judge's labels, for the queries among ``asked`` that take part in a mean.
+
+    These are the queries with anything relevant, by whatever grade a measure asks for, or all
+    where a query without counts as 0.
+
+    >>> gold = Gold.from_dict({"q1": {"a": 2, "b": 0}, "q2": {}})
+    >>> labels = Gold.from_dict({"q1": {"b": 2, "c": 1}, "q2": {"d": 2}})
+    >>> both = with_labels(gold, labels, Conventions(), asked=["q1", "q2"])
+    >>> both.gold.frame.rows(), both.document()
+    ([('q1', 'a', 2.0), ('q1', 'b', 0.0), ('q1', 'c', 1.0)], \
+{'added': 1, 'known': 1, 'elsewhere': 1, 'failed': 0, 'not_judged': 0})
+    """
+    if conventions.level != "item":
+        raise InputError(
+            f"labels are of items, and level={conventions.level} counts others; "
+            "leave --judged out, or take gold of items",
+            where=labels.source.name,
+        )
+    check_highest_grade(labels.frame["grade"], labels.source.name)
+    graded = labels.frame.filter(pl.col("grade") >= 0)
+    below = labels.frame.height - graded.height
+    if below and not graded.height:
+        raise no_grades_error(labels.source.name, not_judged=below)
+    own = graded.select(*_PAIR, "grade").filter(pl.col("query_id").is_in(list(asked)))
+    if conventions.empty_gold == "apart":
+        relevant = gold.frame.filter(pl.col("grade") > 0)["query_id"].unique()
+        own = own.filter(pl.col("query_id").is_in(relevant.implode()))
+    judged = gold.frame.filter(pl.col("grade") >= 0)
+    added = own.join(judged, on=_PAIR, how="anti", maintain_order="left")
+    # What the gold has below 0 is no judgment either, and gives way to one.
+    kept = gold.frame.join(added, on=_PAIR, how="anti", maintain_order="left")
+    frame = pl.concat([kept, added], how="diagonal")
+    if "negative" in frame.columns:
+        frame = frame.with_columns(pl.col("negative").fill_null(False))
+    whole = Gold(frame, gold.query_ids, source=gold.source)
+    return Labelled(
+        whole,
+        labels.source,
+        added=added.height,
+        known=own.height - added.height,
+        elsewhere=graded.height - own.height,
+        not_judged=below,
+    )
+
+
+def judgeable(measures: Sequence[Measure]) -> list[Measure]:
+    """Return the measures that labels may move."""
+    return [measure for measure in measures if measure.name in JUDGEABLE]
+
+
+def of_the_same_queries(on_both: Scores, on_gold: Scores) -> Scores:
+    """Scores with labels, of the queries that each measure scores on gold alone.
+
+    A label brings no query into a mean: the two would be means of different queries.
+    """
+    names = [str(measure) for measure in on_both.measures]
+    columns = {
+        name: np.where(np.isnan(on_gold.values(name)), np.nan, on_both.values(name))
+        for name in names
+    }
+    return with_columns(on_both, columns)
+
+
+def label_bounds(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, dict[str, Any]]:
+    """Return each measure on gold alone and with the labels, as plain data.
+
+    Precision can only rise. nDCG may fall: more relevant items make a better ideal list.
+    ``unjudged`` is the share of the top k that neither gold nor labels judge, the mean over
+    queries; above 0, even gold and labels say less than all. None without a cut-off.
+    """
+    summaries = on_both.summaries
+    return {
+        str(measure): {
+            "gold": _summary_document(on_gold[str(measure)]),
+            "gold_and_judge": _summary_document(summaries[str(measure)]),
+            "unjudged": _unjudged(on_both, measure),
+        }
+        for measure in on_both.measures
+    }
+
+
+def _unjudged(scores: Scores, measure: Measure) -> float | None:
+    """Of the hits within the measure's cut-off, the share that has no judgment."""
+    if measure.k is None or is_budget(measure.k) or scores.trace is None:
+        return None
+    ranked = scores.trace.ranked
+    listed = np.minimum(ranked.returned, ranked.limit(measure.k))
+    judged = np.bincount(ranked.hits.query[ranked.top(measure.k)], minlength=ranked.n)
+    settled = judged + ranked.repeated(measure.k)
+    rows = ~np.isnan(scores.values(str(measure))) & (listed > 0)
+    if not rows.any():
+        return None
+    return 1 - math.fsum((settled[rows] / listed[rows]).tolist()) / int(rows.sum())
+
+
+def reversed_by_labels(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return where labels turn the order of two systems round: by measure, what lies between them.
+
+    ``bounds`` are those of each system by its name, in the order of a report.
+
+    >>> sides = {"a": (0.5, 0.6), "b": (0.6, 0.5)}
+    >>> told = {s: {"P@5": {"gold": {"mean": g}, "gold_and_judge": {"mean": j}}}
+    ...     for s, (g, j) in sides.items()}
+    >>> [(one["baseline"], one["system"], one["measure"]) for one in reversed_by_labels(told)]
+    [('a', 'b', 'P@5')]
+    """
+    found = []
+    for (first, ours), (second, theirs) in combinations(bounds.items(), 2):
+        for name in (name for name in ours if name in theirs):
+            deltas = {side: _between(ours[name][side], theirs[name][side]) for side in SIDES}
+            low, high = sorted(deltas.values())
+            if low < -_SAME and high > _SAME:
+                found.append({"measure": name, "baseline": first, "system": second, **deltas})
+    return found
+
+
+def _between(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
+    """What the second mean is above the first; 0 where one of them is not known."""
+    if first["mean"] is None or second["mean"] is None:
+        return 0.0
+    return float(second["mean"] - first["mean"])
+
+
+def _summary_document(summary: Summary) -> dict[str, Any]:
+    return {
+        "mean": summary.mean,
+        "ci": None if summary.ci is None else list(summary.ci),
+        "n": summary.n,
+    }

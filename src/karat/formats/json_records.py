@@ -1,0 +1,286 @@
+"""Strict JSON with the line of each record, and records turned into columns.
+
+Shared by every JSON format; knows what JSON may hold, not what its keys mean.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from karat.data.columns import ITEM_NAMES, NUL_IN_ID, QUERY_NAMES, TEXT_NAMES
+from karat.errors import InputError
+from karat.formats.files import Input, decode
+from karat.formats.limits import check_columns
+
+# Sums and squares of larger numbers leave what a float can hold.
+_MOST = 1e100
+# The values of these keys are always text, even if they look like JSON.
+TEXTS = frozenset((*QUERY_NAMES, *ITEM_NAMES, *TEXT_NAMES, "title", "rewritten"))
+# Far deeper than any record; Python itself fails at about ten times as much.
+_DEEPEST = 100
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class Record(NamedTuple):
+    """One JSON object and its line."""
+
+    line: int
+    value: dict[str, Any]
+
+
+def read_records(file: Input) -> Iterator[Record]:
+    """Yield the objects of a JSONL file; blank lines are skipped, all others must be objects."""
+    line = 0
+    for chunk in file.chunks():
+        if chunk.isspace():
+            line += chunk.count(b"\n")
+            continue
+        for text in decode(chunk, file, first_line=line + 1).split("\n"):
+            line += 1
+            if text.strip():
+                record = parse_record(text, file.name, line)
+                if file.mapping is not None:
+                    record = Record(line, file.mapping.record(record.value))
+                yield record
+        # A chunk ends with a line feed; the next line starts in the next chunk.
+        line -= 1
+
+
+def parse_record(text: str, where: str, line: int) -> Record:
+    """Parse one line of JSONL."""
+    value = parse_json(text, where, line)
+    if isinstance(value, dict):
+        return Record(line, value)
+    raise InputError(
+        f"the line holds a JSON {_kind(value)}; an object is expected", where=where, line=line
+    )
+
+
+def read_json(file: Input) -> Any:
+    """Return the JSON value of a file."""
+    return parse_json(file.text(), file.name, None)
+
+
+def parse_json(text: str, where: str, line: int | None) -> Any:
+    """Parse standard JSON: no NaN, no duplicate keys, no unpaired surrogates."""
+    try:
+        value = json.loads(
+            text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant
+        )
+    except json.JSONDecodeError as error:
+        error_line = line if line is not None else error.lineno
+        raise InputError(
+            f"not valid JSON: {error.msg} at column {error.colno}; "
+            f"{'one object per line' if line is not None else 'one JSON value'} is expected",
+            where=where,
+            line=error_line,
+        ) from None
+    except RecursionError:
+        raise _too_deep(where, line) from None
+    except ValueError as error:
+        message = str(error)
+        if "set_int_max_str_digits" in message:
+            digits = sys.get_int_max_str_digits()
+            message = f"holds a number of more than {digits} digits; write it shorter or as text"
+        raise InputError(message, where=where, line=line) from None
+    _refuse_depth(text, value, where, line)
+    if _SURROGATE.search(text):
+        _refuse_half_characters(value, where, line)
+    return value
+
+
+def _refuse_depth(text: str, value: Any, where: str, line: int | None) -> None:
+    """Refuse deep nesting, for which writing or showing the value could fail."""
+    opened = text.count("[") + text.count("{")
+    # Siblings are not nested in each other, so most files need no closer look.
+    siblings = sum(text.count(pair) for pair in ("}, {", "},{", "], [", "],["))
+    if opened - siblings <= _DEEPEST:
+        return
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        contents = (inner.values() if type(inner) is dict else inner for inner in level)
+        level = [inner for content in contents for inner in content if type(inner) in (dict, list)]
+        if not level:
+            return
+    raise _too_deep(where, line)
+
+
+def _too_deep(where: str, line: int | None) -> InputError:
+    return InputError(
+        f"JSON nested too deeply, more than {_DEEPEST} levels; flatten it", where=where, line=line
+    )
+
+
+def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        counts = Counter(name for name, _ in pairs)
+        duplicate = next(name for name, count in counts.items() if count > 1)
+        raise ValueError(f"key {duplicate!r} occurs twice in one object; keep one of the two")
+    return value
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not JSON; a finite number or null is expected")
+
+
+def _refuse_half_characters(value: Any, where: str, line: int | None) -> None:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            "holds half of a surrogate pair (\\ud800 to \\udfff); whole characters are expected",
+            where=where,
+            line=line,
+        ) from None
+
+
+def _kind(value: Any) -> str:
+    return {list: "array", str: "string", bool: "boolean", type(None): "null"}.get(
+        type(value), "number"
+    )
+
+
+def as_id(value: Any, what: str, where: str, line: int | None) -> str:
+    """Return an id as text; raise InputError unless it is text or a whole number."""
+    if isinstance(value, str) and value and "\0" not in value:
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if isinstance(value, str) and value:
+        raise InputError(f"{what} {NUL_IN_ID}", where=where, line=line)
+    raise InputError(
+        f"{what} is {preview(value)}; ids are text or whole numbers", where=where, line=line
+    )
+
+
+def as_number(value: Any, what: str, where: str, line: int | None) -> float:
+    """Return a finite number; raise InputError for anything else."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # A whole number may be larger than any float.
+    if number and abs(value) <= sys.float_info.max:
+        return float(value)
+    raise InputError(
+        f"{what} is {preview(value)}; a finite number is expected", where=where, line=line
+    )
+
+
+def as_amount(value: Any, what: str, where: str, line: int | None) -> float:
+    """Return a time or cost: a number from 0 that can be added up."""
+    number = as_number(value, what, where, line)
+    if 0 <= number <= _MOST:
+        return number
+    expected = "a number from 0" if number < 0 else f"a number up to {_MOST:g}"
+    raise InputError(f"{what} is {preview(value)}; {expected} is expected", where=where, line=line)
+
+
+def as_list(value: Any, what: str, where: str, line: int | None) -> list[Any]:
+    """Return a list; null is an empty one."""
+    if value is None:
+        return []
+    if isinstance(value, list):
+        return value
+    raise InputError(f"{what} is {preview(value)}; a list is expected", where=where, line=line)
+
+
+def as_object(value: Any, what: str, where: str, line: int | None) -> dict[str, Any]:
+    """Return an object; raise InputError for anything else."""
+    if isinstance(value, dict):
+        return value
+    raise InputError(f"{what} is {preview(value)}; an object is expected", where=where, line=line)
+
+
+def preview(value: Any) -> str:
+    """Return a value as JSON, shortened if it is long."""
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def text_id(text: str) -> str:
+    """Return the id of a query that has none: the start of its text's SHA-256."""
+    return "q_" + hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def frame_of(
+    rows: Sequence[Mapping[str, Any]], required: Sequence[str], *, where: str = "records"
+) -> pl.DataFrame:
+    """Return rows as columns of one type each; objects become JSON text, lists stay lists."""
+    names: dict[str, None] = dict.fromkeys(required)
+    for row in rows:
+        names.update(dict.fromkeys(row))
+    check_columns(len(names), len(rows), where)
+    columns = []
+    for name in names:
+        values = [row.get(name) for row in rows]
+        if name in required or any(value is not None for value in values):
+            columns.append(_column(name, values))
+    return pl.DataFrame(columns)
+
+
+def _column(name: str, values: list[Any]) -> pl.Series:
+    types = {type(value) for value in values if value is not None}
+    if types <= {str}:
+        return pl.Series(name, values, dtype=pl.String)
+    if types == {bool}:
+        return pl.Series(name, values, dtype=pl.Boolean)
+    if types == {int} and all(v is None or -(2**63) <= v < 2**63 for v in values):
+        return pl.Series(name, values, dtype=pl.Int64)
+    too_large = any(isinstance(v, int) and abs(v) > sys.float_info.max for v in values)
+    if float in types and types <= {int, float} and not too_large:
+        numbers = [None if value is None else float(value) for value in values]
+        return pl.Series(name, numbers, dtype=pl.Float64)
+    if types == {list} and all(map(_is_flat, values)):
+        texts = [None if value is None else [to_text(item) for item in value] for value in values]
+        return pl.Series(name, texts, dtype=pl.List(pl.String))
+    return pl.Series(name, [None if v is None else to_text(v) for v in values], dtype=pl.String)
+
+
+def _is_flat(value: Any) -> bool:
+    return value is None or not any(isinstance(item, (list, dict)) for item in value)
+
+
+def to_text(value: Any) -> str:
+    """Return a value as text: strings unchanged, everything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def from_text(value: Any) -> Any:
+    """Return the object or list that ``to_text`` turned into text; other values unchanged."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return value
+    try:
+        parsed = json.loads(value)
+        return parsed if to_text(parsed) == value else value
+    except (ValueError, RecursionError):
+        return value
+
+
+def restore(record: Mapping[str, Any], *, texts: Collection[str] = TEXTS) -> dict[str, Any]:
+    """Return a row with its objects and lists restored, without null values.
+
+    The values of the keys ``texts`` stay text, even if they look like JSON.
+    """
+    return {
+        name: value if name in texts else from_text(value)
+        for name, value in record.items()
+        if value is not None
+    }
+
+
+def to_line(record: Mapping[str, Any], *, texts: Collection[str] = TEXTS) -> str:
+    """Return one record, restored, as a line of JSON."""
+    return json.dumps(restore(record, texts=texts), ensure_ascii=False, allow_nan=False)
+
+
+def json_rows(frame: pl.DataFrame) -> Iterable[dict[str, Any]]:
+    """Return a frame's rows with values that JSON can hold."""
+    dates = [name for name, kind in frame.schema.items() if kind.is_temporal()]
+    return frame.with_columns(pl.col(dates).cast(pl.String)).iter_rows(named=True)

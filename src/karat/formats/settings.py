@@ -1,0 +1,293 @@
+"""YAML files of settings: plain data, each key once, and the line of every entry.
+
+``Form`` is the base of the pydantic models that give the entries their meaning.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic_core import PydanticCustomError
+
+from karat.data.columns import IN_MEMORY, Source
+from karat.errors import InputError, unknown
+from karat.formats.files import open_input
+
+_LARGEST = 1_000_000
+# Entries with all aliases expanded; a few lines of aliases can expand to billions.
+_MOST_ENTRIES = 100_000
+# Lines are kept for entries down to this depth; deeper ones have the line of their parent.
+_DEPTH = 8
+
+Step = str | int
+
+
+@dataclass(frozen=True)
+class Place:
+    """A place in a file, for messages: which file, which entry, which line."""
+
+    file: str
+    steps: tuple[Step, ...] = ()
+    lines: Mapping[tuple[Step, ...], int] = field(default_factory=dict, repr=False)
+
+    def at(self, *steps: Step) -> Place:
+        """Return a place further inside."""
+        return replace(self, steps=(*self.steps, *steps))
+
+    @property
+    def line(self) -> int | None:
+        """The line of the entry, or of the nearest one around it; None for the whole file."""
+        for end in range(len(self.steps), 0, -1):
+            if self.steps[:end] in self.lines:
+                return self.lines[self.steps[:end]]
+        return None
+
+    def __str__(self) -> str:
+        return self.file if self.line is None else f"{self.file}:{self.line}"
+
+    def error(self, what: str) -> InputError:
+        """Return an InputError at this place."""
+        return InputError(what, where=self.file, line=self.line)
+
+
+@dataclass(frozen=True)
+class Yaml:
+    """The data of a YAML file, and the lines of its entries."""
+
+    data: Any
+    place: Place
+    source: Source = IN_MEMORY
+
+
+def read_yaml(path: str | Path) -> Yaml:
+    """Read a file of settings: mappings with text keys, lists, texts and numbers."""
+    file = open_input(path)
+    size = len(file.data or b"") if file.path is None else file.path.stat().st_size
+    _check_size(size, file.name)
+    text = file.text()
+    # A packed file is small until it is unpacked.
+    _check_size(len(text), file.name)
+    return replace(parse_yaml(text, file.name), source=file.source)
+
+
+def _check_size(size: int, name: str) -> None:
+    if size > _LARGEST:
+        raise InputError(
+            f"has {size:,} bytes; a file of settings has at most {_LARGEST:,}", where=name
+        )
+
+
+def parse_yaml(text: str, name: str) -> Yaml:
+    """Parse settings from text; ``name`` is for messages.
+
+    >>> parse_yaml("on: mean", "gates.yaml").data
+    {'on': 'mean'}
+    """
+    try:
+        loader = _Loader(text)
+        root = loader.get_single_node()
+        if root is None:
+            raise InputError("is empty; settings are expected", where=name)
+        _check(root, name, {}, set())
+        lines: dict[tuple[Step, ...], int] = {}
+        _note_lines(root, (), lines)
+        return Yaml(loader.construct_document(root), Place(name, lines=lines))
+    except yaml.reader.ReaderError as error:
+        what = f"holds the character {error.character:#04x}, so it is not text; save it as YAML"
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError(what, where=name, line=line) from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or error.context or "cannot be read"
+        place = None if mark is None else mark.line + 1
+        raise InputError(f"is not valid YAML: {problem}", where=name, line=place) from None
+    except RecursionError:
+        raise InputError("is nested too deeply; settings are flat", where=name) from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise InputError(f"is not valid YAML: {preview(str(error))}", where=name) from None
+
+
+def preview(value: Any) -> str:
+    """Return a value for a message, on one line and shortened if it is long."""
+    text = "nothing" if value is None else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads plain words as YAML 1.2 does: ``on`` and ``no`` are text, 1e-3 is a number.
+
+    Dates stay text, and so do numbers that begin with 0, which are names.
+    """
+
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML keeps them here
+
+
+_TAG = "tag:yaml.org,2002:"
+for _kind, _pattern, _first in (
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("bool", r"true|True|TRUE|false|False|FALSE", [*"tTfF"]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", [*"-+0123456789"]),
+    ("float", r"[-+]?(?:\.[0-9]+|[0-9]+\.[0-9]*)(?:[eE][-+]?[0-9]+)?", [*"-+.0123456789"]),
+    ("float", r"[-+]?(?:[0-9]+[eE][-+]?[0-9]+|\.(?:inf|Inf|INF))", [*"-+.0123456789"]),
+    ("float", r"\.(?:nan|NaN|NAN)", ["."]),
+    ("merge", r"<<", ["<"]),
+):
+    _Loader.add_implicit_resolver(_TAG + _kind, re.compile(rf"(?:{_pattern})\Z"), _first)
+_PLAIN = {_TAG + kind for kind in ("null", "bool", "int", "float", "str", "seq", "map")}
+
+
+def _check(node: yaml.Node, name: str, sizes: dict[int, int], parents: set[int]) -> int:
+    """Return the number of entries with aliases expanded; refuse what settings must not hold."""
+    if id(node) in parents:
+        raise _wrong(node, name, "an alias stands inside of what it stands for")
+    if id(node) in sizes:
+        return sizes[id(node)]
+    if node.tag not in _PLAIN:
+        raise _wrong(node, name, f"{node.tag.removeprefix(_TAG)} is not plain data")
+    parents.add(id(node))
+    children: list[yaml.Node] = []
+    if isinstance(node, yaml.ScalarNode):
+        _make_whole(node, name)
+    elif isinstance(node, yaml.MappingNode):
+        _check_keys(node, name)
+        children = [value for _, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        children = node.value
+    size = 1 + sum(_check(child, name, sizes, parents) for child in children)
+    if size > _MOST_ENTRIES:
+        raise _wrong(node, name, f"more than {_MOST_ENTRIES:,} entries, aliases written out")
+    parents.remove(id(node))
+    sizes[id(node)] = size
+    return size
+
+
+def _check_keys(node: yaml.MappingNode, name: str) -> None:
+    seen: set[str] = set()
+    for key, _ in node.value:
+        if key.tag == _TAG + "merge":
+            continue
+        if key.tag != _TAG + "str" or not isinstance(key, yaml.ScalarNode):
+            raise _wrong(key, name, "a key must be text; put it in quotes")
+        _make_whole(key, name)
+        if not key.value.strip():
+            raise _wrong(key, name, f"a key is {key.value!r}; give it a name")
+        if key.value in seen:
+            raise _wrong(key, name, f"the key {key.value!r} is there twice; keep one")
+        seen.add(key.value)
+
+
+def _make_whole(node: yaml.ScalarNode, name: str) -> None:
+    """Join the surrogate pairs in which JSON writes some characters; refuse half a pair."""
+    if "\0" in node.value:
+        raise _wrong(node, name, "a text holds the character NUL; take it out")
+    try:
+        node.value = node.value.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        raise _wrong(
+            node, name, f"{preview(node.value)} holds half a character; write the whole one"
+        ) from None
+
+
+def _wrong(node: yaml.Node, name: str, what: str) -> InputError:
+    return InputError(what, where=name, line=node.start_mark.line + 1)
+
+
+def _note_lines(
+    node: yaml.Node, steps: tuple[Step, ...], lines: dict[tuple[Step, ...], int]
+) -> None:
+    lines.setdefault(steps, node.start_mark.line + 1)
+    if len(steps) == _DEPTH:
+        return
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            # The line of the key, because its value may start on the next one.
+            lines[*steps, key.value] = key.start_mark.line + 1
+            _note_lines(value, (*steps, key.value), lines)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            _note_lines(value, (*steps, index), lines)
+
+
+_CUSTOM = "refused"
+
+
+class Form(BaseModel):
+    """Base of settings: refuses unknown keys, and text where a number is expected."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+F = TypeVar("F", bound=Form)
+
+
+def custom_error(why: str) -> PydanticCustomError:
+    """Return an error for a validator that explains more than the expected type."""
+    return PydanticCustomError(_CUSTOM, "{why}", {"why": why})
+
+
+def expectations(form: type[BaseModel]) -> dict[str, str]:
+    """Return what each key of a form must be, by its name in a file."""
+    return {
+        field.alias or name: field.description or "something else"
+        for name, field in form.model_fields.items()
+    }
+
+
+def validate(form: type[F], data: Mapping[str, Any], place: Place) -> F:
+    """Return the form filled with data; raise InputError with the line of a wrong entry."""
+    try:
+        return form.model_validate(dict(data))
+    except ValidationError as error:
+        for key, inner in _inner_forms(form).items():
+            _fill_inside(inner, data.get(key), place.at(key))
+        key, what = explain_error(error, data, expectations(form))
+        raise place.at(key).error(what) from None
+
+
+def _inner_forms(form: type[BaseModel]) -> dict[str, type[Form]]:
+    """Return the forms under keys of a form, alone or in a list."""
+
+    def inner_form(annotation: Any) -> type[Form] | None:
+        if isinstance(annotation, type) and not get_args(annotation):
+            return annotation if issubclass(annotation, Form) else None
+        return next(filter(None, map(inner_form, get_args(annotation))), None)
+
+    return {
+        field.alias or name: inner
+        for name, field in form.model_fields.items()
+        if (inner := inner_form(field.annotation)) is not None
+    }
+
+
+def _fill_inside(form: type[Form], data: Any, place: Place) -> None:
+    """Raise InputError for a wrong entry of an inner form, with its key and line."""
+    if isinstance(data, Mapping):
+        validate(form, data, place)
+    for index, entry in enumerate(data if isinstance(data, list) else ()):
+        _fill_inside(form, entry, place.at(index))
+
+
+def explain_error(
+    error: ValidationError, data: Mapping[Any, Any], expected: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return the key with a wrong value, and what is wrong with it."""
+    # A misspelled key also makes the right one missing; the misspelling is reported first.
+    order = {"extra_forbidden": 0, "missing": 1}
+    entries = sorted(error.errors(), key=lambda entry: order.get(entry["type"], 2))
+    key = str(entries[0]["loc"][0]) if entries[0]["loc"] else ""
+    if entries[0]["type"] == "extra_forbidden":
+        return key, str(unknown("key", key, expected))
+    if entries[0]["type"] == _CUSTOM:
+        return key, entries[0]["msg"]
+    if entries[0]["type"] == "missing":
+        return key, f"{key} is missing; give {expected[key]}"
+    return (
+        key,
+        f"{key} is {preview(data.get(key))}; it must be {expected.get(key, 'something else')}",
+    )

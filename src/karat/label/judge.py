@@ -1,0 +1,676 @@
+"""Judge: have a model, or a stand-in, grade the pairs of a pool and write the labels.
+
+Pairs are asked side by side, retried where that may help, and written in order. A judging that
+was stopped can be resumed; judgments are cached by everything they depend on.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from karat.errors import InputError, KaratError, UsageError, unknown
+from karat.jobs.cache import CACHE_FOLDER, JsonlCache
+from karat.jobs.calls import in_order
+from karat.jobs.journal import RESUME, Journal, json_lines, part_of
+from karat.jobs.rate_limit import GONE_AFTER, LONGEST_ASKED, retry_wait
+from karat.label.judge_answers import (
+    Judge,
+    JudgeGoneError,
+    Judgment,
+    Outcome,
+    Overlap,
+    Unjudged,
+)
+from karat.label.labels import GRADES, Pair, read_labels, read_pairs
+from karat.pages.formatting import plural
+from karat.pages.page import Page, Section
+from karat.pages.result import Result
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Advance = Callable[[int], None]
+ReportWait = Callable[[float, str], None]
+# Yields an object whose ``advance`` is called with the number of pairs done.
+Progress = Callable[[str, int], AbstractContextManager[Any]]
+# If this many calls are refused before any is answered, all of them will be.
+_REFUSED = 5
+# Shorter waits, in seconds, are not reported.
+_REPORTED_WAIT = 5.0
+# The summary names this many reasons for failures; the file has all.
+_REASONS = 8
+_MILLION = 1_000_000
+
+
+class NoCallSucceededError(JudgeGoneError):
+    """The endpoint did not answer a single call, so there is nothing to write."""
+
+
+class InterruptedJudging(KeyboardInterrupt):
+    """The user stopped it; the message says what is kept and how to resume."""
+
+
+def judge(
+    pool: str | os.PathLike[str] | Sequence[Pair],
+    output: str | os.PathLike[str],
+    *,
+    judge: str | Judge = "model",
+    url: str | None = None,
+    model: str | None = None,
+    key_env: str | None = None,
+    prompt: str | os.PathLike[str] | None = None,
+    body: Mapping[str, Any] | None = None,
+    concurrency: int | None = None,
+    rate: float | None = None,
+    timeout: float | None = None,
+    retries: int | None = None,
+    max_failures: float = 0.05,
+    resume: bool = False,
+    restart: bool = False,
+    cache: str | os.PathLike[str] | None = None,
+    limit: int | None = None,
+    price_in: float | None = None,
+    price_out: float | None = None,
+    progress: Progress | None = None,
+    report_wait: ReportWait = lambda seconds, why: None,
+) -> Judged:
+    """Grade every pair of a pool and write the labels to ``output``, a .jsonl file.
+
+    ``judge`` is "model" (the ``model`` at ``url``, an OpenAI-compatible endpoint), "overlap" (a
+    stand-in that counts shared words) or any object with ``rater``, ``key``, ``ask`` and
+    ``close``. A pair that cannot be judged is kept with its reason, never as grade 0. Prices are
+    for a million tokens.
+    """
+    _check(pool, output, prompt, cache)
+    if isinstance(judge, str) and judge not in ("model", "overlap"):
+        raise unknown("judge", judge, ("model", "overlap"))
+    settings = JudgeSettings(
+        concurrency=4 if concurrency is None else concurrency,
+        retries=3 if retries is None else retries,
+        max_failures=max_failures,
+        resume=resume,
+        restart=restart,
+        price_in=price_in,
+        price_out=price_out,
+    )
+    model_only = {
+        "url": url,
+        "model": model,
+        "key_env": key_env,
+        "prompt": prompt,
+        "body": body,
+        "concurrency": concurrency,
+        "rate": rate,
+        "timeout": timeout,
+        "retries": retries,
+        "cache": cache,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
+    if judge == "model":
+        chosen = _model_judge(url, model, key_env, prompt, body, rate, timeout)
+    else:
+        chosen = _stand_in(model_only) if isinstance(judge, str) else judge
+    with closing(chosen):
+        pairs = read_pairs(os.fspath(pool)) if isinstance(pool, str | os.PathLike) else list(pool)
+        pairs = pairs if limit is None else pairs[:limit]
+        kept = JudgmentCache(Path(cache or CACHE_FOLDER)) if judge == "model" else None
+        shown = nullcontext(None) if progress is None else progress(chosen.rater, len(pairs))
+        try:
+            with shown as bar:
+                return judge_pairs(
+                    pairs,
+                    chosen,
+                    Path(output),
+                    settings=settings,
+                    cache=kept,
+                    advance=_ignore if bar is None else bar.advance,
+                    report_wait=report_wait,
+                )
+        finally:
+            if kept is not None:
+                kept.close()
+
+
+def _ignore(pairs: int) -> None:
+    pass
+
+
+def _check(pool: Any, output: Any, prompt: Any, cache: Any) -> None:
+    if cache == "":
+        raise UsageError("--cache is empty; name a folder, such as .karat")
+    for name in (pool, prompt):
+        is_file = isinstance(name, str | os.PathLike) and str(name) != "-"
+        if is_file and os.path.realpath(name) == os.path.realpath(output):
+            raise UsageError(f"output {str(output)!r} is also an input; choose another name")
+
+
+def _stand_in(model_only: Mapping[str, Any]) -> Judge:
+    option = next((name for name, value in model_only.items() if value is not None), None)
+    if option is not None:
+        raise UsageError(
+            f"--{option.replace('_', '-')} is for a model; leave it out with --judge overlap"
+        )
+    return Overlap()
+
+
+def _model_judge(
+    url: str | None,
+    model: str | None,
+    key_env: str | None,
+    prompt: str | os.PathLike[str] | None,
+    body: Mapping[str, Any] | None,
+    rate: float | None,
+    timeout: float | None,
+) -> Judge:
+    from karat.label.judge_model import Access, Endpoint, read_prompt
+
+    if url is None or model is None:
+        lacking = "--url" if url is None else "--model"
+        raise UsageError(
+            f"{lacking} is missing; a model needs --url URL --model NAME (--judge overlap works"
+            " without one)"
+        )
+    access = Access(
+        url=url,
+        model=model,
+        key_env=key_env,
+        timeout=60.0 if timeout is None else timeout,
+        rate=rate,
+        more=body or {},
+    )
+    return Endpoint(access, read_prompt(None if prompt is None else os.fspath(prompt)), os.environ)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgeSettings:
+    """How a pool is judged; prices are for a million tokens."""
+
+    concurrency: int = 4
+    retries: int = 3
+    max_failures: float = 0.05
+    resume: bool = False
+    restart: bool = False
+    price_in: float | None = None
+    price_out: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.resume and self.restart:
+            raise UsageError("--resume continues and --restart starts over; give one of them")
+        if (self.price_in is None) != (self.price_out is None):
+            raise UsageError("--price-in and --price-out go together; give both")
+
+
+@dataclass
+class Tally:
+    """Counts of the calls, for the summary at the end."""
+
+    asked: int = 0
+    cached: int = 0
+    retried: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    without_tokens: int = 0
+    """Answers that did not report how many tokens they used."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class Judged(Result):
+    """The outcome of judging a pool."""
+
+    path: Path
+    rater: str
+    grades: Counter[int]
+    reasons: Counter[str]
+    """Why pairs failed, and how many for each reason."""
+    kept: int
+    """Lines that the file had before."""
+    tally: Tally
+    settings: JudgeSettings
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs, with a grade or without."""
+        return self.grades.total() + self.failed
+
+    @property
+    def failed(self) -> int:
+        """The number of pairs without a grade."""
+        return self.reasons.total()
+
+    @property
+    def partial(self) -> bool:
+        """Whether too many pairs failed for the labels to represent the pool."""
+        return self.failed > self.settings.max_failures * self.pairs
+
+    @property
+    def cost(self) -> float | None:
+        """What the answers cost; None if one did not report its tokens, or without prices."""
+        prices, tally = self.settings, self.tally
+        if prices.price_in is None or prices.price_out is None or tally.without_tokens:
+            return None
+        spent = tally.prompt_tokens * prices.price_in + tally.completion_tokens * prices.price_out
+        return spent / _MILLION
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as plain data."""
+        tally = self.tally
+        return {
+            "labels": str(self.path),
+            "rater": self.rater,
+            "pairs": self.pairs,
+            "grades": {str(grade): self.grades[grade] for grade in reversed(GRADES)},
+            "failed": self.failed,
+            "partial": self.partial,
+            "kept": self.kept,
+            "cached": tally.cached,
+            "asked": tally.asked,
+            "retried": tally.retried,
+            "tokens": {"prompt": tally.prompt_tokens, "completion": tally.completion_tokens},
+            "without_tokens": tally.without_tokens,
+            "cost": self.cost,
+            "reasons": dict(sorted(self.reasons.items(), key=lambda item: (-item[1], item[0]))),
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the labels, as read from the file."""
+        return read_labels(self.path).frame
+
+    def page(self) -> Page:
+        """Return the page: grades, calls, costs and failures."""
+        if not self.pairs:
+            empty = f"{self.rater}: nothing is left to judge in the pool: 0 labels → {self.path}"
+            return Page("Labels", [empty])
+        graded = ", ".join(f"{self.grades[grade]:,} of grade {grade}" for grade in reversed(GRADES))
+        headline = f"{self.rater}: {plural(self.pairs, 'pair')}: {graded} → {self.path}"
+        return Page("Labels", [headline], [Section("", None, list(self._lines()))])
+
+    def _lines(self) -> Iterator[str]:
+        tally = self.tally
+        counts = {"cached": tally.cached, "from before": self.kept, "retried": tally.retried}
+        parts = [f"{plural(tally.asked, 'pair')} asked"]
+        parts += [f"{number:,} {what}" for what, number in counts.items() if number]
+        line = ", ".join(parts)
+        if tally.prompt_tokens or tally.completion_tokens:
+            line += (
+                f" · {tally.prompt_tokens:,} prompt and {tally.completion_tokens:,} completion"
+                " tokens"
+            )
+        if self.cost is not None:
+            line += f", cost {self.cost:,.4f}"
+        if tally.without_tokens:
+            answers = plural(tally.without_tokens, "answer did", "answers did")
+            line += f" · {answers} not report tokens"
+        yield line
+        if self.failed:
+            yield f"{plural(self.failed, 'pair')} without a grade:"
+            shown = self.reasons.most_common(_REASONS)
+            yield from (f"  {count:,} × {reason}" for reason, count in shown)
+            if more := self.failed - sum(count for _, count in shown):
+                yield f"  {more:,} for other reasons, listed in {self.path}"
+
+
+def judge_pairs(
+    pairs: Sequence[Pair],
+    judge: Judge,
+    path: Path,
+    *,
+    settings: JudgeSettings | None = None,
+    cache: JudgmentCache | None = None,
+    advance: Advance = _ignore,
+    report_wait: ReportWait = lambda seconds, why: None,
+) -> Judged:
+    """Judge every pair and write the labels.
+
+    ``advance`` is called with the number of pairs done, ``report_wait`` with long waits before
+    a retry.
+    """
+    settings = settings or JudgeSettings()
+    if path.suffix != ".jsonl":
+        raise InputError("a label file ends in .jsonl; choose such a name", where=str(path))
+    tasks = [Task(pair, judge.key(pair)) for pair in pairs]
+    runner = Runner(judge, settings.concurrency, settings.retries, cache, report_wait=report_wait)
+    journal = LabelJournal(path, tasks, resume=settings.resume, restart=settings.restart)
+    counts = _LineCounts()
+    try:
+        for line in journal.done:
+            counts.add(line, is_new=False)
+        advance(counts.kept)
+        with closing(_lines(journal, runner, tasks, judge.rater)) as lines:
+            for line, is_new in lines:
+                journal.write(line.data)
+                counts.add(line, is_new=is_new)
+                advance(1)
+        if not counts.grades and runner.unanswered is not None:
+            journal.discard()
+            raise _no_call_succeeded(runner.unanswered, path)
+        journal.finish()
+    except KeyboardInterrupt:
+        raise InterruptedJudging(f"interrupted; {journal.state(len(tasks))}") from None
+    except NoCallSucceededError:
+        raise
+    except JudgeGoneError as error:
+        raise JudgeGoneError(f"{error}; {journal.state(len(tasks))}") from None
+    finally:
+        journal.close()
+    return Judged(
+        path=path,
+        rater=judge.rater,
+        grades=counts.grades,
+        reasons=counts.reasons,
+        kept=counts.kept,
+        tally=runner.tally,
+        settings=settings,
+    )
+
+
+@dataclass
+class _LineCounts:
+    """Counts of the lines so far; ``kept`` are those of an earlier judging."""
+
+    grades: Counter[int] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+
+    def add(self, line: Line, *, is_new: bool) -> None:
+        self.kept += not is_new
+        if line.grade is not None:
+            self.grades[line.grade] += 1
+        else:
+            self.reasons[str(line.error).partition(": ")[0]] += 1
+
+
+def _no_call_succeeded(last: Unjudged, path: Path) -> NoCallSucceededError:
+    where = f"{last.where}: " if last.where else ""
+    kept = f"{path} is unchanged" if path.exists() else "no label file was written"
+    return NoCallSucceededError(
+        f"no call succeeded: {where}{last.error}; {kept}: check that the endpoint is up, then run"
+        " it again"
+    )
+
+
+def _lines(
+    journal: LabelJournal, runner: Runner, tasks: Sequence[Task], rater: str
+) -> Generator[tuple[Line, bool]]:
+    """Yield a line for each pair that has none yet, in order, and whether it is new."""
+    rest = tasks[len(journal.done) :]
+    kept = {task: line for task in rest if (line := journal.earlier(task)) is not None}
+    with closing(runner.outcomes(task for task in rest if task not in kept)) as outcomes:
+        for task in rest:
+            if task in kept:
+                yield kept[task], False
+            else:
+                yield line_of(task, next(outcomes)[1], rater), True
+
+
+class Task(NamedTuple):
+    """A pair and the digest of everything its judgment depends on."""
+
+    pair: Pair
+    key: str
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        """The ids of the pair, and the part of the digest that a label carries."""
+        return self.pair.query_id, self.pair.item_id, self.key[:16]
+
+
+class Line(NamedTuple):
+    """One complete line of a label file: its pair and digest, its grade or error, its bytes."""
+
+    name: tuple[str, str, str]
+    grade: int | None
+    error: str | None
+    data: bytes
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any], data: bytes) -> Line:
+        """Return the line of a record."""
+        name = (record["query_id"], record["item_id"], str(record.get("digest")))
+        return cls(name, record.get("grade"), record.get("error"), data)
+
+
+def line_of(task: Task, outcome: Outcome, rater: str) -> Line:
+    """Return the line of a judgment, or of the reason why there is none."""
+    query_id, item_id, digest = task.name
+    record: dict[str, Any] = {"query_id": query_id, "item_id": item_id}
+    if isinstance(outcome, Judgment):
+        record |= {"grade": outcome.grade, "rationale": outcome.rationale}
+    else:
+        record |= {"error": outcome.error}
+    record |= {"rater": rater, "source": "judge", "digest": digest}
+    return Line.of(record, (json.dumps(record, ensure_ascii=False) + "\n").encode())
+
+
+class LabelJournal(Journal):
+    """A label file while it is written; ``done`` are the lines of an interrupted judging.
+
+    Each line carries the digest of what it depends on, so resuming never mixes in judgments of
+    another model, prompt or text.
+    """
+
+    def __init__(self, path: Path, tasks: Sequence[Task], *, resume: bool, restart: bool) -> None:
+        super().__init__(path, noun="pair", verb="judged")
+        # Messages show the name as it was given.
+        self.path, self.part = path, part_of(path)
+        self.done: list[Line] = []
+        self._earlier: dict[tuple[str, str, str], Line] = {}
+        try:
+            if self.part.is_file():
+                self.lock()
+                if not restart:
+                    self._continue(tasks, resume=resume)
+            if path.is_file() and not self.done and not restart:
+                self._earlier = self._finished(tasks, resume=resume)
+        except KaratError:
+            self.close()
+            raise
+
+    def state(self, total: int) -> str:
+        """Return how many of ``total`` pairs are kept when it stops now, and how to resume."""
+        if not self.lines:
+            return "nothing was written"
+        return f"{self.lines:,} of {total:,} pairs are kept in {self.part}: {RESUME}"
+
+    def earlier(self, task: Task) -> Line | None:
+        """Return the judgment that a finished file has; failed pairs are asked again."""
+        return self._earlier.get(task.name)
+
+    def _continue(self, tasks: Sequence[Task], *, resume: bool) -> None:
+        """Keep the lines of an interrupted judging, as far as they are complete and in order."""
+        for line, task in zip(_read_lines(self.part), tasks, strict=False):
+            if line.name != task.name:
+                break
+            self.done.append(line)
+            self.keep(line.data)
+        if self.done and not resume:
+            raise UsageError(
+                f"{self.part} holds {len(self.done):,} judgments of an interrupted run; resume it"
+                " with --resume, or start over with --restart"
+            )
+        if not self.done and next(_read_lines(self.part), None) is not None:
+            raise _of_another_run(self.part, "start over with --restart")
+
+    def _finished(self, tasks: Sequence[Task], *, resume: bool) -> dict[tuple[str, str, str], Line]:
+        """Return the judgments of a finished file to keep; other labels are not replaced."""
+        lines = list(_read_lines(self.path))
+        names = {task.name for task in tasks}
+        of_this_run = {line.name: line for line in lines if line.name in names}
+        size = self.path.stat().st_size
+        if resume:
+            if size and not of_this_run:
+                raise _of_another_run(self.path, "choose another name, or use --restart")
+            return {name: line for name, line in of_this_run.items() if line.grade is not None}
+        # Lines that cannot be read, or that are not judged again here, would be lost.
+        if sum(len(line.data) for line in lines if line.name in names) < size:
+            remedy = "resume it with --resume, " if of_this_run else ""
+            raise UsageError(
+                f"{self.path} holds labels that are not of this run; choose another name, {remedy}"
+                "or replace them with --restart"
+            )
+        return {}
+
+
+def _of_another_run(path: Path, remedy: str) -> UsageError:
+    return UsageError(
+        f"{path} is of another run: the pool, the model, the prompt or what is sent has changed"
+        f" since; {remedy}"
+    )
+
+
+def _read_lines(path: Path) -> Iterator[Line]:
+    """Yield the complete lines of a label file, up to the first that cannot be read."""
+    for data, record in json_lines(path):
+        if not all(isinstance(record.get(name), str) for name in ("query_id", "item_id")):
+            return
+        yield Line.of(record, data)
+
+
+class JudgmentCache(JsonlCache[Judgment]):
+    """Judgments by the digest of everything they depend on: grades and rationales, no texts."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "judgments.jsonl", _encode_judgment, _decode_judgment)
+
+
+def _encode_judgment(judgment: Judgment) -> dict[str, Any]:
+    return {"grade": judgment.grade, "rationale": judgment.rationale}
+
+
+def _decode_judgment(record: Mapping[str, Any]) -> Judgment:
+    grade, rationale = record["grade"], record["rationale"]
+    # True is a whole number to Python.
+    if type(grade) is not int or grade not in GRADES or not isinstance(rationale, str):
+        raise ValueError("not a judgment")
+    return Judgment(grade, rationale)
+
+
+@dataclass(eq=False)
+class Runner:
+    """Asks a judge about pairs side by side, with retries, and counts the calls.
+
+    Outcomes come back in the order of the pairs. Each is in the cache at once, so that stopping
+    loses no judgment.
+    """
+
+    judge: Judge
+    concurrency: int = 1
+    retries: int = 3
+    cache: JudgmentCache | None = None
+    tally: Tally = field(default_factory=Tally)
+    report_wait: ReportWait = lambda seconds, why: None
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _failed_in_a_row: int = 0
+    _refused: int = 0
+    _answered: bool = False
+    _last_failure: Unjudged | None = None
+    _gone: JudgeGoneError | None = None
+    _reported_until: float = 0.0
+
+    @property
+    def unanswered(self) -> Unjudged | None:
+        """The last failure, if calls were made and the endpoint answered none of them."""
+        return None if self._answered else self._last_failure
+
+    def outcomes(self, tasks: Iterable[Task]) -> Generator[tuple[Task, Outcome]]:
+        """Yield each pair with its outcome, in the order given."""
+        return in_order(self._outcome, tasks, concurrency=self.concurrency, stop=self._stop)
+
+    def _outcome(self, task: Task) -> Outcome:
+        for name, text in (("query", task.pair.query), ("item's text", task.pair.text)):
+            if not text.strip():
+                return Unjudged(f"the {name} is blank")
+        cached = None if self.cache is None else self.cache.get(task.key)
+        if cached is not None:
+            with self._lock:
+                self.tally.cached += 1
+            return cached
+        outcome = self._ask_with_retries(task)
+        if self.cache is not None and isinstance(outcome, Judgment):
+            self.cache.put(task.key, outcome)
+        return outcome
+
+    def _ask_with_retries(self, task: Task) -> Outcome:
+        with self._lock:
+            self.tally.asked += 1
+        tries = 0
+        while True:
+            if self._stop.is_set():
+                raise self._gone or JudgeGoneError("stopped")
+            outcome = self._ask(task)
+            if isinstance(outcome, Judgment) or not outcome.may_pass:
+                return outcome
+            if tries >= self.retries or self._failed_in_a_row >= GONE_AFTER:
+                return outcome
+            self._wait(retry_wait(tries, outcome.wait), outcome.reason)
+            tries += 1
+            with self._lock:
+                self.tally.retried += 1
+
+    def _wait(self, seconds: float, why: str) -> None:
+        """Wait; report it unless it is short or another call waits as long already."""
+        now = time.monotonic()
+        with self._lock:
+            report = (
+                seconds >= _REPORTED_WAIT and now + seconds > self._reported_until + _REPORTED_WAIT
+            )
+            self._reported_until = now + seconds if report else self._reported_until
+        if report:
+            self.report_wait(seconds, why)
+        self._stop.wait(seconds)
+
+    def _ask(self, task: Task) -> Outcome:
+        try:
+            reply = self.judge.ask(task.pair)
+        except JudgeGoneError as error:
+            raise self._give_up(error) from None
+        outcome, tokens = reply.outcome, reply.tokens
+        with self._lock:
+            if tokens is not None:
+                self.tally.prompt_tokens += tokens.prompt
+                self.tally.completion_tokens += tokens.completion
+            elif reply.is_answer:
+                self.tally.without_tokens += 1
+            if reply.is_answer:
+                self._answered, self._failed_in_a_row = True, 0
+            elif isinstance(outcome, Unjudged):
+                self._note_failure(outcome)
+        return outcome
+
+    def _note_failure(self, failure: Unjudged) -> None:
+        """Give up on an endpoint that is gone, or that refuses everything."""
+        if (failure.wait or 0.0) > LONGEST_ASKED:
+            raise self._give_up(
+                JudgeGoneError(
+                    f"{failure.reason} and asks to wait {failure.wait:,.0f} s; karat waits"
+                    f" {LONGEST_ASKED:g} s at most, so try again then"
+                )
+            )
+        self._last_failure = failure
+        if failure.may_pass:
+            self._failed_in_a_row += 1
+        elif failure.refused and not self._answered:
+            self._refused += 1
+            if self._refused >= _REFUSED:
+                raise self._give_up(
+                    JudgeGoneError(
+                        f"the first {_REFUSED} calls were all refused: {failure.error}; correct"
+                        " --model or what --body adds to every call"
+                    )
+                )
+
+    def _give_up(self, error: JudgeGoneError) -> JudgeGoneError:
+        """Stop the other calls, which would fail for the same reason."""
+        self._gone = self._gone or error
+        self._stop.set()
+        return error

@@ -1,0 +1,296 @@
+"""A judge's answers: a grade with its rationale, or the reason why there is none.
+
+Text around an answer (a thought, a sentence, a Markdown fence) is removed. Only what is clearly a
+grade counts as one; everything else is a failure, never a grade of 0. ``Overlap`` is a stand-in
+for a judge, for tests and for work without a model.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from karat.errors import InputError, KaratError
+from karat.formats.json_records import parse_json
+from karat.label.labels import GRADES, Pair
+
+_SHOWN = 160
+_CUT = "the answer was cut off"
+_NO_JSON = "the answer is no JSON"
+_EMPTY = "the answer is empty"
+# JSON that Python accepts and karat does not, by the start of the reader's message.
+_UNREADABLE = {
+    "key ": "the answer has a key twice",
+    **dict.fromkeys(("NaN", "Infinity", "-Infinity"), "the answer holds NaN or Infinity"),
+    "holds half": "the answer holds half a character",
+    "JSON nested": "the answer is nested too deeply",
+    "holds a number": "the answer holds a number that is too long",
+}
+
+
+_THOUGHT = re.compile("<think>", re.IGNORECASE)
+_END_OF_THOUGHT = re.compile("</think>", re.IGNORECASE)
+_IN_DOUBT = re.compile(r"[][{}]|```|</?think>", re.IGNORECASE)
+# One object in a fence, and no other brace or fence beside it: two answers count as none.
+_FENCED = re.compile(r"[^{}`]*```(?:json)?\s*(\{.*\})\s*```[^{}`]*", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """A grade and why."""
+
+    grade: int
+    rationale: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unjudged:
+    """Why a pair has no grade.
+
+    Failures are counted by ``reason``; ``detail`` is specific to this one. ``may_pass`` means
+    that a retry may help, ``wait`` is how many seconds the endpoint asks for, and ``status`` the
+    HTTP status of a failure.
+    """
+
+    reason: str
+    detail: str = ""
+    may_pass: bool = False
+    wait: float | None = None
+    status: int | None = None
+    where: str = field(default="", compare=False)
+    """The address of the endpoint, if a call failed."""
+
+    @property
+    def error(self) -> str:
+        """The reason with its detail, as a label file keeps it."""
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
+
+    @property
+    def refused(self) -> bool:
+        """Whether the endpoint rejected the request itself."""
+        return self.status is not None and not self.may_pass
+
+
+Outcome = Judgment | Unjudged
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The tokens that an answer reports."""
+
+    prompt: int = 0
+    completion: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The reply of a judge; ``tokens`` is None if the endpoint did not report them."""
+
+    outcome: Outcome
+    tokens: Tokens | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the endpoint accepted the request, whatever it answered."""
+        outcome = self.outcome
+        return isinstance(outcome, Judgment) or (outcome.status is None and not outcome.may_pass)
+
+
+class Judge(Protocol):
+    """Anything that grades a pair, from several threads at once."""
+
+    @property
+    def rater(self) -> str: ...
+    def key(self, pair: Pair) -> str: ...
+    def ask(self, pair: Pair) -> Reply: ...
+    def close(self) -> None: ...
+
+
+class JudgeGoneError(KaratError):
+    """Every further call would fail too, so no more are made."""
+
+
+@dataclass(frozen=True)
+class AnswerReader:
+    """Reads answers; what is shown or kept of them goes through ``redact`` first."""
+
+    redact: Callable[[str], str] = str
+
+    def reply(self, body: bytes, kind: str) -> Reply:
+        """Return the reply of a chat completion."""
+        try:
+            record = parse_json(body.decode("utf-8"), "the answer", None)
+        except (UnicodeDecodeError, InputError):
+            text = f"{kind or 'no content type'}: {body.decode('utf-8', 'replace')}"
+            return Reply(Unjudged("the endpoint did not answer with JSON", self.excerpt(text)))
+        if not isinstance(record, dict):
+            reason = "the endpoint's answer is no chat completion"
+            return Reply(Unjudged(reason, self.excerpt(str(record))))
+        return Reply(self._outcome(record), _tokens(record.get("usage")))
+
+    def excerpt(self, text: str) -> str:
+        """Return the beginning of a text on one line, for a message."""
+        line = " ".join(self.redact(text).split())
+        return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
+
+    def _outcome(self, record: Mapping[str, Any]) -> Outcome:
+        choices = record.get("choices")
+        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+            error = record.get("error")
+            return Unjudged("the answer holds no choice", self.excerpt(str(error)) if error else "")
+        message, ended = choices[0].get("message"), choices[0].get("finish_reason")
+        if not isinstance(message, dict):
+            return Unjudged("the answer holds no message")
+        if message.get("refusal"):
+            return Unjudged("the model refused", self.excerpt(str(message["refusal"])))
+        if ended == "content_filter":
+            return Unjudged("the endpoint's content filter blocked the answer")
+        content = message.get("content")
+        if content is None or content == "":
+            return Unjudged(_CUT if ended == "length" else _EMPTY)
+        if not isinstance(content, str):
+            return Unjudged("the answer is no text", self.excerpt(str(content)))
+        return self.judgment(content, cut=ended == "length")
+
+    def judgment(self, content: str, *, cut: bool = False) -> Outcome:
+        """Return the judgment in one JSON object with ``relevance`` 0, 1 or 2 and a ``rationale``.
+
+        It may be in a fence, after a thought or among sentences, and its grade in quotes.
+        """
+        answered = _answer_in(content)
+        if not answered:
+            return Unjudged(_CUT if cut else _EMPTY)
+        try:
+            answer = parse_json(answered, "the answer", None)
+        except InputError as error:
+            # Half a character cannot be shown as it is.
+            detail = self.excerpt(content.encode("utf-8", "backslashreplace").decode())
+            reasons = (text for start, text in _UNREADABLE.items() if error.what.startswith(start))
+            return Unjudged(_CUT if cut else next(reasons, _NO_JSON), detail)
+        if not isinstance(answer, dict):
+            return Unjudged("the answer is no JSON object", self.excerpt(content))
+        grade, rationale = _grade(answer.get("relevance")), answer.get("rationale")
+        # True is a whole number to Python.
+        if type(grade) is not int or grade not in GRADES:
+            return Unjudged("relevance is not 0, 1 or 2", self.excerpt(content))
+        if not isinstance(rationale, str):
+            return Unjudged("the answer has no rationale", self.excerpt(content))
+        return Judgment(grade, self.redact(rationale).strip())
+
+
+def _answer_in(content: str) -> str:
+    """Return the answer without the thought before it and the fence around it.
+
+    >>> _answer_in('<think>It fits.</think>```json {"relevance": 2} ```')
+    '{"relevance": 2}'
+    """
+    answer = content.strip()
+    ends = list(_END_OF_THOUGHT.finditer(answer))
+    if _THOUGHT.match(answer):
+        answer = answer[ends[0].end() :].strip() if ends else answer
+    elif ends and not answer.startswith(("{", "```")):
+        # Some servers leave out where a thought begins.
+        answer = answer[ends[-1].end() :].strip()
+    fenced = _FENCED.fullmatch(answer)
+    return _object_in(answer) if fenced is None else fenced[1]
+
+
+def _object_in(text: str) -> str:
+    """Return the one JSON object in a text; a text without one, or in doubt which, as it is.
+
+    >>> _object_in('Sure. {"relevance": 2} Done.'), _object_in("{1} or {2}")
+    ('{"relevance": 2}', '{1} or {2}')
+    """
+    start = text.find("{")
+    if start < 0 or _is_json(text):
+        return text
+    try:
+        _, end = json.JSONDecoder().raw_decode(text, start)
+    except (ValueError, RecursionError):
+        return text
+    around = (text[:start], text[end:])
+    # A thought is no answer, and an object in a list or an unclosed fence is not alone.
+    doubt = any(_IN_DOUBT.search(part) for part in around)
+    return text if doubt else text[start:end]
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _grade(relevance: Any) -> Any:
+    """Return a grade such as "1" or 1.0 as a whole number, anything else unchanged."""
+    if isinstance(relevance, float) and relevance.is_integer():
+        return int(relevance)
+    spelled = {str(grade): grade for grade in GRADES}
+    return spelled.get(relevance.strip(), relevance) if isinstance(relevance, str) else relevance
+
+
+def _tokens(usage: Any) -> Tokens | None:
+    if not isinstance(usage, dict):
+        return None
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if type(prompt) is not int or prompt < 0 or type(completion) is not int or completion < 0:
+        return None
+    return Tokens(prompt, completion)
+
+
+# In twelfths, so that a share of exactly a third or two thirds counts.
+_TWO, _ONE, _OF = 8, 4, 12
+_RULE = (
+    "share of the query's different words (NFKC, case folded, runs of word characters) "
+    f"that are in the text: 2 from {_TWO}/{_OF}, 1 from {_ONE}/{_OF}, else 0"
+)
+_WORD = re.compile(r"\w+")
+
+
+class Overlap:
+    """A stand-in for a judge: grades a pair by how many of the query's words are in the text.
+
+    It understands nothing, so no number made from its labels says anything about a system.
+    """
+
+    rater = f"overlap@{hashlib.sha256(_RULE.encode()).hexdigest()[:12]}"
+
+    def key(self, pair: Pair) -> str:
+        """Return the digest of everything that the grade depends on."""
+        inputs = [self.rater, pair.query, pair.text]
+        return hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
+
+    def ask(self, pair: Pair) -> Reply:
+        """Return the grade at once."""
+        return Reply(_overlap(pair), Tokens())
+
+    def close(self) -> None:
+        """Do nothing: there is nothing to close."""
+
+
+def _overlap(pair: Pair) -> Outcome:
+    """Return 2 if two thirds of the query's words are in the text, 1 if a third are, else 0.
+
+    >>> _overlap(Pair("q", "d", "red garden door", "The door is RED, or nearly."))
+    Judgment(grade=2, rationale="2 of 3 words of the query are in the text: 'door', 'red'")
+    """
+    words = _words(pair.query)
+    if not words:
+        return Unjudged("the query has no word")
+    shared = sorted(words & _words(pair.text))
+    twelfths = len(shared) * _OF
+    grade = 2 if twelfths >= _TWO * len(words) else 1 if twelfths >= _ONE * len(words) else 0
+    listed = f": {', '.join(map(repr, shared))}" if shared else ""
+    noun = "word" if len(words) == 1 else "words"
+    counted = f"{len(shared)} of {len(words)} {noun} of the query"
+    return Judgment(grade, f"{counted} {'is' if len(shared) == 1 else 'are'} in the text{listed}")
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(unicodedata.normalize("NFKC", text).casefold()))

@@ -1,0 +1,426 @@
+"""A model behind an OpenAI-compatible endpoint as a judge: temperature 0, strict JSON answers.
+
+The openai client makes the calls. Its own retries are off, since karat counts its own; answers are
+limited in size and time; and nothing of the environment but the key goes to the endpoint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import re
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from karat.errors import InputError, UsageError, missing_extra
+from karat.formats.files import open_input
+from karat.jobs.rate_limit import RateLimit, retry_after
+from karat.jobs.redaction import redactor
+from karat.label.judge_answers import AnswerReader, JudgeGoneError, Reply, Unjudged
+from karat.label.labels import Pair
+
+if TYPE_CHECKING:
+    import openai
+
+DEFAULT_KEY_ENV = "OPENAI_API_KEY"
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        # The reason before the grade: a model then grades what it has just said.
+        "rationale": {"type": "string"},
+        "relevance": {"type": "integer", "enum": [0, 1, 2]},
+    },
+    "required": ["rationale", "relevance"],
+    "additionalProperties": False,
+}
+# Ways to make an endpoint answer in JSON, the strictest first. The prompt asks for it anyway.
+_FORMS: tuple[dict[str, Any] | None, ...] = (
+    {
+        "type": "json_schema",
+        "json_schema": {"name": "relevance", "strict": True, "schema": _SCHEMA},
+    },
+    {"type": "json_object"},
+    None,
+)
+_SETTINGS: dict[str, Any] = {"temperature": 0, "seed": 0, "max_tokens": 400}
+_RESERVED = ("model", "messages", "stream", "n", "response_format")
+# These concern the whole account or endpoint, not one pair.
+_FATAL = {
+    401: "check the key in {key}",
+    402: "the account has no credit",
+    404: "check --url and --model",
+}
+_NEW_LIMIT_NAME = "max_completion_tokens"
+_RETRIED = (408, 409, 425, 429)
+MAX_ANSWER_BYTES = 1_000_000
+_CALL = "/chat/completions"
+DEFAULT_PROMPT = Path(__file__).with_name("prompt.md")
+_PLACEHOLDERS = ("query", "text")
+# Braces around anything but a plain word are JSON, as in {"relevance": 2}.
+_PLACEHOLDER = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Where a model is and how it may be called."""
+
+    url: str
+    model: str
+    key_env: str | None = None
+    timeout: float = 60.0
+    rate: float | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of every request, such as ``{"cache_prompt": false}``; null removes one."""
+
+
+class Endpoint:
+    """Asks a model for the grade of a pair."""
+
+    def __init__(self, access: Access, prompt: Prompt, environment: Mapping[str, str]) -> None:
+        if not access.model.strip():
+            raise UsageError("--model is empty; name the model as the endpoint calls it")
+        reserved = next((name for name in _RESERVED if name in access.more), None)
+        if reserved is not None:
+            raise UsageError(f"--body sets {reserved!r}, which karat sets itself")
+        self.url = address(access.url)
+        key = key_from(environment, access.key_env)
+        secrets = {} if key is None else {access.key_env or DEFAULT_KEY_ENV: key}
+        # A short key such as "none" is no secret, and may occur inside other words.
+        redact = redactor(secrets, whole_words_below=8, ignore_case=True)
+        self._reader = AnswerReader(redact)
+        self._access, self._prompt = access, prompt
+        settings = {**_SETTINGS, **access.more}
+        self._settings = {name: value for name, value in settings.items() if value is not None}
+        self._fields = self._settings
+        self._client = Client(self.url, key, access.timeout)
+        self._rate_limit = RateLimit(access.rate)
+        self._lock = threading.Lock()
+        self._form = 0
+        self._proven = False
+
+    @property
+    def rater(self) -> str:
+        """The model, and the start of its prompt's digest."""
+        return f"{self._access.model}@{self._prompt.digest[:12]}"
+
+    def key(self, pair: Pair) -> str:
+        """Return the digest of everything that a grade depends on."""
+        inputs = [self._access.model, self._prompt.digest, self._settings, pair.query, pair.text]
+        return hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+    def ask(self, pair: Pair) -> Reply:
+        """Ask once; the first call finds out which form of request the endpoint accepts."""
+        if not self._proven:
+            with self._lock:
+                if not self._proven:
+                    return self._first(pair)
+        return self._send(pair, self._form)
+
+    def close(self) -> None:
+        """Close the connection and end all waits."""
+        self._rate_limit.stop.set()
+        self._client.close()
+
+    def _first(self, pair: Pair) -> Reply:
+        """Ask in the strictest form, then in laxer ones; keep the first that is accepted."""
+        refusal: Reply | None = None
+        for form in range(self._form, len(_FORMS)):
+            reply = self._send(pair, form)
+            if self._rename_limit(reply):
+                reply = self._send(pair, form)
+            if not _is_bad_request(reply):
+                if reply.is_answer:
+                    self._form, self._proven = form, True
+                return reply
+            refusal = refusal or reply
+        return refusal or reply
+
+    def _rename_limit(self, reply: Reply) -> bool:
+        """Use the newer name of the token limit if the endpoint asks for it."""
+        detail = reply.outcome.detail if isinstance(reply.outcome, Unjudged) else ""
+        if (
+            not _is_bad_request(reply)
+            or _NEW_LIMIT_NAME not in detail
+            or "max_tokens" not in self._fields
+        ):
+            return False
+        self._fields = {
+            (_NEW_LIMIT_NAME if name == "max_tokens" else name): value
+            for name, value in self._fields.items()
+        }
+        return True
+
+    def _send(self, pair: Pair, form: int) -> Reply:
+        self._rate_limit.wait()
+        try:
+            body, kind = self._client.send(self._request(pair, form))
+        except library().OpenAIError as error:
+            return Reply(replace(self._failure(error), where=self.url))
+        return self._reader.reply(body, kind)
+
+    def _request(self, pair: Pair, form: int) -> dict[str, Any]:
+        response_format = _FORMS[form]
+        return {
+            "model": self._access.model,
+            "messages": [{"role": "user", "content": self._prompt.filled(pair)}],
+            **self._fields,
+            **({} if response_format is None else {"response_format": response_format}),
+        }
+
+    def _failure(self, error: openai.OpenAIError) -> Unjudged:
+        package = library()
+        if isinstance(error, package.APITimeoutError):
+            return Unjudged(f"no answer within {self._access.timeout:g} s", may_pass=True)
+        if isinstance(error, package.APIStatusError):
+            return self._refusal(error)
+        # Older clients wrap what was raised while the answer was read.
+        cause = error.__cause__ or error
+        if isinstance(error, package.APIConnectionError) and type(cause) is not package.OpenAIError:
+            detail = self._reader.excerpt(str(cause))
+            return Unjudged("the connection failed", detail, may_pass=True)
+        return Unjudged(self._reader.excerpt(str(cause)))
+
+    def _refusal(self, error: openai.APIStatusError) -> Unjudged:
+        status = error.status_code
+        message = self._reader.excerpt(_error_message(error.response.text))
+        quota = status == 429 and "insufficient_quota" in error.response.text
+        if status in _FATAL or quota:
+            remedy = _FATAL.get(status, "the account has no credit")
+            remedy = remedy.format(key=self._access.key_env or DEFAULT_KEY_ENV)
+            detail = f": {message}" if message else ""
+            raise JudgeGoneError(f"{self.url} answered {status}{detail}; {remedy}")
+        may_pass = status in _RETRIED or status >= 500
+        return Unjudged(
+            f"the endpoint answered {status}",
+            message,
+            may_pass=may_pass,
+            wait=retry_after(error.response.headers) if may_pass else None,
+            status=status,
+        )
+
+
+def _is_bad_request(reply: Reply) -> bool:
+    return isinstance(reply.outcome, Unjudged) and reply.outcome.status in (400, 422, 501)
+
+
+def _error_message(body: str) -> str:
+    """Return the message inside an error's body, else the body."""
+    try:
+        record = json.loads(body)
+    except ValueError:
+        return body
+    inner = record.get("error", record) if isinstance(record, dict) else record
+    message = inner.get("message", inner) if isinstance(inner, dict) else inner
+    return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+
+
+def key_from(environment: Mapping[str, str], name: str | None) -> str | None:
+    """Return the key in a variable; a variable that was named must be set."""
+    if name is not None and not name.strip():
+        raise UsageError(
+            "--key-env is empty; name the variable that holds the key, or leave it out"
+        )
+    key = environment.get(name or DEFAULT_KEY_ENV, "").strip()
+    if key:
+        if not (key.isascii() and key.isprintable()):
+            raise UsageError(
+                f"the key in {name or DEFAULT_KEY_ENV} holds characters that a key cannot have"
+            )
+        return key
+    if name is not None:
+        raise UsageError(f"--key-env names {name}, which is not set; export the key under it")
+    return None
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A template with ``{query}`` and ``{text}`` in it."""
+
+    template: str
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the template: another prompt makes another judge."""
+        return hashlib.sha256(self.template.encode()).hexdigest()
+
+    def filled(self, pair: Pair) -> str:
+        """Return the prompt for one pair; braces inside its texts stay as they are."""
+        texts = {"query": pair.query, "text": pair.text}
+        return _PLACEHOLDER.sub(lambda match: texts[match[1]], self.template)
+
+
+def read_prompt(path: str | Path | None = None) -> Prompt:
+    """Read a prompt, by default karat's own; it must have both placeholders and no other."""
+    file = open_input(DEFAULT_PROMPT if path is None else path)
+    template = file.text()
+    found = {match[1]: match.start() for match in _PLACEHOLDER.finditer(template)}
+    lacking = [name for name in _PLACEHOLDERS if name not in found]
+    if lacking:
+        raise InputError(
+            f"has no {{{lacking[0]}}}; a prompt holds {{query}} and {{text}} where they belong",
+            where=file.name,
+        )
+    other = next((name for name in found if name not in _PLACEHOLDERS), None)
+    if other is not None:
+        raise InputError(
+            f"{{{other}}} is not a placeholder; only {{query}} and {{text}} are",
+            where=file.name,
+            line=template.count("\n", 0, found[other]) + 1,
+        )
+    return Prompt(template)
+
+
+def address(url: str) -> str:
+    """Return the base of an endpoint, without what the client adds."""
+    parts = urlsplit(url.strip())
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if parts.username is not None or parts.password is not None:
+        raise UsageError("--url holds a user or password; the key comes from the environment")
+    if parts.scheme not in ("http", "https") or not host or port == 0:
+        raise UsageError(
+            f"--url is {url!r}; the base of an endpoint is expected, as in "
+            "http://127.0.0.1:8080/v1 or https://api.openai.com/v1"
+        )
+    if parts.query or parts.fragment:
+        raise UsageError("--url holds a ? or #; give the base only, as in https://host/v1")
+    return url.strip().rstrip("/").removesuffix(_CALL)
+
+
+def library() -> Any:
+    """Return the openai package; raise with the install command if it is missing."""
+    try:
+        import openai
+    except ImportError:
+        raise missing_extra("karat judge", "the openai client", "judge") from None
+    return openai
+
+
+class Client:
+    """Sends requests to one endpoint from any number of threads."""
+
+    def __init__(self, url: str, key: str | None, timeout: float) -> None:
+        package = library()
+        self._begun = threading.local()
+        self._lock = threading.Lock()
+        self._in_flight = 0
+        self._closed = False
+        host = urlsplit(url).hostname or ""
+        network = _network(package)
+        limited = _limited(network, package)
+
+        def bound(response: Any) -> None:
+            if response.headers.get("content-encoding", "identity") != "identity":
+                raise package.OpenAIError(
+                    "the answer is compressed, although karat did not accept that"
+                )
+            response.stream = limited(response.stream, self._begun.at + timeout)
+
+        self._client: openai.OpenAI = package.OpenAI(
+            # The client requires a key; without one no header is sent.
+            api_key=key or "none",
+            base_url=url,
+            max_retries=0,
+            timeout=timeout,
+            http_client=package.DefaultHttpxClient(
+                timeout=timeout,
+                follow_redirects=False,
+                mounts=_without_proxy(host),
+                event_hooks={"response": [bound]},
+            ),
+        )
+        self._headers: dict[str, Any] = {"Accept-Encoding": "identity"}
+        if key is None:
+            self._headers["Authorization"] = package.Omit()
+        if not (host == "openai.com" or host.endswith(".openai.com")):
+            for name in ("OpenAI-Organization", "OpenAI-Project"):
+                self._headers[name] = package.Omit()
+
+    def send(self, body: dict[str, Any]) -> tuple[bytes, str]:
+        """Return the bytes of an answer and its content type; raises openai's errors."""
+        with self._lock:
+            if self._closed:
+                raise library().OpenAIError("the judging is over")
+            self._in_flight += 1
+        try:
+            return self._answer(body)
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+            self._close_if_over()
+
+    def _answer(self, body: dict[str, Any]) -> tuple[bytes, str]:
+        self._begun.at = time.monotonic()
+        model, messages = body["model"], body["messages"]
+        rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
+        raw = self._client.chat.completions.with_raw_response.create(
+            model=model, messages=messages, extra_body=rest, extra_headers=self._headers
+        )
+        answer = raw.http_response
+        return answer.content, answer.headers.get("content-type", "")
+
+    def close(self) -> None:
+        """Close the connection as soon as no call is in flight in any thread."""
+        with self._lock:
+            self._closed = True
+        self._close_if_over()
+
+    def _close_if_over(self) -> None:
+        with self._lock:
+            if self._closed and not self._in_flight:
+                self._client.close()
+
+
+def _network(package: Any) -> Any:
+    """Return the HTTP library that this version of the client uses."""
+    base = package.DefaultHttpxClient.__mro__[1]
+    return importlib.import_module(base.__module__.partition(".")[0])
+
+
+def _limited(network: Any, package: Any) -> Any:
+    """Return a stream class that fails if an answer is too large or too slow."""
+
+    class Limited(network.SyncByteStream):  # type: ignore[misc]  # known only at run time
+        def __init__(self, inner: Any, end: float) -> None:
+            self.inner, self.end = inner, end
+
+        def __iter__(self) -> Any:
+            size = 0
+            for chunk in self.inner:
+                size += len(chunk)
+                if size > MAX_ANSWER_BYTES:
+                    raise package.OpenAIError(
+                        f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes"
+                    )
+                if time.monotonic() > self.end:
+                    raise network.ReadTimeout("the answer comes too slowly")
+                yield chunk
+
+        def close(self) -> None:
+            self.inner.close()
+
+    return Limited
+
+
+def _without_proxy(host: str) -> dict[str, Any]:
+    """Return the addresses that bypass a proxy, which could not reach this machine."""
+    name = f"[{host}]" if ":" in host else host
+    return {f"all://{name}": None} if _is_local(host) else {}
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,346 @@
+"""A judged run seen in other ways: on less gold, without unjudged items, and as RBP with residuals.
+
+Also the order that values put systems in, and what changes it. ``pool_bias`` draws conclusions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations, pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from karat.measures import aggregates
+from karat.measures.aggregates import Values
+from karat.measures.differences import difference_range
+from karat.measures.evaluate_measure import values_of
+from karat.measures.names import Measure
+from karat.measures.prepare import Prepared
+from karat.measures.ranges import Listed, listed
+from karat.measures.ranked import Ints, Mask, Ranked, Target
+from karat.measures.scores import Scores, number_of
+
+# Means of the same values, added up in another order, differ by less than this.
+SAME = 1e-12
+# Where a band of ranks ends; the last one ends at the depth of the pool.
+_BAND_ENDS = (5, 10, 20, 50, 100, 200, 500, 1000)
+# All ranks below the last one that is kept weigh less than this together.
+_NO_WEIGHT = 1e-15
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A range of ranks: how many items a run has there, and how many of them are judged."""
+
+    first: int
+    last: int
+    items: int
+    judged: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; the share is null where nothing was returned."""
+        return {
+            "from": self.first,
+            "to": self.last,
+            "items": self.items,
+            "judged": self.judged,
+            "share": self.judged / self.items if self.items else None,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Residual:
+    """RBP and the weight that is unknown: of unjudged items, and of ranks below the list's end."""
+
+    low: float
+    unjudged: float
+    beyond: float
+
+    @property
+    def high(self) -> float:
+        """The highest value that it can have."""
+        return min(self.low + self.unjudged + self.beyond, 1.0)
+
+    def to_dict(self) -> dict[str, float]:
+        """Return plain data."""
+        return {
+            "low": self.low,
+            "high": self.high,
+            "unjudged": self.unjudged,
+            "beyond": self.beyond,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class JudgedRun:
+    """A scored run that can be scored again; every mean is over the same queries."""
+
+    name: str
+    scores: Scores
+    ranked: Ranked
+    gold: Prepared
+
+    @classmethod
+    def of(cls, name: str, scores: Scores, gold: Prepared) -> JudgedRun:
+        """Return the run with its scores on the whole gold."""
+        if scores.trace is None:
+            raise TypeError("scores without a trace cannot be scored again")
+        # A query that loses its last relevant item stays in the mean.
+        conventions = replace(gold.conventions, empty_gold="zero")
+        return cls(name, scores, scores.trace.ranked, replace(gold, conventions=conventions))
+
+    def value(self, measure: Measure) -> float | None:
+        """Return the value on the whole gold."""
+        return self.scores.number(measure, np.ones(self.ranked.n, dtype=bool))
+
+    def value_on(self, measure: Measure, ranked: Ranked) -> float | None:
+        """Return the value on other lists or other gold, over the queries that have one now."""
+        values = self._query_values(measure, ranked, measure)
+        return number_of(measure)(values, aggregates.NOTHING)
+
+    def _query_values(self, measure: Measure, ranked: Ranked, counted: Measure) -> Values:
+        rows = ~np.isnan(self.scores.values(str(counted)))
+        values = values_of(measure, ranked, self.gold)[rows]
+        return np.where(np.isnan(values), measure.definition.worst, values)
+
+    def contributed(self, depth: int) -> Ints:
+        """Return which judgments of the gold are of items in the run's top."""
+        hits = self.ranked.hits
+        if hits.row is None:
+            return np.empty(0, dtype=np.int64)
+        return hits.row[hits.rank <= depth]
+
+    def without(self, target: Target, removed: Mask) -> Ranked:
+        """Return the lists on gold without some judgments; ``target`` is that gold."""
+        hits = self.ranked.hits
+        kept = hits.where(~removed[hits.row]) if hits.row is not None else hits
+        kept = replace(kept, row=None)
+        return replace(self.ranked, target=target, hits=kept, found=kept)
+
+    def condensed(self) -> Ranked:
+        """Return the lists without unjudged items; the others move up."""
+        hits = self.ranked.hits.where(self.ranked.hits.grade >= 0)
+        hits = replace(hits, rank=hits.so_far(np.ones(len(hits.rank), dtype=bool)))
+        length = np.bincount(hits.query, minlength=hits.n)
+        return replace(self.ranked, hits=hits, found=hits, returned=length)
+
+    def bands(self, depth: int) -> list[Band]:
+        """Return the judged items by rank, over the queries that have any judgment."""
+        hits, asked = self.ranked.hits, judged_queries(self.ranked.target)
+        returned = self.ranked.returned[asked]
+        judged = hits.rank[(hits.grade >= 0) & asked[hits.query]]
+        ends = [0, *(end for end in _BAND_ENDS if end < depth), depth]
+        return [
+            Band(
+                start + 1,
+                end,
+                int((np.minimum(returned, end) - np.minimum(returned, start)).sum()),
+                int(((judged > start) & (judged <= end)).sum()),
+            )
+            for start, end in pairwise(ends)
+        ]
+
+    def residual(self, rbp: Measure) -> Residual | None:
+        """Return what a run's RBP leaves open; None where no query has a value.
+
+        Ranks below the end of a list, or below the cut-off, are as unknown as unjudged items.
+        """
+        low = self.value(rbp)
+        if low is None:
+            return None
+        weight = Measure("RBPres", rbp.k, tuple((k, v) for k, v in rbp.params if k == "p"))
+        whole = self._query_values(weight, self.ranked, rbp)
+        beyond = self.beyond(rbp)[~np.isnan(self.scores.values(str(rbp)))]
+        unjudged = np.maximum(whole - beyond, 0.0)
+        return Residual(low, aggregates.mean(unjudged) or 0.0, aggregates.mean(beyond) or 0.0)
+
+    def beyond(self, rbp: Measure) -> Values:
+        """Return the weight of the ranks below the end of each list, or below the cut-off."""
+        p = _persistence(rbp)
+        ends = np.minimum(self.ranked.returned, self.ranked.limit(rbp.k))
+        return np.array([p**end for end in ends.tolist()])
+
+
+def judged_queries(target: Target) -> Mask:
+    """Return which queries have a judgment, relevant or not."""
+    return np.bincount(target.query[target.grade >= 0], minlength=target.n) > 0
+
+
+def without_judgments(target: Target, removed: Mask) -> Target:
+    """Return gold without some of its judgments; every query stays."""
+    kept = ~removed
+    return replace(
+        target, query=target.query[kept], grade=target.grade[kept], unit=target.unit[kept]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """Two systems that change places, with the difference between them before and after.
+
+    ``first`` is the better one before; both differences are its value less the other's.
+    """
+
+    first: str
+    second: str
+    before: float
+    after: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return asdict(self)
+
+
+def ranks(values: Sequence[float | None], *, lower: bool = False) -> list[int | None]:
+    """Return the rank of each value, 1 for the best; equal values share theirs, None has none.
+
+    >>> ranks([0.2, 0.5, None, 0.5]), ranks([0.2, 0.5], lower=True)
+    ([3, 1, None, 1], [1, 2])
+    """
+    sign = -1.0 if lower else 1.0
+    known = [sign * value for value in values if value is not None]
+    return [
+        None if value is None else 1 + sum(other > sign * value + SAME for other in known)
+        for value in values
+    ]
+
+
+def tau(before: Sequence[float | None], after: Sequence[float | None]) -> float | None:
+    """Return Kendall's tau-b of two orders of the same systems.
+
+    None where fewer than two have both values, or where one side ties them all.
+
+    >>> tau([0.1, 0.2, 0.3], [0.1, 0.3, 0.2])
+    0.3333333333333333
+    """
+    both = [(a, b) for a, b in zip(before, after, strict=True) if a is not None and b is not None]
+    first, second = (_signs([pair[side] for pair in both]) for side in (0, 1))
+    pairs = float(np.abs(first).sum()), float(np.abs(second).sum())
+    if not all(pairs):
+        return None
+    return float((first * second).sum()) / math.sqrt(pairs[0] * pairs[1])
+
+
+def _signs(values: Sequence[float]) -> NDArray[np.float64]:
+    """Return for each pair of values which is higher: 1, -1, or 0 where they are equal."""
+    column = np.array(values, dtype=np.float64)
+    difference = column[:, None] - column
+    return np.where(np.abs(difference) > SAME, np.sign(difference), 0.0)
+
+
+def swaps(
+    names: Sequence[str],
+    before: Sequence[float | None],
+    after: Sequence[float | None],
+    *,
+    lower: bool = False,
+) -> list[Swap]:
+    """Return the pairs of systems that change places; a tie on either side is no change.
+
+    >>> [(swap.first, swap.second) for swap in swaps(["a", "b"], [0.1, 0.2], [0.2, 0.1])]
+    [('b', 'a')]
+    """
+
+    def difference(first: float | None, second: float | None) -> float:
+        return 0.0 if first is None or second is None else first - second
+
+    found = []
+    for i, j in combinations(range(len(names)), 2):
+        deltas = [difference(values[i], values[j]) for values in (before, after)]
+        if _both_signs(min(deltas), max(deltas)):
+            ahead = (deltas[0] > 0) is not lower
+            better, worse = (i, j) if ahead else (j, i)
+            sign = 1 if ahead else -1
+            found.append(Swap(names[better], names[worse], *(sign * delta for delta in deltas)))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RBPDifference:
+    """The second run's RBP less the first one's: now, and at least and at most.
+
+    ``low`` and ``high`` are over all labels that the unjudged items of the two could have.
+    ``below`` and ``above`` are how much further the ranks below the end of the first list, and of
+    the second one, could move them. All are means over the queries that both have a value for.
+    """
+
+    first: str
+    second: str
+    queries: int
+    now: float
+    low: float
+    high: float
+    below: float
+    above: float
+
+    @property
+    def open(self) -> str | None:
+        """What leaves the order open: equal, unjudged, beyond (only ranks below the end), None."""
+        if abs(self.now) <= SAME:
+            return "equal"
+        if _both_signs(self.low, self.high):
+            return "unjudged"
+        return "beyond" if _both_signs(self.low - self.below, self.high + self.above) else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {
+            "systems": [self.first, self.second],
+            "queries": self.queries,
+            "delta": self.now,
+            "range": [self.low, self.high],
+            "range_beyond": [self.low - self.below, self.high + self.above],
+            "open": self.open,
+        }
+
+
+def rbp_depth(measures: Sequence[Measure]) -> int:
+    """Return how many ranks have a weight in any of some RBPs.
+
+    >>> from karat.measures.names import parse_measure
+    >>> rbp_depth([parse_measure("RBP(p=0.5)")])
+    50
+    """
+    # The measure itself refuses a p outside 0 to 1.
+    persistences = [p for p in map(_persistence, measures) if 0 < p < 1]
+    return max((math.ceil(math.log(_NO_WEIGHT) / math.log(p)) for p in persistences), default=1)
+
+
+def _persistence(rbp: Measure) -> float:
+    return float(rbp.arguments.get("p", rbp.definition.parameters["p"]))
+
+
+def rbp_differences(rbp: Measure, runs: Sequence[JudgedRun], gold: Prepared) -> list[RBPDifference]:
+    """Return the difference of every pair of runs that have a query in common, in order."""
+    lists = [(run, listed(run.scores)) for run in runs]
+    pairs = (
+        _rbp_difference(rbp, *first, *second, gold) for first, second in combinations(lists, 2)
+    )
+    return [pair for pair in pairs if pair is not None]
+
+
+def _rbp_difference(
+    rbp: Measure,
+    first: JudgedRun,
+    first_list: Listed,
+    second: JudgedRun,
+    second_list: Listed,
+    gold: Prepared,
+) -> RBPDifference | None:
+    # What is known of a pair is cached as long as both its lists live: a copy frees it.
+    reach = difference_range(rbp, first_list, replace(second_list), gold)
+    rows = ~np.isnan(reach.low)
+    if not rows.any():
+        return None
+    now = second_list.values(str(rbp)) - first_list.values(str(rbp))
+    columns = (now, reach.low, reach.high, first.beyond(rbp), second.beyond(rbp))
+    means = [aggregates.mean(values[rows]) or 0.0 for values in columns]
+    return RBPDifference(first.name, second.name, int(rows.sum()), *means)
+
+
+def _both_signs(low: float, high: float) -> bool:
+    return low < -SAME and high > SAME

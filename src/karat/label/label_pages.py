@@ -1,0 +1,222 @@
+"""Pages on the store's judgments: sets, imports, conflicts, agreement, exports and the log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from karat.pages.formatting import NOTHING, label, percent, plural
+from karat.pages.page import Grid, Page, Section
+
+Results = Mapping[str, Any]
+
+_CANNOT_TELL = "can't tell"
+
+
+def sets_page(results: Results) -> Page:
+    """Return the page on every set, with the progress of each of its raters."""
+    sets = results["sets"]
+    if not sets:
+        return Page(
+            "Label sets", ["there is no label set yet; make one with karat labels new POOL"]
+        )
+    grid: Grid = [["set", "judged", "of", _CANNOT_TELL, "conflicts", "decided"]]
+    for label_set in sets:
+        open_ones = f"{label_set['open']:,}" + (
+            f" of {label_set['conflicts']:,}" if label_set["open"] < label_set["conflicts"] else ""
+        )
+        counts = [
+            f"{label_set['judged']:,}",
+            f"{label_set['size']:,}",
+            "",
+            open_ones,
+            f"{label_set['decided']:,}",
+        ]
+        grid.append([f"{label_set['id']} {label(label_set['name'])}", *counts])
+        for rater in label_set["raters"]:
+            rater_counts = [f"{rater[name]:,}" for name in ("judged", "of", "cannot_tell")]
+            grid.append([f"  {label(rater['rater'])}", *rater_counts, "", ""])
+    lines = [
+        f"{label_set['id']} {label(label_set['name'])} has no texts: it cannot be labelled by hand"
+        for label_set in sets
+        if not label_set["readable"]
+    ]
+    return Page("Label sets", [plural(len(sets), "label set")], [Section("", grid, lines)])
+
+
+def new_set_page(results: Results) -> Page:
+    """Return the page on the set of a pool."""
+    done = "made" if results["new"] else "these pairs exist already, as"
+    label_set = results["set"]
+    return Page(
+        "A label set", notes=[f"{done} {_set(label_set)}: {plural(label_set['size'], 'pair')}"]
+    )
+
+
+def import_page(results: Results) -> Page:
+    """Return the page on what was added, what existed, and what was left out."""
+    label_set = results["set"]
+    which = "the new " if results["new"] else ""
+    added = plural(results["added"], "judgment")
+    headline = [f"{added} added to {which}{_set(label_set)}, {plural(label_set['size'], 'pair')}"]
+    lines = []
+    if results["known"]:
+        lines.append(f"existed already: {results['known']:,}")
+    if results["cannot_tell"]:
+        lines.append(f"{_CANNOT_TELL}: {results['cannot_tell']:,}")
+    if results["failed"]:
+        lines.append(f"left out because the judge failed: {results['failed']:,}")
+    grid: Grid = [["rater", "judgments"]]
+    grid += [[label(name), f"{count:,}"] for name, count in results["raters"].items()]
+    return Page("Judgments imported", headline, [Section("", grid, lines)])
+
+
+def conflicts_page(results: Results) -> Page:
+    """Return the page on each pair that raters differ on, with what each of them said."""
+    total = results["total"]
+    if not total:
+        return Page("Conflicts", [f"raters differ on no pair of {_set(results['set'])}"])
+    decided = total - results["open"]
+    pairs = f"raters differ on {plural(total, 'pair')} of {_set(results['set'])}"
+    headline = [pairs + (f", {decided:,} of them decided" if decided else "")]
+    sections = [_conflict(conflict) for conflict in results["conflicts"]]
+    notes = _shown(len(sections), results["listed"])
+    return Page("Conflicts", headline, sections, notes)
+
+
+def _conflict(conflict: Results) -> Section:
+    grid: Grid = [["rater", "grade", "because"]]
+    for judgment in conflict["judgments"]:
+        rater, grade = label(judgment["rater"]), _grade(judgment["grade"])
+        grid.append([rater, grade, _line(judgment["rationale"])])
+    decision = conflict["decision"]
+    lines = [] if decision is None else [f"decided: {_decided(decision)}"]
+    title = f"{label(conflict['query_id'])} · {label(conflict['item_id'])}"
+    query = _line(conflict["query"])
+    return Section(f"{title} · {query}" if query else title, grid, lines)
+
+
+def _decided(decision: Results) -> str:
+    why = _line(decision["rationale"])
+    return f"{_grade(decision['grade'])} by {label(decision['rater'])}" + (
+        f", {why}" if why else ""
+    )
+
+
+def judgment_page(results: Results) -> Page:
+    """Return the page on a judgment that was added or withdrawn."""
+    judgment = results["judgment"]
+    pair = f"{label(judgment['query_id'])} · {label(judgment['item_id'])}"
+    kind = "the decision " if judgment["source"] == "adjudication" else ""
+    act = "decided" if results["act"] == "decided" else f"withdrawn: {kind}".rstrip()
+    sentence = f"{act} {_grade(judgment['grade'])} by {label(judgment['rater'])}"
+    return Page("A judgment", notes=[f"{pair}: {sentence}, in {_set(results['set'])}"])
+
+
+def agreement_page(results: Results) -> Page:
+    """Return the page on how far raters agree, and what a majority leaves open."""
+    raters = results["raters"]
+    if len(raters) < 2:
+        who = "only one rater has" if raters else "nobody has"
+        return Page("Agreement", [f"{who} judged in {_set(results['set'])}; agreement needs two"])
+    grid: Grid = [["raters", "both graded", "same", "kappa", "linear"]]
+    because = []
+    for pair in results["pairs"]:
+        share = NOTHING if pair["share"] is None else percent(pair["share"])
+        figures = [_figure(pair[name]) for name in ("kappa", "kappa_linear")]
+        names = " and ".join(map(label, pair["raters"]))
+        grid.append([names, f"{pair['n']:,}", share, *figures])
+        because += [f"{names}: {pair['because']}"] if pair["because"] else []
+    headline = [f"{plural(len(raters), 'rater')} of {_set(results['set'])}"]
+    lines = [*because, _alpha(results["alpha"]), _left(results["majority"])]
+    return Page("Agreement", headline, [Section("", grid, lines)])
+
+
+def _alpha(alpha: Results) -> str:
+    levels = " · ".join(f"{level} {_figure(value)}" for level, value in alpha.items())
+    return f"Krippendorff's alpha of all raters: {levels}"
+
+
+def _left(counts: Results) -> str:
+    parts = [f"{counts['graded']:,} graded", plural(counts["ties"], "tie")]
+    parts += [f"{counts['cannot_tell']:,} {_CANNOT_TELL}", f"{counts['unjudged']:,} unjudged"]
+    return f"by majority: {', '.join(parts)}, {counts['adjudicated']:,} decided"
+
+
+def export_page(results: Results) -> Page:
+    """Return the page on what was written, and what was not."""
+    whose = f" of {label(results['rater'])}" if results["rater"] else ""
+    if "judgments" in results:
+        what = f"{plural(results['judgments'], 'judgment')}{whose}"
+    else:
+        what = f"{plural(results['graded'], 'pair')}{whose} by {results['resolve']}"
+    lines = []
+    for file in results["files"]:
+        lines.append(f"{label(file['path'])}: {file['rows']:,} written as {file['format']}")
+        if file["lost"]:
+            lines.append(f"not kept by {file['format']}: {', '.join(file['lost'])}")
+    return Page(
+        "Exported",
+        [f"{what} of {_set(results['set'])}"],
+        [Section("", None, lines)],
+        list(_unwritten(results)),
+    )
+
+
+def _unwritten(results: Results) -> Iterator[str]:
+    """Yield what was decided, and which pairs were not written."""
+    if results.get("adjudicated"):
+        yield f"decided: {plural(results['adjudicated'], 'pair')}"
+    if ties := results.get("ties"):
+        first = ties[0]
+        pair = f"{label(first['query_id'])} · {label(first['item_id'])}"
+        count = plural(len(ties), "tie is", "ties are")
+        yield f"{count} not written, the first on {pair}; decide them with karat labels adjudicate"
+    if unsure := results.get("cannot_tell"):
+        yield f"not written because nobody could tell: {unsure:,}"
+    if unjudged := results.get("unjudged"):
+        what = "decided on" if results["resolve"] == "adjudicated" else "judged"
+        yield f"not {what}: {plural(unjudged, 'pair')}"
+
+
+def log_page(results: Results) -> Page:
+    """Return the page on the log, one row per judgment, the newest first."""
+    grid: Grid = [["given (UTC)", "query", "item", "grade", "source", "what", "text"]]
+    for judgment in results["judgments"]:
+        pair = [label(judgment["query_id"]), label(judgment["item_id"]), _grade(judgment["grade"])]
+        who = f"{label(judgment['rater'])}, {label(judgment['source'])}"
+        what = "" if judgment["state"] == "counts" else judgment["state"]
+        grid.append([_minute(judgment["given_at"]), *pair, who, what, _line(judgment["rationale"])])
+    headline = [f"{plural(results['total'], 'judgment')} of {_set(results['set'])}"]
+    notes = _shown(len(grid) - 1, results["total"])
+    return Page("The log", headline, [Section("", _trimmed(grid))], notes)
+
+
+def _set(label_set: Results) -> str:
+    return f"label set {label_set['id']} ({label(label_set['name'])})"
+
+
+def _shown(count: int, total: int) -> list[str]:
+    return [f"{count:,} of {total:,} shown; --limit {total} shows all"] if count < total else []
+
+
+def _trimmed(grid: Grid) -> Grid:
+    """Return the grid without empty columns."""
+    keep = [at for at in range(len(grid[0])) if any(row[at] for row in grid[1:])]
+    return [[row[at] for at in keep] for row in grid]
+
+
+def _grade(grade: float | None) -> str:
+    return _CANNOT_TELL if grade is None else f"{grade:g}"
+
+
+def _figure(value: float | None) -> str:
+    return NOTHING if value is None else f"{value:.2f}"
+
+
+def _line(text: str) -> str:
+    return label(" ".join(text.split()))
+
+
+def _minute(moment: str) -> str:
+    return moment.replace("T", " ")[:16]

@@ -1,0 +1,469 @@
+"""Next judgments: which labels would settle a comparison of two runs, or tighten one measure."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
+from karat.errors import UsageError
+from karat.evaluation.sentences import counts_lines
+from karat.evaluation.verdict import NO_DIFFERENCE, Rule
+from karat.evaluation.verdict_stability import stability_of
+from karat.label.inputs import (
+    PAIR,
+    CorpusLike,
+    GoldLike,
+    QueriesLike,
+    RunLike,
+    Settings,
+    as_list,
+    conventions_for,
+    corpus_table,
+    gold_tables,
+    queries_table,
+    refuse_two_pipes,
+    runs_by_name,
+)
+from karat.label.next_candidates import MergedGold, candidates, judged_items, merge_gold
+from karat.label.pool import check_texts, pair_records, shuffled_pairs
+from karat.measures import aggregates
+from karat.measures.conventions import PROFILES, SETTABLE, Conventions
+from karat.measures.differences import difference_range
+from karat.measures.names import Measure, parse_measures
+from karat.measures.prepare import Prepared, prepare
+from karat.measures.ranges import (
+    Listed,
+    effects_on_difference,
+    effects_on_value,
+    listed,
+    range_of,
+    why_unbounded,
+)
+from karat.measures.score_builder import score
+from karat.measures.scores import Scores, number_of
+from karat.pages.formatting import (
+    NOTHING,
+    change,
+    figure,
+    interval,
+    label,
+    number_range,
+    p_value,
+    percent,
+    plural,
+)
+from karat.pages.page import Grid, Page, Section
+from karat.pages.result import AnalysisResult, Result
+
+_WHOLE_LISTS = 1 << 31
+_NO_GOLD = ("query without relevant gold counts", "queries without relevant gold count")
+
+
+def next_judgments(
+    runs: Mapping[str, RunLike] | Sequence[RunLike] | RunLike,
+    *,
+    gold: GoldLike | Sequence[GoldLike] = (),
+    measure: str | None = None,
+    margin: float | None = None,
+    margin_kind: str | None = None,
+    within: float | None = None,
+    count: int = 20,
+    depth: int | None = None,
+    queries: QueriesLike | None = None,
+    corpus: CorpusLike | None = None,
+    profile: str | Conventions = "karat",
+    settings: Settings | None = None,
+    run_format: str | None = None,
+    gold_format: str | None = None,
+    strict: bool = False,
+) -> NextJudgments:
+    """Choose the pairs whose judgment would tell most about two runs, or about one.
+
+    For two runs (the baseline and the other system) it says whether labels can still change the
+    verdict under ``margin``. For one run it says how far labels can still move the measure;
+    ``within`` is the width at which to stop. ``gold`` may be several files; the first judgment
+    of a pair counts. ``depth`` limits the choice to the first items of each list.
+
+    >>> result = next_judgments({"a": {"q": ["x", "y"]}}, gold={"q": {"y": 1}}, measure="P@2")
+    >>> result.settled, result.to_frame()["item_id"].to_list()
+    (False, ['x'])
+    """
+    named = list(runs.values()) if isinstance(runs, Mapping) else as_list(runs)
+    golds = as_list(gold)
+    _check_options(named, golds, margin, margin_kind, within)
+    refuse_two_pipes(*named, *golds, queries, corpus)
+    kind: Any = margin_kind or "relative"
+    rule = Rule(margin=0.02 if margin is None else margin, margin_kind=kind)
+    conventions = conventions_for(profile, settings, SETTABLE, "next")
+    chosen = _measure(measure, conventions)
+    tables = runs_by_name(runs, format=run_format, strict=strict)
+    asked = queries_table(queries, golds, gold_format=gold_format)
+    if not golds and asked is None:
+        raise UsageError("give the judgments so far (--gold), or the --queries if there are none")
+    judged = gold_tables(golds, format=gold_format, duplicates=conventions.duplicates)
+    ids = [] if asked is None else asked.frame["query_id"].to_list()
+    work = _Work(
+        tables,
+        merge_gold(judged, ids),
+        asked,
+        corpus_table(corpus),
+        conventions,
+        chosen,
+    )
+    work = work.scored()
+    state = work.mean_range(within or 0.0) if len(work.scores) == 1 else work.verdict(rule)
+    state |= work.chosen(count, depth, stop=state["settled"])
+    body = {
+        "systems": [
+            {"name": scores.system, "counts": scores.counts.document(), "partial": scores.partial}
+            for scores in work.counted
+        ],
+        "cannot_tell": _cannot_tell(work.counted),
+        "measure": str(chosen),
+        "better": chosen.definition.better,
+        "depth": depth,
+        "count": count,
+        "without_gold": work.without_gold,
+        "judged_again": work.gold.again,
+        "judged_differently": work.gold.differently,
+        **state,
+    }
+    inputs = {
+        "runs": [run.source for run in tables.values()],
+        "gold": list(work.gold.sources),
+        "queries": None if asked is None else asked.source,
+        "corpus": None if work.corpus is None else work.corpus.source,
+    }
+    pairs = pl.DataFrame(state["next"], schema=dict.fromkeys(PAIR, pl.String))
+    pairs = shuffled_pairs(pairs, asked, work.corpus, conventions=conventions)
+    result = AnalysisResult(body, conventions.document(), _next_page, inputs)
+    return NextJudgments(pairs, result)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NextJudgments(Result):
+    """The pairs to judge next, and whether judging can still change anything.
+
+    ``pairs`` are shuffled, with texts, so that nothing tells which system returned them.
+    """
+
+    pairs: pl.DataFrame
+    result: AnalysisResult
+
+    @property
+    def settled(self) -> bool:
+        """Whether no label can change the verdict, or move the measure far enough."""
+        return bool(self.result.body["settled"])
+
+    @property
+    def unmeasured(self) -> str | None:
+        """Why the numbers say nothing about a run; None if they do."""
+        because: str | None = self.result.body["cannot_tell"]
+        return because
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole result as plain data."""
+        return self.result.to_dict()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the pairs to judge, the most informative first."""
+        return pl.DataFrame(self.result.body["next"], infer_schema_length=None)
+
+    def page(self) -> Page:
+        """Return the page: whether a verdict can still change, and what would change it."""
+        return self.result.page()
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the shuffled pairs as a pool file holds them."""
+        return pair_records(self.pairs)
+
+    def check_texts(self) -> None:
+        """Raise MissingInputError if a pair lacks a text."""
+        check_texts(self.pairs, self.result.inputs)
+
+
+def _check_options(
+    runs: Sequence[Any],
+    golds: Sequence[Any],
+    margin: float | None,
+    margin_kind: str | None,
+    within: float | None,
+) -> None:
+    """Refuse an option that has no effect for this number of runs, and a file named twice."""
+    if not 1 <= len(runs) <= 2:
+        raise UsageError("next takes one run, or two: the baseline and the other system")
+    seen = set()
+    for file in (gold for gold in golds if isinstance(gold, str | os.PathLike)):
+        place = os.path.realpath(file)
+        if place in seen:
+            raise UsageError(f"--gold {file} is named twice; name each file once")
+        seen.add(place)
+    if len(runs) == 2 and within is not None:
+        raise UsageError("--within is for one run; with two the verdict decides when to stop")
+    for option, value in (("--margin", margin), ("--margin-kind", margin_kind)):
+        if len(runs) == 1 and value is not None:
+            raise UsageError(f"{option} is for two runs; with one --within decides when to stop")
+
+
+def _measure(text: str | None, conventions: Conventions) -> Measure:
+    name = text or PROFILES[conventions.profile].measures[0]
+    measures = parse_measures([name], conventions=conventions)
+    if len(measures) != 1:
+        raise UsageError(f"-m {name}: next takes one measure at a time")
+    if number_of(measures[0]) is not aggregates.mean:
+        raise UsageError(f"{measures[0]} is not a mean over queries; name a measure that is")
+    return measures[0]
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """The inputs, and the runs scored under conventions that let every judgment count.
+
+    ``counted`` are the scores as any other command has them.
+    """
+
+    runs: Mapping[str, Run | Blocks]
+    gold: MergedGold
+    queries: Queries | None
+    corpus: Corpus | None
+    conventions: Conventions
+    measure: Measure
+    counted: Sequence[Scores] = ()
+    scores: Sequence[Scores] = ()
+    lists: Sequence[Listed] = ()
+    prepared: Prepared | Any = None
+    without_gold: int = 0
+
+    def scored(self) -> _Work:
+        """Score every run; a query without relevant gold counts if a judgment may bring some."""
+        gold, queries = self.gold.gold, self.queries
+        # Lists are scored as long as they are: what they hold can be judged.
+        conventions = replace(self.conventions, short_lists="complete")
+        prepared = prepare(gold, conventions, queries=queries, corpus=self.corpus)
+        why = why_unbounded(self.measure, prepared)
+        if why is not None:
+            raise UsageError(f"next does not know what a judgment changes: {why}")
+        scores, lists = self._score(prepared)
+        n = len(prepared.query_ids)
+        unscored = np.isnan([run.values(str(self.measure)) for run in scores]).any(axis=0)
+        unjudged = np.sum([run.unjudged.counts(n) for run in lists], axis=0)
+        empty = unscored & (scores[0].status == "empty_gold").to_numpy()
+        opened = empty & (unjudged > 0)
+        if not opened.any():
+            return replace(self, counted=scores, scores=scores, lists=lists, prepared=prepared)
+        # Queries without an answer, or with nothing left to judge, stay out.
+        out = (scores[0].status == "no_answer").to_numpy() | (empty & ~opened)
+        kept = [
+            name for name, drop in zip(prepared.query_ids, out.tolist(), strict=True) if not drop
+        ]
+        if queries is not None:
+            queries = replace(queries, frame=queries.frame.filter(pl.Series(~out)))
+        gold = Gold(gold.frame.filter(pl.col("query_id").is_in(kept)), tuple(kept), gold.source)
+        conventions = replace(conventions, empty_gold="zero")
+        prepared = prepare(gold, conventions, queries=queries, corpus=self.corpus)
+        opened_scores, lists = self._score(prepared)
+        return replace(
+            self,
+            counted=scores,
+            scores=opened_scores,
+            lists=lists,
+            prepared=prepared,
+            without_gold=int(opened.sum()),
+        )
+
+    def _score(self, prepared: Prepared) -> tuple[list[Scores], list[Listed]]:
+        scores = [
+            replace(score(run, prepared, [self.measure], keep=_WHOLE_LISTS), system=name)
+            for name, run in self.runs.items()
+        ]
+        return scores, [listed(run) for run in scores]
+
+    def verdict(self, rule: Rule) -> dict[str, Any]:
+        """Return the verdict on two runs, and whether labels could change it."""
+        first, second = self.lists
+        ends = difference_range(self.measure, first, second, self.prepared)
+        baseline = range_of(self.measure, first, self.prepared)
+        one, other = self.scores
+        state = stability_of(one, other, ends, rule, str(self.measure), baseline=baseline)
+        if self.without_gold and state.settled and state.now not in ("better", "worse"):
+            # Queries judged to have nothing relevant leave the mean, which may change the verdict.
+            many = plural(self.without_gold, *_NO_GOLD)
+            because = (
+                f"the verdict is {state.now} while {many} as having none; judge what was returned"
+                " there"
+            )
+            state = replace(state, settled=False, because=because)
+        names = ("baseline", "system", "n", "baseline_mean", "system_mean", "delta", "ci", "p")
+        row = state.comparison.document()
+        comparison = {name: row[name] for name in (*names, "margin", "because")}
+        return {"comparison": comparison, **state.document()}
+
+    def mean_range(self, within: float) -> dict[str, Any]:
+        """Return the mean of one run, and the ends between which labels could move it."""
+        ends = range_of(self.measure, self.lists[0], self.prepared)
+        values = self.scores[0].values(str(self.measure))
+        low, now, high = (
+            aggregates.mean(column[~np.isnan(column)]) for column in (ends.low, values, ends.high)
+        )
+        width = None if low is None or high is None else high - low
+        n = int((~np.isnan(values)).sum())
+        return {
+            "range": {"mean": now, "low": low, "high": high, "within": within, "n": n},
+            "settled": width is None or width <= within + NO_DIFFERENCE,
+            # A query judged to have nothing relevant leaves the mean, which may rise by that.
+            "exact": ends.exact and not self.without_gold,
+        }
+
+    def chosen(self, count: int, depth: int | None, *, stop: bool) -> dict[str, Any]:
+        """Count the unjudged pairs and those that could matter, and choose the next ones."""
+        two = len(self.lists) == 2
+        if two:
+            first, second = self.lists
+            pairs = effects_on_difference(self.measure, first, second, self.prepared)
+        else:
+            pairs = effects_on_value(self.measure, self.lists[0], self.prepared)
+        known = ~np.isnan([run.values(str(self.measure)) for run in self.scores]).any(axis=0)
+        rel = float(self.measure.arguments.get("rel", self.conventions.rel))
+        unjudged = candidates(pairs, judged_items(self.scores, rel), int(known.sum()))
+        near = unjudged if depth is None else unjudged.within(depth)
+        positions = near.choose(0 if stop else count, sides=two)
+        table = near.frame(positions, self.prepared.query_ids)
+        rows = (table if two else table.drop("second_rank")).to_dicts()
+        return {
+            "unjudged": len(unjudged.pairs.query),
+            "can_matter": unjudged.can_matter,
+            "within_depth": near.can_matter,
+            "next": rows,
+        }
+
+
+def _cannot_tell(scores: Sequence[Scores]) -> str | None:
+    """Return why the numbers say nothing about a run: it hardly answered."""
+
+    def is_silent(counts: Any) -> bool:
+        return not counts.scored and counts.missing + counts.failed_calls >= counts.queries
+
+    silent = [label(run.system) for run in scores if is_silent(run.counts)]
+    if silent:
+        return f"not one query of {' and '.join(silent)} could be scored"
+    partial = [label(run.system) for run in scores if run.partial]
+    return f"too many calls of {' and '.join(partial)} failed" if partial else None
+
+
+def _next_page(results: Mapping[str, Any]) -> Page:
+    sections = [Section("What labels could change", _state_grid(results))]
+    if results["next"]:
+        sections.append(Section("To judge next", _pairs_grid(results)))
+    return Page("What to judge next", [*_headline(results)], sections, [*_notes(results)])
+
+
+def _headline(results: Mapping[str, Any]) -> Iterator[str]:
+    unjudged = results["unjudged"]
+    if "comparison" in results:
+        yield results["comparison"]["because"]
+    if results["cannot_tell"] is not None:
+        yield f"cannot tell: {results['cannot_tell']}; fix that first, then choose what to judge"
+    elif not unjudged:
+        yield f"nothing is left to judge: {_final(results)}"
+    elif results["settled"]:
+        others = "other pair is" if unjudged == 1 else f"other {unjudged:,} pairs are"
+        yield f"stop: {_final(results)} whatever the {others}"
+    elif results["next"]:
+        these = "this one" if len(results["next"]) == 1 else f"these {len(results['next']):,}"
+        yield f"judge {these} next, of {plural(unjudged, 'unjudged pair')}: {_open(results)}"
+    else:
+        depth = results["depth"]
+        where = "" if depth is None else f" among the first {depth:,} of a list"
+        yield f"no single judgment{where} would change anything: {_open(results)}"
+
+
+def _final(results: Mapping[str, Any]) -> str:
+    if "comparison" in results:
+        return f"the verdict is {results['now'] or 'none'}"
+    if results["range"]["mean"] is None:
+        return f"{results['measure']} has no value"
+    return f"{results['measure']} is {_range(results)}"
+
+
+def _open(results: Mapping[str, Any]) -> str:
+    if "comparison" not in results:
+        return f"{results['measure']} could still be {_range(results)}"
+    if results["now"] == results["at_worst"] == results["at_best"]:
+        return str(results["because"])
+    return (
+        f"the verdict could still be {results['at_worst']} under the worst labels,"
+        f" {results['at_best']} under the best"
+    )
+
+
+def _range(results: Mapping[str, Any]) -> str:
+    return number_range(figure(results["range"]["low"]), figure(results["range"]["high"]))
+
+
+def _state_grid(results: Mapping[str, Any]) -> Grid:
+    counts = [f"{results[name]:,}" for name in ("unjudged", "can_matter")]
+    if "comparison" not in results:
+        header = ["system", results["measure"], "lowest", "highest", "unjudged", "can matter"]
+        cells = [figure(results["range"][name]) for name in ("mean", "low", "high")]
+        return [header, [label(results["systems"][0]["name"]), *cells, *counts]]
+    row = results["comparison"]
+    worst, best = results["delta"] or (None, None)
+    if results["better"] == "lower":
+        worst, best = best, worst
+    ends = [("at worst", worst, results["at_worst"]), ("at best", best, results["at_best"])]
+    now = f"{change(row['delta'])} {interval(row['ci'])}".strip()
+    return [
+        ["", f"Δ {results['measure']}", "p", "verdict", "unjudged", "can matter"],
+        ["now", now, p_value(row["p"]), results["now"] or NOTHING, *counts],
+        *([name, change(end), "", verdict or NOTHING, "", ""] for name, end, verdict in ends),
+    ]
+
+
+def _pairs_grid(results: Mapping[str, Any]) -> Grid:
+    systems = [label(system["name"]) for system in results["systems"]]
+    ranks = ["first_rank", "second_rank"][: len(systems)]
+    grid: Grid = [["query", "item", *systems, "chance", "if relevant", "expected"]]
+    for row in results["next"]:
+        sign = "+" if row["effect"] > 0 else ""
+        grid.append(
+            [
+                label(row["query_id"]),
+                label(row["item_id"]),
+                *(NOTHING if row[name] is None else f"{row[name]:,}" for name in ranks),
+                percent(row["chance"]),
+                # Five decimals: one judgment of many moves a mean by little.
+                f"{sign}{row['effect']:.5f}",
+                f"{row['expected']:.5f}",
+            ]
+        )
+    return grid
+
+
+def _notes(results: Mapping[str, Any]) -> Iterator[str]:
+    yield from counts_lines(results)
+    if results["without_gold"]:
+        queries = plural(results["without_gold"], *_NO_GOLD)
+        yield f"{queries} as having none, since a judgment may bring some"
+    if results["judged_again"]:
+        again = plural(results["judged_again"], "pair")
+        differently = results["judged_differently"]
+        other = f", {differently:,} of them differently" if differently else ""
+        yield f"{again} judged again by a later file{other}: the first judgment counts"
+    if not results["exact"]:
+        yield "the ends are safe limits: no labels lead beyond them, but they may be out of reach"
+    if results["next"]:
+        yield (
+            "columns: rank by system · chance to be relevant · change of the mean if relevant ·"
+            " chance times the size of that change"
+        )
+    conventions = results["conventions"]
+    yield (
+        f"profile {conventions['profile']} · ties {conventions['ties']} · a file of pairs is"
+        f" shuffled, seed {conventions['seed']}"
+    )

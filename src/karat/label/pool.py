@@ -1,0 +1,566 @@
+"""Pool: what several runs return and nobody has judged yet, in an order that reveals nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.data.columns import Source
+from karat.data.tables import Blocks, Corpus, Gold, InterleavedError, Queries, Run
+from karat.errors import InputError, MissingInputError, UsageError
+from karat.label.inputs import (
+    PAIR,
+    CorpusLike,
+    GoldLike,
+    QueriesLike,
+    RunLike,
+    Settings,
+    as_list,
+    conventions_for,
+    corpus_table,
+    gold_tables,
+    queries_table,
+    refuse_two_pipes,
+    runs_by_name,
+)
+from karat.label.pool_bias import PoolBias, bias_measures, pool_bias
+from karat.label.pool_bias_page import bias_sections
+from karat.measures.conventions import ANY_GRADE, Conventions
+from karat.measures.lists import ListNeeds, without_repeats
+from karat.measures.names import Measure
+from karat.measures.prepare import prepare
+from karat.measures.rank import rank
+from karat.pages.formatting import NOTHING, label, percent, plural
+from karat.pages.page import Grid, Page, Section
+from karat.pages.result import AnalysisResult, Result
+
+# What a rater sees of an item and of a query. None of it comes from a run.
+_OF_ITEM = ("doc_id", "title", "version")
+_OF_QUERY = ("as_of",)
+# Settings that decide what is at the top and how it is shuffled, and those that decide a score.
+_POOLING = ("order", "ties", "repeats", "seed")
+_SCORING = ("missing", "empty_gold", "rel", "gain", "k")
+
+
+def pool(
+    runs: Mapping[str, RunLike] | Sequence[RunLike] | RunLike,
+    *,
+    depth: int = 10,
+    gold: GoldLike | Sequence[GoldLike] = (),
+    queries: QueriesLike | None = None,
+    corpus: CorpusLike | None = None,
+    sample: int | None = None,
+    include_judged: bool = False,
+    bias: bool = False,
+    measures: Sequence[str | Measure] | None = None,
+    profile: str | Conventions = "karat",
+    settings: Settings | None = None,
+    run_format: str | None = None,
+    gold_format: str | None = None,
+    strict: bool = False,
+) -> Pool:
+    """Return the union of the top ``depth`` of every run, without what the gold judges.
+
+    Each run keeps its own order. ``sample`` draws that many pairs, all equally likely, and
+    ``include_judged`` keeps judged pairs. The pairs of a query stay together. The order of queries
+    and items depends only on the seed and on which pairs there are. ``bias`` also asks whether
+    the gold is fair to every run, by ``measures``.
+
+    >>> runs = {"a": {"q": ["x", "y"]}, "b": {"q": ["y", "z"]}}
+    >>> sorted(pool(runs, depth=2, gold={"q": {"y": 0}}).pairs["item_id"])
+    ['x', 'z']
+    """
+    if not runs:
+        raise UsageError("a pool is made of runs; give at least one")
+    named = runs.values() if isinstance(runs, Mapping) else as_list(runs)
+    refuse_two_pipes(*named, *as_list(gold), queries, corpus)
+    if measures and not bias:
+        raise UsageError("-m names the measures of --bias; a pool alone has no scores")
+    if bias and not as_list(gold):
+        raise UsageError("--bias asks whether gold is fair to the runs; give it with --gold")
+    allowed = [*_POOLING, *_SCORING] if bias else _POOLING
+    what = "the bias of a pool" if bias else "a pool"
+    conventions = conventions_for(profile, settings, allowed, what)
+    chosen = bias_measures(measures, conventions=conventions)
+    _check(depth, sample, conventions)
+    judged = gold_tables(gold, format=gold_format, duplicates=conventions.duplicates)
+    asked = queries_table(queries, gold, gold_format=gold_format)
+    texts = corpus_table(corpus)
+    tables = runs_by_name(runs, format=run_format, strict=strict)
+    fairness = None
+    made = _pool_tables(
+        tables,
+        depth=depth,
+        gold=judged,
+        queries=asked,
+        corpus=texts,
+        conventions=conventions,
+        sample=sample,
+        include_judged=include_judged,
+    )
+    if bias:
+        fairness = pool_bias(
+            tables,
+            judged,
+            depth=depth,
+            measures=chosen,
+            queries=asked,
+            conventions=conventions,
+        )
+    shown = ("profile", *_POOLING[:-1], *(_SCORING if bias else ()))
+    return Pool(
+        **made,
+        bias=fairness,
+        conventions={name: getattr(conventions, name) for name in shown},
+        inputs={
+            "runs": [run.source for run in tables.values()],
+            "gold": [table.source for table in judged],
+            "queries": None if asked is None else asked.source,
+            "corpus": None if texts is None else texts.source,
+        },
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """One run: how much of its top is judged, and what it adds to the pool.
+
+    ``alone`` counts the pairs of the whole pool that no other run has in its top.
+    """
+
+    system: str
+    items: int
+    judged: int
+    in_pool: int
+    alone: int
+    gaps: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data; the share is null where nothing was returned."""
+        return {
+            "name": self.system,
+            "items": self.items,
+            "judged": self.judged,
+            "judged_share": self.judged / self.items if self.items else None,
+            "in_pool": self.in_pool,
+            "alone": self.alone,
+            **self.gaps,
+        }
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Pool(Result):
+    """Pairs to judge, in the order in which a rater sees them.
+
+    ``pairs`` has ``query_id`` and ``item_id``, ``query`` and ``text``, and what else is known of
+    the item and the query. ``union`` counts the pairs in the top of any run, ``judged`` those that
+    the gold judges, and ``size`` the pairs to judge before a sample was drawn.
+    """
+
+    pairs: pl.DataFrame
+    systems: tuple[Coverage, ...]
+    depth: int
+    seed: int
+    queries: int
+    union: int
+    judged: int
+    size: int
+    sample: int | None = None
+    include_judged: bool = False
+    bias: PoolBias | None = None
+    conventions: Mapping[str, Any] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def without_text(self) -> pl.DataFrame:
+        """The pairs whose item has no text."""
+        return self.pairs.filter(pl.col("text").is_null())
+
+    @property
+    def without_query(self) -> pl.DataFrame:
+        """The pairs whose query has no text."""
+        return self.pairs.filter(pl.col("query").is_null())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything but the pairs as plain data."""
+        return self._result().to_dict()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return the pairs."""
+        return self.pairs
+
+    def page(self) -> Page:
+        """Return the page: what is to be judged, and which run contributes it."""
+        return self._result().page()
+
+    def _result(self) -> AnalysisResult:
+        body: dict[str, Any] = {
+            "depth": self.depth,
+            "seed": self.seed,
+            "sample": self.sample,
+            "include_judged": self.include_judged,
+            "queries": self.queries,
+            "union": self.union,
+            "judged": self.judged,
+            "to_judge": self.size,
+            "pairs": self.pairs.height,
+            "pooled_queries": self.pairs["query_id"].n_unique(),
+            "items_without_text": self.without_text["item_id"].n_unique(),
+            "queries_without_text": self.without_query["query_id"].n_unique(),
+            "systems": [system.to_dict() for system in self.systems],
+        }
+        if self.bias is not None:
+            body["bias"] = self.bias.to_dict()
+        return AnalysisResult(body, self.conventions, _pool_page, self.inputs)
+
+    def records(self) -> list[dict[str, Any]]:
+        """Return the pairs as a pool file holds them; unknown values are left out."""
+        return pair_records(self.pairs)
+
+    def check_texts(self) -> None:
+        """Raise MissingInputError if a pair lacks a text; say which file would help."""
+        check_texts(self.pairs, self.inputs)
+
+
+def pair_records(pairs: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return pairs as a pool file holds them; unknown values are left out."""
+    return [
+        {name: value for name, value in row.items() if value is not None}
+        for row in pairs.iter_rows(named=True)
+    ]
+
+
+def check_texts(pairs: pl.DataFrame, inputs: Mapping[str, Any]) -> None:
+    """Raise MissingInputError if a pair lacks a text; say which file would help."""
+    for column, key, name, noun, which in (
+        ("query", "query_id", "queries", "queries", "that the runs answer"),
+        ("text", "item_id", "corpus", "items", "that the runs searched"),
+    ):
+        lacking = pairs.filter(pl.col(column).is_null())[key].unique().sort()
+        if len(lacking):
+            source = inputs.get(name)
+            place = "" if source is None else f"{source.name}: "
+            raise MissingInputError(
+                f"{place}{len(lacking):,} of {pairs[key].n_unique():,} {noun} (such as"
+                f" {lacking[0]!r}) of the pool have no text; give the --{name} {which}, or keep"
+                " pairs with their ids alone: --without-texts"
+            )
+
+
+def to_jsonl(pairs: Any) -> bytes:
+    """Return one pair per line, as a rater may see it: nothing tells the system or the rank."""
+    lines = (json.dumps(record, ensure_ascii=False) for record in pairs.records())
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+@dataclass(frozen=True, eq=False)
+class TopHits:
+    """The top of each list that a run returned, and what happened to the other queries.
+
+    ``hits`` has ``query_id``, ``item_id`` and ``rank``. A query is answered if its call did not
+    fail, even with an empty list; it is missing if the run does not have it at all.
+    """
+
+    source: Source
+    hits: pl.DataFrame
+    answered: int
+    missing: int = 0
+    failed_calls: int = 0
+    not_asked: int = 0
+    repeats: int = 0
+    order_conflicts: int = 0
+
+    def gaps(self) -> dict[str, int]:
+        """Return the counts as they appear in a document."""
+        names = ("answered", "missing", "failed_calls", "not_asked", "repeats", "order_conflicts")
+        return {name: getattr(self, name) for name in names}
+
+
+def all_query_ids(
+    runs: Iterable[Run | Blocks], *, gold: Sequence[Gold] = (), queries: Queries | None = None
+) -> list[str]:
+    """Return the ids of the queries file, else all ids that a run or gold has."""
+    if queries is not None:
+        return queries.frame["query_id"].to_list()
+    ids: dict[str, None] = {}
+    for run in runs:
+        ids.update(dict.fromkeys(_ids_in(run)))
+    for table in gold:
+        ids.update(dict.fromkeys(table.query_ids))
+    return list(ids)
+
+
+def _ids_in(run: Run | Blocks) -> list[str]:
+    def ids(blocks: Iterable[Run]) -> list[str]:
+        found: list[str] = []
+        for block in blocks:
+            found += block.hits["query_id"].unique(maintain_order=True).to_list()
+            if block.calls is not None:
+                found += block.calls["query_id"].to_list()
+        return found
+
+    try:
+        return ids(run.blocks())
+    except InterleavedError:
+        return ids([run.read()])
+
+
+def top_hits(
+    run: Run | Blocks, query_ids: Sequence[str], *, depth: int, conventions: Conventions
+) -> TopHits:
+    """Return the first ``depth`` items of each query, each once; a repeat uses up a rank."""
+    nothing = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
+    asked = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
+    wanted = ListNeeds().with_lists(depth)
+    try:
+        blocks = [rank(block, asked, wanted) for block in run.blocks()]
+    except InterleavedError:
+        blocks = [rank(run.read(), asked, wanted)]
+    empty = np.empty(0, dtype=np.int64)
+    answered = np.unique(np.concatenate([empty, *(block.codes for block in blocks)]))
+    failed = np.unique(np.concatenate([empty, *(block.failed for block in blocks)]))
+    unknown = sorted({name for block in blocks for name in block.unknown_queries})
+    if not len(answered) and not len(failed) and unknown:
+        ours, theirs = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
+        raise InputError(
+            f"has no query that is asked: it has {ours}, and {theirs} are asked;"
+            " check that run and queries belong together",
+            where=run.source.name,
+        )
+    ids = pl.Series("query_id", list(asked.query_ids), dtype=pl.String)
+    parts = [pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"rank": pl.Int64})]
+    for block in blocks:
+        listing = block.ranked.listing
+        if listing is None:
+            continue
+        listed = listing.frame.select(
+            ids.gather(block.codes[listing.query]),
+            "item_id",
+            "repeat",
+            pl.Series("rank", listing.rank),
+        )
+        parts.append(without_repeats(listed.filter(pl.col("rank") <= depth)).select(*PAIR, "rank"))
+    return TopHits(
+        run.source,
+        pl.concat(parts),
+        answered=len(answered),
+        missing=len(query_ids) - len(answered) - len(failed),
+        failed_calls=len(failed),
+        not_asked=len(unknown),
+        repeats=sum(block.repeats for block in blocks),
+        order_conflicts=sum(block.conflicts for block in blocks),
+    )
+
+
+def _check(depth: int, sample: int | None, conventions: Conventions) -> None:
+    if depth < 1:
+        raise UsageError(f"depth is {depth}; it must be at least 1")
+    if sample is not None and sample < 1:
+        raise UsageError(f"sample is {sample}; it must be at least 1")
+    if conventions.level != "item":
+        raise UsageError(f"level={conventions.level}: a pool holds items only")
+
+
+def _pool_tables(
+    runs: Mapping[str, Run | Blocks],
+    *,
+    depth: int,
+    gold: Sequence[Gold],
+    queries: Queries | None,
+    corpus: Corpus | None,
+    conventions: Conventions,
+    sample: int | None,
+    include_judged: bool,
+) -> dict[str, Any]:
+    query_ids = all_query_ids(runs.values(), gold=gold, queries=queries)
+    if not query_ids:
+        raise InputError("the runs have no query, so there is nothing to pool")
+    tops = {
+        name: top_hits(run, query_ids, depth=depth, conventions=conventions)
+        for name, run in runs.items()
+    }
+    union = _union(list(tops.values()), gold)
+    to_judge = union if include_judged else union.filter(~pl.col("judged"))
+    drawn = _shuffled(to_judge, sample, np.random.default_rng(conventions.seed))
+    return {
+        "pairs": _with_texts(drawn, queries, corpus),
+        "systems": tuple(_coverage(name, top, union, to_judge) for name, top in tops.items()),
+        "depth": depth,
+        "seed": conventions.seed,
+        "queries": len(query_ids),
+        "union": union.height,
+        "judged": int(union["judged"].sum()),
+        "size": to_judge.height,
+        "sample": sample,
+        "include_judged": include_judged,
+    }
+
+
+def _union(tops: Sequence[TopHits], gold: Sequence[Gold]) -> pl.DataFrame:
+    """Return every pair once, with the number of runs that have it and whether it is judged.
+
+    Sorting by id discards the order of the runs and of their lists.
+    """
+    hits = pl.concat([top.hits.select(PAIR) for top in tops])
+    union = hits.group_by(PAIR).agg(runs=pl.len()).sort(PAIR)
+    known = pl.concat([union.select(PAIR).clear(), *(_judged_pairs(table) for table in gold)])
+    known = known.unique().with_columns(judged=pl.lit(value=True))
+    union = union.join(known, on=PAIR, how="left", maintain_order="left")
+    return union.with_columns(pl.col("judged").fill_null(value=False))
+
+
+def _judged_pairs(gold: Gold) -> pl.DataFrame:
+    if "start" in gold.frame.columns:
+        raise InputError(
+            "this gold holds character spans, which judge no item; leave it out, or give the"
+            " judgments of items",
+            where=gold.source.name,
+        )
+    # A grade below 0 marks a pair that was pooled and not judged.
+    return gold.frame.filter(pl.col("grade") >= 0).select(PAIR)
+
+
+def _shuffled(pairs: pl.DataFrame, sample: int | None, rng: np.random.Generator) -> pl.DataFrame:
+    """Return the pairs with queries and items in random order, each query's pairs together."""
+    rows = np.arange(pairs.height)
+    if sample is not None and sample < len(rows):
+        rows = np.sort(rng.choice(rows, sample, replace=False))
+    drawn = pairs[rows].select(PAIR)
+    queries = drawn["query_id"].unique().sort()
+    places = pl.DataFrame({"query_id": queries, "place": rng.permutation(len(queries))})
+    drawn = drawn.join(places, on="query_id", how="left", maintain_order="left")
+    drawn = drawn.with_columns(key=pl.Series(rng.permutation(drawn.height), dtype=pl.Int64))
+    return drawn.sort("place", "key").select(PAIR)
+
+
+def shuffled_pairs(
+    pairs: pl.DataFrame,
+    queries: Queries | None,
+    corpus: Corpus | None,
+    *,
+    conventions: Conventions,
+) -> pl.DataFrame:
+    """Return some pairs as a pool shows them: shuffled, with their texts."""
+    _check(1, None, conventions)
+    rng = np.random.default_rng(conventions.seed)
+    return _with_texts(_shuffled(pairs.select(PAIR).sort(PAIR), None, rng), queries, corpus)
+
+
+def _coverage(name: str, top: TopHits, union: pl.DataFrame, to_judge: pl.DataFrame) -> Coverage:
+    hits = top.hits.select(PAIR)
+    pooled = to_judge.join(hits, on=PAIR, how="semi")
+    return Coverage(
+        name,
+        items=hits.height,
+        judged=union.filter("judged").join(hits, on=PAIR, how="semi").height,
+        in_pool=pooled.height,
+        alone=int((pooled["runs"] == 1).sum()),
+        gaps=top.gaps(),
+    )
+
+
+def _with_texts(
+    pairs: pl.DataFrame, queries: Queries | None, corpus: Corpus | None
+) -> pl.DataFrame:
+    """Return pairs with what a rater may see of the query and the item."""
+    if queries is not None:
+        texts = _texts(queries.frame, "query_id", "query", _OF_QUERY)
+        pairs = pairs.join(texts, on="query_id", how="left", maintain_order="left")
+    if corpus is not None:
+        texts = _texts(corpus.frame, "item_id", "text", _OF_ITEM)
+        pairs = pairs.join(texts, on="item_id", how="left", maintain_order="left")
+    columns = [*PAIR, "query", "text", *_OF_ITEM, *_OF_QUERY]
+    lacking = [pl.lit(None, pl.String).alias(name) for name in columns if name not in pairs.columns]
+    return pairs.with_columns(lacking).select(columns)
+
+
+def _texts(frame: pl.DataFrame, key: str, text: str, others: Sequence[str]) -> pl.DataFrame:
+    """Return texts and facts as strings; white space alone counts as nothing."""
+    plain = [
+        name for name in others if name in frame.columns and not frame.schema[name].is_nested()
+    ]
+    texts = frame.select(
+        key, pl.col("text").alias(text), *(pl.col(name).cast(pl.String) for name in plain)
+    )
+    blank = pl.exclude(key).str.strip_chars() == ""
+    return texts.with_columns(pl.when(~blank).then(pl.exclude(key)))
+
+
+# Each count in words, singular and plural.
+_GAPS = {
+    "missing": ("query missing from the run", "queries missing from the run"),
+    "failed_calls": ("failed call", "failed calls"),
+    "not_asked": ("query in the run but not asked", "queries in the run but not asked"),
+    "repeats": ("repeated hit", "repeated hits"),
+    "order_conflicts": ("rank that contradicts its score", "ranks that contradict their scores"),
+}
+
+
+def gap_counts(gaps: Mapping[str, int]) -> list[str]:
+    """Return what a run lacks or repeats, one phrase per kind."""
+    return [plural(gaps[name], *words) for name, words in _GAPS.items() if gaps.get(name)]
+
+
+def _pool_page(results: Mapping[str, Any]) -> Page:
+    grid: Grid = [["system", "items", "judged", "share", "in the pool", "alone"]]
+    lines = []
+    for system in results["systems"]:
+        share = system["judged_share"]
+        grid.append(
+            [
+                label(system["name"]),
+                *(f"{system[name]:,}" for name in ("items", "judged")),
+                NOTHING if share is None else percent(share),
+                *(f"{system[name]:,}" for name in ("in_pool", "alone")),
+            ]
+        )
+        if gaps := gap_counts(system):
+            lines.append(f"{label(system['name'])}: {' · '.join(gaps)}")
+    sections = [Section(f"Judged in the top {results['depth']:,}", grid, lines)]
+    if "bias" in results:
+        sections += bias_sections(results["bias"])
+    return Page("A pool to judge", list(_headline(results)), sections, list(_notes(results)))
+
+
+def _headline(results: Mapping[str, Any]) -> Iterator[str]:
+    runs = plural(len(results["systems"]), "run holds", "runs hold")
+    judged = f", {results['judged']:,} of them judged" if results["judged"] else ""
+    yield f"the top {results['depth']:,} of {runs} {plural(results['union'], 'pair')}{judged}"
+    queries = plural(results["pooled_queries"], "query", "queries")
+    drawn = f"{plural(results['pairs'], 'pair')} of {queries}"
+    if not results["pairs"]:
+        yield "nothing is left to judge"
+    elif results["sample"] is None:
+        kept = " (including judged pairs)" if results["include_judged"] else ""
+        yield f"the pool: {drawn}{kept}"
+    elif results["pairs"] < results["sample"]:
+        yield f"the sample of {results['sample']:,} is the whole pool, {drawn}: there are no more"
+    else:
+        kept = ", including judged pairs" if results["include_judged"] else ""
+        yield f"the sample: {drawn}, drawn from {results['to_judge']:,}{kept}"
+
+
+def _notes(results: Mapping[str, Any]) -> Iterator[str]:
+    lacking = [
+        plural(results[f"{many}_without_text"], one, many)
+        for one, many in (("query", "queries"), ("item", "items"))
+        if results[f"{many}_without_text"]
+    ]
+    if lacking:
+        yield f"without a text: {' and '.join(lacking)}"
+    conventions = results["conventions"]
+    order = f" · order {conventions['order']}" if conventions["order"] else ""
+    yield (
+        f"profile {conventions['profile']}{order} · ties {conventions['ties']} · pairs of a query"
+        f" together, queries and items in random order, seed {results['seed']}"
+    )
+    if "bias" in results:
+        values = {name: conventions[name] for name in _SCORING}
+        rel = "above 0" if values["rel"] == ANY_GRADE else f"{values['rel']:g}"
+        settings = {**values, "rel": rel}
+        yield " · ".join(f"{name.replace('_', ' ')} {value}" for name, value in settings.items())

@@ -1,0 +1,151 @@
+"""Page: what a reader sees of a result, before any form gives it borders.
+
+A page is a title, headline sentences, blocks and notes. Renderers (``terminal``, ``markdown``,
+``html``) know only this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# Rows of a table; the first row is the header. A tab in a cell separates parts that line up.
+Grid = list[list[str]]
+
+Tone = Literal["plain", "good", "unsure", "bad"]
+# "same" is neither good nor bad news.
+VERDICT_TONES: Mapping[str, Tone] = {
+    "pass": "good",
+    "better": "good",
+    "fail": "bad",
+    "worse": "bad",
+    "unclear": "unsure",
+    "unmeasurable": "unsure",
+    "skipped": "unsure",
+}
+
+# Headers of columns that hold words: these are aligned left, numbers right.
+_WORD_HEADERS = {
+    *("change", "file", "sha256", "text", "verdict", "class", "query", "stage", "source", "item"),
+    *("doc", "because", "what", "rule", "measure", "system", "segment", "version", "chosen"),
+    *("its gold", "index version", "chunker", "embedding model", "reranker model", "spread"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A headline: its text, whether it is good news, and the reasons below it."""
+
+    text: str
+    tone: Tone = "plain"
+    reasons: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A block of a page: a title, a table (its first row the header), and lines below it.
+
+    Cells and lines are plain text; names from files go through ``formatting.label``. If the
+    last column is headed ``text``, the terminal cuts it to its width; a column headed
+    ``spread`` is left out where there is no room. ``tone`` is that of the lines.
+    """
+
+    title: str = ""
+    grid: Grid | None = None
+    lines: Sequence[str] = ()
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """A block of a page: a Vega-Lite specification, and the title that stands above it.
+
+    Forms that cannot draw leave it out, so a chart repeats numbers that a table has.
+    """
+
+    title: str
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An item in a column: its name, what stands before and after it, and its text.
+
+    ``detail`` is shown only where entries are shown whole, ``notes`` only where they are stacked.
+    """
+
+    name: str
+    head: str = ""
+    suffix: str = ""
+    detail: str = ""
+    notes: Sequence[str] = ()
+    text: str = ""
+    marked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A list of entries; ``empty`` is shown if there is none.
+
+    An entry takes one line, or several if they are ``stacked``.
+    """
+
+    name: str
+    entries: Sequence[Entry]
+    empty: str = ""
+    stacked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """A block of a page: lists side by side on a terminal, or below each other and ``whole``.
+
+    ``sections`` show the same in forms that have no columns.
+    """
+
+    title: str
+    lines: Sequence[str]
+    columns: Sequence[Column]
+    sections: Sequence[Section]
+    last_lines: Sequence[str] = ()
+    whole: bool = False
+
+
+Block = Section | Chart | Columns
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A result as people read it: headline sentences, blocks, and notes on how it was made."""
+
+    title: str
+    headline: Sequence[str | Sentence] = ()
+    blocks: Sequence[Block] = ()
+    notes: Sequence[str] = ()
+
+    @property
+    def sentences(self) -> list[Sentence]:
+        """The headline, a plain text as a sentence without a tone."""
+        return [Sentence(line) if isinstance(line, str) else line for line in self.headline]
+
+    @property
+    def sections(self) -> list[Section]:
+        """The blocks as sections, without the charts."""
+        sections: list[Section] = []
+        for block in self.blocks:
+            if isinstance(block, Columns):
+                sections += block.sections
+            elif isinstance(block, Section):
+                sections.append(block)
+        return sections
+
+    @property
+    def charts(self) -> list[Chart]:
+        """The charts among the blocks."""
+        return [block for block in self.blocks if isinstance(block, Chart)]
+
+
+def word_columns(grid: Grid) -> set[int]:
+    """Return the columns that hold words rather than numbers."""
+    return {0, *(place for place, name in enumerate(grid[0]) if name in _WORD_HEADERS)}

@@ -1,0 +1,141 @@
+"""Recipes: the evaluations that ship with karat, and how one is written into a folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+from karat.errors import UsageError, unknown
+from karat.formats.files import atomic_write
+
+RECIPES = {
+    "story": "scenes of a story, searched by hypervectors and by words: MRR above 0.6",
+    "rag": "a help centre in three languages: retriever, reranker, segments, gates",
+    "memory": "an assistant's memories: a test suite with a table of targets",
+    "ab": "two configs of a retrieval engine, compared offline to the byte",
+    "minimal": "a /search service, started and searched: hit rate, recall, misses",
+    "first": "the small set that the pages of the documentation use",
+}
+_SKIPPED = ("__pycache__",)
+
+
+@dataclass(frozen=True)
+class WrittenRecipe:
+    """A recipe in its folder: the files written, and those that were there already."""
+
+    recipe: str
+    folder: Path
+    written: tuple[str, ...]
+    same: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "recipe": self.recipe,
+            "folder": self.folder.as_posix(),
+            "written": list(self.written),
+            "unchanged": list(self.same),
+        }
+
+
+def write_recipe(
+    recipe: str,
+    folder: str | None = None,
+    *,
+    force: bool = False,
+    remedy: str = "name another folder, or give --force",
+) -> WrittenRecipe:
+    """Copy a recipe's files into a folder, by default one named like it.
+
+    Nothing is written if a file is there with another content, unless ``force`` is set;
+    ``remedy`` is what the caller can do about that.
+    """
+    if recipe not in RECIPES:
+        raise unknown("recipe", recipe, RECIPES)
+    if folder is not None and not folder.strip():
+        raise UsageError("the folder has no name; give one, such as my-evaluation")
+    place = Path(recipe if folder is None else folder)
+    contents = dict(recipe_files(recipe))
+    _check_folders(place, contents)
+    same = tuple(name for name, data in contents.items() if _content(place / name) == data)
+    new = {name: data for name, data in contents.items() if name not in same}
+    other = [name for name in new if (place / name).exists()]
+    if other and not force:
+        more = "" if len(other) == 1 else f" and {len(other) - 1:,} more files"
+        raise UsageError(f"{place / other[0]}{more} would be replaced; {remedy}")
+    with _removed_on_failure(_folders(place, new)), ExitStack() as stack:
+        for name, data in new.items():
+            stack.enter_context(atomic_write(place / name)).write_bytes(data)
+    return WrittenRecipe(recipe, place, tuple(new), same)
+
+
+def recipe_files(recipe: str) -> Iterator[tuple[str, bytes]]:
+    """Yield every file of a recipe by its path in the folder."""
+    yield from sorted(_under(files("karat") / "recipes" / recipe, ""))
+
+
+def _under(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in folder.iterdir():
+        if entry.name in _SKIPPED:
+            continue
+        if entry.is_dir():
+            yield from _under(entry, f"{prefix}{entry.name}/")
+        else:
+            yield f"{prefix}{entry.name}", entry.read_bytes()
+
+
+def _check_folders(place: Path, names: Iterable[str]) -> None:
+    """Refuse a folder whose name something else has."""
+    for folder in _folders(place, names):
+        if os.path.lexists(folder) and not folder.is_dir():
+            what = "a file" if folder.is_file() else "something else"
+            raise UsageError(f"{folder} is {what}, and a folder is needed there; name a folder")
+
+
+def _folders(place: Path, names: Iterable[str]) -> list[Path]:
+    """Return the folders of some files, outer ones first."""
+    needed = {folder for name in names for folder in (place / name).parents}
+    return sorted(needed, key=lambda folder: (len(folder.parts), folder))
+
+
+def _content(path: Path) -> bytes | None:
+    """Return the bytes of a file, None if there is none; refuse what is no file."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder, and a file of this name is to be written")
+    if path.is_file():
+        return path.read_bytes()
+    if os.path.lexists(path):
+        raise UsageError(
+            f"{path} is no file but a pipe, a device or a link to nothing; name another folder"
+        )
+    return None
+
+
+@contextmanager
+def _removed_on_failure(folders: Iterable[Path]) -> Iterator[None]:
+    """Remove folders that did not exist before if the block fails."""
+    new = [folder for folder in folders if not folder.exists()]
+    try:
+        yield
+    except BaseException:
+        for folder in reversed(new):
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+
+
+def cd_command(folder: Path) -> str:
+    """Return the shell command that goes to a folder.
+
+    >>> cd_command(Path("my set")), cd_command(Path("-x"))
+    ("cd 'my set'", 'cd -- -x')
+    """
+    name = folder.as_posix()
+    return f"cd {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"

@@ -1,1 +1,0 @@
-"""One plain document, and the forms it is written in."""

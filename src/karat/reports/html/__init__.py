@@ -1,1 +1,0 @@
-"""The report as a page: a plain document and a view of its queries, rendered by templates."""

@@ -1,0 +1,126 @@
+"""bow: the cosine of word counts over the corpus."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from karat.formats.settings import Form
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.text_rules import TextRules
+from karat.retrieve.vectors import top_rows
+
+_WORD = re.compile(r"\w+", re.ASCII)
+
+Ints = npt.NDArray[np.int64]
+
+
+def ascii_words(text: str) -> list[str]:
+    """Return the words of a text in lower case: runs of ASCII letters, digits and ``_``.
+
+    >>> ascii_words("The SilverKey, été")
+    ['the', 'silverkey', 't']
+    """
+    return _WORD.findall(text.lower())
+
+
+class WordBags(NamedTuple):
+    """Bags of words in a row: ``lengths`` entries each, a word's number and its count.
+
+    ``vocabulary`` numbers the words in the order of their first occurrence.
+    """
+
+    vocabulary: dict[str, int]
+    lengths: Ints
+    words: Ints
+    counts: Ints
+
+
+def word_bags(texts: Iterable[str]) -> WordBags:
+    """Return the bag of words of each text.
+
+    >>> word_bags(["to be or not to be", "", "not"]).counts.tolist()
+    [2, 2, 1, 1, 1]
+    """
+    vocabulary: dict[str, int] = {}
+    lengths, numbers, counts = list[int](), list[int](), list[int]()
+    for text in texts:
+        bag = Counter(ascii_words(text))
+        lengths.append(len(bag))
+        numbers += [vocabulary.setdefault(word, len(vocabulary)) for word in bag]
+        counts += bag.values()
+    return WordBags(
+        vocabulary, *(np.array(column, np.int64) for column in (lengths, numbers, counts))
+    )
+
+
+class Options(Form):
+    """Which texts of items are read."""
+
+    title: bool = Field(True, description="true to put an item's title before its text, or false")
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Bow:
+    """Return the index over the corpus."""
+    return Bow(options, context.items, context.rules)
+
+
+class Bow:
+    """An index of word counts: ties are in corpus order.
+
+    Items that share no word with the query follow at score 0, so that the list is the whole
+    corpus; ``threshold: 0.001`` leaves them out.
+    """
+
+    batch = 1
+    concurrency = 1
+    deep = True
+
+    def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
+        self.items = items
+        texts = rules.apply_all(items.titled if options.title else items.texts)
+        bags = word_bags(texts)
+        self._ids = bags.vocabulary
+        # The items of each word and how often each holds it, one word after the other.
+        by_word = np.argsort(bags.words, kind="stable")
+        self._rows = np.repeat(np.arange(len(texts)), bags.lengths)[by_word]
+        self._counts = bags.counts[by_word]
+        self._ends = np.cumsum(np.bincount(bags.words, minlength=len(bags.vocabulary)))
+        squares = np.bincount(self._rows, self._counts.astype(float) ** 2, minlength=len(texts))
+        self._norms = np.sqrt(squares)
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The size of the index."""
+        arrays = (self._rows, self._counts, self._ends, self._norms)
+        return {"index_bytes": sum(array.nbytes for array in arrays)}
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the nearest items to each query, best first."""
+        return [self._search_one(query.text, k) for query in queries]
+
+    def _search_one(self, text: str, k: int) -> Answer:
+        scores = self._scores(Counter(ascii_words(text)))
+        rows = top_rows(scores, k)
+        return Answer(self.items.hits(rows, scores[rows], scores[rows]))
+
+    def _scores(self, query_words: Mapping[str, int]) -> npt.NDArray[np.float64]:
+        """Return the cosines; 0 if either side has no words."""
+        products = np.zeros(len(self.items))
+        for word, count in query_words.items():
+            at = self._ids.get(word)
+            if at is not None:
+                part = slice(self._ends[at - 1] if at else 0, self._ends[at])
+                products[self._rows[part]] += count * self._counts[part]
+        norms = self._norms * np.sqrt(float(sum(count**2 for count in query_words.values())))
+        cosines: npt.NDArray[np.float64] = np.zeros(len(self.items))
+        np.divide(products, norms, out=cosines, where=norms > 0)
+        return cosines

@@ -1,0 +1,262 @@
+"""chroma: a Chroma collection on a server, or in a folder (a persistent client).
+
+Queries are embedded here, never by Chroma, and its telemetry is off.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from karat.errors import CallError, InputError, UsageError
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.placeholders import fill_placeholders, literal_in_headers
+from karat.retrieve.protocol import Finder, Hit, Hits, Query
+from karat.retrieve.system_config import Text
+from karat.retrieve.user_code import error_line, import_library, may_pass
+from karat.retrieve.vector_stores import (
+    FieldsForm,
+    StoreFinder,
+    collection_finder,
+    hit_of,
+    is_plain,
+    literal,
+    refuse,
+    wrong_model,
+)
+from karat.retrieve.vectors import Floats
+
+Redact = Callable[[str], str]
+
+# Opening the folder changes its files, so that no digest can be taken of it.
+STORES = ("path",)
+_TOKEN = "x-chroma-token"  # noqa: S105 - the name of a header
+_OF_A_SERVER = ("host", "port", "ssl", "token", "headers")
+# The library's ValueError when nothing listens.
+_NO_LISTENER = "Could not connect"
+
+
+class Options(FieldsForm):
+    """Where the collection is, and what its records hold."""
+
+    host: Text | None = Field(None, description="the server's name, such as 127.0.0.1")
+    port: Annotated[int, Field(ge=1, le=65_535)] = Field(
+        8000, description="the server's port, from 1 to 65535"
+    )
+    ssl: bool = Field(False, description="true to use HTTPS, or false")
+    token: Text | None = Field(None, description="${NAME} of the variable that holds the token")
+    headers: dict[str, str] = Field(
+        default_factory=dict, description="a mapping of HTTP headers, secrets in it as ${NAME}"
+    )
+    path: Text | None = Field(None, description="the folder of a persistent client")
+    collection: Text = Field(description="the collection's name")
+    tenant: Text = Field("default_tenant", description="the tenant's name")
+    database: Text = Field("default_database", description="the database's name")
+    where: dict[str, Any] | None = Field(
+        None, description="a filter as Chroma writes it; {column} in it stands for the query's"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        one_place = (self.host is None) != (self.path is None)
+        bare_host = not set("/@") & set(self.host or "")
+        idle = sorted(set(_OF_A_SERVER) & self.model_fields_set) if self.path else []
+        refuse(
+            None if one_place else "give host, of a server, or path, of a folder",
+            f"{idle[0]} is for a server; with path leave it out" if idle else None,
+            None if bare_host else "host must be a name alone; port and ssl stand beside it",
+            literal(self.token, "token"),
+            literal_in_headers(self.headers),
+            wrong_model(self),
+        )
+        return self
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
+    """Prepare the collection; nothing is asked yet."""
+    _library()
+    if options.where is not None and is_plain(options.where):
+        _check_filter(options.where)
+    redact = context.redact
+    connect = (
+        _folder_client(options, context)
+        if options.host is None
+        else _server_client(options, context)
+    )
+    collection = _Collection(options, connect, redact)
+    return collection_finder("chroma", collection, options, context)
+
+
+def _library() -> Any:
+    return import_library("chromadb", "retriever chroma", "chromadb", "chroma")
+
+
+def _check_filter(where: Mapping[str, Any]) -> None:
+    from chromadb.api.types import validate_where
+
+    try:
+        validate_where(dict(where))
+    except ValueError as error:
+        raise UsageError(f"where is not a filter of Chroma's: {error}") from None
+
+
+def _settings(**more: Any) -> Any:
+    """Return settings that no .env file of the current folder changes."""
+    from chromadb.config import Settings
+
+    quiet = {"anonymized_telemetry": False, "chroma_otel_collection_endpoint": ""}
+    settings: dict[str, Any] = {"_env_file": None, **quiet, **more}
+    return Settings(**settings)
+
+
+def _folder_client(options: Options, context: BuildContext) -> Callable[[], Any]:
+    """Return how to open a folder."""
+    folder = context.path(options.path or "")
+    if not (folder / "chroma.sqlite3").is_file():
+        what = "holds no collections" if folder.is_dir() else "no such folder"
+        raise InputError(f"{what}; path must be a folder that Chroma made", where=str(folder))
+    return lambda: _library().PersistentClient(
+        str(folder.resolve()),
+        settings=_settings(),
+        tenant=options.tenant,
+        database=options.database,
+    )
+
+
+def _server_client(options: Options, context: BuildContext) -> Callable[[], Any]:
+    """Return how to reach a server."""
+    host = context.expand(options.host or "")
+    headers = {name: context.expand(value) for name, value in options.headers.items()}
+    if options.token is not None:
+        headers[_TOKEN] = context.expand(options.token)
+    return lambda: _library().HttpClient(
+        host=host,
+        port=options.port,
+        ssl=options.ssl,
+        headers=dict(headers),
+        settings=_settings(chroma_server_host=host, chroma_server_http_port=options.port),
+        tenant=options.tenant,
+        database=options.database,
+    )
+
+
+class _Collection:
+    """Asks a collection; it is looked up once, and again after it disappeared."""
+
+    def __init__(self, options: Options, connect: Callable[[], Any], redact: Redact) -> None:
+        self._options = options
+        self._connect = connect
+        self._redact = redact
+        self._client: Any = None
+        self._collection: Any = None
+        self._first = threading.Lock()
+
+    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
+        """Return the nearest records as hits."""
+        if vector is None:
+            raise AssertionError("every query has a vector here")
+        where = self._options.where
+        where = None if where is None else fill_placeholders(where, query, {"k": k})
+        try:
+            collection = self._ready()
+            response = collection.query(
+                query_embeddings=[vector.tolist()],
+                n_results=k,
+                where=where,
+                include=["metadatas", "documents", "distances"],
+            )
+        except Exception as error:
+            raise self._call_error(error) from error
+        cosine = _space(collection) == "cosine"
+        return [self._hit(record, cosine) for record in _records(response)]
+
+    def connected(self) -> Any:
+        """Return the client, created once."""
+        with self._first:
+            if self._client is None:
+                self._client = self._connect()
+                weakref.finalize(self, _close, self._client)
+            return self._client
+
+    def _ready(self) -> Any:
+        client = self.connected()
+        with self._first:
+            if self._collection is None:
+                # Without this the library would embed with a model that it fetches.
+                self._collection = client.get_collection(
+                    self._options.collection, embedding_function=None
+                )
+            return self._collection
+
+    def _hit(self, record: tuple[str, float, Any, str | None], cosine: bool) -> Hit:
+        item, distance, metadata, document = record
+        return hit_of(
+            metadata or {},
+            self._options,
+            f"collection {self._options.collection!r}",
+            item=item,
+            score=-distance,
+            # A distance may be a little below 0, so that this may be a little above 1.
+            similarity=1 - distance if cosine else None,
+            text=document,
+        )
+
+    def _call_error(self, error: Exception) -> CallError:
+        """Return what went wrong, and whether it may pass."""
+        kind, text, status = (
+            type(error).__name__,
+            error_line(error, self._redact),
+            _status(error),
+        )
+        if kind == "NotFoundError":
+            self._collection = None
+            missing = f"no collection {self._options.collection!r}"
+            what = missing if "Collection" in text else text
+            return CallError(f"chroma: {what}; check collection, tenant and database")
+        if status in (401, 403):
+            return CallError(f"chroma refused the call ({text}); check token or headers")
+        if "dimension" in text:
+            return CallError(f"chroma: {text}; use the model that made the vectors")
+        if status is not None:
+            passes = status == 429 or status >= 500
+            return CallError(f"chroma answered {status}: {text}", may_pass=passes)
+        if _NO_LISTENER in text or may_pass(error):
+            return CallError(f"chroma cannot be reached: {text}", may_pass=True)
+        return CallError(f"chroma: {text}")
+
+
+def _status(error: BaseException | None) -> int | None:
+    """Return the HTTP status behind an error of the library."""
+    while error is not None:
+        if callable(code := getattr(error, "code", None)):
+            return int(code())
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        if status is not None:
+            return int(status)
+        error = error.__context__
+    return None
+
+
+def _close(client: Any) -> None:
+    client.close()
+    # The library leaves its connections to the garbage collector.
+    for each_client in (client, getattr(client, "_admin_client", None)):
+        session = getattr(getattr(each_client, "_server", None), "_session", None)
+        if session is not None:
+            session.close()
+
+
+def _records(response: Any) -> list[tuple[str, float, Any, str | None]]:
+    lists = (response["ids"], response["distances"], response["metadatas"], response["documents"])
+    return list(zip(*(column[0] for column in lists), strict=True))
+
+
+def _space(collection: Any) -> str:
+    """Return the collection's metric."""
+    configuration: Mapping[str, Any] = collection.configuration_json
+    index = configuration.get("hnsw") or configuration.get("spann") or {}
+    return str(index.get("space") or (collection.metadata or {}).get("hnsw:space") or "l2")

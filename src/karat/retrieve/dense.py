@@ -1,0 +1,203 @@
+"""dense: embeddings of a model, a callable or a file, searched exactly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Protocol
+
+import numpy as np
+from pydantic import Field
+
+from karat.errors import CallError, InputError, UsageError
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.items import Items
+from karat.retrieve.models import Embedder, ModelForm, embedder
+from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.system_config import Text
+from karat.retrieve.vectors import (
+    DenseRows,
+    ExactIndex,
+    Floats,
+    Metric,
+    VectorCache,
+    VectorFile,
+    read_vectors,
+)
+
+_QUERIES_AT_ONCE = 64
+
+
+class Options(ModelForm):
+    """Where vectors come from, and how they are compared."""
+
+    vectors: Text | None = Field(
+        None,
+        description="a .npy file of the items' vectors in corpus order, or .npz with ids, vectors",
+    )
+    query_vectors: Text | None = Field(
+        None, description="a .npz file with ids (of queries) and vectors"
+    )
+    metric: Metric = Field("cosine", description="cosine or dot")
+    title: bool = Field(True, description="true to put an item's title before its text, or false")
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Dense:
+    """Read or compute the vectors of the corpus, and prepare those of queries."""
+    _check(options)
+    items = context.items
+
+    @cache
+    def model() -> Embedder:
+        return embedder(options, context, unit=options.metric == "cosine")
+
+    meta: dict[str, Any] = {"embedding_updates": 0}
+    if options.vectors is None:
+        texts = items.titled if options.title else items.texts
+        rows, meta["embedding_updates"] = embedded(model(), texts, context)
+    else:
+        file = read_vectors(context.path(options.vectors))
+        rows, meta["vectors"] = file.of_items(items.ids), file.meta
+    query_vectors: _QueryVectors
+    if options.query_vectors is None:
+        query_vectors = _ByModel(model())
+    else:
+        query_vectors = _ByFile(read_vectors(context.path(options.query_vectors)))
+    _check_width(rows.shape[1], query_vectors, options, context)
+    if options.vectors is None or options.query_vectors is None:
+        meta |= model().meta
+    return Dense(
+        items, ExactIndex(rows, options.metric), query_vectors, {**meta, **query_vectors.meta}
+    )
+
+
+def embedded(model: Embedder, texts: Sequence[str], context: BuildContext) -> tuple[Floats, int]:
+    """Return one row per text, cached or computed, and how many were computed."""
+    rows = np.empty((len(texts), model.dim), dtype=np.float32)
+
+    def put(where: list[int], vector: Floats) -> None:
+        rows[where] = vector
+
+    cache = VectorCache(context.cache, model.digest, DenseRows(model.dim))
+    updates = cache.fill(texts, model.items, put, step=model.batch_size, progress=context.progress)
+    return rows, updates
+
+
+class Dense:
+    """An index of vectors: every item has a score, ties are in corpus order."""
+
+    batch = _QUERIES_AT_ONCE
+    concurrency = 1
+    deep = True
+
+    def __init__(
+        self, items: Items, index: ExactIndex, query_vectors: _QueryVectors, meta: Mapping[str, Any]
+    ) -> None:
+        self.items = items
+        self.meta: Mapping[str, Any] = {**meta, "index_bytes": index.rows.nbytes}
+        self._index = index
+        self._query_vectors = query_vectors
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the nearest items to each query."""
+        embedded_queries = [
+            self._query_vectors.ask(portion) for portion in self._query_vectors.portions(queries)
+        ]
+        answers = [answer for _, portion in embedded_queries for answer in portion]
+        start = time.perf_counter()
+        nearest = self._index.top(np.concatenate([rows for rows, _ in embedded_queries]), k)
+        for answer, result in zip(answers, nearest, strict=True):
+            answer.hits = self.items.hits(*result)
+        share = (time.perf_counter() - start) * 1000 / len(queries)
+        for answer in answers:
+            answer.latency["search"] = share
+            answer.spent = sum(answer.latency.values())
+        return answers
+
+
+class _QueryVectors(Protocol):
+    """Gives the vectors of queries, with answers that hold their times and costs."""
+
+    dim: int
+    meta: Mapping[str, Any]
+
+    def portions(self, queries: Sequence[Query]) -> Iterator[Sequence[Query]]: ...
+    def ask(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]: ...
+
+
+class _ByModel:
+    """Embeds queries as they come."""
+
+    def __init__(self, model: Embedder) -> None:
+        self._model = model
+        self.dim = model.dim
+        self.meta: Mapping[str, Any] = {}
+
+    def portions(self, queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
+        step = self._model.batch_size
+        return (queries[start : start + step] for start in range(0, len(queries), step))
+
+    def ask(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
+        start = time.perf_counter()
+        rows = self._model.queries([query.text for query in queries])
+        share = (time.perf_counter() - start) * 1000 / len(queries)
+        answers = [Answer([], latency={"embed": share}) for _ in queries]
+        for query, answer in zip(queries, answers, strict=True):
+            tokens = self._model.tokens(query.text)
+            if tokens is not None:
+                answer.cost["query_tokens"] = float(tokens)
+        return rows, answers
+
+
+class _ByFile:
+    """Looks up the vectors of queries in a file."""
+
+    def __init__(self, file: VectorFile) -> None:
+        if file.ids is None:
+            raise InputError(
+                "holds no ids; query_vectors needs a .npz with ids and vectors", where=file.name
+            )
+        self._file = file
+        self._ids = file.ids
+        self.dim = file.rows.shape[1]
+        self.meta: Mapping[str, Any] = {"query_vectors": file.meta}
+
+    def portions(self, queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
+        yield queries
+
+    def ask(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
+        missing = [query.query_id for query in queries if query.query_id not in self._ids]
+        if missing:
+            raise CallError(f"{self._file.name}: has no vector for query {missing[0]!r}")
+        rows = self._file.rows[[self._ids[query.query_id] for query in queries]]
+        return rows, [Answer([]) for _ in queries]
+
+
+def _check(options: Options) -> None:
+    """Refuse options without vectors, and options without effect."""
+    for whose, key in (("items", "vectors"), ("queries", "query_vectors")):
+        if (options.model, options.embed, getattr(options, key)) == (None, None, None):
+            raise UsageError(f"{whose} have no vectors; give model, embed or {key}")
+    idle: set[str] = set()
+    if options.vectors is not None:
+        idle |= {"item_prefix", "title"}
+    if options.query_vectors is not None:
+        idle |= {"query_prefix"}
+    if options.vectors is not None and options.query_vectors is not None:
+        idle |= set(ModelForm.model_fields)
+    for key in sorted(idle & options.model_fields_set):
+        raise UsageError(f"{key} has no effect with vectors from a file; leave it out")
+
+
+def _check_width(
+    width: int, query_vectors: _QueryVectors, options: Options, context: BuildContext
+) -> None:
+    """Refuse items and queries with vectors of different lengths."""
+    file = options.vectors or options.query_vectors
+    if query_vectors.dim != width and file is not None:
+        raise InputError(
+            f"vectors of items have {width} numbers and those of queries {query_vectors.dim}; "
+            "both must come from one model",
+            where=str(context.path(file)),
+        )

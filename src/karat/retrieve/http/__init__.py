@@ -1,0 +1,1 @@
+"""http: any search service over HTTP: request, connection, response, and the service itself."""

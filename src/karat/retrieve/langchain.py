@@ -1,0 +1,181 @@
+"""langchain: a LangChain retriever or vector store whose documents carry ids.
+
+Nothing is traced: what LangSmith's variables in the environment ask for is left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from karat.data.columns import ITEM_NAMES
+from karat.errors import CallError, UsageError, missing_extra
+from karat.formats.settings import Form, preview
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
+from karat.retrieve.python import expanded, made_by, refuse_literals
+from karat.retrieve.system_config import Text
+from karat.retrieve.user_code import UserCode, hits_from, load_object, text_of
+
+# The file or page that a text was loaded from is better than nothing.
+_KEYS = (*ITEM_NAMES, "source")
+
+Ask = Callable[[str, int], Any]
+
+
+class Options(Form):
+    """Which retriever or vector store, and where its documents hold their ids."""
+
+    call: Text = Field(
+        description="module:name or file.py:name of a retriever, a vector store or what makes one"
+    )
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="a mapping of further arguments for what makes it, by their names",
+    )
+    id: Text | None = Field(
+        None, description="the key of a document's metadata that holds the item's id"
+    )
+    scores: Literal["similarity", "distance"] = Field(
+        "similarity",
+        description="similarity, or distance where a vector store's score is low for what is near",
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        refuse_literals(self.options)
+        return self
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> LangChain:
+    """Load the retriever or vector store."""
+    try:
+        from langchain_core.vectorstores import VectorStore
+        from langsmith import tracing_context
+    except ImportError:
+        raise missing_extra("retriever langchain", "langchain-core", "langchain") from None
+    code = UserCode(
+        options.call,
+        context.timeout,
+        context.redact,
+        around=lambda: tracing_context(enabled=False),
+    )
+    arguments = expanded(options.options, context)
+    loaded = code.load(lambda: load_object(options.call, context.folder))
+    if inspect.isclass(loaded) or inspect.isroutine(loaded):
+        loaded = made_by(loaded, arguments, code)
+    elif arguments:
+        raise UsageError(f"{options.call} is an object, which takes no options; leave them out")
+    ask = _asking(loaded, options.call)
+    if options.scores == "distance" and not isinstance(loaded, VectorStore):
+        raise UsageError(f"{options.call} is a retriever, which gives no scores; leave out scores")
+    meta = {"call": options.call, "class": type(loaded).__name__}
+    return LangChain(ask, options, code, meta)
+
+
+def _asking(loaded: Any, name: str) -> Ask:
+    """Return how to ask it for k documents, with scores if it has any."""
+    from langchain_core.runnables import Runnable
+    from langchain_core.vectorstores import VectorStore, VectorStoreRetriever
+
+    if isinstance(loaded, VectorStore):
+        scored = type(loaded).similarity_search_with_score
+        if scored is VectorStore.similarity_search_with_score:
+            return lambda text, k: loaded.similarity_search(text, k=k)
+        return lambda text, k: loaded.similarity_search_with_score(text, k=k)
+    if isinstance(loaded, VectorStoreRetriever) and "k" not in loaded.search_kwargs:
+        return lambda text, k: loaded.invoke(text, k=k)
+    if isinstance(loaded, Runnable):
+        # Any other has a number of documents of its own.
+        return lambda text, k: loaded.invoke(text)
+    raise UsageError(
+        f"{name} is {type(loaded).__name__}; a LangChain retriever or vector store is expected, "
+        "or a function without arguments that makes one"
+    )
+
+
+class LangChain:
+    """Asks for documents, and reads their ids."""
+
+    batch = 1
+    concurrency = 1
+    deep = False
+
+    def __init__(
+        self,
+        ask: Ask,
+        options: Options,
+        code: UserCode,
+        meta: Mapping[str, Any],
+    ) -> None:
+        self.meta = meta
+        self._ask = ask
+        self._code = code
+        self._key = options.id
+        self._sign = -1.0 if options.scores == "distance" else 1.0
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the documents for each query, in their order."""
+        return [Answer(self._code.call(self._asking(query.text, k))) for query in queries]
+
+    def _asking(self, text: str, k: int) -> Callable[[], Hits]:
+        def ask() -> Hits:
+            documents = self._ask(text, k)
+            if not isinstance(documents, list | tuple):
+                raise CallError(
+                    f"{self._code.name} returned {preview(documents)}; "
+                    "a list of documents is expected"
+                )
+            hits = hits_from(
+                [self._hit(document) for document in documents[:k]], k, self._code.name
+            )
+            return self._with_sign(hits)
+
+        return ask
+
+    def _hit(self, returned: Any) -> Hit:
+        document, score = (
+            returned if isinstance(returned, tuple) and len(returned) == 2 else (returned, None)
+        )
+        metadata = getattr(document, "metadata", None)
+        if not isinstance(metadata, Mapping):
+            raise CallError(
+                f"{self._code.name} returned {preview(document)} as a hit; a document is expected"
+            )
+        version = metadata.get("version")
+        return Hit(
+            self._id(document, metadata),
+            score,
+            doc_id=text_of(metadata.get("doc_id")),
+            version=text_of(metadata.get("doc_version") if version is None else version),
+            text=document.page_content,
+        )
+
+    def _id(self, document: Any, metadata: Mapping[Any, Any]) -> Any:
+        keys = _KEYS if self._key is None else (self._key,)
+        document_id = document.id if self._key is None else None
+        metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
+        if document_id is None and metadata_id is None:
+            has = ", ".join(map(str, metadata)) or "nothing"
+            what = "no id" if self._key is None else f"no {self._key!r} in its metadata"
+            raise CallError(
+                f"{self._code.name} returned a document with {what}; its metadata holds {has}: "
+                "set id to the key that has the item's id"
+            )
+        return metadata_id if document_id is None else document_id
+
+    def _with_sign(self, hits: Hits) -> Hits:
+        """Return scores that are high for what is near; refuse a list with its best hit last."""
+        scores = [self._sign * hit.score for hit in hits if hit.score is not None]
+        if scores and scores[0] < scores[-1] and scores == sorted(scores):
+            other = "similarity" if self._sign < 0 else "distance"
+            raise CallError(
+                f"{self._code.name} returned scores that are best for the last hit; "
+                f"set scores: {other}"
+            )
+        if self._sign > 0:
+            return hits
+        return [hit._replace(score=None if hit.score is None else -hit.score) for hit in hits]

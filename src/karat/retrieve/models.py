@@ -1,0 +1,452 @@
+"""Models that turn texts into vectors: of fastembed by name or folder, or a callable."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from karat.errors import CallError, InputError, KaratError, UsageError, missing_extra
+from karat.formats.settings import Form
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system_config import Count, Text
+from karat.retrieve.user_code import UserCode, error_line, library_versions, load_callable
+from karat.retrieve.vectors import LARGEST, Floats, unit_rows
+
+Family = Literal["TextEmbedding", "SparseTextEmbedding", "TextCrossEncoder"]
+
+# Seconds to find out whether a model can be fetched at all.
+_PATIENCE = 10
+# This one reads words with no tokenizer; of its lists of stop words the English one is used.
+_BM25 = "qdrant/bm25"
+
+
+@dataclass(frozen=True)
+class Model:
+    """A loaded model; ``digest`` covers every file that decides its output."""
+
+    library: Any
+    name: str
+    sha256: str
+    digest: str
+    max_length: int | None
+    needs_idf: bool = False
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the log says of it."""
+        length = {} if self.max_length is None else {"max_length": self.max_length}
+        return {"name": self.name, "sha256": self.sha256, **length}
+
+    @property
+    def libraries(self) -> dict[str, str]:
+        """The versions of the libraries that run it."""
+        return library_versions("fastembed", "onnxruntime")
+
+
+def load_model(
+    family: Family,
+    name: str,
+    *,
+    folder: Path | None = None,
+    max_length: int | None = None,
+    threads: int | None = None,
+) -> Model:
+    """Load a model by name; from a folder nothing is fetched."""
+    maker = _maker(family)
+    described = _described(maker, name)
+    if threads is not None and not described.model_file.endswith(".onnx"):
+        raise UsageError(f"threads: model {name} uses none; leave it out")
+    needed = _needed(described)
+    if folder is not None:
+        _check_folder(folder, described.model, needed)
+        library = _from_folder(maker, described, folder, threads)
+    else:
+        library = _by_name(maker, described, threads)
+    _check_width(library, described, folder)
+    length = _set_max_length(library, name, max_length)
+    model_folder = Path(library.model._model_dir)
+    hashes = {file: _sha256(model_folder / file) for file in needed}
+    listed = "\n".join(f"{file} {digest}" for file, digest in sorted(hashes.items()))
+    return Model(
+        library,
+        described.model,
+        hashes[needed[0]],
+        hashlib.sha256(f"{described.model}\n{length}\n{listed}".encode()).hexdigest(),
+        length,
+        bool(getattr(described, "requires_idf", None)),
+    )
+
+
+def valid_unicode(text: str) -> str:
+    """Replace lone surrogates, which JSON can hold and tokenizers refuse."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _maker(family: Family) -> Any:
+    try:
+        import fastembed
+        from fastembed.rerank.cross_encoder import TextCrossEncoder
+    except ImportError:
+        raise missing_extra("an embedding model", "fastembed", "dense") from None
+    return TextCrossEncoder if family == "TextCrossEncoder" else getattr(fastembed, family)
+
+
+def _described(maker: Any, name: str) -> Any:
+    known = {entry.model.lower(): entry for entry in maker._list_supported_models()}
+    if name.lower() in known:
+        return known[name.lower()]
+    # The part after the slash is what people remember.
+    bases = {entry.rpartition("/")[2]: model.model for entry, model in known.items()}
+    near = get_close_matches(name.lower().rpartition("/")[2], bases, n=1, cutoff=0.5)
+    hint = f"did you mean {bases[near[0]]}?" if near else f"one of them is {bases.popitem()[1]}"
+    raise UsageError(f"unknown model {name!r}; fastembed has {len(known)}: {hint}")
+
+
+def _needed(described: Any) -> list[str]:
+    """Return the files that the model needs, its weights first."""
+    if described.model.lower() == _BM25:
+        return ["english.txt"]
+    words = ["tokenizer.json"]
+    if described.model_file.endswith(".onnx"):
+        words.append("tokenizer_config.json")
+    return [described.model_file, *described.additional_files, *words]
+
+
+def _check_folder(folder: Path, name: str, needed: list[str]) -> None:
+    if not folder.is_dir():
+        what = "is a file; path" if folder.exists() else "no such folder; path"
+        raise InputError(f"{what} must be a folder with the files of {name}", where=str(folder))
+    missing = [file for file in needed if not (folder / file).is_file()]
+    if missing:
+        raise InputError(
+            f"holds no {' and no '.join(missing)}; {name} needs {', '.join(needed)} there",
+            where=str(folder),
+        )
+
+
+def _check_width(library: Any, described: Any, folder: Path | None) -> None:
+    """Refuse a folder with the weights of another model, as far as its outputs show it."""
+    expected = getattr(described, "dim", None)
+    if expected is None and not getattr(described, "requires_idf", True):
+        expected = getattr(described, "vocab_size", None)
+    session = getattr(library.model, "model", None)
+    if folder is None or not expected or session is None:
+        return
+    widths = {output.shape[-1] for output in session.get_outputs() if output.shape}
+    if widths and expected not in widths and all(isinstance(width, int) for width in widths):
+        raise InputError(
+            f"holds some other model: it gives {max(widths):,} numbers, "
+            f"{described.model} gives {expected:,}",
+            where=str(folder),
+        )
+
+
+def _from_folder(maker: Any, described: Any, folder: Path, threads: int | None) -> Any:
+    try:
+        with _quiet():
+            return maker(
+                described.model,
+                threads=threads,
+                specific_model_path=str(folder),
+                local_files_only=True,
+            )
+    except Exception as error:
+        raise InputError(
+            f"cannot be loaded as {described.model}: {error_line(error)}", where=str(folder)
+        ) from error
+
+
+def _by_name(maker: Any, described: Any, threads: int | None) -> Any:
+    """Load from the local cache, else from the network."""
+    try:
+        with _quiet():
+            return maker(described.model, threads=threads, local_files_only=True)
+    except Exception as error:
+        absent = error
+    with _quiet():
+        _check_reachable(described, absent)
+        try:
+            return maker(described.model, threads=threads)
+        except Exception as error:
+            raise _unavailable(described.model, error_line(error)) from error
+
+
+def _check_reachable(described: Any, absent: Exception) -> None:
+    """Ask once, since the library itself waits most of a minute before it gives up."""
+    from huggingface_hub import HfApi, constants
+
+    if constants.HF_HUB_OFFLINE:
+        raise _unavailable(described.model, "HF_HUB_OFFLINE is set") from absent
+    if described.sources.hf is None:
+        return
+    try:
+        HfApi().model_info(described.sources.hf, timeout=_PATIENCE)
+    except Exception as error:
+        raise _unavailable(described.model, error_line(error)) from error
+
+
+def _unavailable(name: str, why: str) -> KaratError:
+    return UsageError(
+        f"model {name} is not on this machine and cannot be fetched ({why}); "
+        "give path: a folder with its files"
+    )
+
+
+def _set_max_length(library: Any, name: str, max_length: int | None) -> int | None:
+    """Set how many tokens of a text the model reads; return that number."""
+    tokenizer = getattr(library.model, "tokenizer", None)
+    truncation: dict[str, Any] | None = getattr(tokenizer, "truncation", None)
+    if max_length is None:
+        return None if truncation is None else int(truncation["max_length"])
+    if tokenizer is None or truncation is None:
+        raise UsageError(f"max_length: model {name} reads texts whole; leave it out")
+    least = tokenizer.num_special_tokens_to_add(True) + 1
+    if max_length < least:
+        raise UsageError(f"max_length is {max_length}; model {name} needs at least {least}")
+    most = max(int(truncation["max_length"]), _positions(Path(library.model._model_dir)))
+    if max_length > most:
+        raise UsageError(f"max_length is {max_length}; model {name} reads at most {most}")
+    tokenizer.enable_truncation(**{**truncation, "max_length": max_length})
+    return max_length
+
+
+def _positions(folder: Path) -> int:
+    """Return the number of positions that the model's config names, else 0."""
+    try:
+        config = json.loads((folder / "config.json").read_bytes())
+    except (OSError, ValueError):
+        return 0
+    positions = config.get("max_position_embeddings") if isinstance(config, dict) else None
+    return positions if isinstance(positions, int) else 0
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the library's log; errors say what matters."""
+    from loguru import logger
+
+    logger.disable("fastembed")
+    try:
+        yield
+    finally:
+        logger.enable("fastembed")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# Short, and a word in most vocabularies: what the size of a vector is found out with.
+_PROBE = "word"
+
+
+class ModelForm(Form):
+    """Which model makes vectors of texts, and how."""
+
+    model: Text | None = Field(None, description="the name of a fastembed model")
+    path: Text | None = Field(
+        None, description="a folder that holds the model's files; nothing is fetched then"
+    )
+    embed: Text | None = Field(
+        None, description="file.py:callable or module:callable that makes vectors of texts"
+    )
+    max_length: Count | None = Field(
+        None, description="how many tokens of a text are read, from 1; the model's limit if absent"
+    )
+    query_prefix: str = Field("", description="text to put before every query")
+    item_prefix: str = Field("", description="text to put before every item")
+    threads: Count | None = Field(None, description="how many threads the model may use, from 1")
+    batch_size: Count = Field(1, description="how many texts go through the model at once, from 1")
+
+
+class _Encoder(Protocol):
+    """Makes vectors; queries and items may be treated differently."""
+
+    digest: str
+    about: Mapping[str, Any]
+    libraries: Mapping[str, str]
+
+    def vectors(self, texts: Sequence[str], *, query: bool) -> Any: ...
+    def tokens(self, text: str) -> int | None: ...
+
+
+class Embedder:
+    """Makes vectors in single precision, of length 1 unless ``unit`` is false.
+
+    A text of which a model makes nothing but zeros keeps them.
+    """
+
+    def __init__(self, encoder: _Encoder, form: ModelForm, *, unit: bool = True) -> None:
+        self._encoder = encoder
+        self._query_prefix = form.query_prefix
+        self._prefix = form.item_prefix
+        self._unit = unit
+        self._dim: int | None = None
+        self.batch_size = form.batch_size
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What the log says of the model."""
+        meta = {"embedding_model": {**self._encoder.about, "dim": self.dim}}
+        libraries = dict(self._encoder.libraries)
+        return {**meta, "libraries": libraries} if libraries else meta
+
+    @cached_property
+    def digest(self) -> str:
+        """The sha256 of all that decides an item's vector."""
+        # Texts that go through a model together can change each other's last digits.
+        decisive = [self._encoder.digest, self._prefix, self._unit, self.batch_size]
+        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+
+    @property
+    def dim(self) -> int:
+        """The length of the vectors."""
+        if self._dim is None:
+            self._dim = self._embed([_PROBE], query=False).shape[1]
+        return self._dim
+
+    def items(self, texts: Sequence[str]) -> Floats:
+        """Return one row per item."""
+        return self._rows([self._prefix + text for text in texts], query=False)
+
+    def query(self, text: str) -> Floats:
+        """Return the vector of a query."""
+        row: Floats = self.queries([text])[0]
+        return row
+
+    def queries(self, texts: Sequence[str]) -> Floats:
+        """Return one row per query."""
+        return self._rows([self._query_prefix + text for text in texts], query=True)
+
+    def tokens(self, text: str) -> int | None:
+        """Return the number of tokens that the model reads of a query, None if unknown."""
+        return self._encoder.tokens(self._query_prefix + text)
+
+    def _rows(self, texts: Sequence[str], *, query: bool) -> Floats:
+        rows = np.empty((len(texts), self.dim), dtype=np.float32)
+        for start in range(0, len(texts), self.batch_size):
+            batch = texts[start : start + self.batch_size]
+            rows[start : start + len(batch)] = self._embed(batch, query=query)
+        return rows
+
+    def _embed(self, texts: Sequence[str], *, query: bool) -> Floats:
+        name = self._encoder.about["name"]
+        output = self._encoder.vectors([valid_unicode(text) for text in texts], query=query)
+        rows = checked_rows(output, len(texts), name)
+        if self._dim is None:
+            self._dim = rows.shape[1]
+        elif rows.shape[1] != self._dim:
+            raise CallError(
+                f"{name} gave a vector of {rows.shape[1]} numbers after one of {self._dim}; "
+                "all must have the same"
+            )
+        return unit_rows(rows) if self._unit else rows.astype(np.float32)
+
+
+def embedder(form: ModelForm, context: BuildContext, *, unit: bool = True) -> Embedder:
+    """Return the model or callable of a form."""
+    return Embedder(_encoder(form, context), form, unit=unit)
+
+
+def checked_rows(output: Any, expected: int, name: str) -> npt.NDArray[np.float64]:
+    """Return a model's output as numbers: one finite row per text."""
+    try:
+        rows = np.asarray(output, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise CallError(
+            f"{name} gave what cannot be read as vectors: {error_line(error)}"
+        ) from None
+    if rows.ndim != 2 or len(rows) != expected or not rows.shape[1]:
+        shape = f"an array of {' × '.join(str(size) for size in rows.shape)}"
+        raise CallError(
+            f"{name} gave {shape if rows.ndim else 'one value'} for {expected:,} "
+            f"text{'' if expected == 1 else 's'}; one row of numbers per text is expected"
+        )
+    if not (np.abs(rows) <= LARGEST).all():
+        raise CallError(f"{name} gave a vector with nan, inf or more than {LARGEST:g}")
+    return rows
+
+
+def _encoder(form: ModelForm, context: BuildContext) -> _Encoder:
+    if (form.model is None) == (form.embed is None):
+        both_or_neither = "both model and embed are" if form.model else "neither model nor embed is"
+        raise UsageError(f"{both_or_neither} given; give one of them")
+    if form.model is not None:
+        model = load_model(
+            "TextEmbedding",
+            form.model,
+            folder=None if form.path is None else context.path(form.path),
+            max_length=form.max_length,
+            threads=form.threads,
+        )
+        return _ByModel(model, form.batch_size)
+    for key in ("path", "max_length", "threads"):
+        if getattr(form, key) is not None:
+            raise UsageError(f"{key} is for a model; with embed leave it out")
+    return _ByCallable(form.embed or "", context)
+
+
+class _ByModel:
+    """A model of fastembed."""
+
+    def __init__(self, model: Model, batch_size: int) -> None:
+        self._library = model.library
+        self._name = model.name
+        self._batch = batch_size
+        self.digest = model.digest
+        self.about: Mapping[str, Any] = model.meta
+        self.libraries: Mapping[str, str] = model.libraries
+
+    def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
+        way = self._library.query_embed if query else self._library.passage_embed
+        try:
+            return list(way(list(texts), batch_size=self._batch))
+        except Exception as error:
+            raise CallError(f"model {self._name} failed: {error_line(error)}") from error
+
+    def tokens(self, text: str) -> int | None:
+        return int(self._library.token_count([valid_unicode(text)]))
+
+
+class _ByCallable:
+    """A callable: a list of texts in, as many vectors out."""
+
+    def __init__(self, name: str, context: BuildContext) -> None:
+        self._name = name
+        self._call: Callable[..., Any] = load_callable(name, context.folder)
+        self._code = UserCode(name, context.timeout, context.redact)
+        sha256 = hashlib.sha256(_source(name, context.folder).read_bytes()).hexdigest()
+        self.digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
+        self.about: Mapping[str, Any] = {"name": name, "sha256": sha256}
+        self.libraries: Mapping[str, str] = {}
+
+    def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
+        if query:
+            return self._code.call(lambda: self._call(list(texts)))
+        return self._code.load(lambda: self._call(list(texts)), done="asked for vectors")
+
+    def tokens(self, text: str) -> int | None:
+        return None
+
+
+def _source(name: str, folder: Path) -> Path:
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return folder / place
+    source = getattr(sys.modules[place], "__file__", None)
+    if source is None:
+        raise UsageError(f"module {place} has no file; name one that has")
+    return Path(source)

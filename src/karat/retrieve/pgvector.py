@@ -1,0 +1,360 @@
+"""pgvector: a table of pgvector in PostgreSQL, or a SQL query of the user.
+
+Nothing can be changed through it: every session is read-only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from pydantic import Field, model_validator
+
+from karat.errors import CallError, UsageError
+from karat.formats.settings import custom_error
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE
+from karat.retrieve.protocol import Finder, Hit, Hits, Query
+from karat.retrieve.system_config import Text
+from karat.retrieve.user_code import UserCode, error_line, hits_from, import_library
+from karat.retrieve.vector_stores import (
+    SERVER_CONCURRENCY,
+    FieldsForm,
+    QueryModelForm,
+    StoreFinder,
+    query_model,
+    refuse,
+    wrong_model,
+)
+from karat.retrieve.vectors import Floats
+
+Metric = Literal["cosine", "l2", "dot"]
+# What puts the nearest first; the operator for dot gives the negative product.
+_OPERATORS: dict[Metric, str] = {"cosine": "<=>", "l2": "<->", "dot": "<#>"}
+_PLACE = re.compile(r"%(?:%|\((?P<name>[^)]*)\)s|(?P<other>.?))", re.DOTALL)
+# What the server says when it cannot serve now but may soon.
+_SOON = ("starting up", "shutting down", "recovery", "too many", "remaining connection slots")
+_PASSING = ("08", "40", "53", "57P")
+_TIMEOUT = "57014"
+_HINTS = {
+    "22000": "the model must be the one that made the vectors in the table",
+    "22P02": "check where, and that the embedding column holds vectors",
+    "25006": "karat only reads",
+    "42501": "give the user the right to read it",
+    "42601": "check where or sql",
+    "42703": "check id, embedding, text, doc_id, version, source and where",
+    "42704": "is the extension vector there? CREATE EXTENSION vector",
+    "42883": "is the extension vector there (CREATE EXTENSION vector), "
+    "and does the embedding column hold vectors?",
+    "42P01": "check table, and the schema before it: schema.table",
+}
+
+
+def statement_of(
+    table: str,
+    columns: Mapping[str, str],
+    embedding: str,
+    metric: Metric,
+    where: str | None,
+) -> Any:
+    """Return the SQL for the nearest rows; ``columns`` maps fields of a hit to columns.
+
+    An index serves the inner query; the outer one orders what is equally near and drops
+    what has no distance, such as rows without a vector.
+    """
+    from psycopg import sql
+
+    named = [
+        sql.SQL("{} AS {}").format(_identifier(column), sql.Identifier(key))
+        for key, column in columns.items()
+    ]
+    distance = sql.SQL("{} {} %(vector)s").format(_identifier(embedding), _raw(_OPERATORS[metric]))
+    kept = sql.SQL("") if where is None else sql.SQL("WHERE ({}) ").format(_raw(where))
+    return sql.SQL(
+        "SELECT * FROM (SELECT {named}, {distance} AS distance FROM {table} {kept}"
+        "ORDER BY {distance} LIMIT %(k)s) AS nearest "
+        "WHERE distance < 'Infinity' ORDER BY distance, item_id"
+    ).format(
+        named=sql.SQL(", ").join(named),
+        distance=distance,
+        table=_identifier(*table.split(".")),
+        kept=kept,
+    )
+
+
+def _identifier(*names: str) -> Any:
+    from psycopg import sql
+
+    # Placeholders are looked for in names too.
+    return sql.Identifier(*(name.replace("%", "%%") for name in names))
+
+
+def _raw(text: Any) -> Any:
+    from psycopg import sql
+
+    return sql.SQL(text)
+
+
+def places_in(text: str, key: str) -> set[str]:
+    """Return the names of the placeholders in SQL; refuse any other per cent sign.
+
+    >>> sorted(places_in("a <=> %(vector)s AND b LIKE 'x%%' LIMIT %(k)s", "where"))
+    ['k', 'vector']
+    """
+    names = set()
+    for match in _PLACE.finditer(text):
+        if match["other"] is not None:
+            raise custom_error(
+                f"{key} holds %{match['other']}; placeholders are written %(name)s, "
+                "and a per cent sign %%"
+            )
+        if match["name"] is not None:
+            names.add(match["name"])
+    return names
+
+
+def values_for(names: set[str], query: Query, vector: Floats | None, k: int) -> dict[str, Any]:
+    """Return the values of placeholders: vector, query, query_id, k and the query's attributes."""
+    known: dict[str, Any] = {
+        **query.attributes,
+        "query": query.text,
+        "query_id": query.query_id,
+        "k": k,
+    }
+    if vector is not None:
+        known["vector"] = f"[{','.join(format(number, '.9g') for number in vector.tolist())}]"
+    for name in names:
+        if name not in known:
+            raise CallError(
+                f"%({name})s is not an attribute of query {query.query_id!r}; "
+                f"it has {', '.join(sorted(known))}"
+            )
+    return {name: known[name] for name in names}
+
+
+def scored(row: Mapping[str, Any], metric: Metric) -> Hit:
+    """Return a row as a hit whose score is high for what is near."""
+    near = -float(row["distance"])
+    if metric == "cosine":
+        near += 1.0
+    fields = {key: value for key, value in row.items() if key != "distance"}
+    return Hit(**fields)._replace(score=near, similarity=near if metric == "cosine" else None)
+
+
+def not_connected(error: Exception, redact: Callable[[str], str]) -> CallError:
+    """Return why there is no connection, and whether there may be one later."""
+    text = " ".join(redact(str(error)).split())
+    refused = "FATAL" in text and not any(words in text for words in _SOON)
+    wrong = text.startswith("connection is bad")
+    return CallError(f"PostgreSQL: {text[:300]}", may_pass=not refused and not wrong)
+
+
+def not_answered(
+    error: Exception, seconds: float, redact: Callable[[str], str], *, lost: bool
+) -> CallError:
+    """Return why a query failed, what to do, and whether it may pass."""
+    state = getattr(error, "sqlstate", None) or ""
+    if state == _TIMEOUT:
+        return CallError(
+            f"PostgreSQL took longer than {seconds:g} s; raise timeout or add an index",
+            may_pass=True,
+        )
+    primary = getattr(getattr(error, "diag", None), "message_primary", None)
+    text = error_line(error, redact) if primary is None else " ".join(redact(primary).split())[:300]
+    hint = f"; {_HINTS[state]}" if state in _HINTS else ""
+    return CallError(f"PostgreSQL: {text}{hint}", may_pass=lost or state.startswith(_PASSING))
+
+
+_COLUMNS = ("text", "doc_id", "version", "source")
+_OF_A_TABLE = ("id", "embedding", "where", "metric", *_COLUMNS)
+_PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|\b(?:ssl)?password\s*=\s*[^\s&]", re.IGNORECASE)
+# libpq waits at least this long for a connection.
+_LEAST_WAIT = 2
+
+
+class Options(FieldsForm):
+    """Where the database is, and which table or SQL to ask."""
+
+    dsn: Text = Field(description="how to connect, such as ${DATABASE_URL}")
+    table: Text | None = Field(None, description="the table's name, or schema.table")
+    embedding: Text | None = Field(None, description="the name of the column of vectors")
+    metric: Metric = Field("cosine", description="cosine, l2 or dot")
+    where: Text | None = Field(
+        None, description="a condition in SQL; %(column)s in it stands for the query's"
+    )
+    sql: Text | None = Field(
+        None,
+        description="a query in SQL with %(vector)s or %(query)s, and %(k)s, that gives item_id "
+        "and score",
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        refuse(_written_password(self.dsn), _contradiction(self))
+        return self
+
+    @property
+    def places(self) -> set[str]:
+        """The placeholders in the SQL."""
+        if self.sql is not None:
+            return places_in(self.sql, "sql")
+        return {"vector", "k"} | places_in(self.where or "", "where")
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
+    """Prepare the table or the SQL; nothing is asked yet."""
+    _library()
+    dsn = _dsn(options.dsn, context)
+    redact = context.redact
+    return StoreFinder(
+        _Table(options, _Connections(dsn, context.timeout, redact)).hits,
+        query_model(options, context) if "vector" in options.places else None,
+        UserCode("PostgreSQL", context.timeout + 1, redact, again=True),
+        concurrency=SERVER_CONCURRENCY,
+        meta={"store": "pgvector"} | ({} if options.table is None else {"table": options.table}),
+    )
+
+
+def _library() -> Any:
+    return import_library("psycopg", "retriever pgvector", "psycopg", "pgvector")
+
+
+def _contradiction(options: Options) -> str | None:
+    """Return which settings contradict each other."""
+    if (options.table is None) == (options.sql is None):
+        return "give table, with id and embedding, or sql"
+    for key in ("id", "embedding"):
+        if options.table is not None and getattr(options, key) is None:
+            return f"{key} is missing; name the column of table {options.table}"
+    if not all((options.table or "a").split(".")):
+        return f"table is {options.table!r}; it must be a name, or schema.table"
+    set_keys = options.model_fields_set
+    idle = sorted(set_keys & set(_OF_A_TABLE)) if options.sql is not None else []
+    if idle:
+        return f"{idle[0]} is for a table; with sql leave it out"
+    if not options.places & {"vector", "query"}:
+        return "sql has neither %(vector)s nor %(query)s in it; it must ask for one"
+    if "vector" in options.places:
+        return wrong_model(options)
+    idle = sorted(set_keys & QueryModelForm.model_fields.keys())
+    return f"{idle[0]} is for a vector, and sql has no %(vector)s; leave it out" if idle else None
+
+
+def _written_password(dsn: str) -> str | None:
+    if not _PASSWORD.search(ENVIRONMENT_VARIABLE.sub("", dsn)):
+        return None
+    return "dsn has a password written out; keep it in the environment: dsn: ${DATABASE_URL}"
+
+
+def _dsn(written: str, context: BuildContext) -> str:
+    """Return the connection string; its password is redacted on its own, too."""
+    dsn = context.expand(written)
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        parts = conninfo_to_dict(dsn)
+    # What the library says holds the string itself.
+    except _library().Error:
+        raise UsageError(
+            "dsn cannot be read; postgresql://user@host/database is expected, or host=… dbname=…"
+        ) from None
+    port = str(parts.get("port") or "0")
+    if "@" in str(parts.get("host") or "") or not all(
+        digits.isdigit() for digits in port.split(",")
+    ):
+        raise UsageError(
+            "dsn has a host or port that cannot be; in a password write @ as %40, "
+            ": as %3A and / as %2F"
+        )
+    if parts.get("password"):
+        whole = ENVIRONMENT_VARIABLE.fullmatch(written.strip())
+        name = "dsn" if whole is None else written.strip()[2:-1]
+        context.secrets[f"{name}:password"] = str(parts["password"])
+    return dsn
+
+
+class _Connections:
+    """One connection per concurrent call; a lost one is not used again."""
+
+    def __init__(self, dsn: str, seconds: float, redact: Any) -> None:
+        self.seconds = seconds
+        self.redact = redact
+        self._dsn = dsn
+        self._idle: list[Any] = []
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close, self._idle)
+
+    def rows(self, statement: Any, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+        with self._lock:
+            connection = self._idle.pop() if self._idle else None
+        if connection is None:
+            connection = self._connect()
+        try:
+            rows: list[dict[str, Any]] = connection.execute(statement, values).fetchall()
+        except Exception as error:
+            lost = bool(connection.broken)
+            raise not_answered(error, self.seconds, self.redact, lost=lost) from error
+        finally:
+            if connection.broken:
+                connection.close()
+            else:
+                with self._lock:
+                    self._idle.append(connection)
+        return rows
+
+    def _connect(self) -> Any:
+        from psycopg.rows import dict_row
+
+        library = _library()
+        try:
+            connection = library.connect(
+                self._dsn,
+                autocommit=True,
+                # Prepared statements fail behind some poolers.
+                prepare_threshold=None,
+                row_factory=dict_row,
+                connect_timeout=max(_LEAST_WAIT, math.ceil(self.seconds)),
+                fallback_application_name="karat",
+            )
+            connection.execute(
+                f"SET statement_timeout = {max(1, round(self.seconds * 1000))}; "
+                "SET default_transaction_read_only = on"
+            )
+        except library.Error as error:
+            raise not_connected(error, self.redact) from error
+        return connection
+
+
+def _close(connections: list[Any]) -> None:
+    for connection in connections:
+        connection.close()
+
+
+class _Table:
+    """Asks a table, or the SQL."""
+
+    def __init__(self, options: Options, connections: _Connections) -> None:
+        self._connections = connections
+        self._metric: Metric = options.metric
+        self._own = options.sql
+        self._places = options.places
+        if options.sql is not None:
+            self._statement: Any = options.sql
+            return
+        names = {"item_id": options.id or "", **{key: getattr(options, key) for key in _COLUMNS}}
+        columns = {key: name for key, name in names.items() if name is not None}
+        self._statement = statement_of(
+            options.table or "", columns, options.embedding or "", options.metric, options.where
+        )
+
+    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
+        """Return the nearest rows as hits, or the rows of the SQL in their order."""
+        values = values_for(self._places, query, vector, k)
+        rows = self._connections.rows(self._statement, values)
+        if self._own is not None:
+            return hits_from(rows, k, "sql")
+        return hits_from([scored(row, self._metric) for row in rows], k, "the table")

@@ -1,0 +1,165 @@
+"""Placeholders in settings: ``{query}`` filled in per query, ``${NAME}`` from the environment."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from karat.errors import CallError
+from karat.retrieve.protocol import Query
+
+ENVIRONMENT_VARIABLE = re.compile(r"\$\{[A-Za-z_][A-Za-z0-9_]*\}")
+_SECRET_HEADER = re.compile(
+    r"authorization|cookie|api[-_]?key|token|secret|password|passwd|credential|^x-auth", re.I
+)
+# Elsewhere a token may be a word or a page; these names leave no doubt.
+_SECRET_KEY = re.compile(
+    r"api[-_]?key|secret|password|passwd|(?:access|auth|bearer|id|refresh)[-_]?token", re.I
+)
+# A credential by the name of its key or of its variable.
+_CREDENTIAL = re.compile(
+    r"(?:^|[^a-z])(?:auth|authori[sz]ation|bearer|cookie|credentials?|pass|pwd)(?:[^a-z]|$)"
+    r"|(?:key|token|secret|password|passwd)s?(?:[^a-z]|$)",
+    re.I,
+)
+# As in a query or a connection string: ...&key=
+_SAID_BEFORE = re.compile(r"([\w-]+)=[^&;\s=]*$")
+_USER_INFO = re.compile(r"^[^/?#]*//([^/?#]*)@")
+
+
+def literal_in_headers(headers: Mapping[Any, Any]) -> str | None:
+    """Return why a header is refused that holds a credential as it is."""
+    for name, value in headers.items():
+        if _SECRET_HEADER.search(str(name)) and not _from_environment(value):
+            return _instead(f"header {name}", str(name))
+    return None
+
+
+def literal_in_url(url: str) -> str | None:
+    """Return why a URL is refused that holds a password or a key as it is."""
+    user_info = _USER_INFO.match(url)
+    if user_info and not _from_environment(user_info[1].rpartition(":")[2]):
+        return (
+            "url holds a user or password before its @; take them from environment variables: "
+            "https://${USER}:${PASSWORD}@host/path"
+        )
+    for name, value in parse_qsl(urlsplit(url).query):
+        if _SECRET_KEY.search(name) and not _from_environment(value):
+            return _instead(f"url: {name}", name)
+    return None
+
+
+def literal_inside(value: Any, what: str) -> str | None:
+    """Return why a value is refused that holds a credential anywhere inside."""
+    if isinstance(value, list):
+        return next(filter(None, (literal_inside(item, what) for item in value)), None)
+    if not isinstance(value, Mapping):
+        return None
+    for name, inner in value.items():
+        is_secret = _SECRET_KEY.search(str(name)) and isinstance(inner, str)
+        if is_secret and not _from_environment(inner):
+            return _instead(f"{what}: {name}", str(name))
+        inside = literal_inside(inner, what)
+        if inside is not None:
+            return inside
+    return None
+
+
+def credential_names(spec: Any) -> set[str]:
+    """Return the variables of a system's settings that hold credentials.
+
+    The others, such as the name of an index, may well occur in ids.
+
+    >>> credential_names({"url": "http://${HOST}/", "headers": {"Authorization": "${MINE}"}})
+    {'MINE'}
+    """
+    return {name for name, secret in _variables(spec, secret=False) if secret}
+
+
+def _variables(value: Any, *, secret: bool) -> Iterator[tuple[str, bool]]:
+    """Yield every variable in a value, and whether it holds a credential."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _variables(inner, secret=secret or _is_secret_key(str(key)))
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _variables(inner, secret=secret)
+    elif isinstance(value, str):
+        user_info = _USER_INFO.match(value)
+        for match in ENVIRONMENT_VARIABLE.finditer(value):
+            name = match[0][2:-1]
+            inside = user_info is not None and match.end() <= user_info.end()
+            key_before = _SAID_BEFORE.search(value[: match.start()])
+            by_key = key_before is not None and _is_secret_key(key_before[1])
+            yield name, secret or inside or by_key or _is_secret_key(name)
+
+
+def _is_secret_key(name: str) -> bool:
+    return _CREDENTIAL.search(name) is not None
+
+
+def _from_environment(value: Any) -> bool:
+    return isinstance(value, str) and ENVIRONMENT_VARIABLE.search(value) is not None
+
+
+def _instead(what: str, name: str) -> str:
+    variable = re.sub(r"\W+", "_", name).strip("_").upper()
+    return (
+        f"{what} holds a credential as it is; take it from an environment variable, "
+        f'such as "${{{variable}}}"'
+    )
+
+
+_NAME = "[A-Za-z_][A-Za-z0-9_]*"
+# Doubled braces around a name stand for themselves.
+_PLACE = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+
+
+def as_text(value: Any) -> str:
+    """Return a value for use inside a longer text: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def fill_placeholders(
+    template: Any, query: Query, more: Mapping[str, Any], quote: Callable[[Any], str] = as_text
+) -> Any:
+    """Return the template with its placeholders filled; a lone one keeps its type.
+
+    ``quote`` makes text of what is filled in. Lists and mappings are filled inside. Braces
+    around a name stay if they are doubled: ``{{name}}``.
+
+    >>> fill_placeholders({"q": "{query}", "n": "{k}"}, Query("q1", "apple tart"), {"k": 5})
+    {'q': 'apple tart', 'n': 5}
+    """
+    if isinstance(template, Mapping):
+        return {
+            key: fill_placeholders(value, query, more, quote) for key, value in template.items()
+        }
+    if isinstance(template, list):
+        return [fill_placeholders(value, query, more, quote) for value in template]
+    if not isinstance(template, str):
+        return template
+
+    def put(place: re.Match[str]) -> str:
+        if place[1] is not None:
+            return f"{{{place[1]}}}"
+        return quote(_value(place[2], query, more))
+
+    whole = _PLACE.fullmatch(template)
+    if whole is not None and whole[2] is not None:
+        value = _value(whole[2], query, more)
+        return quote(value) if isinstance(value, str) else value
+    return _PLACE.sub(put, template)
+
+
+def _value(name: str, query: Query, more: Mapping[str, Any]) -> Any:
+    known = {**query.attributes, "query": query.text, "query_id": query.query_id, **more}
+    if name not in known:
+        raise CallError(
+            f"{{{name}}} is neither query, k nor an attribute of the query; "
+            f"it has {', '.join(sorted(known))} (braces that should stay are doubled)"
+        )
+    return known[name]

@@ -1,0 +1,243 @@
+"""python: a callable of the user (text and k in, a ranked list out), or an object that searches.
+
+An object with ``search(queries, k)`` is given whole batches and returns a Run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+from pydantic import Field, model_validator
+
+from karat.data.tables import Queries, Run
+from karat.errors import CallError, UsageError
+from karat.formats.settings import Form, custom_error
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.placeholders import literal_inside
+from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
+from karat.retrieve.system_config import Text
+from karat.retrieve.user_code import UserCode, hits_from, load_object, takes_first
+
+# What an object that searches for many queries at once is given at a time.
+_BATCH = 32
+_OPTIONAL = ("score", "doc_id", "version", "source", "similarity", "start", "end")
+
+
+class Options(Form):
+    """Which callable, and its further arguments."""
+
+    call: Text = Field(description="module:callable or file.py:callable")
+    options: dict[str, Any] = Field(
+        default_factory=dict,
+        description="a mapping of further arguments for the callable, by their names",
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        refuse_literals(self.options)
+        return self
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Finder:
+    """Load the callable or object as a finder."""
+    code = UserCode(options.call, context.timeout, context.redact)
+    arguments = expanded(options.options, context)
+    loaded = context.objects.get(options.call)
+    if loaded is None:
+        loaded = code.load(lambda: load_object(options.call, context.folder))
+    call, arguments = _resolved(loaded, arguments, code)
+    search = getattr(call, "search", None)
+    target = call if search is None else search
+    if not callable(target):
+        raise UsageError(
+            f"{options.call} is {type(call).__name__}, which can neither be called nor searched"
+        )
+    meta = _meta_of(call, options.call)
+    one_by_one = search is None or takes_first(search, str) or takes_first(search, Query)
+    if one_by_one and not takes_first(target, Queries):
+        return Calls(target, arguments, code, meta)
+    return Batches(target, arguments, code, meta)
+
+
+def refuse_literals(options: Mapping[str, Any]) -> None:
+    """Refuse a key or a password that is written out in the file."""
+    why = literal_inside(options, "options")
+    if why is not None:
+        raise custom_error(why)
+
+
+def expanded(value: Any, context: BuildContext) -> Any:
+    """Return a setting with each ``${NAME}`` replaced by that environment variable."""
+    if isinstance(value, str):
+        return context.expand(value)
+    if isinstance(value, list):
+        return [expanded(inner, context) for inner in value]
+    if isinstance(value, dict):
+        return {key: expanded(inner, context) for key, inner in value.items()}
+    return value
+
+
+def made_by(factory: Any, arguments: Mapping[str, Any], code: UserCode) -> Any:
+    """Return what a class or a function without required arguments makes."""
+    if not _fits(factory, (), arguments):
+        requirement = (
+            f"take {', '.join(arguments)} and need nothing else"
+            if arguments
+            else "need no arguments"
+        )
+        raise UsageError(f"{code.name} takes {_parameters(factory)}; it must {requirement}")
+    return code.load(lambda: factory(**arguments))
+
+
+def _resolved(
+    loaded: Any, arguments: Mapping[str, Any], code: UserCode
+) -> tuple[Any, Mapping[str, Any]]:
+    """Return the callable or object to ask, and the arguments left for it."""
+    if inspect.isclass(loaded):
+        return made_by(loaded, arguments, code), {}
+    if hasattr(loaded, "search") or not callable(loaded):
+        if arguments:
+            raise UsageError(f"{code.name} is an object, which takes no options; leave them out")
+        return loaded, {}
+    if _fits(loaded, ("", 1), arguments) or _fits(loaded, ("",), {**arguments, "k": 1}):
+        return loaded, arguments
+    if _fits(loaded, (), arguments):
+        return made_by(loaded, arguments, code), {}
+    names = "".join(f", {name}" for name in arguments)
+    raise UsageError(
+        f"{code.name} takes {_parameters(loaded)}; it must take (text, k{names}), or make what does"
+    )
+
+
+def _fits(
+    call: Callable[..., Any], positional: Sequence[Any], arguments: Mapping[str, Any]
+) -> bool:
+    try:
+        inspect.signature(call).bind(*positional, **arguments)
+    except ValueError:
+        return True  # nobody can tell; the call itself will
+    except TypeError:
+        return False
+    return True
+
+
+def _parameters(call: Callable[..., Any]) -> str:
+    return str(inspect.signature(call).replace(return_annotation=inspect.Signature.empty))
+
+
+def _meta_of(loaded: Any, name: str) -> dict[str, Any]:
+    """Return the meta: the name, and the object's own ``meta``."""
+    object_meta = getattr(loaded, "meta", None)
+    if not isinstance(object_meta, Mapping):
+        return {"call": name}
+    try:
+        checked: dict[str, Any] = json.loads(json.dumps(dict(object_meta), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{name} has a meta that JSON cannot hold: {error}") from None
+    return {"call": name, **checked}
+
+
+class Calls:
+    """Asks for one query at a time."""
+
+    batch = 1
+    concurrency = 1
+    deep = False
+
+    def __init__(
+        self,
+        call: Callable[..., Any],
+        more: Mapping[str, Any],
+        code: UserCode,
+        meta: Mapping[str, Any],
+    ) -> None:
+        if not _fits(call, ("", 1), more) and not _fits(call, ("",), {**more, "k": 1}):
+            raise UsageError(f"{code.name} takes {_parameters(call)}; it must take (text, k)")
+        self.meta = meta
+        self._call = call
+        self._more = dict(more)
+        self._code = code
+        self._takes_query = takes_first(call, Query)
+        self._by_place = _fits(call, ("", 1), more)
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the callable's hits for each query, cut at k."""
+        return [Answer(self._code.call(self._asking(query, k))) for query in queries]
+
+    def _asking(self, query: Query, k: int) -> Callable[[], Hits]:
+        argument = query if self._takes_query else query.text
+
+        # A generator does its work while it is read, so that counts as the call too.
+        def ask() -> Hits:
+            if self._by_place:
+                returned = self._call(argument, k, **self._more)
+            else:
+                returned = self._call(argument, k=k, **self._more)
+            return hits_from(returned, k, self._code.name)
+
+        return ask
+
+
+class Batches:
+    """Asks for many queries at a time: a table in, a run out."""
+
+    batch = _BATCH
+    concurrency = 1
+    deep = False
+
+    def __init__(
+        self,
+        search: Callable[..., Any],
+        more: Mapping[str, Any],
+        code: UserCode,
+        meta: Mapping[str, Any],
+    ) -> None:
+        self.meta = meta
+        self._search = search
+        self._more = dict(more)
+        self._code = code
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the run's list for each query; a failed call of the run fails here."""
+        table = Queries.from_dict(
+            {query.query_id: {"text": query.text, **query.attributes} for query in queries}
+        )
+        return self._code.call(lambda: self._answers(table, k))
+
+    def _answers(self, table: Queries, k: int) -> list[Answer]:
+        name = self._code.name
+        run = self._search(table, k, **self._more)
+        if not isinstance(run, Run):
+            raise CallError(
+                f"{name}'s search returned {type(run).__name__} instead of a karat Run; "
+                "a search(text: str, k) must say that it takes a str"
+            )
+        run = run.at("final")
+        _refuse_failed(run, name)
+        lists: dict[str, Hits] = {query: [] for query in table.frame["query_id"]}
+        for row in _ranked(run).iter_rows(named=True):
+            if row["query_id"] not in lists:
+                raise CallError(
+                    f"{name} returned hits for query {row['query_id']!r}, which was not asked"
+                )
+            optional = {key: row.get(key) for key in _OPTIONAL}
+            lists[row["query_id"]].append(Hit(row["item_id"], **optional))
+        return [Answer(hits_from(hits, k, name)) for hits in lists.values()]
+
+
+def _refuse_failed(run: Run, name: str) -> None:
+    if run.calls is None or "error" not in run.calls.columns:
+        return
+    failed = run.calls.filter(pl.col("error").is_not_null())
+    if failed.height:
+        query, reason = failed["query_id"][0], " ".join(str(failed["error"][0]).split())
+        raise CallError(f"{name} failed for query {query!r}: {reason}")
+
+
+def _ranked(run: Run) -> pl.DataFrame:
+    by_score = run.order == "score"
+    return run.hits.sort(run.order, descending=by_score, maintain_order=True)

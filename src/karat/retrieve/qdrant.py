@@ -1,0 +1,290 @@
+"""qdrant: a Qdrant collection on a server, or in a folder (local mode)."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, ValidationError, model_validator
+
+from karat.errors import CallError, InputError, UsageError
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.placeholders import fill_placeholders, literal_in_url
+from karat.retrieve.protocol import Finder, Hit, Hits, Query
+from karat.retrieve.system_config import Text
+from karat.retrieve.user_code import error_line, import_library, may_pass
+from karat.retrieve.vector_stores import (
+    FieldsForm,
+    StoreFinder,
+    collection_finder,
+    hit_of,
+    is_plain,
+    literal,
+    refuse,
+    wrong_model,
+)
+from karat.retrieve.vectors import Floats
+
+# Opening the folder changes its files, so that no digest can be taken of it.
+STORES = ("path",)
+# The payload field of the item's id, unless configured; without it the point's id.
+_ITEM = "item_id"
+# By these the nearest has the lowest score.
+_DISTANCES = ("Euclid", "Manhattan")
+_LONGEST = 200
+_SLOWEST_CLOSE = 30.0
+_URL = re.compile(r"https?://|\$\{")
+
+
+class Options(FieldsForm):
+    """Where the collection is, and what its points hold."""
+
+    url: Text | None = Field(None, description="the server's URL, such as http://127.0.0.1:6333")
+    path: Text | None = Field(None, description="the folder that local mode keeps its files in")
+    collection: Text = Field(description="the collection's name")
+    vector_name: Text | None = Field(None, description="which of the collection's named vectors")
+    api_key: Text | None = Field(None, description="${NAME} of the variable that holds the key")
+    where: dict[str, Any] | None = Field(
+        None, description="a filter as Qdrant writes it; {column} in it stands for the query's"
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> Options:
+        one_place = (self.url is None) != (self.path is None)
+        server = _URL.match(self.url or "http://")
+        refuse(
+            None if one_place else "give url, of a server, or path, of a folder in local mode",
+            literal_in_url(self.url or ""),
+            None if server else "url must begin with http:// or https://",
+            self.path and self.api_key and "api_key is for a server; with path leave it out",
+            literal(self.api_key, "api_key"),
+            wrong_model(self),
+        )
+        return self
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
+    """Prepare the collection; nothing is asked yet."""
+    _library()
+    redact = context.redact
+    if options.path is None:
+        connect = _server_client(options, context)
+    else:
+        connect = _folder_client(context.path(options.path))
+    if options.where is not None and is_plain(options.where):
+        _filter(options.where)
+    collection = _Collection(options, connect, redact)
+    return collection_finder("qdrant", collection, options, context)
+
+
+def _library() -> Any:
+    return import_library("qdrant_client", "retriever qdrant", "qdrant-client", "qdrant")
+
+
+def _filter(where: Any) -> Any:
+    from qdrant_client import models
+
+    try:
+        return models.Filter.model_validate(where)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(step) for step in first["loc"][:3])
+        raise UsageError(
+            f"where is not a filter of Qdrant's: {place or 'it'}: {first['msg']}"
+        ) from None
+
+
+@dataclass(eq=False)
+class _Client:
+    """A client; in local mode only one call may use it at a time."""
+
+    calls: Any
+    turn: Any = field(default_factory=nullcontext)
+
+
+# Local mode locks its folder, so systems that use the same one share a client.
+_open: weakref.WeakValueDictionary[Path, _Client] = weakref.WeakValueDictionary()
+# Set when the folder's last client is closed, which may be in another thread.
+_free: dict[Path, threading.Event] = {}
+_opening_lock = threading.Lock()
+
+
+def _folder_client(folder: Path) -> Callable[[], _Client]:
+    """Return how to open a folder of local mode."""
+    where = folder.resolve()
+    if not (where / "meta.json").is_file():
+        what = "holds no collections" if where.is_dir() else "no such folder"
+        raise InputError(
+            f"{what}; path must be a folder that Qdrant's local mode made", where=str(folder)
+        )
+
+    def connect() -> _Client:
+        with _opening_lock:
+            client = _open.get(where)
+            if client is None:
+                if where in _free:
+                    _free[where].wait(_SLOWEST_CLOSE)
+                made = _new_client(path=str(where), force_disable_check_same_thread=True)
+                client = _Client(made, threading.Lock())
+                _open[where] = client
+                _free[where] = threading.Event()
+                # At once, and not when the garbage collector comes to it.
+                weakref.finalize(client, _close, made, _free[where])
+            return client
+
+    return connect
+
+
+def _close(client: Any, closed: threading.Event) -> None:
+    try:
+        client.close()
+    finally:
+        closed.set()
+
+
+def _server_client(options: Options, context: BuildContext) -> Callable[[], _Client]:
+    """Return how to reach a server."""
+    url = context.expand(options.url or "")
+    key = None if options.api_key is None else context.expand(options.api_key)
+    # The library takes whole seconds; the call as a whole has its own limit.
+    seconds = math.ceil(context.timeout)
+    return lambda: _Client(
+        _new_client(url=url, api_key=key, timeout=seconds, check_compatibility=False)
+    )
+
+
+def _new_client(**arguments: Any) -> Any:
+    with warnings.catch_warnings():
+        # That a key goes over plain HTTP, or that a folder is large, the user knows.
+        warnings.simplefilter("ignore", UserWarning)
+        return _library().QdrantClient(**arguments)
+
+
+class _Collection:
+    """Asks a collection; its vector settings are looked up once."""
+
+    def __init__(
+        self, options: Options, connect: Callable[[], _Client], redact: Callable[[str], str]
+    ) -> None:
+        self._options = options
+        self._connect = connect
+        self._redact = redact
+        self._client: _Client | None = None
+        self._about: tuple[int, str] | None = None
+        self._first = threading.Lock()
+
+    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
+        """Return the nearest points as hits."""
+        if vector is None:
+            raise AssertionError("every query has a vector here")
+        try:
+            where = self._where(query, k)
+            client, (size, metric) = self._ready()
+            if size != len(vector):
+                raise CallError(
+                    f"collection {self._options.collection!r} holds vectors of {size} numbers, "
+                    f"and the model makes {len(vector)}; use the model that made them"
+                )
+            with client.turn:
+                response = client.calls.query_points(
+                    self._options.collection,
+                    query=vector.tolist(),
+                    using=self._options.vector_name,
+                    query_filter=where,
+                    limit=k,
+                    with_payload=True,
+                )
+        except CallError:
+            raise
+        except Exception as error:
+            raise self._call_error(error) from error
+        return [self._hit(point, metric) for point in response.points]
+
+    def _where(self, query: Query, k: int) -> Any:
+        if self._options.where is None:
+            return None
+        try:
+            return _filter(fill_placeholders(self._options.where, query, {"k": k}))
+        except UsageError as error:
+            raise CallError(str(error)) from None
+
+    def connected(self) -> _Client:
+        """Return the client, created once."""
+        with self._first:
+            if self._client is None:
+                self._client = self._connect()
+            return self._client
+
+    def _ready(self) -> tuple[_Client, tuple[int, str]]:
+        client = self.connected()
+        with self._first:
+            if self._about is None:
+                with client.turn:
+                    about = client.calls.get_collection(self._options.collection)
+                self._about = self._vectors(about.config.params.vectors)
+            return client, self._about
+
+    def _vectors(self, vectors: Any) -> tuple[int, str]:
+        """Return the length of the vectors and their metric."""
+        name = self._options.vector_name
+        named = vectors if isinstance(vectors, Mapping) else None
+        if name is None and named is None and vectors is not None:
+            return int(vectors.size), str(vectors.distance.value)
+        if name is not None and named is not None and name in named:
+            return int(named[name].size), str(named[name].distance.value)
+        has = ", ".join(named) if named else "no named vectors"
+        raise CallError(
+            f"collection {self._options.collection!r} has {has}; "
+            + ("leave out vector_name" if not named else "set vector_name to one of them")
+        )
+
+    def _hit(self, point: Any, metric: str) -> Hit:
+        payload = point.payload or {}
+        payload_id = payload.get(_ITEM)
+        score = float(point.score)
+        return hit_of(
+            payload,
+            self._options,
+            f"collection {self._options.collection!r}",
+            item=point.id if payload_id is None else payload_id,
+            score=-score if metric in _DISTANCES else score,
+            similarity=score if metric == "Cosine" else None,
+        )
+
+    def _call_error(self, error: Exception) -> CallError:
+        """Return what went wrong, and whether it may pass."""
+        name = self._options.collection
+        status = getattr(error, "status_code", None)
+        cause = getattr(error, "source", error)
+        wait = getattr(error, "retry_after_s", None)
+        if status in (401, 403):
+            return CallError(f"qdrant refused the key ({status}); check api_key")
+        if status == 404 or (isinstance(error, ValueError) and "not found" in str(error)):
+            at = "url" if self._options.path is None else "path"
+            return CallError(f"qdrant has no collection {name!r}; check collection and {at}")
+        if wait is not None or status == 429:
+            return CallError("qdrant asks to be called less often", may_pass=True, wait=wait)
+        if status is not None:
+            reason = _reason(error, self._redact)
+            return CallError(f"qdrant answered {status}: {reason}", may_pass=status >= 500)
+        return CallError(
+            f"qdrant cannot be asked: {error_line(cause, self._redact)}",
+            may_pass=may_pass(cause),
+        )
+
+
+def _reason(error: Exception, redact: Callable[[str], str]) -> str:
+    """Return the reason in the JSON of Qdrant's error."""
+    content = getattr(error, "content", b"").decode("utf-8", "replace")
+    with suppress(ValueError, TypeError, KeyError):
+        content = str(json.loads(content)["status"]["error"])
+    return " ".join(redact(content).split())[:_LONGEST]

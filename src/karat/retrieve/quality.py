@@ -1,0 +1,562 @@
+"""quality: the engine of ``karat ab`` as a retriever: base ranking, BM25, fusion, diversity.
+
+What a config leaves out is left out: without the quality path the base ranking stands.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+from pydantic import Field
+
+from karat.data.columns import Source
+from karat.data.tables import Corpus
+from karat.errors import InputError
+from karat.formats.settings import Form, preview
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Answer, Finder, Hits, Query
+from karat.retrieve.quality_config import Config, Settings, read_config
+from karat.retrieve.system_config import NormaliseForm, Text
+from karat.retrieve.text_rules import normalised, read_aliases
+
+_HORIZON_DAYS = 365.0
+_USUAL_IMPORTANCE = 0.5
+_LARGEST = np.float32(0xFFFFFFFF)
+
+
+def vectors_of(texts: Iterable[str], dimensions: int) -> npt.NDArray[np.float32]:
+    """Return one unit vector per text, from the SHAKE-256 of its bytes."""
+    digests = [hashlib.shake_256(text.encode()).digest(4 * dimensions) for text in texts]
+    whole = np.frombuffer(b"".join(digests), dtype="<u4").reshape(len(digests), dimensions)
+    spread = (whole.astype(np.float32) / _LARGEST) * np.float32(2) - np.float32(1)
+    lengths = np.sqrt(_row_sums(spread.astype(np.float64) ** 2))
+    return np.asarray(spread / np.where(lengths > 0, lengths, 1.0)[:, None], dtype=np.float32)
+
+
+class Base:
+    """The similarity and the base score of every item for a query."""
+
+    def __init__(self, corpus: Corpus, settings: Settings) -> None:
+        weights = settings.ranking
+        self._alpha = weights.alpha_sim
+        self._vectors = vectors_of(corpus.frame["text"].to_list(), settings.engine.k_surface)
+        self._recency = weights.beta_recency * _recency(corpus)
+        self._importance = weights.gamma_importance * _importance(corpus)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays."""
+        return self._vectors.nbytes + self._recency.nbytes + self._importance.nbytes
+
+    def cosines(self, text: str) -> Floats:
+        """Return the cosine of each item's vector with the query's."""
+        query = vectors_of([text.strip()], self._vectors.shape[1])[0].astype(np.float64)
+        return _row_sums(self._vectors * query)
+
+    def scores(self, cosines: Floats) -> Floats:
+        """Return the base score of each item."""
+        return self._alpha * ((cosines + 1.0) / 2.0) + self._recency + self._importance
+
+
+def _row_sums(table: npt.NDArray[Any]) -> Floats:
+    """Sum from left to right: a matrix product may add in another order elsewhere."""
+    total = np.zeros(len(table))
+    for column in table.T:
+        total += column
+    return total
+
+
+def _recency(corpus: Corpus) -> Floats:
+    """Return 1 for the newest item, 0 for one that is a year older or of unknown age."""
+    if "ts" not in corpus.frame.columns:
+        return np.zeros(corpus.frame.height)
+    times = [
+        None if value is None else _time(value, item_id, corpus)
+        for item_id, value in corpus.frame.select("item_id", "ts").iter_rows()
+    ]
+    newest = max((time for time in times if time is not None), default=None)
+    if newest is None:
+        return np.zeros(len(times))
+    days = [None if time is None else (newest - time).total_seconds() / 86_400 for time in times]
+    return np.array([0.0 if age is None else max(0.0, 1.0 - age / _HORIZON_DAYS) for age in days])
+
+
+def _time(value: Any, item_id: str, corpus: Corpus) -> datetime:
+    try:
+        time = datetime.fromisoformat(value)
+    except (TypeError, ValueError):
+        raise _bad_value(
+            corpus, item_id, "ts", value, "a time such as 2025-09-01T10:00:00Z"
+        ) from None
+    # Without a zone it is taken as UTC: the reader's own zone must not change a ranking.
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def _importance(corpus: Corpus) -> Floats:
+    """Return the importance that items have in ``aux``, from 0 to 1."""
+    if "aux" not in corpus.frame.columns:
+        return np.full(corpus.frame.height, _USUAL_IMPORTANCE)
+    rows: Sequence[tuple[str, Any]] = corpus.frame.select("item_id", "aux").rows()
+    return np.array([_important(value, item_id, corpus) for item_id, value in rows])
+
+
+def _important(value: Any, item_id: str, corpus: Corpus) -> float:
+    try:
+        aux = {} if value is None else json.loads(value)
+        importance = aux.get("importance", _USUAL_IMPORTANCE) + 0.0
+        return float(min(1.0, max(0.0, importance)))
+    except (AttributeError, TypeError, ValueError):
+        expected = "an object with importance, a number"
+        raise _bad_value(corpus, item_id, "aux", value, expected) from None
+
+
+def _bad_value(corpus: Corpus, item_id: str, key: str, value: Any, expected: str) -> InputError:
+    what = f"item {item_id!r}: {key} is {preview(value)}; {expected} is expected"
+    return InputError(what, where=corpus.source.name)
+
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.intp]
+Mask = npt.NDArray[np.bool_]
+
+# Keeps the logarithm finite where every candidate has a word.
+_NEVER_ZERO = 1e-9
+
+
+class Lexical(NamedTuple):
+    """The lexical score of every item, and how many distinct query words it has."""
+
+    scores: Floats
+    hits: npt.NDArray[np.int64]
+
+
+class Lexicon:
+    """An index from words to items."""
+
+    def __init__(self, texts: Sequence[Sequence[str]]) -> None:
+        counted = [Counter(words) for words in texts]
+        numbers: dict[str, int] = {}
+        pairs = [
+            (numbers.setdefault(word, len(numbers)), row, count)
+            for row, words in enumerate(counted)
+            for word, count in words.items()
+        ]
+        table = np.array(pairs, dtype=np.int64).reshape(-1, 3)
+        self.lengths = np.array([len(words) for words in texts], dtype=np.float64)
+        self.distinct = np.array([len(words) for words in counted], dtype=np.int64)
+        self._ends = np.concatenate(([0], np.cumsum(self.distinct)))
+        self._words_of = table[:, 0]
+        by_word = table[np.argsort(table[:, 0], kind="stable")]
+        self._starts = np.searchsorted(by_word[:, 0], np.arange(len(numbers) + 1))
+        self._rows: Rows = by_word[:, 1].astype(np.intp)
+        self._counts = by_word[:, 2].astype(np.float64)
+        self._numbers = numbers
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the arrays."""
+        tables = (self.lengths, self.distinct, self._ends, self._words_of)
+        by_word = (self._starts, self._rows, self._counts)
+        return sum(array.nbytes for array in (*tables, *by_word))
+
+    def _having(self, number: int) -> slice:
+        return slice(int(self._starts[number]), int(self._starts[number + 1]))
+
+    def bm25(self, query_words: Sequence[str], among: Mask, *, k1: float, b: float) -> Lexical:
+        """Return BM25 with counts and lengths over the marked items only.
+
+        A word that more than half of them have counts against an item; a word that the
+        query repeats counts as often.
+        """
+        scores = np.zeros(len(self))
+        hits = np.zeros(len(self), dtype=np.int64)
+        number = int(among.sum())
+        if not number:
+            return Lexical(scores, hits)
+        mean = float(self.lengths[among].sum()) / number or 1.0
+        seen: set[str] = set()
+        for word in query_words:
+            if word not in self._numbers:
+                continue
+            place = self._having(self._numbers[word])
+            kept = among[self._rows[place]]
+            rows, counts = self._rows[place][kept], self._counts[place][kept]
+            rarity = math.log((number - len(rows) + 0.5) / (len(rows) + 0.5) + _NEVER_ZERO)
+            length = k1 * (1 - b + b * (self.lengths[rows] / mean))
+            scores[rows] += rarity * ((counts * (k1 + 1.0)) / (counts + length))
+            hits[rows] += word not in seen
+            seen.add(word)
+        return Lexical(scores, hits)
+
+    def distances(self, row: int) -> Floats:
+        """Return the Jaccard distance of every item's words to one item's."""
+        shared = np.zeros(len(self), dtype=np.int64)
+        for number in self._words_of[self._ends[row] : self._ends[row + 1]]:
+            shared[self._rows[self._having(int(number))]] += 1
+        either = self.distinct + self.distinct[row] - shared
+        # Two items without a word have distance 0.
+        return np.where(either > 0, 1.0 - shared / np.maximum(either, 1), 0.0)
+
+
+STOP_WORDS: Mapping[str, frozenset[str]] = {
+    "en-basic": frozenset(("a", "an", "the", "of", "to", "in", "and", "or")),
+    "none": frozenset(),
+}
+_BETWEEN_WORDS = re.compile(r"[^0-9A-Za-z]+")
+# What an alias stands for may be a name with underscores, which stay.
+_BETWEEN_MEANINGS = re.compile(r"[^0-9A-Za-z_]+")
+_ALIKE = NormaliseForm(unicode="NFKC", case="lower")
+
+
+@dataclass(frozen=True)
+class WordRules:
+    """How texts become words, for queries and items alike.
+
+    ``letters`` cuts at everything but the letters a to z and digits, else texts are cut at
+    spaces only.
+
+    >>> WordRules(aliases={"llm": ("large", "language", "model")}).words("An LLM, in_short")
+    ['large', 'language', 'model', 'short']
+    """
+
+    letters: bool = True
+    stop: frozenset[str] = STOP_WORDS["en-basic"]
+    aliases: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def words(self, text: str) -> list[str]:
+        """Return the words of a text in order; each alias is replaced once."""
+        words: list[str] = []
+        for word in self._plain(text):
+            words.extend(self.aliases.get(word, (word,)))
+        return words
+
+    def _plain(self, text: str) -> list[str]:
+        normalised_text = made_alike(text)
+        parts = _BETWEEN_WORDS.split(normalised_text) if self.letters else normalised_text.split()
+        return [part for part in parts if part and part not in self.stop]
+
+    def unreachable(self) -> list[str]:
+        """Return the aliases that no text can match."""
+        return [word for word in self.aliases if self._plain(word) != [word]]
+
+    def notes(self) -> list[str]:
+        """Return a note for each such alias."""
+        return [
+            f"alias {word!r} matches nothing: no text has such a word"
+            for word in self.unreachable()
+        ]
+
+
+def word_rules(settings: Settings, folder: Path) -> WordRules:
+    """Return the rules of a config; its alias file is read if it has a use."""
+    named = settings.alias_file
+    aliases = {} if named is None else read_aliases(folder / named)
+    return WordRules(
+        letters=settings.normalizer.enabled,
+        stop=STOP_WORDS[settings.lexical.stopwords],
+        aliases={word: _meaning(to) for word, to in aliases.items()},
+    )
+
+
+def made_alike(text: str) -> str:
+    """Return the text in NFKC, lower case and with single spaces.
+
+    >>> made_alike("  Apple   TART ")
+    'apple tart'
+    """
+    return normalised(text, _ALIKE)
+
+
+def _meaning(text: str) -> tuple[str, ...]:
+    return tuple(word for word in _BETWEEN_MEANINGS.split(made_alike(text)) if word)
+
+
+# The smoothing of reciprocal ranks.
+_RANKS_FROM = 60
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A ranked list, best first, and where each item of it comes from.
+
+    ``base_ranks`` are the places in the base ranking, ``fused`` the scores of the fusion or
+    None where there was none; ``lexical_hits`` counts the query's words over all candidates.
+    """
+
+    item_ids: list[str]
+    base_ranks: list[int]
+    base_scores: list[float]
+    fused: list[float] | None
+    candidates: int
+    lexical_hits: int
+
+
+class Ranking(NamedTuple):
+    """Rows of the corpus, best first, and the score of every row."""
+
+    rows: Rows
+    scores: Floats
+
+
+@dataclass(frozen=True)
+class Trail:
+    """The rankings that a list is made of, and its rows, cut at k.
+
+    ``lexical`` and ``fused`` are None where nothing was fused.
+    """
+
+    base: Ranking
+    lexical: Ranking | None
+    fused: Ranking | None
+    rows: Rows
+    lexical_hits: int
+
+
+class QualityEngine:
+    """A config's retriever over a corpus; alias files are relative to ``folder``."""
+
+    def __init__(self, corpus: Corpus, settings: Settings, *, folder: Path = Path()) -> None:
+        if not corpus.frame.height:
+            raise InputError("holds no items; there is nothing to search", where=corpus.source.name)
+        self.settings = settings
+        self.rules: WordRules = word_rules(settings, folder)
+        self.ids: list[str] = corpus.frame["item_id"].to_list()
+        self._by_id = places(sorted(range(len(self.ids)), key=self.ids.__getitem__))
+        self._base = Base(corpus, settings)
+        self._lexicon: Lexicon | None = None
+        if settings.fuses or settings.diversifies:
+            texts: list[str] = corpus.frame["text"].to_list()
+            self._lexicon = Lexicon([self.rules.words(text) for text in texts])
+
+    def rank(self, text: str, k: int) -> Ranked:
+        """Return the best items for a query, at most k."""
+        trail = self.trail(text, k)
+        rows, base, fused = trail.rows, trail.base, trail.fused
+        return Ranked(
+            item_ids=[self.ids[row] for row in rows],
+            base_ranks=self._places(base)[rows].tolist(),
+            base_scores=base.scores[rows].tolist(),
+            fused=None if fused is None else fused.scores[rows].tolist(),
+            candidates=len(base.rows),
+            lexical_hits=trail.lexical_hits,
+        )
+
+    def trail(self, text: str, k: int) -> Trail:
+        """Return the same list with the rankings that it is made of."""
+        cosines = self._base.cosines(text)
+        base = self._ranking(self._base.scores(cosines), self._candidates(cosines))
+        words = self._bm25(text, base.rows)
+        lexical = fused = None
+        if words is not None:
+            lexical = self._ranking(words.scores, base.rows)
+            share = self.settings.fusion.alpha_semantic
+            together = interpolated(self._places(base), self._places(lexical), share)
+            fused = self._ranking(together, base.rows)
+        return Trail(
+            base=base,
+            lexical=lexical,
+            fused=fused,
+            rows=self._diverse(base, fused, k)[:k],
+            lexical_hits=0 if words is None else int(words.hits.sum()),
+        )
+
+    @property
+    def index_bytes(self) -> int:
+        """The size of the index."""
+        return self._base.nbytes + (0 if self._lexicon is None else self._lexicon.nbytes)
+
+    def _ranking(self, scores: Floats, rows: Rows) -> Ranking:
+        return Ranking(best_first(scores, self._by_id, rows), scores)
+
+    def _places(self, ranking: Ranking) -> Rows:
+        """Return the rank of each row in a ranking, 0 for rows that are not in it."""
+        place = np.zeros(len(self.ids), dtype=np.int64)
+        place[ranking.rows] = np.arange(1, len(ranking.rows) + 1)
+        return place
+
+    def _candidates(self, cosines: Floats) -> Rows:
+        """Return every item, or the most similar ones within the limits."""
+        limits = self.settings.retrieval
+        rows = np.arange(len(cosines))
+        if limits.sim_threshold is not None:
+            rows = rows[cosines >= limits.sim_threshold]
+        if limits.k_retrieval is not None:
+            rows = best_first(cosines, self._by_id, rows)[: limits.k_retrieval]
+        return rows
+
+    def _bm25(self, text: str, rows: Rows) -> Lexical | None:
+        if self._lexicon is None or not self.settings.fuses:
+            return None
+        among: Mask = np.zeros(len(self.ids), dtype=bool)
+        among[rows] = True
+        form = self.settings.lexical
+        query_words = self.rules.words(text.strip())
+        return self._lexicon.bm25(query_words, among, k1=form.bm25_k1, b=form.bm25_b)
+
+    def _diverse(self, base: Ranking, fused: Ranking | None, k: int) -> Rows:
+        """Return the rows of the fused or base ranking, diversified if the config says so."""
+        if self._lexicon is None or not self.settings.diversifies:
+            return base.rows if fused is None else fused.rows
+        form = self.settings.mmr
+        if fused is None:
+            # The base ranking counts down from the number of candidates.
+            relevance = (len(base.rows) + 1 - self._places(base)).astype(np.float64)
+        else:
+            relevance = fused.scores
+        # Choices past k would be cut off again.
+        head = k if form.k is None or form.k < 1 else min(form.k, k)
+        return diversified(
+            base.rows, relevance, self._lexicon, self._by_id, weight=form.weight, head=head
+        )
+
+
+def places(order: npt.ArrayLike) -> Rows:
+    """Return the position of each row in an order of all rows.
+
+    >>> places([2, 0, 1]).tolist()
+    [1, 2, 0]
+    """
+    rows = np.asarray(order, dtype=np.intp)
+    positions = np.empty(len(rows), dtype=np.intp)
+    positions[rows] = np.arange(len(rows))
+    return positions
+
+
+def best_first(scores: Floats, by_id: Rows, rows: Rows) -> Rows:
+    """Return rows by falling score; ties go by the position of the row's id in ``by_id``.
+
+    >>> best_first(np.array([0.5, 0.9, 0.5]), np.array([1, 2, 0]), np.array([0, 1, 2])).tolist()
+    [1, 2, 0]
+    """
+    return rows[np.lexsort((by_id[rows], -scores[rows]))]
+
+
+def interpolated(first: Rows, second: Rows, alpha: float) -> Floats:
+    """Return ``alpha`` of the first reciprocal rank and the rest of the second.
+
+    >>> interpolated(np.array([1, 2]), np.array([2, 1]), 0.75).round(6).tolist()
+    [0.016327, 0.016195]
+    """
+    return alpha * (1.0 / (_RANKS_FROM + first)) + (1.0 - alpha) * (1.0 / (_RANKS_FROM + second))
+
+
+def diversified(
+    rows: Rows, relevance: Floats, lexicon: Lexicon, by_id: Rows, *, weight: float, head: int
+) -> Rows:
+    """Choose the first ``head`` rows one by one for relevance and difference.
+
+    ``weight`` is that of difference, which is the largest distance to anything chosen
+    before. The first choice is by relevance alone, and so is everything after the head.
+    """
+    left = best_first(relevance, by_id, rows)
+    chosen: list[int] = []
+    farthest = np.zeros(len(relevance))
+    while len(left) and len(chosen) < head:
+        worth = weight * farthest + (1.0 - weight) * relevance if chosen else relevance
+        best = left[worth[left] == worth[left].max()]
+        pick = int(best[np.argmin(by_id[best])])
+        chosen.append(pick)
+        left = left[left != pick]
+        farthest = np.maximum(farthest, lexicon.distances(pick))
+    return np.concatenate((np.array(chosen, dtype=np.intp), left))
+
+
+class Options(Form):
+    """Which config to search with."""
+
+    config: Text = Field(description="a YAML file with t2.quality settings, as karat ab takes it")
+
+
+def files(options: Options, context: BuildContext) -> list[str]:
+    """Return the alias file that the config names."""
+    settings = _read(options, context).settings
+    # Bad aliases are refused before any system is asked.
+    word_rules(settings, context.folder)
+    named = settings.alias_file
+    return [] if named is None else [str(named)]
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> QualityRetriever:
+    """Return the engine over the corpus."""
+    config = _read(options, context)
+    items = context.items
+    texts = pl.Series("text", context.rules.apply_all(items.texts), dtype=pl.String)
+    corpus = Corpus(items.frame.with_columns(texts), Source(context.corpus_name or "corpus"))
+    quality = QualityEngine(corpus, config.settings, folder=context.folder)
+    return QualityRetriever(options.config, config, quality, items)
+
+
+def _read(options: Options, context: BuildContext) -> Config:
+    return read_config(str(context.path(options.config)))
+
+
+class QualityRetriever:
+    """A config's engine as a retriever.
+
+    A list that was made diverse is in no order of any score, so its hits count 1/rank. The
+    rankings that a list is made of are logged as ``base`` and ``lexical``.
+    """
+
+    batch = 1
+    concurrency = 1
+    deep = True
+
+    def __init__(self, path: str, config: Config, quality: QualityEngine, items: Items) -> None:
+        self.items = items
+        self._path = path
+        self._config = config
+        self._quality = quality
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The config's name and digest, and its settings without effect."""
+        notes = [*self._config.notes, *self._quality.rules.notes()]
+        return {
+            "config_path": self._path,
+            "settings_digest": self._config.document.digest,
+            **({"notes": notes} if notes else {}),
+            "index_bytes": self._quality.index_bytes,
+        }
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the best items for each query, and the rankings that they come from."""
+        return [self._search_one(query.text, k) for query in queries]
+
+    def _search_one(self, text: str, k: int) -> Answer:
+        trail = self._quality.trail(text, k)
+        return Answer(self._final(trail), lists=self._lists(trail, k))
+
+    def _final(self, trail: Trail) -> Hits:
+        in_force = trail.base if trail.fused is None else trail.fused
+        scores = in_force.scores[trail.rows]
+        if self._quality.settings.diversifies:
+            scores = 1.0 / np.arange(1, len(trail.rows) + 1)
+        return self.items.hits(trail.rows, scores)
+
+    def _lists(self, trail: Trail, k: int) -> dict[str, Hits]:
+        """Return the base and lexical rankings, if the list differs from them."""
+        settings = self._quality.settings
+        rankings: dict[str, Ranking | None] = {}
+        if settings.fuses or settings.diversifies:
+            rankings |= {"base": trail.base, "lexical": trail.lexical}
+        return {
+            name: self.items.hits(ranking.rows[:k], ranking.scores[ranking.rows[:k]])
+            for name, ranking in rankings.items()
+            if ranking is not None
+        }

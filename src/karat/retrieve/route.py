@@ -1,0 +1,171 @@
+"""route: one of several retrievers, chosen per query by a callable, a column or rules."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+
+from karat.errors import CallError, unknown
+from karat.formats.settings import Form, custom_error
+from karat.retrieve import fuse
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.system_config import Spec, Text
+from karat.retrieve.user_code import UserCode, load_callable, takes_first
+
+# What a choice may be: a name, several, or none.
+Choose = Callable[[Query], Any]
+
+
+def _expression(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise custom_error(f"match is {pattern!r}, no regular expression: {error}") from None
+    return pattern
+
+
+class Rule(Form):
+    """Queries whose text matches go to one retriever."""
+
+    match: Annotated[Text, AfterValidator(_expression)] = Field(
+        description="a regular expression that the query's text is searched for"
+    )
+    to: Text = Field(description="the name of one of the retrievers in of")
+
+
+def _known_rules(rules: list[Rule], info: ValidationInfo) -> list[Rule]:
+    if not rules:
+        raise custom_error("rules is empty; give at least one {match: ..., to: ...}")
+    for rule in rules:
+        _known(rule.to, info)
+    return rules
+
+
+def _known(name: str, info: ValidationInfo) -> str:
+    of = info.data.get("of")
+    if of is not None and name not in of:
+        raise custom_error(str(unknown("retriever of the route", name, of)))
+    return name
+
+
+class Options(Form):
+    """What to choose among, and how."""
+
+    of: Annotated[dict[str, Spec], AfterValidator(fuse.check_part_names)] = Field(
+        description="a mapping of names to retrievers"
+    )
+    by: Text | None = Field(None, description="module:callable or file.py:callable")
+    column: Text | None = Field(None, description="a column of the queries")
+    rules: Annotated[list[Rule], AfterValidator(_known_rules)] | None = Field(
+        None, description="a list of rules such as {match: invoice, to: tickets}"
+    )
+    default: Annotated[Text, AfterValidator(_known)] | None = Field(
+        None, description="the name of one of the retrievers in of"
+    )
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Options:
+        set_keys = [key for key in ("by", "column", "rules") if getattr(self, key) is not None]
+        if len(set_keys) != 1:
+            has = f"has {' and '.join(set_keys)}" if set_keys else "has none of them"
+            raise custom_error(f"a route needs one of by, column and rules; this one {has}")
+        return self
+
+
+def parts(options: Options) -> dict[str, Spec]:
+    """Return the retrievers by name."""
+    return options.of
+
+
+def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Route:
+    """Return the router over the parts."""
+    return Route(_chooser(options, context), parts, options.default)
+
+
+class Route:
+    """Asks the chosen parts for each query; lists of several parts are fused by rank."""
+
+    def __init__(self, choose: Choose, parts: Mapping[str, Finder], default: str | None) -> None:
+        self.parts = dict(parts)
+        self.default = default
+        self.batch, self.concurrency = fuse.batch_and_concurrency(self.parts)
+        self.deep = all(part.deep for part in parts.values())
+        self._choose = choose
+        self._ways: dict[tuple[str, ...], fuse.Fuse] = {}
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """The meta of the parts, with sizes added up."""
+        return fuse.meta_of_parts(self.parts)
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return one list per query; queries with the same choice are asked together."""
+        chosen: dict[tuple[str, ...], list[int]] = {}
+        times: list[float] = []
+        for at, query in enumerate(queries):
+            start = time.perf_counter()
+            chosen.setdefault(self._chosen(query), []).append(at)
+            times.append((time.perf_counter() - start) * 1000)
+        answers: dict[int, Answer] = {}
+        for names, places in chosen.items():
+            same_choice = [queries[at] for at in places]
+            for at, answer in zip(places, self._way(names).find(same_choice, k), strict=True):
+                answer.latency = {"route": times[at]} | answer.latency
+                answer.spent = times[at] + (answer.spent or 0.0)
+                answer.source = "+".join(names)
+                answers[at] = answer
+        return [answers[at] for at in range(len(queries))]
+
+    def _way(self, names: tuple[str, ...]) -> fuse.Fuse:
+        if names not in self._ways:
+            some = {name: self.parts[name] for name in names}
+            how = fuse.Options.model_validate({"of": list(names)})
+            self._ways[names] = fuse.Fuse(how, some, label=True)
+        return self._ways[names]
+
+    def _chosen(self, query: Query) -> tuple[str, ...]:
+        choice = self._choose(query)
+        names = [choice] if isinstance(choice, str) else choice
+        if names is None or names == []:
+            names = [] if self.default is None else [self.default]
+        known = f"known: {', '.join(self.parts)}"
+        if not isinstance(names, list | tuple) or not all(
+            isinstance(chosen, str) for chosen in names
+        ):
+            raise CallError(f"route gave {type(choice).__name__} instead of names; {known}")
+        if not names:
+            raise CallError(f"route chose nothing and there is no default; {known}")
+        for name in names:
+            if name not in self.parts:
+                raise CallError(f"route chose {name!r}, which is not in of; {known}")
+        return tuple(dict.fromkeys(names))
+
+
+def _chooser(options: Options, context: BuildContext) -> Choose:
+    if options.by is not None:
+        return _by_callable(options.by, context)
+    if options.column is not None:
+        return _by_column(options.column)
+    compiled = [(re.compile(rule.match), rule.to) for rule in options.rules or []]
+    return lambda query: next((to for match, to in compiled if match.search(query.text)), None)
+
+
+def _by_callable(name: str, context: BuildContext) -> Choose:
+    call = load_callable(name, context.folder)
+    code = UserCode(f"route {name}", context.timeout, context.redact)
+    whole = takes_first(call, Query)
+    return lambda query: code.call(lambda: call(query if whole else query.text))
+
+
+def _by_column(column: str) -> Choose:
+    def choose(query: Query) -> list[str]:
+        value = query.attributes.get(column)
+        values = value if isinstance(value, list) else [value]
+        return [str(name) for name in values if name is not None]
+
+    return choose

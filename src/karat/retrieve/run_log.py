@@ -1,0 +1,278 @@
+"""Run logs: one JSON line per call, resumed where a run stopped, used again where nothing changed.
+
+Every line carries the digest of what the run depends on, so that a log never holds answers of
+two different systems or sets of queries.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from karat.data.columns import NUL_IN_ID
+from karat.data.tables import Run
+from karat.errors import KaratError, UsageError
+from karat.formats.runlog import run_of_records
+from karat.jobs.journal import RESUME, Journal, json_lines
+from karat.retrieve.protocol import Answer, Hit, Hits, Query
+
+DIGEST = "run_digest"
+# Keys of a record that describe the call; all others describe the run.
+_CALL_KEYS = (
+    "topk",
+    "raw",
+    "stages",
+    "latency_ms",
+    "cost",
+    "rewritten",
+    "query",
+    "source",
+    "error",
+)
+# Milliseconds are logged to the microsecond, which is as good as the clock.
+_DIGITS = 3
+_ID_FIELDS = ("item_id", "doc_id", "version", "source")
+_CHANGED = "the system, the queries or the corpus changed since"
+
+
+def record_of(
+    query: Query, answer: Answer, meta: Mapping[str, Any], *, latency: bool = True
+) -> dict[str, Any]:
+    """Return the record of a successful call."""
+    record: dict[str, Any] = {"query_id": query.query_id, **meta}
+    if answer.rewritten is not None:
+        record["query"] = query.text
+        record["rewritten"] = answer.rewritten
+    if answer.source is not None:
+        record["source"] = answer.source
+    record["topk"] = _entries(answer.hits)
+    lists = dict(answer.lists)
+    if "raw" in lists:
+        record["raw"] = _entries(lists.pop("raw"))
+    if lists:
+        record["stages"] = {stage: _entries(hits) for stage, hits in lists.items()}
+    if latency and answer.latency:
+        record["latency_ms"] = {stage: round(ms, _DIGITS) for stage, ms in answer.latency.items()}
+    if answer.cost:
+        record["cost"] = answer.cost
+    return record
+
+
+def failed_record(query: Query, reason: str, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record of a failed call: no hits, but the reason."""
+    return {"query_id": query.query_id, **meta, "topk": [], "error": reason}
+
+
+def _entries(hits: Hits) -> list[dict[str, Any]]:
+    return [_entry(rank, hit) for rank, hit in enumerate(hits, 1)]
+
+
+def _entry(rank: int, hit: Hit) -> dict[str, Any]:
+    """Return a hit without its empty fields; raises ValueError for one that no log can hold."""
+    for name in _ID_FIELDS:
+        value = getattr(hit, name)
+        if isinstance(value, str) and "\0" in value:
+            raise ValueError(f"hit {rank}: {name} {NUL_IN_ID}")
+    entry: dict[str, Any] = {"rank": rank, "chunk_id": hit.item_id}
+    if hit.score is not None:
+        entry["score"] = hit.score
+    if hit.version is not None:
+        entry["doc_version"] = hit.version
+    if hit.doc_id is not None:
+        entry["doc_id"] = hit.doc_id
+    if hit.source is not None:
+        entry["source"] = hit.source
+    if hit.similarity is not None:
+        entry["similarity"] = hit.similarity
+    if hit.start is not None and hit.end is not None:
+        entry["start"], entry["end"] = hit.start, hit.end
+    return entry
+
+
+def to_json_line(record: Mapping[str, Any]) -> bytes:
+    """Return a record as a line of a log."""
+    text = json.dumps(record, ensure_ascii=False, allow_nan=False, separators=(", ", ": "))
+    return text.encode() + b"\n"
+
+
+def run_of(
+    name: str, meta: Mapping[str, Any], queries: Sequence[Query], answers: Sequence[Answer]
+) -> Run:
+    """Return the run that the log of these answers would be read as."""
+    meta = {"system": name, **meta}
+    records = [
+        record_of(query, answer, meta) for query, answer in zip(queries, answers, strict=True)
+    ]
+    return run_of_records(records, name=name)
+
+
+class RunLog(Journal):
+    """Writes a run log.
+
+    ``done`` are the calls that an interrupted log already has, as query id and whether the call
+    failed. With ``resume``, good calls of a finished log of the same run are kept, too.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        digest: str,
+        query_ids: Sequence[str],
+        *,
+        resume: bool,
+        restart: bool = False,
+        remedy: str = RESUME,
+    ) -> None:
+        super().__init__(path, remedy=remedy)
+        self.digest = digest
+        self.done: list[tuple[str, bool]] = []
+        self.meta: dict[str, Any] | None = None
+        self._finished: _FinishedLog | None = None
+        try:
+            if self.part.is_file():
+                self.lock()
+                if not restart:
+                    self._continue_part(resume, query_ids)
+            if resume and path.is_file():
+                self._finished = self._finished_log()
+        except KaratError:
+            self.close()
+            raise
+        if self._finished is not None:
+            self._finished.skip(len(self.done))
+            self.meta = self.meta or self._finished.meta
+
+    def kept(self, query_id: str) -> bytes | None:
+        """Return the line of a query that the finished log answers; failed calls are retried."""
+        return None if self._finished is None else self._finished.good_line(query_id)
+
+    def finish(self, *, all_failed: bool = False) -> None:
+        """Give the complete log its name.
+
+        A log in which every call failed does not replace one with answers: it is put beside it.
+        """
+        if all_failed and _has_answers(self.path):
+            self.path = failed_log(self.path)
+        super().finish()
+
+    def _continue_part(self, resume: bool, query_ids: Sequence[str]) -> None:
+        """Keep the lines of an interrupted run as far as they are complete and in order."""
+        for line, query_id in zip(_lines(self.part), query_ids, strict=False):
+            if self.meta is None:
+                if line.record.get(DIGEST) != self.digest:
+                    raise UsageError(
+                        f"{self.part} is of another run: {_CHANGED}; start over with --restart"
+                    )
+                self.meta = meta_of(line.record)
+            if line.query_id != query_id:
+                break
+            self.done.append((line.query_id, line.failed))
+            self.keep(line.data)
+        if self.done and not resume:
+            raise UsageError(
+                f"{self.part} holds {len(self.done):,} calls of an interrupted run; "
+                "resume it with --resume, or start over with --restart"
+            )
+
+    def _finished_log(self) -> _FinishedLog | None:
+        """The finished log if it is of this run; one of another run is an error, unless a part
+        of this run exists already.
+        """
+        if has_digest(self.path, self.digest):
+            return _FinishedLog(self.path)
+        if self.done:
+            return None
+        raise UsageError(
+            f"{self.path} is of another run: {_CHANGED}; leave out --resume to search again"
+        )
+
+
+class _FinishedLog:
+    """A finished log, read along with the queries, whose order it has."""
+
+    def __init__(self, path: Path) -> None:
+        self._lines = _lines(path)
+        self._next = next(self._lines, None)
+        self.meta = None if self._next is None else meta_of(self._next.record)
+
+    def skip(self, lines: int) -> None:
+        for _ in range(lines):
+            self._next = next(self._lines, None)
+
+    def good_line(self, query_id: str) -> bytes | None:
+        """Return the line of this query if its call succeeded; queries come in log order."""
+        line = self._next
+        if line is None or line.query_id != query_id:
+            return None
+        self._next = next(self._lines, None)
+        return None if line.failed else line.data
+
+
+def failed_log(path: Path) -> Path:
+    """Return the name of a log in which every call failed, beside an earlier one with answers."""
+    return path.with_name(f"{path.stem}.failed{path.suffix}")
+
+
+def has_digest(path: Path, digest: str) -> bool:
+    """Return whether a log was begun under this digest."""
+    first = next(_lines(path), None) if path.is_file() else None
+    return first is not None and first.record.get(DIGEST) == digest
+
+
+def first_meta(path: Path) -> dict[str, Any]:
+    """Return what a log says of its run; nothing if it has no line."""
+    first = next(_lines(path), None)
+    return {} if first is None else meta_of(first.record)
+
+
+def is_complete(path: Path, digest: str, query_ids: list[str]) -> bool:
+    """Return whether a log answers exactly these queries under this digest, with no failed call."""
+    if not path.is_file():
+        return False
+    expected = iter(query_ids)
+    try:
+        for line in _lines(path):
+            same_run = line.record.get(DIGEST) == digest
+            if not same_run or line.failed or next(expected, None) != line.query_id:
+                return False
+    except OSError:
+        return False
+    return next(expected, None) is None
+
+
+def meta_of(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a record that describe the run rather than the call."""
+    return {
+        key: value for key, value in record.items() if key != "query_id" and key not in _CALL_KEYS
+    }
+
+
+def notes_in(meta: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the notes of a log's retrievers, such as settings of theirs that have no effect."""
+    notes, parts = meta.get("notes"), meta.get("parts")
+    inner = parts.values() if isinstance(parts, Mapping) else ()
+    return (
+        *(str(note) for note in notes or () if isinstance(notes, list)),
+        *(note for part in inner for note in notes_in(part)),
+    )
+
+
+class _Line(NamedTuple):
+    query_id: str
+    failed: bool
+    data: bytes
+    record: dict[str, Any]
+
+
+def _has_answers(path: Path) -> bool:
+    return path.is_file() and any(not line.failed for line in _lines(path))
+
+
+def _lines(path: Path) -> Iterator[_Line]:
+    """Yield the calls of a log, up to the first line that is none."""
+    for data, record in json_lines(path):
+        if not isinstance(record.get("query_id"), str):
+            return
+        yield _Line(record["query_id"], bool(record.get("error")), data, record)

@@ -1,0 +1,453 @@
+"""Search: systems are built, asked every query, and logged; an interrupted log is resumed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from karat.data.columns import Source, date_range
+from karat.data.tables import Corpus, Queries
+from karat.errors import CallError, InputError, UsageError
+from karat.formats import read_corpus, read_queries
+from karat.formats.files import safe_file_name
+from karat.formats.runlog import RUN_LOG_VERSION, VERSION_KEY, check_facts
+from karat.formats.settings import Place
+from karat.jobs.cache import CACHE_FOLDER
+from karat.jobs.journal import RESUME
+from karat.jobs.signals import StoppedBySignal, stop_on_signals
+from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.protocol import Answer, Query, queries_from
+from karat.retrieve.run_log import DIGEST, RunLog, failed_record, notes_in, record_of, to_json_line
+from karat.retrieve.runner import CallLimits, FailedCall, Runner, Tally
+from karat.retrieve.system import DEFAULT_K, System
+from karat.retrieve.system_config import SystemConfig, parse_systems
+from karat.version import __version__
+
+SYSTEM_PLACEHOLDER = "{system}"
+# How many reasons of failed calls a summary lists.
+_REASONS = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions:
+    """How to search; None leaves a limit to the system's own settings.
+
+    ``k`` is for systems that set none. ``resume`` continues an interrupted log and retries the
+    failed calls of a finished one; ``restart`` throws an interrupted log away. ``remedy`` is how
+    the caller resumes a search that was stopped. ``latency=False`` leaves out what differs
+    between equal runs. The versions and the source of the queries are for the log.
+    """
+
+    k: int = DEFAULT_K
+    concurrency: int | None = None
+    rate: float | None = None
+    retries: int | None = None
+    max_failures: float | None = None
+    resume: bool = False
+    restart: bool = False
+    remedy: str = RESUME
+    latency: bool = True
+    dataset_version: str | None = None
+    code_version: str | None = None
+    queries: Source | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class SearchResult:
+    """A finished log, and the outcomes of its calls.
+
+    ``earlier`` is the log with answers that this one, in which every call failed, did not replace.
+    """
+
+    system: str
+    path: Path
+    calls: int
+    failed: int
+    max_failures: float
+    tally: Tally = field(default_factory=Tally)
+    reused: bool = False
+    blank: int = 0
+    notes: tuple[str, ...] = ()
+    earlier: Path | None = None
+
+    @property
+    def all_failed(self) -> bool:
+        """Whether no call succeeded, so that nothing can be measured."""
+        return 0 < self.calls == self.failed
+
+    @property
+    def why_all_failed(self) -> str:
+        """The most common reason, and where the log is."""
+        [(reason, _)] = self.tally.reasons.most_common(1) or [("the log has the reasons", 0)]
+        calls = "the only call" if self.calls == 1 else f"all {self.calls:,} calls"
+        unchanged = "" if self.earlier is None else f"; {self.earlier} is unchanged"
+        return f"{self.system}: {calls} failed ({reason}); the log is {self.path}{unchanged}"
+
+    @property
+    def partial(self) -> bool:
+        """Whether more calls failed than ``max_failures`` allows."""
+        return self.calls > 0 and self.failed / self.calls > self.max_failures
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the outcomes as plain data."""
+        tally = self.tally
+        return {
+            "system": self.system,
+            "log": str(self.path),
+            "calls": self.calls,
+            "failed": self.failed,
+            "partial": self.partial,
+            "reused": self.reused,
+            "asked": tally.asked,
+            "retried": tally.retried,
+            "fewer_than_k": tally.short,
+            "without_score": tally.unscored,
+            "without_text": self.blank,
+            "reasons": dict(tally.reasons.most_common()),
+            "notes": list(self.notes),
+        }
+
+    def summary(self) -> list[str]:
+        """Return the outcomes as a few lines of text."""
+        tally = self.tally
+        earlier = self.calls - tally.asked
+        facts = [f"{self.calls:,} calls"]
+        if self.reused:
+            facts.append("log reused")
+        elif earlier:
+            facts.append(f"{earlier:,} from an earlier search")
+        counts = (
+            (self.failed, "failed"),
+            (tally.retried, "retried"),
+            (tally.short, "with fewer hits than k"),
+            (tally.unscored, "without scores"),
+            (self.blank, "of queries without text"),
+        )
+        facts += [f"{number:,} {what}" for number, what in counts if number]
+        lines = [f"{self.system}: {', '.join(facts)} → {self.path}"]
+        lines += [f"  {note}" for note in self.notes]
+        reasons = tally.reasons.most_common(_REASONS)
+        lines += [f"  {count:,} × {reason}" for reason, count in reasons]
+        if (others := len(tally.reasons) - _REASONS) > 0:
+            lines.append(f"  and {others:,} other reasons, which the log has")
+        return lines
+
+
+class InterruptedSearch(KeyboardInterrupt):
+    """Ctrl-C during a search; the message says what is kept and how to resume."""
+
+
+class ProgressBar(Protocol):
+    """Follows the building of one system, then its calls."""
+
+    def build(self, what: str, done: int, total: int) -> None: ...
+    def advance(self, calls: int) -> None: ...
+
+
+# Opens a bar for a system's name and its number of calls.
+OpenBar = Callable[[str, int], AbstractContextManager[ProgressBar]]
+
+
+class _NoBar:
+    def build(self, what: str, done: int, total: int) -> None:
+        """Ignore it."""
+
+    def advance(self, calls: int) -> None:
+        """Ignore it."""
+
+
+@contextmanager
+def no_bar(name: str, calls: int) -> Iterator[ProgressBar]:
+    """Show no progress."""
+    yield _NoBar()
+
+
+def search(
+    systems: Mapping[str, Any],
+    queries: Queries | Mapping[str, Any] | str | Path,
+    corpus: Corpus | Mapping[str, Any] | str | Path | None = None,
+    *,
+    logs: str | Path = "runs/{system}.jsonl",
+    folder: str | Path = ".",
+    options: SearchOptions | None = None,
+    open_bar: OpenBar = no_bar,
+) -> list[SearchResult]:
+    """Ask systems every query and write one run log per system.
+
+    A system is a mapping as in a karat.yaml (``{"retriever": "bm25"}``), a callable from a text
+    and k to a ranked list, or an object with ``search(queries, k)``. ``{system}`` in ``logs``
+    stands for its name; file names in settings are relative to ``folder``.
+
+    Example: ``karat.search({"bm25": {"retriever": "bm25"}}, "eval.jsonl", "corpus.jsonl")``
+    """
+    table = _queries(queries)
+    objects = {name: system for name, system in systems.items() if not isinstance(system, Mapping)}
+    specs = {
+        name: {"retriever": "python", "call": name} if name in objects else system
+        for name, system in systems.items()
+    }
+    configs = list(parse_systems(specs, Place("systems")).values())
+    place = Path(folder)
+    context = BuildContext(
+        corpus=None if corpus is None else lambda: _corpus(corpus),
+        folder=place,
+        cache=place / CACHE_FOLDER,
+        objects=objects,
+    )
+    options = replace(options or SearchOptions(), queries=table.source)
+    paths = log_paths(configs, str(logs))
+    return [
+        search_system(
+            config,
+            context,
+            queries_from(table),
+            paths[config.name],
+            options=options,
+            open_bar=open_bar,
+        )
+        for config in configs
+    ]
+
+
+def _queries(queries: Queries | Mapping[str, Any] | str | Path) -> Queries:
+    if isinstance(queries, Mapping):
+        return Queries.from_dict(queries)
+    return read_queries(queries) if isinstance(queries, str | Path) else queries
+
+
+def _corpus(corpus: Corpus | Mapping[str, Any] | str | Path) -> Corpus:
+    if isinstance(corpus, Mapping):
+        return Corpus.from_dict(corpus)
+    return read_corpus(corpus) if isinstance(corpus, str | Path) else corpus
+
+
+def log_paths(configs: Sequence[SystemConfig], template: str) -> dict[str, Path]:
+    """Return each system's log; ``{system}`` in the template stands for the system's name."""
+    names = ", ".join(config.name for config in configs)
+    if SYSTEM_PLACEHOLDER not in template and len(configs) > 1:
+        raise UsageError(
+            f"-o {template} is one file for {len(configs)} systems ({names}); "
+            "put {system} into its name, or choose one with --system"
+        )
+    paths = {
+        config.name: Path(template.replace(SYSTEM_PLACEHOLDER, safe_file_name(config.name)))
+        for config in configs
+    }
+    if len(set(paths.values())) < len(paths):
+        raise UsageError(f"two of {names} would have logs of the same name; rename one of them")
+    return paths
+
+
+def refuse_all_failed(results: Sequence[SearchResult]) -> None:
+    """Raise CallError if there is a system of which no call succeeded."""
+    if reasons := [result.why_all_failed for result in results if result.all_failed]:
+        raise CallError("; ".join(reasons))
+
+
+def is_reusable(config: SystemConfig) -> bool:
+    """Return whether an equal digest means equal answers.
+
+    A live system can change unseen, so it is asked again unless its index_version says what it is.
+    """
+    return not config.live or config.calls.index_version is not None
+
+
+def search_system(
+    config: SystemConfig,
+    context: BuildContext,
+    queries: Sequence[Query],
+    path: Path,
+    *,
+    options: SearchOptions | None = None,
+    digest: str | None = None,
+    open_bar: OpenBar = no_bar,
+) -> SearchResult:
+    """Ask one system every query and write its log."""
+    options = options or SearchOptions()
+    if path.suffix != ".jsonl":
+        raise InputError(
+            "a run log ends in .jsonl; write it, then convert it with karat convert",
+            where=str(path),
+        )
+    if not queries:
+        raise InputError(
+            "no query is left to search for; check --filter and --limit", where=str(path)
+        )
+    with _return_to_folder(), open_bar(config.name, len(queries)) as bar:
+        digest = digest or run_digest(config, context, queries, k=options.k)
+        log = RunLog(
+            path,
+            digest,
+            [query.query_id for query in queries],
+            resume=options.resume,
+            restart=options.restart,
+            remedy=options.remedy,
+        )
+        try:
+            # What user code prints must not mix with karat's output.
+            with stop_on_signals(), redirect_stdout(sys.stderr), context.open() as opened:
+                system = replace(opened, progress=bar.build).build(config)
+                runner = _runner(config, system, options, context)
+                meta = _meta(config, system, runner, options)
+                meta |= _inputs(context, options) | _origin(queries, options)
+                # An object's own meta may hold anything, and every log must be readable.
+                check_facts(meta, config.name)
+                meta = _with_version(log.meta or meta | {DIGEST: digest})
+                bar.advance(len(log.done))
+                for line in _lines(log, runner, queries, meta, options.latency):
+                    log.write(line)
+                    bar.advance(1)
+                failed = runner.tally.failed + sum(failed for _, failed in log.done)
+                log.finish(all_failed=failed == len(queries))
+        except KeyboardInterrupt:
+            raise InterruptedSearch(_what_is_kept(log, len(queries), context)) from None
+        except StoppedBySignal:
+            # Nothing above catches it, so the message is printed here.
+            kept = _what_is_kept(log, len(queries), context)
+            print(f"karat: {kept}", file=sys.stderr, flush=True)
+            raise
+        finally:
+            log.close()
+    written = path if log.path == path.absolute() else path.with_name(log.path.name)
+    return SearchResult(
+        config.name,
+        written,
+        len(queries),
+        failed,
+        float(meta["max_failures"]),
+        runner.tally,
+        blank=sum(not query.text.strip() for query in queries),
+        notes=notes_in(meta),
+        earlier=None if written == path else path,
+    )
+
+
+@contextmanager
+def _return_to_folder() -> Iterator[None]:
+    """Return to the current folder, wherever user code goes."""
+    here = Path.cwd()
+    try:
+        yield
+    finally:
+        os.chdir(here)
+
+
+def _what_is_kept(log: RunLog, calls: int, context: BuildContext) -> str:
+    vectors = "; vectors are kept" if (context.cache / "vectors").is_dir() else ""
+    return f"{log.interrupted(calls)}{vectors}"
+
+
+def _runner(
+    config: SystemConfig, system: System, options: SearchOptions, context: BuildContext
+) -> Runner:
+    calls = config.calls
+    limits = CallLimits(
+        concurrency=options.concurrency or calls.concurrency or system.concurrency,
+        batch=calls.batch or system.batch,
+        rate=options.rate or calls.rate,
+        retries=calls.retries if options.retries is None else options.retries,
+    )
+    corpus_size = None if system.items is None else len(system.items)
+    k = config.stages.k or options.k
+    return Runner(system, k, limits, redact=context.redact, corpus_size=corpus_size)
+
+
+def _meta(
+    config: SystemConfig, system: System, runner: Runner, options: SearchOptions
+) -> dict[str, Any]:
+    """Return what every line of the log says of the run."""
+    limit = config.calls.max_failures if options.max_failures is None else options.max_failures
+    meta: dict[str, Any] = {
+        "system": config.name,
+        "k": runner.k,
+        "k_raw": system.depth(runner.k),
+        **system.meta,
+        "karat_version": __version__,
+        "config": config.meaning(),
+        "config_digest": config.digest,
+        "max_failures": limit,
+    }
+    if runner.limits.batch > 1:
+        meta["batch"] = runner.limits.batch
+    return meta if options.latency else _reproducible(meta)
+
+
+def _reproducible(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the meta without what differs between equal runs."""
+    return {
+        key: _reproducible(value) if isinstance(value, Mapping) else value
+        for key, value in meta.items()
+        if key != "embedding_updates"
+    }
+
+
+def _inputs(context: BuildContext, options: SearchOptions) -> dict[str, Any]:
+    """Return the files that the answers depend on, by name and digest."""
+    inputs: dict[str, Any] = {}
+    if context.has_corpus:
+        inputs["corpus"] = {"name": context.corpus_name, "sha256": context.corpus_digest}
+    if options.queries is not None:
+        inputs["queries"] = {"name": options.queries.name, "sha256": options.queries.digest()}
+    return inputs
+
+
+def _origin(queries: Sequence[Query], options: SearchOptions) -> dict[str, Any]:
+    """Return the versions of queries and code, as far as they are known."""
+    ends = date_range(query.attributes.get("as_of") for query in queries)
+    origin = {
+        "dataset_version": options.dataset_version,
+        "as_of_range": None if ends is None else list(ends),
+        "code_version": options.code_version,
+    }
+    return {key: value for key, value in origin.items() if value is not None}
+
+
+def _with_version(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the meta with the format's version, which nothing else may set, first."""
+    return {VERSION_KEY: RUN_LOG_VERSION} | {
+        key: value for key, value in meta.items() if key != VERSION_KEY
+    }
+
+
+def _lines(
+    log: RunLog, runner: Runner, queries: Sequence[Query], meta: dict[str, Any], latency: bool
+) -> Iterator[bytes]:
+    """Yield a line for each query that has none yet, in the order of the queries."""
+    remaining = queries[len(log.done) :]
+    kept: dict[str, bytes] = {}
+
+    def to_ask() -> Iterator[Query]:
+        for query in remaining:
+            line = log.kept(query.query_id)
+            if line is None:
+                yield query
+            else:
+                kept[query.query_id] = line
+
+    outcomes = runner.outcomes(to_ask())
+    ready = next(outcomes, None)
+    for query in remaining:
+        if ready is not None and ready[0] is query:
+            yield _line(query, ready[1], meta, runner, latency)
+            ready = next(outcomes, None)
+        else:
+            runner.tally.kept += 1
+            yield kept.pop(query.query_id)
+
+
+def _line(
+    query: Query, outcome: Answer | FailedCall, meta: dict[str, Any], runner: Runner, latency: bool
+) -> bytes:
+    """Return a call's line; an answer that no log can hold is a failed call."""
+    if isinstance(outcome, Answer):
+        try:
+            return to_json_line(record_of(query, outcome, meta, latency=latency))
+        except (TypeError, ValueError) as error:
+            outcome = FailedCall(runner.redact(f"the answer cannot be logged: {error}"))
+            runner.tally.fail(outcome)
+    return to_json_line(failed_record(query, outcome.reason, meta))

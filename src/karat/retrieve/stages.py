@@ -1,0 +1,223 @@
+"""Stages around retrieving that look at one query or list at a time: rewrite, filters, bonus."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Protocol
+
+from karat.data.columns import doc_of_text
+from karat.errors import CallError, UsageError, unknown
+from karat.measures.kernels.lists import in_time
+from karat.retrieve.items import Items
+from karat.retrieve.placeholders import fill_placeholders
+from karat.retrieve.protocol import Hit, Hits, Query
+from karat.retrieve.system_config import RewriteForm
+from karat.retrieve.user_code import UserCode, load_callable, takes_first
+
+if TYPE_CHECKING:
+    from karat.retrieve.build_context import BuildContext
+
+
+# What a hit can tell of itself, with or without a corpus.
+_OWN = ("item_id", "doc_id", "version", "source")
+
+
+class HitFilter(Protocol):
+    """A stage that keeps or drops each hit by itself.
+
+    ``ends`` says that after such a hit, in a list by falling score, none is kept.
+    """
+
+    @property
+    def name(self) -> str: ...
+    def keeps(self, query: Query, hit: Hit) -> bool: ...
+    def ends(self, hit: Hit) -> bool: ...
+
+
+class Stage(Protocol):
+    """A stage that turns a list into a new list."""
+
+    @property
+    def name(self) -> str: ...
+    def apply(self, query: Query, hits: Hits) -> Hits: ...
+
+
+class Filter:
+    """Keeps items with the given attributes; a value ``{column}`` is the query's."""
+
+    name = "filter"
+
+    def __init__(self, required: Mapping[str, Any], items: Items | None) -> None:
+        self._required = {name: _listed(value) for name, value in required.items()}
+        self._facts = _Facts(items)
+        self._last: tuple[Query | None, dict[str, set[str]]] = None, {}
+        for name, values in self._required.items():
+            if name not in self._facts.names:
+                raise unknown("attribute of the items", name, self._facts.names, inside="filter")
+            if not values:
+                raise UsageError(f"filter has no value for {name}, so nothing would pass it")
+
+    def keeps(self, query: Query, hit: Hit) -> bool:
+        """Return whether every attribute has one of its values, compared as text."""
+        for name, values in self._required_values(query).items():
+            has = self._facts.of(hit, name)
+            if has not in values if isinstance(has, str) else values.isdisjoint(_spelled(has)):
+                return False
+        return True
+
+    def _required_values(self, query: Query) -> dict[str, set[str]]:
+        """Return the values as texts; cached for a query, since its hits come in a row."""
+        last, required = self._last
+        if last is not query:
+            required = {
+                name: {
+                    text
+                    for value in values
+                    for text in _spelled(fill_placeholders(value, query, {}))
+                }
+                for name, values in self._required.items()
+            }
+            self._last = query, required
+        return required
+
+    def ends(self, hit: Hit) -> bool:
+        """Return False: attributes are not in the order of scores."""
+        return False
+
+
+class AsOf:
+    """Keeps items no newer than the query's as_of; ``strict`` drops unknown versions too."""
+
+    name = "as_of"
+
+    def __init__(self, strict: bool, items: Items | None) -> None:
+        self._strict = strict
+        self._facts = _Facts(items)
+
+    def keeps(self, query: Query, hit: Hit) -> bool:
+        """Return whether the item existed at the query's time; True without a time."""
+        if query.as_of is None:
+            return True
+        if not _is_time(query.as_of):
+            raise CallError(f"as_of is {query.as_of!r}; a date such as 2026-03-31 is expected")
+        version = self._facts.of(hit, "version")
+        age = in_time(None if version is None else str(version), query.as_of, ())
+        return age == 1 if self._strict else age != 0
+
+    def ends(self, hit: Hit) -> bool:
+        """Return False: versions are not in the order of scores."""
+        return False
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """Keeps hits of at least this score; a hit without a score is an error."""
+
+    least: float
+    name: str = "threshold"
+
+    def keeps(self, query: Query, hit: Hit) -> bool:
+        """Return whether the score is high enough."""
+        if hit.score is None:
+            raise CallError(f"item {hit.item_id!r} has no score, and threshold needs one")
+        return hit.score >= self.least
+
+    def ends(self, hit: Hit) -> bool:
+        """Return whether the score is too low."""
+        return hit.score is not None and hit.score < self.least
+
+
+class DistinctDocs:
+    """Adds a bonus to the first item of each document, then ranks by the new scores."""
+
+    name = "distinct_docs"
+
+    def __init__(self, bonus: float, items: Items | None) -> None:
+        self._bonus = bonus
+        self._facts = _Facts(items)
+
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """Return the list by the new scores; equal scores keep their order."""
+        seen: set[str] = set()
+        scored: list[tuple[float, Hit]] = []
+        for hit in hits:
+            if hit.score is None:
+                raise CallError(f"item {hit.item_id!r} has no score, and distinct_docs needs one")
+            doc = str(self._facts.of(hit, "doc_id"))
+            score = hit.score if doc in seen else hit.score + self._bonus
+            seen.add(doc)
+            scored.append((score, hit))
+        scored.sort(key=lambda pair: -pair[0])
+        return [hit._replace(score=score) for score, hit in scored]
+
+
+class _Facts:
+    """Attributes of hits: their own, else those of the corpus."""
+
+    def __init__(self, items: Items | None) -> None:
+        self._items = items
+        self._columns: dict[str, list[Any]] = {}
+        columns = [] if items is None else items.frame.columns
+        self.names = tuple(dict.fromkeys((*columns, *_OWN)))
+
+    def of(self, hit: Hit, name: str) -> Any:
+        hit_value = getattr(hit, name) if name in _OWN else None
+        value = hit_value if hit_value is not None else self._in_corpus(hit.item_id, name)
+        return doc_of_text(hit.item_id) if value is None and name == "doc_id" else value
+
+    def _in_corpus(self, item_id: str, name: str) -> Any:
+        row = None if self._items is None else self._items.rows.get(item_id)
+        if self._items is None or row is None:
+            return None
+        if name not in self._columns:
+            has = name in self._items.frame.columns
+            self._columns[name] = self._items.frame[name].to_list() if has else []
+        return self._columns[name][row] if self._columns[name] else None
+
+
+@lru_cache(maxsize=1024)
+def _is_time(text: str) -> bool:
+    return in_time(text, text, ()) == 1
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _spelled(value: Any) -> set[str]:
+    """Return a value, or each of several, as text; 1.0 is spelled 1."""
+    return {_text(item) for item in _listed(value) if item is not None}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A callable from a text or a Query to a text; ``both`` searches for both texts."""
+
+    call: Callable[..., Any]
+    both: bool
+    takes_query: bool
+    code: UserCode
+
+    @classmethod
+    def of(cls, form: RewriteForm, context: BuildContext) -> Rewrite:
+        """Load the callable of a form; one whose argument is a Query gets the whole query."""
+        call = load_callable(form.call, context.folder)
+        code = UserCode(f"rewrite {form.call}", context.timeout, context.redact)
+        return cls(call, form.both, takes_query=takes_first(call, Query), code=code)
+
+    def apply(self, query: Query) -> Query:
+        """Return the query with its new text."""
+        text = self.code.call(lambda: self.call(query if self.takes_query else query.text))
+        if not isinstance(text, str):
+            raise CallError(f"rewrite gave {type(text).__name__} instead of text")
+        if not text.strip():
+            raise CallError("rewrite gave a blank text; to leave a query as it is, return its own")
+        return replace(query, text=text)

@@ -1,0 +1,303 @@
+"""A system: a retriever with the stages before and after it, each timed and logged.
+
+The query is normalised and rewritten, the retriever gives ``raw``, then follow filter,
+as_of, threshold, rerank, distinct_docs and mmr, and the cut at k gives ``final``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from karat.data.tables import Queries, Run
+from karat.retrieve.chunking import Chunker
+from karat.retrieve.items import Items
+from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query, queries_from, shares
+from karat.retrieve.run_log import run_of
+from karat.retrieve.stages import AsOf, DistinctDocs, Filter, HitFilter, Rewrite, Stage, Threshold
+from karat.retrieve.system_config import StagesForm, SystemConfig
+from karat.retrieve.text_rules import TextRules
+
+if TYPE_CHECKING:
+    from karat.retrieve.build_context import BuildContext
+
+DEFAULT_K = 50
+# Fusion, a reranker or a filter needs more to work on than is finally shown.
+_LEAST_RAW = 50
+_DEEPER = 4
+
+
+@dataclass(eq=False)
+class System:
+    """A retriever with its stages; it is a finder itself, so that systems nest."""
+
+    name: str
+    finder: Finder
+    k: int | None = None
+    k_raw: int | None = None
+    rules: TextRules = field(default_factory=TextRules)
+    rewrite: Rewrite | None = None
+    filters: Sequence[HitFilter] = ()
+    stages: Sequence[Stage] = ()
+    items: Items | None = None
+    about: Mapping[str, Any] = field(default_factory=dict)
+    hide: Callable[[Iterable[Answer]], None] = lambda answers: None
+
+    @classmethod
+    def of(
+        cls, config: SystemConfig, finder: Finder, context: BuildContext, rules: TextRules
+    ) -> System:
+        """Return the system of a config, around its retriever."""
+        form = config.stages
+        items = context.items if context.has_corpus else None
+        if items is not None:
+            items.settle()
+        about: dict[str, Any] = {"retriever": config.kind}
+        if config.chunker is not None:
+            about["chunker"] = Chunker.of(config.chunker).document()
+        elif described := config.calls.chunker or config.calls.chunked:
+            about["chunker"] = dict(described)
+        if config.calls.index_version is not None:
+            about["index_version"] = config.calls.index_version
+        return cls(
+            config.name,
+            finder,
+            k=form.k,
+            k_raw=form.k_raw,
+            rules=rules,
+            rewrite=None if form.rewrite is None else Rewrite.of(form.rewrite, context),
+            filters=_filters_of(form, items),
+            stages=_stages_of(form, items, context),
+            items=items,
+            about=about,
+            hide=context.hide,
+        )
+
+    @property
+    def batch(self) -> int:
+        """The batch size of its retriever."""
+        return self.finder.batch
+
+    @property
+    def concurrency(self) -> int:
+        """The concurrency of its retriever."""
+        return self.finder.concurrency
+
+    @property
+    def deep(self) -> bool:
+        """Whether longer lists can be asked for: not if k or a stage sets the length."""
+        return self.finder.deep and self.k is None and not self.stages
+
+    @property
+    def meta(self) -> Mapping[str, Any]:
+        """What the log says of it."""
+        meta: dict[str, Any] = {**self.finder.meta, **self.about}
+        for stage in self.stages:
+            stage_meta = getattr(stage, "meta", {})
+            libraries = [part.get("libraries", {}) for part in (meta, stage_meta)]
+            meta.update(stage_meta)
+            if all(isinstance(part, Mapping) and part for part in libraries):
+                meta["libraries"] = {**libraries[0], **libraries[1]}
+        return meta
+
+    def depth(self, k: int) -> int:
+        """Return the number of hits to retrieve for k in the end."""
+        if self.k_raw is not None:
+            return max(self.k_raw, k)
+        several = len(getattr(self.finder, "parts", ())) > 1
+        later = bool(self.filters or self.stages or several)
+        return max(k, _LEAST_RAW) if later else k
+
+    def search(
+        self,
+        queries: Queries,
+        k: int | None = None,
+        *,
+        advance: Callable[[int], None] = lambda calls: None,
+    ) -> Run:
+        """Return a run over a table of queries; ``advance`` is called after each batch.
+
+        Nothing is tried again or slowed down: that, and the log, is what ``karat search`` does.
+        """
+        query_list = queries_from(queries)
+        size = max(1, self.batch)
+        answers: list[Answer] = []
+        for start in range(0, len(query_list), size):
+            batch_answers = self.find(query_list[start : start + size], k or self.k or DEFAULT_K)
+            answers += batch_answers
+            advance(len(batch_answers))
+        return run_of(self.name, self.meta, query_list, answers)
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return one answer per query: retrieved together, then finished one by one."""
+        k = k if self.k is None else self.k
+        normalised = [replace(query, text=self.rules.apply(query.text)) for query in queries]
+        rewritten, times = self._rewritten(normalised)
+        start = time.perf_counter()
+        answers = self._retrieved(rewritten, self.depth(k))
+        times_ms = shares(_since(start), answers)
+        for answer, before, ms in zip(answers, times, times_ms, strict=True):
+            answer.latency = {**before, "retrieve": ms, **answer.latency}
+            answer.spent = sum(before.values()) + ms
+        if self.rewrite is not None:
+            self._note_rewrites(normalised, rewritten, answers, k)
+        for query, answer in zip(rewritten, answers, strict=True):
+            start = time.perf_counter()
+            self._finish(query, answer, k)
+            answer.spent = (answer.spent or 0.0) + _since(start)
+        self.hide(answers)
+        return answers
+
+    def retrieve(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Return the lists as retrieved, before the filters and stages of ``find``.
+
+        A retriever that can is asked for more until enough passes the filters.
+        """
+        depth = self.depth(k if self.k is None else self.k)
+        normalised = [replace(query, text=self.rules.apply(query.text)) for query in queries]
+        rewritten, _ = self._rewritten(normalised)
+        answers = self._retrieved(rewritten, depth)
+        for query, answer in zip(rewritten, answers, strict=True):
+            answer.hits = self._deep_enough(query, answer.hits, depth)
+            if self.rewrite is not None:
+                answer.rewritten = query.text
+        return answers
+
+    def finish(self, query: Query, raw: Hits, k: int) -> Answer:
+        """Apply the filters and stages to a list; nothing more is retrieved.
+
+        ``query`` is as they see it: after the rules for texts, and rewritten.
+        """
+        answer = Answer(raw)
+        self._finish(query, answer, k if self.k is None else self.k, deepen=False)
+        return answer
+
+    def _retrieved(self, queries: Sequence[Query], depth: int) -> list[Answer]:
+        """Retrieve, and hide credentials that the retriever repeats."""
+        answers = self.finder.find(queries, depth)
+        self.hide(answers)
+        return answers
+
+    def _rewritten(self, originals: list[Query]) -> tuple[list[Query], list[dict[str, float]]]:
+        """Return the rewritten queries, and the milliseconds that each took."""
+        if self.rewrite is None:
+            return originals, [{} for _ in originals]
+        queries, times = [], []
+        for query in originals:
+            start = time.perf_counter()
+            queries.append(self.rewrite.apply(query))
+            times.append({"rewrite": _since(start)})
+        return queries, times
+
+    def _note_rewrites(
+        self, original_queries: list[Query], rewritten: list[Query], answers: list[Answer], k: int
+    ) -> None:
+        """Log both texts, and with ``both`` the list for the original text."""
+        for new, answer in zip(rewritten, answers, strict=True):
+            answer.rewritten = new.text
+        if self.rewrite is None or not self.rewrite.both:
+            return
+        start = time.perf_counter()
+        originals = self._retrieved(original_queries, self.depth(k))
+        for query, original, answer in zip(original_queries, originals, answers, strict=True):
+            from_original = Answer(original.hits)
+            self._finish(query, from_original, k)
+            answer.lists["original"] = from_original.hits
+        # Nobody but the log would search for the original as well.
+        for answer in answers:
+            answer.aside += _since(start) / len(answers)
+
+    def _finish(self, query: Query, answer: Answer, k: int, *, deepen: bool = True) -> None:
+        """Apply filters, stages and the cut, each with its list and its time."""
+        depth = self.depth(k)
+        raw = answer.hits
+        hits = self._filtered(query, answer, depth, deepen=deepen)
+        for stage in self.stages:
+            with _timed(answer, stage.name):
+                hits = stage.apply(query, hits)
+            answer.lists[stage.name] = hits
+        if self.filters or self.stages or len(raw) > k:
+            answer.lists = {"raw": raw[:depth], **answer.lists}
+        answer.hits = hits[:k]
+        if self.items is not None:
+            answer.cost.setdefault("tokens", _tokens(answer.hits, self.items))
+
+    def _filtered(self, query: Query, answer: Answer, depth: int, *, deepen: bool) -> Hits:
+        """Return the hits that pass every filter, from a deeper list if needed and allowed."""
+        if not self.filters:
+            return answer.hits
+        start = time.perf_counter()
+        hits = self._deep_enough(query, answer.hits, depth) if deepen else answer.hits
+        for number, hit_filter in enumerate(self.filters, 1):
+            passing = [hit for hit in hits if _passes(self.filters[:number], query, hit)]
+            answer.lists[hit_filter.name] = passing[:depth]
+        answer.latency["filter"] = _since(start)
+        return passing[:depth]
+
+    def _deep_enough(self, query: Query, hits: Hits, enough: int) -> Hits:
+        """Ask for longer lists until enough hits pass the filters."""
+        depth = enough
+        while len(self._passing(query, hits)) < enough and self._has_more(hits, depth):
+            depth *= _DEEPER
+            hits = self._retrieved([query], depth)[0].hits
+        return hits
+
+    def _has_more(self, hits: Hits, depth: int) -> bool:
+        return (
+            self.finder.deep
+            and len(hits) >= depth
+            and not any(hit_filter.ends(hits[-1]) for hit_filter in self.filters)
+        )
+
+    def _passing(self, query: Query, hits: Hits) -> Hits:
+        return [hit for hit in hits if _passes(self.filters, query, hit)]
+
+
+def _passes(filters: Sequence[HitFilter], query: Query, hit: Hit) -> bool:
+    return all(hit_filter.keeps(query, hit) for hit_filter in filters)
+
+
+def _filters_of(form: StagesForm, items: Items | None) -> list[HitFilter]:
+    filters: list[HitFilter] = []
+    if form.filter:
+        filters.append(Filter(form.filter, items))
+    if form.as_of:
+        filters.append(AsOf(form.as_of == "strict", items))
+    if form.threshold is not None:
+        filters.append(Threshold(form.threshold))
+    return filters
+
+
+def _stages_of(form: StagesForm, items: Items | None, context: BuildContext) -> list[Stage]:
+    stages: list[Stage] = []
+    if form.rerank is not None:
+        from karat.retrieve.rerank import reranker
+
+        stages.append(reranker(form.rerank, items, context))
+    if form.distinct_docs is not None:
+        stages.append(DistinctDocs(form.distinct_docs, items))
+    if form.mmr is not None:
+        from karat.retrieve.mmr import Mmr
+
+        stages.append(Mmr.of(form.mmr, items))
+    return stages
+
+
+def _tokens(hits: Hits, items: Items) -> float:
+    """Return the number of tokens in the texts of some hits."""
+    rows = (items.rows.get(hit.item_id) for hit in hits)
+    return float(sum(items.tokens[row] for row in rows if row is not None))
+
+
+def _since(start: float) -> float:
+    return (time.perf_counter() - start) * 1000
+
+
+@contextmanager
+def _timed(answer: Answer, stage: str) -> Iterator[None]:
+    start = time.perf_counter()
+    yield
+    answer.latency[stage] = _since(start)

@@ -1,0 +1,401 @@
+"""System configs: what a karat.yaml says of its systems, checked before anything is built."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from karat.errors import KaratError, UsageError, unknown
+from karat.formats.settings import Form, Place, custom_error, expectations, preview, validate
+from karat.retrieve.chunking import Chunker
+from karat.retrieve.protocol import Finder
+from karat.retrieve.user_code import error_line
+
+if TYPE_CHECKING:
+    from karat.retrieve.build_context import BuildContext
+
+
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Share = Annotated[float, Field(ge=0, le=1)]
+Text = Annotated[str, Field(pattern=r"\S")]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Seconds = Annotated[float, Field(gt=0, le=86_400)]
+Scalar = str | int | Finite | bool
+# How a corpus was cut: a log says it, so it says something.
+Cutting = Annotated[dict[Text, Scalar], Field(min_length=1)]
+# A system's name, a retriever's name, or a mapping with a retriever of its own.
+Spec = str | dict[str, Any]
+
+
+class NormaliseForm(Form):
+    """How texts are normalised before words are compared."""
+
+    unicode: Literal["NFC", "NFKC", "none"] = Field("NFKC", description="NFC, NFKC or none")
+    case: Literal["lower", "fold", "none"] = Field("lower", description="lower, fold or none")
+
+
+class RewriteForm(Form):
+    """A callable that rewrites the query before the search."""
+
+    call: Text = Field(description="module:callable or file.py:callable")
+    both: bool = Field(False, description="true to search for the original text as well")
+
+
+class RerankForm(Form):
+    """A model or a callable that scores the top of the list again."""
+
+    model: Text | None = Field(None, description="the name of a fastembed model")
+    call: Text | None = Field(
+        None, description="module:callable or file.py:callable, instead of a model"
+    )
+    path: Text | None = Field(None, description="a folder that holds the model's files")
+    kind: Literal["cross", "bi"] = Field("cross", description="cross or bi")
+    top: Count | None = Field(
+        None, description="how many hits to rerank, from 1; all of k_raw if absent"
+    )
+    max_length: Count | None = Field(None, description="how many tokens of a text are read, from 1")
+    threads: Count | None = Field(None, description="how many threads the model may use, from 1")
+
+    @model_validator(mode="after")
+    def _agree(self) -> RerankForm:
+        set_keys = self.model_fields_set
+        if (self.model is None) == (self.call is None):
+            both = "both are given" if self.model is not None else "neither is given"
+            raise custom_error(f"rerank takes either a model or a call, and {both}")
+        of_models = [key for key in ("path", "kind", "max_length", "threads") if key in set_keys]
+        if self.call is not None and of_models:
+            raise custom_error(f"{of_models[0]} is for a model; leave it out beside call")
+        return self
+
+
+class MmrForm(Form):
+    """Diversification: relevance against similarity to the hits chosen already."""
+
+    weight: Share = Field(
+        0.5,
+        alias="lambda",
+        description="a share from 0 to 1: of relevance, or with variant ab of diversity",
+    )
+    variant: Literal["textbook", "ab"] = Field("textbook", description="textbook or ab")
+    top: Count | None = Field(
+        None, description="how many places to fill this way, from 1; all if absent"
+    )
+
+
+def _one_or_form(value: Any) -> Any:
+    return {"call": value} if isinstance(value, str) else value
+
+
+def _true_or_form(value: Any) -> Any:
+    return {} if value is True else None if value is False else value
+
+
+class StagesForm(Form):
+    """What happens before and after retrieving, in order."""
+
+    k: Count | None = Field(
+        None, description="how many hits to return, a whole number from 1; 50 if absent"
+    )
+    k_raw: Count | None = Field(
+        None, description="how many hits to retrieve before later stages, from 1"
+    )
+    normalise: Annotated[NormaliseForm | None, BeforeValidator(_true_or_form)] = Field(
+        None, description="true, or a mapping with unicode and case"
+    )
+    aliases: dict[str, str] | Text | None = Field(
+        None, description="a mapping of words to what they stand for, or a YAML file of one"
+    )
+    rewrite: Annotated[RewriteForm | None, BeforeValidator(_one_or_form)] = Field(
+        None, description="module:callable, or a mapping with call and both"
+    )
+    filter: dict[str, Scalar | list[Scalar]] = Field(
+        default_factory=dict,
+        description="a mapping of attributes to values, lists of values or {column} of the query",
+    )
+    as_of: bool | Literal["strict"] = Field(
+        False, description="true, or strict to drop items of unknown version too"
+    )
+    threshold: Finite | None = Field(None, description="the lowest score that is kept, a number")
+    rerank: RerankForm | None = Field(None, description="a mapping with a model or a call")
+    distinct_docs: Finite | None = Field(
+        None, description="what the first item of each document gains, a number such as 0.2"
+    )
+    mmr: Annotated[MmrForm | None, BeforeValidator(_true_or_form)] = Field(
+        None, description="true, or a mapping with lambda and variant"
+    )
+
+
+class CallsForm(Form):
+    """How a system is called, and what the log says of it."""
+
+    concurrency: Annotated[int, Field(ge=1, le=256)] | None = Field(
+        None, description="how many calls may run at once, from 1 to 256"
+    )
+    batch: Count | None = Field(None, description="how many queries to search for at once, from 1")
+    rate: Annotated[float, Field(gt=0, le=1e6)] | None = Field(
+        None, description="the highest number of calls per second, above 0"
+    )
+    timeout: Seconds = Field(30.0, description="seconds that one call may take, above 0")
+    retries: Annotated[int, Field(ge=0, le=100)] = Field(
+        3, description="how often to try again what may pass later, from 0 to 100"
+    )
+    max_failures: Share = Field(
+        0.05, description="the share of failed calls past which the run is partial"
+    )
+    index_version: Text | None = Field(None, description="the version of the index, as text")
+    chunker: Cutting | None = Field(
+        None, description="a mapping with algo, such as {algo: fixed, size: 1200, overlap: 200}"
+    )
+    chunked: Cutting | None = Field(
+        None,
+        description="a mapping that says how the corpus was cut before, for the log: names with "
+        "texts, finite numbers or true and false",
+    )
+
+
+GROUP = "karat.retrievers"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of retriever; a live one depends on something that no digest covers."""
+
+    name: str
+    about: str
+    module: str
+    live: bool = False
+
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind("bm25", "words, ranked by BM25 (bm25s)", "karat.retrieve.bm25"),
+        Kind("bow", "words, ranked by the cosine of their counts", "karat.retrieve.bow"),
+        Kind("vsa", "hypervectors of words, ranked by cosine", "karat.retrieve.vsa"),
+        Kind("dense", "embeddings, searched exactly (fastembed)", "karat.retrieve.dense"),
+        Kind("sparse", "sparse embeddings (fastembed)", "karat.retrieve.sparse"),
+        Kind("fuse", "several retrievers' lists made one", "karat.retrieve.fuse"),
+        Kind("route", "one of several retrievers, chosen query by query", "karat.retrieve.route"),
+        Kind("quality", "a config of karat ab's engine", "karat.retrieve.quality"),
+        Kind("http", "any search service over HTTP", "karat.retrieve.http.service", live=True),
+        Kind("python", "a callable of yours", "karat.retrieve.python", live=True),
+        Kind("langchain", "a LangChain retriever", "karat.retrieve.langchain", live=True),
+        Kind("qdrant", "a Qdrant collection", "karat.retrieve.qdrant", live=True),
+        Kind("pgvector", "a table of pgvector", "karat.retrieve.pgvector", live=True),
+        Kind("chroma", "a Chroma collection", "karat.retrieve.chroma", live=True),
+    )
+}
+
+
+class Maker(Protocol):
+    """What the module of a kind offers."""
+
+    Options: type[Form]
+
+    def make(self, options: Any, context: BuildContext, parts: Mapping[str, Finder]) -> Finder: ...
+
+
+def is_live(name: str) -> bool:
+    """Return whether a kind asks something outside karat; a plugin's kind may."""
+    return name not in KINDS or KINDS[name].live
+
+
+@cache
+def known_kinds() -> tuple[str, ...]:
+    """Return the names of all kinds, those of plugins last."""
+    plugins = sorted(entry.name for entry in entry_points(group=GROUP))
+    return (*KINDS, *(name for name in plugins if name not in KINDS))
+
+
+def maker(name: str) -> Maker:
+    """Return the module of a kind."""
+    if name in KINDS:
+        built_in: Any = importlib.import_module(KINDS[name].module)
+        return built_in  # type: ignore[no-any-return]
+    entry = next(
+        (candidate for candidate in entry_points(group=GROUP) if candidate.name == name), None
+    )
+    if entry is None:
+        raise unknown("retriever", name, known_kinds())
+    try:
+        loaded: Any = entry.load()
+    except Exception as error:
+        raise UsageError(
+            f"retriever {name!r} ({entry.value}) fails: {error_line(error)}"
+        ) from error
+    for needed in ("Options", "make"):
+        if not hasattr(loaded, needed):
+            raise UsageError(
+                f"retriever {name!r} ({entry.value}) has no {needed}; it is no karat retriever"
+            )
+    return loaded  # type: ignore[no-any-return]
+
+
+def parts_of(made_by: Maker, options: Form) -> dict[str, Spec]:
+    """Return the retrievers that a retriever is made of, by their names in the log."""
+    parts = getattr(made_by, "parts", None)
+    return {} if parts is None else dict(parts(options))
+
+
+@dataclass(frozen=True, eq=False)
+class SystemConfig:
+    """One system, or one part of one: its retriever, its stages and its limits."""
+
+    name: str
+    kind: str
+    options: Form
+    stages: StagesForm
+    calls: CallsForm
+    parts: Mapping[str, SystemConfig]
+    spec: Mapping[str, Any]
+    place: Place
+
+    @property
+    def live(self) -> bool:
+        """Whether it depends on something that no digest covers."""
+        return is_live(self.kind) or any(part.live for part in self.parts.values())
+
+    @property
+    def chunker(self) -> Mapping[str, Any] | None:
+        """How the corpus is chunked for it; a live system's chunker is for the log only."""
+        return None if is_live(self.kind) else self.calls.chunker
+
+    def meaning(self) -> dict[str, Any]:
+        """Return the settings, with systems that are named in them written out."""
+        if not self.parts:
+            return dict(self.spec)
+        return {**self.spec, "parts": {name: part.meaning() for name, part in self.parts.items()}}
+
+    @property
+    def digest(self) -> str:
+        """The sha256 of the meaning; it holds no secrets."""
+        meaning = json.dumps(self.meaning(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(meaning.encode()).hexdigest()
+
+
+def parse_systems(systems: Mapping[str, Any], place: Place) -> dict[str, SystemConfig]:
+    """Check every system of a karat.yaml; errors carry the line."""
+    reader = _Reader(systems, place)
+    return {name: reader.system(name, ()) for name in systems}
+
+
+@dataclass(frozen=True)
+class _Reader:
+    systems: Mapping[str, Any]
+    place: Place
+
+    def system(self, name: str, around: tuple[str, ...]) -> SystemConfig:
+        if name in around:
+            chain = " → ".join((*around, name))
+            raise self.place.at(around[0]).error(f"system {around[0]!r} is made of itself: {chain}")
+        return self.read(name, self.systems[name], self.place.at(name), (*around, name))
+
+    def part(self, name: str, spec: Spec, place: Place, around: tuple[str, ...]) -> SystemConfig:
+        """A part by name (of a system, else of a kind) or as a mapping."""
+        if not isinstance(spec, str):
+            made = self.read(name, spec, place, around)
+            self._refuse_calls(made, place)
+            return made
+        # A system may be called like the kind that it uses.
+        if spec in self.systems and (spec != around[-1] or spec not in known_kinds()):
+            return self.system(spec, around)
+        return self.read(name, {"retriever": spec}, place, around)
+
+    def read(self, name: str, spec: Any, place: Place, around: tuple[str, ...]) -> SystemConfig:
+        if not isinstance(spec, dict):
+            raise place.error(
+                f"{name} is {preview(spec)}; a mapping is expected, such as {{retriever: bm25}}"
+            )
+        kind = spec.get("retriever")
+        if not isinstance(kind, str):
+            raise place.at("retriever").error(
+                f"{name} has no retriever; name one of {', '.join(known_kinds())}"
+            )
+        if kind not in known_kinds() and kind in self.systems:
+            return self._wrapped(name, kind, spec, place, around)
+        try:
+            made_by = maker(kind)
+        except KaratError as error:
+            raise place.at("retriever").error(str(error)) from None
+        stages, calls, options_given = _split(spec)
+        self._refuse_unknown(options_given, made_by.Options, kind, place)
+        options = validate(made_by.Options, options_given, place)
+        listed = isinstance(options_given.get("of"), list)
+        parts = {
+            part: self.part(part, part_spec, place.at("of", at if listed else part), around)
+            for at, (part, part_spec) in enumerate(parts_of(made_by, options).items())
+        }
+        called = validate(CallsForm, calls, place)
+        around_it = validate(StagesForm, stages, place)
+        if around_it.k and around_it.k_raw and around_it.k_raw < around_it.k:
+            raise place.at("k_raw").error(
+                f"k_raw is {around_it.k_raw} and k {around_it.k}; k_raw is what k is cut from"
+            )
+        if called.chunker is not None and not is_live(kind):
+            Chunker.of(called.chunker, place.at("chunker"))
+        if called.chunker is not None and called.chunked is not None:
+            raise place.at("chunked").error(
+                "chunked says how the corpus was cut before, and chunker cuts it; keep one"
+            )
+        return SystemConfig(
+            name=name,
+            kind=kind,
+            options=options,
+            stages=around_it,
+            calls=called,
+            parts=parts,
+            spec=spec,
+            place=place,
+        )
+
+    def _wrapped(
+        self, name: str, inner: str, spec: Mapping[str, Any], place: Place, around: tuple[str, ...]
+    ) -> SystemConfig:
+        """Stages around another system: ``retriever`` is its name."""
+        known = [*expectations(StagesForm), *expectations(CallsForm)]
+        for key in _split(spec)[2]:
+            what = unknown("key", key, known, inside=f"retriever: {inner}")
+            raise place.at(key).error(str(what))
+        # Limits such as a rate apply to whatever calls the inner system.
+        of_inner = self.systems[inner] if isinstance(self.systems[inner], dict) else {}
+        limits = {key: value for key, value in of_inner.items() if key in CallsForm.model_fields}
+        alone = {**limits, **spec, "retriever": "fuse", "of": [inner]}
+        return self.read(name, alone, place, around)
+
+    def _refuse_unknown(
+        self, options_given: Mapping[str, Any], options: type[Form], kind: str, place: Place
+    ) -> None:
+        known = expectations(options)
+        everywhere = {**expectations(StagesForm), **expectations(CallsForm)}
+        for key in options_given:
+            if key not in known:
+                what = unknown("key", key, [*known, *everywhere], inside=f"retriever: {kind}")
+                raise place.at(key).error(str(what))
+
+    def _refuse_calls(self, part: SystemConfig, place: Place) -> None:
+        for key in part.spec:
+            if key in CallsForm.model_fields and key not in ("chunker", "chunked"):
+                raise place.at(key).error(
+                    f"{key} says how a system is called; give it to the system, not to its part"
+                )
+
+
+def _split(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """Split a system's keys into those of its stages, its calls and its retriever."""
+    stages: dict[str, Any] = {}
+    calls: dict[str, Any] = {}
+    of_retriever: dict[str, Any] = {}
+    in_stages, in_calls = expectations(StagesForm), expectations(CallsForm)
+    for key, value in spec.items():
+        if key != "retriever" and value is not None:
+            group = stages if key in in_stages else calls if key in in_calls else of_retriever
+            group[key] = value
+    return stages, calls, of_retriever

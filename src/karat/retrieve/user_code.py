@@ -1,0 +1,425 @@
+"""Code that is not karat's: loaded by name, called within a time limit, its results read as hits.
+
+A call cannot be stopped from outside. One that takes too long is left behind in its thread, and
+the next call gets another thread.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Set
+from concurrent.futures import Future
+from contextlib import AbstractContextManager, nullcontext
+from datetime import date
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from inspect import iscoroutine
+from itertools import islice
+from math import isfinite
+from numbers import Integral
+from pathlib import Path
+from queue import SimpleQueue
+from types import ModuleType
+from typing import Any, TypeVar
+from uuid import UUID
+
+from karat.data.columns import ITEM_NAMES, NUL_IN_ID
+from karat.errors import CallError, InputError, KaratError, UsageError, missing_extra
+from karat.retrieve.protocol import Hit, Hits
+
+T = TypeVar("T")
+# Makes the context that code runs in.
+Around = Callable[[], AbstractContextManager[Any]]
+
+ABSENT = "unknown"
+EXPECTED = "a list of ids, (id, score) pairs, mappings with item_id and score, or Hit objects"
+_LONGEST = 300
+# Errors of many libraries (httpx, requests, openai, redis, …) whose cause may pass by itself.
+_PASSING = frozenset(
+    (
+        "APIConnectionError",
+        "ConnectionError",
+        "RateLimitError",
+        "Timeout",
+        "TimeoutError",
+        "TransportError",
+    )
+)
+
+
+def load_callable(name: str, folder: Path) -> Callable[..., Any]:
+    """Return the callable that ``module:callable`` or ``file.py:callable`` names."""
+    loaded: Callable[..., Any] = load_object(name, folder)
+    if not callable(loaded):
+        raise UsageError(f"{name} is {type(loaded).__name__}, which cannot be called")
+    return loaded
+
+
+def load_object(name: str, folder: Path) -> Any:
+    """Return what a name stands for; files are relative to the folder of the karat.yaml."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not place or not attribute:
+        raise UsageError(f"{name!r} names no callable; write module:callable or file.py:callable")
+    # Modules beside the karat.yaml can be imported, also later and by the code loaded here.
+    beside = str(folder.resolve())
+    if beside not in sys.path:
+        sys.path.append(beside)
+    module = _module_in(folder / place) if place.endswith(".py") else _module_named(place)
+    loaded: Any = module
+    for step in attribute.split("."):
+        if not hasattr(loaded, step):
+            public = [each for each in vars(module) if not each.startswith("_")]
+            raise UsageError(f"{place} has no {attribute!r}; it has {', '.join(public[:10])}")
+        loaded = getattr(loaded, step)
+    return loaded
+
+
+def _module_in(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise InputError("no such file; check the path", where=str(path))
+    digest = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(f"karat_file_{digest}", path)
+    if spec is None or spec.loader is None:
+        raise InputError("cannot be loaded as Python", where=str(path))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise InputError(f"failed to load: {error_line(error)}", where=str(path)) from error
+    return module
+
+
+def _module_named(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            f"no module {error.name!r}; is it installed or beside karat.yaml?"
+        ) from None
+    except Exception as error:
+        raise UsageError(f"module {name} failed to load: {error_line(error)}") from error
+
+
+def import_library(name: str, feature: str, package: str, extra: str) -> Any:
+    """Return an optional library; if it is missing, raise with the command that installs it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise missing_extra(feature, package, extra) from None
+
+
+def library_versions(*modules: str) -> dict[str, str]:
+    """Return the version of each library by import name; scores may depend on them."""
+    return {module: _version(module) for module in modules}
+
+
+def _version(module: str) -> str:
+    try:
+        return version(module)
+    except PackageNotFoundError:
+        # Builds for other hardware, such as onnxruntime-gpu, are installed under other names.
+        names = packages_distributions().get(module)
+        return version(names[0]) if names else ABSENT
+
+
+def takes_first(call: Callable[..., Any], kind: type) -> bool:
+    """Return whether the first argument of a callable is annotated as this type."""
+    try:
+        parameters = list(inspect.signature(call).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    if not parameters:
+        return False
+    annotation = parameters[0].annotation
+    return annotation is kind or str(annotation).rpartition(".")[2] == kind.__name__
+
+
+def error_line(error: BaseException, redact: Callable[[str], str] = str) -> str:
+    """Return the type and message of an exception in one line.
+
+    Secrets are replaced before the message is cut, so that none is cut in half.
+    """
+    try:
+        message = str(error)
+    except Exception:
+        message = ""
+    text = " ".join(redact(message).split())
+    return f"{type(error).__name__}: {text[:_LONGEST]}" if text else type(error).__name__
+
+
+def may_pass(error: BaseException) -> bool:
+    """Return whether the same call may succeed later: no answer, or none in time."""
+    return any(kind.__name__ in _PASSING for kind in type(error).__mro__)
+
+
+class UserCode:
+    """Runs code that is not karat's; ``name`` is what messages call it.
+
+    As long as calls come one at a time and in time, all of them run in one thread, the one that
+    loaded the code: some libraries' objects work in no other. ``again`` says that a call that
+    took too long is worth a retry.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        seconds: float,
+        redact: Callable[[str], str],
+        *,
+        again: bool = False,
+        around: Around = nullcontext,
+    ) -> None:
+        self.name = name
+        self.seconds = seconds
+        self.redact = redact
+        self._again = again
+        self._around = around
+        self._threads = _Threads()
+        weakref.finalize(self, self._threads.stop)
+
+    def load(self, work: Callable[[], T], *, done: str = "made") -> T:
+        """Do what comes before the first call, without a time limit; ``done`` is for messages."""
+        try:
+            return self._begin(work).result()
+        except (KaratError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise UsageError(
+                f"{self.name} failed while it was {done}: {error_line(error, self.redact)}"
+            ) from error
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Return the result of a call; whatever it raises except Ctrl-C is a CallError."""
+        future = self._begin(work)
+        try:
+            error = future.exception(self.seconds)
+        except TimeoutError:
+            raise CallError(
+                f"{self.name} took longer than {self.seconds:g} s; find out why, or raise timeout",
+                may_pass=self._again,
+            ) from None
+        if error is None:
+            return future.result()
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if isinstance(error, CallError):
+            raise error.saying(self.redact(str(error))) from error
+        message = f"{self.name} raised {error_line(error, self.redact)}"
+        raise CallError(message, may_pass=may_pass(error)) from error
+
+    def _begin(self, work: Callable[[], T]) -> Future[T]:
+        around = self._around
+
+        def inside() -> T:
+            with around():
+                return work()
+
+        return self._threads.begin(inside)
+
+
+_Job = tuple[Callable[[], Any], Future[Any]]
+
+
+class _Threads:
+    """Threads that wait for work; of several that wait, the oldest gets it."""
+
+    def __init__(self) -> None:
+        self._idle: dict[int, SimpleQueue[_Job | None]] = {}
+        self._lock = threading.Lock()
+        self._started = 0
+        self._stopped = False
+
+    def begin(self, work: Callable[[], T]) -> Future[T]:
+        future: Future[T] = Future()
+        with self._lock:
+            if self._idle:
+                inbox = self._idle.pop(min(self._idle))
+            else:
+                inbox = SimpleQueue()
+                self._start(inbox)
+        inbox.put((work, future))
+        return future
+
+    def stop(self) -> None:
+        """Let every thread end when it has nothing left to do."""
+        with self._lock:
+            self._stopped = True
+            idle, self._idle = self._idle, {}
+        for inbox in idle.values():
+            inbox.put(None)
+
+    def _start(self, inbox: SimpleQueue[_Job | None]) -> None:
+        number = self._started
+        self._started += 1
+
+        def wait_again() -> None:
+            with self._lock:
+                if not self._stopped:
+                    self._idle[number] = inbox
+                    return
+            inbox.put(None)
+
+        threading.Thread(
+            target=_serve, args=(inbox, wait_again), name=f"karat-user-code-{number}", daemon=True
+        ).start()
+
+
+def _serve(inbox: SimpleQueue[_Job | None], wait_again: Callable[[], None]) -> None:
+    while (job := inbox.get()) is not None:
+        work, future = job
+        result: Any = None
+        raised: BaseException | None = None
+        try:
+            result = work()
+        except BaseException as error:
+            raised = error
+        # Before the caller continues, so that its next call comes to this thread too.
+        wait_again()
+        if raised is None:
+            future.set_result(result)
+        else:
+            future.set_exception(raised)
+        # Keep nothing of the call alive while waiting for the next.
+        del job, work, future, result, raised
+
+
+def hits_from(returned: Any, k: int, name: str, *, id_key: str | None = None) -> Hits:
+    """Return the first k hits of what code returned, in its order; ``{id: score}`` by score.
+
+    ``name`` is what messages call the code, ``id_key`` the key of a mapping that holds the id if
+    it is none of the usual ones.
+
+    >>> [hit.item_id for hit in hits_from({"a": 0.2, "b": 0.9}, 10, "search")]
+    ['b', 'a']
+    """
+    if isinstance(returned, Mapping):
+        pairs = [
+            Hit(id_of(item, name), _score(score, item, name)) for item, score in returned.items()
+        ]
+        return sorted(pairs, key=lambda hit: -(hit.score or 0.0))[:k]
+    _refuse_unranked(returned, name)
+    return [_hit(value, name, id_key) for value in islice(returned, k)]
+
+
+def id_of(value: Any, name: str) -> str:
+    """Return an id as text; whole numbers are spelled."""
+    if isinstance(value, str) and "\0" in value:
+        raise CallError(f"{name} returned an id that {NUL_IN_ID}")
+    if isinstance(value, str) and value:
+        return str(value)
+    if isinstance(value, UUID) or (isinstance(value, Integral) and not isinstance(value, bool)):
+        return str(value)
+    raise CallError(f"{name} returned the id {_preview(value)}; ids must be text or whole numbers")
+
+
+def text_of(value: Any) -> str | None:
+    """Return a version, a document's id or the like as text; a date in ISO format."""
+    if value is None:
+        return None
+    return value.isoformat() if isinstance(value, date) else str(value)
+
+
+def _refuse_unranked(returned: Any, name: str) -> None:
+    """Refuse what is no ranked list, although some of it can be iterated."""
+    if iscoroutine(returned):
+        returned.close()
+        raise CallError(f"{name} is async; wrap it in a function that calls asyncio.run")
+    if isinstance(returned, Set):
+        raise CallError(f"{name} returned a set, which has no order; return a list")
+    table = hasattr(returned, "columns")
+    if table or isinstance(returned, str | bytes | Hit) or not isinstance(returned, Iterable):
+        what = type(returned).__name__ if table else _preview(returned)
+        raise CallError(f"{name} returned {what}; {EXPECTED} is expected")
+
+
+def _hit(value: Any, name: str, id_key: str | None) -> Hit:
+    if isinstance(value, Hit):
+        return value._replace(
+            item_id=id_of(value.item_id, name),
+            score=_optional_score(value.score, value.item_id, name),
+            doc_id=text_of(value.doc_id),
+            version=text_of(value.version),
+            source=text_of(value.source),
+            similarity=_optional_score(value.similarity, value.item_id, name),
+            start=_position(value.start, value.item_id, name),
+            end=_position(value.end, value.item_id, name),
+        )
+    if isinstance(value, Mapping):
+        return _hit_from_mapping(value, name, id_key)
+    if isinstance(value, tuple | list):
+        if len(value) != 2:
+            raise CallError(
+                f"{name} returned {_preview(value)}, which has {len(value)} parts; "
+                f"{EXPECTED} is expected"
+            )
+        return Hit(id_of(value[0], name), _score(value[1], value[0], name))
+    if isinstance(value, str | UUID | Integral):
+        return Hit(id_of(value, name))
+    raise CallError(f"{name} returned {_preview(value)} as a hit; {EXPECTED} is expected")
+
+
+def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
+    names = ITEM_NAMES if id_key is None else (id_key,)
+    item = next((fields[key] for key in names if fields.get(key) is not None), None)
+    if item is None:
+        # A key may hold anything, and the message is one line.
+        keys = ", ".join(repr(key).strip("'") for key in fields) or "none"
+        raise CallError(
+            f"{name} returned a hit without an id: its keys are {keys}; "
+            f"one of {', '.join(names)} is expected"
+        )
+    version = fields.get("version")
+    return Hit(
+        id_of(item, name),
+        _optional_score(fields.get("score"), item, name),
+        text_of(fields.get("doc_id")),
+        text_of(fields.get("doc_version") if version is None else version),
+        text_of(fields.get("source")),
+        _optional_score(fields.get("similarity"), item, name),
+        text_of(fields.get("text")),
+        _position(fields.get("start"), item, name),
+        _position(fields.get("end"), item, name),
+    )
+
+
+def _position(value: Any, item: Any, name: str) -> int | None:
+    """Return where a chunk begins or ends in its document."""
+    if value is None:
+        return None
+    if isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 0:
+        return int(value)
+    raise CallError(
+        f"{name} returned {_preview(value)} as a place in the document of item {item!r}; "
+        "start and end must be whole numbers from 0"
+    )
+
+
+def _optional_score(score: Any, item: Any, name: str) -> float | None:
+    return None if score is None else _score(score, item, name)
+
+
+def _score(score: Any, item: Any, name: str) -> float:
+    """Return a finite number; text that spells one is not a number."""
+    try:
+        number = float("nan") if isinstance(score, bool | str | bytes) else float(score)
+    except (TypeError, ValueError, OverflowError):
+        number = float("nan")
+    if isfinite(number):
+        return number
+    raise CallError(
+        f"{name} returned the score {_preview(score)} for item {item!r}; "
+        "a finite number is expected"
+    )
+
+
+def _preview(value: Any) -> str:
+    # Loaded late: pydantic comes with it, which opening a kept index must not wait for.
+    from karat.formats.settings import preview
+
+    return preview(value)

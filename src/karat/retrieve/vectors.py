@@ -1,0 +1,413 @@
+"""Vectors of texts: read from files, cached by text, and searched exactly."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from karat.errors import InputError, KaratError
+from karat.formats.files import atomic_write, check_writable, unreadable
+from karat.jobs.cache import ignore_in_git
+from karat.retrieve.user_code import error_line
+
+if TYPE_CHECKING:
+    from karat.retrieve.build_context import Progress
+
+Floats = npt.NDArray[np.float32]
+# How the two kinds of files begin.
+_NPY, _ZIP = b"\x93NUMPY", b"PK"
+# Products of larger numbers could leave single precision.
+LARGEST = 1e15
+
+# So many rows are looked at together: enough to be fast, few enough to fit beside the rest.
+_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class VectorFile:
+    """The vectors of a file, with ids if the file has them."""
+
+    name: str
+    sha256: str
+    rows: Floats
+    ids: dict[str, int] | None = None
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """What the log says of the file."""
+        return {"name": Path(self.name).name, "sha256": self.sha256}
+
+    def of_items(self, ids: Sequence[str]) -> Floats:
+        """Return the vectors in the order of the corpus."""
+        if self.ids is None:
+            if len(self.rows) != len(ids):
+                raise InputError(
+                    f"holds {len(self.rows):,} vectors for {len(ids):,} items; "
+                    "one per item is expected, in the order of the corpus",
+                    where=self.name,
+                )
+            return self.rows
+        missing = [item_id for item_id in ids if item_id not in self.ids]
+        if missing:
+            raise InputError(
+                f"has no vector for item {missing[0]!r} ({len(missing):,} are missing); "
+                "one per item of the corpus is expected",
+                where=self.name,
+            )
+        return self.rows[[self.ids[item_id] for item_id in ids]]
+
+
+def read_vectors(path: Path) -> VectorFile:
+    """Read a .npy file with one row per text, or a .npz file with ``ids`` and ``vectors``."""
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            start = file.read(len(_NPY))
+            if start == _NPY:
+                return VectorFile(where, digest, _rows(np.load(path, mmap_mode="r"), where))
+            if not start.startswith(_ZIP):
+                raise InputError(
+                    "is neither .npy nor .npz; write it with numpy.save or numpy.savez",
+                    where=where,
+                )
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return _from_archive(archive, digest, where)
+    except (KaratError, MemoryError):
+        raise
+    except OSError as error:
+        raise unreadable(where, error) from None
+    except Exception as error:
+        # A damaged archive can fail in any way at all.
+        raise InputError(f"is damaged ({error_line(error)}); write it again", where=where) from None
+
+
+def _from_archive(archive: Any, digest: str, where: str) -> VectorFile:
+    missing = [name for name in ("ids", "vectors") if name not in archive.files]
+    if missing:
+        raise InputError(
+            f"holds no {' and no '.join(missing)}; a .npz needs ids and vectors", where=where
+        )
+    try:
+        ids, rows = archive["ids"], _rows(archive["vectors"], where)
+    except ValueError as error:
+        if "Object arrays" not in str(error):
+            raise
+        raise InputError(
+            "holds Python objects; save ids with numpy.array(ids, dtype=str) and vectors as a "
+            "table of numbers",
+            where=where,
+        ) from None
+    return VectorFile(where, digest, rows, _ids(ids, len(rows), where))
+
+
+def _rows(array: npt.NDArray[Any], where: str) -> Floats:
+    """Return the numbers in single precision; all must be finite."""
+    if array.ndim != 2 or not array.shape[1] or array.dtype.kind not in "fiu":
+        shape = " × ".join(str(size) for size in array.shape) or "one value"
+        raise InputError(
+            f"holds {array.dtype} in the shape {shape}; a table of numbers is expected, "
+            "one row per vector",
+            where=where,
+        )
+    rows = np.empty(array.shape, dtype=np.float32)
+    for start in range(0, len(array), _BLOCK):
+        block = array[start : start + _BLOCK]
+        with np.errstate(over="ignore"):
+            rows[start : start + len(block)] = block
+        bad = ~(np.abs(rows[start : start + len(block)]) <= LARGEST).all(axis=1)
+        if bad.any():
+            raise InputError(
+                f"row {start + int(bad.argmax()):,} (counted from 0) holds nan, inf or more than "
+                f"{LARGEST:g}; vectors need ordinary numbers",
+                where=where,
+            )
+    return rows
+
+
+def _ids(array: npt.NDArray[Any], expected: int, where: str) -> dict[str, int]:
+    if array.ndim != 1 or array.dtype.kind not in "USiu":
+        raise InputError(
+            f"ids are {array.dtype}; a list of texts or whole numbers is expected", where=where
+        )
+    if len(array) != expected:
+        raise InputError(f"holds {len(array):,} ids for {expected:,} vectors", where=where)
+    names = np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+    ids: dict[str, int] = {}
+    for row, name in enumerate(names.tolist()):
+        if ids.setdefault(str(name), row) != row:
+            raise InputError(f"id {str(name)!r} occurs twice; ids must differ", where=where)
+    return ids
+
+
+def unit_rows(rows: npt.NDArray[Any]) -> Floats:
+    """Return the rows with length 1; rows of zeros stay as they are."""
+    made = np.empty(rows.shape, dtype=np.float32)
+    for start in range(0, len(rows), _BLOCK):
+        wide = rows[start : start + _BLOCK].astype(np.float64)
+        lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+        made[start : start + _BLOCK] = wide / np.where(lengths == 0, 1.0, lengths)
+    return made
+
+
+def top_rows(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.intp]:
+    """Return the rows of the k highest scores, best first; ties keep their order.
+
+    >>> top_rows(np.array([0.1, 0.7, 0.7, 0.3]), 3).tolist()
+    [1, 2, 3]
+    """
+    if k < len(scores):
+        least = np.partition(scores, len(scores) - k)[len(scores) - k]
+        rows = np.flatnonzero(scores >= least)
+    else:
+        rows = np.arange(len(scores))
+    return rows[np.argsort(-scores[rows], kind="stable")][:k]
+
+
+Metric = Literal["cosine", "dot"]
+# Scores that are held at a time, and rows that are scored anew at a time.
+_MOST_SCORES = 50_000_000
+
+# How far single precision can be off in one multiplication, relative and absolute.
+_OFF, _LEAST = 2.0**-24, 2.0**-149
+
+
+class Nearest(NamedTuple):
+    """The best rows for a query, with their scores and cosines."""
+
+    rows: npt.NDArray[np.intp]
+    scores: npt.NDArray[np.float64]
+    cosines: npt.NDArray[np.float64]
+
+
+class ExactIndex:
+    """Vectors in memory; equal scores come in row order.
+
+    The product in single precision chooses candidates, wide enough that its rounding loses
+    none; their scores are then worked out one by one in double precision. So a query has the
+    same scores alone as among others, and equal vectors have equal scores.
+    """
+
+    def __init__(self, rows: Floats, metric: Metric) -> None:
+        self.rows = unit_rows(rows) if metric == "cosine" else rows
+        self._cosine = metric == "cosine"
+        self._lengths = _lengths(self.rows)
+        self._longest = float(self._lengths.max(initial=0.0))
+
+    def top(self, queries: Floats, k: int) -> list[Nearest]:
+        """Return the k best rows for each query."""
+        if self._cosine:
+            queries = unit_rows(queries)
+        nearest: list[Nearest] = []
+        step = max(1, _MOST_SCORES // max(1, len(self.rows)))
+        for start in range(0, len(queries), step):
+            portion = queries[start : start + step]
+            nearest += [
+                self._best(query, rough, k)
+                for query, rough in zip(portion, portion @ self.rows.T, strict=True)
+            ]
+        return nearest
+
+    def _best(self, query: Floats, rough: Floats, k: int) -> Nearest:
+        wide = query.astype(np.float64)
+        length = float(np.sqrt((wide * wide).sum()))
+        off = len(query) * (_OFF * length * self._longest + _LEAST)
+        rows = _candidates(rough, k, 2.1 * off)
+        dots = np.empty(len(rows))
+        for start in range(0, len(rows), _BLOCK):
+            block = self.rows[rows[start : start + _BLOCK]].astype(np.float64)
+            # Row by row, and so the same whatever else is in the block.
+            dots[start : start + len(block)] = np.einsum("ij,j->i", block, wide)
+        lengths = length * self._lengths[rows]
+        cosines = np.clip(dots / np.where(lengths == 0, 1.0, lengths), -1.0, 1.0)
+        best = top_rows(cosines if self._cosine else dots, k)
+        scores = cosines if self._cosine else dots
+        return Nearest(rows[best], scores[best], cosines[best])
+
+
+def _candidates(rough: Floats, k: int, slack: float) -> npt.NDArray[np.intp]:
+    """Return the rows of the k best scores, and those that rounding may have put below them."""
+    if k >= len(rough):
+        return np.arange(len(rough))
+    least = float(np.partition(rough, len(rough) - k)[len(rough) - k])
+    # In single precision as well, or all scores would be widened to be compared.
+    floor = np.nextafter(np.float32(least - slack), np.float32(-np.inf))
+    return np.flatnonzero(rough >= floor)
+
+
+def _lengths(rows: Floats) -> npt.NDArray[np.float64]:
+    lengths = np.empty(len(rows))
+    for start in range(0, len(rows), _BLOCK):
+        wide = rows[start : start + _BLOCK].astype(np.float64)
+        lengths[start : start + len(wide)] = np.sqrt((wide * wide).sum(axis=1))
+    return lengths
+
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+V = TypeVar("V")
+
+# Seconds of work that a stop may cost.
+_INTERVAL = 20.0
+_KEY_BYTES = 32
+_log = logging.getLogger("karat")
+
+
+class Layout(Protocol[V]):
+    """How vectors of one kind are stored in a file; ValueError if a file does not fit."""
+
+    def pack(self, vectors: Sequence[V]) -> Arrays: ...
+    def unpack(self, arrays: Arrays, count: int) -> Sequence[V]: ...
+
+
+class VectorCache(Generic[V]):
+    """The vectors of one model; ``digest`` covers all that decides a text's vector."""
+
+    def __init__(
+        self, folder: Path, digest: str, layout: Layout[V], *, interval: float = _INTERVAL
+    ) -> None:
+        self.home = folder / "vectors" / digest[:32]
+        self._layout = layout
+        self._interval = interval
+
+    def fill(
+        self,
+        texts: Sequence[str],
+        embed: Callable[[Sequence[str]], Iterable[V]],
+        put: Callable[[list[int], V], None],
+        *,
+        step: int,
+        progress: Progress,
+    ) -> int:
+        """Pass every text's vector to ``put`` with its rows; return how many were computed.
+
+        What is not known yet is embedded ``step`` texts at a time and saved as it goes.
+        """
+        rows: dict[bytes, list[int]] = {}
+        for row, text in enumerate(texts):
+            rows.setdefault(_key(text), []).append(row)
+        for key, vector in self._known(rows):
+            put(rows.pop(key), vector)
+        if rows:
+            self._prepare()
+        new = list(rows)
+        unsaved = _Unsaved(self)
+        try:
+            for start in range(0, len(new), step):
+                keys = new[start : start + step]
+                made = embed([texts[rows[key][0]] for key in keys])
+                for key, vector in zip(keys, made, strict=True):
+                    put(rows[key], vector)
+                    unsaved.add(key, vector)
+                unsaved.save_after(self._interval)
+                progress("embedding", start + len(keys), len(new))
+        finally:
+            unsaved.save()
+        return len(new)
+
+    def save(self, keys: Sequence[bytes], vectors: Sequence[V]) -> None:
+        """Write vectors to a file of their own."""
+        table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, _KEY_BYTES)
+        part = self.home / f"{uuid.uuid4().hex}.npz"
+        with atomic_write(part) as temporary, temporary.open("wb") as file:
+            arrays: dict[str, Any] = {**self._layout.pack(vectors), "keys": table}
+            np.savez(file, **arrays)
+
+    def _prepare(self) -> None:
+        """Create the folder, so that one that cannot be written is refused before the work."""
+        try:
+            self.home.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(
+                f"vectors cannot be kept there: {error.strerror}", where=str(self.home)
+            ) from None
+        check_writable(self.home / "vectors.npz")
+        ignore_in_git(self.home.parent)
+
+    def _known(self, wanted: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, V]]:
+        """Yield each wanted text that is cached; ``wanted`` may shrink meanwhile."""
+        for part in sorted(self.home.glob("*.npz")):
+            try:
+                keys, vectors = self._read(part)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise unreadable(str(part), error) from None
+            except MemoryError:
+                raise
+            except Exception as error:
+                # A damaged archive can fail in any way at all.
+                _log.warning(
+                    "%s is damaged (%s); its texts are embedded again", part, error_line(error)
+                )
+                part.unlink(missing_ok=True)
+                continue
+            for key, vector in zip(keys, vectors, strict=True):
+                if key in wanted:
+                    yield key, vector
+
+    def _read(self, part: Path) -> tuple[list[bytes], Sequence[V]]:
+        with part.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+        keys = arrays.pop("keys")
+        if keys.dtype != np.uint8 or keys.ndim != 2 or keys.shape[1] != _KEY_BYTES:
+            raise ValueError(f"keys are {keys.dtype} {keys.shape}")
+        return [row.tobytes() for row in keys], self._layout.unpack(arrays, len(keys))
+
+
+class _Unsaved(Generic[V]):
+    """Vectors computed since the last save."""
+
+    def __init__(self, cache: VectorCache[V]) -> None:
+        self._cache = cache
+        self._keys: list[bytes] = []
+        self._vectors: list[V] = []
+        self._begun = time.monotonic()
+
+    def add(self, key: bytes, vector: V) -> None:
+        self._keys.append(key)
+        self._vectors.append(vector)
+
+    def save_after(self, seconds: float) -> None:
+        if time.monotonic() - self._begun >= seconds:
+            self.save()
+
+    def save(self) -> None:
+        if self._keys:
+            self._cache.save(self._keys, self._vectors)
+        self._keys, self._vectors = [], []
+        self._begun = time.monotonic()
+
+
+class DenseRows:
+    """Vectors of one length, in single precision."""
+
+    def __init__(self, dim: int) -> None:
+        self._dim = dim
+
+    def pack(self, vectors: Sequence[npt.NDArray[np.float32]]) -> Arrays:
+        """Return one table."""
+        return {"vectors": np.stack(vectors)}
+
+    def unpack(self, arrays: Arrays, count: int) -> Sequence[npt.NDArray[np.float32]]:
+        """Return the rows of the table."""
+        table = arrays["vectors"]
+        if table.dtype != np.float32 or table.shape != (count, self._dim):
+            raise ValueError(f"vectors are {table.dtype} {table.shape}")
+        if not np.isfinite(table).all():
+            raise ValueError("a vector is not finite")
+        return list(table)
+
+
+def _key(text: str) -> bytes:
+    return hashlib.sha256(text.encode("utf-8", "replace")).digest()

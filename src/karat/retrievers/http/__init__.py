@@ -1,1 +1,0 @@
-"""The adapter to search services: request out, connection, answer in, secrets kept."""

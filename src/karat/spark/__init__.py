@@ -1,0 +1,1 @@
+"""Spark as an engine of an evaluation: the same kernels over blocks of queries."""

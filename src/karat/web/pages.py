@@ -1,0 +1,287 @@
+"""The HTML pages of the workbench: home, evaluation, comparison, explorer, runs, labels, login."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.responses import HTMLResponse
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.responses import RedirectResponse, Response
+
+from karat.errors import KaratError
+from karat.label.labelling import SCALE
+from karat.report.history import HEIGHT, WIDTH, TrendLine, evaluation_table, trend_lines
+from karat.report.html.names import system_names
+from karat.store import LabelSet, NoHistoryError, Store
+from karat.store.records import timestamp
+from karat.web.api.labels import agreement_document, items_of, set_document, sets_of
+from karat.web.api.runs import run_document, run_documents
+from karat.web.assets import asset_table, body_of
+from karat.web.live import LONGEST_TEXT, MOST_HITS
+from karat.web.rendering import render, render_report, render_template
+from karat.web.response_cache import cached_page
+from karat.web.stored_reports import (
+    ComparisonRequest,
+    EvaluationFilters,
+    Id,
+    Name,
+    comparison_of,
+    part_of,
+)
+from karat.web.workers import jobs_of, live_of
+
+router = APIRouter(include_in_schema=False)
+
+# The number of trends on the first page: those of the systems saved last.
+_TRENDS_SHOWN = 6
+# The number of newest evaluations that a label set can be made from.
+_OFFERED = 100
+_CACHE_FOREVER = "public, max-age=31536000, immutable"
+
+
+class HomeFilters(EvaluationFilters):
+    """The filters of the first page, and the measure whose trends it shows."""
+
+    measure: Name | None = Field(None, description="The measure whose trends are drawn.")
+
+
+@router.get("/")
+def home(request: Request, shown: Annotated[HomeFilters, Query()]) -> Response:
+    """List the evaluations of the store, or show how to begin."""
+    try:
+        return cached_page(request, lambda: _page(request.app, shown))
+    except NoHistoryError:
+        return render(request, "empty.html", title="Evaluations", here="/")
+
+
+def _page(app: FastAPI, shown: HomeFilters) -> bytes:
+    store: Store = app.state.store
+    found = shown.listed(store)
+    if not found.total and not shown.filters:
+        return render_template(app, "empty.html", title="Evaluations", here="/")
+    listed = evaluation_table(found.evaluations)
+    measure = shown.measure or next(iter(listed.measures), None)
+    trends = _trends(app, shown, measure)
+    return render_template(
+        app,
+        "home.html",
+        title="Evaluations",
+        here="/",
+        shown=shown,
+        names=store.names(),
+        list=listed,
+        total=found.total,
+        turns=_neighbours(shown, shown.pages(found.total)),
+        measure=measure,
+        trends=trends[:_TRENDS_SHOWN],
+        more=len(trends) - _TRENDS_SHOWN,
+        box=(WIDTH, HEIGHT),
+    )
+
+
+def _trends(app: FastAPI, shown: HomeFilters, measure: str | None) -> list[TrendLine]:
+    """Return the trend of every system; all pages of the list share them."""
+    if measure is None:
+        return []
+    store: Store = app.state.store
+    filters = {"system": shown.system, "tag": shown.tag}
+    found: list[TrendLine] = app.state.trends.get(
+        (measure, *filters.values()),
+        lambda: trend_lines(store.trend(measure, **filters)),
+        stamp=store.stamp(),
+    )
+    return found
+
+
+def _neighbours(shown: HomeFilters, pages: int) -> dict[str, Any]:
+    """Return the addresses of the pages before and after this one."""
+    filters = shown.model_dump(exclude_none=True, exclude_defaults=True, exclude={"page"})
+
+    def address(page: int) -> str:
+        return f"/?{urlencode({**filters, 'page': page})}"
+
+    return {
+        "page": shown.page,
+        "pages": pages,
+        "newer": address(min(shown.page - 1, pages)) if shown.page > 1 else None,
+        "older": address(shown.page + 1) if shown.page < pages else None,
+    }
+
+
+@router.get("/login")
+def login() -> RedirectResponse:
+    """Lead on: whoever gets here has the token, or needs none."""
+    return RedirectResponse("/", status_code=303)
+
+
+@router.get("/assets/{name}")
+def asset(request: Request, name: str) -> Response:
+    """Return a file of the asset table; its digest in the URL lets browsers keep it forever."""
+    found = asset_table().get(name)
+    if found is None:
+        raise HTTPException(404)
+    same = request.query_params.get("v") == found.digest
+    headers = {"Cache-Control": _CACHE_FOREVER if same else "no-cache", "ETag": f'"{found.digest}"'}
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(body_of(found), media_type=found.kind, headers=headers)
+
+
+@router.get("/explore")
+def explore(request: Request) -> HTMLResponse:
+    """Return the page; its results come from the API."""
+    about, problem = _systems(request)
+    return render(
+        request,
+        "explore.html",
+        title="Explore",
+        here="/explore",
+        about=about,
+        problem=problem,
+        longest=LONGEST_TEXT,
+        most=MOST_HITS,
+    )
+
+
+def _systems(request: Request) -> tuple[dict[str, Any] | None, str | None]:
+    """Return the systems of the karat.yaml, if any, and why they cannot be read."""
+    live = live_of(request.app)
+    if not live.configured:
+        return None, None
+    try:
+        return live.document(), None
+    except KaratError as error:
+        return None, str(error)
+
+
+@router.get("/evaluations/{id}")
+def evaluation(request: Request, id: Id) -> Response:
+    """Return the page of a report; its queries come from the API."""
+    store: Store = request.app.state.store
+    own = store.evaluation(id)
+    url = f"/api/reports/{own.report_id}"
+    lines = {line.id: line for line in evaluation_table(store.together(own.report_id)).lines}
+    return render_report(
+        request,
+        "evaluation.html",
+        document=store.report(own.report_id),
+        head=part_of(request.app, own.report_id, "head"),
+        rows_url=f"{url}/rows",
+        query_url=f"{url}/queries/{{index}}",
+        own=own,
+        line=lines[own.id],
+        together=[line for line in lines.values() if line.id != own.id],
+    )
+
+
+@router.get("/compare")
+async def comparison(request: Request, wanted: Annotated[ComparisonRequest, Query()]) -> Response:
+    """Return the page of a comparison; refuse what cannot be compared, with reasons."""
+    found = await comparison_of(request, wanted)
+    return await run_in_threadpool(
+        render_report,
+        request,
+        "comparison.html",
+        document=found.document,
+        head=found.head,
+        rows_url=f"/api/comparisons/rows?{wanted.query_string}",
+        query_url=f"/api/comparisons/queries/{{index}}?{wanted.query_string}",
+        entries=found.view.entries,
+        names=system_names(found.document),
+        warnings=found.warnings,
+        turned={id: wanted.with_baseline(id) for id in wanted.chosen},
+    )
+
+
+@router.get("/new")
+def new(request: Request) -> HTMLResponse:
+    """Return the form that starts an evaluation, and the list of those started."""
+    about, problem = _systems(request)
+    store = request.app.state.store
+    runs = run_documents(jobs_of(request.app).all(), store)
+    going = next((run for run in runs if run["state"] in ("running", "stopping")), None)
+    return render(
+        request,
+        "new.html",
+        title="New evaluation",
+        here="/new",
+        about=about,
+        problem=problem,
+        runs=runs,
+        going=going,
+    )
+
+
+@router.get("/runs/{id}")
+def run(request: Request, id: int) -> HTMLResponse:
+    """Return the page of a running or finished evaluation."""
+    job = run_document(jobs_of(request.app).job(id), request.app.state.store)
+    by_system = {progress["system"]: progress for progress in job["progress"]}
+    title = f"{job['state']}: evaluation run {id}"
+    return render(request, "run.html", title=title, here="/new", run=job, by_system=by_system)
+
+
+@router.get("/label")
+def label_sets(request: Request) -> HTMLResponse:
+    """Return the list of label sets, and the form that makes one of an evaluation."""
+    store: Store = request.app.state.store
+    return render(
+        request,
+        "label_sets.html",
+        title="Label",
+        here="/label",
+        sets=[set_document(store, one) for one in sets_of(store)],
+        reports=_reports(store),
+    )
+
+
+@router.get("/label/{set_id}")
+def label(request: Request, set_id: int) -> HTMLResponse:
+    """Return the labelling page; its items come from the API, once the rater has a name."""
+    store: Store = request.app.state.store
+    one = set_document(store, store.label_set(set_id))
+    return render(
+        request, "label.html", title=one["name"], here="/label", one=one, scale=list(SCALE.items())
+    )
+
+
+@router.get("/label/{set_id}/results")
+def results(request: Request, set_id: int) -> Response:
+    """Return progress and agreement of raters, and the exports; no single grade is shown."""
+    store: Store = request.app.state.store
+    one = store.label_set(set_id)
+    stamp = store.judgments_stamp(set_id)
+    return cached_page(request, lambda: _results(request, one), stamp=stamp)
+
+
+def _results(request: Request, one: LabelSet) -> bytes:
+    store: Store = request.app.state.store
+    return render_template(
+        request.app,
+        "label_results.html",
+        title=f"{one.name}: results",
+        here="/label",
+        one=set_document(store, one),
+        found=agreement_document(one, items_of(request, one), store.judgments(one.id)),
+    )
+
+
+def _reports(store: Store) -> list[dict[str, Any]]:
+    """Return the newest reports, each with the systems that were saved together."""
+    try:
+        newest = store.listed(limit=_OFFERED).evaluations
+    except NoHistoryError:
+        return []
+    reports: dict[int, dict[str, Any]] = {}
+    for one in newest:
+        report = reports.setdefault(
+            one.report_id,
+            {"id": one.report_id, "saved_at": timestamp(one.saved_at), "systems": [], "tags": {}},
+        )
+        report["systems"].append(one.system)
+        report["tags"] |= dict.fromkeys(one.tags)
+    return list(reports.values())

@@ -1,0 +1,93 @@
+"""An Evaluation: inputs read once, then scores, comparisons and gates from the same way in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import karat
+from karat.evaluation.evaluation import Evaluation
+
+GOLD = {f"q{n}": ["a", "b"] for n in range(12)}
+OLD = {f"q{n}": ["x", "a", "y"] for n in range(12)}
+NEW = {f"q{n}": ["a", "b", "y"] for n in range(12)}
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    gold = folder / "gold.txt"
+    gold.write_text("".join(f"{q} 0 {item} 1\n" for q, items in GOLD.items() for item in items))
+    run = folder / "old.trec"
+    lines = [
+        f"{q} Q0 {item} {rank} {9 - rank} old\n"
+        for q, items in OLD.items()
+        for rank, item in enumerate(items, 1)
+    ]
+    run.write_text("".join(lines))
+    return gold, run
+
+
+def test_every_kind_of_input_gives_the_same_scores(tmp_path):
+    gold, run = files(tmp_path)
+    rows = [(q, item, 1) for q, items in GOLD.items() for item in items]
+    frame = pl.DataFrame(rows, schema=["query_id", "item_id", "grade"], orient="row")
+    hits = [(q, item, r) for q, items in OLD.items() for r, item in enumerate(items, 1)]
+    ranked = pl.DataFrame(hits, schema=["query_id", "item_id", "rank"], orient="row")
+    for given in (gold, str(gold), GOLD, frame, frame.to_pandas(), karat.Gold.from_dict(GOLD)):
+        evaluation = Evaluation(given, measures=["R@3", "RR"])
+        for system in (run, OLD, ranked, karat.Run.from_dict(OLD)):
+            assert evaluation.score(system).means() == {"R@3": 0.5, "RR": 0.5}
+
+
+def test_a_function_is_asked_every_query():
+    queries = {query_id: f"text {query_id}" for query_id in GOLD}
+    evaluation = Evaluation(GOLD, queries=queries, measures="RR")
+
+    def mine(text: str, k: int) -> list[str]:
+        return NEW[text.removeprefix("text ")]
+
+    scores = evaluation.score(mine)
+    assert (scores.system, scores.means()) == ("mine", {"RR": 1.0})
+    with pytest.raises(karat.UsageError, match="give queries="):
+        Evaluation(GOLD).score(mine)
+
+
+def test_scores_and_runs_have_the_same_verdict():
+    evaluation = Evaluation(GOLD, measures=["R@3", "RR"])
+    old, new = evaluation.score(OLD, name="old"), evaluation.score(NEW, name="new")
+    by_scores = evaluation.compare(old, new, primary="RR")
+    by_runs = karat.compare({"old": OLD, "new": NEW}, GOLD, ["R@3", "RR"], primary="RR")
+    assert by_scores.verdict == by_runs.verdict == "better"
+    assert [row.document() for row in by_scores.rows] == [row.document() for row in by_runs.rows]
+
+
+def test_gates_are_those_of_the_evaluation_or_of_the_call():
+    evaluation = Evaluation(GOLD, measures="RR", gates="RR >= 0.6")
+    old, new = evaluation.score(OLD), evaluation.score(NEW)
+    assert (evaluation.gate(old).verdict, evaluation.gate(new).verdict) == ("fail", "pass")
+    assert evaluation.gate(old, "mean RR >= 0.5").verdict == "pass"
+    assert karat.gate(NEW, "RR >= 0.6", gold=GOLD).verdict == "pass"
+
+
+def test_what_is_misspelled_is_refused_before_a_file_is_read(tmp_path):
+    missing = tmp_path / "no.txt"
+    for wrong in ({"measures": ["ndgc@10"]}, {"profile": "no"}, {"settings": {"tie": "given"}}):
+        with pytest.raises(karat.UsageError):
+            Evaluation(missing, **wrong)
+    with pytest.raises(karat.UsageError, match="contradict"):
+        Evaluation(missing, settings={"seed": 1}, seed=2)
+    with pytest.raises(karat.UsageError, match="gold is expected"):
+        Evaluation(5)
+
+
+def test_systems_are_searched_and_reported_without_a_karat_yaml(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    queries = {query_id: query_id for query_id in GOLD}
+    systems = {"old": lambda text, k: OLD[text], "new": lambda text, k: NEW[text]}
+    report = karat.run(systems, queries, GOLD, measures=["RR"], logs="runs/{system}.jsonl")
+    assert [system.name for system in report.systems] == ["old", "new"]
+    assert report.verdict == "better"
+    lines = Path("runs/new.jsonl").read_text().splitlines()
+    assert len([line for line in lines if "topk" in json.loads(line)]) == len(GOLD)
