@@ -110,7 +110,7 @@ def test_what_nobody_judged_is_a_share_of_the_top(run, files):
         assert bounds[name]["unjudged"] == pytest.approx(sum(holes) / len(holes), abs=1e-12)
     assert bounds["nDCG"]["unjudged"] is None
     assert f"{100 * sum(holes) / len(holes):.0f} %" in told.out
-    assert "judged" in told.out
+    assert "gold + judge covers only judged items" in told.out
 
 
 def test_of_a_short_list_the_items_that_came_count(run, files):
@@ -124,7 +124,7 @@ def test_of_a_short_list_the_items_that_came_count(run, files):
 
 def test_nothing_is_said_of_unjudged_items_where_there_are_none(run, files):
     told = run("eval", "run.json", "--gold", "gold.json", "-m", "P@5", "--judged", "labels.jsonl")
-    assert "bounds only what was judged" not in told.out
+    assert "covers only judged items" not in told.out
 
 
 def test_labels_that_turn_two_systems_round_are_told(run, files):

@@ -213,7 +213,7 @@ def test_what_the_labels_turn_round_is_told(here, labels, run):
     assert told["judged"]["reversed"][0] == pytest.approx(
         {"measure": "P@5", "baseline": "bm25", "system": "reranked", **deltas}
     )
-    assert f"with the labels it falls by {-deltas['gold_and_judge']:.4f} instead" in done.out
+    assert f"but falls by {-deltas['gold_and_judge']:.4f} with the labels" in done.out
     # Nobody was asked about ranks 6 to 10.
     assert second[OPEN] == 0 < told["systems"][1]["bounds"]["P@10"][OPEN]
 
