@@ -135,10 +135,10 @@ def test_every_library_that_is_imported_is_declared_behind_the_right_extra():
     [
         ("tables.py", "import sklearn", "imports sklearn, which pyproject.toml does not declare"),
         ("tables.py", "import sqlalchemy", "of the extra store or postgres or web"),
-        ("retrievers/qdrant.py", "import qdrant_client", "at the top"),
+        ("retrieve/qdrant.py", "import qdrant_client", "at the top"),
         ("errors.py", "missing_extra('x', 'y', 'z')", "offers karat[z]"),
-        ("retrievers/qdrant.py", "def f():\n    import qdrant_client", "'karat[qdrant]'"),
-        ("retrievers/pgvector.py", "def f():\n    import openai", "of the extra judge"),
+        ("retrieve/qdrant.py", "def f():\n    import qdrant_client", "'karat[qdrant]'"),
+        ("retrieve/pgvector.py", "def f():\n    import openai", "of the extra judge"),
     ],
 )
 def test_an_import_in_the_wrong_place_is_found(tmp_path, place, text, fault):

@@ -208,7 +208,7 @@ def _verdict(row: Comparison, up: float, alpha: float, *, identical: bool) -> Ve
         return "same"
     if row.p_adjusted is not None and row.p_adjusted < alpha and row.delta:
         return "better" if up * row.delta > 0 else "worse"
-    within = row.ci_same is not None and max(map(abs, row.ci_same)) <= row.margin
+    within = row.ci_same is not None and max(map(abs, row.ci_same)) < row.margin
     return "same" if within else "unclear"
 
 
