@@ -185,7 +185,7 @@ def _printed(line: str) -> str:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Collect what this session's tests are told."""
+    """Collect the results of this session's tests."""
     config.pluginmanager.register(Lines(), "karat-lines")
 
 

@@ -1,7 +1,7 @@
 """Items newer than the question: which ones, and what a run is worth without them.
 
 A query's as_of says what there was to know. What is newer was not there yet, so that finding it
-is no merit; a run that returns it either ignores as_of or is held against labels that did.
+is no merit; a run that returns it ignores as_of, or its labels do.
 """
 
 from __future__ import annotations

@@ -376,7 +376,7 @@ def pareto(systems: Mapping[str, Staged], measure: str | Measure, latency: str =
 
 
 def _check(systems: Mapping[str, Staged], wanted: Measure) -> None:
-    """Refuse systems that cannot be held against each other."""
+    """Refuse systems that cannot be compared."""
     for staged in systems.values():
         if wanted not in staged.final.measures:
             raise unknown("measure", str(wanted), map(str, staged.final.measures))

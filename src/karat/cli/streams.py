@@ -22,7 +22,7 @@ class _Closed(io.RawIOBase):
         self._told = f"{name} is closed; open it, or send it to a file or to /dev/null"
 
     def writable(self) -> bool:
-        """Return True: whoever writes is told what is wrong."""
+        """Return True, so that a write raises the error."""
         return True
 
     def write(self, data: object, /) -> int:

@@ -239,7 +239,7 @@ def _counted(row: Comparison, cell: _Cell, groups: Groups) -> Comparison:
         return row
     if number_of(cell.measure) is not aggregates.total:
         return with_spread(row, cell.pair, cell.delta, cell.known, groups, cell.most)
-    # A sum is so many times the mean, and so is all that is said of it.
+    # A sum is n times the mean, and so are its interval and its margin.
     of_means = replace(row, wanted=row.wanted / row.n)
     found = with_spread(of_means, cell.pair, cell.delta, cell.known, groups, cell.most)
     return replace(

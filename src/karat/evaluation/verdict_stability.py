@@ -51,7 +51,7 @@ class VerdictStability:
     ``at_worst`` and ``at_best`` are the verdicts where every query's difference is the worst and
     the best that it can be for the system. ``holds`` is the verdict if it is the same whatever
     the labels are, else ``unclear``; ``settled`` says that the verdict ``now`` can no longer
-    change. ``delta`` is the range of the mean difference, ``comparison`` what is said of it now.
+    change. ``delta`` is the range of the mean difference, ``comparison`` is today's comparison.
     """
 
     now: Verdict | None
@@ -376,7 +376,7 @@ def _bounded(
         "delta": ends,
         "exact": own.exact,
         "verdict": _holding(row, corners, entering),
-        # Of a segment alone it is not told.
+        # A single segment does not report it.
         "unjudged": counted if row.segment is None else None,
         "entering": entering,
     }

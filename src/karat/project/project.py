@@ -102,7 +102,7 @@ class Project:
                 return skipped
             raise
         config = plan.config
-        # Whatever is wrong with the gold, the gates or a system is told before anything is asked.
+        # Report errors in the gold, the gates or a system before the first call.
         evaluation = self._evaluation(plan, forms, indexed=indexed)
         human = [config.path(name) for name in config.human]
         details = Details(

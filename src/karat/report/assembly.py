@@ -1,4 +1,4 @@
-"""Reports from an Evaluation: its runs scored, compared, held against gates, and explained.
+"""Reports from an Evaluation: its runs scored, compared, checked by gates, and explained.
 
 ``report_runs`` is what ``karat eval`` shows, ``report_comparison`` what ``karat compare`` and
 ``karat run`` show. What a report holds is in ``document``.

@@ -185,7 +185,7 @@ def checked_set_name(name: str) -> str:
 def too_late(moment: datetime, now: datetime) -> bool:
     """Return whether a time is too far ahead to be another clock's.
 
-    A judgment of the future would replace all that is said until then.
+    A judgment dated in the future would replace every judgment until then.
     """
     return moment > now + _CLOCK_TOLERANCE
 

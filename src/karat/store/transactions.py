@@ -21,7 +21,7 @@ from karat.store import database, schema
 from karat.store.place import Place, place_of
 from karat.store.records import NoHistoryError
 
-# After how many seconds a user is told that another process holds the store.
+# Seconds before a user hears that another process holds the store.
 _NOTICE_SECONDS = 2.0
 # On a server, half of the connections are left to readers.
 _SERVER_WRITERS = 8

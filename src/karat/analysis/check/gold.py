@@ -68,7 +68,7 @@ def _queries_of_gold(subject: EvalSet) -> Results:
 
 
 def _answers(subject: EvalSet) -> Results:
-    """Yield queries whose gold does not fit what is said of them."""
+    """Yield queries whose gold contradicts their attributes."""
     relevant = np.bincount(subject.relevant["code"].to_numpy(), minlength=subject.n) > 0
     judged = np.bincount(subject.judged["code"].to_numpy(), minlength=subject.n) > 0
     none = subject.prepared.no_answer

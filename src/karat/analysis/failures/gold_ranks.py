@@ -65,7 +65,7 @@ class Way:
     """The lists from the retriever's own to the final one, and where gold stands in each.
 
     ``own`` marks the queries for which a stage logged a list, or passed on an empty one; for
-    the others it shows what the next stage does, and nothing is held against it.
+    the others it shows what the next stage does, and nothing counts as a failure of it.
     """
 
     names: tuple[str, ...]

@@ -97,7 +97,7 @@ def findings(
     """Go through the playbook: what a run's log, its gold and its queries say is to be fixed.
 
     A rule whose input is missing is not checked, and says what it needs. ``by`` names the
-    columns whose segments are held against the rest, every one with few values unless named.
+    columns whose segments are compared with the rest, every one with few values unless named.
     The lists must have been kept as deep as ``far`` for the rule that looks at documents.
     """
     columns = [By.parse(column) for column in by]

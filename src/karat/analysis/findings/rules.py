@@ -56,7 +56,7 @@ def at_least(value: float, line: float) -> bool:
 
 
 def short(value: float, line: float | None = None) -> str:
-    """Return a share as one says it, with so many decimals that it stays on its side of a line.
+    """Return a share as text, with enough decimals to stay on its side of a threshold.
 
     >>> short(0.931), short(1.0), short(0.0), short(0.7962, 0.8)
     ('0.93', '1', '0', '0.796')

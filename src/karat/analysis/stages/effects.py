@@ -33,7 +33,7 @@ _ENDS = {"better": "it helps", "worse": "it hurts", "same": "it changes nothing 
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """What stages are held against: measures of the top k, the first of which decides.
+    """The measures that stages are compared by, at the top k; the first one decides.
 
     ``depth`` is how far down the raw lists are searched for gold.
     """
