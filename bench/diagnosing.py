@@ -48,9 +48,9 @@ def classes(data: Data) -> Section:
     from karat.evaluation.stages import KEEP, score_stages
     from karat.evaluation.thresholds import Thresholds
     from karat.formats import read_gold, scan_run
-    from karat.measures.conventions import conventions_of
-    from karat.measures.names import parse_measures
-    from karat.measures.prepare import prepare
+    from karat.measure.conventions import conventions_of
+    from karat.measure.names import parse_measures
+    from karat.measure.prepare import prepare
 
     folder = data.folder(6_980, 1_000)
     gold = prepare(read_gold(folder / "qrels.txt"), conventions_of("karat"))

@@ -5,8 +5,7 @@ import time
 
 import numpy as np
 
-from karat.stats.means import mean_intervals
-from karat.stats.resampling import Resampling
+from karat.stats.means import Resampling, mean_intervals
 
 if __name__ == "__main__":
     values = np.random.default_rng(0).beta(0.4, 0.6, (6_980, 10))

@@ -32,8 +32,8 @@ from karat.stats.calibration import (
     corrected,
     prediction_powered,
 )
-from karat.stats.proportions import wilson
-from karat.stats.resampling import Resampling
+from karat.stats.distributions import wilson
+from karat.stats.means import Resampling
 
 Flags = NDArray[np.bool_]
 Ends = tuple[float, float] | None

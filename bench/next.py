@@ -25,10 +25,10 @@ from next_rounds import Hidden  # noqa: E402
 
 from karat.data.tables import Corpus, Gold, Queries, Run  # noqa: E402
 from karat.formats.settings import Place  # noqa: E402
-from karat.measures.conventions import conventions_of  # noqa: E402
-from karat.measures.names import parse_measure  # noqa: E402
-from karat.measures.prepare import prepare  # noqa: E402
-from karat.measures.score_builder import score  # noqa: E402
+from karat.measure.conventions import conventions_of  # noqa: E402
+from karat.measure.names import parse_measure  # noqa: E402
+from karat.measure.prepare import prepare  # noqa: E402
+from karat.measure.score_builder import score  # noqa: E402
 from karat.retrieve.build_context import BuildContext  # noqa: E402
 from karat.retrieve.system_config import parse_systems  # noqa: E402
 

@@ -45,7 +45,7 @@ def store_in(folder: Path) -> str:
     """A store with so many evaluations of some systems, each a little other than the last."""
     from karat.data.tables import Gold, Run
     from karat.evaluation.api import evaluate
-    from karat.report.document import build_report
+    from karat.reports.document import build_report
     from karat.store import Store
 
     gold = Gold.from_dict({f"q{q}": [f"d{q}"] for q in range(QUERIES)})

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
-from typer.main import get_command
 
-from karat.cli.main import app
+from karat.cli.main import COMMANDS, load_command
 from karat.formats.limits import LIMITS, MIN_MEMORY, format_bytes
 from karat.formats.limits import MEMORY_VARIABLE as MEMORY
-from karat.measures.conventions import PROFILES, Conventions, setting_names
-from karat.report.glossary import glossary
-from karat.report.outputs import FORMS
+from karat.measure.conventions import PROFILES, Conventions, setting_names
+from karat.measure.names import measures
+from karat.reports.outputs import FORMS
 from karat.retrieve.chunking import ChunkerForm
 from karat.retrieve.system_config import (
     KINDS,
@@ -83,33 +82,14 @@ def reference() -> str:
 
 def _commands() -> dict[str, Any]:
     """Every command by its name; one that holds others comes before them."""
-    found: dict[str, Any] = {}
-    for name, command in get_command(app).commands.items():  # type: ignore[attr-defined]
-        found[name] = command
-        found |= {f"{name} {own}": one for own, one in getattr(command, "commands", {}).items()}
-    return found
+    return {name: load_command(name) for name in COMMANDS}
 
 
 def _command(name: str, command: Any) -> str:
-    arguments = [one for one in command.params if one.param_type_name == "argument"]
-    named = [one.metavar if one.required else f"[{one.metavar}]" for one in arguments]
-    usage = " ".join(["karat", name, *named, "[OPTIONS]"])
-    rows = [
-        (f"`{_written(one)}`", one.help)
-        for one in command.params
-        if one.help and one.name != "help"
-    ]
-    lines = [line.strip() for line in command.epilog.splitlines() if line.startswith("  ")]
-    about = " ".join(command.help.split())
-    shown = "\n".join(["```", *lines, "```"])
-    parts = [f"### `{usage}`", about, shown, _table(["", ""], rows)]
-    return "\n\n".join(parts)
-
-
-def _written(parameter: Any) -> str:
-    if parameter.param_type_name == "argument":
-        return str(parameter.metavar)
-    return " ".join([", ".join(parameter.opts), *filter(None, [parameter.metavar])])
+    rows = [(f"`{parameter.written}`", parameter.help) for parameter in command.parameters]
+    about = " ".join(command.about.split())
+    shown = "\n".join(["```", *command.examples, "```"])
+    return "\n\n".join([f"### `{command.usage(name)}`", about, shown, _table(["", ""], rows)])
 
 
 def _systems() -> list[str]:
@@ -165,7 +145,7 @@ def _default(value: Any) -> str:
 
 def _measures() -> str:
     rows = []
-    for one in glossary():
+    for one in measures():
         parameters = ", ".join(f"`{key}={value!r}`" for key, value in one["parameters"].items())
         aliases = ", ".join(f"`{alias}`" for alias in one["aliases"])
         about = " ".join(one["about"].replace("``", "`").split())

@@ -19,7 +19,7 @@ PARTS = {
     "label/judge_": "judge",
     "pages/charts.py": "charts",
     "recipes/minimal/search_service.py": "web",
-    "report/html/assets.py": "charts",
+    "reports/html/assets.py": "charts",
     "retrieve/bm25.py": "bm25",
     "retrieve/chroma.py": "chroma",
     "retrieve/http/": "http",

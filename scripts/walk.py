@@ -40,10 +40,10 @@ def walk() -> dict[str, int]:
 
     def trace(frame: FrameType, event: str, argument: Any) -> None:
         module = frame.f_globals.get("__name__", "")
-        if event == "call" and module.startswith("karat"):
-            name = frame.f_code.co_qualname
-            if not name.startswith("<"):
-                entered.add((module, name))
+        code = frame.f_code
+        # Neither comprehensions nor module bodies are functions.
+        if event == "call" and module.startswith("karat") and not code.co_name.startswith("<"):
+            entered.add((module, code.co_qualname))
 
     with contextlib.redirect_stdout(io.StringIO()):
         if main(COMMAND) != 0:

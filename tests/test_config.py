@@ -10,7 +10,7 @@ from karat.errors import InputError
 from karat.evaluation.gate_files import CONFIG_KEYS
 from karat.evaluation.gates import Gate
 from karat.evaluation.segments import By
-from karat.measures.names import parse_measure
+from karat.measure.names import parse_measure
 from karat.project.config import Config, read_config
 
 # The sample of the design.

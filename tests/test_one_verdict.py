@@ -18,8 +18,8 @@ import pytest
 import karat
 from karat.cli.main import main
 from karat.pytest_plugin import Karat, Lines
-from karat.report.github import annotation_lines
-from karat.report.stored_comparison import align, compare_stored, rule_of
+from karat.reports.github import annotation_lines
+from karat.reports.stored_comparison import align, compare_stored, rule_of
 from karat.store import Store
 
 N = 30
@@ -74,7 +74,7 @@ def test_every_shell_has_the_same_verdict(folder, capfd, monkeypatch):
     gold = karat.read_gold("qrels.txt")
     runs = [karat.read_run(f"{name}.trec", name=name) for name in LISTS]
     (decision,) = karat.compare(runs, gold, MEASURES).decisions
-    assert told(decision.document()) == expected
+    assert told(decision.to_dict()) == expected
     assert f"new improves nDCG@10 by {DELTA:.3f} (" in decision.because
 
     outputs = ["-o", "r.json", "-o", "r.md", "-o", "r.html", "-o", "junit:r.xml"]
@@ -98,12 +98,12 @@ def test_every_shell_has_the_same_verdict(folder, capfd, monkeypatch):
     assert line.startswith("::warning title=caution")
 
     found = Karat(Lines()).no_regression(runs, gold, MEASURES)
-    assert told(found.decisions[0].document()) == expected
+    assert told(found.decisions[0].to_dict()) == expected
 
     with Store.open("s.db") as store:
         stored = [store.baseline(str(one)) for one in (1, 2)]
         assert [one.evaluation.verdict for one in stored] == [None, "better"]
-    again = compare_stored(align(stored).entries, rule_of(stored)).document
+    again = compare_stored(align(stored)[0], rule_of(stored))
     assert [told(one) for one in again["decisions"]] == [expected]
     assert again["decisions"][0]["because"] == sentence
 

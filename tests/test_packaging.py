@@ -102,7 +102,7 @@ def test_the_sdist_builds_the_same_wheel_as_the_tree(wheel, sdist, tmp_path):
 
 def test_a_wheel_that_lacks_a_template_or_brings_a_test_is_refused(wheel, tmp_path):
     changed = tmp_path / wheel.name
-    lost = "karat/report/html/templates/base.html"
+    lost = "karat/reports/html/templates/base.html"
     with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(changed, "w") as new:
         for name in old.namelist():
             if name != lost:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from karat.cli.main import main
 from karat.errors import UsageError
-from karat.report.workflow_commands import Guard, escaped, guarded_streams, write_commands
+from karat.reports.github import Guard, escaped, guarded_streams, write_commands
 from runner_commands import commands
 
 STOP, MASK = "::stop-commands::zz", "##[add-mask]all"

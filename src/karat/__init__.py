@@ -22,28 +22,32 @@ _HOMES = {
     "Retriever": "karat.retrieve.protocol",
     "Rule": "karat.evaluation.verdict",
     "Run": "karat.data.tables",
-    "Scores": "karat.measures.scores",
+    "Scores": "karat.measure.scores",
     "Store": "karat.store",
     "UsageError": "karat.errors",
     "ab": "karat.compat.ab",
     "calibrate": "karat.label.calibrate",
-    "check_set": "karat.analysis.check",
+    "check": "karat.analysis.check",
     "chunks": "karat.analysis.chunks",
     "compare": "karat.evaluation.api",
     "convert": "karat.formats",
     "diagnose": "karat.analysis.diagnosis",
     "evaluate": "karat.evaluation.api",
+    "failures": "karat.analysis.failures",
     "gate": "karat.evaluation.api",
     "judge": "karat.label.judge",
+    "measures": "karat.measure.names",
     "next_judgments": "karat.label.next_judgments",
-    "parse_measure": "karat.measures.names",
+    "parse_measure": "karat.measure.names",
     "pool": "karat.label.pool",
     "read_corpus": "karat.formats",
     "read_gold": "karat.formats",
     "read_queries": "karat.formats",
     "read_run": "karat.formats",
     "read_systems": "karat.project.systems",
+    "report": "karat.reports.assembly",
     "run": "karat.project.project",
+    "schema": "karat.formats.runlog_schema",
     "search": "karat.retrieve.search",
     "stages": "karat.analysis.stages",
     "story": "karat.compat.story",
@@ -72,14 +76,16 @@ __all__ = [
     "__version__",
     "ab",
     "calibrate",
-    "check_set",
+    "check",
     "chunks",
     "compare",
     "convert",
     "diagnose",
     "evaluate",
+    "failures",
     "gate",
     "judge",
+    "measures",
     "next_judgments",
     "parse_measure",
     "pool",
@@ -88,7 +94,9 @@ __all__ = [
     "read_queries",
     "read_run",
     "read_systems",
+    "report",
     "run",
+    "schema",
     "search",
     "stages",
     "story",
@@ -98,9 +106,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from karat.analysis.check import check_set
+    from karat.analysis.check import check
     from karat.analysis.chunks import chunks
     from karat.analysis.diagnosis import diagnose
+    from karat.analysis.failures import failures
     from karat.analysis.stages import stages
     from karat.analysis.stress import stress
     from karat.analysis.sweep import sweep
@@ -114,14 +123,16 @@ if TYPE_CHECKING:
     from karat.evaluation.evaluation import Evaluation
     from karat.evaluation.verdict import Rule
     from karat.formats import convert, read_corpus, read_gold, read_queries, read_run
+    from karat.formats.runlog_schema import schema
     from karat.label.calibrate import calibrate
     from karat.label.judge import judge
     from karat.label.next_judgments import next_judgments
     from karat.label.pool import pool
-    from karat.measures.names import parse_measure
-    from karat.measures.scores import Scores
+    from karat.measure.names import measures, parse_measure
+    from karat.measure.scores import Scores
     from karat.project.project import Project, run
     from karat.project.systems import read_systems
+    from karat.reports.assembly import report
     from karat.retrieve.protocol import Retriever
     from karat.retrieve.search import search
     from karat.store import Store

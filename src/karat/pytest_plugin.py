@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from karat.evaluation.comparison import Comparisons
     from karat.evaluation.gate_files import Gates
     from karat.evaluation.gates import Gating
-    from karat.measures.scores import Scores
+    from karat.measure.scores import Scores
 
     File = str | os.PathLike[str]
 
@@ -179,7 +179,7 @@ class Lines:
 
 def _printed(line: str) -> str:
     """Return a line that GitHub takes for no workflow command."""
-    from karat.report.workflow_commands import escaped, in_workflow
+    from karat.reports.github import escaped, in_workflow
 
     return escaped(line) if in_workflow(os.environ) else line
 
@@ -198,7 +198,7 @@ def karat(pytestconfig: pytest.Config) -> Karat:
 
 def _refuse_no_run(measured: object) -> None:
     from karat.errors import UsageError
-    from karat.measures.scores import Scores
+    from karat.measure.scores import Scores
 
     known = isinstance(measured, str | os.PathLike | Scores)
     if not known and not hasattr(measured, "blocks"):

@@ -20,9 +20,9 @@ from typing import Any
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.evaluation.stages import Staged, score_stages
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
 
 RAW, K = 50, 20
 # So many were asked for: the raw lists are all that there was.

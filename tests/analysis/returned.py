@@ -5,9 +5,9 @@ from __future__ import annotations
 import karat
 from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
 
 Corpus, Gold, Queries, Run = (
     karat.Corpus.from_dict,

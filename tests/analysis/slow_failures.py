@@ -14,9 +14,9 @@ from karat.data.tables import Corpus, Gold, Queries
 from karat.evaluation.stages import Staged, score_stages
 from karat.evaluation.thresholds import Thresholds
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
 
 SIEVES = ["filter", "as_of", "threshold"]
 REORDERING = ["rerank", "distinct_docs", "mmr"]

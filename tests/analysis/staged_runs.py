@@ -9,9 +9,9 @@ from karat.analysis.stages.effects import Cuts
 from karat.data.tables import Gold
 from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
 
 MEASURES = "nDCG@5, P@5, R@5, RR@5"
 

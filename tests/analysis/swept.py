@@ -7,8 +7,8 @@ import random
 from karat.analysis.sweep.curves import parse_curves
 from karat.data.tables import Gold, Run
 from karat.evaluation.stages import score_stages
-from karat.measures.conventions import conventions_of
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.prepare import prepare
 
 
 def staged_of(

@@ -7,31 +7,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis.check import Soundness, check_set
-from karat.analysis.check.findings import KINDS, Finding
+from karat.analysis.check import KINDS, Check, Issue
+from karat.analysis.check import check as check_evaluation
 from karat.analysis.check.gold import nearest_id
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import KaratError
-from karat.measures.conventions import conventions_of
+from karat.evaluation.evaluation import Evaluation
 
 
-def check(gold: dict[str, Any] | Gold, queries=None, corpus=None, **more: Any) -> Soundness:
+def check(gold: dict[str, Any] | Gold, queries=None, corpus=None, **more: Any) -> Check:
     changed = {key: more.pop(key) for key in ("level", "rel", "versions") if key in more}
     profile = more.pop("profile", "karat")
-    return check_set(
+    evaluation = Evaluation(
         gold if isinstance(gold, Gold) else Gold.from_dict(gold),
         queries=None if queries is None else Queries.from_dict(queries),
         corpus=None if corpus is None else Corpus.from_dict(corpus),
-        conventions=conventions_of(profile, changed),
+        profile=profile,
+        settings=changed,
         **more,
     )
+    return check_evaluation(evaluation)
 
 
-def found(result: Soundness, kind: str) -> Finding:
+def found(result: Check, kind: str) -> Issue:
     return next(one for one in result.findings if one.kind == kind)
 
 
-def kinds(result: Soundness) -> set[str]:
+def kinds(result: Check) -> set[str]:
     return {one.kind for one in result.findings}
 
 
@@ -44,14 +46,14 @@ def test_a_sound_set_is_sound_and_says_what_was_looked_for():
     )
     assert result.findings == ()
     assert result.verdict() == result.verdict(strict=True) == "sound"
-    assert "no near-duplicate queries among 2 texts" in result.fine
-    assert "no near-duplicate items among 2" in result.fine
-    assert "2 relevant items, all of them in the corpus" in result.fine
-    assert result.unchecked == ()
+    assert "no near-duplicate queries among 2 texts" in result.body["fine"]
+    assert "no near-duplicate items among 2" in result.body["fine"]
+    assert "2 relevant items, all of them in the corpus" in result.body["fine"]
+    assert result.body["unchecked"] == []
 
 
 def test_what_could_not_be_checked_is_said():
-    assert [one.partition(":")[2] for one in check({"q1": {"d1": 1}}).unchecked] == [
+    assert [one.partition(":")[2] for one in check({"q1": {"d1": 1}}).body["unchecked"]] == [
         " give --corpus",
         " give --queries",
     ]
@@ -109,10 +111,10 @@ def test_gold_that_the_corpus_lacks_is_an_error_with_the_nearest_id():
     result = check(gold, None, corpus)
     one = found(result, "unknown_gold")
     assert one.count == 2
-    assert one.examples == (
+    assert one.examples == [
         {"query": "q1", "item": "doc_07", "nearest": "doc-07"},
         {"query": "q3", "item": "doc_09"},
-    )
+    ]
     assert "for 2 queries; 1 query has no other gold" in one.what
     assert found(result, "unknown_judged").count == 1
 
@@ -134,9 +136,9 @@ def test_a_chunk_that_is_gone_is_no_loss_where_documents_count():
 def test_parts_of_a_document_with_different_grades_are_noted():
     corpus = {"faq#1": "how to pay", "faq#2": "where to park"}
     result = check({"q1": {"faq#1": 2, "faq#2": 0}}, None, corpus, level="doc")
-    assert found(result, "mixed_grades_in_doc").examples == (
+    assert found(result, "mixed_grades_in_doc").examples == [
         {"query": "q1", "doc": "faq", "lowest": 0.0, "highest": 2.0},
-    )
+    ]
 
 
 def spans(*rows: tuple[str, str, int, int]) -> Gold:
@@ -148,9 +150,9 @@ def test_spans_must_lie_within_a_document_of_the_corpus():
     # "0123456789" has 10 characters
     gold = spans(("q1", "d", 0, 10), ("q2", "d", 5, 11), ("q3", "e", 0, 3))
     result = check(gold, None, {"d": "0123456789"}, level="span")
-    assert found(result, "span_beyond_text").examples == (
+    assert found(result, "span_beyond_text").examples == [
         {"query": "q2", "doc": "d", "end": 11, "length": 10},
-    )
+    ]
     assert found(result, "unknown_gold").count == 1
 
 
@@ -184,7 +186,7 @@ def test_a_document_with_an_unknown_end_may_be_as_long_as_it_likes():
 def test_a_query_with_gold_cannot_be_without_an_answer():
     texts = {"q1": {"text": "dogs", "no_answer": True}, "q2": {"text": "cats", "no_answer": True}}
     one = found(check({"q1": {"a": 1}}, texts), "no_answer_with_gold")
-    assert one.examples == ({"query": "q1", "text": "dogs", "relevant": ["a"]},)
+    assert one.examples == [{"query": "q1", "text": "dogs", "relevant": ["a"]}]
 
 
 def test_only_negatives_are_an_error_and_nothing_at_all_is_a_warning():
@@ -206,14 +208,14 @@ def test_a_hard_negative_must_not_be_relevant():
          "negative": [False, True]}
     )  # fmt: skip
     one = found(check(Gold.from_frame(frame)), "relevant_negative")
-    assert one.examples == ({"query": "q1", "item": "b", "grade": 1.0},)
+    assert one.examples == [{"query": "q1", "item": "b", "grade": 1.0}]
 
 
 def test_queries_of_the_gold_must_be_in_the_queries_file():
     some = check({"q1": {"a": 1}, "q9": {"a": 1}}, {"q1": "dogs"})
-    assert found(some, "unknown_queries").examples == ({"query": "q9"},)
+    assert found(some, "unknown_queries").examples == [{"query": "q9"}]
     none = check({"Q1": {"a": 1}}, {"q1": "dogs"})
-    assert found(none, "no_common_queries").examples == ({"gold": "Q1", "queries": "q1"},)
+    assert found(none, "no_common_queries").examples == [{"gold": "Q1", "queries": "q1"}]
     assert none.verdict() == "unsound"
 
 
@@ -248,9 +250,9 @@ def test_characters_of_an_unspaced_script_are_not_quite_words():
 def test_a_leak_through_a_document_or_a_span_is_found_in_its_chunks():
     texts = {"q1": "how can I cancel"}
     chunks = {"d#1": "Something else first.", "d#2": "How can I cancel?"}
-    assert found(check({"q1": {"d": 1}}, texts, chunks, level="doc"), "leak").examples == (
+    assert found(check({"q1": {"d": 1}}, texts, chunks, level="doc"), "leak").examples == [
         {"query": "q1", "text": "how can I cancel", "item": "d#2"},
-    )
+    ]
     places = {"d:0-21": "Something else first.", "d:21-38": "How can I cancel?"}
     inside, outside = spans(("q1", "d", 25, 30)), spans(("q1", "d", 0, 5))
     assert "leak" in kinds(check(inside, texts, places, level="span"))
@@ -289,7 +291,7 @@ def test_a_twin_inside_a_judged_document_is_judged():
 
 def test_items_without_a_text_are_noted_and_gold_without_one_is_a_warning():
     result = check({"q1": {"a": 1}}, None, {"a": " ", "b": "", "c": "text"})
-    assert found(result, "gold_without_text").examples == ({"query": "q1", "item": "a"},)
+    assert found(result, "gold_without_text").examples == [{"query": "q1", "item": "a"}]
     assert found(result, "empty_items").count == 2
     assert "near_duplicate_items" not in kinds(result)
 
@@ -340,7 +342,7 @@ def test_places_of_any_kind_are_no_obstacle(ends):
 def test_one_grade_is_noted_and_several_are_fine():
     assert found(check({"q1": {"a": 1}, "q2": {"b": 1}}), "one_grade").count == 2
     result = check({"q1": {"a": 1}, "q2": {"b": 3}})
-    assert "2 relevant grades, from 1 to 3" in result.fine
+    assert "2 relevant grades, from 1 to 3" in result.body["fine"]
 
 
 def test_an_item_that_answers_a_fifth_of_twenty_queries_is_noted():
@@ -348,13 +350,13 @@ def test_an_item_that_answers_a_fifth_of_twenty_queries_is_noted():
     assert "one_item_for_many" not in kinds(check(gold))
     popular = {query: items | ({"faq": 1} if n < 4 else {}) for n, (query, items) in
                enumerate(gold.items())}  # fmt: skip
-    assert found(check(popular), "one_item_for_many").examples == ({"item": "faq", "queries": 4},)
+    assert found(check(popular), "one_item_for_many").examples == [{"item": "faq", "queries": 4}]
 
 
 def test_sizes_count_what_there_is():
     texts = {"q1": "one", "q2": {"text": "two", "no_answer": True}}
     corpus = {"x#1": "some text", "x#2": "other words", "y#1": "more of it"}
-    assert check({"q1": {"x#1": 1, "x#2": 0}}, texts, corpus).sizes == {
+    assert check({"q1": {"x#1": 1, "x#2": 0}}, texts, corpus).body["sizes"] == {
         "queries": 2,
         "queries_with_gold": 1,
         "no_answer": 1,

@@ -16,9 +16,9 @@ from karat.analysis.no_answer import no_answer, no_answer_measures, no_answer_se
 from karat.analysis.reach import reach, reach_measures, reach_sections
 from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
 from karat.pages.page import Page
 from karat.pages.terminal import show_page
 

@@ -217,7 +217,7 @@ def test_a_log_without_earlier_stages_is_judged_by_the_items_that_were_kept():
     assert fired(world.findings()) == ["chunks_split"]
     found = replace(world, keep=10).findings()
     assert fired(found) == ["not_retrieved"]
-    assert found.unchecked["chunks_split"] == "needs the top 50 items of each list; 10 were kept"
+    assert found.unchecked["chunks_split"] == "needs the top 50 items of each list; fewer were kept"
 
 
 def test_precision_at_its_ceiling_asks_for_fewer_places():
@@ -470,7 +470,7 @@ def test_the_rules_are_documented_in_their_order_with_the_lines_as_they_are():
     for names, values in re.findall(r"^\| (`.*`) \| ([\d., ]+) \|", lines, re.MULTILINE):
         told |= dict(zip(re.findall(r"`(\w+)`", names), values.split(", "), strict=True))
     others = ("deep", "similarity", "score", "dominan")
-    lines = LINES.document().items()
+    lines = LINES.to_dict().items()
     expected = {name: value for name, value in lines if not name.startswith(others)}
     assert {name: float(value) for name, value in told.items()} == expected
 

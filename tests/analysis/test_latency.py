@@ -18,8 +18,8 @@ from karat.data.tables import Gold, Queries
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.prepare import prepare
 
 ENDINGS = ("mean", "p50", "p90", "p95", "p99")
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis import near_duplicates as join
-from karat.analysis import near_duplicates as sets
+from karat.analysis import near_duplicates as module
 from karat.analysis.near_duplicates import folded, near_duplicates, word_sets, words_of
 from karat.errors import UsageError
 
@@ -73,8 +72,8 @@ def test_the_join_finds_what_comparing_all_with_all_finds(texts, threshold):
 @given(TEXTS, THRESHOLDS, st.integers(1, 5), st.integers(1, 6))
 def test_the_size_of_blocks_changes_nothing(texts, threshold, rows, block):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sets, "_ROWS_AT_ONCE", rows)
-        patch.setattr(join, "_BLOCK", block)
+        patch.setattr(module, "_ROWS_AT_ONCE", rows)
+        patch.setattr(module, "_BLOCK", block)
         assert found(texts, threshold) == by_brute_force(texts, threshold)
 
 
@@ -158,14 +157,15 @@ def test_a_threshold_that_makes_no_sense_is_refused(threshold):
 
 
 @settings(deadline=None)
-@given(TEXTS, THRESHOLDS, st.integers(0, 8), st.integers(2, 8))
-def test_long_texts_are_joined_exactly_too(texts, threshold, long, one_in):
+@given(TEXTS, THRESHOLDS, st.integers(2, 8), st.sets(st.integers(0, 24)))
+def test_texts_that_must_share_several_rare_words_are_joined_exactly(
+    texts, threshold, one_in, marked
+):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(join, "LONG", long)
-        patch.setattr(join, "_ONE_IN", one_in)
+        patch.setattr(module, "_ONE_IN", one_in)
         assert found(texts, threshold) == by_brute_force(texts, threshold)
         test_probes_find_the_pairs_that_hold_one_of_them.hypothesis.inner_test(
-            texts, threshold, {0, 3, 7}
+            texts, threshold, marked
         )
 
 

@@ -13,12 +13,12 @@ from returned import Queries, Run, logged, staged_of
 from scipy.stats import binomtest, norm
 
 import karat
-from karat.analysis import no_answer as cut_points
+from karat.analysis import no_answer as module
 from karat.analysis.no_answer import (
     MOST_POINTS,
-    Cut,
-    Kinds,
-    best_cut,
+    EvidenceScores,
+    ScoreThreshold,
+    best_threshold,
     no_answer,
     no_answer_measures,
     redraw,
@@ -42,9 +42,9 @@ def planted(found=FOUND, without=NOT_THERE, *, lost=("a5",), k=10, keep=0.95, **
     return no_answer(staged, k=k, keep=keep)
 
 
-def kinds_of(wanted, unwanted):
+def evidence_of(wanted, unwanted):
     units = np.arange(len(wanted) + len(unwanted))
-    return Kinds(
+    return EvidenceScores(
         np.array(wanted, float), np.array(unwanted, float), *np.split(units, [len(wanted)])
     )
 
@@ -79,20 +79,22 @@ def test_shares_have_the_interval_of_clopper_and_pearson():
 
 def test_of_equally_good_gaps_the_lowest_is_chosen():
     """At 9 one of two and nothing; at 5 both and one of two: J is 0.5 at both."""
-    assert best_cut(kinds_of([9, 5], [7, 1])) == Cut(threshold=3, above=1, up_to=5)
+    assert best_threshold(evidence_of([9, 5], [7, 1])) == ScoreThreshold(
+        threshold=3, above=1, up_to=5
+    )
 
 
 def test_where_nothing_lies_below_the_gap_its_upper_end_is_the_threshold():
     """What came back empty has no score, and what failed none that is known."""
-    assert best_cut(kinds_of([5, 5], [-np.inf, np.inf])) == Cut(5, None, 5)
+    assert best_threshold(evidence_of([5, 5], [-np.inf, np.inf])) == ScoreThreshold(5, None, 5)
 
 
 def test_a_gap_without_a_number_inside_is_cut_at_its_upper_end():
     high = float(np.nextafter(1.0, 2.0))
-    cut = best_cut(kinds_of([high], [1.0]))
-    assert cut == Cut(threshold=high, above=1.0, up_to=high)
+    cut = best_threshold(evidence_of([high], [1.0]))
+    assert cut == ScoreThreshold(threshold=high, above=1.0, up_to=high)
     largest = float(np.finfo(np.float64).max)
-    assert best_cut(kinds_of([largest], [-largest])).threshold == 0.0
+    assert best_threshold(evidence_of([largest], [-largest])).threshold == 0.0
 
 
 scores = st.lists(st.integers(-4, 4).map(float), min_size=1, max_size=12)
@@ -106,7 +108,7 @@ def test_the_choice_is_that_of_brute_force_over_all_scores(wanted, unwanted):
 
     candidates = sorted({*wanted, *unwanted})
     highest = max(map(youden, candidates))
-    cut = best_cut(kinds_of(wanted, unwanted))
+    cut = best_threshold(evidence_of(wanted, unwanted))
     assert cut.up_to == min(s for s in candidates if youden(s) == highest)
     lower = [s for s in candidates if s < cut.up_to]
     assert cut.above == (lower[-1] if lower else None)
@@ -119,15 +121,15 @@ def test_the_choice_is_that_of_brute_force_over_all_scores(wanted, unwanted):
 def test_rates_and_area_are_those_of_scikit_learn(wanted, unwanted):
     from sklearn.metrics import roc_auc_score, roc_curve
 
-    kinds = kinds_of(wanted, unwanted)
+    evidence = evidence_of(wanted, unwanted)
     truth, values = [1] * len(wanted) + [0] * len(unwanted), [*wanted, *unwanted]
     false, kept, at = roc_curve(truth, values, drop_intermediate=False)
-    chosen = best_cut(kinds).up_to
+    chosen = best_threshold(evidence).up_to
     assert chosen == at[np.flatnonzero(np.isclose(kept - false, (kept - false).max()))[-1]]
     for threshold, one, other in zip(at, kept, false, strict=True):
-        masks = kinds.kept(threshold)
+        masks = evidence.kept(threshold)
         assert (masks[0].mean(), masks[1].mean()) == pytest.approx((one, other))
-    assert kinds.area == pytest.approx(roc_auc_score(truth, values))
+    assert evidence.area == pytest.approx(roc_auc_score(truth, values))
 
 
 @st.composite
@@ -235,8 +237,10 @@ def test_every_resample_chooses_anew_and_is_tried_on_what_it_left_out(monkeypatc
     draws = np.random.default_rng(1).multinomial(4, [0.25] * 4, 30)
     others = np.random.default_rng(2).multinomial(3, [1 / 3] * 3, 30)
     counts = np.concatenate((draws, others), axis=1)
-    monkeypatch.setattr(cut_points, "_drawn", lambda *_: iter([counts[:10], counts[10:]]))
-    found = redraw(kinds_of(wanted, unwanted), resamples=30, seed=0)
+    monkeypatch.setattr(module, "_drawn", lambda *_: iter([counts[:10], counts[10:]]))
+    thresholds, new_wanted, new_unwanted = redraw(
+        evidence_of(wanted, unwanted), resamples=30, seed=0
+    )
     for at, row in enumerate(counts.tolist()):
         values, weights = [*wanted, *unwanted], row
         inside = [v for v, w in zip(values[:4], weights[:4], strict=True) for _ in range(w)]
@@ -249,18 +253,16 @@ def test_every_resample_chooses_anew_and_is_tried_on_what_it_left_out(monkeypatc
         )
         lower = [v for v in (*inside, *other) if v < best]
         best = (max(lower) + best) / 2 if lower else best
-        assert found.threshold[at] == best
+        assert thresholds[at] == best
         left = [v >= best for v, w in zip(wanted, weights[:4], strict=True) if not w]
-        assert found.new_wanted[at] == pytest.approx(np.mean(left) if left else np.nan, nan_ok=True)
+        assert new_wanted[at] == pytest.approx(np.mean(left) if left else np.nan, nan_ok=True)
         left = [v >= best for v, w in zip(unwanted, weights[4:], strict=True) if not w]
-        assert found.new_unwanted[at] == pytest.approx(
-            np.mean(left) if left else np.nan, nan_ok=True
-        )
+        assert new_unwanted[at] == pytest.approx(np.mean(left) if left else np.nan, nan_ok=True)
 
 
 def test_resamples_draw_each_kind_as_often_as_the_sample_has_it():
-    kinds = Kinds(np.arange(3.0), np.arange(2.0), np.array([0, 0, 1]), np.array([1, 2]))
-    for counts in cut_points._drawn(kinds, 50, 0):
+    evidence = EvidenceScores(np.arange(3.0), np.arange(2.0), np.array([0, 0, 1]), np.array([1, 2]))
+    for counts in module._drawn(evidence, 50, 0):
         # 0 brings wanted values only, 1 both, 2 unwanted ones only: one of each is all there is
         assert (counts == 1).all()
 
@@ -270,15 +272,15 @@ def test_intervals_hold_the_truth_and_the_correction_takes_the_optimism_away():
     rng = np.random.default_rng(11)
     held, optimism, left = [], [], []
     for _ in range(150):
-        kinds = kinds_of(rng.normal(2, 1, 80), rng.normal(0, 1, 50))
-        drawn = redraw(kinds, resamples=300, seed=1)
-        low, high = np.quantile(drawn.threshold, [0.025, 0.975])
+        evidence = evidence_of(rng.normal(2, 1, 80), rng.normal(0, 1, 50))
+        thresholds, new_wanted, new_unwanted = redraw(evidence, resamples=300, seed=1)
+        low, high = np.quantile(thresholds, [0.025, 0.975])
         held.append(low <= 1 <= high)
-        chosen = best_cut(kinds).threshold
-        kept, false = (mask.mean() for mask in kinds.kept(chosen))
+        chosen = best_threshold(evidence).threshold
+        kept, false = (mask.mean() for mask in evidence.kept(chosen))
         truth = norm.sf(chosen - 2) - norm.sf(chosen)
         optimism.append(kept - false - truth)
-        left.append(np.nanmean(drawn.new_wanted) - np.nanmean(drawn.new_unwanted) - truth)
+        left.append(np.nanmean(new_wanted) - np.nanmean(new_unwanted) - truth)
     # 95 %, less about three standard errors of 150 simulations
     assert np.mean(held) > 0.9
     assert np.mean(optimism) > 0.03
@@ -286,7 +288,7 @@ def test_intervals_hold_the_truth_and_the_correction_takes_the_optimism_away():
 
 
 @pytest.mark.parametrize("apart", [1.5, 3.5, 5.0])
-def test_the_interval_of_the_threshold_holds_the_best_one_however_far_the_kinds_lie_apart(apart):
+def test_the_interval_of_the_threshold_holds_the_best_one_however_far_the_evidence_lie_apart(apart):
     """Thirty of each from normal distributions; half way between them J is highest."""
     rng = np.random.default_rng(5)
     held = []
@@ -308,7 +310,7 @@ def test_the_middle_of_a_wide_gap_does_better_on_new_queries_than_its_end():
     rng = np.random.default_rng(6)
     middle, end = [], []
     for _ in range(100):
-        cut = best_cut(kinds_of(rng.normal(5, 1, 30), rng.normal(0, 1, 30)))
+        cut = best_threshold(evidence_of(rng.normal(5, 1, 30), rng.normal(0, 1, 30)))
         for told, at in ((middle, cut.threshold), (end, cut.up_to)):
             told.append(norm.sf(at - 5) - norm.sf(at))
     most = norm.sf(-2.5) - norm.sf(2.5)

@@ -20,13 +20,13 @@ from karat.analysis.stages.effects import (
     effect_of,
     fair_cut,
     raw_of,
-    reach_of,
     steps_of,
+    used_depth,
 )
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.segments import By
 from karat.evaluation.verdict import Rule
-from karat.measures.names import parse_measure
+from karat.measure.names import parse_measure
 
 RULE = Rule()
 
@@ -36,7 +36,8 @@ def lists_of(records, key):
 
 
 def overall(effect, measure):
-    return next(row for row in effect.found.rows if row.measure == measure and not row.segment)
+    rows = effect["comparisons"]
+    return next(row for row in rows if row["measure"] == measure and not row["segment"])
 
 
 def test_the_raw_retriever_is_measured_fifty_deep():
@@ -65,7 +66,7 @@ def test_raw_and_final_values_are_those_of_their_lists():
         "RR@5": reciprocal_rank,
     }.items():
         row = overall(effect, measure)
-        for key, mean in (("raw", row.baseline_mean), ("topk", row.system_mean)):
+        for key, mean in (("raw", row["baseline_mean"]), ("topk", row["system_mean"])):
             assert mean == pytest.approx(mean_of(function, lists_of(records, key), gold, 5))
 
 
@@ -74,7 +75,7 @@ def test_gains_are_exponential_where_that_is_asked_for():
     cuts = cuts_of(measures="nDCG(gain='exp')@5")
     row = overall(effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE), str(cuts.chosen[0]))
     expected = mean_of(ndcg, lists_of(records, "topk"), gold, 5, worth=lambda g: 2**g - 1)
-    assert row.system_mean == pytest.approx(expected)
+    assert row["system_mean"] == pytest.approx(expected)
 
 
 def test_the_change_is_that_of_comparing_two_runs():
@@ -95,10 +96,9 @@ def test_the_change_is_that_of_comparing_two_runs():
         queries=queries,
         by=["language"],
     )
-    assert len(effect.found.rows) == len(expected.rows) == 12
-    for ours, theirs in zip(effect.found.rows, expected.rows, strict=True):
-        assert ours == theirs
-    assert effect.found.verdict == expected.verdict
+    assert len(expected.rows) == 12
+    assert effect["comparisons"] == [row.to_dict() for row in expected.rows]
+    assert effect["verdict"] == expected.verdict
 
 
 def test_a_raw_list_that_ends_above_the_depth_is_measured_where_it_ends():
@@ -125,7 +125,7 @@ def test_a_query_without_a_raw_list_has_its_final_one():
     staged = staged_of(records, gold)
     row = overall(effect_of(staged, cuts_of(), RULE), "nDCG@5")
     lists = {record["query_id"]: record.get("raw", record["topk"]) for record in records}
-    assert row.baseline_mean == pytest.approx(mean_of(ndcg, lists, gold, 5))
+    assert row["baseline_mean"] == pytest.approx(mean_of(ndcg, lists, gold, 5))
     assert len(staged.logged["final"] - staged.logged["raw"]) == 5
 
 
@@ -134,10 +134,14 @@ def test_lists_are_not_compared_below_the_end_of_the_final_ones():
     gold, records = made_up(k=3)
     cuts = cuts_of(k=10)
     effect = effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE)
-    assert effect.cut.to_dict() == {"asked": 10, "used": 3, "beyond_log": True}
+    assert effect["k"] == {"asked": 10, "used": 3, "beyond_log": True}
     row = overall(effect, "P@3")
-    assert row.baseline_mean == pytest.approx(mean_of(precision, lists_of(records, "raw"), gold, 3))
-    assert row.system_mean == pytest.approx(mean_of(precision, lists_of(records, "topk"), gold, 3))
+    assert row["baseline_mean"] == pytest.approx(
+        mean_of(precision, lists_of(records, "raw"), gold, 3)
+    )
+    assert row["system_mean"] == pytest.approx(
+        mean_of(precision, lists_of(records, "topk"), gold, 3)
+    )
 
 
 def test_a_log_that_says_k_is_compared_there_though_lists_are_shorter():
@@ -147,8 +151,8 @@ def test_a_log_that_says_k_is_compared_there_though_lists_are_shorter():
         record["k"] = 10
     cuts = cuts_of(k=10)
     effect = effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE)
-    assert effect.cut.to_dict() == {"asked": 10, "used": 10, "beyond_log": False}
-    assert overall(effect, "P@10").system_mean == pytest.approx(
+    assert effect["k"] == {"asked": 10, "used": 10, "beyond_log": False}
+    assert overall(effect, "P@10")["system_mean"] == pytest.approx(
         mean_of(precision, lists_of(records, "topk"), gold, 10)
     )
 
@@ -160,8 +164,8 @@ def test_a_few_short_lists_are_complete():
         {"query_id": "q2", "raw": ["b", "x"], "topk": ["b", "x"]},
     ]
     effect = effect_of(staged_of(records, gold), cuts_of(), RULE)
-    assert effect.cut.to_dict() == {"asked": 5, "used": 5, "beyond_log": False}
-    assert overall(effect, "P@5").system_mean == pytest.approx(1 / 5)
+    assert effect["k"] == {"asked": 5, "used": 5, "beyond_log": False}
+    assert overall(effect, "P@5")["system_mean"] == pytest.approx(1 / 5)
 
 
 def test_without_raw_lists_there_is_no_effect():
@@ -171,15 +175,15 @@ def test_without_raw_lists_there_is_no_effect():
     staged = staged_of(records, gold)
     assert effect_of(staged, cuts_of(), RULE) is None
     assert raw_of(staged, cuts_of()) is None
-    assert [step.stage for step in steps_of(staged, cuts_of(), RULE)] == ["rerank", "final"]
+    assert [step["stage"] for step in steps_of(staged, cuts_of(), RULE)] == ["rerank", "final"]
 
 
 def test_final_lists_alone_are_one_stage():
     gold, records = made_up()
     plain = [{"query_id": one["query_id"], "topk": one["topk"]} for one in records]
     (step,) = steps_of(staged_of(plain, gold), cuts_of(), RULE)
-    assert (step.stage, step.before, step.change) == ("final", None, ())
-    assert step.measures["R@5"]["mean"] == pytest.approx(
+    assert (step["stage"], step["before"], step["change"]) == ("final", None, {})
+    assert step["measures"]["R@5"]["mean"] == pytest.approx(
         mean_of(recall, lists_of(records, "topk"), gold, 5)
     )
 
@@ -191,27 +195,32 @@ def test_every_stage_has_the_values_of_its_lists_and_the_change_from_the_one_bef
         record["stages"]["filter"] = record["raw"][::2]
         record["stages"]["mmr"] = record["stages"]["rerank"][1:] + record["raw"][:1]
     steps = steps_of(staged_of(records, gold), cuts_of(), RULE)
-    assert [step.stage for step in steps] == ["raw", "filter", "rerank", "mmr", "final"]
+    assert [step["stage"] for step in steps] == ["raw", "filter", "rerank", "mmr", "final"]
     lists = {name: {} for name in ("raw", "filter", "rerank", "mmr", "final")}
     for record in records:
         own = {"raw": record["raw"], "final": record["topk"], **record["stages"]}
         for name, items in own.items():
             lists[name][record["query_id"]] = items
     for before, step in zip([None, *steps], steps, strict=False):
-        assert step.measures["nDCG@5"]["mean"] == pytest.approx(
-            mean_of(ndcg, lists[step.stage], gold, 5)
+        assert step["measures"]["nDCG@5"]["mean"] == pytest.approx(
+            mean_of(ndcg, lists[step["stage"]], gold, 5)
         )
         if before is not None:
-            runs = [Run.from_dict(lists[one.stage], name=one.stage) for one in (before, step)]
+            runs = [Run.from_dict(lists[one["stage"]], name=one["stage"]) for one in (before, step)]
             expected = karat.compare(runs, Gold.from_dict(gold), ["nDCG@5", "P@5", "R@5", "RR@5"])
-            row = next(row for row in step.change if row.measure == "nDCG@5")
-            theirs = expected.of(step.stage)
-            assert (row.delta, row.ci, row.p) == (theirs.delta, theirs.ci, theirs.p)
-            assert (row.wins, row.ties, row.losses) == (theirs.wins, theirs.ties, theirs.losses)
-    assert steps[1].measures["R@50"]["mean"] == pytest.approx(
+            row = step["change"]["nDCG@5"]
+            theirs = expected.of(step["stage"])
+            assert (row["delta"], row["p"]) == (theirs.delta, theirs.p)
+            assert row["ci"] == list(theirs.ci)
+            assert (row["wins"], row["ties"], row["losses"]) == (
+                theirs.wins,
+                theirs.ties,
+                theirs.losses,
+            )
+    assert steps[1]["measures"]["R@50"]["mean"] == pytest.approx(
         mean_of(recall, lists["filter"], gold, 50)
     )
-    assert steps[-1].to_dict()["measures"]["R@50"] == {
+    assert steps[-1]["measures"]["R@50"] == {
         "mean": None,
         "ci": None,
         "n": 0,
@@ -224,20 +233,20 @@ def test_verdicts_of_stages_allow_for_how_many_there_are():
     for record in records:
         record["stages"]["filter"] = record["raw"][1:]
     steps = steps_of(staged_of(records, gold), cuts_of(), RULE)[1:]
-    rows = [next(row for row in step.change if row.primary) for step in steps]
-    ordered = sorted(row.p for row in rows)
+    rows = [next(row for row in step["change"].values() if row["primary"]) for step in steps]
+    ordered = sorted(row["p"] for row in rows)
     # Holm: the smallest p times 3, the next times 2, never below the one before.
     smallest = min(1.0, 3 * ordered[0])
     expected = [smallest, max(smallest, 2 * ordered[1]), max(2 * ordered[1], ordered[2])]
-    assert {row.tests for row in rows} == {3}
-    found = sorted(row.p_adjusted for row in rows)
+    assert {row["tests"] for row in rows} == {3}
+    found = sorted(row["p_adjusted"] for row in rows)
     assert found == pytest.approx([min(1.0, p) for p in expected])
 
 
 def test_a_stage_that_leaves_the_top_as_it_was_is_the_same():
     gold, records = made_up()
     final = steps_of(staged_of(records, gold), cuts_of(), RULE)[-1]
-    assert {row.verdict for row in final.change} == {"same"}
+    assert {row["verdict"] for row in final["change"].values()} == {"same"}
 
 
 def test_a_reranker_that_hurts_one_language_is_found_there():
@@ -254,17 +263,17 @@ def test_a_reranker_that_hurts_one_language_is_found_there():
     queries = Queries.from_dict(languages)
     staged = staged_of(records, gold, queries=queries)
     effect = effect_of(staged, cuts_of(), RULE, queries=queries, by=[By.parse("language")])
-    rows = {row.segment["language"]: row for row in effect.found.rows if row.segment}
+    rows = {row["segment"]["language"]: row for row in effect["comparisons"] if row["segment"]}
     worth = {"en": (0.43067655807, 1.0), "pt": (1.0, 0.43067655807)}  # 1 / log2(5) and 1
     for language, (before, after) in worth.items():
         row = next(
             row
-            for row in effect.found.rows
-            if row.segment == {"language": language} and row.measure == "nDCG@5"
+            for row in effect["comparisons"]
+            if row["segment"] == {"language": language} and row["measure"] == "nDCG@5"
         )
-        assert (row.baseline_mean, row.system_mean) == pytest.approx((before, after))
-    assert rows["pt"].losses == 15
-    told = effect.to_dict()
+        assert (row["baseline_mean"], row["system_mean"]) == pytest.approx((before, after))
+    assert rows["pt"]["losses"] == 15
+    told = effect
     assert told["says"].startswith("the reranker takes nDCG@5 from ")
     assert told["says"].endswith("whether it helps is unclear")
     (hurt,) = told["hurts"]
@@ -281,7 +290,7 @@ def test_a_reranker_that_hurts_everywhere_is_said_in_a_sentence():
         for name in gold
     ]
     steps = steps_of(staged_of(records, gold), cuts_of(), RULE)
-    told = steps[1].to_dict()["says"]
+    told = steps[1]["says"]
     # Twenty lists of two: deeper than that nothing was measured.
     assert told.startswith("the reranker takes nDCG@2 from 1.000 to 0.631 (-0.369 [")
     assert told.endswith("; it hurts")
@@ -293,8 +302,8 @@ def test_a_failed_call_counts_for_no_stage():
     records += [{"query_id": f"q{i}", "raw": ["x", "a"], "topk": ["a", "x"]} for i in range(1, 4)]
     staged = staged_of(records, gold)
     row = overall(effect_of(staged, cuts_of(), RULE), "RR@5")
-    assert (row.baseline_mean, row.system_mean) == pytest.approx((3 * 0.5 / 4, 3 / 4))
-    assert (row.wins, row.ties, row.losses) == (3, 1, 0)
+    assert (row["baseline_mean"], row["system_mean"]) == pytest.approx((3 * 0.5 / 4, 3 / 4))
+    assert (row["wins"], row["ties"], row["losses"]) == (3, 1, 0)
     assert staged.final.counts.failed_calls == 1
 
 
@@ -307,7 +316,7 @@ def test_chunks_count_for_their_documents_where_documents_count():
     cuts = cuts_of(k=2, depth=3)
     staged = staged_of(records, gold, cuts=cuts, level="doc")
     row = overall(effect_of(staged, cuts, RULE), "R@2")
-    assert (row.baseline_mean, row.system_mean) == (0.75, 1.0)
+    assert (row["baseline_mean"], row["system_mean"]) == (0.75, 1.0)
     assert raw_of(staged, cuts)["R@3"]["mean"] == 0.75
 
 
@@ -361,8 +370,8 @@ def test_no_measure_is_cut_that_needs_whole_lists():
 def test_the_reach_is_that_of_the_shortest():
     gold, records = made_up(raw=20)
     staged = staged_of(records, gold)
-    assert reach_of(staged, [staged.raw, staged.final], 50).used == 5
-    assert reach_of(staged, [staged.raw], 7).to_dict() == {
+    assert used_depth(staged, [staged.raw, staged.final], 50).used == 5
+    assert used_depth(staged, [staged.raw], 7).to_dict() == {
         "asked": 7,
         "used": 7,
         "beyond_log": False,
@@ -388,13 +397,18 @@ def test_parts_are_counted_by_what_they_alone_find():
     ]
     cuts = cuts_of(k=2, depth=4)
     parts = parts_of(staged_of(records, gold, cuts=cuts), cuts)
-    found = {name: (one.found, one.alone) for name, one in parts.parts.items()}
+    found = {name: (one["found"], one["alone"]) for name, one in parts["parts"].items()}
     # bm25 holds a and b, dense a, c and d; fused holds a, b and d, so c is lost.
     assert found == {"bm25": (2, 1), "dense": (3, 2)}
-    assert (parts.gold, parts.together, parts.fused.found, parts.lost) == (5, 4, 3, 1)
-    assert parts.parts["bm25"].measures["R@4"]["mean"] == pytest.approx((2 / 3 + 0) / 2)
-    assert parts.parts["dense"].measures["R@2"]["mean"] == pytest.approx((2 / 3 + 1 / 2) / 2)
-    assert parts.fused.measures["R@4"]["mean"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert (parts["gold"], parts["together"], parts["fused"]["found"], parts["lost"]) == (
+        5,
+        4,
+        3,
+        1,
+    )
+    assert parts["parts"]["bm25"]["measures"]["R@4"]["mean"] == pytest.approx((2 / 3 + 0) / 2)
+    assert parts["parts"]["dense"]["measures"]["R@2"]["mean"] == pytest.approx((2 / 3 + 1 / 2) / 2)
+    assert parts["fused"]["measures"]["R@4"]["mean"] == pytest.approx((2 / 3 + 1 / 2) / 2)
 
 
 def test_parts_are_looked_at_equally_deep():
@@ -410,9 +424,9 @@ def test_parts_are_looked_at_equally_deep():
     ]
     cuts = cuts_of()
     parts = parts_of(staged_of(records, gold), cuts)
-    assert parts.reach.to_dict() == {"asked": 50, "used": 2, "beyond_log": True}
-    assert parts.fused.measures["R@2"]["mean"] == 0.0
-    assert parts.parts["bm25"].measures["R@2"]["mean"] == 1.0
+    assert parts["depth"] == {"asked": 50, "used": 2, "beyond_log": True}
+    assert parts["fused"]["measures"]["R@2"]["mean"] == 0.0
+    assert parts["parts"]["bm25"]["measures"]["R@2"]["mean"] == 1.0
 
 
 def test_a_part_that_a_router_did_not_ask_is_not_blamed():
@@ -428,18 +442,18 @@ def test_a_part_that_a_router_did_not_ask_is_not_blamed():
         },
     ]
     cuts = cuts_of(k=1, depth=1)
-    parts = parts_of(staged_of(records, gold, cuts=cuts), cuts).parts
+    parts = parts_of(staged_of(records, gold, cuts=cuts), cuts)["parts"]
     assert list(parts) == ["docs", "mail", "mail.raw"]
-    assert {name: one.queries for name, one in parts.items()} == {
+    assert {name: one["queries"] for name, one in parts.items()} == {
         "docs": 2,
         "mail": 2,
         "mail.raw": 2,
     }
-    assert parts["docs"].measures["R@1"]["mean"] == 0.5
-    assert parts["mail"].measures["R@1"]["mean"] == 0.5
+    assert parts["docs"]["measures"]["R@1"]["mean"] == 0.5
+    assert parts["mail"]["measures"]["R@1"]["mean"] == 0.5
     # Only q3 was asked of both.
-    assert (parts["docs"].alone, parts["mail"].alone) == (0, 1)
-    assert (parts["mail.raw"].within, parts["mail.raw"].alone) == ("mail", None)
+    assert (parts["docs"]["alone"], parts["mail"]["alone"]) == (0, 1)
+    assert (parts["mail.raw"]["within"], parts["mail.raw"]["alone"]) == ("mail", None)
 
 
 def test_the_original_query_s_list_is_no_part():

@@ -10,7 +10,7 @@ from karat.data.tables import Gold, Run
 from karat.errors import InputError
 from karat.evaluation.stages import LINE, Depth, score_stages, stage_names
 from karat.formats.runlog import run_of_records
-from karat.measures.names import parse_measures
+from karat.measure.names import parse_measures
 
 GOLD = {"p": ["g"], "q": ["g"]}
 RAW, SIEVED, RERANKED = with_gold(8), with_gold(6), with_gold(2)

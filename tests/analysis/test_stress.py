@@ -10,15 +10,17 @@ import polars as pl
 import pytest
 import pytrec_eval
 
-from karat.analysis.stress import Fall, Lists, corrected, measure_edit
+from karat.analysis.stress import correct_p, measure_edit, top_of, touched_by
 from karat.analysis.stress.edits import (
     Drop,
     DropGold,
-    Edited,
+    EditedList,
     Insert,
     ListToEdit,
-    StressSettings,
     Truncate,
+)
+from karat.analysis.stress.lists import (
+    FinalLists,
     edited_run,
     grades_in,
     own_negatives,
@@ -27,34 +29,32 @@ from karat.analysis.stress.edits import (
     with_gold,
 )
 from karat.data.tables import Corpus, Gold, Queries, Run
-from karat.evaluation.segments import By
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.ranked import UNLIMITED
-from karat.measures.score_builder import score
+from karat.evaluation.evaluation import Evaluation
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.ranked import UNLIMITED
+from karat.measure.score_builder import score
 
 NAMES = {"nDCG@5": "ndcg_cut_5", "R@5": "recall_5", "RR": "recip_rank"}
 
 
-def terms_of(gold, measures=("nDCG@5", "R@5", "RR"), *, settings=None, profile="karat", **told):
-    conventions = conventions_of(profile, settings)
-    made = gold if isinstance(gold, Gold) else Gold.from_dict(gold)
-    return StressSettings(made, conventions, parse_measures(list(measures)), **told)
+def evaluation_of(gold, measures=("nDCG@5", "R@5", "RR"), **more):
+    return Evaluation(gold, measures=list(measures), **more)
 
 
 def lists_of(entries):
     """Lists that nobody reranks: what they are is what becomes of them."""
     final = {name: [item for item, _ in own] for name, own in entries.items()}
     run = Run.from_dict({name: list(own) for name, own in final.items()})
-    return Lists(edited_run(run, entries, None), final)
+    return FinalLists(edited_run(run, entries, None), final)
 
 
 def plain(lists):
     return {name: [(item, None) for item in own] for name, own in lists.items()}
 
 
-def stressed(edit, lists, terms, *, negatives=None, gold=None):
+def stressed(edit, lists, evaluation, *, negatives=None, gold=None):
     entries = plain(lists)
     edited = {
         name: edit.apply(
@@ -62,9 +62,9 @@ def stressed(edit, lists, terms, *, negatives=None, gold=None):
         )
         for name, own in entries.items()
     }
-    touched = {name: one for name, one in edited.items() if one.placed or edit.name[0] != "i"}
-    after = lists_of({name: one.entries for name, one in touched.items()})
-    return measure_edit(edit, edited, lists_of(entries), after, terms)
+    touched = touched_by(edit, edited)
+    after = lists_of({name: own.entries for name, own in touched.items()})
+    return measure_edit(edit, edited, lists_of(entries), after, evaluation)
 
 
 def world(n=40, seed=3):
@@ -96,29 +96,29 @@ def three_on_top(lists, negatives):
 
 def test_the_drop_is_what_pytrec_eval_measures_on_the_edited_lists():
     lists, gold, negatives = world()
-    found = stressed(Insert((1, 2, 3)), lists, terms_of(gold), negatives=negatives)
+    found = stressed(Insert((1, 2, 3)), lists, evaluation_of(gold), negatives=negatives)
     before, after = trec(lists, gold), trec(three_on_top(lists, negatives), gold)
     for name, theirs in NAMES.items():
-        fall = found.falls[name]
+        fall = found["measures"][name]
         old, new = (np.array([one[query][theirs] for query in lists]) for one in (before, after))
-        assert fall.before == pytest.approx(old.mean(), abs=1e-12)
-        assert fall.after == pytest.approx(new.mean(), abs=1e-12)
-        assert fall.drop == pytest.approx((old - new).mean(), abs=1e-12)
-        assert fall.n == 40
+        assert fall["before"] == pytest.approx(old.mean(), abs=1e-12)
+        assert fall["after"] == pytest.approx(new.mean(), abs=1e-12)
+        assert fall["drop"] == pytest.approx((old - new).mean(), abs=1e-12)
+        assert fall["n"] == 40
         counts = [(old - new > 1e-12).sum(), (abs(old - new) <= 1e-12).sum()]
-        assert [fall.worse, fall.same] == counts
-        assert fall.better == 40 - sum(counts)
-        assert fall.ci[0] <= fall.drop <= fall.ci[1]
+        assert [fall["worse"], fall["same"]] == counts
+        assert fall["better"] == 40 - sum(counts)
+        assert fall["ci"][0] <= fall["drop"] <= fall["ci"][1]
 
 
 def test_the_interval_is_that_of_paired_differences():
     """Resamples of the queries' differences, drawn here, give about the same ends."""
     lists, gold, negatives = world(n=120)
-    found = stressed(Insert((1, 2, 3)), lists, terms_of(gold), negatives=negatives)
+    found = stressed(Insert((1, 2, 3)), lists, evaluation_of(gold), negatives=negatives)
     before, after = trec(lists, gold), trec(three_on_top(lists, negatives), gold)
     delta = np.array([before[q]["ndcg_cut_5"] - after[q]["ndcg_cut_5"] for q in lists])
     draws = np.random.default_rng(1).choice(delta, (20_000, len(delta))).mean(axis=1)
-    assert found.falls["nDCG@5"].ci == pytest.approx(
+    assert found["measures"]["nDCG@5"]["ci"] == pytest.approx(
         np.quantile(draws, [0.025, 0.975]).tolist(), abs=0.1 * draws.std() + 0.01
     )
 
@@ -140,50 +140,50 @@ def test_the_interval_is_that_of_paired_differences():
 )
 def test_other_damage_agrees_as_well(edit, by_hand):
     lists, gold, _ = world(seed=5)
-    found = stressed(edit, lists, terms_of(gold), gold=gold)
+    found = stressed(edit, lists, evaluation_of(gold), gold=gold)
     edited = {name: by_hand(own, gold[name]) for name, own in lists.items()}
     before, after = trec(lists, gold), trec(edited, gold)
     for name, theirs in NAMES.items():
         expected = np.mean([before[q][theirs] - after.get(q, {}).get(theirs, 0.0) for q in lists])
-        assert found.falls[name].drop == pytest.approx(expected, abs=1e-12)
-    assert found.to_dict()["edited"] == sum(edited[name] != lists[name] for name in lists)
+        assert found["measures"][name]["drop"] == pytest.approx(expected, abs=1e-12)
+    assert found["edited"] == sum(edited[name] != lists[name] for name in lists)
 
 
 def test_a_drop_by_hand():
     lists = {"q1": ["g", "a", "b"], "q2": ["a", "g", "b"]}
-    terms = terms_of({"q1": ["g"], "q2": ["g"]}, ["RR", "P@2"])
-    found = stressed(Insert((1,)), lists, terms, negatives={"q1": ["x"], "q2": ["x"]})
-    rr, p = found.falls["RR"], found.falls["P@2"]
+    evaluation = evaluation_of({"q1": ["g"], "q2": ["g"]}, ["RR", "P@2"])
+    found = stressed(Insert((1,)), lists, evaluation, negatives={"q1": ["x"], "q2": ["x"]})
+    rr, p = found["measures"]["RR"], found["measures"]["P@2"]
     # RR: 1 → 1/2 and 1/2 → 1/3; P@2: 1/2 → 1/2 and 1/2 → 0.
-    assert (rr.before, rr.after) == pytest.approx((3 / 4, 5 / 12))
-    assert rr.drop == pytest.approx(1 / 3)
-    assert (rr.worse, rr.same, rr.better) == (2, 0, 0)
-    assert p.drop == pytest.approx(1 / 4)
-    assert (p.worse, p.same, p.better) == (1, 1, 0)
+    assert (rr["before"], rr["after"]) == pytest.approx((3 / 4, 5 / 12))
+    assert rr["drop"] == pytest.approx(1 / 3)
+    assert (rr["worse"], rr["same"], rr["better"]) == (2, 0, 0)
+    assert p["drop"] == pytest.approx(1 / 4)
+    assert (p["worse"], p["same"], p["better"]) == (1, 1, 0)
 
 
 def test_a_measure_that_should_be_low_drops_by_rising():
     lists = {f"q{at}": ["faq#1", "blog#1"] for at in range(6)}
-    terms = terms_of({name: ["faq#1"] for name in lists}, ["Redundancy@2"])
-    found = stressed(Insert((2,)), lists, terms, negatives={name: ["faq#2"] for name in lists})
-    fall = found.falls["Redundancy@2"]
-    assert (fall.before, fall.after, fall.drop) == (0.0, 0.5, 0.5)
-    assert (fall.worse, fall.better) == (6, 0)
-    assert 0 < fall.ci[0] <= fall.drop <= fall.ci[1]
+    evaluation = evaluation_of({name: ["faq#1"] for name in lists}, ["Redundancy@2"])
+    found = stressed(Insert((2,)), lists, evaluation, negatives={name: ["faq#2"] for name in lists})
+    fall = found["measures"]["Redundancy@2"]
+    assert (fall["before"], fall["after"], fall["drop"]) == (0.0, 0.5, 0.5)
+    assert (fall["worse"], fall["better"]) == (6, 0)
+    assert 0 < fall["ci"][0] <= fall["drop"] <= fall["ci"][1]
 
 
 def test_nothing_dropped_is_zero_and_not_minus_zero():
     lists = {"q1": ["g", "a"], "q2": ["g", "b"]}
-    found = stressed(Truncate(5), lists, terms_of({"q1": ["g"], "q2": ["g"]}))
-    assert str(found.falls["R@5"].drop) == "0.0"
-    assert (found.to_dict()["edited"], found.to_dict()["short"]) == (0, 2)
+    found = stressed(Truncate(5), lists, evaluation_of({"q1": ["g"], "q2": ["g"]}))
+    assert str(found["measures"]["R@5"]["drop"]) == "0.0"
+    assert (found["edited"], found["short"]) == (0, 2)
 
 
 def test_queries_without_negatives_are_left_out_and_counted():
     lists, gold, negatives = world()
     few = {name: own for name, own in negatives.items() if name < "q10"}
     few["q03"] = few["q03"][:1]
-    told = stressed(Insert((1, 2, 3)), lists, terms_of(gold), negatives=few).to_dict()
+    told = stressed(Insert((1, 2, 3)), lists, evaluation_of(gold), negatives=few)
     assert (told["edited"], told["without_negatives"], told["short"]) == (10, 30, 1)
     assert told["inserted"] == 28
     assert {fall["n"] for fall in told["measures"].values()} == {10}
@@ -191,76 +191,75 @@ def test_queries_without_negatives_are_left_out_and_counted():
 
 def test_a_failed_call_leaves_its_query_out_on_both_sides():
     lists, gold, negatives = world()
-    terms = terms_of(gold)
+    evaluation = evaluation_of(gold)
     edit = Insert((1, 2, 3))
     entries = plain(lists)
     edited = {q: edit.apply(ListToEdit(q, own, {}, negatives[q])) for q, own in entries.items()}
     failed = {"q00": "gone", "q07": "gone"}
     good = {q: one.entries for q, one in edited.items() if q not in failed}
     after = replace(lists_of(good), failed=failed)
-    found = measure_edit(edit, edited, lists_of(entries), after, terms)
-    assert found.to_dict()["failed"] == 2
+    found = measure_edit(edit, edited, lists_of(entries), after, evaluation)
+    assert found["failed"] == 2
     before, later = trec(lists, gold), trec(three_on_top(lists, negatives), gold)
     kept = [q for q in lists if q not in failed]
-    assert found.falls["nDCG@5"].n == 38
-    assert found.falls["nDCG@5"].before == pytest.approx(
+    assert found["measures"]["nDCG@5"]["n"] == 38
+    assert found["measures"]["nDCG@5"]["before"] == pytest.approx(
         np.mean([before[q]["ndcg_cut_5"] for q in kept])
     )
-    assert found.falls["nDCG@5"].after == pytest.approx(
+    assert found["measures"]["nDCG@5"]["after"] == pytest.approx(
         np.mean([later[q]["ndcg_cut_5"] for q in kept])
     )
 
 
 def test_where_nothing_is_left_there_is_no_figure():
-    found = stressed(Insert((1,)), {"q1": ["g"]}, terms_of({"q1": ["g"]}))
-    fall = found.to_dict()["measures"]["nDCG@5"]
+    found = stressed(Insert((1,)), {"q1": ["g"]}, evaluation_of({"q1": ["g"]}))
+    fall = found["measures"]["nDCG@5"]
     assert fall["n"] == 0
     assert fall["before"] is fall["drop"] is fall["ci"] is fall["p"] is None
-    assert found.to_dict()["negatives"]["in_top"] is None
+    assert found["negatives"]["in_top"] is None
 
 
 def test_where_the_negatives_ended():
     """Three lists after some reranker, worked by hand."""
     edited = {
-        "q1": Edited((), placed=("x", "y")),
-        "q2": Edited((), placed=("x",)),
-        "q3": Edited((), placed=("z", "y")),
+        "q1": EditedList((), placed=("x", "y")),
+        "q2": EditedList((), placed=("x",)),
+        "q3": EditedList((), placed=("z", "y")),
     }
     after = {"q1": ["a", "x", "b", "y"], "q2": ["a", "b"], "q3": ["z", "y", "a"]}
     before = {"q1": ["x", "a", "b"], "q2": ["a", "b"], "q3": ["a", "b", "y"]}
-    terms = terms_of({name: ["a"] for name in edited}, ["nDCG@2"])
+    evaluation = evaluation_of({name: ["a"] for name in edited}, ["nDCG@2"])
     found = measure_edit(
         Insert((1, 2)),
         edited,
         lists_of(plain(before)),
         lists_of(plain(after)),
-        terms,
-    ).fate
-    assert found.top == 2
-    assert found.in_top == pytest.approx((1 / 2 + 0 + 1) / 3)
-    assert found.before == pytest.approx((1 / 2 + 0 + 0) / 3)
-    assert found.returned == pytest.approx((1 + 0 + 1) / 3)
-    assert found.mean_rank == pytest.approx((2 + 4 + 1 + 2) / 4)
-    assert 0 <= found.ci[0] <= found.in_top <= found.ci[1] <= 1
+        evaluation,
+    )["negatives"]
+    assert found["top"] == 2
+    assert found["in_top"] == pytest.approx((1 / 2 + 0 + 1) / 3)
+    assert found["before"] == pytest.approx((1 / 2 + 0 + 0) / 3)
+    assert found["returned"] == pytest.approx((1 + 0 + 1) / 3)
+    assert found["mean_rank"] == pytest.approx((2 + 4 + 1 + 2) / 4)
+    assert 0 <= found["ci"][0] <= found["in_top"] <= found["ci"][1] <= 1
 
 
 def test_p_is_corrected_over_the_scenarios():
     lists, gold, negatives = world()
-    terms = terms_of(gold, ["nDCG@5", "RR"])
-    found = corrected(
-        [
-            stressed(Insert((1,)), lists, terms, negatives=negatives),
-            stressed(Drop(1), lists, terms),
-            stressed(Truncate(4), lists, terms),
-        ]
-    )
+    evaluation = evaluation_of(gold, ["nDCG@5", "RR"])
+    found = [
+        stressed(Insert((1,)), lists, evaluation, negatives=negatives),
+        stressed(Drop(1), lists, evaluation),
+        stressed(Truncate(4), lists, evaluation),
+    ]
+    correct_p(found)
     for name in ("nDCG@5", "RR"):
-        ps = [one.falls[name].p for one in found]
+        ps = [one["measures"][name]["p"] for one in found]
         # Holm by hand: the smallest times 3, the next times 2, never falling.
         order = np.argsort(ps)
         steps = np.maximum.accumulate([ps[at] * (3 - place) for place, at in enumerate(order)])
         adjusted = dict(zip(order.tolist(), np.minimum(steps, 1).tolist(), strict=True))
-        assert [one.falls[name].p_adjusted for one in found] == pytest.approx(
+        assert [one["measures"][name]["p_adjusted"] for one in found] == pytest.approx(
             [adjusted[at] for at in range(3)]
         )
 
@@ -270,8 +269,8 @@ def test_drops_are_told_by_segment():
     queries = Queries.from_dict(
         {name: {"text": "?", "language": "pt" if name < "q15" else "es"} for name in lists}
     )
-    terms = terms_of(gold, queries=queries, by=[By.parse("language")])
-    told = stressed(Insert((1, 2, 3)), lists, terms, negatives=negatives).to_dict()
+    evaluation = evaluation_of(gold, queries=queries, by=["language"])
+    told = stressed(Insert((1, 2, 3)), lists, evaluation, negatives=negatives)
     before, after = trec(lists, gold), trec(three_on_top(lists, negatives), gold)
     segments = told["segments"]["language"]
     assert {value: falls["RR"]["n"] for value, falls in segments.items()} == {"es": 25, "pt": 15}
@@ -363,25 +362,18 @@ def test_spans_of_grade_0_are_no_items_to_put_in():
     ],
 )
 def test_what_is_gold_is_told_at_the_level_in_force_and_however_deep(settings, expected):
-    terms = terms_of({"q1": {"doc#1": 2, "zero": 0}}, settings=settings)
+    evaluation = evaluation_of({"q1": {"doc#1": 2, "zero": 0}}, settings=settings)
     run = lists_of(plain({"q1": ["other", "doc#1", "doc#2", "zero"]})).run
-    assert terms.grades(run, ["q1"]) == {"q1": expected}
+    assert grades_in(run, evaluation, ["q1"]) == {"q1": expected}
 
 
 def test_spans_make_every_chunk_gold_that_touches_them():
     frame = pl.DataFrame(
         {"query_id": ["q1"], "item_id": ["doc"], "grade": [1.0], "start": [50], "end": [150]}
     )
-    terms = terms_of(Gold.from_frame(frame), ["R@5"], settings={"level": "span"})
+    evaluation = evaluation_of(Gold.from_frame(frame), ["R@5"], settings={"level": "span"})
     run = lists_of(plain({"q1": ["doc:0-40", "doc:40-60", "doc:60-200", "other:40-60"]})).run
-    assert terms.grades(run, ["q1"]) == {"q1": {"doc:40-60": 1.0, "doc:60-200": 1.0}}
-
-
-def test_scores_without_a_trace_know_no_gold():
-    lists = lists_of(plain({"q1": ["a"]}))
-    scores = score(lists.run, terms_of({"q1": ["a"]}).on(["q1"], order="rank"), [])
-    assert grades_in(scores) == {"q1": {"a": 1.0}}
-    assert grades_in(replace(scores, trace=None)) == {}
+    assert grades_in(run, evaluation, ["q1"]) == {"q1": {"doc:40-60": 1.0, "doc:60-200": 1.0}}
 
 
 def test_a_sample_depends_on_the_seed_and_not_on_the_order_of_the_queries():
@@ -402,9 +394,9 @@ def test_only_queries_with_something_to_find_take_part():
 
 
 def test_the_top_is_as_long_as_the_measure_that_decides_looks():
-    assert terms_of({"q": ["a"]}, ["nDCG@3", "R@10"]).top == 3
-    assert terms_of({"q": ["a"]}, ["RR"]).top == 5
-    assert terms_of({"q": ["a"]}, ["RR", "R@7"]).top == 7
+    assert top_of(parse_measures(["nDCG@3", "R@10"])) == 3
+    assert top_of(parse_measures(["RR"])) == 5
+    assert top_of(parse_measures(["RR", "R@7"])) == 7
 
 
 def test_conversations_are_resampled_whole():
@@ -418,15 +410,15 @@ def test_conversations_are_resampled_whole():
         {name: {"text": "?", "group": name.partition(".")[0]} for name in copied(lists)}
     )
     apart = stressed(
-        Insert((1, 2, 3)), copied(lists), terms_of(copied(gold)), negatives=copied(negatives)
+        Insert((1, 2, 3)), copied(lists), evaluation_of(copied(gold)), negatives=copied(negatives)
     )
     whole = stressed(
         Insert((1, 2, 3)),
         copied(lists),
-        terms_of(copied(gold), queries=queries),
+        evaluation_of(copied(gold), queries=queries),
         negatives=copied(negatives),
     )
-    wide, narrow = (one.falls["nDCG@5"].ci[1] - one.falls["nDCG@5"].ci[0] for one in (whole, apart))
+    wide, narrow = (np.ptp(one["measures"]["nDCG@5"]["ci"]) for one in (whole, apart))
     assert wide > 1.8 * narrow
 
 
@@ -434,9 +426,8 @@ def test_a_comparison_reads_as_a_drop_with_its_ends_in_order():
     lists, gold, negatives = world()
     # Taking negatives out again is a gain, so the drop is negative.
     edited = three_on_top(lists, negatives)
-    found = stressed(Drop(3), edited, terms_of(gold))
-    fall = found.falls["nDCG@5"]
-    assert isinstance(fall, Fall)
-    assert fall.drop < 0
-    assert fall.ci[0] < fall.drop < fall.ci[1] < 0
-    assert fall.better > fall.worse
+    found = stressed(Drop(3), edited, evaluation_of(gold))
+    fall = found["measures"]["nDCG@5"]
+    assert fall["drop"] < 0
+    assert fall["ci"][0] < fall["drop"] < fall["ci"][1] < 0
+    assert fall["better"] > fall["worse"]

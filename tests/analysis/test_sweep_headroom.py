@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from swept import staged_of, world
 
-from karat.analysis.sweep import best_values, sweep_system
+from karat.analysis.sweep.curves import best_values, sweep_system
 from karat.data.tables import Gold
 from karat.formats.runlog import run_of_records
 
@@ -34,15 +34,15 @@ def test_headroom_is_what_the_gold_in_the_list_brings_when_it_stands_first(seed)
     for query, item in run.hits.select("query_id", "item_id").rows():
         lists.setdefault(query, []).append(item)
     for name, best_of in (("R", recall_of), ("nDCG", ndcg)):
-        for point in found.lines[name].points:
+        for point in found["measures"][name]["points"]:
             best = []
             for query, judged in grades.items():
                 if not any(judged.values()):
                     continue
                 has = [judged[item] for item in lists.get(query, []) if item in judged]
-                best.append(best_of(sorted(has, reverse=True), list(judged.values()), point.k))
-            assert point.mean + point.headroom == pytest.approx(sum(best) / len(best))
-            assert point.headroom >= 0
+                best.append(best_of(sorted(has, reverse=True), list(judged.values()), point["k"]))
+            assert point["mean"] + point["headroom"] == pytest.approx(sum(best) / len(best))
+            assert point["headroom"] >= 0
 
 
 def recall_of(grades: list[float], gold: list[float], k: int) -> float:
@@ -54,15 +54,17 @@ def test_headroom_counts_what_the_retriever_had_before_it_was_cut():
     log = {"query_id": "q1", "topk": ["X", "A"], "raw": ["X", "A", "Y", "B"], "k_raw": 4}
     run = run_of_records([log], name="log")
     staged, curves = staged_of(run, gold, ["R"], (1, 2))
-    points = sweep_system(staged, curves).lines["R"].points
-    assert [(point.mean, point.headroom) for point in points] == [(0.0, 0.5), (0.5, 0.5)]
+    points = sweep_system(staged, curves)["measures"]["R"]["points"]
+    assert [(point["mean"], point["headroom"]) for point in points] == [(0.0, 0.5), (0.5, 0.5)]
 
 
 def test_gold_that_only_the_final_list_has_counts_as_well():
     gold = Gold.from_dict({"q1": ["A", "B"]})
     log = {"query_id": "q1", "topk": ["A", "X", "B"], "raw": ["A", "X", "Y"]}
     staged, curves = staged_of(run_of_records([log], name="log"), gold, ["R"], (1, 2, 3))
-    headroom = [point.headroom for point in sweep_system(staged, curves).lines["R"].points]
+    headroom = [
+        point["headroom"] for point in sweep_system(staged, curves)["measures"]["R"]["points"]
+    ]
     assert headroom == [0.0, 0.5, 0.0]
 
 
@@ -95,5 +97,5 @@ def test_a_better_order_never_takes_anything_away(seed, level):
 def test_where_gold_first_is_not_known_to_be_best_there_is_no_headroom(name, level):
     run, gold = world(5)
     staged, curves = staged_of(run, gold, [name], (2, 5), level=level)
-    (line,) = sweep_system(staged, curves).lines.values()
-    assert all(point.headroom is None and point.mean is not None for point in line.points)
+    (line,) = sweep_system(staged, curves)["measures"].values()
+    assert all(point["headroom"] is None and point["mean"] is not None for point in line["points"])

@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from swept import staged_of
 
-from karat.analysis.sweep import sweep_system
-from karat.analysis.sweep.curves import area_under, knee_of, parse_curves, parse_ks
+from karat.analysis.sweep.curves import (
+    area_under,
+    knee_of,
+    parse_curves,
+    parse_ks,
+    sweep_system,
+)
 from karat.data.tables import Gold
 from karat.errors import UsageError
 from karat.formats.runlog import run_of_records
@@ -32,16 +37,16 @@ def first_flat(values: list[float], flat: float) -> int | None:
 )
 def test_the_knee_is_the_first_value_that_no_later_one_betters_by_more(values, flat, scale):
     values = [scale * value for value in values]
-    assert knee_of(values, flat=flat).at == first_flat(values, flat)
+    assert knee_of(values, flat=flat)[0] == first_flat(values, flat)
     # What should be low, turned upside down, has the same knee.
     highest = max(values)
     low = [highest - value for value in values]
     if max(low) == highest:
-        assert knee_of(low, better="lower", flat=flat).at == first_flat(values, flat)
+        assert knee_of(low, better="lower", flat=flat)[0] == first_flat(values, flat)
 
 
 def test_a_curve_that_falls_is_flat_from_its_start():
-    assert knee_of([0.6, 0.4, 0.3]).at == 0
+    assert knee_of([0.6, 0.4, 0.3]) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -56,9 +61,9 @@ def test_a_curve_that_falls_is_flat_from_its_start():
     ],
 )
 def test_without_a_knee_there_is_a_reason(values, better, because):
-    knee = knee_of(values, better=better)
-    assert knee.at is None
-    assert because in knee.because
+    place, reason = knee_of(values, better=better)
+    assert place is None
+    assert because in reason
 
 
 def test_the_knee_in_the_document_is_a_cut_off_that_was_measured():
@@ -66,10 +71,10 @@ def test_the_knee_in_the_document_is_a_cut_off_that_was_measured():
     lists = {"q1": ["X", "A", "B", "Y"], "q2": ["X", "A", "Y", "Z"]}
     log = [{"query_id": name, "k": 4, "topk": items} for name, items in lists.items()]
     staged, curves = staged_of(run_of_records(log, name="log"), gold, ["R"], (1, 2, 3, 4, 9))
-    line = sweep_system(staged, curves).lines["R"].to_dict()
+    line = sweep_system(staged, curves)["measures"]["R"]
     assert [point["mean"] for point in line["points"]] == [0.0, 0.75, 1.0, 1.0, None]
     assert (line["knee"], line["knee_because"]) == (3, None)
-    loose = sweep_system(staged, curves, flat=0.25).lines["R"].to_dict()
+    loose = sweep_system(staged, curves, flat=0.25)["measures"]["R"]
     assert loose["knee"] == 2
 
 

@@ -10,18 +10,18 @@ import polars as pl
 import pytest
 
 from karat.analysis.failures import classify
-from karat.analysis.triage import QueryInspector
-from karat.analysis.triage.texts import gold_of, overlap_of, terms_of
+from karat.analysis.top_lists import gold_of
+from karat.analysis.triage import QueryInspector, shared_terms, terms_of
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.segments import By
 from karat.evaluation.stages import score_stages
 from karat.evaluation.thresholds import Thresholds
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measure
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measure
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
 
 GOLD = Gold.from_dict(
     {
@@ -71,7 +71,7 @@ def names(triage, rows):
 
 
 def case_of(triage, query_id, **more):
-    [case] = triage.cases(triage.chosen([query_id]), **more)
+    [case] = triage.inspect(triage.chosen([query_id]), **more)
     return case
 
 
@@ -269,11 +269,10 @@ def test_words_that_cannot_be_told_are_not_counted_as_none():
 
 def test_the_gold_that_shares_most_words_counts_and_missing_is_what_none_has():
     texts = {"p": "red", "q": "red and blue", "r": "green", "s": None}
-    found = overlap_of("Red, blue, green, YELLOW", texts, "yellow yellow")
-    assert (found.item_id, found.gold) == ("q", ("red", "blue"))
-    assert found.missing == ("yellow",)
-    assert found.top == ("yellow",)
-    assert overlap_of("?!", {"p": "red"}, None).to_dict()["share"] is None
+    terms = shared_terms("Red, blue, green, YELLOW", texts, "yellow yellow")
+    assert (terms["gold_item"], terms["gold_words"]) == ("q", ["red", "blue"])
+    assert terms["missing"] == terms["top_words"] == ["yellow"]
+    assert shared_terms("?!", {"p": "red"}, None)["share"] is None
 
 
 def test_words_are_folded_as_unicode_does():
@@ -330,7 +329,7 @@ def test_lists_that_were_not_kept_deep_enough_are_refused():
     log = [{"query_id": "q", "topk": [f"i{at}" for at in range(30)]}]
     triage = looked_at(log, Gold.from_dict({"q": {"gold": 1}}), keep=5)
     with pytest.raises(UsageError, match="score the run with keep=10 or more"):
-        triage.cases([0])
+        triage.inspect([0])
 
 
 def test_segments_count_their_misses_by_class():
@@ -451,14 +450,14 @@ def test_how_far_each_list_can_be_seen_is_told():
 
 def test_everything_is_plain_data():
     triage = looked_at(queries=QUERIES, corpus=CORPUS)
-    cases = triage.cases(triage.worst(10), items=Whole(CORPUS))
+    cases = triage.inspect(triage.worst(10), items=Whole(CORPUS))
     assert json.loads(json.dumps(cases)) == cases
 
 
 def test_when_every_call_failed_each_query_says_so():
     log = [{"query_id": "first", "error": "down"}, {"query_id": "third", "error": "down"}]
     triage = looked_at(log, Gold.from_dict({"first": ["a"], "third": ["b"]}))
-    cases = triage.cases(triage.worst(5))
+    cases = triage.inspect(triage.worst(5))
     assert [(case["error"], case["top"]) for case in cases] == [("down", []), ("down", [])]
     assert [one["error"] for one in triage.misses()] == ["down", "down"]
 
@@ -487,7 +486,7 @@ def test_order_ranks_and_misses_are_those_of_a_plain_search(seed):
     expected = sorted(gold, key=lambda name: (recall(name), -first(name)))
     rows = triage.worst(100)
     assert names(triage, rows) == expected
-    for case in triage.cases(rows):
+    for case in triage.inspect(rows):
         own = lists[case["query_id"]]
         assert case["value"] == pytest.approx(recall(case["query_id"]))
         for one in case["gold"]:

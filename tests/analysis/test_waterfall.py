@@ -21,7 +21,7 @@ from karat.analysis.failures.waterfall import PARTS, waterfall
 from karat.data.tables import Corpus, Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.stages import score_stages
-from karat.measures.names import parse_measures
+from karat.measure.names import parse_measures
 
 PLANTED = world()
 MEASURES = "R@3, nDCG@4, RR, AP@5"

@@ -21,7 +21,7 @@ import uvicorn
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from karat.cli.main import main
-from karat.report.document import Report
+from karat.reports.document import Report
 from karat.web.app import create_app
 from karat.web.server import options
 from karat.web.settings import Settings
@@ -74,7 +74,7 @@ def open_report(pages: Pages, tmp_path: Path) -> Callable[..., Page]:
     def open_it(source: Report | Path | str, *, ready: bool = True, **options) -> Page:
         path = Path(source) if isinstance(source, Path | str) else tmp_path / "report.html"
         if isinstance(source, Report):
-            from karat.report.html.render import to_html
+            from karat.reports.html.render import to_html
 
             path.write_bytes(to_html(source))
         opened = pages.new(**options)

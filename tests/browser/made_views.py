@@ -14,8 +14,8 @@ from typing import Any
 
 from playwright.sync_api import Page
 
-from karat.report.html.assets import SCRIPTS, STYLES, Inlined, asset
-from karat.report.html.render import environment
+from karat.reports.html.assets import SCRIPTS, STYLES, Inlined, asset
+from karat.reports.html.render import environment
 
 from .checks import PATIENCE, Pages
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from karat.report.html.assets import BASE_STYLES, Inlined, asset, vega
-from karat.report.html.render import charts_of, environment
+from karat.reports.html.assets import BASE_STYLES, Inlined, asset, vega
+from karat.reports.html.render import charts_of, environment
 
 from .accessibility import assert_usable
 from .checks import PHONE, SCHEMES

@@ -498,7 +498,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(run, folder, name, text, words
         ((*SEARCHED, "--k", "-3"), ("--k is '-3'",)),
         ((*SEARCHED, "--k", "2.5"), ("--k is '2.5'",)),
         ((*SEARCHED, "--k", "ten"), ("--k is 'ten'",)),
-        *((without(flag), (f"missing option '{flag}'",)) for flag in REQUIRED),
+        *((without(flag), (f"{flag} is missing",)) for flag in REQUIRED),
         ((*SEARCHED, "--runA", "a.trec"), ("--corpus", "exclude each other")),
         ((*GIVEN, "--corpus", "corpus.jsonl"), ("exclude each other",)),
         (("ab", *TABLES, *CONFIGS, "--out", "ab.json"), ("--corpus", "--runA and --runB")),

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from karat.evaluation import unjudged_ranges
+from karat.evaluation import bounds
 
 # Three queries worked out by hand: x, y, z and w are unjudged.
 GOLD = {"q1": {"a": 2, "b": 1}, "q2": {"a": 1, "c": 0}, "q3": {"d": 1}}
@@ -162,16 +162,16 @@ def test_bounds_can_be_declined(run, small):
 
 
 def test_runs_of_many_hits_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(unjudged_ranges, "MOST_HITS", 3)
+    monkeypatch.setattr(bounds, "MOST_HITS", 3)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]
-    assert found["bounds_left_out"].endswith("--bounds tells them of these too")
+    assert found["bounds_left_out"].endswith("--bounds reports them here too")
     assert told(run(*words, "--bounds"))["systems"][0]["unjudged"] == 3
 
 
 def test_large_files_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(unjudged_ranges, "_MOST_BYTES", 10)
+    monkeypatch.setattr(bounds, "_MOST_BYTES", 10)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.analysis.check.findings import KINDS
+from karat.analysis.check import KINDS
 
 SET = ("--gold", "qrels.txt", "--queries", "queries.jsonl", "--corpus", "corpus.jsonl")
 PAGE = Path(__file__).parents[2] / "docs" / "check-an-eval-set.md"
@@ -168,8 +168,8 @@ def test_gold_can_be_piped(spawn, files):
             "--run or --spread",
         ),
         ((*SET, "--spread", "wide"), "--spread is 'wide'"),
-        ((*SET, "--spread", "nan"), "spread is nan"),
-        ((*SET, "--spread", "-1"), "spread is -1"),
+        ((*SET, "--spread", "nan"), "--spread is 'nan'"),
+        ((*SET, "--spread", "-1"), "--spread is '-1'"),
         ((*SET, "--by", "langage"), "did you mean language"),
         ((*SET, "-m", "ndgc@10"), "did you mean nDCG"),
         ((*SET, "--profile", "trek"), "did you mean trec"),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 import karat
-from karat.measures.registry import MEASURES
+from karat.measure.registry import MEASURES
 
 
 @pytest.fixture(scope="module")

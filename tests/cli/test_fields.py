@@ -250,7 +250,8 @@ def test_python_takes_files_frames_and_mappings(place):
     assert scores.means() == {"R@1": 1.0}
     found = karat.compare(["run.jsonl", "run.jsonl"], "eval.jsonl", ["R@1"], fields=fields)
     assert found.verdict == "same"
-    assert karat.check_set("eval.jsonl", fields={"gold": "gold_ids"}).verdict() == "sound"
+    evaluation = karat.Evaluation("eval.jsonl", fields={"gold": "gold_ids"})
+    assert karat.check(evaluation).verdict() == "sound"
     with pytest.raises(karat.InputError, match="gold=gold_ids"):
         karat.evaluate("run.jsonl", "eval.jsonl", ["R@1"])
     with pytest.raises(karat.UsageError, match="no input has a column 'nope'"):

@@ -13,15 +13,19 @@ from types import SimpleNamespace
 import polars as pl
 import pytest
 
-from karat.cli.saving import SavingOptions, save_report
+from karat.cli.options import SavingOptions
 from karat.errors import KaratError, UsageError
 from karat.evaluation.api import evaluate
-from karat.evaluation.baseline import with_baseline
+from karat.evaluation.systems import with_baseline
 from karat.formats import read_gold, read_run
-from karat.report.document import Report, build_report
+from karat.reports.document import Report, build_report
 from karat.store import Revision, Store
 
 JANUARY = datetime(2026, 1, 1, 9, 30, tzinfo=UTC)
+
+
+def saving(**options):
+    return SavingOptions(**({"save": True, "tag": None, "store": None} | options))
 
 
 @pytest.fixture(autouse=True)
@@ -163,8 +167,8 @@ def test_an_evaluation_can_get_a_tag_later(run, history):
         (["--show", ""], "unknown tag ''"),
         (["--trend", "", "--show", ""], "--trend and --show"),
         (["--store", "."], ".: is a folder; name a file in it"),
-        (["--limit", "0"], "--limit is '0'; it is a whole number above 0"),
-        (["--limit", "x"], "--limit is 'x'; it is a whole number above 0"),
+        (["--limit", "0"], "--limit is '0'; it is a whole number from 1"),
+        (["--limit", "x"], "--limit is 'x'; it is a whole number from 1"),
         (["--store", "other.db"], "other.db: no history here; begin one with karat eval"),
         (["--store", "qrels.txt"], "qrels.txt: is no SQLite database"),
     ],
@@ -201,7 +205,7 @@ def test_without_sqlalchemy_one_line_says_what_to_install(files):
 def test_saving_says_as_what(files, capfd, monkeypatch):
     monkeypatch.setenv("GITHUB_SHA", "abc123")
     monkeypatch.setenv("PATH", "")
-    save_report(report_on("bm25.trec", "dense.jsonl"), store=None, tags=["main"])
+    saving(tag=["main"]).keep(report_on("bm25.trec", "dense.jsonl"))
     out, err = capfd.readouterr()
     assert (out, err) == ("", "saved as 1, 2 in .karat/history.db\n")
     with Store.open() as store:
@@ -214,21 +218,21 @@ def test_saving_says_as_what(files, capfd, monkeypatch):
 def test_two_runs_of_one_name_are_saved_under_two(files):
     (files / "other").mkdir()
     (files / "other" / "bm25.trec").write_bytes((files / "bm25.trec").read_bytes())
-    save_report(report_on("bm25.trec", "other/bm25.trec"), store="s.db")
+    saving(store="s.db").keep(report_on("bm25.trec", "other/bm25.trec"))
     with Store.open("s.db") as store:
         assert [one.system for one in store.evaluations()] == ["bm25-2", "bm25"]
 
 
 def test_nothing_is_saved_where_nothing_was_scored(files, capfd):
     (files / "none.txt").write_text("q01 0 nothing 0\n")
-    save_report(report_on("bm25.trec", gold="none.txt"), store=None)
+    saving().keep(report_on("bm25.trec", gold="none.txt"))
     assert capfd.readouterr().err.startswith("karat: warning: nothing was saved")
     assert not (files / ".karat").exists()
 
 
 def test_what_could_not_be_saved_is_refused_before_any_work(files):
-    SavingOptions(save=False, store="qrels.txt").check()
-    SavingOptions(save=True, tag=["main"]).check()
+    saving(save=False, store="qrels.txt").check()
+    saving(tag=["main"]).check()
     assert not (files / ".karat").exists()
     for options, told in (
         ({"save": False, "store": None, "tag": ["main"]}, "--tag is for what is saved; add"),
@@ -240,19 +244,21 @@ def test_what_could_not_be_saved_is_refused_before_any_work(files):
         ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tag": []}, "cannot be used"),
     ):
         with pytest.raises(KaratError, match=told):
-            SavingOptions(**options).check()
+            saving(**options).check()
 
 
 def stored_before(ref, runs, *, store, gold, primary=None):
     """Put a stored baseline before runs that were scored on the gold."""
-    evaluation = SimpleNamespace(
+    return with_baseline(
+        ref,
+        runs,
         gold=SimpleNamespace(source=gold),
         queries=None,
         corpus=None,
         notify=lambda message: print(message, file=sys.stderr),
+        store=store,
+        primary=primary,
     )
-    scored = SimpleNamespace(evaluation=evaluation, scores=runs)
-    return with_baseline(ref, scored, store=store, primary=primary)
 
 
 def test_a_stored_baseline_takes_the_first_place(history, capfd):
@@ -370,7 +376,7 @@ def test_a_baseline_is_not_saved_again(history, capfd):
     runs = [system.scores for system in report.systems]
     both = stored_before("main", runs, store=None, gold=report.gold)
     compared = build_report(both, gold=read_gold("qrels.txt"))
-    save_report(compared, store=None, skip=[compared.systems[0].name])
+    saving().keep(compared, skip=[compared.systems[0].name])
     assert capfd.readouterr().err.splitlines()[-1] == "saved as 5 in .karat/history.db"
     with Store.open() as store:
         assert store.evaluations()[0].system == "bm25"

@@ -85,7 +85,7 @@ def test_the_gold_is_prepared_once(folder, monkeypatch, four):
 
     def counted(*given, **named):
         calls.append(given)
-        return karat.measures.prepare.prepare(*given, **named)
+        return karat.measure.prepare.prepare(*given, **named)
 
     monkeypatch.setattr(karat.evaluation.evaluation, "prepare", counted)
     found = Evaluation(folder / "gold.txt").score_runs(runs(folder))
@@ -99,7 +99,7 @@ def test_python_gets_the_same_comparison_from_many_at_once(folder, four, monkeyp
     many = karat.compare(read, gold, ["nDCG@10", "RR"])
     monkeypatch.setattr(karat.parallel, "cores", lambda: 1)
     one = karat.compare(read, gold, ["nDCG@10", "RR"])
-    assert [row.document() for row in many.rows] == [row.document() for row in one.rows]
+    assert [row.to_dict() for row in many.rows] == [row.to_dict() for row in one.rows]
 
 
 def test_the_first_broken_run_is_the_one_that_is_told(run, folder, four, tmp_path):

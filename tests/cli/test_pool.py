@@ -194,7 +194,7 @@ def test_a_run_from_standard_input(spawn, files):
         (("--gold", "empty.txt"), "empty.txt: is empty"),
         (("--queries", "empty.txt"), "empty.txt: is empty"),
         (("--corpus", "empty.txt"), "empty.txt: is empty"),
-        (("-o", "pool.csv"), "output 'pool.csv': use .jsonl, .json, .md"),
+        (("-o", "pool.csv"), "output 'pool.csv': use .json, .md, .jsonl"),
         (("-o", "queries.jsonl", "--queries", "queries.jsonl"), "is also an input"),
         (("-o", "pool:-", "--json"), "only one report can go to standard output"),
         (("--gold", "-", "--queries", "-"), "only one input can be standard input"),

@@ -18,11 +18,11 @@ from karat.data.tables import Run
 from karat.errors import UsageError
 from karat.formats import read_corpus, read_eval_set
 from karat.formats.settings import Place
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
-from karat.report.document import build_report
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
+from karat.reports.document import build_report
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.system_config import parse_systems
 

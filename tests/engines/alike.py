@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 
 import karat
-from karat.measures.aggregates import Evidence
+from karat.measure.aggregates import Evidence
 
 
 def assert_same_bits(ours: karat.Scores, theirs: karat.Scores) -> None:

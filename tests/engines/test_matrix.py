@@ -11,11 +11,11 @@ from alike import assert_same_bits
 
 import karat
 from karat.formats import read_run, write_run
-from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import PROFILES, conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.spark.engine import score, send_gold
 from karat.spark.inputs import open_rows
-from karat.spark.scoring import of_gold, score
 
 SETTINGS = {
     "default": {},
@@ -88,7 +88,7 @@ def same_on_both(path, gold, queries, corpus, spark, profile, settings, named):
         queries=queries,
         corpus=corpus,
     )
-    judged = of_gold(spark, gold)
+    judged = send_gold(spark, gold)
     prepared = prepare(judged.header, conventions, queries=queries, corpus=corpus)
     rows = open_rows(spark, str(path), "run", None)
     tables = {"queries": queries, "corpus": corpus, "lenient": lenient}

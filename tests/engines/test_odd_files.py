@@ -9,8 +9,8 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from karat.spark import engine as sessions
-from karat.spark.engine import said
+from karat.spark import session as sessions
+from karat.spark.session import error_message
 
 RUN = [("q1", "a", 3.0), ("q1", "b", 2.0), ("q2", "c", 1.5), ("q2", "a", 1.0)]
 JUDGED = [("q1", "a"), ("q2", "c")]
@@ -145,14 +145,16 @@ def test_the_last_words_of_a_worker_are_told_where_spark_has_none():
         "\tat org.apache.spark.api.python.BasePythonRunner.read(PythonRunner.scala:572)\n"
         "Caused by: java.io.EOFException\n"
     )
-    assert said(error) == "polars.exceptions.SchemaError: type Float32 is incompatible"
+    assert error_message(error) == "polars.exceptions.SchemaError: type Float32 is incompatible"
     plain = Exception("org.apache.spark.SparkException: Job aborted\nCaused by: no room left")
-    assert said(plain) == "no room left"
-    assert "install Java 17" in said(Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited"))
+    assert error_message(plain) == "no room left"
+    assert "install Java 17" in error_message(
+        Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited")
+    )
 
 
 def test_java_that_did_not_start_under_a_limit_is_told_with_the_limit(monkeypatch):
     stopped = Exception("[JAVA_GATEWAY_EXITED] Java gateway process exited")
     for limits, told in (([], "install Java 17"), ([("-v", 2 * 10**9, 0)], "ulimit -v allows")):
         monkeypatch.setattr(sessions, "limits", lambda limits=limits: limits)
-        assert told in said(stopped)
+        assert told in error_message(stopped)

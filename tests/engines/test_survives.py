@@ -12,11 +12,11 @@ import pytest
 from alike import assert_same_bits
 
 import karat
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.spark.engine import score, send_gold
 from karat.spark.inputs import open_rows
-from karat.spark.scoring import of_gold, score
 
 MEASURES = ["nDCG@10", "R@100", "AP"]
 
@@ -143,7 +143,7 @@ def here(run, gold):
 
 def scored(spark, path, gold):
     conventions = conventions_of("karat", {})
-    judged = of_gold(spark, gold)
+    judged = send_gold(spark, gold)
     rows = open_rows(spark, str(path), "run", None)
     prepared = prepare(judged.header, conventions)
     return score(rows, judged, prepared, parse_measures(MEASURES, conventions=conventions))
@@ -152,7 +152,7 @@ def scored(spark, path, gold):
 def test_what_spark_itself_logs_is_one_line_and_no_workflow_command():
     said = "a\\n::error::x\\r##[error]y"
     code = (
-        "from karat.spark.engine import session\n"
+        "from karat.spark.session import session\n"
         "spark = session('local[1]')\n"
         "logs = spark._jvm.org.apache.logging.log4j.LogManager\n"
         f"logs.getLogger('karat').error('{said}')\n"

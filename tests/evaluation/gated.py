@@ -8,8 +8,8 @@ from scipy.stats import binomtest
 import karat
 from karat.evaluation.gate_files import parse_gates
 from karat.evaluation.gates import Gate, GateResult, Gating, judge, measures_of
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
 
 
 def gates_of(*lines: str) -> list[Gate]:

@@ -367,7 +367,7 @@ def test_a_regression_outranks_gates_that_pass_in_the_report():
 
     from karat.evaluation.gate_files import parse_gates
     from karat.evaluation.gates import judge
-    from karat.report.document import build_report
+    from karat.reports.document import build_report
 
     gold = gold_of()
     runs = run_of([1] * N, "a"), run_of([2] * N, "b")

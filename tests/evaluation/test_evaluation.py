@@ -60,7 +60,7 @@ def test_scores_and_runs_have_the_same_verdict():
     by_scores = evaluation.compare(old, new, primary="RR")
     by_runs = karat.compare({"old": OLD, "new": NEW}, GOLD, ["R@3", "RR"], primary="RR")
     assert by_scores.verdict == by_runs.verdict == "better"
-    assert [row.document() for row in by_scores.rows] == [row.document() for row in by_runs.rows]
+    assert [row.to_dict() for row in by_scores.rows] == [row.to_dict() for row in by_runs.rows]
 
 
 def test_gates_are_those_of_the_evaluation_or_of_the_call():

@@ -14,10 +14,10 @@ from karat.data.tables import Gold, Run
 from karat.errors import InputError
 from karat.evaluation.api import evaluate
 from karat.evaluation.judged_labels import of_the_same_queries, with_labels
-from karat.measures.conventions import Conventions, conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
+from karat.measure.conventions import Conventions, conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
 
 RNG = random.Random(11)
 ITEMS = [f"d{n:02}" for n in range(30)]

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from scipy.stats import kendalltau
 
 from karat.data.tables import Gold, Run
-from karat.evaluation.comparison import overlap
-from karat.measures.conventions import Conventions
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
+from karat.evaluation.systems import ComparedSystem, overlap
+from karat.measure.conventions import Conventions
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
 
 P = 0.9
 
@@ -21,7 +21,7 @@ P = 0.9
 def overlap_of(a, b):
     gold = prepare(Gold.from_dict({query: ["i0"] for query in a}), Conventions())
     sides = [score(Run.from_dict(run), gold, parse_measures(["RR"]), keep=100) for run in (a, b)]
-    return overlap(*sides, names=("a", "b"))
+    return overlap(*(ComparedSystem(scores.system, (scores,)) for scores in sides))
 
 
 def extrapolated_rbo(a, b, p=P):

@@ -14,16 +14,16 @@ from hypothesis import strategies as st
 from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import evaluate
+from karat.evaluation.bounds import stability_of
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Rule
-from karat.evaluation.verdict_stability import stability_of
-from karat.measures.conventions import conventions_of
-from karat.measures.differences import difference_range
-from karat.measures.names import parse_measure
-from karat.measures.prepare import prepare
-from karat.measures.ranges import Range, listed
-from karat.measures.score_builder import score
+from karat.measure.conventions import conventions_of
+from karat.measure.differences import difference_range
+from karat.measure.names import parse_measure
+from karat.measure.prepare import prepare
+from karat.measure.ranges import Range, listed
+from karat.measure.score_builder import score
 from karat.stats.paired import randomisation
 
 N = 8

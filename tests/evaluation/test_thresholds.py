@@ -9,7 +9,7 @@ from karat.evaluation.thresholds import Thresholds, parse_thresholds
 def test_a_line_is_drawn_where_it_is_asked_for_and_nowhere_else():
     drawn = parse_thresholds(["miss=5", "similarity=-0.2", "score=1e-3", "slower=2"])
     told = {"miss": 5, "similarity": -0.2, "score": 0.001, "slower": 2}
-    assert drawn.document() == Thresholds().document() | told
+    assert drawn.to_dict() == Thresholds().to_dict() | told
 
 
 @pytest.mark.parametrize(

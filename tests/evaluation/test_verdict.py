@@ -9,8 +9,8 @@ from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import compare
 from karat.evaluation.verdict import Comparison, Rule, decide, judge_row
-from karat.measures.conventions import PROFILES
-from karat.measures.names import parse_measure
+from karat.measure.conventions import PROFILES
+from karat.measure.names import parse_measure
 
 
 def row(measure="nDCG@5", **figures):
@@ -123,7 +123,7 @@ def test_the_point_rule_takes_the_mean_itself():
 
 
 def test_a_decision_is_plain_data_with_its_cautions():
-    told = decided(row(**UP), row("P@5", **DOWN)).document()
+    told = decided(row(**UP), row("P@5", **DOWN)).to_dict()
     assert set(told) == {
         *("baseline", "system", "measure", "verdict", "regression", "because", "bounds"),
         "cautions",

@@ -17,7 +17,7 @@ from .killing import FULL
 LOST = """
 import os, signal, sys
 import karat
-from karat.spark.engine import session
+from karat.spark.session import session
 spark = session("local-cluster[2,1,1024]")
 flag = sys.argv[1]
 def lose_once(batches):

@@ -23,11 +23,11 @@ from karat.data.columns import Source
 from karat.errors import InputError, UsageError
 from karat.formats import blocks, limits, scan_run
 from karat.formats.blocks import StreamedRun
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 
 MEASURES = ["nDCG@5", "AP", "RR", "Bpref", "infAP", "R@3", "ERR@4", "Judged@4"]
 HITS = st.tuples(
@@ -232,10 +232,11 @@ def test_the_bound_is_what_was_asked_for_or_half_of_what_there_is(monkeypatch, t
     monkeypatch.setenv("KARAT_MEMORY", " ")
     said = Path("/proc/meminfo").read_text().split()[1]
     assert limits.memory_limit() <= int(said) * 1_024 // 2
-    (tmp_path / "memory.max").write_text("1000000000\n")
-    (tmp_path / "outer.max").write_text("max\n")
-    files = [tmp_path / "outer.max", tmp_path / "memory.max", tmp_path / "none"]
-    monkeypatch.setattr(limits, "_limit_files", lambda: files)
+    (tmp_path / "memory").mkdir()
+    (tmp_path / "memory.max").write_text("max\n")
+    (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000000000\n")
+    cgroup_limits = limits._cgroup_limits(tmp_path)
+    monkeypatch.setattr(limits, "_cgroup_limits", lambda: cgroup_limits)
     assert limits.memory_limit() == 500_000_000
 
 

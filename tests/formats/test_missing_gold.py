@@ -11,7 +11,7 @@ import pytest
 
 from karat.errors import NoGoldError
 from karat.formats import read_gold
-from karat.formats.judged_queries import gold_like
+from karat.formats.evalset import gold_like
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from karat.analysis.sweep.curves import parse_ks
 from karat.cli.options import parse_settings
 from karat.data.columns import is_date
 from karat.errors import KaratError
-from karat.evaluation.gate_files import parse_gates, read_gates
+from karat.evaluation.gate_files import parse_gates, read_gate_file
 from karat.evaluation.segments import By
 from karat.evaluation.thresholds import parse_thresholds
 from karat.formats.limits import parse_size
@@ -19,10 +19,10 @@ from karat.formats.story import parse_story
 from karat.label.label_sets import read_judgments
 from karat.label.labels import read_pairs
 from karat.label.raters import read_people
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measure, parse_measures
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measure, parse_measures
 from karat.project.config import read_config
-from karat.report.outputs import parse_output
+from karat.reports.outputs import parse_output
 
 Folder = Callable[[], Path]
 
@@ -52,7 +52,7 @@ def gate_lines(_: Folder, data: bytes) -> None:
 
 
 def gates(folder: Folder, data: bytes) -> None:
-    read_gates(_file(folder, "gates.yaml", data))
+    read_gate_file(_file(folder, "gates.yaml", data))
 
 
 def config(folder: Folder, data: bytes) -> None:

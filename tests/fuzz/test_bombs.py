@@ -17,13 +17,13 @@ from fuzz.bombs import BOMBS, HIT, MB, packed
 from karat.errors import UsageError
 from karat.formats import read_run
 from karat.formats.limits import LIMITS
-from karat.measures.names import parse_measures
+from karat.measure.names import parse_measures
 
 # One process reads them all: what it takes is what the worst of them takes.
 READ_ALL = """
 import json, sys, time
 from pathlib import Path
-from karat.evaluation.gate_files import read_gates
+from karat.evaluation.gate_files import read_gate_file
 from karat.project.config import read_config
 from karat.errors import KaratError
 from karat.formats import read_corpus, read_gold, read_queries, scan_run
@@ -36,7 +36,7 @@ def peak():
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 
 doors = {"run": read_run, "gold": read_gold, "queries": read_queries, "corpus": read_corpus,
-         "gates": read_gates, "config": read_config}
+         "gates": read_gate_file, "config": read_config}
 for line in sys.stdin:
     kind, path = line.split()
     start = time.process_time()

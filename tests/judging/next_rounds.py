@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from karat.data.tables import Gold, Run
 from karat.label.next_candidates import candidates, judged_items
-from karat.measures.conventions import conventions_of
-from karat.measures.differences import difference_range
-from karat.measures.evaluate_measure import values_of
-from karat.measures.names import parse_measure
-from karat.measures.prepare import Prepared, prepare
-from karat.measures.ranges import Listed, effects_on_difference, in_common, listed
-from karat.measures.score_builder import score
-from karat.measures.unjudged import judged_more
+from karat.measure.conventions import conventions_of
+from karat.measure.differences import difference_range
+from karat.measure.evaluate_measure import values_of
+from karat.measure.names import parse_measure
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.ranges import Listed, effects_on_difference, in_common, listed
+from karat.measure.score_builder import score
+from karat.measure.unjudged import judged_more
 from karat.stats.paired import randomisation
 
 Order = Sequence[int]

@@ -14,7 +14,7 @@ from karat.errors import InputError, UsageError
 from karat.label.calibrate import calibrate
 from karat.label.labels import Labels
 from karat.label.side_by_side import side_by_side
-from karat.measures.conventions import conventions_of
+from karat.measure.conventions import conventions_of
 
 
 def labels_of(grades, *, failed=(), rater="judge") -> Labels:

@@ -13,10 +13,10 @@ from karat.errors import InputError, UsageError
 from karat.label.corrected import Corrector, corrected_difference, corrected_precision
 from karat.label.labels import Labels
 from karat.label.raters import People
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
 
 
 def labels_of(grades) -> Labels:

@@ -17,12 +17,12 @@ from karat.label.next_candidates import (
     judged_items,
     merge_gold,
 )
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measure
-from karat.measures.prepare import prepare
-from karat.measures.ranges import Effects
-from karat.measures.score_builder import score
-from karat.measures.unjudged import ABSENT
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measure
+from karat.measure.prepare import prepare
+from karat.measure.ranges import Effects
+from karat.measure.score_builder import score
+from karat.measure.unjudged import ABSENT
 
 
 def judged(*rows: tuple[int, int, bool]) -> JudgedItems:

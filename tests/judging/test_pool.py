@@ -15,7 +15,7 @@ from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.formats import read_run
 from karat.label.pool import pool, top_hits
-from karat.measures.conventions import Conventions, conventions_of
+from karat.measure.conventions import Conventions, conventions_of
 
 ITEMS = [f"d{at}" for at in range(6)]
 QUERIES = ["q1", "q2", "q3"]

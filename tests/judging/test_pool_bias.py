@@ -19,7 +19,7 @@ from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
 from karat.label.judged_runs import ranks, swaps, tau
 from karat.label.pool_bias import bias_measures, pool_bias
-from karat.measures.conventions import Conventions, conventions_of
+from karat.measure.conventions import Conventions, conventions_of
 
 # Two queries; n was judged and no run returns it, z and w were never judged.
 LISTS = {

@@ -10,8 +10,8 @@ import pytest
 from karat.data.tables import Gold, Run
 from karat.label.judged_runs import rbp_depth
 from karat.label.pool_bias import pool_bias
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measure
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measure
 
 # Nobody judged u, v and w; s and n are wrong, x and y right.
 GRADES = {"x": 1, "y": 1, "n": 0, "s": 0}

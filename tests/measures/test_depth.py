@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 import karat
-from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.depth import cut_depth
+from karat.measure.conventions import PROFILES, conventions_of
+from karat.measure.depth import cut_depth
 
 NEVER = ("trec", "trec10", "story", "ab", "minimal")
 ASKING = ("karat", "rag", "memory")

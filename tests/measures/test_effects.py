@@ -10,19 +10,19 @@ import pytest
 import pytrec_eval
 
 from karat.data.tables import Gold, Run
-from karat.measures import ranges
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measure
-from karat.measures.prepare import prepare
-from karat.measures.ranges import (
+from karat.measure import ranges
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measure
+from karat.measure.prepare import prepare
+from karat.measure.ranges import (
     changes,
     effects_on_difference,
     effects_on_value,
     listed,
     relevant_grades,
 )
-from karat.measures.score_builder import score
-from karat.measures.unjudged import ABSENT
+from karat.measure.score_builder import score
+from karat.measure.unjudged import ABSENT
 
 RNG = random.Random(5)
 ITEMS = [f"d{n:02}" for n in range(14)]

@@ -7,8 +7,8 @@ import math
 import pytest
 
 import karat
-from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.names import parse_measure, parse_measures
+from karat.measure.conventions import PROFILES, conventions_of
+from karat.measure.names import parse_measure, parse_measures
 
 GOLD = {"q": {"a": 2, "b": 1}}
 RANKING = {"q": {"b": 3.0, "x": 2.0, "a": 1.0}}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import karat
-from karat.measures.names import parse_measures
+from karat.measure.names import parse_measures
 
 SAME = {
     # as in papers and other libraries

@@ -17,8 +17,8 @@ import worlds
 import karat
 import karat.data.tables
 from karat.formats import scan_run
-from karat.measures.registry import MEASURES
-from karat.measures.scores import Summary
+from karat.measure.registry import MEASURES
+from karat.measure.scores import Summary
 
 SEEDS = range(12)
 NAMES = list(MEASURES)

@@ -12,11 +12,11 @@ import worlds
 from short import Corpus, Gold, Queries, Run, table
 
 import karat
-from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.registry import MEASURES
-from karat.measures.score_builder import ScoreBuilder
+from karat.measure.conventions import PROFILES, conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.registry import MEASURES
+from karat.measure.score_builder import ScoreBuilder
 
 TWICE = ["A", "A", "X", "B"]
 TREC = {"trec", "trec10"}

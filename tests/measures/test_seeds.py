@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 import karat
-from karat.measures.conventions import PROFILES
+from karat.measure.conventions import PROFILES
 
 Gold, Run, Queries = karat.Gold.from_dict, karat.Run.from_dict, karat.Queries.from_dict
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import karat
-from karat.measures.conventions import conventions_of
-from karat.measures.evaluate_measure import values_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.ranked import in_best_order
-from karat.measures.score_builder import score
+from karat.measure.conventions import conventions_of
+from karat.measure.evaluate_measure import values_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.ranked import in_best_order
+from karat.measure.score_builder import score
 
 MEASURES = parse_measures(
     "R@{1,3,7}, nDCG@{2,5}, nDCG(gain='exp')@5, P@3, RR, AP, Hit@2, Judged@4, Bpref, RBP, ERR@5"

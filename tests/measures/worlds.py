@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import polars as pl
 
 import karat
-import karat.measures.names  # registers the measures
-from karat.measures.registry import MEASURES
+import karat.measure.names  # registers the measures
+from karat.measure.registry import MEASURES
 
 # Measures whose cut-off or parameters are special; all others follow from their definition.
 _CUTS = {"FPR": ["@1"], "AUC": ["@2", "@7", "@25"]}

@@ -160,7 +160,7 @@ def test_the_script_is_the_same_in_the_recipe_and_in_the_repository():
     ("arguments", "said"),
     [
         ("", "--queries"),
-        ("--k ten", "--queries"),
+        ("--k ten", "--k"),
         (f"--queries {FILES['--truth']} --truth x --configA {A} --configB {B} --out x.json", "--c"),
         (
             DATA.replace("queries.tsv", "qrels.tsv") + f" --configA {A} --configB {B} --out x.json",

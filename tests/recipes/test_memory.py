@@ -13,7 +13,7 @@ import pytest
 
 import karat
 from karat.cli.main import main
-from karat.evaluation.gate_files import read_gates
+from karat.evaluation.gate_files import read_gate_file
 from karat.evaluation.gates import judge
 from karat.project.config import read_config
 
@@ -205,7 +205,7 @@ def test_a_number_exactly_at_its_target_misses_it_but_for_full_coverage(measure,
 
 
 def test_the_gate_file_that_ships_has_the_same_targets():
-    example = read_gates(Path(__file__).parents[2] / "examples" / "gates" / "memory.yaml")[0]
+    example = read_gate_file(Path(__file__).parents[2] / "examples" / "gates" / "memory.yaml").gates
     own = read_config(RECIPE / "karat.yaml").gates
     facts = [(str(g.measure), g.min, g.max, g.strict, g.on) for g in own]
     assert [(str(g.measure), g.min, g.max, g.strict, g.on) for g in example] == facts

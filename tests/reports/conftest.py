@@ -10,17 +10,17 @@ import pytest
 
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
-from karat.evaluation.comparison import DEPTH, compare_scores
+from karat.evaluation.comparison import compare_scores
 from karat.evaluation.gate_files import parse_gates
 from karat.evaluation.gates import judge, measures_of
 from karat.evaluation.segments import By
-from karat.evaluation.systems import compared_systems
+from karat.evaluation.systems import DEPTH, compared_systems
 from karat.evaluation.verdict import Rule
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
-from karat.report.document import Report, build_report
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
+from karat.reports.document import Report, build_report
 
 GRADES = {
     "q1": {"a": 2, "b": 1},

@@ -10,7 +10,7 @@ import pytest
 
 vl_convert = pytest.importorskip("vl_convert")
 
-from karat.report.html import assets as vegas  # noqa: E402
+from karat.reports.html import assets as vegas  # noqa: E402
 
 
 @pytest.fixture

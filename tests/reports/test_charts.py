@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from karat.analysis.sweep.page import sweep_chart
+from karat.analysis.sweep import sweep_chart
 from karat.errors import MissingExtraError
 from karat.pages import charts
 from karat.pages.charts import marks_of, pareto_chart, png, stacked, svg, waterfall_chart

@@ -11,7 +11,7 @@ from karat.errors import UsageError
 from karat.evaluation.api import evaluate
 from karat.evaluation.systems import distinct_names
 from karat.pages.result import to_json
-from karat.report.document import build_report
+from karat.reports.document import build_report
 
 
 def test_the_document_has_the_keys_of_the_schema(report):

@@ -6,12 +6,12 @@ import io
 
 from rich.console import Console
 
-from karat.analysis.failures import CLASSES
-from karat.analysis.failures.page import (
+from karat.analysis.failures import (
+    CLASSES,
     MEANINGS,
     failure_sections,
     missed_sections,
-    waterfall_sections,
+    waterfall_section,
 )
 from karat.pages.page import Page
 from karat.pages.terminal import show_page
@@ -81,7 +81,7 @@ def test_lists_that_end_too_early_are_said_to():
     line = failure_sections(failures(ends_at=5, miss_at=5))[0].lines[0]
     assert "cut at 5" in line
     assert "10 was not" in line
-    assert waterfall_sections(losses(ends_at=5))[0].lines[0] == line
+    assert waterfall_section(losses(ends_at=5)).lines[0] == line
 
 
 def test_counts_that_nobody_knows_are_no_zeros():
@@ -101,7 +101,7 @@ def test_a_run_without_misses_says_so():
 
 
 def test_losses_are_below_zero_and_what_is_won_back_is_above():
-    (only,) = waterfall_sections(losses())
+    only = waterfall_section(losses())
     rows = {row[0]: row[1:5] for row in only.grid}
     assert list(rows) == [
         *("part", "ceiling", "calls", "index", "retriever"),
@@ -124,7 +124,7 @@ def test_what_the_reranker_did_is_said_without_a_direction_that_its_number_may_d
     for lost, changed in ((-0.25, "+0.2500"), (0.25, "-0.2500")):
         parts = losses()["parts"]
         parts[-1] = {**parts[-1], "lost": lost}
-        (only,) = waterfall_sections(losses(parts=parts))
+        only = waterfall_section(losses(parts=parts))
         (row,) = (row for row in only.grid if row[0] == "reranker")
         assert (row[1], row[-1]) == (changed, "gold moved by the reranker")
 
@@ -132,18 +132,18 @@ def test_what_the_reranker_did_is_said_without_a_direction_that_its_number_may_d
 def test_rounding_leaves_no_minus_before_nothing():
     parts = losses()["parts"]
     parts[0] = {**parts[0], "lost": 1e-17, "ci": None}
-    (only,) = waterfall_sections(losses(parts=parts))
+    only = waterfall_section(losses(parts=parts))
     assert only.grid[2][:3] == ["calls", "0.0000", ""]
 
 
 def test_a_measure_without_a_value_has_no_table():
-    (only,) = waterfall_sections(losses(value=None, ceiling=None))
+    only = waterfall_section(losses(value=None, ceiling=None))
     assert (only.grid, only.lines) == (None, ["No query has a value."])
 
 
 def test_the_tables_fit_a_hundred_columns():
     every = failures(classes=dict.fromkeys(CLASSES, 1234), misses=1234 * len(CLASSES))
-    text = printed([*failure_sections(every), *waterfall_sections(losses())])
+    text = printed([*failure_sections(every), waterfall_section(losses())])
     assert max(map(len, text.splitlines())) <= 100
     assert text.count("class ") == 1
     assert text.count("part ") == 1

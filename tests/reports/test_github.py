@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from karat.report.github import MOST_SHOWN, annotation_lines, announce
-from karat.report.markdown import MARKER
+from karat.reports.github import MOST_SHOWN, annotation_lines, announce
+from karat.reports.markdown import MARKER
 
 from .conftest import BASE, HEAD, decided, world
 

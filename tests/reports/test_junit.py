@@ -5,8 +5,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from karat.data.tables import Queries
-from karat.report.junit import junit, to_junit
-from karat.report.outputs import parse_output, write_outputs
+from karat.reports.junit import junit, to_junit
+from karat.reports.outputs import parse_output, write_outputs
 
 from .conftest import BASE, HEAD, decided, world
 

@@ -9,8 +9,8 @@ from markdown_it import MarkdownIt
 
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
-from karat.report.document import build_report
-from karat.report.markdown import LONGEST_COMMENT, MARKER, markdown, to_markdown
+from karat.reports.document import build_report
+from karat.reports.markdown import LONGEST_COMMENT, MARKER, markdown, to_markdown
 
 from .conftest import BASE, GATES, HEAD, decided, world
 

@@ -17,8 +17,8 @@ from karat.cli.options import OutputOptions
 from karat.compat.memory_output import memory_document, to_memory
 from karat.errors import UsageError
 from karat.formats.memory import category_of
-from karat.report.document import build_report
-from karat.report.outputs import parse_output
+from karat.reports.document import build_report
+from karat.reports.outputs import parse_output
 
 
 def stamp(given, outputs, environ):

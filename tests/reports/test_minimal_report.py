@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from karat.compat.minimal_output import to_metrics, to_misses
 from karat.data.tables import Gold, Queries
 from karat.formats.runlog import run_of_records
-from karat.measures.conventions import conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
-from karat.report.document import build_report
+from karat.measure.conventions import conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
+from karat.reports.document import build_report
 
 MEASURES = ["Hit@k", "R@k", "P@k", "RR@k"]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from karat.errors import KaratError, UsageError
-from karat.report.outputs import FORMS, Output, parse_output, parse_outputs, write_outputs
+from karat.reports.outputs import FORMS, Output, parse_output, parse_outputs, write_outputs
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_all_files_are_written_or_none(report, tmp_path, monkeypatch):
     def fail(report: object) -> bytes:
         raise UsageError("no")
 
-    monkeypatch.setattr("karat.report.markdown.to_markdown", fail)
+    monkeypatch.setattr("karat.reports.markdown.to_markdown", fail)
     outputs = [parse_output(str(tmp_path / name)) for name in ("a.json", "b.md")]
     with pytest.raises(KaratError):
         write_outputs(outputs, report)

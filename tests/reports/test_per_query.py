@@ -7,7 +7,7 @@ import polars as pl
 from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
 from karat.pages.result import to_csv, to_parquet
-from karat.report.document import build_report
+from karat.reports.document import build_report
 
 
 def test_csv_has_a_row_a_system_and_query(report):

@@ -15,7 +15,7 @@ from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
 from karat.pages.result import to_csv
 from karat.pages.serialize import csv_cell, csv_table
-from karat.report.document import build_report
+from karat.reports.document import build_report
 
 FORMULAS = ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\t=1", "\r=1", "\n=1", "＝1", "＠x"]
 TEXTS = st.text(st.sampled_from('=+-@\t\r\n\x00\x1b\x9b",a1. é'), max_size=8)

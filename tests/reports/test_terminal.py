@@ -11,9 +11,9 @@ from rich.console import Console
 
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
-from karat.pages.sparklines import ASCII_BLOCKS, BLOCKS, histogram
+from karat.pages.formatting import ASCII_BLOCKS, BLOCKS, histogram
 from karat.pages.terminal import print_line, show_page, show_table
-from karat.report.document import build_report
+from karat.reports.document import build_report
 
 from .conftest import BASE, GATES, HEAD, decided, world
 

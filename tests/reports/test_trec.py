@@ -8,8 +8,8 @@ from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import evaluate
 from karat.formats import read_gold, scan_run
-from karat.report.document import build_report
-from karat.report.trec import to_trec, trec_name
+from karat.reports.document import build_report
+from karat.reports.trec import to_trec, trec_name
 
 NIST = Path(__file__).parents[3] / "shared" / "data" / "trec_eval-test" / "v9"
 

@@ -382,6 +382,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(corpus, cache, monkeypa
 
 
 def test_triage_keeps_its_index_beside_the_vectors():
-    from karat.cli.triage import CACHE
+    from karat.jobs.cache import CACHE_FOLDER as CACHE
 
     assert CACHE == CACHE_FOLDER

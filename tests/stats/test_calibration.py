@@ -23,7 +23,7 @@ from karat.stats.calibration import (
     corrected,
     rogan_gladen,
 )
-from karat.stats.resampling import Resampling
+from karat.stats.means import Resampling
 
 from .bench_judges import World, held, judges
 

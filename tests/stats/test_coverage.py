@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from karat.stats.means import mean_intervals
+from karat.stats.means import Resampling, mean_intervals
 from karat.stats.paired import randomised
-from karat.stats.resampling import Resampling
 
 Values = NDArray[np.float64]
 SETS = 400

@@ -139,7 +139,7 @@ def test_the_narrower_interval_lies_within_the_wider() -> None:
 def test_the_memory_of_a_block_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     deltas = np.random.default_rng(8).normal(size=(100, 2))
     whole = randomised(deltas, (0.95,), resamples=1000)
-    monkeypatch.setattr("karat.stats.paired._CELLS", 1600)
+    monkeypatch.setattr("karat.stats.means._CELLS", 1600)
     cut = randomised(deltas, (0.95,), resamples=1000)
     assert cut.p.tolist() == whole.p.tolist()
     assert cut.intervals[0].tolist() == whole.intervals[0].tolist()

@@ -12,8 +12,14 @@ from scipy import stats
 
 from karat.errors import UsageError
 from karat.stats.distributions import two_sided_t
-from karat.stats.means import Range, mean_intervals, rows_for_perfect
-from karat.stats.resampling import Resampling, percentile_intervals, resampled_means
+from karat.stats.means import (
+    Resampling,
+    ValueRange,
+    mean_intervals,
+    percentile_intervals,
+    resampled_means,
+    rows_for_perfect,
+)
 
 Values = NDArray[np.float64]
 PLAN = Resampling()
@@ -24,7 +30,7 @@ UNIT = (0.0, 1.0)
 SHARES = arrays(np.float64, st.integers(2, 25), elements=st.floats(0, 1))
 
 
-def interval(values: Values, plan: Resampling = PLAN, *, range: Range | None = UNIT) -> Values:
+def interval(values: Values, plan: Resampling = PLAN, *, range: ValueRange | None = UNIT) -> Values:
     return mean_intervals(values[:, None], plan, ranges=[range])[0]
 
 
@@ -114,7 +120,7 @@ def test_raising_a_value_of_a_group_never_lowers_an_end(
     arrays(np.float64, st.integers(2, 25), elements=st.floats(-1, 3)),
     st.sampled_from([None, (-1.0, 3.0), (-2.0, 4.0)]),
 )
-def test_an_interval_stays_where_values_can_be(values: Values, range: Range | None) -> None:
+def test_an_interval_stays_where_values_can_be(values: Values, range: ValueRange | None) -> None:
     low, high = interval(values, FEW, range=range)
     least, most = (values.min(), values.max()) if range is None else range
     assert least <= low <= high <= most
@@ -260,21 +266,13 @@ def test_a_column_with_gaps_is_refused(broken: float) -> None:
         mean_intervals(np.array([[0.0], [broken]]), PLAN)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"confidence": 1.0}, {"resamples": 0}, {"seed": -1}, {"method": "bca"}]
-)
-def test_a_plan_that_makes_no_sense_is_refused(wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        Resampling(**wrong)  # type: ignore[arg-type]
-
-
 # The percentile bootstrap
 
 
 def test_percentile_is_the_recipe_from_the_course() -> None:
     values = np.random.default_rng(6).random((50, 2))
     plan = Resampling(method="percentile", resamples=1000)
-    boots = np.sort(np.concatenate(list(resampled_means(values, plan))), axis=0)
+    boots = np.sort(resampled_means(values, plan), axis=0)
     recipe = np.stack([boots[int(0.05 / 2 * 1000)], boots[int((1 - 0.05 / 2) * 1000)]], axis=1)
     assert mean_intervals(values, plan, ranges=[UNIT] * 2) == pytest.approx(recipe, abs=1e-12)
     assert percentile_intervals(values, plan)[0] == pytest.approx(recipe, abs=1e-12)
@@ -293,20 +291,20 @@ def test_unequal_groups_agree_with_a_loop() -> None:
     drawn = [
         np.concatenate([parts[g] for g in rng.integers(0, 80, 80)]).mean() for _ in range(4000)
     ]
-    ours = np.concatenate(list(resampled_means(values[:, None], PLAN, groups=groups)))
+    ours = resampled_means(values[:, None], PLAN, groups=groups)
     assert ours.mean() == pytest.approx(np.mean(drawn), abs=0.004)
     assert ours.std() == pytest.approx(np.std(drawn), rel=0.06)
 
 
 def test_all_columns_see_the_same_resamples() -> None:
     values = np.random.default_rng(15).random(200)
-    means = np.concatenate(list(resampled_means(np.stack([values, 1 - values], axis=1), FEW)))
+    means = resampled_means(np.stack([values, 1 - values], axis=1), FEW)
     assert means.shape == (200, 2)
     assert means.sum(axis=1) == pytest.approx(np.ones(200), abs=1e-12)
 
 
 def test_no_rows_have_no_resamples() -> None:
-    assert list(resampled_means(np.empty((0, 2)), FEW)) == []
+    assert resampled_means(np.empty((0, 2)), FEW).shape == (0, 2)
 
 
 @pytest.mark.parametrize("scale", [5e-324, 1e-300, 1e300])

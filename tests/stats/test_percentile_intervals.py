@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.stats.percentiles import percentile_interval, swapped_differences
+from karat.stats.means import percentile_interval, swapped_differences
 
 
 def binomial(n: int, share: float, counts: range) -> float:

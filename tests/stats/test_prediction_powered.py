@@ -13,7 +13,7 @@ from scipy.stats import t as student
 
 from karat.errors import UsageError
 from karat.stats.calibration import prediction_powered, prediction_powered_difference
-from karat.stats.proportions import wilson
+from karat.stats.distributions import wilson
 
 from .bench_judges import World
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from karat.errors import UsageError
-from karat.stats.proportions import clopper_pearson, wilson
+from karat.stats.distributions import clopper_pearson, wilson
 
 Z2 = 3.8414588206941236  # the square of the normal distribution's 97.5 % quantile
 SHARES = [(0, 1), (1, 1), (1, 2), (7, 20), (99, 100), (3, 5000), (499_000, 500_000)]

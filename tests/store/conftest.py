@@ -16,8 +16,8 @@ from karat.data.columns import Source
 from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
 from karat.formats import read_corpus, read_gold, read_queries, read_run
-from karat.measures.scores import Scores
-from karat.report.document import build_report
+from karat.measure.scores import Scores
+from karat.reports.document import build_report
 from karat.store import Store
 
 FIRST = Path(karat.__file__).parent / "recipes" / "first"

@@ -73,7 +73,6 @@ def test_evaluations_are_found_by_system_tag_and_gold(store):
     store.save(*small(name="dense"), now=day(2))
     store.save(*small(sha="abcd" * 16), tags=["main", "new"], now=day(1))
     assert [one.id for one in store.evaluations()] == [2, 3, 1]
-    assert [one.id for one in store.evaluations(newest_first=False)] == [1, 3, 2]
     assert [one.id for one in store.evaluations(limit=2)] == [2, 3]
     assert [one.id for one in store.evaluations(system="bm25")] == [3, 1]
     assert [one.id for one in store.evaluations(tag="main")] == [3, 1]
@@ -209,7 +208,7 @@ def test_reading_what_is_not_there_says_how_to_begin(store, where, tmp_path):
 
 def test_a_store_of_a_newer_karat_is_left_alone(store):
     store.save(*small())
-    with store._access.engine.execution_options(writes=True).begin() as connection:
+    with store._database.writers.begin() as connection:
         connection.execute(text("UPDATE karat_store SET version = 7"))
     for use in (
         store.evaluations,

@@ -46,7 +46,7 @@ def systems(store: Store) -> list[str]:
 def connections_of(store: Store) -> list[object]:
     """Grows with every connection that is opened from now on."""
     opened: list[object] = []
-    event.listen(store._access.engine, "do_connect", lambda *told: opened.append(told))
+    event.listen(store._database.readers, "do_connect", lambda *told: opened.append(told))
     return opened
 
 
@@ -101,7 +101,7 @@ def test_a_file_that_is_replaced_by_something_else_is_told(file, tmp_path):
 def test_tables_that_were_dropped_are_told_and_made_again(store):
     store.save(*small())
     assert store.listed().total == 1
-    with store._access.engine.execution_options(writes=True).begin() as connection:
+    with store._database.writers.begin() as connection:
         for table in ("judgments", "label_items", "label_sets", "parts", "tags", "scores"):
             connection.execute(text(f"DROP TABLE karat_{table}"))
         for table in ("measures", "evaluations", "reports", "store"):
@@ -116,7 +116,7 @@ def test_tables_that_were_dropped_are_told_and_made_again(store):
 def test_a_newer_karat_that_upgrades_the_store_is_noticed_at_once(store, where):
     store.save(*small())
     store.listed()
-    with Store.open(where) as newer, newer._access.writing() as connection:
+    with Store.open(where) as newer, newer._database.writing() as connection:
         connection.execute(text("UPDATE karat_store SET version = 4"))
     for use in (store.listed, store.stamp, lambda: store.save(*small())):
         with pytest.raises(InputError, match=r"newer karat \(store version 4, this one knows 3\)"):
@@ -136,7 +136,7 @@ def test_what_is_saved_is_in_the_file_and_a_copy_of_it_is_whole(file, tmp_path):
 
 def test_a_reader_in_the_middle_of_it_keeps_nobody_from_saving(file):
     with Store.open(file) as reader, Store.open(file, patience=5) as store:
-        with reader._access.reading() as (connection, _):
+        with reader._database.reading() as (connection, _):
             count = text("SELECT count(*) FROM karat_evaluations")
             assert connection.execute(count).scalar() == 1
             store.save(*small())
@@ -148,7 +148,7 @@ def test_a_reader_in_the_middle_of_it_keeps_nobody_from_saving(file):
 def test_what_cannot_be_moved_into_the_file_now_is_no_error():
     connection = sqlite3.connect(":memory:")
     connection.close()
-    checkpoint(connection, 1.0)
+    checkpoint(connection)
 
 
 def test_threads_share_a_store(where):

@@ -23,7 +23,7 @@ from sqlalchemy.schema import CreateTable
 
 from karat.errors import InputError, KaratError, MissingExtraError, UsageError
 from karat.store import Store, schema
-from karat.store.place import place_of
+from karat.store.database import store_address
 
 from .conftest import small
 
@@ -248,7 +248,7 @@ def test_a_store_that_somebody_has_alone_is_waited_for_as_long_as_told(tmp_path)
 def test_a_lock_on_a_server_is_waited_for_as_long_as_told(postgres):
     with Store.open(postgres, patience=0.3) as store, Store.open(postgres) as other:
         store.save(*small())
-        with other._access.engine.begin() as connection:
+        with other._database.writers.begin() as connection:
             connection.execute(text("LOCK TABLE karat_store IN ACCESS EXCLUSIVE MODE"))
             for use in (store.stamp, lambda: store.save(*small())):
                 started = time.monotonic()
@@ -405,15 +405,15 @@ except MissingExtraError as error:
 def test_a_store_is_where_the_environment_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("KARAT_STORE", raising=False)
-    assert place_of().shown == ".karat/history.db"
+    assert store_address().name == ".karat/history.db"
     monkeypatch.setenv("KARAT_STORE", "")
-    assert place_of(None).shown == ".karat/history.db"
+    assert store_address(None).name == ".karat/history.db"
     monkeypatch.setenv("KARAT_STORE", "team.db")
-    assert place_of().shown == "team.db"
-    assert place_of("mine.db").shown == "mine.db"
-    assert place_of("~/mine.db").path == Path.home() / "mine.db"
-    assert place_of("sqlite:///other.db").path == Path("other.db")
-    assert place_of(f"postgres://ann:{SECRET}@host/db?sslmode=require").shown == (
+    assert store_address().name == "team.db"
+    assert store_address("mine.db").name == "mine.db"
+    assert store_address("~/mine.db").path == Path.home() / "mine.db"
+    assert store_address("sqlite:///other.db").path == Path("other.db")
+    assert store_address(f"postgres://ann:{SECRET}@host/db?sslmode=require").name == (
         "postgresql://host/db"
     )
     with Store.open() as store:
@@ -439,7 +439,7 @@ def test_readers_read_while_one_writes(tmp_path):
     file = tmp_path / "history.db"
     with Store.open(file) as store:
         store.save(*small())
-        with store._access.writing(), Store.open(file) as other:
+        with store._database.writing(), Store.open(file) as other:
             assert len(other.evaluations()) == 1
     connection = sqlite3.connect(file)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)

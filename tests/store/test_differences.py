@@ -12,7 +12,7 @@ from karat.data.columns import Source
 from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import compare, evaluate
-from karat.measures.scores import Scores
+from karat.measure.scores import Scores
 from karat.store import (
     RestoredEvaluation,
     Revision,
@@ -44,7 +44,7 @@ def test_what_was_saved_can_be_compared_with_as_if_it_were_new():
     baseline = stored(before, report)
     assert find_differences(baseline, after) == []
     found, expected = compare([baseline.scores, after]), compare([before, after])
-    assert [row.document() for row in found.rows] == [row.document() for row in expected.rows]
+    assert [row.to_dict() for row in found.rows] == [row.to_dict() for row in expected.rows]
 
 
 def test_other_gold_queries_and_conventions_are_named():

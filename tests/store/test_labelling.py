@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta, timezone
 from itertools import product
 
@@ -47,7 +47,7 @@ def test_a_set_keeps_its_items_in_their_order(store):
     assert store.label_set(made.id) == made
     found = store.label_items(made.id)
     assert found == [replace(one, position=place) for place, one in enumerate(given)]
-    assert found[3].document() == {
+    assert asdict(found[3]) == {
         "position": 3,
         "query_id": "q9",
         "item_id": "c#1",
@@ -252,7 +252,10 @@ def test_the_database_itself_keeps_judgments_of_nothing_out(store, set_id):
     store.judge(set_id, 0, "Ana", 1)
     added = "INSERT INTO karat_judgments (set_id, position, rater, rationale, given_at)"
     added += " VALUES (1, 9, 'Ana', '', '2026-01-01')"
-    with pytest.raises(Exception, match=r"(?i)foreign key"), store._access.writing() as connection:
+    with (
+        pytest.raises(Exception, match=r"(?i)foreign key"),
+        store._database.writing() as connection,
+    ):
         connection.execute(text(added))
 
 
@@ -439,7 +442,7 @@ def kept(tmp_path_factory):
 @given(ACTS)
 def test_any_sequence_of_acts_leaves_what_a_stack_a_rater_leaves(kept, acts):
     """A rater's judgments are a stack: undo takes the top off, and the last on an item counts."""
-    number = len(kept.label_sets()) if kept._access.place.path.exists() else 0
+    number = len(kept.label_sets()) if kept._database.address.path.exists() else 0
     own = [LabelItem(f"{number}-{place}", "d", "", "") for place in range(3)]
     set_id = kept.add_label_set(f"set {number}", own).id
     stacks: dict[str, list[tuple[int, float | None]]] = {"Ana": [], "Ben": []}

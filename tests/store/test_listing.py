@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -120,7 +121,7 @@ def test_names_are_told_once_and_in_order(filled):
     assert names.tags == ["Release-1", "main", "nightly"]
     assert names.measures == ["RR", "nDCG@5"]
     assert names.verdicts == ["fail", "pass"]
-    assert list(names.document()) == ["systems", "tags", "measures", "verdicts"]
+    assert list(asdict(names)) == ["systems", "tags", "measures", "verdicts"]
 
 
 def test_systems_saved_together_are_found_together(store, demo):
@@ -248,23 +249,23 @@ def test_a_page_is_a_handful_of_questions_over_a_connection_that_is_there(store)
     store.listed()
     asked: list[str] = []
     opened: list[object] = []
-    engine = store._access.engine
+    engine = store._database.readers
     event.listen(engine, "before_cursor_execute", lambda *told: asked.append(told[2]))
     event.listen(engine, "do_connect", lambda *told: opened.append(told))
     assert len(store.listed().evaluations) == 30
     assert opened == []
-    # Begin, version, total, evaluations, summaries, tags.
-    assert len(asked) <= 6
+    # Begin, tables, version, total, evaluations, summaries, tags.
+    assert len(asked) <= 7
     asked.clear()
     store.stamp()
-    assert len(asked) <= 3
+    assert len(asked) <= 4
 
 
 def test_more_evaluations_than_are_asked_for_at_once_come_back_whole(store, monkeypatch):
-    monkeypatch.setattr("karat.store.statements._IDS_AT_ONCE", 2)
+    monkeypatch.setattr("karat.store.history._IDS_AT_ONCE", 2)
     for number in range(5):
         saved(store, number, tags=[f"t{number}"])
-    found = store.evaluations(newest_first=False)
+    found = store.evaluations()[::-1]
     assert [one.tags for one in found] == [(f"t{number}",) for number in range(5)]
     assert all(list(one.summaries) == ["nDCG@5", "RR"] for one in found)
     assert [point.id for point in store.trend("RR")] == [1, 2, 3, 4, 5]
@@ -297,7 +298,7 @@ def test_what_was_read_once_cannot_change_what_is_read_next(store):
 )
 def test_a_row_that_cannot_be_read_is_told_in_one_line(store, damage):
     saved(store, 0)
-    with store._access.writing() as connection:
+    with store._database.writing() as connection:
         connection.exec_driver_sql(damage)
     with pytest.raises(InputError, match=r"is damaged; restore it from a copy$") as caught:
         (store.report if "reports" in damage else store.evaluation)(1)

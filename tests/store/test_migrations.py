@@ -36,7 +36,7 @@ def old(where: str) -> str:
 
 
 def version(store: Store) -> int:
-    with store._access.engine.begin() as connection:
+    with store._database.writers.begin() as connection:
         return connection.execute(text("SELECT version FROM karat_store")).scalar_one()
 
 
@@ -113,7 +113,7 @@ def labelled(old: str) -> str:
     with engine.begin() as connection:
         if "://" in old:
             connection.execute(text("SET TIME ZONE 'UTC'"))
-        schema.add_parts_and_labels(connection)
+        schema.MIGRATIONS[0](connection)
         # The migration makes the tables of today; version 2 had no sources.
         connection.execute(text("ALTER TABLE karat_judgments DROP COLUMN source"))
         connection.execute(text("UPDATE karat_store SET version = 2"))
@@ -178,7 +178,7 @@ def test_what_is_refused_upgrades_nothing(old):
 def tables(store: Store) -> dict[str, object]:
     """What the database itself says about each table."""
     found: dict[str, object] = {}
-    with store._access.engine.connect() as connection:
+    with store._database.readers.connect() as connection:
         told = inspect(connection)
         for table in sorted(name for name in told.get_table_names() if name.startswith("karat_")):
             columns = told.get_columns(table)
@@ -249,7 +249,7 @@ def test_tables_that_are_newer_than_the_version_says_are_kept(where, said):
     with Store.open(where) as store:
         store.save(*small())
         own = store.add_judged_set("first", ITEMS, [NewJudgment(0, "Ana", 2)])
-        with store._access.engine.begin() as connection:
+        with store._database.writers.begin() as connection:
             connection.execute(text(f"UPDATE karat_store SET version = {said}"))
         before = tables(store)
     with Store.open(where) as store:
@@ -262,7 +262,7 @@ def test_tables_that_are_newer_than_the_version_says_are_kept(where, said):
 @pytest.mark.parametrize("lost", ["DELETE FROM karat_store", "DROP TABLE karat_store"])
 def test_tables_without_their_version_are_refused_and_left_alone(old, lost):
     with Store.open(old) as store:
-        with store._access.engine.begin() as connection:
+        with store._database.writers.begin() as connection:
             connection.execute(text(lost))
         before = tables(store)
         with pytest.raises(InputError, match="not the version that they are of; restore it"):
@@ -277,7 +277,7 @@ def test_an_upgrade_that_was_broken_off_anywhere_is_finished(tmp_path):
     version_1.make(f"sqlite:///{whole}")
     with Store.open(whole) as store:
 
-        @event.listens_for(store._access.engine, "before_cursor_execute")
+        @event.listens_for(store._database.writers, "before_cursor_execute")
         def hear(connection, cursor, statement, *_):
             if statement.split()[0] in ("ALTER", "CREATE"):
                 statements.append(statement)

@@ -126,7 +126,7 @@ def test_raters_in_several_processes_lose_nothing_and_say_nothing_twice(where):
 def test_a_rater_in_two_processes_takes_back_each_judgment_once(where):
     with Store.open(where) as store:
         store.add_label_set("one", [LabelItem("q", "d", "?", "!")])
-        with store._access.writing() as connection:
+        with store._database.writing() as connection:
             row = {"set_id": 1, "position": 0, "rater": "Ana", "rationale": "", "grade": 1.0}
             rows = [row | {"given_at": datetime.now(UTC)}] * 210
             connection.execute(insert(JUDGMENTS), rows)

@@ -11,10 +11,10 @@ import pytest
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
 from karat.formats import read_corpus, read_gold, read_queries, read_run
-from karat.measures.conventions import conventions_of
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
+from karat.measure.conventions import conventions_of
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 from karat.store import reorder_like
 from karat.store.rows import pack, unpack
 

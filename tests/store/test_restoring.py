@@ -13,9 +13,9 @@ from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError
 from karat.evaluation.api import evaluate
 from karat.formats import read_gold, read_queries, read_run
-from karat.measures.conventions import PROFILES
-from karat.measures.scores import Scores
-from karat.report.document import build_report
+from karat.measure.conventions import PROFILES
+from karat.measure.scores import Scores
+from karat.reports.document import build_report
 from karat.store import Store
 from karat.store.rows import PackedScores, pack, unpack
 
@@ -168,7 +168,7 @@ def test_what_a_newer_karat_added_is_refused_by_name():
 def test_damage_to_one_evaluation_leaves_the_others(store):
     store.save(*small())
     store.save(*small())
-    with store._access.engine.execution_options(writes=True).begin() as connection:
+    with store._database.writers.begin() as connection:
         change = "UPDATE karat_scores SET queries = :junk WHERE evaluation_id = 1"
         connection.execute(text(change), {"junk": b"junk"})
     with pytest.raises(InputError, match="evaluation 1: is damaged"):

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from karat.errors import InputError
-from karat.store import LabelItem, NotStoredError, Store, Tally
+from karat.store import LabelItem, NotStoredError, RaterTally, Store
 
 ITEMS = [LabelItem(f"q{at}", "d", "?", "!") for at in range(5)]
 
@@ -29,9 +29,9 @@ def test_a_tally_counts_the_newest_word_on_each_item_and_no_decision(store):
     store.judge(1, 4, "cy", 1)
     store.take_back(1, "cy")
     # Of Ana's three items, she could not tell of 0 and, in the end, of 2.
-    assert store.tallies(1) == [Tally("Ana", 3, 2), Tally("bo", 1, 0)]
+    assert store.tallies(1) == [RaterTally("Ana", 3, 2), RaterTally("bo", 1, 0)]
     store.take_back(1, "Ana")
-    assert store.tallies(1) == [Tally("Ana", 3, 1), Tally("bo", 1, 0)]
+    assert store.tallies(1) == [RaterTally("Ana", 3, 1), RaterTally("bo", 1, 0)]
     assert store.tallies(2) == []
     with pytest.raises(NotStoredError, match="no label set 7"):
         store.tallies(7)
@@ -51,7 +51,9 @@ def test_tallies_are_what_counting_every_judgment_gives(store):
     counts = [one for one in store.judgments(1) if not one.decides]
     judged = Counter(one.rater for one in counts)
     unsure = Counter(one.rater for one in counts if one.grade is None)
-    assert store.tallies(1) == [Tally(name, judged[name], unsure[name]) for name in sorted(judged)]
+    assert store.tallies(1) == [
+        RaterTally(name, judged[name], unsure[name]) for name in sorted(judged)
+    ]
 
 
 def test_who_saves_may_have_more_patience_than_who_reads(tmp_path):
@@ -66,7 +68,7 @@ def test_who_saves_may_have_more_patience_than_who_reads(tmp_path):
         with pytest.raises(InputError, match="is in use by another process"):
             store.judge(1, 0, "ana", 1)
         # Who reads has the usual patience again on the same connection.
-        with store._access.engine.connect() as connection:
+        with store._database.readers.connect() as connection:
             (usual,) = connection.exec_driver_sql("PRAGMA busy_timeout").one()
         assert usual == 60_000
         other.execute("ROLLBACK")
@@ -77,7 +79,7 @@ def test_who_saves_on_a_server_may_have_less_patience_too(postgres):
     with Store.open(postgres, patience=60, saving=0.2) as store, Store.open(postgres) as other:
         store.add_label_set("one", ITEMS)
         store.judge(1, 0, "ana", 1)
-        with other._access.writing() as connection:
+        with other._database.writing() as connection:
             connection.exec_driver_sql("SELECT * FROM karat_label_sets FOR UPDATE")
             with pytest.raises(InputError, match="is in use by another process"):
                 store.take_back(1, "ana")

@@ -88,30 +88,6 @@ def test_an_answer_may_take_longer_than_its_question(tmp_path, monkeypatch):
         assert bench.post("/api/search", {"system": "slow", "text": "x"}).status_code == 200
 
 
-def test_where_there_are_too_many_the_longest_silent_makes_room(listening, monkeypatch):
-    monkeypatch.setattr(server.Connection, "most", 20)
-    monkeypatch.setattr(server, "HEADER_SECONDS", 60.0)
-    with ExitStack() as stack:
-        silent = [stack.enter_context(closing(connected(listening))) for _ in range(40)]
-        assert listening.get("/").status_code == 200
-        # One more than 20, for the request just answered.
-        assert all(map(is_over, silent[:21]))
-        for kept in silent[21:]:
-            kept.sendall(HALF + b"x\r\n\r\n")
-            assert kept.recv(100).startswith(b"HTTP/1.1 200")
-
-
-def test_what_is_no_http_is_refused_with_the_headers_of_every_answer(listening):
-    with closing(connected(listening, b"nonsense\r\n\r\n")) as odd:
-        told = b""
-        while part := odd.recv(10_000):
-            told += part
-    assert told.startswith(b"HTTP/1.1 400")
-    head = told.partition(b"\r\n\r\n")[0].lower()
-    for name in (b"content-security-policy: default-src 'none'", b"nosniff", b"no-referrer"):
-        assert name in head
-
-
 def test_too_many_requests_at_once_are_told_so(listening, monkeypatch):
     monkeypatch.setattr("karat.web.security._MOST_REQUESTS", 0)
     for path in ("/", "/api/names"):
@@ -130,7 +106,7 @@ def test_a_page_is_asked_for_by_head_as_by_get(listening):
 
 
 def test_many_costly_comparisons_stop_no_page(saved, monkeypatch):
-    monkeypatch.setattr("karat.web.workers._COSTLY_PATIENCE_SECONDS", 0.5)
+    monkeypatch.setattr("karat.web.evaluations._COMPARISON_PATIENCE_SECONDS", 0.5)
     free, begun = threading.Event(), []
 
     def compare(*_):
@@ -138,7 +114,7 @@ def test_many_costly_comparisons_stop_no_page(saved, monkeypatch):
         free.wait(20)
         raise RuntimeError("only the waiting matters")
 
-    monkeypatch.setattr("karat.web.stored_reports.compare_views", compare)
+    monkeypatch.setattr("karat.web.evaluations.compare_views", compare)
     app = create_app(Settings(store=str(saved / "history.db")))
     with bench_listening(app) as bench:
         answers = []
@@ -169,7 +145,7 @@ def test_many_costly_comparisons_stop_no_page(saved, monkeypatch):
 ENDING = """
 import sys, time
 from pathlib import Path
-import karat.web.stored_reports, karat.web.pages, karat.web.server as server
+import karat.web.evaluations, karat.web.pages, karat.web.server as server
 from karat.cli.main import main
 
 def stuck(*_):
@@ -177,7 +153,7 @@ def stuck(*_):
     time.sleep(600)
 
 server._LAST_SECONDS, server._GRACE_SECONDS = 3.0, 1
-karat.web.stored_reports.compare_views = karat.web.pages._page = stuck
+karat.web.evaluations.compare_views = karat.web.pages._page = stuck
 sys.exit(main(["serve", "--no-token", "--port", "0", "--store", sys.argv[1]]))
 """
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from karat.web.run_jobs import BusyError, Job, Jobs, RunRequest
+from karat.web.runs import BusyError, Job, Jobs, RunRequest
 from karat.web.settings import Settings
 
 from .benches import lay
@@ -114,7 +114,7 @@ def test_a_process_that_cannot_be_started_is_told_in_a_sentence(tmp_path, monkey
     def refused(*words: object, **more: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("karat.web.run_jobs.subprocess.Popen", refused)
+    monkeypatch.setattr("karat.web.run_process.subprocess.Popen", refused)
     jobs = Jobs(Settings(config=tmp_path / "karat.yaml"))
     (tmp_path / "karat.yaml").write_text("systems: {}\n")
     with pytest.raises(BusyError, match="could not be started: Permission denied"):

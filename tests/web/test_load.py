@@ -117,4 +117,3 @@ def test_the_same_judgment_sent_again_while_the_first_is_under_way_is_kept_once(
         # So one undo takes it back for good.
         told = client.post("/api/label-sets/1/undo", json={"rater": "ana"}).json()
         assert told["judged"] == 0
-        assert client.app.state.raters._locks == {}

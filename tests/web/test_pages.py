@@ -12,7 +12,7 @@ import pytest
 
 from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
-from karat.report.document import build_report
+from karat.reports.document import build_report
 from karat.store import Store
 
 from .conftest import RANKS, SCRIPT, client_of, rr

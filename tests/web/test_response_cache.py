@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from karat.web.response_cache import ResponseCache
+from karat.web.responses import ResponseCache
 
 
 def test_what_was_made_is_given_again_until_the_stamp_changes():

@@ -16,7 +16,6 @@ import pytest
 from karat.store import Store
 from karat.web.app import create_app
 from karat.web.settings import Settings
-from karat.web.workers import jobs_of
 
 from .benches import Bench, bench_in_process, bench_listening, bench_served, ended, lay
 from .test_serve import awaited
@@ -182,18 +181,17 @@ def test_many_listeners_hear_the_same_end(listen):
 
 
 def test_a_silent_run_is_heard_of_and_listeners_who_leave_are_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setattr("karat.web.api.runs._HEARTBEAT_SECONDS", 0.5)
+    monkeypatch.setattr("karat.web.runs._HEARTBEAT_SECONDS", 0.5)
     config = lay(tmp_path / "set", STUCK)
     app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
     with bench_listening(app) as bench:
         id = started(bench)
-        job = jobs_of(app).job(id)
         with bench.client.stream("GET", f"/api/runs/{id}/events") as stream:
             # Held on to: the connection ends with whoever reads from it.
             lines = stream.iter_lines()
             assert any(line == ": still running" for line in lines)
-            assert job.listeners == 1
-        awaited(lambda: not job.listeners)
+            assert app.state.jobs.streams == 1
+        awaited(lambda: not app.state.jobs.streams)
         bench.post(f"/api/runs/{id}/stop")
         outcome(bench, id)
 
@@ -270,7 +268,7 @@ def test_a_server_that_is_killed_takes_its_run_with_it(serve, tmp_path):
 
 
 def test_streams_beyond_the_last_are_refused_and_pages_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("karat.web.api.runs._MOST_STREAMS", 2)
+    monkeypatch.setattr("karat.web.runs._MOST_STREAMS", 2)
     config = lay(tmp_path / "set", STUCK)
     app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
     with bench_listening(app) as bench, ExitStack() as open_streams:
@@ -285,7 +283,7 @@ def test_streams_beyond_the_last_are_refused_and_pages_are_not(tmp_path, monkeyp
         assert refused.status_code == 503
         assert "2 pages are watching" in refused.json()["error"]
         assert bench.get("/new").status_code == 200
-        assert jobs_of(app).listeners == 2
+        assert app.state.jobs.streams == 2
 
 
 def test_no_line_of_a_log_holds_a_secret(here, tmp_path, monkeypatch):

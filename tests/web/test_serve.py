@@ -306,7 +306,7 @@ def test_the_charts_script_is_what_another_process_makes_or_has_made(monkeypatch
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     # Not in this process.
-    monkeypatch.setattr("karat.report.html.assets.vega", None)
+    monkeypatch.setattr("karat.reports.html.assets.vega", None)
     made = assets.VegaScript().made()
     assert b"window.vegaEmbed" in made
     monkeypatch.delattr(assets.VegaScript, "_from_process")

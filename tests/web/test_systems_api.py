@@ -18,7 +18,6 @@ from karat.jobs.redaction import redactor
 from karat.project.systems import read_systems
 from karat.web.app import create_app
 from karat.web.settings import Settings, secrets_of
-from karat.web.workers import live_of
 
 from .benches import bench_in_process, bench_listening, bench_served, ended, lay
 from .test_serve import awaited
@@ -186,7 +185,7 @@ def test_a_system_that_does_not_answer_holds_up_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("karat.web.live._MOST_AT_ONCE", 2)
     config = lay(tmp_path / "set", BM25, 'stuck: {retriever: python, call: "calls.py:stuck"}')
     app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
-    asked = live_of(app)._searches
+    asked = app.state.live._searches
     with bench_listening(app) as bench, ExitStack() as clients:
         csrf = re.search(r'data-csrf="([^"]+)"', bench.get("/explore").text)[1]
         body = b'{"system": "stuck", "text": "x"}'

@@ -18,12 +18,12 @@ from karat.evaluation.verdict import Rule
 from karat.formats import read_corpus, read_queries, write_corpus
 from karat.formats.field_mapping import Fields
 from karat.formats.settings import Place
-from karat.measures.conventions import Conventions, conventions_of
-from karat.measures.names import Measure, parse_measures
-from karat.measures.prepare import Prepared, prepare
-from karat.measures.ranked import is_budget
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
+from karat.measure.conventions import Conventions, conventions_of
+from karat.measure.names import Measure, parse_measures
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.ranked import is_budget
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 from karat.pages.formatting import NOTHING, plural
 from karat.pages.page import Grid, Page, Section
 from karat.pages.result import Result

@@ -1,4 +1,4 @@
-"""What to fix next: findings, failures, losses and everything else that a run's log shows."""
+"""What to fix next: findings, failures, losses and all else that a run's log shows."""
 
 from __future__ import annotations
 
@@ -8,18 +8,24 @@ from dataclasses import replace
 from typing import Any
 
 from karat.analysis.diversity import diversity, diversity_measures, diversity_sections
-from karat.analysis.failures import Failures, classify
-from karat.analysis.failures.page import failure_sections, missed_sections, waterfall_sections
-from karat.analysis.failures.waterfall import waterfall
+from karat.analysis.failures import (
+    QueryFailures,
+    classify,
+    failure_sections,
+    missed_line,
+    missed_sections,
+    waterfall,
+    waterfall_charts,
+    waterfall_section,
+)
 from karat.analysis.findings import findings, findings_sections
 from karat.analysis.freshness import freshness, freshness_measures, freshness_sections
 from karat.analysis.hubs import hub_sections, hubs
 from karat.analysis.latency import latencies, latency_sections, pareto, pareto_sections
 from karat.analysis.no_answer import no_answer, no_answer_measures, no_answer_sections
 from karat.analysis.reach import reach, reach_measures, reach_sections
-from karat.analysis.runs import Analysis, StagedRuns, stage_runs
-from karat.analysis.sweep import default_sweep
-from karat.analysis.sweep.page import curve_section
+from karat.analysis.runs import Analysis, StagedRuns, stage_runs, system_blocks
+from karat.analysis.sweep import curve_section, default_sweep
 from karat.data.tables import Queries
 from karat.errors import MissingInputError
 from karat.evaluation.evaluation import Evaluation
@@ -27,8 +33,8 @@ from karat.evaluation.segments import By
 from karat.evaluation.sentences import conventions_lines, counts_lines
 from karat.evaluation.stages import KEEP, Staged, rescore_stages
 from karat.evaluation.thresholds import Thresholds, thresholds_of
-from karat.measures.names import Measure, parse_measure, parse_measures
-from karat.pages.charts import pareto_chart, waterfall_chart
+from karat.measure.names import Measure, parse_measure, parse_measures
+from karat.pages.charts import pareto_chart
 from karat.pages.formatting import label, plural
 from karat.pages.page import Chart, Page, Section
 
@@ -78,7 +84,7 @@ def diagnose(
         _diagnose_system(name, staged_runs, lost, k, thresholds, baseline=earlier)
         for name in staged_runs.systems
     ]
-    body: dict[str, Any] = {"k": k, "lines": thresholds.document(), "systems": systems}
+    body: dict[str, Any] = {"k": k, "lines": thresholds.to_dict(), "systems": systems}
     if len(systems) > 1:
         body["pareto"] = pareto(staged_runs.systems, lost[0]).to_dict()
     return staged_runs.result(Diagnosis, body, diagnosis_page)
@@ -95,7 +101,6 @@ def _diagnose_system(
 ) -> dict[str, Any]:
     staged, run = staged_runs.systems[name], staged_runs.opened[name]
     queries, by = staged_runs.evaluation.queries, staged_runs.evaluation.by
-    found = findings(staged, queries, thresholds=thresholds, baseline=baseline, by=by)
     analyses: dict[str, Callable[[], Document]] = {
         "failures": lambda: classify(staged, queries, thresholds=thresholds).to_dict(queries=False),
         "no_answer": lambda: no_answer(staged, k=k).to_dict(),
@@ -107,7 +112,7 @@ def _diagnose_system(
     }
     system: dict[str, Any] = {
         "name": name,
-        **found.to_dict(),
+        **findings(staged, queries, thresholds=thresholds, baseline=baseline, by=by).to_dict(),
         "waterfalls": [waterfall(staged, measure).to_dict() for measure in lost],
         "lacks": {},
     }
@@ -122,31 +127,24 @@ def _diagnose_system(
 def diagnosis_page(results: Document) -> Page:
     """Return the page: what to fix next first, then the analyses, system by system."""
     systems = results["systems"]
-    blocks: list[Section | Chart] = []
-    for system in systems:
-        whose = "" if len(systems) == 1 else f"{label(system['name'])}: "
-        blocks += [_named(section, whose) for section in _system_sections(system)]
+    blocks: list[Section | Chart] = [*system_blocks(systems, _system_sections)]
+    charts = waterfall_charts(systems)
     if "pareto" in results:
         blocks += pareto_sections(results["pareto"])
-    names = ", ".join(label(system["name"]) for system in systems)
+        if results["pareto"]["systems"]:
+            charts.append(Chart("Quality against latency", pareto_chart(results["pareto"])))
     return Page(
-        f"What to fix next: {names}",
+        f"What to fix next: {', '.join(label(system['name']) for system in systems)}",
         [_headline(system) for system in systems],
-        [*blocks, *_charts(results)],
+        [*blocks, *charts],
         [*counts_lines(results), *conventions_lines(results)],
     )
 
 
-def _named(section: Section, whose: str) -> Section:
-    return replace(section, title=f"{whose}{section.title}") if section.title else section
-
-
 def _headline(system: Document) -> str:
-    failures, found = system["failures"], len(system["findings"])
-    count = plural(found, "finding") if found else "no finding"
-    missed = f"{failures['misses']:,} of {plural(failures['assessed'], 'query', 'queries')}"
-    top = f"without gold in the top {failures['miss_at']}"
-    return f"{label(system['name'])}: {count} · {missed} {top}"
+    n = len(system["findings"])
+    count = plural(n, "finding") if n else "no finding"
+    return f"{label(system['name'])}: {count} · {missed_line(system['failures'])}"
 
 
 def _system_sections(system: Document) -> Iterator[Section]:
@@ -155,43 +153,32 @@ def _system_sections(system: Document) -> Iterator[Section]:
         if analysis in system:
             yield from sections_of(system[analysis])
         if analysis == "failures":
-            for fall in system["waterfalls"]:
-                yield from waterfall_sections(fall)
+            yield from map(waterfall_section, system["waterfalls"])
     if lacks := system["lacks"]:
         lines = [f"{analysis}: {label(reason)}" for analysis, reason in lacks.items()]
         yield Section("Left out", lines=lines)
 
 
-def _charts(results: Document) -> Iterator[Chart]:
-    for system in results["systems"]:
-        for fall in system["waterfalls"]:
-            if fall["n"]:
-                spec = waterfall_chart({**fall, "system": system["name"]})
-                yield Chart(f"Losses of {fall['measure']}", spec)
-    if results.get("pareto", {}).get("systems"):
-        yield Chart("Quality against latency", pareto_chart(results["pareto"]))
-
-
-def failures_of(staged: Staged, queries: Queries | None) -> Failures:
+def failures_of(staged: Staged, queries: Queries | None) -> QueryFailures:
     """Return why queries miss, by the thresholds of the profile."""
     return classify(staged, queries, thresholds=thresholds_of(staged.final.conventions.profile))
 
 
 def diagnostics(
-    staged: Staged, queries: Queries | None, by: Sequence[By], failures: Failures
+    staged: Staged, queries: Queries | None, by: Sequence[By], failures: QueryFailures
 ) -> Document:
     """Return what every report holds: curves over k, failures, losses, latencies if logged."""
     conventions, miss = staged.gold.conventions, failures.thresholds.miss
     lost = [parse_measure(f"{name}@{miss}", conventions=conventions) for name in ("nDCG", "R")]
     again = replace(staged, final=rescore_stages(staged, lost))
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "sweep": default_sweep(staged),
         "failures": failures.to_dict(queries=False),
         "waterfalls": [waterfall(again, measure).to_dict() for measure in lost],
     }
     with suppress(MissingInputError):
-        found["latency"] = latencies(staged, queries, by=by).to_dict()
-    return found
+        document["latency"] = latencies(staged, queries, by=by).to_dict()
+    return document
 
 
 def diagnostics_sections(results: Document) -> Iterator[Section]:
@@ -202,10 +189,12 @@ def diagnostics_sections(results: Document) -> Iterator[Section]:
     curves = [{**system["sweep"], "name": system["name"]} for system in systems]
     for measure in curves[0]["measures"]:
         yield curve_section(measure, curves)
-    for system in systems:
-        whose = "" if len(systems) == 1 else f"{label(system['name'])}: "
-        sections = [*failure_sections(system["failures"]), *missed_sections(system["failures"])]
-        for fall in system["waterfalls"]:
-            sections += waterfall_sections(fall)
-        sections += latency_sections(system["latency"]) if "latency" in system else []
-        yield from (_named(section, whose) for section in sections)
+    yield from system_blocks(systems, _report_sections)
+
+
+def _report_sections(system: Document) -> Iterator[Section]:
+    yield from failure_sections(system["failures"])
+    yield from missed_sections(system["failures"])
+    yield from map(waterfall_section, system["waterfalls"])
+    if "latency" in system:
+        yield from latency_sections(system["latency"])

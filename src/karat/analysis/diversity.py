@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +14,6 @@ from karat.analysis.top_lists import (
     MOST,
     SHOWN_ROWS,
     Ints,
-    Mask,
     measured,
     share_of,
     shown,
@@ -24,8 +22,6 @@ from karat.analysis.top_lists import (
 )
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
-from karat.measures.aggregates import Values
-from karat.measures.scores import Scores
 from karat.pages.formatting import figure, label, plural
 from karat.pages.formatting import measured as mean_cell
 from karat.pages.page import Section
@@ -54,10 +50,10 @@ def diversity_measures(k: int = KEEP) -> list[str]:
 
 def diversity(staged: Staged, *, k: int = KEEP, overlap: float = THRESHOLD) -> Diversity:
     """Return how many documents and how many different texts the top k holds."""
-    told, lacks = [], []
+    measures, lacks = [], []
     for name in diversity_measures(k):
         try:
-            told.append(measured(staged.final, name))
+            measures.append(measured(staged.final, name))
         except MissingInputError as error:
             lacks.append(str(error))
     near = None
@@ -65,145 +61,113 @@ def diversity(staged: Staged, *, k: int = KEEP, overlap: float = THRESHOLD) -> D
         near = _near(staged, k, overlap)
     elif not lacks:
         lacks.append("near-duplicates need the items' texts: give --corpus")
-    return Diversity(k, overlap, told, near, lacks)
-
-
-@dataclass(frozen=True, eq=False)
-class _Places:
-    """The places of all lists by row and rank, each with the number of its text, and their links.
-
-    A text that nobody knows has the number -1. ``upper`` and ``lower`` are the places of two
-    near-duplicates in one list, the better rank first.
-    """
-
-    row: Ints
-    rank: Ints
-    text: Ints
-    items: pl.Series
-    upper: Ints
-    lower: Ints
+    return Diversity(k, overlap, measures, near, lacks)
 
 
 def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
     """Return near-duplicates within the lists: shares, clusters and pairs."""
-    top = top_lists(staged.final, staged.gold, k)
+    scores = staged.final
+    top = top_lists(scores, staged.gold, k).select("row", "rank", "item_id")
     items = top["item_id"].unique(maintain_order=True)
     texts = texts_of(items, staged.gold)
-    items, texts = items.filter(texts.is_not_null()), texts.drop_nulls()
-    found = near_duplicates(texts, threshold=overlap)
-    numbers = pl.DataFrame({"item_id": items, "text": np.arange(len(items))})
-    joined = top.join(numbers, on="item_id", how="left", maintain_order="left")
-    row, rank = top["row"].to_numpy(), top["rank"].to_numpy()
-    text = joined["text"].fill_null(-1).to_numpy()
-    links = list(_links(row, text, found, k))
-    upper, lower = (np.concatenate(side) for side in zip(*links, strict=True))
-    places = _Places(row, rank, text, top["item_id"], upper, lower)
-    clusters = _clusters(places)
+    known = pl.DataFrame({"item_id": items, "text": texts}).drop_nulls().with_row_index("number")
+    near = near_duplicates(known["text"], threshold=overlap)
+    top = top.join(known, on="item_id", how="left", maintain_order="left").with_row_index("place")
+    links = _links(top, near)
+    clusters = _clusters(links)
+    repeats = links.unique("lower")["row"].to_numpy()
+    with_text = top.drop_nulls("text")["row"].to_numpy()
+    lengths, again = (
+        np.bincount(rows, minlength=scores.table.height) for rows in (with_text, repeats)
+    )
+    rows = np.flatnonzero(lengths)
     return {
-        "places": len(row),
-        "without_text": int((text < 0).sum()),
-        "repeats": len(np.unique(lower)),
-        "share": _share(places, staged.final),
+        "places": top.height,
+        "without_text": top["text"].null_count(),
+        "repeats": len(repeats),
+        "share": share_of(again[rows] / lengths[rows], scores, rows),
         "clusters": len(clusters),
-        "queries": len(np.unique(row[lower])),
-        "largest": [_cluster(cluster, places, staged, texts) for cluster in clusters[:MOST]],
-        "pairs": _pairs(places, items, texts, found),
-        "complete": found.complete,
+        "queries": links["row"].n_unique(),
+        "largest": [_cluster(top[group], staged) for group in clusters[:MOST]],
+        "pairs": _pairs(links, known),
+        "complete": near.complete,
     }
 
 
-def _links(row: Ints, text: Ints, found: NearDuplicates, k: int) -> Iterator[tuple[Ints, Ints]]:
-    """Yield places of one list that hold near-duplicates, by how far they stand apart."""
-    first = np.where(text < 0, -1, found.same[text]) if len(found.same) else text
-    width = len(found.same) + 1
-    near = np.sort(found.left * width + found.right)
-    yield np.empty(0, np.int64), np.empty(0, np.int64)
-    for apart in range(1, min(k, len(row))):
-        upper = np.flatnonzero((row[apart:] == row[:-apart]) & (first[apart:] >= 0))
-        upper = upper[first[upper] >= 0]
-        a, b = first[upper], first[upper + apart]
-        linked = (a == b) | _among(np.minimum(a, b) * width + np.maximum(a, b), near)
-        yield upper[linked], upper[linked] + apart
+def _links(top: pl.DataFrame, near: NearDuplicates) -> pl.DataFrame:
+    """Return the pairs of places in one list that hold near-duplicates, the upper one first."""
+    pairs = pl.DataFrame(
+        {"low": near.left, "high": near.right, "similarity": near.similarity},
+        schema={"low": pl.Int64, "high": pl.Int64, "similarity": pl.Float64},
+    )
+    texts = pl.DataFrame({"first": near.same, "near": near.taking_part()}).with_row_index("number")
+    places = top.join(texts.filter("near"), on="number", maintain_order="left")
+    places = places.select("row", "place", "number", "first")
+    links = places.join(places, on="row", suffix="_lower", maintain_order="left_right")
+    links = links.filter(pl.col("place") < pl.col("place_lower")).with_columns(
+        low=pl.min_horizontal("first", "first_lower"),
+        high=pl.max_horizontal("first", "first_lower"),
+    )
+    links = links.join(pairs, on=["low", "high"], how="left", maintain_order="left")
+    same = pl.col("low") == pl.col("high")
+    return links.select(
+        "row",
+        "number",
+        "number_lower",
+        upper="place",
+        lower="place_lower",
+        similarity=pl.when(same).then(1.0).otherwise("similarity"),
+    ).drop_nulls("similarity")
 
 
-def _among(keys: Ints, ordered: Ints) -> Mask:
-    """Return which keys are among others that are in order."""
-    at = np.searchsorted(ordered, keys)
-    found = np.zeros(len(keys), dtype=np.bool_)
-    inside = at < len(ordered)
-    found[inside] = ordered[at[inside]] == keys[inside]
-    return found
-
-
-def _share(places: _Places, scores: Scores) -> dict[str, Any]:
-    """The mean share of a list's places that repeat a higher one, as far as texts are known."""
-    known = places.text >= 0
-    shown_of = np.bincount(places.row[known], minlength=scores.table.height)
-    repeats = np.unique(places.lower)
-    again = np.bincount(places.row[repeats], minlength=scores.table.height)
-    rows = np.flatnonzero(shown_of)
-    values: Values = again[rows] / shown_of[rows]
-    return share_of(values, scores, rows)
-
-
-def _clusters(places: _Places) -> list[Ints]:
-    """Places that are linked, each cluster by rank; the largest first, then in the lists' order."""
-    if not len(places.upper):
-        return []
+def _clusters(links: pl.DataFrame) -> list[Ints]:
+    """Return the linked places by cluster and rank; the largest first, then in the lists' order."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    linked = np.unique(np.concatenate((places.upper, places.lower)))
-    ends = [np.searchsorted(linked, side) for side in (places.upper, places.lower)]
-    links = coo_array((np.ones(len(ends[0])), ends), shape=(len(linked), len(linked)))
-    _, member = connected_components(links, directed=False)
+    if not links.height:
+        return []
+    ends = links.select("upper", "lower").to_numpy().astype(np.int64)
+    places, numbers = np.unique(ends, return_inverse=True)
+    upper, lower = numbers.reshape(ends.shape).T
+    graph = coo_array((np.ones(len(ends)), (upper, lower)), shape=(len(places), len(places)))
+    _, member = connected_components(graph, directed=False)
     order = np.argsort(member, kind="stable")
-    edges = np.flatnonzero(np.diff(member[order])) + 1
-    groups = [linked[one] for one in np.split(order, edges)]
+    groups = np.split(places[order], np.flatnonzero(np.diff(member[order])) + 1)
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 
 
-def _cluster(group: Ints, places: _Places, staged: Staged, texts: pl.Series) -> dict[str, Any]:
-    first = int(group[0])
+def _cluster(places: pl.DataFrame, staged: Staged) -> dict[str, Any]:
     return {
-        "query_id": staged.gold.query_ids[int(places.row[first])],
-        "size": len(group),
-        "ranks": places.rank[group].tolist(),
-        "items": places.items.gather(group).to_list(),
-        "text": shown(texts[int(places.text[first])]),
+        "query_id": staged.gold.query_ids[places["row"][0]],
+        "size": places.height,
+        "ranks": places["rank"].to_list(),
+        "items": places["item_id"].to_list(),
+        "text": shown(places["text"][0]),
     }
 
 
-def _pairs(
-    places: _Places, items: pl.Series, texts: pl.Series, found: NearDuplicates
-) -> list[dict[str, Any]]:
+def _pairs(links: pl.DataFrame, known: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the near-duplicates that occur together in the most lists."""
-    names = items.to_list()
-    one, other = places.text[places.upper], places.text[places.lower]
-    together = Counter(
-        zip(np.minimum(one, other).tolist(), np.maximum(one, other).tolist(), strict=True)
-    )
-    order = sorted(together, key=lambda pair: (-together[pair], *sorted(names[at] for at in pair)))
-    rows = []
-    for pair in order[:MOST]:
-        a, b = sorted(int(found.same[at]) for at in pair)
-        first, second = sorted(pair, key=names.__getitem__)
-        rows.append(
-            {
-                "items": [names[first], names[second]],
-                "queries": together[pair],
-                "similarity": _likeness(a, b, found),
-                "texts": [shown(texts[first]), shown(texts[second])],
-            }
-        )
-    return rows
-
-
-def _likeness(one: int, other: int, found: NearDuplicates) -> float:
-    """Return how alike two texts are, each told by the first that has its words."""
-    if one == other:
-        return 1.0
-    return float(found.similarity[(found.left == one) & (found.right == other)][0])
+    names, texts = known["item_id"].to_list(), known["text"].to_list()
+    together = links.group_by(
+        low=pl.min_horizontal("number", "number_lower"),
+        high=pl.max_horizontal("number", "number_lower"),
+    ).agg(pl.len(), pl.col("similarity").first())
+    pairs = [
+        (-queries, *sorted((low, high), key=names.__getitem__), similarity)
+        for low, high, queries, similarity in together.iter_rows()
+    ]
+    pairs.sort(key=lambda pair: (pair[0], names[pair[1]], names[pair[2]]))
+    return [
+        {
+            "items": [names[first], names[second]],
+            "queries": -queries,
+            "similarity": similarity,
+            "texts": [shown(texts[first]), shown(texts[second])],
+        }
+        for queries, first, second, similarity in pairs[:MOST]
+    ]
 
 
 def diversity_sections(document: Mapping[str, Any]) -> list[Section]:

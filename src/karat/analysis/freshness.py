@@ -20,11 +20,11 @@ from karat.evaluation.comparison import compare_scores
 from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Rule
-from karat.measures.kernels.lists import in_time
-from karat.measures.names import Measure
-from karat.measures.prepare import Prepared
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
+from karat.measure.kernels.lists import in_time
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 from karat.pages.formatting import PART, change, figure, interval, label, p_value, plural
 from karat.pages.page import Section
 from karat.pages.serialize import Record
@@ -175,7 +175,7 @@ def _compared(
         return []
     before = replace(before, measures=tuple(measures), lists=None)
     sides = [ComparedSystem(AS_IT_IS, (before,)), ComparedSystem(ENFORCED, (after,))]
-    rows = [row.document() for row in compare_scores(sides, Rule()).rows]
+    rows = [row.to_dict() for row in compare_scores(sides, Rule()).rows]
     names = {"baseline_mean": "as_it_is", "system_mean": "enforced"}
     return [{names.get(key, key): _plain(row[key]) for key in _SHOWN} for row in rows]
 

@@ -17,23 +17,25 @@ import polars as pl
 from karat.analysis.top_lists import MOST, SHOWN_ROWS, Ints, shown, texts_of, top_lists
 from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.thresholds import Thresholds
-from karat.measures.aggregates import Values
-from karat.measures.lists import without_repeats
-from karat.measures.prepare import Prepared
+from karat.measure.aggregates import Values
+from karat.measure.lists import without_repeats
+from karat.measure.prepare import Prepared
 from karat.pages.formatting import figure, label, percent, plural
 from karat.pages.page import Section
+from karat.pages.serialize import Record
 from karat.stats.distributions import tail
 
 
 @dataclass(frozen=True, eq=False)
-class Hubs:
+class Hubs(Record):
     """The items that are returned where they do not belong, and how uneven the returns are.
 
     A hub is returned for at least ``needed`` queries whose gold it is not, and for more of them
     than chance would explain if every item were as likely to be returned as any other
-    (``alpha``, corrected for the number of items). ``skewness`` is of the k-occurrences of all
-    ``items``, ``by_chance`` what it would be then; without a corpus both are of items that were
-    returned at least once, since nobody knows how many were not.
+    (``alpha``, corrected for the number of items). ``share`` is that of all ``places`` which the
+    hubs take, ``unrelated_share`` where they are not gold. ``skewness`` is of the k-occurrences
+    of all ``items``, ``by_chance`` what it would be then; without a corpus both are of items that
+    were returned at least once, since nobody knows how many were not.
     """
 
     k: int
@@ -49,17 +51,9 @@ class Hubs:
     count: int
     hub_places: int
     unrelated_places: int
+    share: float | None
+    unrelated_share: float | None
     hubs: Sequence[Mapping[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the analysis as plain data."""
-        shares = {
-            "share": self.hub_places / self.places if self.places else None,
-            "unrelated_share": self.unrelated_places / self.places if self.places else None,
-        }
-        names = [name for name in self.__dataclass_fields__ if name != "hubs"]
-        facts = {name: getattr(self, name) for name in names}
-        return {**facts, **shares, "hubs": [dict(hub) for hub in self.hubs]}
 
 
 def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None) -> Hubs:
@@ -67,17 +61,20 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
     limits, scores, gold = thresholds or Thresholds(), staged.final, staged.gold
     top = top_lists(scores, gold, k)
     queries, occurring = top["row"].n_unique(), _occurrences(top, gold)
-    items, whole = occurring.height + _never_returned(occurring, gold), gold.corpus is not None
-    needed = max(limits.dominant_queries, math.ceil(round(limits.dominant_share * queries, 9)))
+    whole = gold.corpus is not None
+    items = occurring.height
+    if gold.corpus is not None:
+        items += gold.corpus.join(occurring, on="item_id", how="anti").height
+    needed = max(1, limits.dominant_queries, math.ceil(round(limits.dominant_share * queries, 9)))
     chance = top.height / (queries * items) if items else 0.0
     alpha = 2 * tail(scores.conventions.ci)
     found = occurring.filter(pl.col("unrelated") >= needed)
-    p = _p_values(found, queries, chance) * items
-    found = found.with_columns(p=pl.Series(np.minimum(p, 1.0), dtype=pl.Float64))
+    found = found.with_columns(p=np.minimum(_p_values(found, queries, chance) * items, 1.0))
     found = found.filter(pl.col("p") < alpha)
     found = found.sort("unrelated", "item_id", descending=[True, False])
     counts = np.zeros(items)
     counts[: occurring.height] = occurring["queries"].to_numpy()
+    in_hubs, unrelated = (int(found[name].sum()) for name in ("queries", "unrelated"))
     return Hubs(
         k=k,
         queries=queries,
@@ -90,8 +87,10 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
         skewness=_skewness(counts),
         by_chance=(_binomial_skewness if whole else _truncated_skewness)(queries, chance),
         count=found.height,
-        hub_places=int(found["queries"].sum()),
-        unrelated_places=int(found["unrelated"].sum()),
+        hub_places=in_hubs,
+        unrelated_places=unrelated,
+        share=in_hubs / top.height if top.height else None,
+        unrelated_share=unrelated / top.height if top.height else None,
         hubs=_described(found.head(MOST), top, gold),
     )
 
@@ -115,13 +114,6 @@ def _occurrences(top: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
     )
 
 
-def _never_returned(occurring: pl.DataFrame, gold: Prepared) -> int:
-    """Return how many items of the corpus are in no top k."""
-    if gold.corpus is None:
-        return 0
-    return gold.corpus.join(occurring, on="item_id", how="anti").height
-
-
 def _p_values(found: pl.DataFrame, queries: int, chance: float) -> Values:
     """Return the chance of so many top ks among the queries whose gold the item is not.
 
@@ -129,21 +121,17 @@ def _p_values(found: pl.DataFrame, queries: int, chance: float) -> Values:
     """
     from scipy.special import betainc
 
-    tries = queries - found["gold"].to_numpy()
-    count = found["unrelated"].to_numpy()
-    # The chance of `count` or more; none at all is certain.
-    some = np.maximum(count, 1)
-    chances = betainc(some, np.maximum(tries - some + 1, 1), chance)
-    return np.where(count > 0, chances, 1.0)
+    tries, count = queries - found["gold"].to_numpy(), found["unrelated"].to_numpy()
+    return np.asarray(betainc(count, tries - count + 1, chance))
 
 
-def _skewness(counts: Values) -> float | None:
+def _skewness(values: Values, weights: Values | None = None) -> float | None:
     """Return the third central moment over the cube of the standard deviation."""
-    if not len(counts):
+    if not len(values):
         return None
-    apart = counts - counts.mean()
-    spread = float((apart**2).mean())
-    return float((apart**3).mean()) / spread**1.5 if spread > 0 else None
+    apart = values - np.average(values, weights=weights)
+    spread = float(np.average(apart**2, weights=weights))
+    return float(np.average(apart**3, weights=weights)) / spread**1.5 if spread > 0 else None
 
 
 def _binomial_skewness(queries: int, chance: float) -> float | None:
@@ -152,7 +140,7 @@ def _binomial_skewness(queries: int, chance: float) -> float | None:
 
 
 def _truncated_skewness(queries: int, chance: float) -> float | None:
-    """The skewness of a binomial without its zeros, whose mean is that of the items returned."""
+    """Return the skewness of a binomial without its zeros, with the mean of the items returned."""
     from scipy.optimize import brentq
     from scipy.special import gammaln, xlog1py, xlogy
 
@@ -161,22 +149,14 @@ def _truncated_skewness(queries: int, chance: float) -> float | None:
         return None
 
     def too_many(own: float) -> float:
-        return queries * own / _not_none(queries, own) - mean
+        at_least_one = -math.expm1(queries * math.log1p(-own)) if own < 1 else 1.0
+        return queries * own / at_least_one - mean
 
     # An item in one list is by chance in fewer than queries x own others: these ends hold it.
     own = brentq(too_many, (mean - 1) / queries, min(1.0, chance * (1 + 1e-9)))
-    counts = np.arange(1, queries + 1)
+    counts = np.arange(1.0, queries + 1)
     ways = gammaln(queries + 1) - gammaln(counts + 1) - gammaln(queries - counts + 1)
-    chances = np.exp(ways + xlogy(counts, own) + xlog1py(queries - counts, -own))
-    weights = chances / _not_none(queries, own)
-    apart = counts - weights @ counts
-    spread = float(weights @ apart**2)
-    return float(weights @ apart**3) / spread**1.5 if spread > 0 else None
-
-
-def _not_none(queries: int, chance: float) -> float:
-    """Return the chance of at least one success in so many tries."""
-    return -math.expm1(queries * math.log1p(-chance)) if chance < 1 else 1.0
+    return _skewness(counts, np.exp(ways + xlogy(counts, own) + xlog1py(queries - counts, -own)))
 
 
 def _described(found: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
@@ -210,13 +190,12 @@ def hub_sections(document: Mapping[str, Any]) -> list[Section]:
     """Return the hubs, and how uneven the returns are."""
     grid = None
     if document["hubs"]:
-        texts = any(hub["text"] for hub in document["hubs"])
-        grid = [["item", "queries", "gold", "not relevant", "unjudged", "topics", "text"]]
-        for one in document["hubs"][:SHOWN_ROWS]:
-            names = ("queries", "gold", "not_relevant", "unjudged", "topics")
-            counts = [f"{one[name]:,}" for name in names]
-            grid.append([label(one["item_id"]), *counts, label(one["text"] or "")])
-        if not texts:
+        names = ("queries", "gold", "not_relevant", "unjudged", "topics")
+        grid = [["item", *(name.replace("_", " ") for name in names), "text"]]
+        for hub in document["hubs"][:SHOWN_ROWS]:
+            counts = [f"{hub[name]:,}" for name in names]
+            grid.append([label(hub["item_id"]), *counts, label(hub["text"] or "")])
+        if not any(hub["text"] for hub in document["hubs"]):
             grid = [row[:-1] for row in grid]
     return [Section(f"Hubs in the top {document['k']}", grid, _hub_notes(document))]
 

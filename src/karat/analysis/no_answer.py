@@ -9,31 +9,37 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from karat.analysis.top_lists import SHOWN_ROWS, Ints, Mask, measured, share_of, top_lists
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
-from karat.measures.aggregates import Values
-from karat.measures.names import parse_measure
-from karat.measures.scores import Scores
+from karat.measure.aggregates import Values
+from karat.measure.names import parse_measure
+from karat.measure.scores import Scores
 from karat.pages.formatting import PART, figure, interval, percent, plural
 from karat.pages.formatting import measured as mean_cell
 from karat.pages.page import Grid, Section
 from karat.pages.serialize import Record
 from karat.stats.distributions import tail
 
+# So many points of the sweep a document has at most, beside the thresholds that it names.
+MOST_POINTS = 50
 # Cells of a table of draws that are held at one time: few enough for the processor's cache.
 _CELLS = 100_000
+# Best hits that share one score in so large a part of the queries were made equal.
+_ALIKE, _FEWEST = 0.9, 3
+# A threshold that takes out nothing; where nothing came back, nothing is above it either.
+_LOWEST = -float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
-class Kinds:
-    """Values that should stay (``wanted``, all finite), and values that should go (``unwanted``).
+class EvidenceScores:
+    """Scores that should stay (``wanted``, all finite), and scores that should go.
 
-    The units say what is drawn at random: the query of each value, or its conversation.
+    The units say what is drawn at random: the query of each score, or its conversation.
     """
 
     wanted: Values
@@ -42,23 +48,22 @@ class Kinds:
     unwanted_unit: Ints
 
     def kept(self, threshold: float) -> tuple[Mask, Mask]:
-        """Return which values of both kinds a threshold keeps."""
+        """Return which scores of both kinds a threshold keeps."""
         return self.wanted >= threshold, self.unwanted >= threshold
 
     @property
     def area(self) -> float:
-        """The chance that a wanted value lies above an unwanted one; equal ones count half."""
+        """The chance that a wanted score lies above an unwanted one; equal ones count half."""
         ordered = np.sort(self.unwanted)
         below = np.searchsorted(ordered, self.wanted, "left").sum()
         up_to = np.searchsorted(ordered, self.wanted, "right").sum()
         return float(below + up_to) / (2 * len(self.wanted) * len(self.unwanted))
 
 
-@dataclass(frozen=True)
-class Cut:
-    """A threshold, and the gap it lies in: all above ``above`` and up to ``up_to`` do the same.
+class ScoreThreshold(NamedTuple):
+    """A threshold and its gap: all thresholds above ``above`` and up to ``up_to`` do the same.
 
-    ``above`` is None where no value lies below the gap.
+    ``above`` is None where no score lies below the gap.
     """
 
     threshold: float
@@ -66,51 +71,43 @@ class Cut:
     up_to: float
 
 
-@dataclass(frozen=True, eq=False)
-class Redrawn:
-    """What happens when units are drawn again: one entry a resample.
+def best_threshold(scores: EvidenceScores) -> ScoreThreshold:
+    """Return the middle of the gap with the highest Youden's J, of several the lowest.
 
-    ``threshold`` is chosen anew, ``new_wanted`` and ``new_unwanted`` are the shares that it keeps
-    of the units that were not drawn, hence had no part in its choice; NaN where every unit of
-    the kind was drawn.
-    """
-
-    threshold: Values
-    new_wanted: Values
-    new_unwanted: Values
-
-
-def best_cut(kinds: Kinds) -> Cut:
-    """Return the middle of the gap with the highest J, of several such gaps the lowest.
-
-    Where nothing lies below the gap, the threshold is its upper end, a wanted value.
+    Where nothing lies below the gap, the threshold is its upper end, a wanted score.
 
     >>> none = np.arange(3)
-    >>> best_cut(Kinds(np.array([9.0, 8.0, 3.0]), np.array([5.0, 1.0, 4.0]), none, none))
-    Cut(threshold=6.5, above=5.0, up_to=8.0)
+    >>> best_threshold(
+    ...     EvidenceScores(np.array([9.0, 8.0, 3.0]), np.array([5.0, 1.0, 4.0]), none, none)
+    ... )
+    ScoreThreshold(threshold=6.5, above=5.0, up_to=8.0)
     """
-    line = _Line(kinds)
-    once = [np.ones((1, len(unit)), dtype=np.int64) for unit in line.units]
-    above, up_to = (float(ends[0]) for ends in line.gaps(*once))
-    threshold = float(_middle(np.array([above]), np.array([up_to]))[0])
-    return Cut(threshold, above if np.isfinite(above) else None, up_to)
+    ordered = _OrderedScores(scores)
+    once = np.ones((1, int(ordered.unit.max()) + 1), dtype=np.int64)
+    above, up_to = ordered.gaps(once)
+    threshold = float(_middle(above, up_to)[0])
+    low = float(above[0])
+    return ScoreThreshold(threshold, low if np.isfinite(low) else None, float(up_to[0]))
 
 
-def redraw(kinds: Kinds, *, resamples: int, seed: int) -> Redrawn:
+def redraw(scores: EvidenceScores, *, resamples: int, seed: int) -> tuple[Values, Values, Values]:
     """Draw the units again and choose the threshold anew, each time.
 
-    Units that bring only wanted values, only unwanted ones and both are drawn apart, so that
-    every resample has as many of each as the sample.
+    Returns the threshold of each resample, and the shares of wanted and unwanted scores that it
+    keeps of the units that were not drawn, hence had no part in its choice; NaN where every unit
+    of the kind was drawn. Units that bring only wanted scores, only unwanted ones and both are
+    drawn separately, so that every resample has as many of each as the sample.
     """
-    line = _Line(kinds)
+    ordered = _OrderedScores(scores)
     parts = []
-    for counts in _drawn(kinds, resamples, seed):
-        weights = [counts[:, unit] for unit in line.units]
-        threshold = _middle(*line.gaps(*weights))
-        kept = [one >= threshold[:, None] for one in (line.wanted, line.unwanted)]
-        left = [_share(own == 0, stay) for own, stay in zip(weights, kept, strict=True)]
-        parts.append((threshold, *left))
-    return Redrawn(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    for counts in _drawn(scores, resamples, seed):
+        threshold = _middle(*ordered.gaps(counts))
+        left_out = counts[:, ordered.unit] == 0
+        kept = ordered.scores >= threshold[:, None]
+        shares = [_share(left_out & kind, kept) for kind in (ordered.wanted, ~ordered.wanted)]
+        parts.append((threshold, *shares))
+    threshold, wanted, unwanted = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return threshold, wanted, unwanted
 
 
 def _middle(above: Values, up_to: Values) -> Values:
@@ -119,98 +116,69 @@ def _middle(above: Values, up_to: Values) -> Values:
     return np.where(np.isfinite(above) & (middle > above) & (middle <= up_to), middle, up_to)
 
 
-class _Line:
-    """Both kinds of values from the highest to the lowest, and the thresholds among them."""
-
-    def __init__(self, kinds: Kinds) -> None:
-        orders = [np.argsort(-one, kind="stable") for one in (kinds.wanted, kinds.unwanted)]
-        self.wanted, self.unwanted = kinds.wanted[orders[0]], kinds.unwanted[orders[1]]
-        _, unit = np.unique(
-            np.concatenate((kinds.wanted_unit, kinds.unwanted_unit)), return_inverse=True
-        )
-        split = len(kinds.wanted)
-        self.units = unit[:split][orders[0]], unit[split:][orders[1]]
-        # J falls when a threshold goes down past unwanted values only: these need not be tried.
-        self.values = np.unique(self.wanted)[::-1]
-        self.reach = [
-            np.searchsorted(-one, -self.values, side="right")
-            for one in (self.wanted, self.unwanted)
-        ]
-
-    def gaps(self, wanted: Ints, unwanted: Ints) -> tuple[Values, Values]:
-        """For each row of weights both ends of the best gap; the lower is -inf if there is none."""
-        chosen = self.choose(wanted, unwanted)
-        below = [
-            _highest_drawn(values, weights, reach[chosen])
-            for values, weights, reach in zip(
-                (self.wanted, self.unwanted), (wanted, unwanted), self.reach, strict=True
-            )
-        ]
-        return np.maximum(*below), self.values[chosen]
-
-    def choose(self, wanted: Ints, unwanted: Ints) -> Ints:
-        """For each row of weights the place of the best threshold, in whole numbers."""
-        kept, false = (
-            _from_the_top(weights)[:, reach]
-            for weights, reach in zip((wanted, unwanted), self.reach, strict=True)
-        )
-        gain = kept * unwanted.sum(axis=1)[:, None] - false * wanted.sum(axis=1)[:, None]
-        # A value that was not drawn is no threshold.
-        gain[np.diff(kept, axis=1, prepend=0) == 0] = np.iinfo(np.int64).min
-        lowest: Ints = len(self.values) - 1 - np.argmax(gain[:, ::-1], axis=1)
-        return lowest
-
-
-def _highest_drawn(values: Values, weights: Ints, start: Ints) -> Values:
-    """For each row the first value from ``start`` on that has a weight; -inf if none has."""
-    there = (weights > 0) & (np.arange(len(values)) >= start[:, None])
-    highest: Values = np.where(there.any(axis=1), values[there.argmax(axis=1)], -np.inf)
-    return highest
-
-
-def _from_the_top(weights: Ints) -> Ints:
-    """For each row the weight of the first 0, 1, 2, … values."""
-    sums = np.zeros((len(weights), weights.shape[1] + 1), dtype=np.int64)
-    np.cumsum(weights, axis=1, out=sums[:, 1:])
-    return sums
-
-
-def _share(weights: Ints | Mask, kept: Mask) -> Values:
-    total = weights.sum(axis=1)
+def _share(whole: Mask, kept: Mask) -> Values:
+    total = whole.sum(axis=1)
     share = np.full(len(total), np.nan)
-    some = total > 0
-    share[some] = (weights * kept).sum(axis=1)[some] / total[some]
+    np.divide((whole & kept).sum(axis=1), total, out=share, where=total > 0)
     return share
 
 
-def _drawn(kinds: Kinds, resamples: int, seed: int) -> Iterator[Ints]:
+class _OrderedScores:
+    """Scores of both kinds from the highest to the lowest, and the thresholds among them."""
+
+    def __init__(self, scores: EvidenceScores) -> None:
+        both = np.concatenate((scores.wanted, scores.unwanted))
+        order = np.argsort(-both, kind="stable")
+        self.scores = both[order]
+        self.wanted: Mask = order < len(scores.wanted)
+        self.unit = _units(scores)[order]
+        self.first = np.flatnonzero(np.append(True, self.scores[1:] != self.scores[:-1]))
+
+    def gaps(self, counts: Ints) -> tuple[Values, Values]:
+        """Return both ends of the best gap for each row of counts of units.
+
+        The lower end is -inf if there is none.
+        """
+        drawn = counts[:, self.unit]
+        wanted, unwanted = (
+            np.add.reduceat(drawn * kind, self.first, axis=1)
+            for kind in (self.wanted, ~self.wanted)
+        )
+        kept, false = np.cumsum(wanted, axis=1), np.cumsum(unwanted, axis=1)
+        # Youden's J in whole numbers.
+        gain = kept * false[:, -1:] - false * kept[:, -1:]
+        # J falls past unwanted scores, and a score that was not drawn is no threshold.
+        gain[wanted == 0] = np.iinfo(np.int64).min
+        lowest = gain.shape[1] - 1 - np.argmax(gain[:, ::-1], axis=1)
+        below = (wanted + unwanted > 0) & (np.arange(gain.shape[1]) > lowest[:, None])
+        values = self.scores[self.first]
+        above = np.where(below.any(axis=1), values[below.argmax(axis=1)], -np.inf)
+        return above, values[lowest]
+
+
+def _units(scores: EvidenceScores) -> Ints:
+    """Return the number of each score's unit, wanted scores first."""
+    both = np.concatenate((scores.wanted_unit, scores.unwanted_unit))
+    return np.unique(both, return_inverse=True)[1].astype(np.int64)
+
+
+def _drawn(scores: EvidenceScores, resamples: int, seed: int) -> Iterator[Ints]:
     """Yield how often each unit is drawn, in chunks of (resamples, units)."""
-    units, member = np.unique(
-        np.concatenate((kinds.wanted_unit, kinds.unwanted_unit)), return_inverse=True
-    )
-    n, split = len(units), len(kinds.wanted)
-    has = [np.bincount(part, minlength=n) > 0 for part in (member[:split], member[split:])]
-    strata = [np.flatnonzero(one) for one in (has[0] & ~has[1], ~has[0] & has[1], has[0] & has[1])]
+    unit, split = _units(scores), len(scores.wanted)
+    n = int(unit.max()) + 1
+    wanted, unwanted = (np.bincount(part, minlength=n) > 0 for part in (unit[:split], unit[split:]))
+    strata = [wanted & ~unwanted, ~wanted & unwanted, wanted & unwanted]
     rng = np.random.default_rng([seed, n])
     at_once = max(1, _CELLS // n)
     for start in range(0, resamples, at_once):
         size = min(at_once, resamples - start)
         counts = np.zeros((size, n), dtype=np.int64)
-        for stratum in strata:
-            m = len(stratum)
-            if m:
-                drawn = rng.integers(0, m, size=(size, m)) + np.arange(size)[:, None] * m
-                tally = np.bincount(drawn.ravel(), minlength=size * m)
-                counts[:, stratum] = tally.reshape(size, m)
+        for stratum in filter(np.any, strata):
+            m = int(stratum.sum())
+            drawn = rng.integers(0, m, size=(size, m)) + np.arange(size)[:, None] * m
+            tally = np.bincount(drawn.ravel(), minlength=size * m)
+            counts[:, stratum] = tally.reshape(size, m)
         yield counts
-
-
-# So many points of the sweep a document has at most, beside the thresholds that it names.
-MOST_POINTS = 50
-# Best hits that share one score in so large a part of the queries were made equal.
-_ALIKE, _FEWEST = 0.9, 3
-# A threshold that takes out nothing; where nothing came back, nothing is above it either.
-_LOWEST = -float(np.finfo(np.float64).max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +205,7 @@ class NoAnswer(Record):
 
 def no_answer_measures(k: int = KEEP, *, keep: float = 0.95) -> list[str]:
     """Return what the run must be scored by."""
-    return [_measure(k, keep)]
+    return [f"FalseEvidence(keep={keep!r})@{k}"]
 
 
 def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> NoAnswer:
@@ -245,35 +213,31 @@ def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> NoAnswer:
     scores = staged.final
     if not staged.gold.no_answer.any():
         raise MissingInputError("no query is marked no_answer: give --queries with that column")
-    measured(scores, _measure(k, keep))
-    asked = _Asked.of(staged, k, _measure(k, keep))
-    redrawn = redraw(asked.kinds, resamples=scores.conventions.boot, seed=scores.conventions.seed)
-    best, wanted = best_cut(asked.kinds), asked.threshold_keeping(keep)
+    (name,) = no_answer_measures(k, keep=keep)
+    measure = measured(scores, name)["measure"]
+    queries = _ScoredQueries.of(staged, k, measure)
+    best, keeping = best_threshold(queries.evidence), queries.threshold_keeping(keep)
     return NoAnswer(
         k=k,
-        counts=asked.counts,
-        area=asked.kinds.area,
-        without=asked.at(_LOWEST),
-        best=_best(asked, best, redrawn, scores),
+        counts=queries.counts,
+        area=queries.evidence.area,
+        without=queries.at(_LOWEST),
+        best=_best(queries, best),
         keep={
-            "measure": str(parse_measure(_measure(k, keep))),
+            "measure": str(parse_measure(name)),
             "share": keep,
-            "threshold": wanted,
-            "gold": float((asked.gold >= wanted).mean()),
-            **asked.at(wanted),
+            "threshold": keeping,
+            "gold": float((queries.gold >= keeping).mean()),
+            **queries.at(keeping),
         },
-        sweep=_sweep(asked, (best.threshold, wanted)),
+        sweep=_sweep(queries, (best.threshold, keeping)),
         resamples=scores.conventions.boot,
-        notes=_notes(asked, scores),
+        notes=list(_notes(queries)),
     )
 
 
-def _measure(k: int, keep: float) -> str:
-    return f"FalseEvidence(keep={keep!r})@{k}"
-
-
 @dataclass(frozen=True, eq=False)
-class _Asked:
+class _ScoredQueries:
     """The queries that tell something, by the best score of gold or of anything.
 
     ``gold`` are the scores of all gold in the top k, ``found`` the rows of the queries that have
@@ -283,41 +247,43 @@ class _Asked:
 
     scores: Scores
     gold: Values
-    kinds: Kinds
+    evidence: EvidenceScores
     found: Ints
     answerable: Ints
     without: Ints
     best_hits: Values
 
     @classmethod
-    def of(cls, staged: Staged, k: int, measure: str) -> _Asked:
+    def of(cls, staged: Staged, k: int, measure: str) -> _ScoredQueries:
         scores, gold = staged.final, staged.gold
-        name = str(parse_measure(measure, conventions=scores.conventions))
-        evidence, settled = scores.evidence[name], scores.values(name)
+        evidence, values = scores.evidence[measure], scores.values(measure)
         if not len(evidence.query):
             raise MissingInputError(
                 f"no answerable query has gold in its top {k}, so no threshold can be tried on it"
             )
-        best, best_gold = np.full(len(settled), -np.inf), np.full(len(settled), -np.inf)
         top = top_lists(scores, gold, k)
         if top["score"].null_count():
             raise MissingInputError("some hits have no score; a threshold needs one for each")
+        best, best_gold = np.full(len(values), -np.inf), np.full(len(values), -np.inf)
         np.maximum.at(best, top["row"].to_numpy(), top["score"].to_numpy())
         np.maximum.at(best_gold, evidence.query, evidence.value)
-        # The measure counts what was not answered as false evidence, whatever the threshold.
-        best[gold.no_answer & np.isneginf(best) & (settled == 1)] = np.inf
-        without = np.flatnonzero(gold.no_answer & ~np.isnan(settled))
+        # The measure counts what was not answered as false evidence at every threshold.
+        best[gold.no_answer & np.isneginf(best) & (values == 1)] = np.inf
+        without = np.flatnonzero(gold.no_answer & ~np.isnan(values))
         if not len(without):
             raise MissingInputError("no query marked no_answer is in the run, and missing=skip")
         found = np.flatnonzero(np.isfinite(best_gold))
-        units = np.arange(len(settled)) if scores.groups is None else scores.groups
-        kinds = Kinds(best_gold[found], best[without], units[found], units[without])
+        units = np.arange(len(values)) if scores.groups is None else scores.groups
+        relevant = gold.target(np.arange(len(values))).relevant(scores.conventions.rel) > 0
+        answerable = ~gold.no_answer & relevant
+        if scores.conventions.missing == "skip":
+            answerable &= ~scores.status.is_in(["missing", "failed"]).to_numpy()
         return cls(
             scores,
             evidence.value,
-            kinds,
+            EvidenceScores(best_gold[found], best[without], units[found], units[without]),
             found,
-            np.flatnonzero(_answerable(staged)),
+            np.flatnonzero(answerable),
             without,
             best[np.isfinite(best)],
         )
@@ -327,7 +293,7 @@ class _Asked:
         """How many queries of each kind there are."""
         return {
             "no_answer": len(self.without),
-            "unanswered": int(np.isposinf(self.kinds.unwanted).sum()),
+            "unanswered": int(np.isposinf(self.evidence.unwanted).sum()),
             "answerable": len(self.answerable),
             "found": len(self.found),
         }
@@ -339,104 +305,90 @@ class _Asked:
 
     def at(self, threshold: float) -> dict[str, Any]:
         """Return the shares that a threshold keeps, with the intervals that any share has."""
-        kept, false = self.kinds.kept(threshold)
+        kept, false = self.evidence.kept(threshold)
         answered = np.isin(self.answerable, self.found[kept])
+        shares = {
+            "kept": (kept, self.found),
+            "answered": (answered, self.answerable),
+            "false_evidence": (false, self.without),
+        }
         return {
-            "kept": share_of(kept.astype(np.float64), self.scores, self.found),
-            "answered": share_of(answered.astype(np.float64), self.scores, self.answerable),
-            "false_evidence": share_of(false.astype(np.float64), self.scores, self.without),
+            name: share_of(mask.astype(np.float64), self.scores, rows)
+            for name, (mask, rows) in shares.items()
         }
 
 
-def _answerable(staged: Staged) -> Mask:
-    """Return the queries with gold and not marked; those without a result count unless left out."""
-    scores = staged.final
-    everyone = staged.gold.target(np.arange(scores.table.height))
-    some = ~staged.gold.no_answer & (everyone.relevant(scores.conventions.rel) > 0)
-    if scores.conventions.missing == "skip":
-        some &= ~scores.status.is_in(["missing", "failed"]).to_numpy()
-    return np.asarray(some)
+def _best(queries: _ScoredQueries, best: ScoreThreshold) -> dict[str, Any]:
+    """Return the best threshold, and its shares with those of queries that did not choose it.
 
-
-def _best(asked: _Asked, cut: Cut, redrawn: Redrawn, scores: Scores) -> dict[str, Any]:
-    """The best threshold, and its shares with those of queries that had no part in the choice."""
-    told = asked.at(cut.threshold)
-    told["kept"]["corrected"] = _corrected(redrawn.new_wanted)
-    told["false_evidence"]["corrected"] = _corrected(redrawn.new_unwanted)
-    few = min(len(asked.found), len(asked.without)) < 2 or scores.conventions.interval == "none"
+    Its interval is where resamples put it, and at least the whole gap, which does the same here.
+    """
+    conventions = queries.scores.conventions
+    drawn, *new = redraw(queries.evidence, resamples=conventions.boot, seed=conventions.seed)
+    shares = queries.at(best.threshold)
+    for name, values in zip(("kept", "false_evidence"), new, strict=True):
+        known = values[~np.isnan(values)]
+        shares[name]["corrected"] = float(known.mean()) if len(known) else None
+    ci = None
+    if min(len(queries.found), len(queries.without)) > 1 and conventions.interval != "none":
+        outside = tail(conventions.ci)
+        low, high = np.quantile(drawn, [outside, 1 - outside]).tolist()
+        above = best.up_to if best.above is None else best.above
+        ci = [min(low, above), max(high, best.up_to)]
     return {
-        "threshold": cut.threshold,
-        "above": cut.above,
-        "up_to": cut.up_to,
-        "ci": None if few else _ends(cut, redrawn.threshold, scores),
-        "youden": told["kept"]["mean"] - told["false_evidence"]["mean"],
-        **told,
+        **best._asdict(),
+        "ci": ci,
+        "youden": shares["kept"]["mean"] - shares["false_evidence"]["mean"],
+        **shares,
     }
 
 
-def _corrected(new: Values) -> float | None:
-    known = new[~np.isnan(new)]
-    return float(known.mean()) if len(known) else None
-
-
-def _ends(cut: Cut, drawn: Values, scores: Scores) -> list[float]:
-    """Where resamples put the threshold, and at least the whole gap, which does the same here."""
-    outside = tail(scores.conventions.ci)
-    low, high = np.quantile(drawn, [outside, 1 - outside]).tolist()
-    return [min(low, cut.up_to if cut.above is None else cut.above), max(high, cut.up_to)]
-
-
-def _sweep(asked: _Asked, named: Sequence[float]) -> list[dict[str, float]]:
+def _sweep(queries: _ScoredQueries, named: Sequence[float]) -> list[dict[str, float]]:
     """Return the shares kept from the lowest threshold to the highest, thinned evenly."""
-    kinds = asked.kinds
-    values = np.concatenate((kinds.wanted, kinds.unwanted))
+    evidence = queries.evidence
+    values = np.concatenate((evidence.wanted, evidence.unwanted))
     values = np.unique(values[np.isfinite(values)])
     if len(values) > MOST_POINTS:
         values = values[np.linspace(0, len(values) - 1, MOST_POINTS).round().astype(np.int64)]
     points = []
     for threshold in np.union1d(values, named).tolist():
-        kept, false = (int(one.sum()) for one in kinds.kept(threshold))
+        kept, false = (int(mask.sum()) for mask in evidence.kept(threshold))
         points.append(
             {
                 "threshold": threshold,
-                "kept": kept / len(kinds.wanted),
-                "answered": kept / len(asked.answerable),
-                "false_evidence": false / len(kinds.unwanted),
+                "kept": kept / len(evidence.wanted),
+                "answered": kept / len(queries.answerable),
+                "false_evidence": false / len(evidence.unwanted),
             }
         )
     return points
 
 
-def _notes(asked: _Asked, scores: Scores) -> list[str]:
-    text = "The shares at the best threshold are those of the queries that chose it, hence"
-    notes = [f"{text} optimistic; corrected are those of queries that a resample left out."]
-    if asked.counts["unanswered"]:
-        notes.append(
-            f"{asked.counts['unanswered']:,} without an answer are missing from the run or failed,"
-            " and count as false evidence at every threshold."
+def _notes(queries: _ScoredQueries) -> Iterator[str]:
+    yield (
+        "The shares at the best threshold are those of the queries that chose it, hence"
+        " optimistic; corrected are those of queries that a resample left out."
+    )
+    if unanswered := queries.counts["unanswered"]:
+        yield (
+            f"{unanswered:,} without an answer are missing from the run or failed, and count as"
+            " false evidence at every threshold."
         )
-    if (alike := _alike(asked.best_hits)) is not None:
-        score, share = alike
-        notes.append(
-            f"The best hit of {100 * share:.0f} % of the queries scores {score:g}: the scores look"
-            " normalised query by query, and no threshold on them tells whether there is an"
-            " answer. Log the scores as the model gave them."
+    best_hits = queries.best_hits
+    scores, counts = np.unique(best_hits, return_counts=True)
+    share = counts.max(initial=0) / max(len(best_hits), 1)
+    if len(best_hits) >= _FEWEST and share >= _ALIKE:
+        yield (
+            f"The best hit of {100 * share:.0f} % of the queries scores"
+            f" {scores[counts.argmax()]:g}: the scores look normalised query by query, and no"
+            " threshold on them tells whether there is an answer. Log the scores as the model"
+            " gave them."
         )
-    if scores.counts.order_conflicts > len(asked.best_hits) / 2:
-        notes.append(
+    if queries.scores.counts.order_conflicts > len(best_hits) / 2:
+        yield (
             "The scores rise down most lists, as distances do; a threshold here keeps what scores"
             " at least so much. Log them as similarities."
         )
-    return notes
-
-
-def _alike(best_hits: Values) -> tuple[float, float] | None:
-    """Return the score that nearly all best hits have, and their share; None where they differ."""
-    if len(best_hits) < _FEWEST:
-        return None
-    values, counts = np.unique(best_hits, return_counts=True)
-    share = float(counts.max()) / len(best_hits)
-    return (float(values[counts.argmax()]), share) if share >= _ALIKE else None
 
 
 def no_answer_sections(document: Mapping[str, Any]) -> list[Section]:
@@ -477,13 +429,9 @@ def _threshold_grid(document: Mapping[str, Any]) -> Grid:
     named = {document["best"]["threshold"], document["keep"]["threshold"]}
     points = document["sweep"]
     shown = {round(n * (len(points) - 1) / (SHOWN_ROWS - 1)) for n in range(SHOWN_ROWS)}
-    grid = [["threshold", "false evidence", "kept", "answered"]]
-    for at, point in enumerate(points):
-        if at in shown or point["threshold"] in named:
-            grid.append(
-                [
-                    figure(point[name])
-                    for name in ("threshold", "false_evidence", "kept", "answered")
-                ]
-            )
+    columns = ("threshold", "false_evidence", "kept", "answered")
+    grid = [[name.replace("_", " ") for name in columns]]
+    for place, point in enumerate(points):
+        if place in shown or point["threshold"] in named:
+            grid.append([figure(point[name]) for name in columns])
     return grid

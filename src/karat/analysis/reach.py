@@ -23,12 +23,12 @@ from karat.analysis.top_lists import (
 from karat.data.tables import Blocks, Run
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
-from karat.measures.prepare import Prepared
-from karat.measures.scores import Scores
+from karat.measure.prepare import Prepared
+from karat.measure.scores import Scores
 from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural
 from karat.pages.page import Section
 from karat.pages.serialize import Record
-from karat.stats.proportions import share_interval
+from karat.stats.distributions import share_interval
 
 
 @dataclass(frozen=True, eq=False)

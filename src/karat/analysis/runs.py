@@ -1,8 +1,8 @@
-"""The runs that an analysis looks into, scored stage by stage, and the result made of them."""
+"""The runs that an analysis looks into, scored stage by stage, and the result and page of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -13,10 +13,10 @@ from karat.evaluation.inputs import is_file
 from karat.evaluation.origins import origin_inputs
 from karat.evaluation.stages import KEEP, Staged, score_stages
 from karat.evaluation.systems import distinct_names
-from karat.measures.names import Measure
-from karat.pages.formatting import label
-from karat.pages.page import Page
-from karat.pages.result import AnalysisResult, utf8
+from karat.measure.names import Measure
+from karat.pages.formatting import label, utf8
+from karat.pages.page import Page, Section
+from karat.pages.result import AnalysisResult
 
 
 class Analysis(AnalysisResult):
@@ -25,7 +25,7 @@ class Analysis(AnalysisResult):
     @property
     def unmeasured(self) -> str | None:
         """Why the result cannot be trusted, or says nothing; None if it can."""
-        systems = self.body.get("systems", [self.body])
+        systems = self.body.get("systems") or [{"name": self.body.get("system"), **self.body}]
         counts = [system["counts"] for system in systems if "counts" in system]
         if counts and not any(
             count["scored"] + count["no_answer"] + count["empty_gold"] for count in counts
@@ -65,9 +65,12 @@ class StagedRuns:
         same_order = len({convention.order for convention in conventions}) == 1
         if "systems" in body:
             pairs = zip(body["systems"], self.systems.values(), strict=True)
-            systems = [{**own, **counts_of(run, order=not same_order)} for own, run in pairs]
-            body = {**body, "systems": systems}
+            body = {
+                **body,
+                "systems": [{**row, **counts_of(run, order=not same_order)} for row, run in pairs],
+            }
         evaluation = self.evaluation
+        metas = [staged.final.meta for staged in self.systems.values()]
         return made(
             body,
             (conventions[0] if same_order else replace(conventions[0], order=None)).document(),
@@ -79,9 +82,7 @@ class StagedRuns:
                 "corpus": evaluation.corpus and evaluation.corpus.source,
                 **({"fields": dict(evaluation.fields.given)} if evaluation.fields else {}),
                 **self.more_inputs,
-                **origin_inputs(
-                    [staged.final.meta for staged in self.systems.values()], evaluation.queries
-                ),
+                **origin_inputs(metas, evaluation.queries),
             },
         )
 
@@ -89,12 +90,23 @@ class StagedRuns:
 def counts_of(staged: Staged, *, order: bool = False) -> dict[str, Any]:
     """Return what happened to a run's queries and hits; with ``order`` also what ranks it."""
     final = staged.final
-    found: dict[str, Any] = {"counts": final.counts.document()}
+    document: dict[str, Any] = {"counts": final.counts.document()}
     if final.nothing_found:
-        found["nothing_found"] = final.nothing_found
+        document["nothing_found"] = final.nothing_found
     if order:
-        found["conventions"] = {"order": final.conventions.order}
-    return found | ({"partial": True} if final.partial else {})
+        document["conventions"] = {"order": final.conventions.order}
+    return document | ({"partial": True} if final.partial else {})
+
+
+def system_blocks(
+    systems: Sequence[Mapping[str, Any]],
+    sections_of: Callable[[Mapping[str, Any]], Iterable[Section]],
+) -> Iterator[Section]:
+    """Yield the sections of every system, their titles after its name if there are several."""
+    for system in systems:
+        prefix = "" if len(systems) == 1 else f"{label(system['name'])}: "
+        for section in sections_of(system):
+            yield replace(section, title=f"{prefix}{section.title}") if section.title else section
 
 
 def stage_runs(

@@ -1,4 +1,4 @@
-"""The top of every list, as analyses of what a run returns look at it, and shares with intervals.
+"""Lists and gold as analyses look at them: the top hits, what the corpus says, means and shares.
 
 Nothing is scored here again: a measure's value is the one that the run was scored by.
 """
@@ -6,62 +6,74 @@ Nothing is scored here again: a measure's value is the one that the run was scor
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from karat.data.columns import doc_of_text, join_spans
 from karat.errors import MissingInputError, UsageError
-from karat.measures.aggregates import Values
-from karat.measures.aggregates import mean as exact_mean
-from karat.measures.names import parse_measure
-from karat.measures.prepare import Prepared, doc_of_hits
-from karat.measures.scores import Scores, plan_of
+from karat.measure.aggregates import Values
+from karat.measure.aggregates import mean as exact_mean
+from karat.measure.names import parse_measure
+from karat.measure.prepare import Prepared, doc_of_hits
+from karat.measure.ranked import Ranked
+from karat.measure.scores import Scores, plan_of
 from karat.pages.formatting import label
 from karat.stats.means import mean_intervals
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-# So many items, documents or queries a document names; what is left out is counted.
+# How many items, documents or queries a document names; the rest is counted.
 MOST = 20
 _LONGEST = 200
 # A page shows fewer rows than a document holds.
 SHOWN_ROWS = 10
 _SHOWN_NAMES = 3
 
+Row = Mapping[str, Any]
+
+
+def ranked_of(scores: Scores) -> Ranked:
+    """Return where the judged hits of a run stood; scores from a store do not have that."""
+    if scores.trace is None:
+        raise UsageError(f"the scores of {scores.system!r} have no lists; score the run itself")
+    return scores.trace.ranked
+
+
+def kept_lists(scores: Scores, k: int) -> pl.DataFrame:
+    """Return the first k hits of every query, by row and rank, as they were kept."""
+    if scores.lists is None:
+        raise UsageError(f"this needs the top {k} of every list; score the run with keep={k}")
+    lists = scores.lists.filter(pl.col("rank") <= k).sort("row", "rank")
+    returned = ranked_of(scores).returned
+    kept = np.bincount(lists["row"].to_numpy(), minlength=len(returned))
+    if (kept < np.minimum(returned, k)).any():
+        raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
+    return lists
+
 
 def top_lists(scores: Scores, gold: Prepared, k: int) -> pl.DataFrame:
-    """The first k hits of every query, by row and rank: item_id, doc_id, grade and what was logged.
+    """Return the first k hits of every query: item_id, doc_id, grade and what was logged.
 
     ``row`` is the query's place in the score table. ``grade`` is null where nobody judged the
     item; a further chunk of a document that is judged has that document's grade.
     """
     check_cut(k)
-    if scores.lists is None or scores.trace is None:
-        raise UsageError(f"this needs the top {k} of every list; score the run with keep={k}")
-    ranked = scores.trace.ranked
-    lists = scores.lists.filter(pl.col("rank") <= k).sort("row", "rank")
-    kept = np.bincount(lists["row"].to_numpy(), minlength=ranked.n)
-    if (kept < np.minimum(ranked.returned, k)).any():
-        raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
-    hits = ranked.hits
-    judged = pl.DataFrame(
-        {
-            "row": hits.query,
-            "rank": hits.rank,
-            "grade": hits.grade if hits.best is None else hits.best,
-        }
-    )
+    lists = kept_lists(scores, k)
+    hits = ranked_of(scores).hits
+    grades = hits.grade if hits.best is None else hits.best
+    judged = pl.DataFrame({"row": hits.query, "rank": hits.rank, "grade": grades})
     lists = lists.drop("grade").join(judged, on=["row", "rank"], how="left", maintain_order="left")
     return lists.with_columns(doc_of_hits(lists, gold).alias("doc_id"))
 
 
 def check_cut(k: int) -> None:
-    """Refuse a cut-off that is none."""
+    """Refuse a cut-off that is not a whole number above 0."""
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise UsageError(f"k is {k!r}; a whole number above 0 is expected")
 
@@ -69,20 +81,20 @@ def check_cut(k: int) -> None:
 def measured(scores: Scores, name: str) -> dict[str, Any]:
     """Return a measure over all queries as it stands in a document, equal to the report's.
 
-    What the measure would have needed and did not get is raised.
+    Raises MissingInputError if an input that the measure needs was not given.
     """
     measure = parse_measure(name, conventions=scores.conventions)
     if measure not in scores.measures:
         raise UsageError(f"this needs {measure}; score the run by it")
     if (lacks := scores.lacks.get(str(measure))) is not None:
         raise MissingInputError(lacks)
-    found = replace(scores, measures=(measure,)).summaries[str(measure)]
+    summary = replace(scores, measures=(measure,)).summaries[str(measure)]
     return {
         "measure": str(measure),
-        "mean": found.mean,
-        "ci": None if found.ci is None else list(found.ci),
-        "n": found.n,
-        "ceiling": found.ceiling,
+        "mean": summary.mean,
+        "ci": None if summary.ci is None else list(summary.ci),
+        "n": summary.n,
+        "ceiling": summary.ceiling,
     }
 
 
@@ -105,9 +117,9 @@ def texts_of(items: pl.Series, gold: Prepared) -> pl.Series:
     """Return the text of each item; null where the corpus lacks the item or its text is blank."""
     if gold.corpus is None:
         raise MissingInputError("this needs the items' texts: give --corpus")
-    known = gold.corpus.select("item_id", "text")
+    corpus = gold.corpus.select("item_id", "text")
     frame = pl.DataFrame({"item_id": items})
-    texts = frame.join(known, on="item_id", how="left", maintain_order="left")["text"]
+    texts = frame.join(corpus, on="item_id", how="left", maintain_order="left")["text"]
     blank = texts.str.strip_chars() == ""
     return texts.set(blank.fill_null(value=False), None)
 
@@ -125,3 +137,102 @@ def some_names(ids: Sequence[str]) -> str:
     first = ", ".join(label(name) for name in ids[:_SHOWN_NAMES])
     more = len(ids) - _SHOWN_NAMES
     return f"{first} and {more:,} more" if more > 0 else first
+
+
+class CorpusLookup(Protocol):
+    """Looks up what a corpus says of some items or documents, in its order."""
+
+    def rows(self, ids: Sequence[str], *, by: str = "item_id") -> pl.DataFrame: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RelevantItem:
+    """One relevant item, document or span of a query; ``judgment`` is its row in the gold.
+
+    ``in_corpus`` is None where there is no corpus to look in.
+    """
+
+    judgment: int
+    item_id: str
+    doc_id: str
+    grade: float
+    text: str | None = None
+    section: str | None = None
+    version: str | None = None
+    in_corpus: bool | None = None
+
+
+def corpus_rows(
+    items: CorpusLookup | None, ids: Sequence[str], by: str = "item_id"
+) -> Iterator[Row]:
+    """Yield what the corpus says of some items or documents; nothing where there is none."""
+    if items is not None and ids:
+        yield from items.rows(list(dict.fromkeys(ids)), by=by).iter_rows(named=True)
+
+
+def gold_of(
+    gold: Prepared, rows: Sequence[int], items: CorpusLookup | None
+) -> dict[int, tuple[RelevantItem, ...]]:
+    """Return the relevant gold of some queries, best grade first."""
+    judged, place = gold.rows_of(np.array(rows, dtype=np.int64))
+    relevant = gold.grade[judged] >= gold.conventions.rel
+    judged, place = judged[relevant], place[relevant]
+    frame = gold.rows[judged]
+    by = "item_id" if gold.conventions.level == "item" else "doc_id"
+    parts: dict[str, list[Row]] = {}
+    for part in corpus_rows(items, frame["item_id"].to_list(), by):
+        parts.setdefault(part[by], []).append(part)
+    names = join_spans(frame)["item_id"].to_list()
+    by_row: dict[int, list[RelevantItem]] = {row: [] for row in rows}
+    for at, (judgment, unit) in enumerate(zip(judged, frame.iter_rows(named=True), strict=True)):
+        known = parts.get(unit["item_id"], [])
+        in_corpus = None if items is None else bool(known)
+        facts = _corpus_facts(unit, known, by) | {"in_corpus": in_corpus}
+        item = RelevantItem(int(judgment), names[at], grade=float(unit["grade"]), **facts)
+        by_row[rows[place[at]]].append(item)
+    return {row: tuple(items) for row, items in by_row.items()}
+
+
+def _corpus_facts(unit: Row, parts: Sequence[Row], by: str) -> dict[str, Any]:
+    """Return what the corpus says of a unit that it has in one part or several."""
+    start, end = unit.get("start"), unit.get("end")
+    text = "\n".join(part["text"] for part in parts) if parts else None
+    if start is not None and end is not None:
+        parts = [part for part in parts if _place(part)[0] < end and _place(part)[1] > start]
+        text = _cut(parts, start, end) if parts else None
+    doc_id = unit["item_id"] if by == "doc_id" else doc_of_text(unit["item_id"])
+    versions = [unit.get("version")], [part.get("version") for part in parts]
+    return {
+        "doc_id": str(parts[0]["doc_id"]) if parts else doc_id,
+        "text": text,
+        "section": _joined([part.get("section") for part in parts]),
+        "version": _joined(versions[0]) or _joined(versions[1]),
+    }
+
+
+def _joined(values: Sequence[Any]) -> str | None:
+    """Return different values joined as text."""
+    known = [value for value in values if value not in (None, "", [])]
+    texts = [" > ".join(map(str, own)) if isinstance(own, list) else str(own) for own in known]
+    return ", ".join(dict.fromkeys(texts)) or None
+
+
+def _place(part: Row) -> tuple[int, int]:
+    """Return where a part lies in its document; one that does not say is all of it."""
+    start, end = part.get("start"), part.get("end")
+    if isinstance(start, int) and isinstance(end, int):
+        return start, end
+    return 0, len(part["text"])
+
+
+def _cut(parts: Sequence[Row], start: int, end: int) -> str:
+    """Return the characters of a span, put together from the parts that hold some of them."""
+    pieces: list[str] = []
+    at = start
+    for part in sorted(parts, key=_place):
+        first, last = _place(part)
+        if last > at:
+            pieces += [" … "] if first > at else []
+            pieces.append(part["text"][max(at, first) - first : end - first])
+            at = last
+    return "".join(pieces)

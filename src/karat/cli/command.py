@@ -1,64 +1,286 @@
-"""``@command``: a function whose parameters may be groups of options becomes a Typer command.
+"""``@command``: a function whose parameters are options, or groups of options, becomes a command.
 
-A group is a frozen, keyword-only dataclass whose fields are Typer options; it is declared once,
-in ``karat.cli.options``, and shared by every command that takes it. To write a command::
+A parameter's default declares it: ``argument``, ``option`` or ``flag``. Its annotation says what
+it takes: ``str``, ``int``, ``float``, ``bool``, or a list of texts. A group is a dataclass of such
+fields, declared once in ``karat.cli.options`` and shared by commands::
 
     @command
-    def sweep(inputs: ScoringOptions, output: PageOptions, ks: Ks = None) -> None:
-        \"\"\"Show how measures change with the cut-off.\"\"\"
-        with inputs.evaluation() as evaluation:
-            ...
+    def sweep(
+        inputs: ScoringOptions,
+        output: PageOptions,
+        *,
+        ks: str | None = option("--k", "K,K...", "The cut-offs. Default: 1,3,5,10,20."),
+    ) -> int | None:
+        \"\"\"Show how measures change with the cut-off.
 
-``karat sweep --help`` then shows the options of ``ScoringOptions`` and ``PageOptions`` and
-``--k``, in this order, with their help and defaults; ``inputs`` and ``output`` arrive as objects.
-A command that needs other help for one option inherits from the group and annotates the field
-anew. An option that two groups have is declared once, and both get its value.
+Examples:
+          karat sweep bm25.trec --gold qrels.txt
+        \"\"\"
+
+The docstring is the help. A command returns its exit code; None is 0.
 """
 
 from __future__ import annotations
 
+import argparse
 import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, fields, is_dataclass
-from functools import wraps
-from typing import Any, get_type_hints
+import textwrap
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from types import NoneType
+from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
-Command = Callable[..., None]
+from karat.errors import UsageError, unknown
+
+WIDTH = 100
+_HELP_COLUMN = 28
+REQUIRED: Any = object()
+MOST = 1_000_000
 
 
-def command(function: Command) -> Command:
-    """Return the function with every group of options expanded into its options."""
-    hints = get_type_hints(function, include_extras=True)
-    expanded: dict[str, inspect.Parameter] = {}
-    groups: dict[str, Any] = {}
-    plain: list[str] = []
-    for name, parameter in inspect.signature(function).parameters.items():
-        if not is_dataclass(hints[name]):
-            plain.append(name)
-            expanded[name] = _parameter(name, hints[name], parameter.default)
-            continue
-        groups[name] = hints[name]
-        annotations = get_type_hints(hints[name], include_extras=True)
-        for field in fields(hints[name]):
-            default = inspect.Parameter.empty if field.default is MISSING else field.default
-            expanded.setdefault(
-                field.name, _parameter(field.name, annotations[field.name], default)
+@dataclass(frozen=True)
+class Parameter:
+    """An option or argument: how it is written, what it is for, and the numbers it takes."""
+
+    names: tuple[str, ...]
+    metavar: str
+    help: str
+    default: Any = None
+    least: float = 1
+    most: float = MOST
+    otherwise: str | None = None
+
+    @property
+    def written(self) -> str:
+        """How help shows it: ``-o, --output OUT``."""
+        return " ".join(filter(None, [", ".join(self.names), self.metavar]))
+
+
+def option(names: str, metavar: str, help: str, default: Any = None, **limits: Any) -> Any:
+    """Declare an option with a value; ``names`` are separated by commas.
+
+    ``least`` and ``most`` limit a number; ``otherwise`` is a word that is taken in its place.
+    """
+    return Parameter(tuple(names.split(", ")), metavar, help, default, **limits)
+
+
+def flag(names: str, help: str, default: bool | None = False) -> Any:
+    """Declare an option without a value; with the default None there is also ``--no-NAME``."""
+    return Parameter(tuple(names.split(", ")), "", help, default)
+
+
+def argument(metavar: str, help: str, default: Any = REQUIRED) -> Any:
+    """Declare an argument; one that ends in ``...`` may be given several times."""
+    return Parameter((), metavar, help, default)
+
+
+@dataclass(frozen=True, eq=False)
+class _Slot:
+    """Where the value of a parameter goes: a name, the type it has, and the groups that take it."""
+
+    name: str
+    parameter: Parameter
+    kind: Any
+    many: bool
+
+    @property
+    def shown(self) -> str:
+        """How a message names it."""
+        return self.parameter.names[-1] if self.parameter.names else self.parameter.metavar
+
+
+class Command:
+    """A command: its parameters, its help, and the function that it calls."""
+
+    def __init__(self, function: Callable[..., int | None]) -> None:
+        self.function = function
+        self.groups: dict[str, Any] = {}
+        self.slots: dict[str, _Slot] = {}
+        hints = get_type_hints(function)
+        for name, parameter in inspect.signature(function).parameters.items():
+            if is_dataclass(hints[name]):
+                self.groups[name] = hints[name]
+                own_hints = get_type_hints(hints[name])
+                for field in fields(hints[name]):
+                    self._add(field.name, field.default, own_hints[field.name])
+            else:
+                self._add(name, parameter.default, hints[name])
+
+    def _add(self, name: str, parameter: Any, hint: Any) -> None:
+        if not isinstance(parameter, Parameter):
+            raise TypeError(
+                f"{self.function.__name__}: {name} is declared by option() or argument()"
             )
+        kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+        many = get_origin(hint) is list or any(get_origin(kind) is list for kind in kinds)
+        self.slots.setdefault(name, _Slot(name, parameter, str if many else kinds[0], many))
 
-    @wraps(function)
-    def run(**values: Any) -> None:
-        arguments = {name: values[name] for name in plain}
-        for name, group in groups.items():
-            own = {field.name: values[field.name] for field in fields(group)}
-            arguments[name] = group(**own)
-        function(**arguments)
+    @property
+    def parameters(self) -> list[Parameter]:
+        """The parameters, arguments first."""
+        every = [slot.parameter for slot in self.slots.values()]
+        return sorted(every, key=lambda parameter: bool(parameter.names))
 
-    # Typer reads the signature and the annotations.
-    run.__signature__ = inspect.Signature(list(expanded.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: one.annotation for name, one in expanded.items()}
-    return run
+    @property
+    def about(self) -> str:
+        """What the command does, without its examples."""
+        return self._docstring[0]
+
+    @property
+    def examples(self) -> list[str]:
+        """The lines of its examples."""
+        return self._docstring[1].splitlines()
+
+    @property
+    def _docstring(self) -> tuple[str, str]:
+        about, _, examples = (inspect.getdoc(self.function) or "").partition("Examples:\n")
+        return about.strip(), textwrap.dedent(examples)
+
+    def usage(self, name: str) -> str:
+        """Return how the command is called."""
+        needed = []
+        for parameter in self.parameters:
+            required = parameter.default is REQUIRED
+            if not parameter.names:
+                needed.append(parameter.metavar if required else f"[{parameter.metavar}]")
+            elif required:
+                needed.append(f"{parameter.names[-1]} {parameter.metavar}")
+        return " ".join(["karat", name, *needed, "[OPTIONS]"])
+
+    def help(self, name: str) -> str:
+        """Return the text of ``--help``."""
+        arguments = [(one.metavar, one.help) for one in self.parameters if not one.names]
+        options = [(one.written, one.help) for one in self.parameters if one.names]
+        parts = [f"Usage: {self.usage(name)}", _paragraphs(self.about)]
+        parts += [f"Arguments:\n{definitions(arguments)}"] if arguments else []
+        parts.append(f"Options:\n{definitions([*options, ('-h, --help', 'Show this help.')])}")
+        if self.examples:
+            parts.append("Examples:\n" + "\n".join(f"  {line}" for line in self.examples))
+        return "\n\n".join(parts) + "\n"
+
+    def run(self, name: str, words: Sequence[str]) -> int:
+        """Parse the words after the command's name, and call it."""
+        values = self.parse(name, words)
+        given = {group: kind(**_own(kind, values)) for group, kind in self.groups.items()}
+        plain = inspect.signature(self.function).parameters
+        given |= {key: values[key] for key in plain if key not in self.groups}
+        return self.function(**given) or 0
+
+    def parse(self, name: str, words: Sequence[str]) -> dict[str, Any]:
+        """Return the value of each parameter; raise UsageError for what is not known or missing."""
+        parser = _Parser(prog=f"karat {name}", add_help=False, allow_abbrev=False)
+        slots = self.slots.values()
+        for slot in slots:
+            if slot.parameter.names:
+                _declare(parser, slot)
+        end = words.index("--") if "--" in words else len(words)
+        known, rest = parser.parse_known_args(list(words[:end]))
+        for word in rest:
+            if word.startswith("-") and word != "-":
+                names = [name for slot in slots for name in slot.parameter.names]
+                raise unknown("option", word.partition("=")[0], names)
+        rest += words[end + 1 :]
+        given = vars(known)
+        for slot in slots:
+            if not slot.parameter.names:
+                given[slot.name] = rest if slot.many else next(iter(rest), None)
+                rest = [] if slot.many else rest[1:]
+        if rest:
+            raise UsageError(f"unexpected argument {rest[0]!r}; see {parser.prog} --help")
+        values = {name: self._value(slot, given[name]) for name, slot in self.slots.items()}
+        for name, slot in self.slots.items():
+            if slot.parameter.default is REQUIRED and values[name] in (None, []):
+                raise UsageError(f"{slot.shown} is missing; see {parser.prog} --help")
+        return values
+
+    def _value(self, slot: _Slot, given: Any) -> Any:
+        parameter = slot.parameter
+        if given is None or (slot.many and not given):
+            return [] if slot.many and parameter.default is not None else _default(parameter)
+        if slot.kind is int and isinstance(given, str) and given != parameter.otherwise:
+            return whole(slot.shown, given, parameter)
+        if slot.kind is float and isinstance(given, str):
+            return decimal(slot.shown, given, parameter)
+        return given
 
 
-def _parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+def command(function: Callable[..., int | None]) -> Command:
+    """Make a function a command."""
+    return Command(function)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; see {self.prog} --help")
+
+
+class _Once(argparse.Action):
+    """Keeps one value, and refuses a second: of two, one would be silently ignored."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: Any = None) -> None:
+        if getattr(namespace, self.dest) is not None:
+            raise UsageError(f"{option_string} is given twice; it takes one value")
+        setattr(namespace, self.dest, values)
+
+
+def _declare(parser: argparse.ArgumentParser, slot: _Slot) -> None:
+    parameter = slot.parameter
+    if slot.kind is bool and parameter.default is None:
+        action = argparse.BooleanOptionalAction
+        parser.add_argument(*parameter.names, dest=slot.name, action=action, default=None)
+    elif slot.kind is bool:
+        parser.add_argument(*parameter.names, dest=slot.name, action="store_true")
+    else:
+        parser.add_argument(
+            *parameter.names,
+            dest=slot.name,
+            action="append" if slot.many else _Once,
+        )
+
+
+def _default(parameter: Parameter) -> Any:
+    return None if parameter.default is REQUIRED else parameter.default
+
+
+def _own(group: Any, values: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: values[field.name] for field in fields(group)}
+
+
+def whole(shown: str, text: str, limits: Parameter) -> int:
+    """Return the whole number that an option was given."""
+    digits = text.removeprefix("-")
+    # Not every decimal is one of ours, and a long enough one takes Python's patience.
+    plain = digits.isascii() and digits.isdecimal() and len(digits) < 20
+    if plain and limits.least <= int(text) <= limits.most:
+        return int(text)
+    more = f", or {limits.otherwise}" if limits.otherwise else ""
+    raise UsageError(
+        f"{shown} is {text!r}; it is a whole number from {limits.least:,} to {limits.most:,}{more}"
+    )
+
+
+def decimal(shown: str, text: str, limits: Parameter) -> float:
+    """Return the number that an option was given."""
+    try:
+        number = float("nan") if "_" in text else float(text)
+    except ValueError:
+        number = float("nan")
+    if limits.least <= number <= limits.most:
+        return number
+    upper = "" if limits.most >= 1e9 else f" to {limits.most:g}"
+    raise UsageError(f"{shown} is {text!r}; a number from {limits.least:g}{upper} is expected")
+
+
+def definitions(rows: Sequence[tuple[str, str]]) -> str:
+    """Return terms and their explanations in two columns."""
+    lines = []
+    for term, text in rows:
+        wrapped = textwrap.wrap(text, WIDTH - _HELP_COLUMN) or [""]
+        fits = len(term) + 4 <= _HELP_COLUMN
+        lines += [f"  {term:<{_HELP_COLUMN - 2}}{wrapped.pop(0)}"] if fits else [f"  {term}"]
+        lines += [" " * _HELP_COLUMN + line for line in wrapped]
+    return "\n".join(lines)
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(textwrap.fill(" ".join(part.split()), WIDTH) for part in text.split("\n\n"))

@@ -1,227 +1,153 @@
-"""Options that several commands share: each declared once, and the groups that commands take.
+"""Options that several commands share: groups, each declared once.
 
-``karat.cli.command`` expands a group into the options of a command.
+``karat.cli.command`` expands a group into the options of a command. A group knows how to make
+what its options stand for: an ``Evaluation``, a ``Rule``, a list of outputs, a place in the store.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from karat.cli.command import REQUIRED, argument, flag, option
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
     from karat.evaluation.evaluation import Evaluation
-    from karat.report.assembly import Details
-    from karat.report.outputs import Output
+    from karat.evaluation.verdict import Rule
+    from karat.formats.field_mapping import Fields
+    from karat.pages.result import Result
+    from karat.reports.assembly import Details
+    from karat.reports.document import Report
+    from karat.reports.outputs import Form, Output
 
-Runs = Annotated[
-    list[str],
-    typer.Argument(metavar="RUN...", help="Runs to score; - reads standard input."),
-]
+EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
 
-GoldFile = Annotated[
-    str, typer.Option("--gold", metavar="FILE", help="The judgments: qrels or any format read.")
-]
-Measures = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-m",
-        "--measure",
-        metavar="MEASURE",
-        help="What to report, such as 'nDCG@10, R@{1,5}'; repeatable. Default: the profile's.",
-    ),
-]
-Profile = Annotated[
-    str, typer.Option("--profile", metavar="NAME", help="The reading of measures and gaps.")
-]
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change one convention; repeatable."),
-]
-Fields = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--field",
-        metavar="FIELD=COLUMN",
-        help="Read one of karat's fields from a column of yours, such as gold=gold_ids or"
-        " corpus.item_id=uid; repeatable.",
-    ),
-]
-By = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--by",
-        metavar="COLUMN",
-        help="Also report each value of it, or of two crossed: 'language*topic'; repeatable.",
-    ),
-]
-QueriesFile = Annotated[
-    str | None,
-    typer.Option("--queries", metavar="FILE", help="Queries with attributes; it says which count."),
-]
-CorpusFile = Annotated[
-    str | None, typer.Option("--corpus", metavar="FILE", help="Items with texts and versions.")
-]
-GatesFile = Annotated[
-    str | None,
-    typer.Option("--gates", metavar="FILE", help="Limits that must hold, as YAML; else exit 1."),
-]
-JudgedFile = Annotated[
-    str | None,
-    typer.Option(
-        "--judged", metavar="FILE", help="A judge's labels: P and nDCG also on gold and labels."
-    ),
-]
-HumanFiles = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--human",
-        metavar="FILE",
-        help="People's judgments of some of what --judged judges: P@k corrected for its errors;"
-        " repeatable.",
-    ),
-]
-Bounds = Annotated[
-    bool | None,
-    typer.Option(
-        "--bounds/--no-bounds",
-        help="What figures could be, whatever the unjudged items are."
-        " Default: told of runs of up to 200,000 hits.",
-        show_default=False,
-    ),
-]
-StrictBounds = Annotated[
-    bool,
-    typer.Option("--strict-bounds", help="Decide only what holds whatever the unjudged items are."),
-]
-Seed = Annotated[
-    str | None,
-    typer.Option("--seed", metavar="N", help="What resampling starts from. Default: 0."),
-]
-Outputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml, trec:out.txt,"
-        " or what another tool writes: story: memory: ab: minimal: misses:; repeatable.",
-    ),
-]
-OwnOutputs = Annotated[
-    list[str] | None,
-    typer.Option(
-        "-o",
-        "--output",
-        metavar="OUT",
-        help="Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml or"
-        " trec:out.txt; repeatable.",
-    ),
-]
-Timestamp = Annotated[
-    str | None,
-    typer.Option(
-        "--timestamp",
-        metavar="TIME",
-        help="The time that memory: reports. Default: SOURCE_DATE_EPOCH, else null.",
-    ),
-]
-PageOutputs = Annotated[
-    list[str] | None,
-    typer.Option("-o", "--output", metavar="OUT", help="Write out.json or out.md; repeatable."),
-]
-Lines = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--line",
-        metavar="KEY=VALUE",
-        help="Draw a line elsewhere: what a miss is (miss=5), what counts as low; repeatable.",
-    ),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print the report as JSON, not as tables.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="Print neither tables nor progress.")]
-NoRegression = Annotated[
-    str | None,
-    typer.Option(
-        "--no-regression",
-        metavar="WHICH",
-        help="What may not get worse: primary (the default), or all measures (profile memory).",
-    ),
-]
-Strict = Annotated[
-    bool, typer.Option("--strict", help="Refuse an item that a run returns twice for a query.")
-]
-Engine = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="ENGINE",
-        help="local, spark or spark=MASTER: Spark reads Parquet, CSV, TSV, TREC and JSONL, "
-        "folders, patterns and URLs, and gives the same numbers.",
-    ),
-]
-RunFormat = Annotated[
-    str | None,
-    typer.Option("--run-format", metavar="FORMAT", help="How the runs are laid out."),
-]
-GoldFormat = Annotated[
-    str | None,
-    typer.Option("--gold-format", metavar="FORMAT", help="How the gold is laid out."),
-]
+# Options that stand alone in several commands.
+QUERIES = option("--queries", "FILE", "Queries with attributes; it says which count.")
+CORPUS = option("--corpus", "FILE", "Items with texts and versions.")
+PROFILE = option("--profile", "NAME", "The reading of measures and gaps.", "karat")
+SETTINGS = option("--set", "KEY=VALUE", "Change one convention; repeatable.")
+FIELDS = option(
+    "--field",
+    "FIELD=COLUMN",
+    "Read one of karat's fields from a column of yours, such as gold=gold_ids or"
+    " corpus.item_id=uid; repeatable.",
+)
+BY = option(
+    "--by",
+    "COLUMN",
+    "Also report each value of it, or of two crossed: 'language*topic'; repeatable.",
+)
+SEED = option("--seed", "N", "What resampling starts from. Default: 0.")
+STRICT = flag("--strict", "Refuse an item that a run returns twice for a query.")
+RUN_FORMAT = option("--run-format", "FORMAT", "The format of the runs.")
+GOLD_FORMAT = option("--gold-format", "FORMAT", "The format of the gold.")
+JSON = flag("--json", "Print the result as JSON, not as tables.")
+QUIET = flag("--quiet", "Print neither tables nor progress.")
+STORE = option(
+    "--store", "URL", "A file or SQLAlchemy URL. Default: $KARAT_STORE, else .karat/history.db."
+)
+NO_REGRESSION = option(
+    "--no-regression",
+    "WHICH",
+    "What may not get worse: primary (the default), or all measures (profile memory).",
+)
+REQUIRE_VERDICT = flag("--require-verdict", "Exit with 3 when the verdict is unclear.")
+THRESHOLDS = option(
+    "--line",
+    "KEY=VALUE",
+    "Change a threshold: what a miss is (miss=5), what counts as low; repeatable.",
+)
+WITHOUT_TEXTS = flag("--without-texts", "Keep pairs without a text, with their ids alone.")
 
-RequireVerdict = Annotated[
-    bool, typer.Option("--require-verdict", help="Exit with 3 when the verdict is unclear.")
-]
+
+def echo(message: str = "", *, err: bool = False, end: str = "\n") -> None:
+    """Print a line to standard output or standard error."""
+    print(message, file=sys.stderr if err else sys.stdout, end=end, flush=True)
+
+
+def notify(message: str) -> None:
+    """Print a message to standard error."""
+    echo(message, err=True)
+
+
+def cannot_tell(because: str) -> int:
+    """Say why there is no answer, and return exit code 3."""
+    notify(f"karat: cannot tell: {because}")
+    return EXIT_CANNOT_TELL
+
+
+def parse_settings(texts: Sequence[str], seed: str | None = None) -> dict[str, str]:
+    """Parse ``KEY=VALUE`` pairs; the same key twice is a contradiction.
+
+    >>> parse_settings(["ties=given", "rel=2"], seed="7")
+    {'ties': 'given', 'rel': '2', 'seed': '7'}
+    """
+    settings: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip()
+        if not equals or not value.strip():
+            from karat.measure.conventions import setting_names
+
+            known = ", ".join(setting_names())
+            raise UsageError(f"--set takes KEY=VALUE, not {text!r}; known: {known}")
+        if settings.setdefault(key, value.strip()) != value.strip():
+            raise UsageError(f"--set {key} is given twice with different values")
+    if seed is not None and settings.setdefault("seed", seed) != seed:
+        raise UsageError("--seed and --set seed=… contradict each other")
+    return settings
+
+
+def parse_fields(texts: Sequence[str]) -> Fields:
+    """Parse ``--field FIELD=COLUMN``."""
+    from karat.formats.field_mapping import Fields
+
+    return Fields.parse(texts)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoringOptions:
+class InputOptions:
     """The runs, what they are scored against, and how it is read."""
 
-    runs: Runs
-    gold: GoldFile
-    profile: Profile = "karat"
-    settings: Settings = None
-    by: By = None
-    queries: QueriesFile = None
-    corpus: CorpusFile = None
-    seed: Seed = None
-    strict: Strict = False
-    run_format: RunFormat = None
-    gold_format: GoldFormat = None
-    field: Fields = None
-    quiet: Quiet = False
+    runs: list[str] = argument("RUN...", "Runs to score; - reads standard input.")
+    gold: str = option("--gold", "FILE", "The judgments: qrels or any format read.", REQUIRED)
+    profile: str = PROFILE
+    settings: list[str] | None = SETTINGS
+    by: list[str] | None = BY
+    queries: str | None = QUERIES
+    corpus: str | None = CORPUS
+    strict: bool = STRICT
+    run_format: str | None = RUN_FORMAT
+    gold_format: str | None = GOLD_FORMAT
+    field: list[str] | None = FIELDS
+    quiet: bool = QUIET
 
     def files(self) -> list[str]:
         """Return every input by name."""
         named = [*self.runs, self.gold, self.queries, self.corpus]
         return [name for name in named if name is not None]
 
-    def evaluation(self, *, index_cache: Path | None = None, **more: Any) -> Evaluation:
-        """Read and check everything but the runs; ``more`` goes to ``Evaluation``.
-
-        ``index_cache`` is the folder that keeps an index of the corpus, if one is needed.
-        """
+    def evaluation(self, **more: Any) -> Evaluation:
+        """Read and check everything but the runs; ``more`` goes to ``Evaluation``."""
         from karat.cli.progress import progress
         from karat.cli.streams import heed_interrupts
         from karat.evaluation.evaluation import Evaluation
-        from karat.formats.field_mapping import Fields
 
         heed_interrupts()
         if self.files().count("-") > 1:
             raise UsageError("only one input can be standard input (-)")
 
-        def notify(message: str) -> None:
+        def tell(message: str) -> None:
             if message.startswith("karat: ") or not self.quiet:
-                typer.echo(message, err=True)
+                notify(message)
 
         options: dict[str, Any] = {
             "queries": self.queries,
@@ -229,109 +155,233 @@ class ScoringOptions:
             "profile": self.profile,
             "settings": parse_settings(self.settings or []),
             "by": self.by or [],
-            "fields": Fields.parse(self.field or []),
-            "seed": self.seed,
+            "fields": parse_fields(self.field or []),
             "strict": self.strict,
             "run_format": self.run_format,
             "gold_format": self.gold_format,
+            "notify": tell,
+            "progress": None if self.quiet else partial(progress, quiet=False),
         }
-        return Evaluation(
-            self.gold,
-            **(options | more),
-            index_cache=index_cache,
-            notify=notify,
-            progress=None if self.quiet else partial(progress, quiet=False),
-        )
+        return Evaluation(self.gold, **(options | more))
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasuringOptions(ScoringOptions):
-    """Scoring by measures that the user may name."""
+class ScoringOptions(InputOptions):
+    """Inputs whose numbers have intervals."""
 
-    measures: Measures = None
+    seed: str | None = SEED
 
-    def evaluation(self, *, index_cache: Path | None = None, **more: Any) -> Evaluation:
+    def evaluation(self, **more: Any) -> Evaluation:
         """Read and check everything but the runs."""
-        own: dict[str, Any] = {"measures": self.measures or None, **more}
-        return super().evaluation(index_cache=index_cache, **own)
+        return super().evaluation(seed=self.seed, **more)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportOptions(MeasuringOptions):
+class ReportOptions(ScoringOptions):
     """Scoring for a report: with gates, a judge's labels, and what unjudged items could change."""
 
-    gates: GatesFile = None
-    judged: JudgedFile = None
-    human: HumanFiles = None
-    bounds: Bounds = None
-    strict_bounds: StrictBounds = False
-    engine: Engine = "local"
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What to report, such as 'nDCG@10, R@{1,5}'; repeatable. Default: the profile's.",
+    )
+    gates: str | None = option(
+        "--gates", "FILE", "Limits that must hold, as YAML or sentences; else exit 1."
+    )
+    judged: str | None = option(
+        "--judged", "FILE", "A judge's labels: P and nDCG also on gold and labels."
+    )
+    human: list[str] | None = option(
+        "--human",
+        "FILE",
+        "People's judgments of some of what --judged judges: P@k corrected for its errors;"
+        " repeatable.",
+    )
+    bounds: bool | None = flag(
+        "--bounds",
+        "How far judging the unjudged items could change the numbers. Default: shown for runs of"
+        " up to 200,000 hits.",
+        None,
+    )
+    strict_bounds: bool = flag(
+        "--strict-bounds", "Decide only what no judgment of unjudged items can change."
+    )
+    engine: str = option(
+        "--engine",
+        "ENGINE",
+        "local, spark or spark=MASTER: Spark reads Parquet, CSV, TSV, TREC and JSONL, folders,"
+        " patterns and URLs, and gives the same numbers.",
+        "local",
+    )
 
     def files(self) -> list[str]:
         """Return every input by name."""
         named = [*super().files(), self.gates, self.judged, *(self.human or [])]
         return [name for name in named if name is not None]
 
-    def details(self, outputs: Sequence[Output], *, full: bool) -> Details:
-        """Return what the report is to tell beside scores."""
-        from karat.report.assembly import Details
-        from karat.report.outputs import forms_in
-
-        return Details(
-            full=full,
-            bounds=self.bounds,
-            strict_bounds=self.strict_bounds,
-            forms=forms_in(outputs),
-        )
-
     def load(
-        self, details: Details, *, indexed: bool, primary: str | None = None
+        self, outputs: Sequence[Output], *, full: bool, indexed: bool, primary: str | None = None
     ) -> tuple[Evaluation, Details]:
-        """Read the inputs; ``indexed`` with an index of the corpus."""
-        from karat.jobs.cache import CACHE_FOLDER
-        from karat.measures.conventions import PROFILES, conventions_of
-        from karat.report.assembly import correction_of
+        """Read the inputs; ``indexed`` with an index of the corpus. ``full`` is of ``Details``."""
+        from karat.measure.conventions import PROFILES, conventions_of
+        from karat.reports.assembly import Details, correction_of
+        from karat.reports.outputs import forms_in
 
-        self._refuse_what_needs_lists()
+        asked = {"--human": self.human, "--bounds": self.bounds}
+        asked["--strict-bounds"] = self.strict_bounds
+        for name, given in asked.items():
+            if given and self.engine != "local":
+                raise UsageError(f"{name} needs every list in one place; use --engine local")
         conventions_of(self.profile)
+        forms = forms_in(outputs)
         # Another tool's own form holds all measures of its profile.
-        dialect = any(form.profile is not None for form in details.forms)
+        dialect = any(form.profile is not None for form in forms)
         evaluation = self.evaluation(
+            measures=self.measures or None,
             gates=None if self.gates is None else Path(self.gates),
             judged=self.judged,
             engine=self.engine,
             primary=primary,
             more_measures=PROFILES[self.profile].measures if dialect else (),
-            index_cache=Path(CACHE_FOLDER) if indexed else None,
+            index_cache=_cache_folder() if indexed else None,
         )
-        correction = correction_of(evaluation, self.judged, self.human or [])
-        return evaluation, replace(details, correction=correction)
+        details = Details(
+            full=full,
+            bounds=self.bounds,
+            strict_bounds=self.strict_bounds,
+            forms=forms,
+            correction=correction_of(evaluation, self.judged, self.human or []),
+        )
+        return evaluation, details
 
-    def _refuse_what_needs_lists(self) -> None:
-        """Refuse before Spark is started what compares whole lists with other labels."""
-        if self.engine == "local":
-            return
-        asked = {"--human": self.human, "--bounds": self.bounds}
-        asked["--strict-bounds"] = self.strict_bounds
-        for name, given in asked.items():
-            if given:
-                raise UsageError(f"{name} needs every list in one place; use --engine local")
+
+def _cache_folder() -> Path:
+    from karat.jobs.cache import CACHE_FOLDER
+
+    return Path(CACHE_FOLDER)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleOptions:
+    """What decides a comparison."""
+
+    primary: str | None = option(
+        "--primary", "MEASURE", "The measure that decides. Default: the profile's."
+    )
+    margin: str = option(
+        "--margin", "SHARE", "A change that does not matter: 0.02 is 2 % of the mean.", "0.02"
+    )
+    margin_kind: str = option(
+        "--margin-kind", "KIND", "relative (to the baseline) or absolute.", "relative"
+    )
+    margin_on: str = option(
+        "--margin-on",
+        "WHAT",
+        "What must be beyond the margin: the whole interval, or mean: the change itself.",
+        "interval",
+    )
+    pairs: str = option("--pairs", "WHICH", "Each with the baseline, or all pairs.", "baseline")
+    correction: str = option("--correction", "NAME", "For several tests: holm or bh.", "holm")
+    detect: str | None = option(
+        "--detect", "X", "Report how many queries would detect this change."
+    )
+    no_regression: str | None = NO_REGRESSION
+
+    def rule(self) -> Rule:
+        """Return the rule that the options describe."""
+        from karat.evaluation.verdict import Rule
+        from karat.measure.names import parse_measure
+
+        if self.primary is not None:
+            parse_measure(self.primary)
+        words: dict[str, Any] = {
+            "margin_kind": self.margin_kind,
+            "margin_on": self.margin_on,
+            "pairs": self.pairs,
+            "correction": self.correction,
+            "no_regression": self.no_regression,
+        }
+        detect = None if self.detect is None else _number("--detect", self.detect)
+        margin = _number("--margin", self.margin)
+        return Rule(primary=self.primary, margin=margin, detect=detect, **words)
+
+
+def _number(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"{name} is {text!r}; it is a number, such as 0.02") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """Where the result of an analysis goes; a command adds the forms that it has beside these."""
+
+    output: list[str] | None = option(
+        "-o, --output", "OUT", "Write out.json or out.md; repeatable."
+    )
+    as_json: bool = JSON
+    quiet: bool = QUIET
+
+    def parse(self, inputs: Sequence[str | None], *more_forms: Form) -> list[Output]:
+        """Read every ``-o``; an output that cannot be written is refused before any work."""
+        from karat.reports.outputs import PAGE_FORMS, PICTURES, parse_outputs
+
+        forms: Mapping[str, Form] = {**PAGE_FORMS, **{form.name: form for form in more_forms}}
+        named = [name for name in inputs if name is not None]
+        outputs = parse_outputs(
+            self.output or [], inputs=named, stdout_taken=self.as_json, forms=forms
+        )
+        if any(output.form.name in PICTURES for output in outputs):
+            from karat.pages.charts import check_charts
+
+            check_charts()
+        return outputs
+
+    def publish(self, result: Result, outputs: Sequence[Output] = ()) -> int:
+        """Write the files and print the page; exit code 3 if the result says nothing."""
+        from karat.pages.result import to_json
+        from karat.reports.outputs import write_outputs, write_stdout
+
+        write_outputs(outputs, result)
+        if self.as_json:
+            write_stdout(to_json(result))
+        elif not self.quiet and all(output.path is not None for output in outputs):
+            show(result)
+        reason = getattr(result, "unmeasured", None)
+        return 0 if reason is None else cannot_tell(reason)
+
+
+def show(result: Result) -> None:
+    """Print the page of a result."""
+    from karat.pages.terminal import show_page, standard_console
+
+    show_page(result.page(), standard_console())
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """Where a report goes."""
 
-    output: Outputs = None
-    as_json: Json = False
-    quiet: Quiet = False
-    timestamp: Timestamp = None
+    output: list[str] | None = option(
+        "-o, --output",
+        "OUT",
+        "Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml, trec:out.txt,"
+        " or what another tool writes: story: memory: ab: minimal: misses:; repeatable.",
+    )
+    as_json: bool = JSON
+    quiet: bool = QUIET
+    timestamp: str | None = option(
+        "--timestamp",
+        "TIME",
+        "The time that memory: reports. Default: SOURCE_DATE_EPOCH, else null.",
+    )
 
     def parse(
         self, inputs: Sequence[str], *, names: Sequence[str], systems: int, profile: str
     ) -> list[Output]:
-        """Read every ``-o``; what could not be written later is refused before any work."""
-        from karat.report.outputs import parse_outputs
+        """Read every ``-o``; an output that cannot be written is refused before any work."""
+        from karat.reports.outputs import parse_outputs
 
         return parse_outputs(
             self.output or [],
@@ -348,8 +398,6 @@ class OutputOptions:
         """Return ``--timestamp``, else the environment's SOURCE_DATE_EPOCH, else None; in UTC.
 
         A report never takes the time from the clock.
-
-        >>> OutputOptions().time([], {})
         """
         stamped = any(output.form.stamped for output in outputs)
         if self.timestamp is None:
@@ -365,6 +413,29 @@ class OutputOptions:
             raise UsageError(
                 f"--timestamp is {self.timestamp!r}; write it as 2026-01-31T12:00:00Z"
             ) from None
+
+    def publish(
+        self,
+        report: Report,
+        outputs: Sequence[Output],
+        *,
+        require_verdict: bool = False,
+        name_files: bool = False,
+    ) -> int:
+        """Write and print the report; return the exit code that it asks for.
+
+        ``name_files`` says where it was written, for files that the user did not name.
+        """
+        from karat.cli.publish import publish
+
+        return publish(
+            report,
+            outputs,
+            as_json=self.as_json,
+            quiet=self.quiet,
+            require_verdict=require_verdict,
+            name_files=name_files,
+        )
 
 
 _EPOCH = "SOURCE_DATE_EPOCH"
@@ -384,21 +455,70 @@ def _spelled(when: datetime) -> str:
     return f"{when.replace(tzinfo=None).isoformat(timespec='seconds')}Z"
 
 
-def parse_settings(texts: Sequence[str]) -> dict[str, str]:
-    """Parse ``KEY=VALUE`` pairs; the same key twice is a contradiction.
+@dataclass(frozen=True, kw_only=True)
+class SavingOptions:
+    """Options that save a report in a store, with tags."""
 
-    >>> parse_settings(["ties=given", "rel=2"])
-    {'ties': 'given', 'rel': '2'}
-    """
-    settings: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not value.strip():
-            from karat.measures.conventions import setting_names
+    save: bool = flag("--save", "Keep the evaluation in the store.")
+    tag: list[str] | None = option(
+        "--tag", "TAG", "Save it under this tag, such as main; repeatable."
+    )
+    store: str | None = STORE
 
-            known = ", ".join(setting_names())
-            raise UsageError(f"--set takes KEY=VALUE, not {text!r}; known: {known}")
-        if settings.setdefault(key, value.strip()) != value.strip():
-            raise UsageError(f"--set {key} is given twice with different values")
-    return settings
+    def files(self, *, used: bool = False) -> list[str]:
+        """Return the files of the store, if it is used; no output may take their place."""
+        if not (used or self.save):
+            return []
+        from karat.store.database import store_address
+
+        return store_address(self.store).files()
+
+    def check(self) -> None:
+        """Refuse now, before any work, what could not be saved later."""
+        if not self.save:
+            if self.tag:
+                raise UsageError("--tag is for what is saved; add --save")
+            return
+        from karat.store import Store, checked_tags
+
+        checked_tags(self.tag or [])
+        with Store.open(self.store) as opened:
+            if not opened.lasting:
+                raise UsageError("a store in memory keeps nothing; name a file")
+            opened.check()
+
+    def keep(self, report: Report, *, skip: Collection[str] = ()) -> None:
+        """Save every system of the report but those in ``skip``, if ``--save`` is given.
+
+        Call it before the exit code is decided: a failed gate is part of the history too.
+        """
+        if not self.save:
+            return
+        from karat.evaluation.systems import distinct_names
+        from karat.reports.html.view import view_of
+        from karat.store import Store, revision_here
+
+        systems = [system for system in report.systems if system.name not in skip]
+        if not any(summary.n for system in systems for summary in system.summaries.values()):
+            notify("karat: warning: nothing was saved: not one query could be scored")
+            return
+        # A baseline that is not saved again leaves its name to the system compared with it.
+        names = distinct_names([system.scores.system for system in systems])
+        with Store.open(self.store, waiting=tell_waiting) as opened:
+            ids = opened.save(
+                [
+                    replace(system.scores, system=name)
+                    for system, name in zip(systems, names, strict=True)
+                ],
+                report.to_dict(),
+                tags=self.tag or (),
+                revision=revision_here(),
+                summaries=[system.summaries for system in systems],
+                parts=view_of(report).parts(),
+            )
+            notify(f"saved as {', '.join(map(str, ids))} in {opened.name}")
+
+
+def tell_waiting(name: str) -> None:
+    """Report that another process holds the store."""
+    notify(f"karat: {name} is in use by another process; waiting for it")

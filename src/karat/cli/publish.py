@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
-import typer
-
+from karat.cli.options import EXIT_CANNOT_TELL, EXIT_FAILED, cannot_tell, notify, show
 from karat.evaluation.inputs import why_skipped, without_grades
 from karat.pages.formatting import label, plural
 from karat.pages.result import to_json
-from karat.report.document import Report, System
-from karat.report.github import announce
-from karat.report.outputs import Output, write_outputs, write_stdout
+from karat.reports.document import Report, System
+from karat.reports.outputs import Output, write_outputs, write_stdout
 
-EXIT_FAILED, EXIT_CANNOT_TELL = 1, 3
 _WITHOUT_FAILURES = ("memory", "ab")
 
 
@@ -27,69 +23,59 @@ def publish(
     quiet: bool,
     require_verdict: bool = False,
     name_files: bool = False,
-) -> None:
-    """Show the report, tell GitHub where it runs there, and leave with the code it asks for.
-
-    ``name_files`` says where it was written, for who did not type that.
-    """
-    files = show(report, outputs, as_json=as_json, quiet=quiet)
-    if name_files and files and not (quiet or as_json):
-        typer.echo(f"report → {', '.join(map(str, files))}", err=True)
-    _tell_failed(report, outputs)
-    announce(report, os.environ, require_verdict=require_verdict)
-    _end(report, require_verdict=require_verdict)
-
-
-def show(report: Report, outputs: Sequence[Output], *, as_json: bool, quiet: bool) -> list[Path]:
-    """Write the files, then print the report unless something else goes to standard output."""
+) -> int:
+    """Write and print the report, annotate GitHub's page of the run, and return the exit code."""
     files = write_outputs(outputs, report)
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
-        from karat.pages.terminal import show_page, standard_console
+        show(report)
+    if name_files and files and not (quiet or as_json):
+        notify(f"report → {', '.join(map(str, files))}")
+    _report_failed_calls(report, outputs)
+    if os.environ.get("GITHUB_ACTIONS"):
+        from karat.reports.github import announce
 
-        show_page(report.page(), standard_console())
-    return files
+        announce(report, os.environ, require_verdict=require_verdict)
+    return exit_code(report, require_verdict=require_verdict)
 
 
-def _tell_failed(report: Report, outputs: Sequence[Output]) -> None:
+def _report_failed_calls(report: Report, outputs: Sequence[Output]) -> None:
     """Forms whose keys are another tool's have no place for calls that failed."""
     forms = [output.form.name for output in outputs if output.form.name in _WITHOUT_FAILURES]
     for system in report.systems:
         failed = system.scores.counts.failed_calls
         if failed and forms:
-            told = f"{plural(failed, 'failed call')} of {label(system.name)}"
-            typer.echo(f"karat: {told} counted as 0 in {', '.join(forms)}:", err=True)
+            calls = f"{plural(failed, 'failed call')} of {label(system.name)}"
+            notify(f"karat: {calls} counted as 0 in {', '.join(forms)}:")
 
 
-def _end(report: Report, *, require_verdict: bool) -> None:
-    """Leave with the exit code that the report asks for; a failure outranks a doubt."""
+def exit_code(report: Report, *, require_verdict: bool) -> int:
+    """Return the exit code that a report asks for, and print why it is not 0 or 1."""
     compared = report.comparisons
     reasons = [why_skipped(system.scores) for system in report.systems]
     skipped = None not in reasons and not report.partial
     if skipped:
-        typer.echo(f"karat: skipped: {reasons[0]}", err=True)
+        notify(f"karat: skipped: {reasons[0]}")
     silent = [label(system.name) for system in report.systems if not _answered(system)]
     if not skipped and silent and (compared is not None or len(silent) == len(report.systems)):
-        told = "" if len(report.systems) == 1 else f" of {', '.join(silent)}"
-        because = f"not one query{told} could be scored"
+        whose = "" if len(report.systems) == 1 else f" of {', '.join(silent)}"
         # Gold is that of all systems.
         ungraded = without_grades(report.systems[0].scores)
-        typer.echo(f"karat: cannot tell: {ungraded or because}", err=True)
-        raise typer.Exit(EXIT_CANNOT_TELL)
+        return cannot_tell(ungraded or f"not one query{whose} could be scored")
     if report.partial:
-        told = ", ".join(label(name) for name in report.partial)
-        typer.echo(f"karat: cannot tell: too many calls of {told} failed", err=True)
-        raise typer.Exit(EXIT_CANNOT_TELL)
+        names = ", ".join(label(name) for name in report.partial)
+        return cannot_tell(f"too many calls of {names} failed")
     gates = {gating.verdict for gating in report.gatings}
     if "fail" in gates or (compared is not None and compared.regression):
-        raise typer.Exit(EXIT_FAILED)
+        return EXIT_FAILED
     unmeasured = [] if compared is None or skipped else compared.unmeasured
     for because in dict.fromkeys(row.because for row in unmeasured):
-        typer.echo(f"karat: cannot tell: {label(because)}", err=True)
+        cannot_tell(label(because))
     unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
     if "unmeasurable" in gates or unmeasured or (require_verdict and unclear and not skipped):
-        raise typer.Exit(EXIT_CANNOT_TELL)
+        return EXIT_CANNOT_TELL
+    return 0
 
 
 def _answered(system: System) -> bool:

@@ -33,12 +33,12 @@ from karat.errors import InputError, UsageError
 from karat.evaluation.sentences import nothing_found
 from karat.formats import read_corpus, read_run
 from karat.formats.files import Input, layout_suffix, open_input
-from karat.measures.conventions import PROFILES, conventions_of
-from karat.measures.names import parse_measures
-from karat.measures.prepare import prepare
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
-from karat.report.outputs import Output, compressed, parse_outputs, write_files
+from karat.measure.conventions import PROFILES, conventions_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import prepare
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
+from karat.reports.outputs import Output, parse_outputs, write_files
 from karat.retrieve.quality import QualityEngine, Ranked
 from karat.retrieve.quality_config import Config, Settings, read_config, read_document
 from karat.retrieve.search import OpenBar, no_bar
@@ -112,12 +112,7 @@ def ab_outputs(
 def write_ab(result: AbResult, outputs: Sequence[Output]) -> list[str]:
     """Write the files and append the traces; return what went wrong with traces."""
     rendered = [to_json(result.report), to_csv(result.report)]
-    write_files(
-        [
-            (output.path, compressed(data, output.path))
-            for output, data in zip(outputs, rendered, strict=False)
-        ]
-    )
+    write_files([(output.path, data) for output, data in zip(outputs, rendered, strict=False)])
     failures = [append_traces(folder, traces) for folder, traces in result.traces.items()]
     return [f"{failure}; the run goes on" for failure in failures if failure is not None]
 
@@ -151,7 +146,7 @@ def _verdict(scores: Sequence[Scores]) -> list[str]:
     from karat.evaluation.verdict import Rule
 
     comparison = compare_scores(compared_systems(scores, names=["A", "B"]), Rule())
-    decisions = [decision.document() for decision in comparison.decisions]
+    decisions = [decision.to_dict() for decision in comparison.decisions]
     lines = []
     for headline in headlines({"decisions": decisions}):
         first, *others = headline.because

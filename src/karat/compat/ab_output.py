@@ -15,12 +15,12 @@ import polars as pl
 from karat.compat.minimal_output import refuse_short
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
-from karat.measures.conventions import PROFILES
-from karat.measures.names import parse_measures
-from karat.measures.scores import Scores
-from karat.pages.result import utf8
+from karat.measure.conventions import PROFILES
+from karat.measure.names import parse_measures
+from karat.measure.scores import Scores
+from karat.pages.formatting import utf8
 from karat.pages.serialize import csv_cell
-from karat.report.document import Report
+from karat.reports.document import Report
 
 METRICS = ("recall", "mrr", "ndcg")
 SCHEMA_VERSION = 1

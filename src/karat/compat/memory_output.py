@@ -17,9 +17,9 @@ from karat.analysis.failures import FIVE
 from karat.data.tables import Queries
 from karat.errors import UsageError
 from karat.formats.memory import EDGE_CASES, category_of
-from karat.measures.names import parse_measure
-from karat.measures.scores import Scores
-from karat.report.document import Report, System
+from karat.measure.names import parse_measure
+from karat.measure.scores import Scores
+from karat.reports.document import Report, System
 
 METRICS: Mapping[str, str] = {
     "recall_at_1": "Hit@1",

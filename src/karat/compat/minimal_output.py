@@ -10,10 +10,10 @@ from karat.analysis.failures.case import ASSESSED
 from karat.analysis.triage import misses_of
 from karat.data.tables import Corpus
 from karat.errors import UsageError
-from karat.measures.prepare import prepare
-from karat.measures.scores import Scores
+from karat.measure.prepare import prepare
+from karat.measure.scores import Scores
 from karat.pages.serialize import dumps
-from karat.report.document import Report, System
+from karat.reports.document import Report, System
 
 
 def refuse_short(form: str, scores: Scores, corpus: Corpus | None = None) -> None:

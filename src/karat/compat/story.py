@@ -13,10 +13,10 @@ from karat.errors import MissingInputError, UsageError, unknown
 from karat.evaluation.inputs import SKIPPED, STORY
 from karat.evaluation.sentences import nothing_found
 from karat.formats.story import StoryQuery, read_story, read_story_queries
-from karat.measures.conventions import PROFILES
-from karat.measures.scores import Scores
+from karat.measure.conventions import PROFILES
+from karat.measure.scores import Scores
 from karat.pages.formatting import plural
-from karat.report.outputs import Output, parse_outputs
+from karat.reports.outputs import Output, parse_outputs
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.system_config import maker

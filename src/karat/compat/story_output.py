@@ -12,7 +12,7 @@ from karat.errors import UsageError
 from karat.pages.formatting import NOTHING, figure, label, plural
 from karat.pages.serialize import dumps
 from karat.pages.terminal import print_line, show_table
-from karat.report.document import Report
+from karat.reports.document import Report
 
 _STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
 # More rows than this hide what matters: the queries that did worst are shown.

@@ -11,22 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from karat.data.tables import Run
 from karat.errors import UsageError
-from karat.evaluation.comparison import (
-    DEPTH,
-    Comparisons,
-    check_boundable,
-    compare_scores,
-    rule_from,
-)
+from karat.evaluation.comparison import Comparisons, compare_scores
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.gates import Gating, judge
 from karat.evaluation.inputs import queries_of
 from karat.evaluation.segments import By
-from karat.evaluation.systems import compared_systems
-from karat.evaluation.verdict import Rule
+from karat.evaluation.systems import DEPTH, compared_systems
+from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.field_mapping import Fields
-from karat.measures.names import Measure
-from karat.measures.scores import Scores
+from karat.measure.names import Measure
+from karat.measure.scores import Scores
 
 if TYPE_CHECKING:
     from karat.evaluation.gate_files import Gates

@@ -1,21 +1,23 @@
-"""Did the change help: systems compared query by query on the same gold."""
+"""Did the change help: systems compared query by query on the same gold.
+
+``compare_scores`` makes one row per pair of systems, measure and segment: differences, tests and
+intervals, then corrected for the number of tests. What the rows mean is decided in ``verdict``.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
 
 from karat.data.tables import Queries
 from karat.errors import UsageError, unknown
-from karat.evaluation.paired_tests import compared_pairs
 from karat.evaluation.segments import By, Segment, segments_by
-from karat.evaluation.systems import ComparedSystem, Pair, check_comparable
+from karat.evaluation.systems import ComparedSystem, ListOverlap, check_comparable, overlap
 from karat.evaluation.verdict import (
     NO_DIFFERENCE,
     Comparison,
@@ -23,23 +25,53 @@ from karat.evaluation.verdict import (
     Primary,
     Rule,
     Verdict,
-    complete_rule,
     decide,
     judge_row,
+    primary_of,
     reversals_in,
 )
-from karat.measures import aggregates
-from karat.measures.lists import without_repeats
-from karat.measures.scores import Scores
-from karat.stats.paired import benjamini_hochberg, holm
+from karat.measure import aggregates
+from karat.measure.aggregates import Values
+from karat.measure.conventions import PROFILES, Conventions
+from karat.measure.names import Measure
+from karat.measure.ranked import Mask
+from karat.measure.scores import Interval, has_interval, number_of, percentile_of, plan_of
+from karat.pages.serialize import Record
+from karat.stats import paired
+from karat.stats.distributions import Ints, standard_error, t_p, t_quantile, units_of
+from karat.stats.means import (
+    percentile_interval,
+    percentile_intervals,
+    resampled_means,
+    resampled_percentiles,
+    sums_by,
+    swapped_differences,
+)
+from karat.stats.power import Power, detectable_by_t
 
 # A family too large for this many cannot have significant members by chance alone.
 MOST_PERMUTATIONS = 100_000
+# How many gains and losses of single queries are listed.
+MOST_MOVED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class MovedQuery(Record):
+    """One query that a system answers better or worse than its baseline."""
+
+    baseline: str
+    system: str
+    measure: str
+    query_id: str
+    text: str | None
+    baseline_value: float
+    system_value: float
+    change: str
 
 
 @dataclass(frozen=True, eq=False)
 class Comparisons:
-    """Everything a comparison found; ``rows`` holds one entry a pair, measure and segment.
+    """Everything a comparison found; ``rows`` holds one entry per pair, measure and segment.
 
     ``primary`` says which measure decides, and who chose it.
     """
@@ -48,8 +80,8 @@ class Comparisons:
     rows: tuple[Comparison, ...]
     decisions: tuple[Decision, ...]
     primary: Primary
-    overlaps: tuple[Overlap, ...] = ()
-    moved: tuple[Moved, ...] = ()
+    overlaps: tuple[ListOverlap, ...] = ()
+    moved: tuple[MovedQuery, ...] = ()
     reversals: tuple[str, ...] = ()
     replicates: Mapping[str, int] = field(default_factory=dict)
 
@@ -74,31 +106,14 @@ class Comparisons:
         ]
 
     def of(self, system: str, measure: str | None = None) -> Comparison:
-        """The comparison of one system over all queries, by the primary measure unless named."""
-        wanted = measure or self.rule.primary
-        for row in self.rows:
-            if row.system == system and row.measure == wanted and row.segment is None:
+        """Return one system's comparison over all queries, by the primary measure unless named."""
+        name = measure or self.rule.primary
+        overall = [row for row in self.rows if row.segment is None]
+        for row in overall:
+            if (row.system, row.measure) == (system, name):
                 return row
-        known = [f"{row.system}, {row.measure}" for row in self.rows if row.segment is None]
-        raise unknown("comparison", f"{system}, {wanted}", known)
-
-
-def check_boundable(rule: Rule, *, replicates: bool) -> None:
-    """Refuse to bound what has more than two runs to a difference."""
-    told = "bounds need two runs and their lists"
-    if replicates:
-        raise UsageError(f"{told}; leave --replicates (replicates=True) out")
-    if rule.pairs == "all":
-        raise UsageError(f"{told}; leave --pairs all out, which decides over all pairs at once")
-
-
-def rule_from(rule: Rule | None, parts: Mapping[str, Any]) -> Rule:
-    """Return a rule with some parts replaced; an unknown name is refused."""
-    known = Rule.__slots__
-    for name in parts:
-        if name not in known:
-            raise unknown("argument", name, known)
-    return replace(rule or Rule(), **parts)
+        known = [f"{row.system}, {row.measure}" for row in overall]
+        raise unknown("comparison", f"{system}, {name}", known)
 
 
 def compare_scores(
@@ -111,295 +126,434 @@ def compare_scores(
 ) -> Comparisons:
     """Compare scored systems; the first is the baseline.
 
-    ``known`` are rows of the same comparison in which other columns stood: percentiles among
-    them, which take longest, are not tested again.
+    ``known`` are rows of the same comparison that need not be tested again.
     """
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
     check_comparable(systems)
-    rule, primary = complete_rule(rule, systems[0].measures, systems[0].conventions)
-    places = range(len(systems))
-    chosen = combinations(places, 2) if rule.pairs == "all" else ((0, at) for at in places[1:])
-    pairs = [Pair(systems[a], systems[b]) for a, b in chosen]
-    overlaps = [overlap(*pair.scores, names=pair.names) for pair in pairs]
-    pairs = [
-        replace(pair, identical=found is not None and found.identical and not pair.repeated)
-        for pair, found in zip(pairs, overlaps, strict=True)
-    ]
-    rows = _all_rows(systems, pairs, rule, queries, by, known)
-    same = {pair.names: pair.identical for pair in pairs}
-    alpha = systems[0].conventions.alpha
-    rows = [
-        judge_row(
-            row,
-            rule,
-            alpha=alpha,
-            identical=same[row.baseline, row.system] and not row.wins and not row.losses,
-        )
-        for row in rows
-    ]
-    rows = [_with_reason(row, systems) for row in rows]
+    conventions = systems[0].conventions
+    primary = primary_of(rule, systems[0].measures, conventions)
+    strict = rule.no_regression or PROFILES[conventions.profile].no_regression
+    rule = replace(rule, primary=primary.measure, no_regression=strict)
+    pairs = [(systems[0], other) for other in systems[1:]]
+    if rule.pairs == "all":
+        pairs = list(combinations(systems, 2))
+    overlaps = [overlap(*pair) for pair in pairs]
+    identical = {
+        (shared.baseline, shared.system) for shared in overlaps if shared and shared.identical
+    }
+    rows = []
+    everyone = Segment({}, np.ones(systems[0].runs[0].table.height, dtype=bool))
+    ids = systems[0].runs[0].table["query_id"]
+    for segments in ([everyone], *(segments_by(ids, queries, column) for column in by)):
+        # All pairs of a measure share one correction, which the smallest p need not survive.
+        tests = 1 if rule.pairs == "all" else len(pairs)
+        family = len(segments) * tests * len(systems[0].measures)
+        # So many that the smallest p there can be is still small when corrected for its family.
+        permutations = max(conventions.permutations, min(100 * family, MOST_PERMUTATIONS))
+        within = [
+            row
+            for segment in segments
+            for row in _segment_rows(systems, pairs, segment, rule, permutations, known)
+        ]
+        rows += _corrected(within, rule)
+    for at, row in enumerate(rows):
+        same = (row.baseline, row.system) in identical and not row.wins and not row.losses
+        judged = judge_row(row, rule, alpha=conventions.alpha, identical=same)
+        rows[at] = _with_reason(judged, systems)
+    decisions = []
+    for baseline, system in pairs:
+        names = baseline.name, system.name
+        decisions.append(decide([row for row in rows if (row.baseline, row.system) == names]))
     return Comparisons(
         rule,
         tuple(rows),
-        decisions=tuple(decide(rows_of(pair.names, rows)) for pair in pairs),
-        primary=primary,
-        overlaps=tuple(found for found in overlaps if found is not None),
-        moved=tuple(m for pair in pairs for m in moved_most(pair, primary.measure, queries)),
-        reversals=tuple(reversals_in(rows, alpha)),
-        replicates={one.name: len(one.runs) for one in systems if len(one.runs) > 1},
+        tuple(decisions),
+        primary,
+        overlaps=tuple(shared for shared in overlaps if shared is not None),
+        moved=tuple(
+            moved for pair in pairs for moved in _moved_most(*pair, primary.measure, queries)
+        ),
+        reversals=tuple(reversals_in(rows, conventions.alpha)),
+        replicates={system.name: len(system.runs) for system in systems if len(system.runs) > 1},
     )
+
+
+def _corrected(rows: list[Comparison], rule: Rule) -> list[Comparison]:
+    """Correct for how many were tested: the primary measure is one family, the rest another.
+
+    Where all pairs were tested at once, their largest difference has corrected for the pairs. That
+    knows nothing of repeated runs, for which the plain correction counts as well.
+    """
+    correct = paired.benjamini_hochberg if rule.correction == "bh" else paired.holm
+    corrected = list(rows)
+    for primary in (True, False):
+        family = [at for at, row in enumerate(rows) if row.primary == primary]
+        measures = len({rows[at].measure for at in family})
+        tests = max(1, sum(rows[at].p is not None for at in family))
+        for at, p in zip(family, correct([rows[at].p for at in family]), strict=True):
+            row = rows[at]
+            if row.p_adjusted is not None and p is not None:
+                of_pairs = min(1.0, row.p_adjusted * measures)
+                p = of_pairs if row.between_runs is None else max(of_pairs, p)
+            corrected[at] = replace(row, p_adjusted=p, tests=tests)
+    return corrected
 
 
 def _with_reason(row: Comparison, systems: Sequence[ComparedSystem]) -> Comparison:
     """Say why a measure is not compared: lists that were cut too early, or what a run lacks."""
-    names = (row.baseline, row.system)
-    for one in systems:
-        cuts = [run.cut for run in one.runs if one.name in names]
-        for cut in cuts:
-            if cut is not None and row.measure in cut.beyond:
-                told = f"{row.measure} is not compared: {cut.because} ({one.name})"
-                remedy = _remedy(row.measure, cut.depth) if row.primary else ""
-                return replace(row, because=told + remedy)
-        lacks = [run.lacks.get(row.measure) for run in one.runs if one.name in names]
-        if row.delta is None and any(lacks):
-            told = next(why for why in lacks if why)
-            return replace(row, because=f"{row.measure} is not compared: {told} ({one.name})")
+    for system in systems:
+        if system.name not in (row.baseline, row.system):
+            continue
+        for run in system.runs:
+            if run.cut is not None and row.measure in run.cut.beyond:
+                because = f"{row.measure} is not compared: {run.cut.because} ({system.name})"
+                remedy = _remedy(row.measure, run.cut.depth) if row.primary else ""
+                return replace(row, because=because + remedy)
+        lacks = [run.lacks[row.measure] for run in system.runs if row.measure in run.lacks]
+        if row.delta is None and lacks:
+            because = f"{row.measure} is not compared: {lacks[0]} ({system.name})"
+            return replace(row, because=because)
     return row
 
 
 def _remedy(measure: str, depth: int) -> str:
-    """What to do where the lists were cut too early for the measure that decides."""
+    """Return what to do where the lists were cut too early for the measure that decides."""
     name, at, cutoff = measure.rpartition("@")
     if not cutoff.isdigit() or depth < 1:
         return "; log longer lists, or name another measure with --primary"
     return f"; log lists of {cutoff} or more, or decide with --primary {name}{at}{depth}"
 
 
-def _all_rows(
-    systems: Sequence[ComparedSystem],
-    pairs: Sequence[Pair],
-    rule: Rule,
-    queries: Queries | None,
-    by: Sequence[By],
-    known: Sequence[Comparison],
-) -> list[Comparison]:
-    """Return every comparison, overall and by segment, corrected within its family."""
-    ids = systems[0].runs[0].table["query_id"]
-    everyone = Segment({}, np.ones(systems[0].height, dtype=bool))
-    rows = []
-    for segments in ([everyone], *(segments_by(ids, queries, one) for one in by)):
-        # All pairs of a measure share one correction, which the smallest p need not survive.
-        tests = 1 if rule.pairs == "all" else len(pairs)
-        family = len(segments) * tests * len(systems[0].measures)
-        permutations = _enough(systems[0].conventions.permutations, family)
-        within = [
-            row
-            for segment in segments
-            for row in compared_pairs(
-                systems,
-                pairs,
-                segment.mask,
-                segment.where or None,
-                rule,
-                permutations=permutations,
-                known=known,
-            )
-        ]
-        rows += _adjusted(within, rule)
-    return rows
-
-
-def _enough(permutations: int, family: int) -> int:
-    """So many that the smallest p there can be is still small when corrected for its family."""
-    return max(permutations, min(100 * family, MOST_PERMUTATIONS))
-
-
-def _adjusted(rows: list[Comparison], rule: Rule) -> list[Comparison]:
-    """Corrected for how many were tested: the primary measure is one family, the rest another."""
-    correct = benjamini_hochberg if rule.correction == "bh" else holm
-    adjusted = dict(enumerate(rows))
-    for primary in (True, False):
-        family = [at for at, row in enumerate(rows) if row.primary == primary]
-        measures = len({rows[at].measure for at in family})
-        tests = max(1, sum(rows[at].p is not None for at in family))
-        for at, p in zip(family, correct([rows[at].p for at in family]), strict=True):
-            corrected = _corrected(rows[at], p, measures)
-            adjusted[at] = replace(rows[at], p_adjusted=corrected, tests=tests)
-    return list(adjusted.values())
-
-
-def _corrected(row: Comparison, p: float | None, measures: int) -> float | None:
-    """Where all pairs were tested at once, their largest difference has corrected for the pairs.
-
-    That knows nothing of repeated runs, for which the plain correction counts as well.
-    """
-    if row.p_adjusted is None or p is None:
-        return p
-    of_pairs = min(1.0, row.p_adjusted * measures)
-    return of_pairs if row.between_runs is None else max(of_pairs, p)
-
-
-def rows_of(names: tuple[str, str], rows: Sequence[Comparison]) -> list[Comparison]:
-    """Return the rows on a baseline and a system, by their names."""
-    return [row for row in rows if (row.baseline, row.system) == names]
-
-
-# How deep lists are compared, and where Jaccard looks.
-DEPTH = 100
-TOP = 10
-# Ten items hold 86 % of the weight of a rank-biased overlap with this persistence.
-PERSISTENCE = 0.9
-
-Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class Overlap:
-    """Means over the queries that both systems answered, of the first 100 items.
-
-    ``jaccard`` is of the first 10, ``rbo`` the extrapolated rank-biased overlap (p = 0.9),
-    ``tau`` Kendall's of the items in both lists, None where no query has two of them.
-    """
-
-    baseline: str
-    system: str
-    queries: int
-    jaccard: float | None
-    rbo: float | None
-    tau: float | None
-    identical: bool
-
-    def document(self) -> dict[str, Any]:
-        """Return the overlap as it stands in a report."""
-        document = asdict(self)
-        return document | {f"Jaccard@{TOP}": document.pop("jaccard"), "RBO": document.pop("rbo")}
-
-
-def overlap(baseline: Scores, system: Scores, names: tuple[str, str]) -> Overlap | None:
-    """Compare the top items of two systems; None where they were not kept."""
-    a, b = baseline.lists, system.lists
-    if a is None or b is None:
-        return None
-    rows = np.intersect1d(a["row"].unique().to_numpy(), b["row"].unique().to_numpy())
-    a, b = (_numbered(one, rows) for one in (a, b))
-    common = a.join(b, on=["row", "item_id"], suffix="_b", maintain_order="left")
-    at, ra, rb = (common[name].to_numpy() for name in ("row", "rank", "rank_b"))
-    lengths = [np.bincount(one["row"].to_numpy(), minlength=len(rows)) for one in (a, b)]
-    return Overlap(
-        *names,
-        queries=len(rows),
-        jaccard=aggregates.mean(_jaccard(at, ra, rb, lengths)),
-        rbo=aggregates.mean(_rbo(at, np.maximum(ra, rb), lengths)),
-        tau=aggregates.mean(_tau(at, ra, rb, len(rows))),
-        identical=_same(baseline.lists, system.lists),
-    )
-
-
-def _numbered(lists: pl.DataFrame | None, rows: NDArray[np.int64]) -> pl.DataFrame:
-    """Return the lists of these rows, numbered from 0."""
-    if lists is None:
-        return pl.DataFrame()
-    kept = lists.filter(pl.col("row").is_in(rows.tolist()))
-    # Which items, and in which order: each once.
-    kept = without_repeats(kept).sort("row", "rank")
-    kept = kept.with_columns(rank=pl.int_range(1, pl.len() + 1).over("row"))
-    return kept.with_columns(row=np.searchsorted(rows, kept["row"].to_numpy()))
-
-
-def _same(a: pl.DataFrame | None, b: pl.DataFrame | None) -> bool:
-    if a is None or b is None or a.height != b.height:
-        return False
-    one, other = (lists.select("row", "rank", "item_id").sort("row", "rank") for lists in (a, b))
-    return one.equals(other)
-
-
-def _jaccard(
-    at: NDArray[np.int64],
-    ra: NDArray[np.int64],
-    rb: NDArray[np.int64],
-    lengths: list[NDArray[np.int64]],
-) -> Floats:
-    short = [np.minimum(one, TOP) for one in lengths]
-    both = np.bincount(at[(ra <= TOP) & (rb <= TOP)], minlength=len(short[0]))
-    return both / (short[0] + short[1] - both)
-
-
-def _rbo(
-    at: NDArray[np.int64], depth: NDArray[np.int64], lengths: list[NDArray[np.int64]]
-) -> Floats:
-    """Extrapolated RBO (Webber et al. 2010, equation 32) of lists that may differ in length.
-
-    An item in both lists belongs to their overlap from the deeper of its two ranks on, so
-    each brings a tail of the weights p^d/d, which is a difference of two cumulated sums.
-    """
-    p, n = PERSISTENCE, len(lengths[0])
-    short, long = np.minimum(*lengths), np.maximum(*lengths)
-    d = np.arange(1, DEPTH + 1)
-    power = np.concatenate(([0.0], np.cumsum(p**d)))
-    share = np.concatenate(([0.0], np.cumsum(p**d / d)))
-    agreed = np.bincount(at, weights=share[long[at]] - share[depth - 1], minlength=n)
-    found = np.bincount(at, minlength=n)
-    found_short = np.bincount(at[depth <= short[at]], minlength=n)
-    missing = (power[long] - power[short]) / short - (share[long] - share[short])
-    rest = ((found - found_short) / long + found_short / short) * p**long
-    return np.asarray((1 - p) / p * (agreed + found_short * missing) + rest)
-
-
-def _tau(at: NDArray[np.int64], ra: NDArray[np.int64], rb: NDArray[np.int64], n: int) -> Floats:
-    """Kendall's tau for each query with at least two items in both lists, else NaN."""
-    taus = np.full(n, np.nan)
-    order = np.argsort(at, kind="stable")
-    ends = np.cumsum(np.bincount(at, minlength=n))
-    for row, (start, end) in enumerate(zip(ends - np.diff(ends, prepend=0), ends, strict=True)):
-        if end - start > 1:
-            first, second = ra[order[start:end]], rb[order[start:end]]
-            agree = np.sign(first[:, None] - first) * np.sign(second[:, None] - second)
-            taus[row] = agree.sum() / (len(first) * (len(first) - 1))
-    return taus
-
-
-MOST = 5
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """One query that a system answers better or worse than its baseline."""
-
-    baseline: str
-    system: str
-    measure: str
-    query_id: str
-    text: str | None
-    baseline_value: float
-    system_value: float
-    change: str
-
-    def document(self) -> dict[str, Any]:
-        """Return the query as it stands in a report."""
-        return asdict(self)
-
-
-def moved_most(pair: Pair, measure: str, queries: Queries | None) -> list[Moved]:
+def _moved_most(
+    baseline: ComparedSystem, system: ComparedSystem, measure: str, queries: Queries | None
+) -> list[MovedQuery]:
     """Return the queries with the largest gains, then those with the largest losses."""
-    a, b = pair.values(measure)
-    scores = pair.scores[0]
+    a, b = baseline.values(measure), system.values(measure)
+    scores = baseline.runs[0]
     lower = next(m for m in scores.measures if str(m) == measure).definition.better == "lower"
     gain = np.nan_to_num(a - b if lower else b - a)
-    up, down = (np.argsort(side, kind="stable")[:MOST] for side in (-gain, gain))
-    best = [at for at in up if gain[at] > NO_DIFFERENCE]
-    worst = [at for at in down if gain[at] < -NO_DIFFERENCE]
+    up, down = (np.argsort(side, kind="stable")[:MOST_MOVED] for side in (-gain, gain))
+    best = [at for at in up.tolist() if gain[at] > NO_DIFFERENCE]
+    worst = [at for at in down.tolist() if gain[at] < -NO_DIFFERENCE]
     ids = scores.table["query_id"]
     texts = {} if queries is None else dict(queries.frame.select("query_id", "text").iter_rows())
     return [
-        Moved(
-            *pair.names,
-            measure=measure,
-            query_id=ids[int(at)],
-            text=texts.get(ids[int(at)]),
+        MovedQuery(
+            baseline.name,
+            system.name,
+            measure,
+            query_id=ids[at],
+            text=texts.get(ids[at]),
             baseline_value=float(a[at]),
             system_value=float(b[at]),
             change="better" if gain[at] > 0 else "worse",
         )
         for at in (*best, *worst)
     ]
+
+
+class _Paired:
+    """One measure of a baseline and a system, over the queries that both have a value for.
+
+    ``row`` is what is known so far; each test adds to it.
+    """
+
+    def __init__(
+        self,
+        baseline: ComparedSystem,
+        system: ComparedSystem,
+        measure: Measure,
+        segment: Segment,
+        rule: Rule,
+    ) -> None:
+        self.sides, self.measure, self.conventions = (
+            (baseline, system),
+            measure,
+            baseline.conventions,
+        )
+        name = str(measure)
+        values = [side.values(name) for side in self.sides]
+        self.known = segment.mask & ~np.isnan(values).any(axis=0)
+        self.a, self.b = (column[self.known] for column in values)
+        self.delta = self.b - self.a
+        groups = baseline.runs[0].groups
+        self.groups = None if groups is None else groups[self.known]
+        self.is_sum = number_of(measure) is aggregates.total
+        self.is_mean = self.is_sum or number_of(measure) is aggregates.mean
+        old, new = (side.number(measure, self.known) for side in self.sides)
+        margin = 0.0 if old is None else rule.margin_for(old)
+        up = -self.delta if measure.definition.better == "lower" else self.delta
+        self.row = Comparison(
+            baseline.name,
+            system.name,
+            name,
+            segment=segment.where or None,
+            primary=name == rule.primary,
+            better=measure.definition.better,
+            n=len(self.delta),
+            baseline_mean=old,
+            system_mean=new,
+            delta=None if old is None or new is None else new - old,
+            wins=int((up > NO_DIFFERENCE).sum()),
+            ties=int((np.abs(up) <= NO_DIFFERENCE).sum()),
+            losses=int((up < -NO_DIFFERENCE).sum()),
+            wanted=rule.detect or margin,
+            margin=margin,
+        )
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """Return the names of the systems and of the measure."""
+        return self.row.baseline, self.row.system, self.row.measure
+
+    def interval(self, ends: Sequence[float], p: float, confidence: float) -> Interval:
+        """Return the interval of the mean difference within what it can be, in one story with p."""
+        if self.conventions.interval == "none" or not has_interval(self.measure):
+            return None
+        # The largest difference that two rankings can have on a query.
+        ranges = [side.runs[0].range_of(self.measure, self.known) for side in self.sides]
+        possible = [end for range_ in ranges if range_ is not None for end in range_]
+        reach = max(possible) - min(possible) if possible else math.inf
+        low, high = max(ends[0], -reach), min(ends[1], reach)
+        if math.isinf(low) or math.isinf(high):
+            # So few queries rule out no difference, and this measure has no bounds of its own.
+            return None
+        return paired.agreeing_with_p(
+            (low, high), p, round(1 - confidence, 12), float(self.delta.mean())
+        )
+
+    def add_power(self) -> None:
+        """Add the effect size and what can be detected; by t where runs of a system differ.
+
+        A sum is n times the mean, and so are its interval and its margin.
+        """
+        row, delta, confidence = self.row, self.delta, self.conventions.ci
+        mean, sd = float(delta.mean()), float(delta.std(ddof=1))
+        scale = row.n if self.is_sum else 1
+        # For each system with repeated runs: the variance between them that the noise at single
+        # queries does not explain, that in all, and their number. The error counts with the
+        # latter: it cannot be underestimated by chance to nothing, and errs on the safe side.
+        runs = []
+        for side in self.sides:
+            matrix = side.matrix(row.measure)[self.known]
+            whole = matrix[~np.isnan(matrix).any(axis=1)]
+            if len(side.runs) > 1 and len(whole) > 1:
+                in_all = float(whole.mean(axis=0).var(ddof=1))
+                runs.append((paired.between_runs(whole), in_all, len(side.runs)))
+        spread = math.sqrt(sum(beyond / number for beyond, _, number in runs))
+        intervals, detectable, needed, why = [row.ci, row.ci_same], None, None, None
+        if any(in_all > 0 for _, in_all, _ in runs):
+            own = standard_error(delta, self.groups)
+            error, df = paired.total_error(own, [(in_all, number) for _, in_all, number in runs])
+            p = t_p(mean, error, df)
+            row = replace(row, p=p, t=p)
+            for at, level in enumerate(_levels(self.conventions)):
+                if intervals[at] is not None:
+                    reach = error * t_quantile((1 + level) / 2, df)
+                    intervals[at] = self.interval((mean - reach, mean + reach), p, level)
+            detectable = detectable_by_t(error, df, confidence=confidence)
+        else:
+            power = Power(delta, self.groups, confidence=confidence, seed=self.conventions.seed)
+            detectable, why = power.detectable(), power.why_unknown
+            # More queries cannot make up for few runs: then no number of them is named.
+            needed = None if runs else power.queries_needed(row.wanted / scale)
+        ci, ci_same = (ends and (ends[0] * scale, ends[1] * scale) for ends in intervals)
+        self.row = replace(
+            row,
+            ci=ci,
+            ci_same=ci_same,
+            effect=mean / sd if sd > NO_DIFFERENCE else None,
+            between_runs=spread * scale if runs else None,
+            detectable=None if detectable is None else detectable * scale,
+            needed=needed,
+            power_because=why,
+        )
+
+    def test_number(self) -> None:
+        """Test percentiles and other numbers that are no means of the queries' values."""
+        if any(len(side.runs) > 1 for side in self.sides):
+            # A query's mean over runs has neither the runs' number nor their spread.
+            why = "a number that is no mean of queries has no test across repeated runs"
+            self.row = replace(self.row, power_because=why)
+            return
+        test = compare_numbers(self.measure, self.a, self.b, self.conventions, self.groups)
+        if test is not None:
+            self.row = replace(self.row, p=test.p, ci=test.ci, ci_same=test.ci_same)
+
+
+def _levels(conventions: Conventions) -> tuple[float, float]:
+    """Return the confidence of intervals, and that of the narrower ones which show sameness."""
+    return conventions.ci, max(0.5, 2 * conventions.ci - 1)
+
+
+def _segment_rows(
+    systems: Sequence[ComparedSystem],
+    pairs: Sequence[tuple[ComparedSystem, ComparedSystem]],
+    segment: Segment,
+    rule: Rule,
+    permutations: int,
+    known: Sequence[Comparison],
+) -> list[Comparison]:
+    """Return every measure of every pair over the queries of a segment, not yet judged."""
+    tested: dict[tuple[str, str, str], Comparison] = {
+        (row.baseline, row.system, row.measure): replace(row, p_adjusted=None)
+        for row in known
+        if row.segment == (segment.where or None)
+    }
+    cells = [
+        _Paired(*pair, measure, segment, rule) for measure in systems[0].measures for pair in pairs
+    ]
+    of_pairs = {}
+    if rule.pairs == "all":
+        of_pairs = _test_all_pairs(systems, segment.mask, permutations)
+    # Means over the same queries are tested with the same random signs.
+    together: dict[bytes, list[_Paired]] = {}
+    for cell in cells:
+        if cell.key in tested:
+            cell.row = tested[cell.key]
+        elif cell.is_mean:
+            together.setdefault(np.packbits(cell.known).tobytes(), []).append(cell)
+        elif cell.row.n:
+            cell.test_number()
+    for group in together.values():
+        _test_means(group, of_pairs, permutations)
+    return [cell.row for cell in cells]
+
+
+_PairTests = Mapping[tuple[str, str, str], tuple[float, float]]
+
+
+def _test_means(cells: Sequence[_Paired], of_pairs: _PairTests, permutations: int) -> None:
+    """Test means and sums over the same queries: p and intervals from the same random signs.
+
+    ``of_pairs`` has p and adjusted p where all pairs were tested at once; few differences are
+    tested exactly, also among all pairs.
+    """
+    conventions, groups = cells[0].conventions, cells[0].groups
+    deltas = np.stack([cell.delta for cell in cells], axis=1)
+    member = units_of(len(deltas), groups)
+    units = deltas
+    if groups is not None:
+        units = (sums_by(member, deltas.T) / np.bincount(member)).T
+    if len(units) < 2:
+        return
+    levels = _levels(conventions)
+    if all(cell.key in of_pairs for cell in cells):
+        # Only few differences are tested once more, and exactly.
+        permutations = min(permutations, conventions.permutations)
+    test = paired.randomised(
+        deltas, levels, resamples=permutations, seed=conventions.seed, groups=groups
+    )
+    intervals = test.intervals
+    if conventions.interval == "percentile":
+        plan = plan_of(conventions)
+        intervals = percentile_intervals(deltas, plan, confidences=levels, groups=groups)
+    for at, cell in enumerate(cells):
+        p, p_adjusted = float(test.p[at]), None
+        if cell.key in of_pairs:
+            exact = np.count_nonzero(units[:, at]) <= paired.EXACT_UP_TO
+            pair_p, pair_adjusted = of_pairs[cell.key]
+            p, p_adjusted = (p, max(p, pair_adjusted)) if exact else (pair_p, pair_adjusted)
+        wide, narrow = (
+            cell.interval(ends[at].tolist(), p, level)
+            for ends, level in zip(intervals, levels, strict=True)
+        )
+        if groups is None:
+            t = paired.t_test(units[:, at])
+        else:
+            # Of the mean difference itself, with an error that allows for conversations.
+            error, df = standard_error(cell.delta, groups)
+            t = t_p(float(cell.delta.mean()), error, df) if error > 0 else None
+        cell.row = replace(
+            cell.row,
+            p=p,
+            p_adjusted=p_adjusted,
+            ci=wide,
+            ci_same=narrow,
+            t=t,
+            wilcoxon=paired.wilcoxon(units[:, at]),
+            sign=paired.sign_test(units[:, at]),
+        )
+        cell.add_power()
+
+
+def _test_all_pairs(
+    systems: Sequence[ComparedSystem], mask: Mask, permutations: int
+) -> dict[tuple[str, str, str], tuple[float, float]]:
+    """Test every pair, corrected by the largest difference that permuting makes anywhere."""
+    groups = systems[0].runs[0].groups
+    together: dict[bytes, list[tuple[str, Values, Mask]]] = {}
+    for measure in systems[0].measures:
+        columns = np.stack([system.values(str(measure)) for system in systems], axis=1)
+        known = mask & ~np.isnan(columns).any(axis=1)
+        if number_of(measure) in (aggregates.mean, aggregates.total) and known.sum() > 1:
+            together.setdefault(known.tobytes(), []).append((str(measure), columns, known))
+    tests = {}
+    for measured in together.values():
+        known = measured[0][2]
+        ps, adjusted = paired.all_pairs(
+            np.stack([columns[known] for _, columns, _ in measured], axis=2),
+            resamples=permutations,
+            seed=systems[0].conventions.seed,
+            groups=None if groups is None else groups[known],
+        )
+        for at, (a, b) in enumerate(combinations(systems, 2)):
+            for j, (name, _, _) in enumerate(measured):
+                tests[a.name, b.name, name] = float(ps[at, j]), float(adjusted[at, j])
+    return tests
+
+
+class NumberTest(NamedTuple):
+    """The intervals of a difference, and the chance of one as large if there were none."""
+
+    ci: Interval
+    ci_same: Interval
+    p: float | None
+
+
+def compare_numbers(
+    measure: Measure, a: Values, b: Values, conventions: Conventions, groups: Ints | None
+) -> NumberTest | None:
+    """Return the difference between the numbers of two systems; None where no test is known.
+
+    Percentiles: queries are resampled for the interval, and for p the systems are swapped at
+    random. Geometric means are means of logarithms.
+    """
+    if len(a) < 2:
+        return None
+    seed, permutations = conventions.seed, conventions.permutations
+    share = percentile_of(measure)
+    if share is None and number_of(measure) is aggregates.geometric_mean:
+        logs = np.log(np.maximum(np.stack([a, b], axis=1), aggregates.SMALLEST))
+        means = np.exp(resampled_means(logs, plan_of(conventions), groups=groups))
+        change = (logs[:, 1] - logs[:, 0])[:, None]
+        p = float(paired.randomisation(change, resamples=permutations, seed=seed, groups=groups)[0])
+        old, new = np.exp(logs.mean(axis=0)).tolist()
+        return _number_test(means[:, 1] - means[:, 0], new - old, p, conventions)
+    if share is None:
+        return None
+    difference = float(np.percentile(b, 100 * share) - np.percentile(a, 100 * share))
+    swapped = swapped_differences(a, b, share, resamples=permutations, seed=seed, groups=groups)
+    hits = int((np.abs(swapped) >= abs(difference) * (1 - 1e-12)).sum())
+    p = (1 + hits) / (1 + len(swapped)) if (a != b).any() else 1.0
+    units = np.unique(units_of(len(a), groups)).astype(np.float64)
+    if percentile_interval(units, share, confidence=conventions.ci) is None:
+        # Too few to place the percentile of one system, let alone the difference of two.
+        return NumberTest(None, None, p)
+    both = np.stack([a, b], axis=1)
+    drawn = resampled_percentiles(both, share, resamples=conventions.boot, seed=seed, groups=groups)
+    return _number_test(drawn[:, 1] - drawn[:, 0], difference, p, conventions)
+
+
+def _number_test(
+    drawn: Values, difference: float, p: float, conventions: Conventions
+) -> NumberTest:
+    """Return the interval and the one for sameness, in one story with p."""
+    if conventions.interval == "none":
+        return NumberTest(None, None, p)
+    ends = []
+    for level in (1 - conventions.ci, 2 * (1 - conventions.ci)):
+        low, high = np.quantile(drawn, [level / 2, 1 - level / 2]).tolist()
+        ends.append(paired.agreeing_with_p((low, high), p, round(level, 12), difference))
+    return NumberTest(ends[0], ends[1], p)

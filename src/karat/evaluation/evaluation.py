@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from karat.data.columns import Duplicates, Source
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
-from karat.evaluation.comparison import (
-    DEPTH,
-    Comparisons,
-    check_boundable,
-    compare_scores,
-    rule_from,
-)
+from karat.evaluation.bounds import WHOLE_LISTS, RangeCollector, ScoreRanges
+from karat.evaluation.comparison import Comparisons, compare_scores
 from karat.evaluation.gates import Gate, Gating, check_segments, judge, measures_of
 from karat.evaluation.inputs import (
     STORY,
@@ -36,17 +31,16 @@ from karat.evaluation.inputs import (
     without_blank,
 )
 from karat.evaluation.segments import By, check_by, with_versions
-from karat.evaluation.systems import ComparedSystem, compared_systems
+from karat.evaluation.systems import DEPTH, ComparedSystem, compared_systems
 from karat.evaluation.thresholds import thresholds_of
-from karat.evaluation.unjudged_ranges import WHOLE_LISTS, RangeCollector, ScoreRanges
-from karat.evaluation.verdict import Rule
+from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.field_mapping import Fields
 from karat.formats.limits import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
-from karat.measures.conventions import PROFILES, Conventions, conventions_of
-from karat.measures.names import Measure, parse_measures
-from karat.measures.prepare import Prepared, prepare
-from karat.measures.score_builder import score as score_run
-from karat.measures.scores import Scores
+from karat.measure.conventions import PROFILES, Conventions, conventions_of
+from karat.measure.names import Measure, parse_measures
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.score_builder import score as score_run
+from karat.measure.scores import Scores
 from karat.parallel import cores, parallel_map
 
 if TYPE_CHECKING:
@@ -370,6 +364,9 @@ class Evaluation:
             raise UsageError(
                 "--field is not known to Spark; rename the columns, or use --engine local"
             )
+        from karat.spark.session import check_libraries
+
+        check_libraries()
         from karat.spark.engine import start
 
         return start(master or None, progress=self.progress is not _no_progress)
@@ -518,7 +515,7 @@ class ScoredRuns:
             return found
         if not ranges or len(ranges) != len(chosen) or len(ranges) != len(self.ranges):
             return found
-        from karat.evaluation.verdict_stability import with_bounds
+        from karat.evaluation.bounds import with_bounds
 
         return with_bounds(
             found,

@@ -1,15 +1,17 @@
-"""Gates: what a system must reach before it ships, and the verdict on what was measured.
+"""Gates: what a system must reach before it ships, and how each gate comes out.
 
-Files of gates are read in ``gate_files``; what would pass, and the chance that gates block a good
-system, are worked out in ``gate_measurement``.
+``judge`` compares scores with gates; ``gate_files`` reads gates. All gates must pass, so a bad
+system slips through no more often than past its strictest gate; what grows with every gate is the
+chance that a good system is blocked by one of them, which ``Blocking`` gives.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -17,23 +19,24 @@ import polars as pl
 
 from karat.data.tables import Queries
 from karat.errors import UsageError, unknown
-from karat.evaluation.gate_measurement import (
-    Blocking,
-    GateMeasurement,
-    Limit,
-    chance_of_blocking,
-    nearly_equal,
-    simulation_of,
-)
+from karat.evaluation.bounds import ScoreRanges, would_enter
 from karat.evaluation.inputs import why_skipped
 from karat.evaluation.segments import CROSS, By, Segment, segment_names, segments_by
-from karat.evaluation.unjudged_ranges import ScoreRanges, would_enter
-from karat.measures.aggregates import mean
-from karat.measures.names import Measure
-from karat.measures.scores import Scores, Summary, has_interval, number_of, plan_of
+from karat.evaluation.verdict import nearly_equal
+from karat.measure import aggregates
+from karat.measure.aggregates import NOTHING, Evidence, Values
+from karat.measure.names import Measure
+from karat.measure.scores import Scores, Summary, has_interval, number_of, percentile_of, plan_of
+from karat.pages.formatting import plural
+from karat.pages.serialize import Record
+from karat.stats.distributions import clopper_pearson, tail
+from karat.stats.means import mean_intervals, percentile_interval, rows_for_perfect
+from karat.stats.power import MeanThreshold, chance_of_missing
 
-_UNJUDGED = ("unmeasurable", "skipped")
-Verdict = Literal["pass", "fail", "unmeasurable", "skipped"]
+GateVerdict = Literal["pass", "fail", "unmeasurable", "skipped"]
+
+# How finely a mean that would pass is searched for, and how many are tried at a time.
+_STEPS, _AT_ONCE = 1024, 32
 
 
 @dataclass(frozen=True)
@@ -61,28 +64,44 @@ class Gate:
     where: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        given = [limit for limit in (self.min, self.max) if limit is not None]
-        if len(given) != 1:
-            both = "both min and max; write two gates" if given else "neither min nor max; give one"
-            raise UsageError(f"the gate on {self.measure} has {both}")
-        if not math.isfinite(given[0]):
-            raise UsageError(f"the gate on {self.measure} has the limit {given[0]}; give a number")
-        if self.on not in ("interval", "mean"):
-            raise UsageError(f"on is {self.on!r}; it can be interval or mean")
+        if (self.min is None) == (self.max is None):
+            both = "both min and max; write two gates" if self.upper else "neither min nor max"
+            raise UsageError(f"the gate on {self.measure} has {both}; give one")
+        if not math.isfinite(self.limit):
+            raise UsageError(
+                f"the gate on {self.measure} has the limit {self.limit}; give a number"
+            )
         if self.values is not None and (self.by is None or not self.values):
             needs = "at least one value" if self.by else "by: the column that the values are of"
             raise UsageError(f"values of the gate on {self.measure} need {needs}")
 
     @property
-    def limit(self) -> Limit:
-        """Return the number to reach, and from which side."""
-        if self.max is not None:
-            return Limit(self.max, upper=True, strict=self.strict)
-        return Limit(self.min or 0.0, strict=self.strict)
+    def upper(self) -> bool:
+        """Return whether the limit is one from above."""
+        return self.max is not None
+
+    @property
+    def limit(self) -> float:
+        """Return the number to reach."""
+        return self.max if self.max is not None else self.min or 0.0
+
+    def met_by(self, value: float) -> bool:
+        """Return whether a value is on the right side; a rounding error decides nothing."""
+        if nearly_equal(value, self.limit):
+            return not self.strict
+        return value < self.limit if self.upper else value > self.limit
+
+    def end_of(self, ci: tuple[float, float]) -> float:
+        """Return the end of an interval that has to be on the right side."""
+        return ci[1] if self.upper else ci[0]
+
+    def error(self, what: str) -> UsageError:
+        """Return an error about this gate, with its place."""
+        return UsageError(f"{self.where or f'gate on {self.measure}'}: {what}")
 
 
 @dataclass(frozen=True)
-class GateResult:
+class GateResult(Record):
     """How one gate came out for one system, in one segment if it has any.
 
     ``value`` is what was compared with the limit (``on`` says which number that is);
@@ -104,17 +123,26 @@ class GateResult:
     needed: float | None
     ceiling: float | None
     unreachable: bool
-    verdict: Verdict
+    verdict: GateVerdict
     because: str
 
-    def document(self) -> dict[str, Any]:
-        """Return the result as it stands in a report, with the one limit that the gate has."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as plain data, with the one limit that the gate has."""
         unused = "max" if self.max is None else "min"
-        values = {name: value for name, value in vars(self).items() if name != unused}
-        return values | {
-            "segment": None if self.segment is None else dict(self.segment),
-            "ci": None if self.ci is None else list(self.ci),
-        }
+        return {name: value for name, value in super().to_dict().items() if name != unused}
+
+
+@dataclass(frozen=True, slots=True)
+class Blocking(Record):
+    """The chance that at least one gate blocks a system.
+
+    ``at_limits`` is for a system whose true values lie exactly on every limit, ``as_measured``
+    for one whose true values are those measured. Gates that cannot be judged or reached are left
+    out.
+    """
+
+    at_limits: float
+    as_measured: float
 
 
 @dataclass(frozen=True)
@@ -129,11 +157,11 @@ class Gating:
     left_out: tuple[str, ...] = ()
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> GateVerdict:
         """Return the worst of all gates: ``fail``, else ``unmeasurable``, ``skipped``, ``pass``."""
-        found = {result.verdict for result in self.results}
-        worst: tuple[Verdict, ...] = ("fail", "unmeasurable", "skipped")
-        return next((verdict for verdict in worst if verdict in found), "pass")
+        verdicts = {result.verdict for result in self.results}
+        worst: tuple[GateVerdict, ...] = ("fail", "unmeasurable", "skipped")
+        return next((verdict for verdict in worst if verdict in verdicts), "pass")
 
 
 def judge(
@@ -145,281 +173,15 @@ def judge(
     left_out: Iterable[str] = (),
 ) -> Gating:
     """Compare a system's scores with every gate, in every segment that a gate names."""
-    gates = [_with_column(gate, queries, scores.table["query_id"]) for gate in gates]
-    summaries: dict[tuple[By | None, bytes], dict[str, Summary]] = {}
-    results, simulations = [], []
-    for gate in gates:
-        if str(gate.measure) not in scores.table.columns:
-            raise _refused(gate, f"{gate.measure} was not scored; add it to the measures")
-        for segment in _segments(gate, queries, scores.table["query_id"]):
-            key = gate.by, segment.mask.tobytes()
-            if key not in summaries:
-                alike = measures_of(one for one in gates if one.by == gate.by)
-                summaries[key] = replace(scores, measures=tuple(alike)).summarise(segment.mask)
-            measurement = GateMeasurement(
-                gate.limit,
-                gate.on == "mean" or not has_interval(gate.measure),
-                gate.measure,
-                scores,
-                segment.mask,
-                summaries[key][str(gate.measure)],
-            )
-            result = _result(measurement, segment, system)
-            results.append(result)
-            if result.verdict not in _UNJUDGED and not result.unreachable:
-                simulations.append(simulation_of(measurement))
-    blocking = chance_of_blocking(
-        simulations,
-        plan_of(scores.conventions),
-        groups=scores.groups,
-        left_out=len(results) - len(simulations),
-    )
-    first = sorted(results, key=lambda result: not result.unreachable)
-    return Gating(tuple(first), blocking, tuple(left_out))
-
-
-def measures_of(gates: Iterable[Gate]) -> list[Measure]:
-    """What must be scored before these gates can be judged, each once."""
-    return list(dict.fromkeys(gate.measure for gate in gates))
-
-
-def check_segments(
-    gates: Iterable[Gate], queries: Queries | None, query_ids: Iterable[str]
-) -> None:
-    """Refuse a column or value that is not there: worth asking before any run is scored."""
-    ids = pl.Series("query_id", list(query_ids), dtype=pl.String)
-    for gate in gates:
-        _segments(_with_column(gate, queries, ids), queries, ids)
-
-
-def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> Gate:
-    """The gate by the column that has its values: its own, else the one other that has them all."""
-    if not gate.any_column or queries is None or gate.values is None:
-        return gate
-    names = {column: segment_names(query_ids, queries, column) for column in queries.segments}
-    fitting = [
-        column
-        for column, known in names.items()
-        if all(_alike(value, known) for value in gate.values)
-    ]
-    if gate.by is not None and gate.by.columns[0] in fitting:
-        return gate
-    if len(fitting) == 1:
-        return replace(gate, by=By((fitting[0],)))
-    if len(fitting) > 1:
-        many = f"{', '.join(fitting)} all have these values; write [{fitting[0]}=VALUE]"
-        raise _refused(gate, f"the segments {', '.join(gate.values)} are not clear: {many}")
-    every = list(dict.fromkeys(one for known in names.values() for one in known))
-    missing = next((one for one in gate.values if not _alike(one, every)), gate.values[0])
-    raise _refused(gate, str(unknown("segment", missing, every)))
-
-
-def _segments(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> list[Segment]:
-    """Return where a gate is judged: everywhere, or in the segments that it names."""
-    if gate.by is None:
-        return [Segment({}, np.ones(len(query_ids), dtype=np.bool_))]
-    try:
-        segments = segments_by(query_ids, queries, gate.by)
-    except UsageError as error:
-        raise _refused(gate, str(error)) from None
-    if gate.values is None:
-        return segments
-    known = {segment.name: segment for segment in segments}
-    names = [_known_name(gate, value, known) for value in gate.values]
-    return [known[name] for name in dict.fromkeys(names)]
-
-
-def _known_name(gate: Gate, value: str, known: Mapping[str, Segment]) -> str:
-    if gate.by is not None and len(gate.by.columns) > 1:
-        value = CROSS.join(part.strip() for part in value.replace("×", "*").split("*"))
-    if value in known:
-        return value
-    alike = _alike(value, known) if gate.any_spelling else []
-    if len(alike) == 1:
-        return alike[0]
-    raise _refused(gate, str(unknown(f"value of {gate.by}", value, known)))
-
-
-def _alike(value: str, known: Iterable[str]) -> list[str]:
-    """Return the names that a value stands for: itself, else spelled or ordered otherwise.
-
-    >>> _alike("ptBR", ["pt-BR", "en"]), _alike("BR-pt", ["pt-BR", "en"]), _alike("en", ["en"])
-    (['pt-BR'], ['pt-BR'], ['en'])
-    """
-    names = list(known)
-    if value in names:
-        return [value]
-    spelled = [name for name in names if _letters(name) == _letters(value)]
-    return spelled or [name for name in names if _parts(name) == _parts(value)]
-
-
-def _parts(name: str) -> list[str]:
-    return sorted(re.findall(r"[^\W_]+", name.casefold()))
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[\W_]", "", name.casefold())
-
-
-def _refused(gate: Gate, what: str) -> UsageError:
-    return UsageError(f"{gate.where}: {what}" if gate.where else f"gate on {gate.measure}: {what}")
-
-
-def _result(measurement: GateMeasurement, segment: Segment, system: str) -> GateResult:
-    summary, limit = measurement.summary, measurement.limit
-    where = ", ".join(f"{column} {value}" for column, value in segment.where.items())
-    subject = f"{measurement.measure} in {where}" if where else str(measurement.measure)
-    unreachable = summary.mean is not None and measurement.unreachable
-    verdict, because = _verdict(measurement, subject)
-    return GateResult(
-        system=system,
-        measure=str(measurement.measure),
-        segment=dict(segment.where) or None,
-        on="mean" if measurement.on_mean else "ci_high" if limit.upper else "ci_low",
-        min=None if limit.upper else limit.number,
-        max=limit.number if limit.upper else None,
-        strict=limit.strict,
-        value=measurement.value,
-        mean=summary.mean,
-        ci=summary.ci,
-        n=summary.n,
-        needed=None if unreachable or verdict in _UNJUDGED else measurement.needed,
-        ceiling=summary.ceiling,
-        unreachable=unreachable,
-        verdict=verdict,
-        because=because,
-    )
-
-
-def _verdict(measurement: GateMeasurement, subject: str) -> tuple[Verdict, str]:
-    """Return the verdict and why, from what outranks everything to the plain comparison."""
-    limit, mean_value, value = measurement.limit, measurement.summary.mean, measurement.value
-    if mean_value is None:
-        reason = why_skipped(measurement.scores)
-        if reason is not None and measurement.summary.lacks is None:
-            return "skipped", f"{subject} is skipped: {reason}"
-        lacks = measurement.summary.lacks or "no query here has a value for it"
-        return "unmeasurable", f"{subject} cannot be measured: {lacks}"
-    if measurement.unreachable:
-        return "fail", _out_of_reach(measurement, subject)
-    compared = f"{subject} {_requirement(measurement)}; {_figures(measurement)}"
-    if value is None:
-        return "unmeasurable", f"{compared} ({_queries(measurement)}): {_no_interval(measurement)}"
-    if limit.met_by(value):
-        return "pass", f"{compared}{_what_passes(measurement, passes=True)}"
-    perfect = measurement.perfect if limit.met_by(mean_value) else None
-    if perfect is not None and not limit.met_by(perfect):
-        return "unmeasurable", f"{compared}. {_too_few(measurement, perfect)}"
-    passing = _what_passes(measurement, passes=False)
-    return "fail", f"{compared}{passing}{_in_hits(measurement)}"
-
-
-def _in_hits(measurement: GateMeasurement) -> str:
-    """Return a limit on FPR@1 in the words of Hit@1, which may have a weaker limit of its own."""
-    limit = measurement.limit
-    if measurement.measure.name != "FPR" or not limit.upper:
-        return ""
-    beyond = "above" if limit.strict else "of at least"
-    return f"; it is 1 - Hit@1, so this asks for a Hit@1 {beyond} {1 - limit.number:.6g}"
-
-
-def _out_of_reach(measurement: GateMeasurement, subject: str) -> str:
-    limit, best = measurement.limit, 0.0 if measurement.best is None else measurement.best
-    number = _show(measurement, limit.number)
-    if limit.met_by(best):
-        end = "upper" if limit.upper else "lower"
-        return f"{subject}: the {end} bound of an interval never reaches {number}; use on: mean"
-    if limit.upper:
-        beyond = "get below" if limit.strict else "get down to"
-        return f"{subject}: no system can {beyond} {number}: there is nothing below 0"
-    beyond = "exceed" if limit.strict else "reach"
-    return f"{subject}: no ranking can {beyond} {number}: the ceiling on this gold is {best:.4g}"
-
-
-def _no_interval(measurement: GateMeasurement) -> str:
-    if measurement.scores.conventions.interval == "none":
-        return "intervals are switched off; set interval=gaffke, or gate on: mean"
-    least = measurement.queries_for_interval()
-    if measurement.summary.n < least:
-        return f"an interval needs at least {least} queries"
-    whole = "gold items" if measurement.scores.groups is None else "groups of queries"
-    return f"an interval needs at least 2 {whole}"
-
-
-def _too_few(measurement: GateMeasurement, perfect: float) -> str:
-    enough = measurement.queries_for_perfect()
-    needed = "more" if enough is None else f"{enough:,}"
-    return (
-        f"With {_queries(measurement)}, even a perfect result would give"
-        f" {_show(measurement, perfect)}; {needed} queries are needed"
-    )
-
-
-def _requirement(measurement: GateMeasurement) -> str:
-    """Return what the gate asks for: ``needs a lower bound of at least 0.90``."""
-    limit = measurement.limit
-    words = {
-        # upper, strict
-        (False, False): "of at least",
-        (False, True): "above",
-        (True, False): "of at most",
-        (True, True): "below",
-    }[limit.upper, limit.strict]
-    if measurement.on_mean:
-        end = "mean" if number_of(measurement.measure) is mean else "value"
-    else:
-        end = "upper bound" if limit.upper else "lower bound"
-    article = "an" if end.startswith("u") else "a"
-    return f"needs {article} {end} {words} {_show(measurement, limit.number)}"
-
-
-def _figures(measurement: GateMeasurement) -> str:
-    """Return what was measured: ``measured 0.93 (95 % interval 0.89 to 0.96)``."""
-    summary = measurement.summary
-    value = "nothing" if summary.mean is None else _show(measurement, summary.mean)
-    if summary.ci is None:
-        return f"measured {value}"
-    low, high = (_show(measurement, end) for end in summary.ci)
-    share = 100 * measurement.scores.conventions.ci
-    return f"measured {value} ({share:g} % interval {low} to {high})"
-
-
-def _queries(measurement: GateMeasurement) -> str:
-    n = measurement.summary.n
-    return "1 query" if n == 1 else f"{n:,} queries"
-
-
-def _what_passes(measurement: GateMeasurement, *, passes: bool) -> str:
-    """Return the mean that passes with so many queries, where the interval counts."""
-    if measurement.on_mean:
-        return f", {_queries(measurement)}"
-    what = "mean" if number_of(measurement.measure) is mean else "value"
-    start = f". With {_queries(measurement)},"
-    if measurement.needed is None:
-        return f"{start} no {what} would pass"
-    tail = "is enough" if passes else "would pass"
-    number = _show(measurement, measurement.needed, safe=True)
-    # Of a share it is known, of another mean it depends on the spread.
-    about = "" if measurement.share_of is not None else "about "
-    return f"{start} a {what} of {about}{number} {tail}"
-
-
-def _show(measurement: GateMeasurement, number: float, *, safe: bool = False) -> str:
-    """Return a number with enough digits to tell the measured value from the limit.
-
-    ``safe`` rounds to the side that passes: whoever reaches the printed number must not fail.
-    """
-    limit, value = measurement.limit.number, measurement.value
-    digits = max(2 if abs(limit) < 10 else 1, len(f"{limit:.6f}".rstrip("0").partition(".")[2]))
-    while value is not None and not nearly_equal(value, limit) and digits < 12:
-        if f"{value:.{digits}f}" != f"{limit:.{digits}f}":
-            break
-        digits += 1
-    if safe:
-        whole = number * 10**digits
-        number = math.floor(whole + 1e-6) if measurement.limit.upper else math.ceil(whole - 1e-6)
-        number /= 10**digits
-    return f"{number:.{digits}f}"
+    results, thresholds = [], []
+    for measured in _measured(gates, scores, queries):
+        result = measured.result(system)
+        results.append(result)
+        if result.verdict in ("pass", "fail") and not result.unreachable:
+            thresholds.append(measured.threshold())
+    chances = chance_of_missing(thresholds, plan_of(scores.conventions), groups=scores.groups)
+    results.sort(key=lambda result: not result.unreachable)
+    return Gating(tuple(results), chances and Blocking(*chances), tuple(left_out))
 
 
 def judge_strictly(
@@ -434,50 +196,465 @@ def judge_strictly(
     gate can be judged.
     """
     ends = [
-        {_key(result): result for result in judge(gates, scores, queries, system="").results}
+        {_key(end.result("")): end for end in _measured(gates, scores, queries)}
         for scores in (ranges.at("low"), ranges.at("high"))
     ]
 
     def strict(result: GateResult) -> GateResult:
         if result.measure not in ranges.ranges or result.verdict not in ("pass", "fail"):
             return result
-        entering = _entering(result, ranges, queries)
-        if entering:
+        measured = [end[_key(result)] for end in ends]
+        low, high = (end.result("") for end in measured)
+        unreachable = result.unreachable
+        mask = measured[0].segment.mask
+        if entering := int((ranges.entering(result.measure) & mask).sum()):
             why = f"{would_enter(entering)}: judge what was returned there"
-            return replace(result, verdict="unmeasurable", because=f"{result.because}; but {why}")
-        if not ranges.unjudged:
+        elif not ranges.unjudged:
             return result
-        worst, best = (end[_key(result)] for end in ends)
-        if worst.verdict == best.verdict == result.verdict:
-            because = f"{result.because}; whatever its unjudged items are"
-            return replace(result, because=because)
-        low, high = ("nothing" if end.mean is None else f"{end.mean:.4f}" for end in (worst, best))
-        why = (
-            f"{ranges.unjudged:,} of its items have no judgment; judging them could give"
-            f" {low} to {high}: judge more"
-        )
-        unreachable = result.unreachable and worst.unreachable and best.unreachable
-        return replace(
-            result,
-            verdict="unmeasurable",
-            because=f"{result.because}; but {why}",
-            unreachable=unreachable,
-        )
+        elif low.verdict == high.verdict == result.verdict:
+            return replace(result, because=f"{result.because}; whatever its unjudged items are")
+        else:
+            means = ("nothing" if end.mean is None else f"{end.mean:.4f}" for end in (low, high))
+            unreachable = unreachable and low.unreachable and high.unreachable
+            why = (
+                f"{ranges.unjudged:,} of its items have no judgment; judging them could give"
+                f" {' to '.join(means)}: judge more"
+            )
+        because = f"{result.because}; but {why}"
+        return replace(result, verdict="unmeasurable", because=because, unreachable=unreachable)
 
     return replace(gating, results=tuple(map(strict, gating.results)))
-
-
-def _entering(result: GateResult, ranges: ScoreRanges, queries: Queries | None) -> int:
-    """Return how many queries of the gate's segment a judgment could bring into its mean."""
-    entering = ranges.entering(result.measure)
-    if result.segment is None:
-        return int(entering.sum())
-    ids = ranges.scores.table["query_id"]
-    segments = segments_by(ids, queries, By(tuple(result.segment)))
-    mask = next(one.mask for one in segments if dict(one.where) == dict(result.segment))
-    return int((entering & mask).sum())
 
 
 def _key(result: GateResult) -> tuple[Any, ...]:
     where = None if result.segment is None else tuple(sorted(result.segment.items()))
     return result.measure, where, result.on, result.min, result.max, result.strict
+
+
+def _measured(
+    gates: Sequence[Gate], scores: Scores, queries: Queries | None
+) -> Iterator[_MeasuredGate]:
+    """Yield every gate with what was measured in each of its segments."""
+    ids = scores.table["query_id"]
+    gates = [_with_column(gate, queries, ids) for gate in gates]
+    summaries: dict[tuple[By | None, bytes], dict[str, Summary]] = {}
+    for gate in gates:
+        name = str(gate.measure)
+        if name not in scores.table.columns:
+            raise gate.error(f"{name} was not scored; add it to the measures")
+        for segment in _segments(gate, queries, ids):
+            key = gate.by, segment.mask.tobytes()
+            if key not in summaries:
+                measures = measures_of(other for other in gates if other.by == gate.by)
+                summaries[key] = replace(scores, measures=tuple(measures)).summarise(segment.mask)
+            yield _MeasuredGate(gate, scores, segment, summaries[key][name])
+
+
+def measures_of(gates: Iterable[Gate]) -> list[Measure]:
+    """Return what must be scored before these gates can be judged, each once."""
+    return list(dict.fromkeys(gate.measure for gate in gates))
+
+
+def check_segments(
+    gates: Iterable[Gate], queries: Queries | None, query_ids: Iterable[str]
+) -> None:
+    """Refuse a column or value that is not there: worth asking before any run is scored."""
+    ids = pl.Series("query_id", list(query_ids), dtype=pl.String)
+    for gate in gates:
+        _segments(_with_column(gate, queries, ids), queries, ids)
+
+
+def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> Gate:
+    """Return the gate by the column that has its values: its own, else the one other with all."""
+    if not gate.any_column or queries is None or gate.values is None:
+        return gate
+    names = {column: segment_names(query_ids, queries, column) for column in queries.segments}
+    fitting = [
+        column
+        for column, values in names.items()
+        if all(_alike(value, values) for value in gate.values)
+    ]
+    if gate.by is not None and gate.by.columns[0] in fitting:
+        return gate
+    if len(fitting) == 1:
+        return replace(gate, by=By((fitting[0],)))
+    if len(fitting) > 1:
+        many = f"{', '.join(fitting)} all have these values; write [{fitting[0]}=VALUE]"
+        raise gate.error(f"the segments {', '.join(gate.values)} are not clear: {many}")
+    every = list(dict.fromkeys(value for values in names.values() for value in values))
+    missing = next((value for value in gate.values if not _alike(value, every)), gate.values[0])
+    raise gate.error(str(unknown("segment", missing, every)))
+
+
+def _segments(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> list[Segment]:
+    """Return where a gate is judged: everywhere, or in the segments that it names."""
+    if gate.by is None:
+        return [Segment({}, np.ones(len(query_ids), dtype=np.bool_))]
+    try:
+        segments = {segment.name: segment for segment in segments_by(query_ids, queries, gate.by)}
+    except UsageError as error:
+        raise gate.error(str(error)) from None
+    if gate.values is None:
+        return list(segments.values())
+    names = {}
+    for value in gate.values:
+        if len(gate.by.columns) > 1:
+            value = CROSS.join(part.strip() for part in value.replace("×", "*").split("*"))
+        alike = _alike(value, segments) if gate.any_spelling else []
+        name = alike[0] if len(alike) == 1 else value
+        if name not in segments:
+            raise gate.error(str(unknown(f"value of {gate.by}", value, segments)))
+        names[name] = segments[name]
+    return list(names.values())
+
+
+def _alike(value: str, known: Iterable[str]) -> list[str]:
+    """Return the names that a value stands for: itself, else spelled or ordered otherwise.
+
+    >>> _alike("ptBR", ["pt-BR", "en"]), _alike("BR-pt", ["pt-BR", "en"]), _alike("en", ["en"])
+    (['pt-BR'], ['pt-BR'], ['en'])
+    """
+    names = list(known)
+    if value in names:
+        return [value]
+    words = re.findall(r"[^\W_]+", value.casefold())
+    parts = {name: re.findall(r"[^\W_]+", name.casefold()) for name in names}
+    spelled = [name for name in names if "".join(parts[name]) == "".join(words)]
+    return spelled or [name for name in names if sorted(parts[name]) == sorted(words)]
+
+
+class _MeasuredGate:
+    """A gate and what was measured in one segment: what counts, what would pass, the verdict."""
+
+    def __init__(self, gate: Gate, scores: Scores, segment: Segment, summary: Summary) -> None:
+        self.gate, self.scores, self.segment, self.summary = gate, scores, segment, summary
+        self.name, self.number = str(gate.measure), number_of(gate.measure)
+        self.values = scores.values(self.name)
+        # The queries that have a value.
+        self.rows = segment.mask & ~np.isnan(self.values)
+        self.range = scores.range_of(gate.measure, self.rows)
+        self.evidence = scores.evidence.get(self.name, NOTHING)
+        self.counts_keys = self.number is aggregates.share_of_keys
+        # The number itself, or the end of its interval, is compared with the limit.
+        self.on_mean = gate.on == "mean" or not has_interval(gate.measure)
+        end = None if summary.ci is None else gate.end_of(summary.ci)
+        self.value = summary.mean if self.on_mean else end
+        self.best = self._best()
+        # The highest value that any of these queries could have, up to 1.
+        self.top = 1.0
+        if self.name in scores.ceilings and not self.counts_keys and self.rows.any():
+            ceilings = scores.ceilings[self.name][0][self.rows]
+            self.top = float(np.nanmax(ceilings, initial=0.0)) or 1.0
+        self.share_of = self._share_of()
+
+    def _best(self) -> float | None:
+        """Return the best that any system could reach on these queries, where that is known."""
+        definition = self.gate.measure.definition
+        if definition.better == "none":
+            return None
+        if self.gate.upper:
+            return 0.0
+        if definition.better == "lower":
+            return 1.0 if definition.bounded else None
+        return self.summary.ceiling
+
+    def _share_of(self) -> int | None:
+        """Return the number of things of which the mean is a share; None where it is not.
+
+        A mean of values that are all 0 or ``top`` is a share times ``top``.
+        """
+        if self.counts_keys:
+            return aggregates.independent_keys(self.evidence.of(self.rows))
+        values = self.values[self.rows]
+        counted = self.number is aggregates.mean and np.isin(values, (0, self.top)).all()
+        plain = self.scores.groups is None and self.scores.conventions.interval != "percentile"
+        return len(values) if counted and plain and self.gate.measure.definition.bounded else None
+
+    def result(self, system: str) -> GateResult:
+        """Return how the gate came out."""
+        gate, summary = self.gate, self.summary
+        unreachable = summary.mean is not None and self.unreachable
+        verdict, because = self._verdict()
+        return GateResult(
+            system=system,
+            measure=self.name,
+            segment=dict(self.segment.where) or None,
+            on="mean" if self.on_mean else "ci_high" if gate.upper else "ci_low",
+            min=gate.min,
+            max=gate.max,
+            strict=gate.strict,
+            value=self.value,
+            mean=summary.mean,
+            ci=summary.ci,
+            n=summary.n,
+            needed=self.needed if verdict in ("pass", "fail") and not unreachable else None,
+            ceiling=summary.ceiling,
+            unreachable=unreachable,
+            verdict=verdict,
+            because=because,
+        )
+
+    @property
+    def unreachable(self) -> bool:
+        """Return whether no system passes on this gold, however many queries like these."""
+        if self.best is None:
+            return False
+        if not self.gate.met_by(self.best):
+            return True
+        # Even a perfect result has an interval, which ends short of the best value at any n.
+        on_the_edge = not self.on_mean and nearly_equal(self.gate.limit, self.best)
+        return on_the_edge and self.perfect is not None and not self.gate.met_by(self.perfect)
+
+    @cached_property
+    def perfect(self) -> float | None:
+        """Return the end of the interval if every query had its best value."""
+        ideal = self._ideal()
+        if ideal is None:
+            return None
+        scores = replace(
+            self.scores,
+            measures=(self.gate.measure,),
+            table=pl.DataFrame(
+                {self.name: np.where(self.rows, ideal[0], np.nan)}, nan_to_null=True
+            ),
+            evidence={self.name: ideal[1]},
+            tied={},
+        )
+        ci = scores.summarise(self.segment.mask)[self.name].ci
+        return None if ci is None else self.gate.end_of(ci)
+
+    def _ideal(self) -> tuple[Values, Evidence] | None:
+        """Return the best value of every query, and the evidence behind it."""
+        if self.best is None:
+            return None
+        if self.gate.upper:
+            nothing = np.zeros(len(self.evidence.value))
+            return np.zeros(len(self.rows)), replace(self.evidence, value=nothing)
+        if self.name in self.scores.ceilings:
+            return self.scores.ceilings[self.name]
+        return np.full(len(self.rows), self.best), self.evidence
+
+    @property
+    def needed(self) -> float | None:
+        """Return the mean that would pass at this n; None where that is beyond the best."""
+        if self.passing is None or self.best is None:
+            return self.passing
+        beyond = self.passing < self.best if self.gate.upper else self.passing > self.best
+        return None if beyond and not nearly_equal(self.passing, self.best) else self.passing
+
+    @cached_property
+    def passing(self) -> float | None:
+        """Return the mean that would just pass; None where not even the best values would.
+
+        For a share it is counted out. Any other mean is found by moving the measured values in
+        equal proportion: towards the best that each query could have, or where they pass
+        already, towards the worst. A number without bounds moves in proportion to itself.
+        """
+        gate, mean, value = self.gate, self.summary.mean, self.value
+        if self.on_mean:
+            return gate.limit
+        if mean is None or value is None:
+            return None
+        if self.share_of is not None and (self.counts_keys or self.range is not None):
+            return self._passing_share(self.share_of)
+        if self.range is None or self.number is not aggregates.mean:
+            if value * gate.limit > 0:
+                return mean * gate.limit / value
+            return gate.limit + (mean - value)
+        values, ideal = self.values[self.rows], self._ideal()
+        least, greatest = (np.full(len(values), end) for end in self.range)
+        best, worst = (least, greatest) if gate.upper else (greatest, least)
+        best = best if ideal is None else ideal[0][self.rows]
+        best = np.minimum(values, best) if gate.upper else np.maximum(values, best)
+        start, end = (worst, values) if gate.met_by(value) else (values, best)
+
+        def column(step: int) -> Values:
+            return np.asarray(start + (end - start) * (step / _STEPS))
+
+        first = _first(_STEPS, lambda steps: self._pass([column(step) for step in steps]))
+        return None if first is None else aggregates.mean(column(first))
+
+    def _passing_share(self, n: int) -> float | None:
+        """Return the smallest share of n that passes, or the largest where less is better."""
+        upper, confidence = self.gate.upper, self.scores.conventions.ci
+
+        def passes(steps: list[int]) -> list[bool]:
+            counts = [n - step if upper else step for step in steps]
+            if self.counts_keys:
+                ends = [clopper_pearson(k, n, confidence=confidence) for k in counts]
+                return [self.gate.met_by(self.gate.end_of(ci)) for ci in ends]
+            return self._pass([np.where(np.arange(n) < k, self.top, 0.0) for k in counts])
+
+        first = _first(n, passes)
+        return None if first is None else (n - first if upper else first) / n * self.top
+
+    def _pass(self, columns: list[Values]) -> list[bool]:
+        """Return whether each of these columns would pass in the place of the measured values."""
+        groups = self.scores.groups
+        ends = mean_intervals(
+            np.stack(columns, axis=1),
+            plan_of(self.scores.conventions),
+            ranges=[self.range] * len(columns),
+            groups=None if groups is None else groups[self.rows],
+        )
+        return [self.gate.met_by(self.gate.end_of((low, high))) for low, high in ends.tolist()]
+
+    def _verdict(self) -> tuple[GateVerdict, str]:
+        """Return the verdict and why, from what outranks everything to the plain comparison."""
+        gate, mean, value = self.gate, self.summary.mean, self.value
+        where = ", ".join(f"{column} {name}" for column, name in self.segment.where.items())
+        subject = f"{self.name} in {where}" if where else self.name
+        if mean is None:
+            skipped = why_skipped(self.scores)
+            if skipped is not None and self.summary.lacks is None:
+                return "skipped", f"{subject} is skipped: {skipped}"
+            lacks = self.summary.lacks or "no query here has a value for it"
+            return "unmeasurable", f"{subject} cannot be measured: {lacks}"
+        if self.unreachable:
+            return "fail", f"{subject}: {self._why_unreachable()}"
+        compared = f"{subject} {self._compared(mean)}"
+        n = plural(self.summary.n, "query", "queries")
+        if value is None:
+            return "unmeasurable", f"{compared} ({n}): {self._why_no_interval()}"
+        if gate.met_by(value):
+            return "pass", f"{compared}{self._what_passes(n, 'is enough')}"
+        if gate.met_by(mean) and self.perfect is not None and not gate.met_by(self.perfect):
+            perfect = f"With {n}, even a perfect result would give {self._show(self.perfect)}"
+            return "unmeasurable", f"{compared}. {perfect}; {self._enough()} queries are needed"
+        hits = ""
+        if gate.measure.name == "FPR" and gate.upper:
+            # In the words of Hit@1, which may have a weaker limit of its own.
+            beyond = "above" if gate.strict else "of at least"
+            hits = f"; it is 1 - Hit@1, so this asks for a Hit@1 {beyond} {1 - gate.limit:.6g}"
+        return "fail", f"{compared}{self._what_passes(n, 'would pass')}{hits}"
+
+    def _why_unreachable(self) -> str:
+        gate, best = self.gate, self.best or 0.0
+        number = self._show(gate.limit)
+        if gate.met_by(best):
+            end = "upper" if gate.upper else "lower"
+            return f"the {end} bound of an interval never reaches {number}; use on: mean"
+        if gate.upper:
+            beyond = "get below" if gate.strict else "get down to"
+            return f"no system can {beyond} {number}: there is nothing below 0"
+        beyond = "exceed" if gate.strict else "reach"
+        return f"no ranking can {beyond} {number}: the ceiling on this gold is {best:.4g}"
+
+    def _why_no_interval(self) -> str:
+        conventions = self.scores.conventions
+        if conventions.interval == "none":
+            return "intervals are switched off; set interval=gaffke, or gate on: mean"
+        share, least = percentile_of(self.gate.measure), 2
+        if share is not None:
+            least = math.ceil(math.log(tail(conventions.ci)) / math.log(max(share, 1 - share)))
+        if self.summary.n < least:
+            return f"an interval needs at least {least} queries"
+        units = "gold items" if self.scores.groups is None else "groups of queries"
+        return f"an interval needs at least 2 {units}"
+
+    def _enough(self) -> str:
+        """Return how many queries a perfect result needs to pass, where a formula tells."""
+        ideal = self._ideal()
+        if ideal is None or self.scores.groups is not None or self.counts_keys:
+            return "more"
+        share = self.gate.limit / self.top
+        share = 1 - share if self.gate.upper else share
+        needed = rows_for_perfect(share, plan_of(self.scores.conventions))
+        return "more" if needed is None or np.ptp(ideal[0][self.rows]) > 0 else f"{needed:,}"
+
+    def _compared(self, mean: float) -> str:
+        """Return ``needs a lower bound of at least 0.90; measured 0.93 (95 % interval …)``."""
+        gate, ci = self.gate, self.summary.ci
+        beyond, up_to = ("below", "of at most") if gate.upper else ("above", "of at least")
+        end = "an upper bound" if gate.upper else "a lower bound"
+        end = f"a {self._word}" if self.on_mean else end
+        limit = f"{beyond if gate.strict else up_to} {self._show(gate.limit)}"
+        interval = ""
+        if ci is not None:
+            share = 100 * self.scores.conventions.ci
+            interval = f" ({share:g} % interval {self._show(ci[0])} to {self._show(ci[1])})"
+        return f"needs {end} {limit}; measured {self._show(mean)}{interval}"
+
+    def _what_passes(self, n: str, does: str) -> str:
+        """Return the mean that passes with so many queries, where the interval counts."""
+        if self.on_mean:
+            return f", {n}"
+        if self.needed is None:
+            return f". With {n}, no {self._word} would pass"
+        # Of a share it is known, of another mean it depends on the spread.
+        about = "" if self.share_of is not None else "about "
+        return f". With {n}, a {self._word} of {about}{self._show(self.needed, safe=True)} {does}"
+
+    @property
+    def _word(self) -> str:
+        return "mean" if self.number is aggregates.mean else "value"
+
+    def _show(self, number: float, *, safe: bool = False) -> str:
+        """Return a number with enough digits to tell the measured value from the limit.
+
+        ``safe`` rounds to the side that passes: whoever reaches the printed number must not fail.
+        """
+        limit, value = self.gate.limit, self.value
+        digits = max(2 if abs(limit) < 10 else 1, len(f"{limit:.6f}".rstrip("0").partition(".")[2]))
+        while value is not None and not nearly_equal(value, limit) and digits < 12:
+            if f"{value:.{digits}f}" != f"{limit:.{digits}f}":
+                break
+            digits += 1
+        if safe:
+            whole = number * 10**digits
+            number = math.floor(whole + 1e-6) if self.gate.upper else math.ceil(whole - 1e-6)
+            number /= 10**digits
+        return f"{number:.{digits}f}"
+
+    def threshold(self) -> MeanThreshold:
+        """Return the gate as a mean to reach; where less is better, all signs are turned."""
+        gate, n = self.gate, int(self.rows.sum())
+        values = np.where(self.rows, self.values, np.nan)
+        share = percentile_of(gate.measure)
+        if share is not None:
+            return self._share_threshold(values, share, n)
+        points = np.array([self.summary.mean, gate.limit, self.passing], dtype=np.float64)
+        if self.number is aggregates.geometric_mean:
+            values = np.log(np.maximum(values, aggregates.SMALLEST))
+            points = np.log(np.maximum(points, aggregates.SMALLEST))
+        elif self.number is aggregates.total:
+            points = points / n
+        elif self.counts_keys:
+            # Items are what is counted there, so no query says anything about the share.
+            values = np.full(len(values), np.nan)
+        elif self.share_of is not None:
+            values, points = values / self.top, points / self.top
+        if gate.upper:
+            whole = 0.0 if self.share_of is None else 1.0
+            values, points = whole - values, whole - points
+        measured, limit, needed = points.tolist()
+        needed = math.inf if self.passing is None else needed
+        beyond = gate.strict and self.on_mean
+        return MeanThreshold(values, measured, limit, needed, beyond, self.share_of)
+
+    def _share_threshold(self, values: Values, share: float, n: int) -> MeanThreshold:
+        """A percentile is within its limit when enough values are: a share that must be reached."""
+        gate, confidence = self.gate, self.scores.conventions.ci
+        met = [gate.met_by(value) for value in values[self.rows].tolist()]
+        values[self.rows] = met
+        limit = share if gate.upper else 1 - share
+        # Of values 1 to n an interval gives the ranks of its ends.
+        ranks = percentile_interval(np.arange(1.0, n + 1), share, confidence=confidence)
+        if self.on_mean or ranks is None:
+            needed = (n - 1) * limit + 1
+        else:
+            needed = ranks[1] if gate.upper else n + 1 - ranks[0]
+        size = n if self.scores.groups is None else None
+        return MeanThreshold(values, sum(met) / n, limit, needed / n, size=size)
+
+
+def _first(last: int, passes: Callable[[list[int]], list[bool]]) -> int | None:
+    """Return the first of the steps 0 to ``last`` that passes, where all after it do too."""
+    low, high = -1, last + 1
+    while high - low > 1:
+        stride = max(1, (high - low) // _AT_ONCE)
+        steps = list(range(low + stride, high, stride))
+        passed = passes(steps)
+        at = passed.index(True) if True in passed else len(steps)
+        low, high = (steps[at - 1] if at else low), (steps[at] if at < len(steps) else high)
+    return None if high > last else high

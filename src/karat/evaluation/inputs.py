@@ -22,9 +22,9 @@ from karat.evaluation.judged_labels import Labelled, with_labels
 from karat.formats import read_corpus, read_gold, read_queries, scan_run
 from karat.formats.field_mapping import Fields
 from karat.formats.readers import load_inputs, load_run, queries_in_gold
-from karat.measures.names import Measure
-from karat.measures.prepare import Prepared
-from karat.measures.scores import Scores
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
+from karat.measure.scores import Scores
 
 if TYPE_CHECKING:
     from karat.retrieve.corpus_index import CorpusIndex
@@ -180,9 +180,9 @@ def open_run(
 
 def labels_of(path: str, gold: Gold, prepared: Prepared) -> Labelled:
     """Read a judge's labels and put them into the gold where it has no judgment."""
-    from karat.formats.detect import detect_format
     from karat.formats.files import open_input
     from karat.formats.labels import count_failed
+    from karat.formats.registry import detect_format
 
     if path == "-":
         raise UsageError("--judged is read twice, so it cannot be standard input; name a file")

@@ -17,12 +17,12 @@ import polars as pl
 from karat.data.columns import Source
 from karat.data.tables import Gold
 from karat.errors import InputError
-from karat.evaluation.unjudged_ranges import with_columns
+from karat.evaluation.bounds import with_columns
 from karat.formats.labels import check_highest_grade, no_grades_error
-from karat.measures.conventions import Conventions
-from karat.measures.names import Measure
-from karat.measures.ranked import is_budget
-from karat.measures.scores import Scores, Summary
+from karat.measure.conventions import Conventions
+from karat.measure.names import Measure
+from karat.measure.ranked import is_budget
+from karat.measure.scores import Scores, Summary
 
 # What labels of more items can move, and what a judge may be asked about.
 JUDGEABLE = ("P", "nDCG")
@@ -50,7 +50,7 @@ class Labelled:
     failed: int = 0
     not_judged: int = 0
 
-    def document(self) -> dict[str, int]:
+    def to_dict(self) -> dict[str, int]:
         """Return the numbers of labels."""
         counts = ("added", "known", "elsewhere", "failed", "not_judged")
         return {name: getattr(self, name) for name in counts}
@@ -67,7 +67,7 @@ def with_labels(
     >>> gold = Gold.from_dict({"q1": {"a": 2, "b": 0}, "q2": {}})
     >>> labels = Gold.from_dict({"q1": {"b": 2, "c": 1}, "q2": {"d": 2}})
     >>> both = with_labels(gold, labels, Conventions(), asked=["q1", "q2"])
-    >>> both.gold.frame.rows(), both.document()
+    >>> both.gold.frame.rows(), both.to_dict()
     ([('q1', 'a', 2.0), ('q1', 'b', 0.0), ('q1', 'c', 1.0)], \
 {'added': 1, 'known': 1, 'elsewhere': 1, 'failed': 0, 'not_judged': 0})
     """
@@ -82,24 +82,23 @@ def with_labels(
     below = labels.frame.height - graded.height
     if below and not graded.height:
         raise no_grades_error(labels.source.name, not_judged=below)
-    own = graded.select(*_PAIR, "grade").filter(pl.col("query_id").is_in(list(asked)))
+    used = graded.select(*_PAIR, "grade").filter(pl.col("query_id").is_in(list(asked)))
     if conventions.empty_gold == "apart":
         relevant = gold.frame.filter(pl.col("grade") > 0)["query_id"].unique()
-        own = own.filter(pl.col("query_id").is_in(relevant.implode()))
+        used = used.filter(pl.col("query_id").is_in(relevant.implode()))
     judged = gold.frame.filter(pl.col("grade") >= 0)
-    added = own.join(judged, on=_PAIR, how="anti", maintain_order="left")
+    added = used.join(judged, on=_PAIR, how="anti", maintain_order="left")
     # What the gold has below 0 is no judgment either, and gives way to one.
     kept = gold.frame.join(added, on=_PAIR, how="anti", maintain_order="left")
     frame = pl.concat([kept, added], how="diagonal")
     if "negative" in frame.columns:
         frame = frame.with_columns(pl.col("negative").fill_null(False))
-    whole = Gold(frame, gold.query_ids, source=gold.source)
     return Labelled(
-        whole,
+        Gold(frame, gold.query_ids, source=gold.source),
         labels.source,
         added=added.height,
-        known=own.height - added.height,
-        elsewhere=graded.height - own.height,
+        known=used.height - added.height,
+        elsewhere=graded.height - used.height,
         not_judged=below,
     )
 
@@ -114,10 +113,9 @@ def of_the_same_queries(on_both: Scores, on_gold: Scores) -> Scores:
 
     A label brings no query into a mean: the two would be means of different queries.
     """
-    names = [str(measure) for measure in on_both.measures]
     columns = {
         name: np.where(np.isnan(on_gold.values(name)), np.nan, on_both.values(name))
-        for name in names
+        for name in map(str, on_both.measures)
     }
     return with_columns(on_both, columns)
 
@@ -129,15 +127,17 @@ def label_bounds(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, d
     ``unjudged`` is the share of the top k that neither gold nor labels judge, the mean over
     queries; above 0, even gold and labels say less than all. None without a cut-off.
     """
+    bounds: dict[str, dict[str, Any]] = {}
     summaries = on_both.summaries
-    return {
-        str(measure): {
-            "gold": _summary_document(on_gold[str(measure)]),
-            "gold_and_judge": _summary_document(summaries[str(measure)]),
-            "unjudged": _unjudged(on_both, measure),
+    for measure in on_both.measures:
+        name = str(measure)
+        sides = (on_gold[name], summaries[name])
+        bounds[name] = {
+            side: {"mean": summary.mean, "ci": summary.ci and list(summary.ci), "n": summary.n}
+            for side, summary in zip(SIDES, sides, strict=True)
         }
-        for measure in on_both.measures
-    }
+        bounds[name]["unjudged"] = _unjudged(on_both, measure)
+    return bounds
 
 
 def _unjudged(scores: Scores, measure: Measure) -> float | None:
@@ -155,36 +155,24 @@ def _unjudged(scores: Scores, measure: Measure) -> float | None:
 
 
 def reversed_by_labels(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return where labels turn the order of two systems round: by measure, what lies between them.
+    """Return where labels reverse the order of two systems: by measure, what lies between them.
 
     ``bounds`` are those of each system by its name, in the order of a report.
 
     >>> sides = {"a": (0.5, 0.6), "b": (0.6, 0.5)}
-    >>> told = {s: {"P@5": {"gold": {"mean": g}, "gold_and_judge": {"mean": j}}}
+    >>> bounds = {s: {"P@5": {"gold": {"mean": g}, "gold_and_judge": {"mean": j}}}
     ...     for s, (g, j) in sides.items()}
-    >>> [(one["baseline"], one["system"], one["measure"]) for one in reversed_by_labels(told)]
+    >>> [(row["baseline"], row["system"], row["measure"]) for row in reversed_by_labels(bounds)]
     [('a', 'b', 'P@5')]
     """
-    found = []
-    for (first, ours), (second, theirs) in combinations(bounds.items(), 2):
+    reversals = []
+    for (baseline, ours), (system, theirs) in combinations(bounds.items(), 2):
         for name in (name for name in ours if name in theirs):
-            deltas = {side: _between(ours[name][side], theirs[name][side]) for side in SIDES}
-            low, high = sorted(deltas.values())
-            if low < -_SAME and high > _SAME:
-                found.append({"measure": name, "baseline": first, "system": second, **deltas})
-    return found
-
-
-def _between(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
-    """What the second mean is above the first; 0 where one of them is not known."""
-    if first["mean"] is None or second["mean"] is None:
-        return 0.0
-    return float(second["mean"] - first["mean"])
-
-
-def _summary_document(summary: Summary) -> dict[str, Any]:
-    return {
-        "mean": summary.mean,
-        "ci": None if summary.ci is None else list(summary.ci),
-        "n": summary.n,
-    }
+            deltas = {}
+            for side in SIDES:
+                old, new = ours[name][side]["mean"], theirs[name][side]["mean"]
+                deltas[side] = 0.0 if old is None or new is None else float(new - old)
+            if min(deltas.values()) < -_SAME and max(deltas.values()) > _SAME:
+                row = {"measure": name, "baseline": baseline, "system": system, **deltas}
+                reversals.append(row)
+    return reversals

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import UsageError, unknown
-from karat.measures.scores import Scores, Summary
+from karat.measure.scores import Scores, Summary
 
 # value of the column -> measure -> summary, in the order in which a reader looks for a value
 Segments = Mapping[str, Mapping[str, Summary]]
@@ -61,7 +61,7 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """Its values, as a reader would say them: ``pt-BR × hard``."""
+        """Return its values, as a reader would say them: ``pt-BR × hard``."""
         return CROSS.join(self.where.values())
 
 
@@ -71,26 +71,20 @@ def segments_by(query_ids: pl.Series, queries: Queries | None, by: By | str) -> 
     A list puts its query into several segments; a query without a value is in ``(none)``.
     """
     by = By.parse(by)
-    rows = [
-        _rows_by_value(query_ids, check_column(queries, column).frame, column)
-        for column in by.columns
-    ]
-    masks = [
-        {value: _mask(own[value], len(query_ids)) for value in sorted(own, key=_reading_order)}
-        for own in rows
-    ]
+    columns = []
+    for column in by.columns:
+        rows = _rows_by_value(query_ids, _with_column(queries, column).frame, column)
+        masks = {value: np.zeros(len(query_ids), dtype=bool) for value in rows}
+        for value in rows:
+            masks[value][rows[value]] = True
+        columns.append({value: masks[value] for value in sorted(rows, key=_reading_order)})
     segments = []
-    for values in product(*masks):
-        mask = np.logical_and.reduce([own[v] for own, v in zip(masks, values, strict=True)])
+    for values in product(*columns):
+        chosen = [masks[value] for masks, value in zip(columns, values, strict=True)]
+        mask = np.logical_and.reduce(chosen)
         if mask.any():
             segments.append(Segment(dict(zip(by.columns, values, strict=True)), mask))
     return segments
-
-
-def _mask(rows: Sequence[int], n: int) -> NDArray[np.bool_]:
-    mask = np.zeros(n, dtype=np.bool_)
-    mask[rows] = True
-    return mask
 
 
 def segment_means(scores: Scores, queries: Queries | None, by: By | str) -> Segments:
@@ -103,12 +97,12 @@ def segment_means(scores: Scores, queries: Queries | None, by: By | str) -> Segm
 
 def check_by(queries: Queries | None, by: Sequence[By]) -> None:
     """Refuse a column that is not there: worth asking before any run is scored."""
-    for one in by:
-        for column in one.columns:
-            check_column(queries, column)
+    for grouping in by:
+        for column in grouping.columns:
+            _with_column(queries, column)
 
 
-def check_column(queries: Queries | None, column: str) -> Queries:
+def _with_column(queries: Queries | None, column: str) -> Queries:
     """Return the queries, if they have the column."""
     if queries is None:
         raise UsageError(f"by {column!r} needs the queries' attributes; give a queries file")
@@ -132,11 +126,11 @@ def segment_names(query_ids: pl.Series, queries: Queries, column: str) -> list[s
 
 
 def _rows_by_value(query_ids: pl.Series, frame: pl.DataFrame, column: str) -> dict[str, list[int]]:
-    """For each value, as text, the rows of the score table that it holds for."""
+    """Return, for each value as text, the rows of the score table that it holds for."""
     values = dict(zip(frame["query_id"].to_list(), frame[column].to_list(), strict=True))
     rows: dict[str, list[int]] = {}
     for row, query_id in enumerate(query_ids.to_list()):
-        for text in dict.fromkeys(_texts(values.get(query_id))):
+        for text in dict.fromkeys(_names(values.get(query_id))):
             rows.setdefault(text, []).append(row)
     if len(rows) > MOST_VALUES:
         raise UsageError(
@@ -146,23 +140,24 @@ def _rows_by_value(query_ids: pl.Series, frame: pl.DataFrame, column: str) -> di
     return rows
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Return a value as segment names: a list is several, nothing is a segment of its own."""
+def _names(value: Any) -> Iterator[str]:
+    """Yield the segments of a value: a list is in several, nothing is in one of its own."""
     if isinstance(value, list) and value:
-        for one in value:
-            yield from _texts(one)
-    elif value is None or value == [] or value == "":
-        yield NONE
-    elif isinstance(value, bool):
-        yield "true" if value else "false"
-    elif isinstance(value, float):
-        yield f"{value:g}"
+        for element in value:
+            yield from _names(element)
     else:
-        yield str(value)
+        yield NONE if value in (None, "", []) else segment_name(value)
+
+
+def segment_name(value: object) -> str:
+    """Return the name of a segment: the value as text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _reading_order(text: str) -> tuple[int, float, str]:
-    """Numbers by size, then words by their letters, and the queries without a value last."""
+    """Return a key that sorts numbers by size, then words, and the queries without a value last."""
     if text == NONE:
         return (2, 0.0, text)
     try:
@@ -179,8 +174,8 @@ def with_versions(
     queries: Queries | None, gold: Gold, corpus: Corpus | None, by: Sequence[By]
 ) -> Queries | None:
     """Return the queries with the versions of their relevant gold, where segments ask for them."""
-    asked = any(VERSION in one.columns for one in by)
-    if not asked or (queries is not None and VERSION in queries.frame.columns):
+    by_version = any(VERSION in grouping.columns for grouping in by)
+    if not by_version or (queries is not None and VERSION in queries.frame.columns):
         return queries
     versions = _versions(gold, corpus)
     if versions is None:
@@ -193,7 +188,7 @@ def with_versions(
 
 
 def _versions(gold: Gold, corpus: Corpus | None) -> pl.DataFrame | None:
-    """For each query, the versions of its gold in order; None where no one knows them."""
+    """Return the versions of each query's gold in order; None where no one knows them."""
     rows = gold.frame.filter(pl.col("grade") > 0)
     if VERSION not in rows.columns:
         if corpus is None or VERSION not in corpus.frame.columns:

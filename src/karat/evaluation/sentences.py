@@ -13,7 +13,7 @@ from typing import Any
 from karat.evaluation.origins import differing
 from karat.evaluation.tables import origin_parts
 from karat.evaluation.verdict import reversal_facts
-from karat.measures.conventions import ANY_GRADE
+from karat.measure.conventions import ANY_GRADE
 from karat.pages.formatting import NOTHING, label, pair_name, percent, plural
 from karat.pages.page import VERDICT_TONES, Tone
 

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from karat.data.tables import Blocks, Order, Run, with_ranks
 from karat.errors import UsageError
-from karat.measures.aggregates import NOTHING
-from karat.measures.depth import beyond_cut, last_ranks
-from karat.measures.evaluate_measure import values_of
-from karat.measures.misfits import ids_of_stages
-from karat.measures.names import Measure
-from karat.measures.prepare import Prepared
-from karat.measures.ranked import Cut, ideal_of
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
+from karat.measure.aggregates import NOTHING
+from karat.measure.depth import beyond_cut, last_ranks
+from karat.measure.evaluate_measure import values_of
+from karat.measure.misfits import ids_of_stages
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
+from karat.measure.ranked import Cut, ideal_of
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 
 RAW, ORIGINAL = "raw", "original"
 # The name under which a log tells how deep the lists before the final ones go.

@@ -1,18 +1,33 @@
-"""The systems of a comparison: each with one run, or with repeated runs of the same system."""
+"""The systems of a comparison: repeated runs, a stored baseline, and how alike their lists are."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
+import polars as pl
 
+from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import UsageError
-from karat.measures.aggregates import Values
-from karat.measures.conventions import DECISIVE, Conventions
-from karat.measures.names import Measure
-from karat.measures.scores import Scores
+from karat.evaluation.verdict import Rule, primary_of
+from karat.measure import aggregates
+from karat.measure.aggregates import Values
+from karat.measure.conventions import DECISIVE, Conventions
+from karat.measure.lists import without_repeats
+from karat.measure.names import Measure
+from karat.measure.ranked import Ints, Mask
+from karat.measure.scores import Scores
+from karat.pages.formatting import plural
+from karat.pages.serialize import Record
+from karat.version import __version__
+
+# How deep lists are compared, and where Jaccard looks.
+DEPTH, TOP = 100, 10
+# Ten items hold 86 % of the weight of a rank-biased overlap with this persistence.
+PERSISTENCE = 0.9
 
 # What tells repeated runs of one system apart: dense-1, dense.run2, dense_seed3.
 _REPEAT = re.compile(r"(?<=.)[-_.]?(?:(?:run|rep|replicate|seed|(?<=[-_.])r)[-_]?)?\d+$", re.I)
@@ -35,17 +50,12 @@ class ComparedSystem:
         """Return the conventions it was scored under."""
         return self.runs[0].conventions
 
-    @property
-    def height(self) -> int:
-        """Return the number of queries, scored or not."""
-        return self.runs[0].table.height
-
     def matrix(self, measure: str) -> Values:
-        """One row a query, one column a run."""
+        """Return one row per query and one column per run."""
         return np.stack([run.values(measure) for run in self.runs], axis=1)
 
     def values(self, measure: str) -> Values:
-        """One value a query: the mean over its runs, of those that have one."""
+        """Return one value per query: the mean over its runs, of those that have one."""
         if len(self.runs) == 1:
             return self.runs[0].values(measure)
         matrix = self.matrix(measure)
@@ -53,33 +63,10 @@ class ComparedSystem:
         total = np.where(known, matrix, 0.0).sum(axis=1)
         return np.where(known.any(axis=1), total / np.maximum(known.sum(axis=1), 1), np.nan)
 
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A system and what it is compared with."""
-
-    baseline: ComparedSystem
-    system: ComparedSystem
-    identical: bool = False
-
-    @property
-    def names(self) -> tuple[str, str]:
-        """Return the names of both."""
-        return self.baseline.name, self.system.name
-
-    @property
-    def scores(self) -> tuple[Scores, Scores]:
-        """Return the first run of both."""
-        return self.baseline.runs[0], self.system.runs[0]
-
-    @property
-    def repeated(self) -> bool:
-        """Return whether one of them was run more than once."""
-        return len(self.baseline.runs) + len(self.system.runs) > 2
-
-    def values(self, measure: str) -> tuple[Values, Values]:
-        """One value a query of both."""
-        return self.baseline.values(measure), self.system.values(measure)
+    def number(self, measure: Measure, rows: Mask) -> float | None:
+        """Return the measure's number over these queries; of repeated runs the mean of theirs."""
+        numbers = [run.number(measure, rows) for run in self.runs]
+        return aggregates.mean(np.array(numbers, dtype=np.float64))
 
 
 def compared_systems(
@@ -89,21 +76,21 @@ def compared_systems(
 
     Runs belong together that log the same system or whose names differ in a last number only.
     """
-    own = [one.system for one in scores] if names is None else list(names)
+    names = [run.system for run in scores] if names is None else names
     if not replicates:
-        distinct = distinct_names(own)
-        return [ComparedSystem(name, (one,)) for name, one in zip(distinct, scores, strict=True)]
+        distinct = distinct_names(names)
+        return [ComparedSystem(name, (run,)) for name, run in zip(distinct, scores, strict=True)]
     together: dict[str, list[Scores]] = {}
-    for name, one in zip(own, scores, strict=True):
-        logged = one.meta.get("system")
+    for name, run in zip(names, scores, strict=True):
+        logged = run.meta.get("system")
         system = str(logged) if logged else _REPEAT.sub("", name) or name
-        together.setdefault(system, []).append(one)
-    if all(len(some) == 1 for some in together.values()):
+        together.setdefault(system, []).append(run)
+    if all(len(runs) == 1 for runs in together.values()):
         raise UsageError(
             f"no system has repeated runs: {', '.join(together)}; name them alike,"
             " as in dense-1.trec dense-2.trec, or leave --replicates out"
         )
-    return [ComparedSystem(name, tuple(some)) for name, some in together.items()]
+    return [ComparedSystem(name, tuple(runs)) for name, runs in together.items()]
 
 
 def distinct_names(names: Sequence[str]) -> list[str]:
@@ -126,53 +113,196 @@ def distinct_names(names: Sequence[str]) -> list[str]:
 
 def check_comparable(systems: Sequence[ComparedSystem]) -> None:
     """Refuse scores that were not made alike, and say what differs."""
-    scores = [run for system in systems for run in system.runs]
-    for one in scores[1:]:
-        different = differences(scores[0], one)
-        if different:
+    first, *others = [run for system in systems for run in system.runs]
+    for other in others:
+        if different := differences(first, other):
             raise UsageError(
-                f"{scores[0].system} and {one.system} cannot be compared:"
+                f"{first.system} and {other.system} cannot be compared:"
                 f" {'; '.join(different)}; score both alike"
             )
 
 
 def differences(a: Scores, b: Scores) -> list[str]:
-    """What makes two systems' scores incomparable, in words."""
-    if (told := _different_queries(a, b)) is not None:
-        return [told]
-    found = []
-    if a.fingerprint != b.fingerprint:
-        found.append("their gold differs")
-    if a.measures != b.measures:
-        names = {str(measure) for measure in a.measures} ^ {str(measure) for measure in b.measures}
-        found.append(f"only one of them has {', '.join(sorted(names))}")
-    for name in (*DECISIVE, "unit"):
-        ours, theirs = (getattr(one.conventions, name) for one in (a, b))
-        if ours != theirs:
-            found.append(f"{name} is {ours} for one and {theirs} for the other")
-    if a.conventions.missing == "skip" and not found:
-        found += _different_answers(a, b)
-    return found
-
-
-def _different_queries(a: Scores, b: Scores) -> str | None:
+    """Return what makes two systems' scores incomparable, in words."""
     ours, theirs = a.table["query_id"].to_list(), b.table["query_id"].to_list()
-    if ours == theirs:
+    if ours != theirs:
+        only = sorted(set(ours) ^ set(theirs))
+        if not only:
+            return ["their queries stand in different order"]
+        queries = plural(len(only), "query is", "queries are")
+        return [f"{queries} in only one of them, such as {only[0]!r}"]
+    different = []
+    if a.fingerprint != b.fingerprint:
+        different.append("their gold differs")
+    if a.measures != b.measures:
+        names = set(map(str, a.measures)) ^ set(map(str, b.measures))
+        different.append(f"only one of them has {', '.join(sorted(names))}")
+    for name in (*DECISIVE, "unit"):
+        first, second = (getattr(scores.conventions, name) for scores in (a, b))
+        if first != second:
+            different.append(f"{name} is {first} for one and {second} for the other")
+    if a.conventions.missing == "skip" and not different:
+        # A query that only one of them answers would count for that one.
+        skipped = ("missing", "failed")
+        answered = a.table["query_id"].filter(a.status.is_in(skipped) != b.status.is_in(skipped))
+        if len(answered):
+            queries = plural(len(answered), "query was", "queries were")
+            different.append(
+                f"{queries} answered by one of them only, such as {answered[0]!r}, and missing=skip"
+                " leaves those out of its mean; use --set missing=zero"
+            )
+    return different
+
+
+def with_baseline(
+    ref: str,
+    runs: Sequence[Scores],
+    *,
+    gold: Gold,
+    queries: Queries | None,
+    corpus: Corpus | None,
+    notify: Callable[[str], None],
+    store: str | None,
+    primary: str | None = None,
+) -> list[Scores]:
+    """Return the stored baseline and the runs, all by the measures that they share.
+
+    Refuses a baseline that was scored on other gold, queries or conventions, or not by the
+    measure that decides: another would, and nobody chose it. Warns of one whose inputs are stale.
+    The baseline is named after its tag, as in bm25@main.
+    """
+    from karat.store import (
+        Store,
+        find_differences,
+        find_same_run,
+        reorder_like,
+        staleness_warnings,
+        with_common_measures,
+    )
+
+    with Store.open(store) as opened:
+        stored = opened.baseline(ref)
+    stored = replace(stored, scores=reorder_like(stored.scores, runs[0]))
+    different = dict.fromkeys(found for run in runs for found in find_differences(stored, run))
+    wrong = [str(difference) for difference in different if difference.what != "measures"]
+    if wrong:
+        raise UsageError(
+            f"the baseline {ref} cannot be compared with these runs: {'; '.join(wrong)};"
+            " score it again and save it"
+        )
+    deciding = primary_of(Rule(primary=primary), runs[0].measures, runs[0].conventions).measure
+    if deciding not in map(str, stored.scores.measures):
+        raise UsageError(
+            f"the baseline {ref} was not scored by {deciding}, the measure that decides;"
+            " name another with --primary, or score it again and save it"
+        )
+    warnings = staleness_warnings(
+        stored,
+        gold=gold.source,
+        queries=None if queries is None else queries.source,
+        corpus=None if corpus is None else corpus.source,
+        runs=runs,
+        version=__version__,
+    )
+    for sentence in (*map(str, different), *warnings):
+        notify(f"karat: warning: baseline {ref}: {sentence}")
+    baseline = replace(stored.scores, system=f"{stored.scores.system}@{ref}")
+    same = find_same_run(stored, runs)
+    if same is not None and same.conventions.order == baseline.conventions.order:
+        # Lists are not stored, but these are the very ones.
+        baseline = replace(baseline, lists=same.lists)
+    return with_common_measures(baseline, runs)
+
+
+@dataclass(frozen=True, slots=True)
+class ListOverlap(Record):
+    """Means over the queries that both systems answered, of the first 100 items.
+
+    ``jaccard`` is of the first 10, ``rbo`` the extrapolated rank-biased overlap (p = 0.9),
+    ``tau`` Kendall's of the items in both lists, None where no query has two of them.
+    """
+
+    baseline: str
+    system: str
+    queries: int
+    jaccard: float | None
+    rbo: float | None
+    tau: float | None
+    identical: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the overlap as plain data, under the names of the measures."""
+        plain = Record.to_dict(self)
+        return plain | {f"Jaccard@{TOP}": plain.pop("jaccard"), "RBO": plain.pop("rbo")}
+
+
+def overlap(baseline: ComparedSystem, system: ComparedSystem) -> ListOverlap | None:
+    """Compare the top items of two systems' first runs; None where they were not kept.
+
+    Repeated runs are never called identical.
+    """
+    first, second = baseline.runs[0].lists, system.runs[0].lists
+    if first is None or second is None:
         return None
-    only = sorted(set(ours) ^ set(theirs))
-    if not only:
-        return "their queries stand in different order"
-    many = "1 query is" if len(only) == 1 else f"{len(only):,} queries are"
-    return f"{many} in only one of them, such as {only[0]!r}"
+    rows = np.intersect1d(first["row"].unique().to_numpy(), second["row"].unique().to_numpy())
+    a, b = (_numbered(lists, rows) for lists in (first, second))
+    common = a.join(b, on=["row", "item_id"], suffix="_b", maintain_order="left")
+    at, ra, rb = (common[name].to_numpy() for name in ("row", "rank", "rank_b"))
+    lengths = [np.bincount(lists["row"].to_numpy(), minlength=len(rows)) for lists in (a, b)]
+    one, other = (
+        lists.select("row", "rank", "item_id").sort("row", "rank") for lists in (first, second)
+    )
+    return ListOverlap(
+        baseline.name,
+        system.name,
+        queries=len(rows),
+        jaccard=aggregates.mean(_jaccard(at, ra, rb, lengths)),
+        rbo=aggregates.mean(_rbo(at, np.maximum(ra, rb), lengths)),
+        tau=aggregates.mean(_tau(at, ra, rb, len(rows))),
+        identical=len(baseline.runs) + len(system.runs) == 2 and one.equals(other),
+    )
 
 
-def _different_answers(a: Scores, b: Scores) -> list[str]:
-    """With ``missing=skip`` a query that only one of them answers would count for that one."""
-    skipped = ("missing", "failed")
-    unlike = a.status.is_in(skipped) != b.status.is_in(skipped)
-    only = a.table["query_id"].filter(unlike)
-    if not len(only):
-        return []
-    many = "1 query was" if len(only) == 1 else f"{len(only):,} queries were"
-    told = f"{many} answered by one of them only, such as {only[0]!r}, and missing=skip leaves"
-    return [f"{told} those out of its mean; use --set missing=zero"]
+def _numbered(lists: pl.DataFrame, rows: Ints) -> pl.DataFrame:
+    """Return the lists of these rows, numbered from 0, with each item once."""
+    kept = without_repeats(lists.filter(pl.col("row").is_in(rows.tolist()))).sort("row", "rank")
+    kept = kept.with_columns(rank=pl.int_range(1, pl.len() + 1).over("row"))
+    return kept.with_columns(row=np.searchsorted(rows, kept["row"].to_numpy()))
+
+
+def _jaccard(at: Ints, ra: Ints, rb: Ints, lengths: list[Ints]) -> Values:
+    short = [np.minimum(length, TOP) for length in lengths]
+    both = np.bincount(at[(ra <= TOP) & (rb <= TOP)], minlength=len(short[0]))
+    return both / (short[0] + short[1] - both)
+
+
+def _rbo(at: Ints, depth: Ints, lengths: list[Ints]) -> Values:
+    """Return the extrapolated RBO (Webber et al. 2010, equation 32) of lists of any lengths.
+
+    An item in both lists belongs to their overlap from the deeper of its two ranks on, so
+    each brings a tail of the weights p^d/d, which is a difference of two cumulated sums.
+    """
+    p, n = PERSISTENCE, len(lengths[0])
+    short, long = np.minimum(*lengths), np.maximum(*lengths)
+    d = np.arange(1, DEPTH + 1)
+    power = np.concatenate(([0.0], np.cumsum(p**d)))
+    share = np.concatenate(([0.0], np.cumsum(p**d / d)))
+    agreed = np.bincount(at, weights=share[long[at]] - share[depth - 1], minlength=n)
+    found = np.bincount(at, minlength=n)
+    found_short = np.bincount(at[depth <= short[at]], minlength=n)
+    missing = (power[long] - power[short]) / short - (share[long] - share[short])
+    rest = ((found - found_short) / long + found_short / short) * p**long
+    return np.asarray((1 - p) / p * (agreed + found_short * missing) + rest)
+
+
+def _tau(at: Ints, ra: Ints, rb: Ints, n: int) -> Values:
+    """Return Kendall's tau for each query with at least two items in both lists, else NaN."""
+    taus = np.full(n, np.nan)
+    order = np.argsort(at, kind="stable")
+    ends = np.cumsum(np.bincount(at, minlength=n))
+    for row, (start, end) in enumerate(zip(ends - np.diff(ends, prepend=0), ends, strict=True)):
+        if end - start > 1:
+            first, second = ra[order[start:end]], rb[order[start:end]]
+            agree = np.sign(first[:, None] - first) * np.sign(second[:, None] - second)
+            taus[row] = agree.sum() / (len(first) * (len(first) - 1))
+    return taus

@@ -1,18 +1,19 @@
-"""Where looking into a run draws its lines: what a miss is, what counts as low, high or many."""
+"""Thresholds of the analyses: what a miss is, what counts as low, high or many."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from karat.errors import UsageError, unknown
+from karat.pages.serialize import Record
 
 
 @dataclass(frozen=True, slots=True)
-class Thresholds:
-    """The lines, each of which can be drawn elsewhere (``--line miss=5``).
+class Thresholds(Record):
+    """The thresholds, each of which can be set (``--line miss=5``).
 
     A query misses if no gold is in its top ``miss``; gold that is not in the top ``deep`` of
     any list was missed completely. ``similarity`` below which relevant gold is embedded badly;
@@ -23,7 +24,7 @@ class Thresholds:
     ``dominance`` of its top ``miss``.
 
     The rest belongs to the playbook: ``near`` and ``far`` are the two cut-offs at which recall
-    is held against each other, ``high`` is a recall that is good, ``gap`` a difference that is
+    is compared, ``high`` is a recall that is good, ``gap`` a difference that is
     worth a sentence, ``low_precision`` and ``buried`` the values of P and of nDCG or RR below
     which the top of the list is poor, ``segment_gap`` how far a segment may lie below the rest,
     ``fresh`` the share of items that must not be newer than the query's as_of, ``slower`` how
@@ -48,27 +49,21 @@ class Thresholds:
     fresh: float = 1.0
     slower: float = 0.1
 
-    def document(self) -> dict[str, Any]:
-        """Return the lines as they stand in a report."""
-        return asdict(self)
-
 
 _WHOLE = ("miss", "deep", "dominant_queries", "near", "far")
 # These can be any number, those any that is not negative; the others are shares.
 _ANY, _POSITIVE = ("similarity", "score"), ("slower", "dominant_lift")
-
-
 # A minimal eval loop looks at five places, and so do its misses.
 _OF_PROFILES = {"minimal": {"miss": 5}}
 
 
 def thresholds_of(profile: str) -> Thresholds:
-    """Return the lines of a profile."""
+    """Return the thresholds of a profile."""
     return replace(Thresholds(), **_OF_PROFILES.get(profile, {}))
 
 
 def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds:
-    """Return the lines of a profile with some drawn elsewhere, each given as ``KEY=VALUE``.
+    """Return the thresholds of a profile with some changed, each given as ``KEY=VALUE``.
 
     >>> parse_thresholds(["miss=5", "similarity=0.4"]).miss
     5
@@ -76,39 +71,40 @@ def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds
     Traceback (most recent call last):
     karat.errors.UsageError: unknown line 'mis'; did you mean miss?
     """
+    names = [field.name for field in fields(Thresholds)]
     values: dict[str, Any] = {}
     for text in texts:
-        key, equals, told = (part.strip() for part in text.partition("="))
-        names = [field.name for field in fields(Thresholds)]
-        if not equals or not told:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value:
             raise UsageError(f"--line takes KEY=VALUE, not {text!r}; known: {', '.join(names)}")
         if key not in names:
             raise unknown("line", key, names)
         if key in values:
             raise UsageError(f"--line {key} is given twice")
-        values[key] = _value(key, told)
-    drawn = replace(thresholds_of(profile), **values)
-    if drawn.near >= drawn.far:
-        raise UsageError(f"near is {drawn.near} and far {drawn.far}; far must be the larger one")
-    if drawn.miss > drawn.deep:
-        raise UsageError(f"miss is {drawn.miss} and deep {drawn.deep}; deep must not be smaller")
-    return drawn
+        values[key] = _number(key, value)
+    thresholds = replace(thresholds_of(profile), **values)
+    near, far, miss, deep = (getattr(thresholds, name) for name in ("near", "far", "miss", "deep"))
+    if near >= far:
+        raise UsageError(f"near is {near} and far {far}; far must be the larger one")
+    if miss > deep:
+        raise UsageError(f"miss is {miss} and deep {deep}; deep must not be smaller")
+    return thresholds
 
 
-def _value(key: str, told: str) -> float | int:
+def _number(key: str, value: str) -> float | int:
+    """Return a threshold as the number that its key takes."""
     try:
-        number = math.nan if "_" in told else float(told)
+        number = math.nan if "_" in value else float(value)
     except ValueError:
         number = math.nan
     if key in _WHOLE:
-        if 1 <= number <= 1e9 and number == int(number):
-            return int(number)
-        raise UsageError(f"{key} is {told!r}; a whole number above 0 is expected")
-    if key in _ANY:
-        if math.isfinite(number):
-            return number
-        raise UsageError(f"{key} is {told!r}; a number is expected")
-    if 0 <= number <= (1e6 if key in _POSITIVE else 1):
-        return number
-    kind = "a number from 0" if key in _POSITIVE else "a share from 0 to 1"
-    raise UsageError(f"{key} is {told!r}; {kind} is expected")
+        expected, fits = "a whole number above 0", 1 <= number <= 1e9 and number == int(number)
+    elif key in _ANY:
+        expected, fits = "a number", math.isfinite(number)
+    elif key in _POSITIVE:
+        expected, fits = "a number from 0", 0 <= number <= 1e6
+    else:
+        expected, fits = "a share from 0 to 1", 0 <= number <= 1
+    if not fits:
+        raise UsageError(f"{key} is {value!r}; {expected} is expected")
+    return int(number) if key in _WHOLE else number

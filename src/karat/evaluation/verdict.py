@@ -1,27 +1,41 @@
-"""From figures to a verdict: which measure decides, what each row says, and what all say together.
+"""How better and worse are decided: which measure decides, what each row says, and all together.
 
-Everything here is a pure function of results. ``judged`` gives one row its verdict, ``decide``
+Everything here is a pure function of results. ``judge_row`` gives one row its verdict, ``decide``
 gives a pair of systems theirs; every command, page and report shows what these return.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from karat.errors import UsageError, unknown
-from karat.evaluation.gate_measurement import nearly_equal
 from karat.evaluation.segments import CROSS
-from karat.measures.conventions import PROFILES, Conventions
-from karat.measures.names import Measure, parse_measure
-from karat.measures.scores import Interval
-
-# A single query has no spread, and so neither an interval nor a test.
-FEWEST = 2
+from karat.measure.conventions import PROFILES, Conventions
+from karat.measure.names import Measure, parse_measure
+from karat.measure.scores import Interval
+from karat.pages.formatting import plural
+from karat.pages.serialize import Record
 
 Verdict = Literal["better", "worse", "same", "unclear"]
+
+# Differences below this are how floating point writes "none".
+NO_DIFFERENCE = 1e-12
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "margin_kind": ("relative", "absolute"),
+    "margin_on": ("interval", "mean"),
+    "pairs": ("baseline", "all"),
+    "correction": ("holm", "bh"),
+    "no_regression": ("primary", "all", None),
+}
+
+
+def nearly_equal(a: float, b: float) -> bool:
+    """Return whether two numbers differ by no more than the rounding of a sum."""
+    return math.isclose(a, b, rel_tol=1e-12, abs_tol=1e-12)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +59,10 @@ class Rule:
     no_regression: Literal["primary", "all"] | None = None
 
     def __post_init__(self) -> None:
-        _one_of("margin_kind", self.margin_kind, ("relative", "absolute"))
-        _one_of("margin_on", self.margin_on, ("interval", "mean"))
-        _one_of("pairs", self.pairs, ("baseline", "all"))
-        _one_of("correction", self.correction, ("holm", "bh"))
-        if self.no_regression is not None:
-            _one_of("no_regression", self.no_regression, ("primary", "all"))
+        for name, choices in _CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                known = ", ".join(filter(None, choices))
+                raise UsageError(f"{name} is {value!r}; it can be {known}")
         if self.pairs == "all" and self.correction == "bh":
             raise UsageError("pairs=all brings its own correction; leave correction=bh out")
         if self.margin_kind == "relative" and not 0 <= self.margin <= 1:
@@ -67,17 +79,25 @@ class Rule:
         return abs(self.margin * (baseline_mean if self.margin_kind == "relative" else 1.0))
 
 
-def _one_of(name: str, value: str, known: tuple[str, ...]) -> None:
-    if value not in known:
-        raise UsageError(f"{name} is {value!r}; it can be {', '.join(known)}")
+def rule_from(rule: Rule | None, parts: Mapping[str, Any]) -> Rule:
+    """Return a rule with some parts replaced; an unknown name is refused."""
+    for name in parts:
+        if name not in Rule.__slots__:
+            raise unknown("argument", name, Rule.__slots__)
+    return replace(rule or Rule(), **parts)
 
 
-# Differences below this are how floating point writes "none".
-NO_DIFFERENCE = 1e-12
+def check_boundable(rule: Rule, *, replicates: bool) -> None:
+    """Refuse to bound a difference that more than two runs make."""
+    needs = "bounds need two runs and their lists"
+    if replicates:
+        raise UsageError(f"{needs}; leave --replicates (replicates=True) out")
+    if rule.pairs == "all":
+        raise UsageError(f"{needs}; leave --pairs all out, which decides over all pairs at once")
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(Record):
     """One measure of a system against its baseline, over all queries or a segment of them.
 
     ``delta`` is the system's number minus the baseline's, whichever way is better; wins and
@@ -126,13 +146,9 @@ class Comparison:
     bounds: Mapping[str, Any] | None = None
     corrected: Mapping[str, Any] | None = None
 
-    def document(self) -> dict[str, Any]:
-        """Return the comparison as it stands in a report."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
-class Primary:
+class Primary(Record):
     """The measure that decides, and who chose it: the user, the profile, or the measures' order.
 
     ``note`` says why where it is not what a reader would expect.
@@ -142,47 +158,35 @@ class Primary:
     source: Literal["named", "profile", "measures"]
     note: str | None = None
 
-    def document(self) -> dict[str, Any]:
-        """Return the choice as it stands in a report."""
-        return {"measure": self.measure, "source": self.source, "note": self.note}
-
 
 def primary_of(rule: Rule, measures: Sequence[Measure], conventions: Conventions) -> Primary:
     """Return the measure that decides: the one named, else the profile's, else the first.
 
     The first is the first that is better high or low.
     """
-    directed = [str(one) for one in measures if one.definition.better != "none"]
+    names = [str(measure) for measure in measures]
+    directed = [str(measure) for measure in measures if measure.definition.better != "none"]
     if rule.primary is not None:
-        wanted = str(parse_measure(rule.primary, conventions=conventions))
-        if wanted not in map(str, measures):
-            raise unknown("primary measure", wanted, [str(one) for one in measures])
-        if wanted not in directed:
-            raise UsageError(f"{wanted} is neither better high nor low, so it cannot decide")
-        return Primary(wanted, "named")
-    own = str(parse_measure(PROFILES[conventions.profile].primary, conventions=conventions))
-    if own in directed:
-        return Primary(own, "profile")
+        named = str(parse_measure(rule.primary, conventions=conventions))
+        if named not in names:
+            raise unknown("primary measure", named, names)
+        if named not in directed:
+            raise UsageError(f"{named} is neither better high nor low, so it cannot decide")
+        return Primary(named, "named")
+    default = str(parse_measure(PROFILES[conventions.profile].primary, conventions=conventions))
+    if default in directed:
+        return Primary(default, "profile")
     if not directed:
         raise UsageError("no measure here is better high or low; name another one to decide")
     note = (
-        f"{directed[0]} decides, as the first of the measures: {own}, which decides under the"
+        f"{directed[0]} decides, as the first of the measures: {default}, which decides under the"
         f" profile {conventions.profile}, is not among them"
     )
     return Primary(directed[0], "measures", note)
 
 
-def complete_rule(
-    rule: Rule, measures: Sequence[Measure], conventions: Conventions
-) -> tuple[Rule, Primary]:
-    """Return the rule with what it leaves to the profile filled in, and who chose its measure."""
-    primary = primary_of(rule, measures, conventions)
-    strict = rule.no_regression or PROFILES[conventions.profile].no_regression
-    return replace(rule, primary=primary.measure, no_regression=strict), primary
-
-
 def judge_row(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> Comparison:
-    """The row with its verdict, whether it is a caution or a confirmed regression, and why."""
+    """Return the row with its verdict, whether it is a caution or a regression, and why."""
     if row.better == "none":
         because = f"{row.measure} is neither better high nor low, so there is no verdict"
         return replace(row, because=because)
@@ -196,11 +200,10 @@ def judge_row(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> 
         verdict = "worse"
     # The primary measure warns of segments, the others of what the verdict does not see.
     caution = beyond and not row.primary if overall else row.primary and verdict == "worse"
-    regression = overall and row.primary and verdict == "worse"
-    regression = regression or (overall and caution and rule.no_regression == "all")
-    found = replace(row, verdict=verdict, regression=regression, caution=caution)
-    told = _because(found, rule, alpha=alpha, identical=identical, beyond=beyond)
-    return replace(found, because=told)
+    stops = verdict == "worse" if row.primary else caution and rule.no_regression == "all"
+    row = replace(row, verdict=verdict, regression=overall and stops, caution=caution)
+    because = _because(row, rule, alpha=alpha, identical=identical, beyond=beyond)
+    return replace(row, because=because)
 
 
 def _verdict(row: Comparison, up: float, alpha: float, *, identical: bool) -> Verdict:
@@ -213,7 +216,7 @@ def _verdict(row: Comparison, up: float, alpha: float, *, identical: bool) -> Ve
 
 
 def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool:
-    """Whether the measure got worse by more than the margin; a rounding error decides nothing.
+    """Return whether the measure got worse by more than the margin, beyond rounding errors.
 
     By the interval only where the test of this measure, taken by itself, can see it as well.
     """
@@ -228,7 +231,7 @@ def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool
 
 
 @dataclass(frozen=True, slots=True)
-class Caution:
+class Caution(Record):
     """What got worse beside the verdict: another measure, or the primary one in a segment.
 
     ``regression`` says that it stops the change, as no measure may get worse.
@@ -244,15 +247,9 @@ class Caution:
     regression: bool
     because: str
 
-    def document(self) -> dict[str, Any]:
-        """Return the caution as it stands in a report."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        segment = None if self.segment is None else dict(self.segment)
-        return told | {"ci": None if self.ci is None else list(self.ci), "segment": segment}
-
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(Record):
     """The verdict on one system and its baseline, by the primary measure alone.
 
     ``cautions`` are what got worse beside it. ``bounds`` says what unjudged items could change
@@ -268,11 +265,6 @@ class Decision:
     bounds: str | None = None
     cautions: tuple[Caution, ...] = ()
 
-    def document(self) -> dict[str, Any]:
-        """Return the decision as it stands in a report."""
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return told | {"cautions": [one.document() for one in self.cautions]}
-
 
 def decide(rows: Sequence[Comparison]) -> Decision:
     """Return the verdict that the judged rows of one pair of systems give together.
@@ -280,42 +272,26 @@ def decide(rows: Sequence[Comparison]) -> Decision:
     The primary measure over all queries is the verdict, and a regression if it is worse. The
     rows that warn are cautions: they are a regression only where no measure may get worse.
     """
-    overall = [row for row in rows if row.segment is None]
-    primary = next(row for row in overall if row.primary)
-    cautions = [_caution(row) for row in rows if row.caution]
+    primary = next(row for row in rows if row.primary and row.segment is None)
+    cautions = [
+        Caution(*(getattr(row, name) for name in Caution.__slots__)) for row in rows if row.caution
+    ]
     # What stops the change first, and segments that lose by what decides before other measures.
-    cautions.sort(key=lambda one: (not one.regression, one.segment is None))
+    cautions.sort(key=lambda caution: (not caution.regression, caution.segment is None))
     return Decision(
         primary.baseline,
         primary.system,
         primary.measure,
         primary.verdict or "unclear",
-        regression=primary.regression or any(one.regression for one in cautions),
-        because=_decisive(primary),
+        regression=primary.regression or any(caution.regression for caution in cautions),
+        because=_deciding_sentence(primary),
         cautions=tuple(cautions),
     )
 
 
-def _caution(row: Comparison) -> Caution:
-    return Caution(
-        row.measure,
-        row.segment,
-        row.delta,
-        row.ci,
-        row.p,
-        row.p_adjusted,
-        row.n,
-        row.regression,
-        row.because,
-    )
-
-
-_VERBS = {"better": "improves", "worse": "worsens"}
-
-
-def _decisive(row: Comparison) -> str:
-    """The sentence on the row that decides; the system is its subject where one is better."""
-    verb = _VERBS.get(row.verdict or "")
+def _deciding_sentence(row: Comparison) -> str:
+    """Return the sentence on the row that decides, with the system as its subject if it moved."""
+    verb = {"better": "improves", "worse": "worsens"}.get(row.verdict or "")
     moved = f"{row.measure} {_moved(row.delta)} by "
     if verb is None or not row.because.startswith(moved):
         return row.because
@@ -328,65 +304,65 @@ def _because(row: Comparison, rule: Rule, *, alpha: float, identical: bool, beyo
         return f"both runs return the same lists, so {row.measure} is the same"
     if row.delta is None:
         return f"{row.measure} has no value that both systems share"
-    told = _change(row, alpha)
+    change = _change(row, row.delta, alpha)
     if beyond and rule.margin_on == "mean":
         # What the number alone decides is not called undecided in the same breath.
-        return f"{told}; that is more than the margin of {_short(row.margin)}"
+        return f"{change}; that is more than the margin of {_short(row.margin)}"
     if row.verdict == "unclear" and not row.caution:
-        return told + _unclear(row, alpha)
+        return change + _unclear(row, alpha)
     if row.verdict == "same":
-        return f"{told}; that is within the margin of ±{_short(row.margin)}"
-    return told
+        return f"{change}; that is within the margin of ±{_short(row.margin)}"
+    return change
 
 
-def _change(row: Comparison, alpha: float) -> str:
+def _change(row: Comparison, delta: float, alpha: float) -> str:
     """Return how far a measure moved, where, and how sure that is."""
-    ends = () if row.ci is None else row.ci
-    digits = _digits(row.delta or 0.0, *ends)
-    by = f" by {abs(row.delta):.{digits}f}" if row.delta else ""
+    digits = _digits(delta, *(row.ci or ()))
+    by = f" by {abs(delta):.{digits}f}" if delta else ""
     where = " and ".join(f"{column} {value}" for column, value in (row.segment or {}).items())
+    inside = f" in {where}" if where else ""
     facts = []
     if row.ci is not None:
         low, high = (f"{round(end, digits) + 0.0:.{digits}f}" for end in row.ci)
         facts.append(f"{100 * (1 - alpha):.4g} % interval {low} to {high}")
     if row.p_adjusted is not None:
-        several = is_corrected_away(row.p, row.p_adjusted, alpha)
-        how = f" after correction for {row.tests} tests" if several else ""
-        facts.append(f"p {_p(row.p_adjusted)}{how}")
-    facts.append(f"{row.n:,} {'query' if row.n == 1 else 'queries'}")
+        p = "< 0.001" if row.p_adjusted < 0.001 else f"= {row.p_adjusted:.2g}"
+        several = _is_corrected_away(row, alpha)
+        facts.append(f"p {p}" + (f" after correction for {row.tests} tests" if several else ""))
+    facts.append(plural(row.n, "query", "queries"))
     if row.better == "lower":
         facts.append("lower is better")
-    inside = f" in {where}" if where else ""
-    return f"{row.measure} {_moved(row.delta)}{by}{inside} ({', '.join(facts)})"
+    return f"{row.measure} {_moved(delta)}{by}{inside} ({', '.join(facts)})"
 
 
 def _moved(delta: float | None) -> str:
     return "rose" if (delta or 0) > 0 else "fell" if (delta or 0) < 0 else "did not change"
 
 
-def is_corrected_away(p: float | None, p_adjusted: float | None, alpha: float) -> bool:
-    """Whether a test alone sees a difference, and its correction for several tests does not."""
-    return p is not None and p_adjusted is not None and p < alpha <= p_adjusted
+def _is_corrected_away(row: Comparison, alpha: float) -> bool:
+    """Return whether a test alone sees a difference, and its correction for several does not."""
+    return row.p is not None and row.p_adjusted is not None and row.p < alpha <= row.p_adjusted
 
 
 def _unclear(row: Comparison, alpha: float) -> str:
-    if row.ci is None and row.n < FEWEST:
+    """Return why a comparison is undecided, and how many queries would decide it."""
+    if row.ci is None and row.n < 2:
         return f": {row.n} {'query is' if row.n == 1 else 'queries are'} too few to tell"
     if row.p is None and row.power_because is not None:
         return f": {row.power_because}"
     if row.ci is None:
         return ": without an interval sameness cannot be shown"
-    if is_corrected_away(row.p, row.p_adjusted, alpha):
+    if _is_corrected_away(row, alpha):
         return ": unclear, though its interval, which is not corrected, excludes 0"
-    told = ": too close to call"
+    power = []
     if row.detectable is not None:
-        told += f". {row.n:,} queries can show a change of {_short(row.detectable)} or more"
+        power.append(f"{row.n:,} queries can show a change of {_short(row.detectable)} or more")
     if row.needed is not None and row.needed > row.n:
-        told += "; " if row.detectable is not None else ". "
-        told += f"a change of {_short(row.wanted)} needs about {_about(row.needed)}"
-    if row.power_because is not None:
-        told += f"; {row.power_because}"
-    return told
+        # Two significant digits.
+        about = max(round(row.needed, 2 - len(str(row.needed))), 1)
+        power.append(f"a change of {_short(row.wanted)} needs about {about:,}")
+    sentence = ": too close to call" + (f". {'; '.join(power)}" if power else "")
+    return sentence if row.power_because is None else f"{sentence}; {row.power_because}"
 
 
 def _digits(first: float, *others: float) -> int:
@@ -404,16 +380,6 @@ def _digits(first: float, *others: float) -> int:
 def _short(value: float) -> str:
     """Return two significant digits, or all that stand before the point; never an exponent."""
     return f"{value:.{_digits(value)}f}"
-
-
-def _about(count: int) -> str:
-    """Return two significant digits of a large number."""
-    rounded = round(count, 2 - len(str(count)))
-    return f"{max(rounded, 1):,}"
-
-
-def _p(value: float) -> str:
-    return "< 0.001" if value < 0.001 else f"= {value:.2g}"
 
 
 _SURE, _CHANCE = "beyond chance", "though that may be chance"
@@ -438,7 +404,7 @@ def reversals_in(rows: Sequence[Comparison], alpha: float) -> Iterator[str]:
             continue
         certain = row.verdict == "worse"
         if certain or up * row.delta < -row.margin:
-            yield _sentence(row, whole, alpha, certain=certain)
+            yield _reversal(row, whole, alpha, certain=certain)
 
 
 def reversal_facts(sentence: str) -> tuple[int | None, bool]:
@@ -451,14 +417,14 @@ def reversal_facts(sentence: str) -> tuple[int | None, bool]:
     >>> reversal_facts("in the words of a later version")
     (None, True)
     """
-    found = _END.search(sentence)
-    return (None, True) if found is None else (int(found[1]), found[2] == _SURE)
+    match = _END.search(sentence)
+    return (None, True) if match is None else (int(match[1]), match[2] == _SURE)
 
 
-def _sentence(row: Comparison, whole: Comparison, alpha: float, *, certain: bool) -> str:
+def _reversal(row: Comparison, whole: Comparison, alpha: float, *, certain: bool) -> str:
     where = CROSS.join(f"{column} {value}" for column, value in (row.segment or {}).items())
     sure = _SURE if certain else _CHANCE
-    if not certain and is_corrected_away(row.p, row.p_adjusted, alpha):
+    if not certain and _is_corrected_away(row, alpha):
         sure += f" after correction for {row.tests:,} tests"
     interval = "" if row.ci is None else f" [{row.ci[0]:.3f}, {row.ci[1]:.3f}]"
     return (

@@ -33,7 +33,6 @@ __all__ = [
 
 if TYPE_CHECKING:
     from karat.formats.conversion import Conversion, convert
-    from karat.formats.detect import detect_format
     from karat.formats.files import atomic_write
     from karat.formats.readers import (
         queries_in_gold,
@@ -49,7 +48,7 @@ if TYPE_CHECKING:
         write_queries,
         write_run,
     )
-    from karat.formats.registry import FORMATS, Format
+    from karat.formats.registry import FORMATS, Format, detect_format
 
 # The modules of the names above that are not in ``readers``.
 _MODULES = {
@@ -58,7 +57,7 @@ _MODULES = {
     "Conversion": "conversion",
     "atomic_write": "files",
     "convert": "conversion",
-    "detect_format": "detect",
+    "detect_format": "registry",
 }
 
 

@@ -53,7 +53,7 @@ class StreamedRun:
 
     def blocks(self) -> Iterator[Run]:
         """Yield the run in blocks of whole queries; raise InterleavedError if it has none."""
-        for hits in whole_queries(_gather(self._unchanged_batches()), self.source.name):
+        for hits in whole_queries(self._unchanged_batches(), self.source.name):
             yield self._run(hits)
 
     def partitions(self) -> Iterator[Run]:
@@ -91,24 +91,24 @@ class StreamedRun:
                 yield batch
 
     def _run(self, hits: pl.DataFrame) -> Run:
+        """Return hits as a run; with ``strict``, refuse an item twice for one query."""
         if self.strict:
-            hits = _refuse_duplicates(hits, self.source)
+            pair = [name for name in ("query_id", "item_id", "stage") if name in hits.columns]
+            again = hits.filter(~pl.struct(pair).is_first_distinct())
+            if again.height:
+                query, item, line = again.select("query_id", "item_id", "line").row(0)
+                raise duplicate_hit_error(query, item, self.source.name, line)
+            hits = hits.drop("line")
         return Run(hits, meta=self.meta, order=self.order, name=self.name, source=self.source)
 
 
-def _refuse_duplicates(hits: pl.DataFrame, source: Source) -> pl.DataFrame:
-    """Return hits without their ``line``; raise InputError for an item twice for one query."""
-    pair = [name for name in ("query_id", "item_id", "stage") if name in hits.columns]
-    first = hits.select(pl.struct(pair).is_first_distinct()).to_series()
-    if not first.all():
-        row = int((~first).arg_true()[0])
-        query, item, line = hits.select("query_id", "item_id", "line").row(row)
-        raise InputError(
-            f"query {query!r} has item {item!r} twice; --strict wants every item once",
-            where=source.name,
-            line=line,
-        )
-    return hits.drop("line")
+def duplicate_hit_error(query: str, item: str, where: str, line: int | None = None) -> InputError:
+    """Return the error for an item twice in the list of a query."""
+    return InputError(
+        f"query {query!r} has item {item!r} twice; --strict wants every item once",
+        where=where,
+        line=line,
+    )
 
 
 def concat_hits(frames: list[pl.DataFrame]) -> pl.DataFrame:
@@ -118,62 +118,43 @@ def concat_hits(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def _gather(batches: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
-    """Join small batches, because every block has a fixed cost.
-
-    The first batch is passed on at once, so that an interleaved run is noticed early.
-    """
-    frames: list[pl.DataFrame] = []
-    enough = 0
-    for batch in batches:
-        frames.append(batch)
-        if sum(frame.height for frame in frames) >= enough:
-            yield concat_hits(frames)
-            frames, enough = [], block_rows()
-    if frames:
-        yield concat_hits(frames)
-
-
 def whole_queries(batches: Iterator[pl.DataFrame], where: str = "a run") -> Iterator[pl.DataFrame]:
-    """Yield the rows in batches that split no query.
+    """Yield the rows in blocks that split no query, of many rows because each has a fixed cost.
 
     Raises ``InterleavedError`` as soon as a query occurs again after another query's rows: such
     a run cannot be streamed. ``where`` is the name of the run in messages.
     """
     closed: set[str] = set()
     most = max_table_bytes()
-    carry: pl.DataFrame | None = None
+    # The rows of the query that may continue, and all rows before them.
+    open_rows: list[pl.DataFrame] = []
+    block: list[pl.DataFrame] = []
+    # The first block is yielded soon, so that an interleaved run is noticed early.
+    enough = 0
     for batch in batches:
         if not batch.height:
             continue
-        pieces = [batch] if carry is None else [carry, batch]
         runs = batch["query_id"].rle().struct.unnest()
         names: list[str] = runs["value"].to_list()
-        open_name = None if carry is None else carry["query_id"][0]
-        if open_name is not None and names[0] != open_name:
-            names.insert(0, open_name)
-        _close_queries(names, closed)
+        if open_rows and open_rows[0]["query_id"][0] != names[0]:
+            names.insert(0, open_rows[0]["query_id"][0])
+        ended = set(names[:-1])
+        if len(ended) < len(names) - 1 or names[-1] in ended or not closed.isdisjoint(names):
+            raise InterleavedError("a query came back after another one's hits")
+        closed |= ended
         if len(names) == 1:
-            carry = concat_hits(pieces)
-            if size_in_memory(carry) > most:
+            open_rows.append(batch)
+            if sum(map(size_in_memory, open_rows)) > most:
                 raise _query_too_large(names[0], where)
             continue
         last = int(runs["len"][-1])
-        pieces[-1] = batch.head(batch.height - last)
-        carry = batch.tail(last)
-        yield concat_hits(pieces)
-    if carry is not None:
-        yield carry
-
-
-def _close_queries(names: list[str], closed: set[str]) -> None:
-    """Add the queries that ended to ``closed``; the last of ``names`` may continue."""
-    ended = set(names[:-1])
-    if len(ended) < len(names) - 1 or names[-1] in ended:
-        raise InterleavedError(f"query {names[-1]!r} is not in one piece")
-    if not closed.isdisjoint(names):
-        raise InterleavedError("a query came back after another one's hits")
-    closed |= ended
+        block += [*open_rows, batch.head(batch.height - last)]
+        open_rows = [batch.tail(last)]
+        if sum(frame.height for frame in block) >= enough:
+            yield concat_hits(block)
+            block, enough = [], block_rows()
+    if block or open_rows:
+        yield concat_hits([*block, *open_rows])
 
 
 def partition_by_query(
@@ -199,7 +180,18 @@ def partition_by_query(
         if all((frame["query_id"] == query_id).all() for frame in first):
             raise _query_too_large(query_id, where)
     with _temporary_folder() as folder:
-        for partition in _write_partitions(first, batches, folder, most, level):
+        partitions: dict[int, _Partition] = {}
+        waiting = first
+        for batch in batches:
+            if size >= most // 2:
+                _write(waiting, partitions, folder, level)
+                waiting.clear()
+                size = 0
+            waiting.append(batch)
+            size += size_in_memory(batch)
+        _write(waiting, partitions, folder, level)
+        waiting.clear()
+        for _, partition in sorted(partitions.items()):
             if partition.size <= most:
                 yield list(partition.frames())
             else:
@@ -242,38 +234,13 @@ class _Partition:
         self.path.unlink()
 
 
-def _write_partitions(
-    first: list[pl.DataFrame],
-    rest: Iterator[pl.DataFrame],
-    folder: Path,
-    most: int,
-    level: int,
-) -> list[_Partition]:
-    """Write every row to the file of its partition; empties ``first``."""
-    partitions: dict[int, _Partition] = {}
-    waiting, size = first, sum(size_in_memory(frame) for frame in first)
-    while True:
-        if size >= most // 2:
-            _write(waiting, partitions, folder, level)
-            waiting.clear()
-            size = 0
-        batch = next(rest, None)
-        if batch is None:
-            break
-        waiting.append(batch)
-        size += size_in_memory(batch)
-    _write(waiting, partitions, folder, level)
-    waiting.clear()
-    return [partitions[number] for number in sorted(partitions)]
-
-
 def _write(
     frames: list[pl.DataFrame], partitions: dict[int, _Partition], folder: Path, level: int
 ) -> None:
-    """Write frames; those with the same columns are joined, which makes larger pieces."""
+    """Write every row to the file of its partition; some frames may have ranks, others none."""
     while frames:
         columns = frames[0].columns
-        same = next((n for n, one in enumerate(frames) if one.columns != columns), len(frames))
+        same = next((n for n, frame in enumerate(frames) if frame.columns != columns), len(frames))
         hits, frames = pl.concat(frames[:same]), frames[same:]
         # Another seed on each level separates queries that shared a partition before.
         number = (hits["query_id"].hash(seed=level) % PARTITIONS).alias(_PARTITION)
@@ -287,28 +254,22 @@ def _write(
 
 @contextmanager
 def _temporary_folder() -> Iterator[Path]:
-    try:
+    with _disk_errors(os.environ.get("TMPDIR") or "the folder for temporary files"):
         folder = tempfile.TemporaryDirectory(prefix="karat-", ignore_cleanup_errors=True)
-    except OSError as error:
-        name = os.environ.get("TMPDIR") or "the folder for temporary files"
-        raise _disk_error(name, error) from None
     with folder as name:
         yield Path(name)
 
 
 @contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
+def _disk_errors(folder: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _disk_error(folder, error) from None
-
-
-def _disk_error(folder: Path | str, error: OSError) -> InputError:
-    first = "make room there, " if error.errno in DISK_FULL else ""
-    return InputError(
-        f"partitioning the run by query in this folder failed: "
-        f"{error.strerror or os.strerror(error.errno or 0)}; {first}set TMPDIR to another folder, "
-        f"{MEMORY_VARIABLE} to more than {format_bytes(memory_limit())}, or sort the run by query",
-        where=str(folder),
-    )
+        first = "make room there, " if error.errno in DISK_FULL else ""
+        raise InputError(
+            f"partitioning the run by query in this folder failed: "
+            f"{error.strerror or os.strerror(error.errno or 0)}; {first}set TMPDIR to another "
+            f"folder, {MEMORY_VARIABLE} to more than {format_bytes(memory_limit())}, or sort the "
+            "run by query",
+            where=str(folder),
+        ) from None

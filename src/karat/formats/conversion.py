@@ -12,10 +12,17 @@ import polars as pl
 
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, UsageError, unknown
-from karat.formats import readers
-from karat.formats.detect import detect_input, format_for_writing
 from karat.formats.files import check_path, open_input
-from karat.formats.registry import FORMATS, KINDS, Format, Kind, format_named
+from karat.formats.readers import read_corpus, read_gold, read_queries, read_run
+from karat.formats.registry import (
+    FORMATS,
+    KINDS,
+    Format,
+    Kind,
+    detect_input,
+    format_for_writing,
+    format_named,
+)
 
 Table = Run | Gold | Queries | Corpus
 
@@ -90,12 +97,12 @@ def lost_columns(form: Format, kind: Kind, table: Table) -> tuple[str, ...]:
 
 def _read(kind: Kind, path: str | Path, format: str | None) -> Table:
     if kind == "run":
-        return readers.read_run(path, format=format)
+        return read_run(path, format=format)
     if kind == "gold":
-        return readers.read_gold(path, format=format)
+        return read_gold(path, format=format)
     if kind == "queries":
-        return readers.read_queries(path, format=format)
-    return readers.read_corpus(path, format=format)
+        return read_queries(path, format=format)
+    return read_corpus(path, format=format)
 
 
 def _guess_kind(source: str, target: str, from_format: str | None, to_format: str | None) -> Kind:

@@ -8,99 +8,92 @@ from typing import Any
 
 import polars as pl
 
-from karat.data.columns import NUL_IN_ID, Duplicates, join_spans, split_spans
+from karat.data.columns import Duplicates, join_spans
 from karat.data.tables import Gold, Run, with_scores
 from karat.errors import InputError
+from karat.formats.blocks import duplicate_hit_error
 from karat.formats.files import Input, write_lines
-from karat.formats.json_records import as_number, preview, read_json
+from karat.formats.json_records import Record, gold_of_rows, read_json, whole_if_possible
+from karat.formats.registry import Head, Kind
+
+
+def sniff(head: Head, kind: Kind) -> bool:
+    """Return True for an object of objects or lists, or one that is longer than the head."""
+    if head.keys & {"test_cases", "retrieval_queries", "retrievalQueries", "corpora"}:
+        return False  # a suite of memories or the queries of a story
+    return head.record is None or all(isinstance(v, (dict, list)) for v in head.record.values())
 
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
     """Read grades by query and item; in a list of items each has grade 1."""
-    value = _outer(file)
+    record = _record(file)
     rows = []
-    for query_id, items in value.items():
+    for query_id, items in record.value.items():
         if isinstance(items, list):
-            items = {_name(item, query_id, file): 1 for item in items}
-        for item_id, grade in _inner(items, query_id, file).items():
-            what = f"the grade of query {query_id!r}, item {item_id!r}"
-            rows.append((query_id, item_id, as_number(grade, what, file.name, None)))
-    schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
-    table = split_spans(pl.DataFrame(rows, schema=schema, orient="row"))
-    return Gold.from_frame(table, query_ids=list(value), duplicates=duplicates, source=file.source)
+            items = dict.fromkeys(_names(items, query_id, record), 1)
+        for item_id, grade in _numbers(items, query_id, record, "grade").items():
+            rows.append((query_id, item_id, grade, False, None))
+    return gold_of_rows(rows, file, duplicates=duplicates, query_ids=list(record.value))
 
 
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     """Read scores by query and item, or ranked lists of items."""
-    value = _outer(file)
-    lists = {isinstance(items, list) for items in value.values()}
+    record = _record(file)
+    lists = {isinstance(items, list) for items in record.value.values()}
     if len(lists) > 1:
-        raise InputError("mixes lists and objects; all must be the same", where=file.name)
+        raise record.error("mixes lists and objects; all must be the same")
     ranked = lists == {True}
-    queries, items, numbers = [], [], []
-    for query_id, inner in value.items():
+    rows: list[tuple[str, str, float]] = []
+    for query_id, items in record.value.items():
         if ranked:
-            names = [_name(item, query_id, file) for item in inner]
-            values: list[float] = list(range(1, len(names) + 1))
+            names = _names(items, query_id, record)
             if strict and len(set(names)) < len(names):
                 duplicate = next(item for item in names if names.count(item) > 1)
-                raise InputError(
-                    f"query {query_id!r} has item {duplicate!r} twice; "
-                    "--strict wants every item once",
-                    where=file.name,
-                )
+                raise duplicate_hit_error(query_id, duplicate, file.name)
+            rows += [(query_id, item_id, rank) for rank, item_id in enumerate(names, 1)]
         else:
-            names = list(_inner(inner, query_id, file))
-            what = f"a score of query {query_id!r}"
-            values = [as_number(score, what, file.name, None) for score in inner.values()]
-        queries.extend([query_id] * len(names))
-        items.extend(names)
-        numbers.extend(values)
-    hits = pl.DataFrame(
-        {"query_id": queries, "item_id": items, "rank" if ranked else "score": numbers},
-        schema_overrides={"query_id": pl.String, "item_id": pl.String},
-    )
-    calls = None if all(value.values()) else pl.DataFrame({"query_id": list(value)})
+            scores = _numbers(items, query_id, record, "score").items()
+            rows += [(query_id, item_id, score) for item_id, score in scores]
+    number = ("rank", pl.Int64) if ranked else ("score", pl.Float64)
+    schema = [("query_id", pl.String), ("item_id", pl.String), number]
+    hits = pl.DataFrame(rows, schema=schema, orient="row")
+    called = list(record.value)
+    calls = None if all(record.value.values()) else pl.DataFrame({"query_id": called})
     return Run.from_frame(hits, calls=calls, name=name, source=file.source)
 
 
-def _outer(file: Input) -> dict[str, Any]:
+def _record(file: Input) -> Record:
     value = read_json(file)
     if not isinstance(value, dict) or not value:
         raise InputError("expected an object of {query: {item: number}}", where=file.name)
+    record = Record(None, value, file.name)
     if "" in value:
-        raise InputError("query_id is empty; every query needs one", where=file.name)
-    if any("\0" in query_id for query_id in value):
-        raise InputError(f"query_id {NUL_IN_ID}", where=file.name)
-    return value
+        raise record.error("query_id is empty; every query needs one")
+    for query_id in value:
+        record.as_id(query_id, "query_id")
+    return record
 
 
-def _inner(items: Any, query_id: str, file: Input) -> dict[str, Any]:
-    if isinstance(items, dict) and "" not in items:
-        return items
-    raise InputError(f"query {query_id!r}: expected {{item: number}}", where=file.name)
+def _numbers(items: Any, query_id: str, record: Record, what: str) -> dict[str, float]:
+    if not isinstance(items, dict) or "" in items:
+        raise record.error(f"query {query_id!r}: expected {{item: number}}")
+    return {
+        item_id: record.as_number(number, f"the {what} of query {query_id!r}, item {item_id!r}")
+        for item_id, number in items.items()
+    }
 
 
-def _name(item: Any, query_id: str, file: Input) -> str:
-    if isinstance(item, int) and not isinstance(item, bool):
-        return str(item)
-    if isinstance(item, str) and item:
-        return item
-    raise InputError(
-        f"query {query_id!r}: an item is {preview(item)}; a list of ids is expected, each of them"
-        " text or a whole number",
-        where=file.name,
-    )
+def _names(items: list[Any], query_id: str, record: Record) -> list[str]:
+    return [record.as_id(item, f"an item of query {query_id!r}") for item in items]
 
 
 def write_gold(gold: Gold, path: str | Path) -> None:
     """Write grades by query and item; queries without gold become empty objects."""
-    nested: dict[str, dict[str, Any]] = {name: {} for name in gold.query_ids}
-    for query_id, item_id, grade in (
-        join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows()
-    ):
+    nested: dict[str, dict[str, float]] = {name: {} for name in gold.query_ids}
+    rows = join_spans(gold.frame).select("query_id", "item_id", "grade")
+    for query_id, item_id, grade in rows.iter_rows():
         # ranx and pytrec_eval take whole grades only.
-        nested[query_id][item_id] = int(grade) if float(grade).is_integer() else grade
+        nested[query_id][item_id] = whole_if_possible(grade)
     write_lines([json.dumps(nested, ensure_ascii=False, allow_nan=False)], path)
 
 
@@ -109,14 +102,15 @@ def write_run(run: Run, path: str | Path) -> None:
 
     A failed call is left out: an empty object would mean that nothing was found.
     """
-    called = [] if run.calls is None else run.calls["query_id"].to_list()
+    calls = pl.DataFrame(schema={"query_id": pl.String}) if run.calls is None else run.calls
     failed: set[str] = set()
-    if run.calls is not None and "error" in run.calls.columns:
-        failed = set(run.calls.filter(pl.col("error").is_not_null())["query_id"])
-    nested: dict[str, dict[str, float]] = {name: {} for name in called if name not in failed}
-    for query_id, item_id, score in (
-        with_scores(run.at("final")).select("query_id", "item_id", "score").iter_rows()
-    ):
+    if "error" in calls.columns:
+        failed = set(calls.filter(pl.col("error").is_not_null())["query_id"])
+    nested: dict[str, dict[str, float]] = {
+        query_id: {} for query_id in calls["query_id"] if query_id not in failed
+    }
+    rows = with_scores(run.at("final")).select("query_id", "item_id", "score")
+    for query_id, item_id, score in rows.iter_rows():
         if query_id not in failed:
             inner = nested.setdefault(query_id, {})
             inner[item_id] = max(score, inner.get(item_id, score))

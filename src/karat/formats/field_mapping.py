@@ -11,15 +11,15 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import polars as pl
 
 from karat.data.columns import GOLD_NAMES, GRADE_NAMES, ITEM_NAMES, QUERY_NAMES, TEXT_NAMES
 from karat.errors import InputError, NoColumnError, UsageError, unknown
-from karat.formats.registry import KINDS, Kind
 
-_MAPPED_GOLD = "relevant_ids"
+Kind = Literal["gold", "run", "queries", "corpus"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 
 _PLACE = ("start", "end", "version")
 _OF_QUERY = ("query_id", "text", "as_of", "no_answer", "k", "group", "rewritten", "source")
@@ -35,7 +35,7 @@ FIELDS: dict[Kind, tuple[str, ...]] = {
 }
 KNOWN = tuple(dict.fromkeys(name for names in FIELDS.values() for name in names))
 _SYNONYMS = {"query": "text", "question": "text", "topk": "hits"}
-_TARGETS = {"gold": _MAPPED_GOLD, "hits": "topk"}
+_TARGETS = {"gold": "relevant_ids", "hits": "topk"}
 # Names that a reader would prefer to the mapped column; they are renamed out of its way.
 _RIVALS = {
     "text": TEXT_NAMES,
@@ -48,6 +48,10 @@ _ASIDE = "attribute."
 _ENTRY_FIELDS = {"item_id", "doc_id", "grade", "score", "rank", "source", "similarity", *_PLACE}
 _LISTS = ("topk", "raw", *GOLD_NAMES, "gold_evidence")
 _MOST_SHOWN = 20
+# The kinds that one file may hold together.
+_PAIR: tuple[Kind, ...] = ("gold", "queries")
+
+_MISSING: Any = object()
 
 FieldsLike = Mapping[str, str] | None
 
@@ -136,11 +140,15 @@ class Fields:
         """Return the same mappings without runs, which karat logs under its own names."""
         return replace(self, kinds=tuple(kind for kind in self.kinds if kind != "run"))
 
+    def kinds_in_file(self, kind: Kind) -> tuple[Kind, ...]:
+        """Return the kinds that the file of an input holds."""
+        return _PAIR if self.one_file and kind in _PAIR else (kind,)
+
     def renames(self, kind: Kind) -> tuple[Rename, ...]:
         """Return the mappings for one kind of input; one with a prefix wins over one without."""
         if kind not in self.kinds:
             return ()
-        kinds = {kind, "gold", "queries"} if self.one_file and kind in _PAIR else {kind}
+        kinds = self.kinds_in_file(kind)
         chosen: dict[str, Rename] = {}
         for key, column in sorted(self.given.items(), key=lambda pair: "." in pair[0]):
             prefix, name = _split(key)
@@ -175,9 +183,6 @@ def _nearest(column: str, names: Sequence[str]) -> str:
     return f"; did you mean {matches[0]!r}?" if matches else f"; there are {shown}"
 
 
-_PAIR: tuple[Kind, ...] = ("gold", "queries")
-
-
 def _split(key: str) -> tuple[Kind | None, str]:
     """Return the prefix and field of a key such as ``corpus.item_id``; refuse unknown ones."""
     prefix, dot, name = key.rpartition(".")
@@ -207,10 +212,10 @@ class FileMapping:
     @classmethod
     def of(cls, fields: Fields, kind: Kind) -> FileMapping | None:
         """Return the mappings for an input of this kind; None if there are none."""
-        names = fields.renames(kind)
-        kinds = _PAIR if fields.one_file and kind in _PAIR else (kind,)
+        kinds = fields.kinds_in_file(kind)
         for mapped_kind in kinds:
             fields.columns.setdefault(mapped_kind, {})
+        names = fields.renames(kind) if fields else ()
         return cls(fields, names, kinds) if names else None
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
@@ -220,7 +225,7 @@ class FileMapping:
         inner = [rename for rename in self.names if rename.name in _ENTRY_FIELDS]
         if inner:
             for key in _LISTS:
-                if isinstance(renamed.get(key), list):
+                if key in renamed:
                     renamed[key] = self._entries(renamed[key], inner)
             if isinstance(renamed.get("stages"), dict):
                 stages = renamed["stages"].items()
@@ -234,35 +239,15 @@ class FileMapping:
     def frame(self, table: pl.DataFrame) -> pl.DataFrame:
         """Return a table under karat's names; a mapped field of a struct becomes a column."""
         self._note(table.columns)
-        taken = {
-            rename: column
-            for rename in self.names
-            if (column := _column(table, rename.column)) is not None
-        }
-        self._meet(taken)
-        columns: dict[str, pl.Series] = {}
-        for column in table.iter_columns():
-            columns |= {rename.target: column for rename in taken if rename.column == column.name}
-            left = _without(column, taken)
-            if left is not None:
-                columns.setdefault(_avoiding_rivals(column.name, taken), left)
-        columns |= {rename.target: column for rename, column in taken.items()}
+        columns = self._renamed({column.name: column for column in table}, self.names)
         return pl.DataFrame([column.alias(name) for name, column in columns.items()])
 
-    def own(self, name: str) -> str:
+    def column_of(self, name: str) -> str:
         """Return the file's name of a column that readers know under this name."""
         matches = (
             rename for rename in self.names if rename.target == name and rename.key in self.met
         )
         return next((rename.column for rename in matches), name)
-
-    @contextmanager
-    def explaining(self) -> Iterator[None]:
-        """Explain input errors, also those after the file was opened."""
-        try:
-            yield
-        except InputError as error:
-            raise self.explained(error) from None
 
     def explained(self, error: InputError) -> InputError:
         """Return an input error that names the mapped columns which this file lacks."""
@@ -270,13 +255,11 @@ class FileMapping:
             among = list(self.columns) or error.among
             error = NoColumnError(error.lacks, among, error.todo, where=error.where)
         missing = [rename for rename in self.names if rename.key not in self.met | self.fields.met]
-        if not missing:
+        if not missing or str(missing[0]) in error.what:
             return error
-        rename = missing[0]
-        if str(rename) in error.what:
-            return error
-        hint = _nearest(rename.column, list(self.columns))
-        message = f"{error.what} ({rename}: it has no column {rename.column!r}{hint})"
+        column = missing[0].column
+        hint = _nearest(column, list(self.columns))
+        message = f"{error.what} ({missing[0]}: it has no column {column!r}{hint})"
         kind = InputError if isinstance(error, NoColumnError) else type(error)
         return kind(message, where=error.where, line=error.line)
 
@@ -290,21 +273,23 @@ class FileMapping:
         ]
 
     def _renamed(self, record: Mapping[str, Any], names: Sequence[Rename]) -> dict[str, Any]:
-        taken = {rename: value for rename in names for value in _find(record, rename.column)}
+        """Return values under karat's names; what a mapped column displaces is set aside."""
+        values = {rename: _find(record, rename.column) for rename in names}
+        taken = {rename: value for rename, value in values.items() if value is not _MISSING}
         if not taken:
             return dict(record)
-        self._meet(taken)
-        renamed: dict[str, Any] = {}
-        for key, value in record.items():
-            renamed |= {rename.target: value for rename in taken if rename.column == key}
-            for rest in _remainder(key, value, taken):
-                renamed.setdefault(_avoiding_rivals(key, taken), rest)
-        return renamed | {rename.target: value for rename, value in taken.items()}
-
-    def _meet(self, taken: Iterable[Rename]) -> None:
         keys = {rename.key for rename in taken}
         self.met.update(keys)
         self.fields.met.update(keys)
+        columns = [rename.column for rename in taken]
+        rivals = {name for rename in taken for name in _RIVALS.get(rename.name, (rename.target,))}
+        renamed: dict[str, Any] = {}
+        for key, value in record.items():
+            renamed |= {rename.target: value for rename in taken if rename.column == key}
+            rest = _remainder(key, value, columns)
+            if rest is not _MISSING:
+                renamed.setdefault(_ASIDE + key if key in rivals else key, rest)
+        return renamed | {rename.target: value for rename, value in taken.items()}
 
     def _note(self, names: Iterable[str]) -> None:
         """Remember some columns for messages."""
@@ -314,61 +299,47 @@ class FileMapping:
                 self.fields.columns[kind].update(self.columns)
 
 
-def _avoiding_rivals(key: str, taken: Iterable[Rename]) -> str:
-    """Return a key that no reader prefers to a mapped column."""
-    rival = any(key in _RIVALS.get(rename.name, (rename.target,)) for rename in taken)
-    return _ASIDE + key if rival else key
+@contextmanager
+def explaining(mapping: FileMapping | None) -> Iterator[None]:
+    """Name the mapped columns that a file lacks in input errors of the block."""
+    try:
+        yield
+    except InputError as error:
+        if mapping is None:
+            raise
+        raise mapping.explained(error) from None
 
 
-def _find(record: Mapping[str, Any], column: str) -> list[Any]:
-    """Return the value of a column in a list, by its name or its dotted path; [] if missing."""
+def _find(record: Mapping[str, Any], column: str) -> Any:
+    """Return the value of a column by its name or its dotted path."""
     if column in record:
-        return [record[column]]
+        return record[column]
     value: Any = record
     for step in column.split("."):
-        if not isinstance(value, Mapping) or step not in value:
-            return []
-        value = value[step]
-    return [value]
+        inside = _inside(value)
+        if step not in inside:
+            return _MISSING
+        value = inside[step]
+    return value
 
 
-def _remainder(key: str, value: Any, taken: Iterable[Rename]) -> list[Any]:
-    """Return what is left of a value, in a list: [] for a mapped column, less for an object."""
-    columns = [rename.column for rename in taken]
+def _inside(value: Any) -> Mapping[str, Any]:
+    """Return the values inside an object or a column of structs; empty for anything else."""
+    if isinstance(value, pl.Series) and isinstance(value.dtype, pl.Struct):
+        return {name: value.struct.field(name) for name in value.struct.fields}
+    return value if isinstance(value, Mapping) else {}
+
+
+def _remainder(key: str, value: Any, columns: Sequence[str]) -> Any:
+    """Return what is left of a value when the mapped columns are taken out."""
     if key in columns:
-        return []
-    inside = [column.removeprefix(f"{key}.") for column in columns if column.startswith(f"{key}.")]
-    if not inside or not isinstance(value, dict):
-        return [value]
-    inner = [Rename("", "", column) for column in inside]
-    rest = {name: left for name, item in value.items() for left in _remainder(name, item, inner)}
-    return [rest] if rest else []
-
-
-def _column(table: pl.DataFrame, column: str) -> pl.Series | None:
-    """Return a column by its name or its dotted path through structs; None if missing."""
-    if column in table.columns:
-        return table[column]
-    first, *steps = column.split(".")
-    if not steps or first not in table.columns:
-        return None
-    series = table[first]
-    for step in steps:
-        if not isinstance(series.dtype, pl.Struct) or step not in series.struct.fields:
-            return None
-        series = series.struct.field(step)
-    return series
-
-
-def _without(column: pl.Series, taken: Iterable[Rename]) -> pl.Series | None:
-    """Return a column without the mapped fields of its struct; None if nothing is left."""
-    taken_columns = {rename.column for rename in taken}
-    if column.name in taken_columns:
-        return None
-    if not isinstance(column.dtype, pl.Struct):
-        return column
-    names = column.struct.fields
-    left = [name for name in names if f"{column.name}.{name}" not in taken_columns]
-    if len(left) == len(names):
-        return column
-    return column.struct.unnest().select(pl.struct(left)).to_series() if left else None
+        return _MISSING
+    inner = [column.removeprefix(f"{key}.") for column in columns if column.startswith(f"{key}.")]
+    inside = _inside(value) if inner else {}
+    if not inside:
+        return value
+    left = {name: _remainder(name, item, inner) for name, item in inside.items()}
+    rest = {name: item for name, item in left.items() if item is not _MISSING}
+    if isinstance(value, pl.Series) and rest:
+        return pl.DataFrame(list(rest.values())).to_struct(key)
+    return rest or _MISSING

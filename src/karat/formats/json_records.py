@@ -15,7 +15,15 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from karat.data.columns import ITEM_NAMES, NUL_IN_ID, QUERY_NAMES, TEXT_NAMES
+from karat.data.columns import (
+    ITEM_NAMES,
+    NUL_IN_ID,
+    QUERY_NAMES,
+    TEXT_NAMES,
+    Duplicates,
+    split_spans,
+)
+from karat.data.tables import Gold
 from karat.errors import InputError
 from karat.formats.files import Input, decode
 from karat.formats.limits import check_columns
@@ -30,38 +38,87 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class Record(NamedTuple):
-    """One JSON object and its line."""
+    """One JSON object, the file that it is from, and its line; None in a file of one object.
 
-    line: int
+    Its methods check values from it, and raise InputError with its place.
+    """
+
+    line: int | None
     value: dict[str, Any]
+    where: str
+
+    def error(self, problem: str) -> InputError:
+        """Return an InputError at this record."""
+        return InputError(problem, where=self.where, line=self.line)
+
+    def as_id(self, value: Any, what: str) -> str:
+        """Return an id as text; raise InputError unless it is text or a whole number."""
+        if isinstance(value, str) and value:
+            if "\0" in value:
+                raise self.error(f"{what} {NUL_IN_ID}")
+            return value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        raise self.error(f"{what} is {preview(value)}; ids are text or whole numbers")
+
+    def as_number(self, value: Any, what: str) -> float:
+        """Return a finite number; raise InputError for anything else."""
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        # A whole number may be larger than any float.
+        if number and abs(value) <= sys.float_info.max:
+            return float(value)
+        raise self.error(f"{what} is {preview(value)}; a finite number is expected")
+
+    def as_amount(self, value: Any, what: str) -> float:
+        """Return a time or cost: a number from 0 that can be added up."""
+        number = self.as_number(value, what)
+        if 0 <= number <= _MOST:
+            return number
+        expected = "a number from 0" if number < 0 else f"a number up to {_MOST:g}"
+        raise self.error(f"{what} is {preview(value)}; {expected} is expected")
+
+    def as_list(self, value: Any, what: str) -> list[Any]:
+        """Return a list; null is an empty one."""
+        if value is None or isinstance(value, list):
+            return value or []
+        raise self.error(f"{what} is {preview(value)}; a list is expected")
+
+    def as_object(self, value: Any, what: str) -> dict[str, Any]:
+        """Return an object; raise InputError for anything else."""
+        if isinstance(value, dict):
+            return value
+        raise self.error(f"{what} is {preview(value)}; an object is expected")
 
 
 def read_records(file: Input) -> Iterator[Record]:
     """Yield the objects of a JSONL file; blank lines are skipped, all others must be objects."""
-    line = 0
+    for line, data in read_lines(file):
+        record = parse_record(decode(data, file, first_line=line), file.name, line)
+        if file.mapping is not None:
+            record = record._replace(value=file.mapping.record(record.value))
+        yield record
+
+
+def read_lines(file: Input) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank with their numbers, as bytes."""
+    before = 0
     for chunk in file.chunks():
-        if chunk.isspace():
-            line += chunk.count(b"\n")
-            continue
-        for text in decode(chunk, file, first_line=line + 1).split("\n"):
-            line += 1
-            if text.strip():
-                record = parse_record(text, file.name, line)
-                if file.mapping is not None:
-                    record = Record(line, file.mapping.record(record.value))
-                yield record
-        # A chunk ends with a line feed; the next line starts in the next chunk.
-        line -= 1
+        # Millions of blank lines would become millions of objects first.
+        lines = [] if chunk.isspace() else chunk.split(b"\n")
+        for number, data in enumerate(lines, before + 1):
+            if data and not data.isspace():
+                yield number, data
+        before += chunk.count(b"\n")
 
 
 def parse_record(text: str, where: str, line: int) -> Record:
     """Parse one line of JSONL."""
     value = parse_json(text, where, line)
     if isinstance(value, dict):
-        return Record(line, value)
-    raise InputError(
-        f"the line holds a JSON {_kind(value)}; an object is expected", where=where, line=line
-    )
+        return Record(line, value, where)
+    kinds: dict[type, str] = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+    kind = kinds.get(type(value), "number")
+    raise InputError(f"the line holds a JSON {kind}; an object is expected", where=where, line=line)
 
 
 def read_json(file: Input) -> Any:
@@ -72,33 +129,30 @@ def read_json(file: Input) -> Any:
 def parse_json(text: str, where: str, line: int | None) -> Any:
     """Parse standard JSON: no NaN, no duplicate keys, no unpaired surrogates."""
     try:
-        value = json.loads(
-            text, object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant
-        )
+        value = _DECODER.decode(text)
+        _refuse_depth(text, value)
+        if _SURROGATE.search(text):
+            json.dumps(value, ensure_ascii=False).encode()
     except json.JSONDecodeError as error:
-        error_line = line if line is not None else error.lineno
-        raise InputError(
-            f"not valid JSON: {error.msg} at column {error.colno}; "
-            f"{'one object per line' if line is not None else 'one JSON value'} is expected",
-            where=where,
-            line=error_line,
-        ) from None
+        expected = "one JSON value" if line is None else "one object per line"
+        line = line or error.lineno
+        problem = f"not valid JSON: {error.msg} at column {error.colno}; {expected} is expected"
+    except UnicodeEncodeError:
+        problem = "holds half of a surrogate pair (\\ud800 to \\udfff); write whole characters"
     except RecursionError:
-        raise _too_deep(where, line) from None
+        problem = f"JSON nested too deeply, more than {_DEEPEST} levels; flatten it"
     except ValueError as error:
-        message = str(error)
-        if "set_int_max_str_digits" in message:
+        problem = str(error)
+        if "set_int_max_str_digits" in problem:
             digits = sys.get_int_max_str_digits()
-            message = f"holds a number of more than {digits} digits; write it shorter or as text"
-        raise InputError(message, where=where, line=line) from None
-    _refuse_depth(text, value, where, line)
-    if _SURROGATE.search(text):
-        _refuse_half_characters(value, where, line)
-    return value
+            problem = f"holds a number of more than {digits} digits; write it shorter or as text"
+    else:
+        return value
+    raise InputError(problem, where=where, line=line)
 
 
-def _refuse_depth(text: str, value: Any, where: str, line: int | None) -> None:
-    """Refuse deep nesting, for which writing or showing the value could fail."""
+def _refuse_depth(text: str, value: Any) -> None:
+    """Raise RecursionError for deep nesting, for which writing or showing the value could fail."""
     opened = text.count("[") + text.count("{")
     # Siblings are not nested in each other, so most files need no closer look.
     siblings = sum(text.count(pair) for pair in ("}, {", "},{", "], [", "],["))
@@ -110,13 +164,7 @@ def _refuse_depth(text: str, value: Any, where: str, line: int | None) -> None:
         level = [inner for content in contents for inner in content if type(inner) in (dict, list)]
         if not level:
             return
-    raise _too_deep(where, line)
-
-
-def _too_deep(where: str, line: int | None) -> InputError:
-    return InputError(
-        f"JSON nested too deeply, more than {_DEEPEST} levels; flatten it", where=where, line=line
-    )
+    raise RecursionError
 
 
 def _refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -132,70 +180,9 @@ def _refuse_constant(name: str) -> float:
     raise ValueError(f"{name} is not JSON; a finite number or null is expected")
 
 
-def _refuse_half_characters(value: Any, where: str, line: int | None) -> None:
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise InputError(
-            "holds half of a surrogate pair (\\ud800 to \\udfff); whole characters are expected",
-            where=where,
-            line=line,
-        ) from None
-
-
-def _kind(value: Any) -> str:
-    return {list: "array", str: "string", bool: "boolean", type(None): "null"}.get(
-        type(value), "number"
-    )
-
-
-def as_id(value: Any, what: str, where: str, line: int | None) -> str:
-    """Return an id as text; raise InputError unless it is text or a whole number."""
-    if isinstance(value, str) and value and "\0" not in value:
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    if isinstance(value, str) and value:
-        raise InputError(f"{what} {NUL_IN_ID}", where=where, line=line)
-    raise InputError(
-        f"{what} is {preview(value)}; ids are text or whole numbers", where=where, line=line
-    )
-
-
-def as_number(value: Any, what: str, where: str, line: int | None) -> float:
-    """Return a finite number; raise InputError for anything else."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    # A whole number may be larger than any float.
-    if number and abs(value) <= sys.float_info.max:
-        return float(value)
-    raise InputError(
-        f"{what} is {preview(value)}; a finite number is expected", where=where, line=line
-    )
-
-
-def as_amount(value: Any, what: str, where: str, line: int | None) -> float:
-    """Return a time or cost: a number from 0 that can be added up."""
-    number = as_number(value, what, where, line)
-    if 0 <= number <= _MOST:
-        return number
-    expected = "a number from 0" if number < 0 else f"a number up to {_MOST:g}"
-    raise InputError(f"{what} is {preview(value)}; {expected} is expected", where=where, line=line)
-
-
-def as_list(value: Any, what: str, where: str, line: int | None) -> list[Any]:
-    """Return a list; null is an empty one."""
-    if value is None:
-        return []
-    if isinstance(value, list):
-        return value
-    raise InputError(f"{what} is {preview(value)}; a list is expected", where=where, line=line)
-
-
-def as_object(value: Any, what: str, where: str, line: int | None) -> dict[str, Any]:
-    """Return an object; raise InputError for anything else."""
-    if isinstance(value, dict):
-        return value
-    raise InputError(f"{what} is {preview(value)}; an object is expected", where=where, line=line)
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant
+)
 
 
 def preview(value: Any) -> str:
@@ -245,6 +232,33 @@ def _column(name: str, values: list[Any]) -> pl.Series:
 
 def _is_flat(value: Any) -> bool:
     return value is None or not any(isinstance(item, (list, dict)) for item in value)
+
+
+def gold_of_rows(
+    rows: Sequence[tuple[str, str, float, bool, int | None]],
+    file: Input,
+    *,
+    duplicates: Duplicates,
+    query_ids: Sequence[str] | None = None,
+) -> Gold:
+    """Return gold from rows of query, item, grade, whether it is a hard negative, and line."""
+    schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
+    types = {**schema, "negative": pl.Boolean, "line": pl.Int64}
+    table = pl.DataFrame(rows, schema=types, orient="row")
+    if table["negative"].any():
+        schema["negative"] = pl.Boolean
+    return Gold.from_frame(
+        split_spans(table.select(list(schema))),
+        query_ids=query_ids,
+        duplicates=duplicates,
+        lines=None if table["line"].null_count() else table["line"],
+        source=file.source,
+    )
+
+
+def whole_if_possible(grade: float) -> float:
+    """Return a grade as a whole number if it is one, as other tools write grades."""
+    return int(grade) if grade.is_integer() else grade
 
 
 def to_text(value: Any) -> str:

@@ -5,7 +5,7 @@ A nested ``meta`` or ``metadata`` is flattened; a ``title`` stays an attribute.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,15 @@ from karat.data.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, mapping_hint
 from karat.data.tables import Corpus, Queries
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.json_records import Record, as_id, frame_of, json_rows, read_records, to_line
+from karat.formats.json_records import Record, frame_of, json_rows, read_records, to_line
+from karat.formats.registry import Head, Kind
 
 _META = ("meta", "metadata")
+
+
+def sniff(head: Head, kind: Kind) -> bool:
+    """Return True for an object with a text; of a corpus, also with an id."""
+    return bool(head.keys & set(TEXT_NAMES) and (kind == "queries" or head.keys & set(ITEM_NAMES)))
 
 
 def read_queries(file: Input) -> Queries:
@@ -31,52 +37,42 @@ def read_corpus(file: Input) -> Corpus:
 
 
 def _frame(file: Input, key: str, names: Sequence[str]) -> pl.DataFrame:
-    rows = list(_rows(file, key, names))
+    rows: dict[str, dict[str, Any]] = {}
+    lines: dict[str, int | None] = {}
+    for record in read_records(file):
+        row = _row(record, key, names)
+        name = row[key]
+        if name in rows:
+            raise record.error(
+                f"id {name!r} occurs again as in line {lines[name]}; ids must differ"
+            )
+        rows[name], lines[name] = row, record.line
     if not rows:
         raise InputError("is empty; at least one object is expected", where=file.name)
-    return frame_of(rows, (key, "text"), where=file.name)
+    return frame_of(list(rows.values()), (key, "text"), where=file.name)
 
 
-def _rows(file: Input, key: str, names: Sequence[str]) -> Iterator[dict[str, Any]]:
-    seen: dict[str, int] = {}
-    for record in read_records(file):
-        row = _row(record, key, names, file.name)
-        if row[key] in seen:
-            raise InputError(
-                f"id {row[key]!r} occurs again as in line {seen[row[key]]}; ids must differ",
-                where=file.name,
-                line=record.line,
-            )
-        seen[row[key]] = record.line
-        yield row
-
-
-def _row(record: Record, key: str, names: Sequence[str], where: str) -> dict[str, Any]:
-    line, rest = record.line, dict(record.value)
+def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:
+    rest = dict(record.value)
     id_key = next((name for name in names if rest.get(name) is not None), None)
-    if id_key is None:
-        raise InputError(
-            f"no id; expected one of {', '.join(names)}; {mapping_hint(key, 'KEY')}",
-            where=where,
-            line=line,
-        )
-    row_id = as_id(rest.pop(id_key), id_key, where, line)
     text_key = next((name for name in TEXT_NAMES if isinstance(rest.get(name), str)), None)
+    if id_key is None:
+        raise _missing_error(record, "id", key, names)
     if text_key is None:
-        raise InputError(
-            f"no text; expected one of {', '.join(TEXT_NAMES)}; {mapping_hint('text', 'KEY')}",
-            where=where,
-            line=line,
-        )
-    row: dict[str, Any] = {key: row_id, "text": rest.pop(text_key)}
+        raise _missing_error(record, "text", "text", TEXT_NAMES)
+    row = {key: record.as_id(rest.pop(id_key), id_key), "text": rest.pop(text_key)}
     for inner in _META:
         if isinstance(rest.get(inner), dict):
             nested = rest.pop(inner)
-            rest.update({k: v for k, v in nested.items() if k not in rest})
+            rest |= {name: value for name, value in nested.items() if name not in rest}
     if key == "item_id" and rest.get("doc_id") is not None:
-        rest["doc_id"] = as_id(rest["doc_id"], "doc_id", where, line)
-    row.update({name: value for name, value in rest.items() if name not in row})
-    return row
+        rest["doc_id"] = record.as_id(rest["doc_id"], "doc_id")
+    return row | {name: value for name, value in rest.items() if name not in row}
+
+
+def _missing_error(record: Record, what: str, field: str, names: Sequence[str]) -> InputError:
+    hint = mapping_hint(field, "KEY")
+    return record.error(f"no {what}; expected one of {', '.join(names)}; {hint}")
 
 
 def write_queries(queries: Queries, path: str | Path) -> None:

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 import polars as pl
 
-from karat.data.columns import Duplicates, join_spans, split_spans
+from karat.data.columns import GOLD_NAMES, Duplicates, join_spans
 from karat.data.tables import Gold
 from karat.errors import InputError
 from karat.formats.files import Input, write_lines
-from karat.formats.json_records import Record, as_id, as_number, read_records
+from karat.formats.json_records import Record, gold_of_rows, read_records, whole_if_possible
+from karat.formats.registry import Head, Kind
 
 # The source of a label: a person, or a decision on a disagreement between raters.
 HUMAN, ADJUDICATION = "human", "adjudication"
@@ -43,57 +44,52 @@ class Label(NamedTuple):
     decided: bool = False
 
 
+def sniff(head: Head, kind: Kind) -> bool:
+    """Return True for one pair per record; a pooled pair may have no grade yet."""
+    keys = head.keys
+    is_pair = "item_id" in keys or ("chunk_id" in keys and keys & {*_GRADE, "error"})
+    return bool("query_id" in keys and is_pair and not keys & {*GOLD_NAMES, "gold_evidence"})
+
+
 def read_label_lines(file: Input) -> Iterator[Label]:
     """Yield every line of a label file, graded or failed."""
     for record in read_records(file):
-        yield _label(record, file.name)
+        value = record.value
+        query_id = record.as_id(value.get("query_id"), "query_id")
+        item_id, rater = item_id_of(record), value.get("rater")
+        if rater is not None:
+            rater = record.as_id(rater, "rater")
+        grade, error = _grade(record), value.get("error")
+        if error is not None and not (isinstance(error, str) and error.strip()):
+            raise record.error("error is no text; the reason is expected")
+        decided = value.get("source") == ADJUDICATION
+        yield Label(record.line or 0, query_id, item_id, grade, error, rater, decided)
 
 
-def _label(record: Record, where: str) -> Label:
-    line, value = record.line, record.value
-    query_id = as_id(value.get("query_id"), "query_id", where, line)
-    item_id = item_id_of(record, where)
-    rater = value.get("rater")
-    if rater is not None:
-        rater = as_id(rater, "rater", where, line)
-    grade, error = _grade(record, where), value.get("error")
-    if error is not None and not (isinstance(error, str) and error.strip()):
-        raise InputError("error is no text; the reason is expected", where=where, line=line)
-    decided = value.get("source") == ADJUDICATION
-    return Label(line, query_id, item_id, grade, error, rater, decided)
-
-
-def item_id_of(record: Record, where: str) -> str:
+def item_id_of(record: Record) -> str:
     """Return the item of a pair: its item_id or chunk_id, which must agree if both are given."""
-    line, value = record.line, record.value
-    keys = [name for name in _ITEM if value.get(name) is not None] or _ITEM[:1]
-    names = [as_id(value.get(name), name, where, line) for name in keys]
+    keys = [name for name in _ITEM if record.value.get(name) is not None] or _ITEM[:1]
+    names = [record.as_id(record.value.get(name), name) for name in keys]
     if len(set(names)) > 1:
-        raise InputError(
+        raise record.error(
             f"item_id is {names[0]!r} and chunk_id is {names[1]!r}; a pair is of one item: "
-            "keep one of the two",
-            where=where,
-            line=line,
+            "keep one of the two"
         )
     return names[0]
 
 
-def _grade(record: Record, where: str) -> float | None:
-    line, value = record.line, record.value
-    keys = [name for name in _GRADE if value.get(name) is not None]
+def _grade(record: Record) -> float | None:
+    keys = [name for name in _GRADE if record.value.get(name) is not None]
+    failed = record.value.get("error") is not None
     if len(keys) > 1:
-        raise InputError("has a grade and a relevance; keep one", where=where, line=line)
-    if keys and value.get("error") is not None:
-        raise InputError("has a grade and an error; keep one", where=where, line=line)
-    if keys:
-        return as_number(value[keys[0]], keys[0], where, line)
-    if value.get("error") is None:
-        raise InputError(
-            'no grade; a label has "grade", or "error" where the pair could not be judged',
-            where=where,
-            line=line,
+        raise record.error("has a grade and a relevance; keep one")
+    if keys and failed:
+        raise record.error("has a grade and an error; keep one")
+    if not keys and not failed:
+        raise record.error(
+            'no grade; a label has "grade", or "error" where the pair could not be judged'
         )
-    return None
+    return record.as_number(record.value[keys[0]], keys[0]) if keys else None
 
 
 def count_failed(file: Input) -> int:
@@ -104,21 +100,14 @@ def count_failed(file: Input) -> int:
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
     """Read the grades; raters who disagree on a pair are refused, failed pairs are left out."""
     labels = list(read_label_lines(file))
-    graded = [label for label in labels if label.grade is not None]
-    if not graded:
+    rows = [
+        (label.query_id, label.item_id, label.grade, False, label.line)
+        for label in labels
+        if label.grade is not None
+    ]
+    if not rows:
         raise no_grades_error(file.name, failed=len(labels))
-    table = pl.DataFrame(
-        {
-            "query_id": [label.query_id for label in graded],
-            "item_id": [label.item_id for label in graded],
-            "grade": [label.grade for label in graded],
-        },
-        schema={"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64},
-    )
-    lines = pl.Series("line", [label.line for label in graded], dtype=pl.Int64)
-    return Gold.from_frame(
-        split_spans(table), duplicates=duplicates, lines=lines, source=file.source
-    )
+    return gold_of_rows(rows, file, duplicates=duplicates)
 
 
 def no_grades_error(where: str, *, failed: int = 0, not_judged: int = 0) -> InputError:
@@ -143,10 +132,8 @@ def out_of_range(grade: float) -> str:
 
 def write_gold(gold: Gold, path: str | Path) -> None:
     """Write one line per judgment."""
-    rows = join_spans(gold.frame).select("query_id", "item_id", "grade").iter_rows(named=True)
-    lines = []
-    for row in rows:
-        if float(row["grade"]).is_integer():
-            row["grade"] = int(row["grade"])
-        lines.append(json.dumps(row, ensure_ascii=False, allow_nan=False))
-    write_lines(lines, path)
+    table = join_spans(gold.frame).select("query_id", "item_id", "grade")
+    rows = (
+        {**row, "grade": whole_if_possible(row["grade"])} for row in table.iter_rows(named=True)
+    )
+    write_lines((json.dumps(row, ensure_ascii=False, allow_nan=False) for row in rows), path)

@@ -20,42 +20,58 @@ from karat import process_limits
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
 
-_UNITS = {"": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmgt]?b?)", re.IGNORECASE)
+_UNITS = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmgt]?)b?", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Limit:
+class SizeLimit:
     """A number of bytes with the environment variable that sets it."""
 
     variable: str
     default: int
     about: str
     """What it limits, in the words of the documentation."""
+    problem: str
+    """What a message says of an input beyond the ``{limit}``."""
 
     def bytes(self) -> int:
         """Return the limit in force."""
         setting = os.environ.get(self.variable, "").strip()
         return parse_size(setting, self.variable) if setting else self.default
 
+    def error(self, where: str, line: int | None = None, *, most: int | None = None) -> InputError:
+        """Return the error for an input beyond the limit, or beyond ``most`` if given."""
+        limit = format_bytes(self.bytes() if most is None else most)
+        problem = self.problem.format(limit=limit)
+        return InputError(f"{problem}, or set {self.variable} to more", where=where, line=line)
 
-MAX_LINE = Limit("KARAT_MAX_LINE", 64_000_000, "the longest line")
-MAX_DOCUMENT = Limit(
+
+MAX_LINE = SizeLimit(
+    "KARAT_MAX_LINE",
+    64_000_000,
+    "the longest line",
+    "the line is longer than {limit}, the limit; end lines with a line feed",
+)
+MAX_DOCUMENT = SizeLimit(
     "KARAT_MAX_DOCUMENT",
     512_000_000,
     "the largest document that is read as a whole: JSON, stories and piped input",
+    "is larger than {limit}, the limit for a file that is read as a whole; use a file with one "
+    "record per line",
 )
-MAX_UNPACKED = Limit(
+MAX_UNPACKED = SizeLimit(
     "KARAT_MAX_UNPACKED",
     32_000_000,
     "what a packed file may unpack to; unless set, 200 times its size if that is more",
+    "unpacks to more than {limit}, the limit; check where it comes from",
 )
 LIMITS = (MAX_LINE, MAX_DOCUMENT, MAX_UNPACKED)
 
 # Text that people write does not compress better than this; only repetition does.
-MAX_RATIO = 200
+_MAX_RATIO = 200
 # A table with more columns most likely has its rows written as columns.
-MOST_COLUMNS = 10_000
+_MOST_COLUMNS = 10_000
 # Rows that each have their own keys make a table of mostly empty cells.
 _MOST_CELLS, _ALWAYS_ALLOWED = 20_000_000, 1_000
 
@@ -63,7 +79,7 @@ _MOST_CELLS, _ALWAYS_ALLOWED = 20_000_000, 1_000
 def max_unpacked(packed: int) -> int:
     """Return how many bytes a packed file of this size may unpack to."""
     set_by_hand = os.environ.get(MAX_UNPACKED.variable, "").strip()
-    return MAX_UNPACKED.bytes() if set_by_hand else max(MAX_UNPACKED.default, MAX_RATIO * packed)
+    return MAX_UNPACKED.bytes() if set_by_hand else max(MAX_UNPACKED.default, _MAX_RATIO * packed)
 
 
 def parse_size(text: str, what: str) -> int:
@@ -72,11 +88,10 @@ def parse_size(text: str, what: str) -> int:
     >>> parse_size("64MB", "KARAT_MAX_LINE"), parse_size("1.5 GB", "KARAT_MAX_LINE")
     (64000000, 1500000000)
     """
-    match = _SIZE.fullmatch(text)
     size = 0
-    if match is not None:
-        unit = match[2].lower().removesuffix("b")
-        size = int(float(match[1]) * _UNITS[f"{unit}b" if unit else ""])
+    if match := _SIZE.fullmatch(text):
+        factors = {unit[0].lower(): factor for unit, factor in _UNITS.items()}
+        size = int(float(match[1]) * factors.get(match[2].lower(), 1))
     if not 0 < size < 2**63:
         raise UsageError(f"{what} is {text!r}; a size is expected, such as 64MB or 2GB")
     return size
@@ -88,41 +103,15 @@ def format_bytes(size: int) -> str:
     >>> format_bytes(64_000_000), format_bytes(1_500_000_000), format_bytes(999)
     ('64 MB', '1.5 GB', '999 bytes')
     """
-    for unit in ("tb", "gb", "mb", "kb"):
-        if size >= _UNITS[unit]:
-            label = "kB" if unit == "kb" else unit.upper()
-            return f"{size / _UNITS[unit]:.4g} {label}"
+    for unit, factor in _UNITS.items():
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
     return f"{size} bytes"
-
-
-def line_too_long(where: str, line: int | None, limit: int) -> InputError:
-    return InputError(
-        f"the line is longer than {format_bytes(limit)}, the limit; "
-        f"end lines with a line feed, or set {MAX_LINE.variable} to more",
-        where=where,
-        line=line,
-    )
-
-
-def document_too_large(where: str, limit: int) -> InputError:
-    return InputError(
-        f"is larger than {format_bytes(limit)}, the limit for a file that is read as a whole; "
-        f"use a file with one record per line, or set {MAX_DOCUMENT.variable} to more",
-        where=where,
-    )
-
-
-def unpacks_too_large(where: str, packed: int, limit: int) -> InputError:
-    return InputError(
-        f"{format_bytes(packed)} of it unpack to more than {format_bytes(limit)}, the limit; "
-        f"if you trust it, set {MAX_UNPACKED.variable} to more",
-        where=where,
-    )
 
 
 def check_columns(columns: int, rows: int, where: str) -> None:
     """Raise InputError if a table has too many columns for its number of rows."""
-    most = max(_ALWAYS_ALLOWED, min(MOST_COLUMNS, _MOST_CELLS // max(rows, 1)))
+    most = max(_ALWAYS_ALLOWED, min(_MOST_COLUMNS, _MOST_CELLS // max(rows, 1)))
     if columns > most:
         raise InputError(
             f"has {columns:,} columns; a table of {rows:,} rows may have {most:,}; "
@@ -153,10 +142,16 @@ _readers = 1
 
 
 def memory_limit() -> int:
-    """Return how many bytes of memory karat may take while it reads runs."""
+    """Return how many bytes of memory karat may take while it reads runs.
+
+    Without a setting, half of what the machine, the container or the process has.
+    """
     setting = os.environ.get(MEMORY_VARIABLE, "").strip()
     if not setting:
-        return max(MIN_MEMORY, available_memory() // 2)
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        # A limit of the process is for karat alone, so it is not halved.
+        shared = min([machine, *_cgroup_limits()]) // 2
+        return max(MIN_MEMORY, min([shared, *process_limits.rooms()]))
     size = parse_size(setting, MEMORY_VARIABLE)
     if size < MIN_MEMORY:
         raise UsageError(
@@ -166,12 +161,26 @@ def memory_limit() -> int:
     return size
 
 
-def available_memory() -> int:
-    """Return the memory of the machine, the container or the process, whichever is least."""
-    pages, size = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
-    limits = [limit for file in _limit_files() if (limit := _limit(file)) is not None]
-    # memory_limit() halves this, but a process limit is for this process alone: count it twice.
-    return min([pages * size, *limits, *(2 * room for room in process_limits.rooms())])
+def _cgroup_limits(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Return the memory limits of this process's control groups, versions 2 and 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    files = {root / "memory.max", root / "memory" / "memory.limit_in_bytes"}
+    for line in lines:
+        group = line.split(":", 2)[2].lstrip("/")
+        files |= {folder / "memory.max" for folder in (root / group, *(root / group).parents)}
+        files.add(root / "memory" / group / "memory.limit_in_bytes")
+    limits = []
+    for file in files:
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < _UNLIMITED:
+            limits.append(int(text))
+    return limits
 
 
 @contextmanager
@@ -210,8 +219,7 @@ def fits_in_memory(source: Source) -> bool:
     """Return True if the file can be read and ranked in one piece."""
     if source.path is None or not source.path.is_file():
         return True
-    name = source.path.name.lower()
-    factor = next((n for suffix, n in _FILE_FACTORS.items() if name.endswith(suffix)), 4)
+    factor = _FILE_FACTORS.get(source.path.suffix.lower(), 4)
     return factor * source.path.stat().st_size <= _memory_per_run()
 
 
@@ -223,31 +231,3 @@ def block_rows() -> int:
 def chunk_bytes() -> int:
     """Return how many bytes of a text are parsed at once."""
     return min(_MAX_CHUNK, max(_MIN_CHUNK, _memory_per_run() // 50))
-
-
-def _limit_files() -> list[Path]:
-    """Return the files in which cgroups (version 2 and 1) state the memory limit."""
-    root = Path("/sys/fs/cgroup")
-    nested = []
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
-    for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if not controllers:
-            folder = root / group.lstrip("/")
-            nested += [parent / "memory.max" for parent in (folder, *folder.parents)]
-        elif "memory" in controllers.split(","):
-            nested.append(root / "memory" / group.lstrip("/") / "memory.limit_in_bytes")
-    top_level = [root / "memory.max", root / "memory" / "memory.limit_in_bytes"]
-    return [file for file in (*nested, *top_level) if file.is_relative_to(root)]
-
-
-def _limit(file: Path) -> int | None:
-    try:
-        text = file.read_text().strip()
-    except OSError:
-        return None
-    limit = int(text) if text.isdigit() else _UNLIMITED
-    return limit if limit < _UNLIMITED else None

@@ -5,28 +5,22 @@ This module picks the format and opens the file; the format's module does the re
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-import polars as pl
-
-from karat.data.columns import Duplicates, Source, to_polars
+from karat.data.columns import Duplicates, to_polars
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import InputError
-from karat.formats.beir import Folder
-from karat.formats.detect import detect_input, format_for_writing, refuse_binary
-from karat.formats.field_mapping import Fields, FieldsLike, FileMapping
-from karat.formats.files import Input, check_path, open_input
-from karat.formats.named_columns import holds_queries
-from karat.formats.registry import Format, Kind, format_named
+from karat.formats.field_mapping import Fields, FieldsLike, FileMapping, explaining
+from karat.formats.files import Input, check_path, open_input, refuse_binary
+from karat.formats.registry import Format, Kind, detect_input, format_for_writing, format_named
 
-DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt")
-_BEIR_CORPUS = ("corpus.jsonl", "corpus.jsonl.gz", "corpus.jsonl.zst")
+if TYPE_CHECKING:
+    from karat.formats.folders import Folder
+
 File = str | os.PathLike[str]
 Table = TypeVar("Table", Run, Gold, Queries, Corpus)
 
@@ -73,7 +67,7 @@ def scan_run(
 ) -> Blocks:
     """Open a run that is read in blocks of whole queries, so that it need not fit in memory."""
     with _opened(path, "run", format, Fields.of(fields)) as (file, form):
-        scan = form.scanner()
+        scan = form.optional("scan_run")
         options = {"name": file.stem if name is None else name, "strict": strict}
         if scan is None:
             return cast("Blocks", _read(form, "run", file, **options))
@@ -100,8 +94,11 @@ def read_corpus(
 
     ``fields`` maps columns of the file, such as ``{"item_id": "uid"}``.
     """
-    if format is None and is_folder_of_documents(path):
-        return read_folder(path)
+    if format is None and str(path) != "-" and Path(path).is_dir():
+        from karat.formats.folders import is_folder_of_documents, read_documents
+
+        if is_folder_of_documents(path):
+            return read_documents(path)
     with _opened(path, "corpus", format, fields) as (file, form):
         return cast("Corpus", _read(form, "corpus", file))
 
@@ -112,7 +109,7 @@ def read_eval_set(
     """Read a file that holds both queries and their gold."""
     together = Fields.of(fields).together()
     with _opened(path, "gold", format, together) as (file, form):
-        if not form.both():
+        if not form.together:
             raise InputError(
                 f"is {form.name}, which holds gold without queries; give a file with queries",
                 where=file.name,
@@ -128,55 +125,9 @@ def queries_in_gold(
     if str(path) == "-":
         return None
     with _opened(path, "gold", format, Fields.of(fields).together()) as (file, form):
-        if isinstance(file, Folder):
-            carried = file.has_queries
-        else:
-            names = form.column_names()
-            carried = form.both() if names is None else holds_queries(names(file))
-        return cast("Queries", _read(form, "queries", file)) if carried else None
-
-
-def is_folder_of_documents(path: str | Path) -> bool:
-    """Return True if a path is a folder without a BEIR corpus."""
-    folder = Path(path)
-    if str(path) == "-" or not folder.is_dir():
-        return False
-    return not any((folder / name).exists() for name in _BEIR_CORPUS)
-
-
-def read_folder(path: str | Path) -> Corpus:
-    """Read every Markdown or text file as one document, with its path as its id.
-
-    A file in a subfolder is called ``folder/file.md``. Hidden files are skipped.
-    """
-    folder = Path(path)
-    files = sorted(
-        (file.relative_to(folder).as_posix(), file)
-        for file in folder.rglob("*")
-        if file.suffix.lower() in DOCUMENT_SUFFIXES and file.is_file()
-    )
-    files = [(name, file) for name, file in files if not f"/{name}".count("/.")]
-    if not files:
-        raise InputError(
-            "is a folder without corpus.jsonl, and holds no file that ends in "
-            f"{', '.join(DOCUMENT_SUFFIXES[:-1])} or {DOCUMENT_SUFFIXES[-1]}",
-            where=str(path),
-        )
-    digest = hashlib.sha256()
-    texts = []
-    for name, file in files:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            shown = name.encode("utf-8", "replace").decode()
-            raise InputError("its name is not UTF-8; rename it", where=shown) from None
-        text = Input(Source(name), path=file).text()
-        texts.append(text)
-        # The length separates the end of one file from the start of the next.
-        digest.update(f"{name}\0{len(text)}\0{text}".encode())
-    frame = pl.DataFrame({"item_id": [name for name, _ in files], "text": texts})
-    source = Source(folder.resolve().name, sha256=digest.hexdigest())
-    return Corpus.from_frame(frame.with_columns(doc_id="item_id"), source=source)
+        holds_queries = form.optional("holds_queries")
+        held = form.together if holds_queries is None else holds_queries(file)
+        return cast("Queries", _read(form, "queries", file)) if held else None
 
 
 @contextmanager
@@ -189,12 +140,8 @@ def _opened(
     """
     fields = Fields.of(fields_like)
     mapping = FileMapping.of(fields, kind)
-    try:
+    with explaining(mapping):
         yield _open(path, kind, format, mapping)
-    except InputError as error:
-        if mapping is None:
-            raise
-        raise mapping.explained(error) from None
     if not isinstance(fields_like, Fields):
         fields.check()
 
@@ -206,13 +153,15 @@ def _open(
     if str(path) != "-" and Path(path).is_dir():
         if format not in (None, "beir"):
             raise InputError(f"is a folder; {format} is read from a file", where=str(path))
+        from karat.formats.folders import Folder
+
         return Folder.at(Path(path)), format_named("beir")
-    file = replace(open_input(path), mapping=mapping)
+    file = open_input(path, mapping)
     with file.source.unchanged():
         if format is None:
             return file, detect_input(file, kind)
         if format != "parquet":
-            refuse_binary(file, file.head())
+            refuse_binary(file)
     return file, format_named(format)
 
 
@@ -300,10 +249,8 @@ def _table(
     mapping = FileMapping.of(fields, kind)
     if mapping is None:
         return table_type.from_frame(value, **options)
-    try:
+    with explaining(mapping):
         return table_type.from_frame(mapping.frame(to_polars(value)), **options)
-    except InputError as error:
-        raise mapping.explained(error) from None
 
 
 def _is_file(value: object) -> bool:

@@ -1,17 +1,48 @@
-"""The registry of formats: one entry per format, with the module that reads and writes it."""
+"""The registry of formats: one entry per format, and how the format of a file is detected.
+
+A format is one module with ``read_*`` and ``write_*`` functions for the kinds that it carries, and
+``sniff(head, kind)``, which returns True if a file begins like one of this format. The module is
+loaded when a file may be of its format. Formats are tried in the order of the registry: of two
+that fit, put the more specific one first.
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+import json
+import re
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, get_args
+from pathlib import Path
+from typing import Any, Literal
 
-from karat.errors import UsageError, unknown
+from karat.data.columns import GOLD_NAMES, ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, mapping_hint
+from karat.errors import InputError, UsageError, unknown
+from karat.formats.field_mapping import KINDS as KINDS
+from karat.formats.field_mapping import FileMapping
+from karat.formats.field_mapping import Kind as Kind
+from karat.formats.files import Input, check_path, layout_suffix, open_input, refuse_binary
 
-Kind = Literal["gold", "run", "queries", "corpus"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+# What a file begins like: text, one or more JSON objects, a JSON array, or Parquet.
+Content = Literal["text", "json", "array", "parquet", "folder"]
+_CONTENTS: dict[Kind, str] = {
+    "gold": "judgments",
+    "run": "the hits of a run",
+    "queries": "queries",
+    "corpus": "the items of a corpus",
+}
+# The field that a file of each kind most likely names differently.
+_MAPPED_FIELD = {"gold": "item_id", "run": "hits", "queries": "text", "corpus": "item_id"}
+# The columns that identify a table: one of each group.
+_NEEDS: dict[Kind, tuple[tuple[tuple[str, ...], ...], ...]] = {
+    "gold": ((QUERY_NAMES, ITEM_NAMES), ((*QUERY_NAMES, *TEXT_NAMES), GOLD_NAMES)),
+    "run": ((QUERY_NAMES, ITEM_NAMES, ("score", "rank")),),
+    "queries": ((QUERY_NAMES, TEXT_NAMES), (TEXT_NAMES, GOLD_NAMES)),
+    "corpus": ((ITEM_NAMES, TEXT_NAMES),),
+}
+_KEY = re.compile(r'"([^"\\]{1,60})"\s*:')
+_MOST_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -25,59 +56,114 @@ class Format:
     module: str
     keeps: str
     """What a written file keeps, in the words of the documentation."""
+    content: tuple[Content, ...]
+    keys: tuple[str, ...] = ()
+    """A JSON object without any of these keys is not of this format; () if any key will do."""
+    together: bool = False
+    """Whether one file holds queries and their gold."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Keyword arguments for every function of the module."""
 
     def reader(self, kind: Kind) -> Callable[..., Any]:
         """Return the function that reads this kind from an open file."""
-        return self._carrying("read", kind)
+        return self._function("read", kind)
 
     def writer(self, kind: Kind) -> Callable[..., None]:
         """Return the function that writes this kind to a path."""
-        return self._carrying("write", kind)
+        return self._function("write", kind)
 
-    def scanner(self) -> Callable[..., Any] | None:
-        """Return the function that streams a run, or None if the format cannot."""
-        return self._optional("scan_run")
-
-    def both(self) -> bool:
-        """Return True if one file holds queries and their gold."""
-        return "gold" in self.carries and "queries" in self.carries and self.name in _TOGETHER
-
-    def column_names(self) -> Callable[..., list[str]] | None:
-        """Return the function that lists the columns of a table, or None for other formats."""
-        return self._optional("column_names")
+    def optional(self, name: str) -> Callable[..., Any] | None:
+        """Return a function that some formats have, such as ``scan_run``; None for the others."""
+        function = getattr(self._load(), name, None)
+        return None if function is None else partial(function, **self.options)
 
     def writer_of_both(self) -> Callable[..., None]:
         """Return the function that writes queries and their gold to one file."""
-        if not self.both():
+        if not self.together:
+            names = ", ".join(form.name for form in FORMATS.values() if form.together)
             raise UsageError(
-                f"format {self.name!r} does not hold queries and gold together; "
-                f"these do: {', '.join(sorted(_TOGETHER))}"
+                f"format {self.name!r} does not hold queries and gold together; these do: {names}"
             )
-        function: Callable[..., None] = self._module().write_eval_set
-        return function
+        return partial(self._load().write_eval_set, **self.options)
 
-    def _module(self) -> Any:
+    def fits(self, head: Head, kind: Kind) -> bool:
+        """Return True if a file that begins like this can be of this format."""
+        if head.content not in self.content or kind not in self.carries:
+            return False
+        if head.content == "json" and self.keys and not head.keys & set(self.keys):
+            return False
+        return bool(self._load().sniff(head, kind, **self.options))
+
+    def _load(self) -> Any:
         return importlib.import_module(f"karat.formats.{self.module}")
 
-    def _optional(self, name: str) -> Callable[..., Any] | None:
-        function: Callable[..., Any] | None = getattr(self._module(), name, None)
-        return None if function is None else partial(function, **self.options)
-
-    def _carrying(self, verb: str, kind: Kind) -> Callable[..., Any]:
+    def _function(self, verb: str, kind: Kind) -> Callable[..., Any]:
         if kind not in self.carries:
-            others = ", ".join(f.name for f in FORMATS.values() if kind in f.carries)
+            others = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
             raise UsageError(f"format {self.name!r} carries no {kind}; these do: {others}")
-        module = self._module()
+        module = self._load()
         if kind in ("gold", "queries") and hasattr(module, "read_judged_queries"):
-            judged_queries = importlib.import_module("karat.formats.judged_queries")
-            return partial(getattr(judged_queries, f"{verb}_{kind}"), module)
+            shared = importlib.import_module("karat.formats.evalset")
+            function = getattr(shared, f"{verb}_{kind}_of")
+            name = "read_judged_queries" if verb == "read" else "write_eval_set"
+            return partial(function, partial(getattr(module, name), **self.options))
         return partial(getattr(module, f"{verb}_{kind}"), **self.options)
 
 
-# Formats in which one file holds queries and their gold.
-_TOGETHER = frozenset({"beir", "dataset", "evalset", "memory", "story"})
+@dataclass(frozen=True)
+class Head:
+    """The beginning of a file, as ``sniff`` functions see it."""
+
+    content: Content
+    text: str
+    suffix: str
+    keys: Set[str] = frozenset()
+    """The keys of the first JSON object, under karat's names."""
+    record: Mapping[str, Any] | None = None
+    """The first JSON object; None if it is longer than the head."""
+    mapping: FileMapping | None = None
+
+    @classmethod
+    def of(cls, file: Input) -> Head:
+        """Return the beginning of an open file."""
+        if file.head.startswith(b"PAR1"):
+            return cls("parquet", "PAR1", file.suffix)
+        refuse_binary(file)
+        text = file.head.decode("utf-8", "replace")
+        start = text.lstrip()
+        if start[:1] != "{":
+            content: Content = "array" if start[:1] == "[" else "text"
+            return cls(content, text, file.suffix, mapping=file.mapping)
+        record = _parse(start.partition("\n")[0])
+        if record is None:
+            record = _parse(start)
+        if isinstance(record, dict):
+            record = record if file.mapping is None else file.mapping.record(record)
+            return cls("json", text, file.suffix, set(record), record)
+        keys = _KEY.findall(text)
+        names = keys if file.mapping is None else file.mapping.keys(keys)
+        return cls("json", text, file.suffix, set(names))
+
+    @property
+    def lines(self) -> list[str]:
+        """The lines that are not blank."""
+        return [line for line in self.text.split("\n") if line.strip()]
+
+    def has_columns(self, kind: Kind, separator: str) -> bool:
+        """Return True if the first line is the header of a table that holds this kind."""
+        fields = [name.strip().strip('"') for name in self.lines[0].split(separator)]
+        names = set(fields if self.mapping is None else self.mapping.keys(fields))
+        return len(names) > 1 and any(
+            all(names & set(group) for group in groups) for groups in _NEEDS[kind]
+        )
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
 
 FORMATS: dict[str, Format] = {
     form.name: form
@@ -89,46 +175,56 @@ FORMATS: dict[str, Format] = {
             (".trec", ".run", ".qrels", ".txt"),
             "trec",
             "ids, grades, scores and ranks of the final stage; ids must hold no white space",
+            ("text",),
         ),
         Format(
             "beir",
             "BEIR folder: corpus.jsonl, queries.jsonl, qrels/*.tsv",
             ("gold", "queries", "corpus"),
             (),
-            "beir",
+            "folders",
             "everything but spans' columns, which are written as doc:start-end",
+            ("folder",),
+            together=True,
         ),
         Format(
             "tsv",
             "two columns of queries or three of gold, separated by tabs, no header",
             ("gold", "queries"),
             (".tsv",),
-            "tsv",
+            "trec",
             "ids, texts and grades; neither may hold a tab or a line end",
+            ("text",),
+            options={"separator": "\t"},
         ),
         Format(
-            "evalset",
-            "JSONL eval set: query, relevant_chunk_ids",
-            ("gold", "queries"),
-            (".jsonl",),
-            "evalset",
-            "everything; grades other than 1 go to a key of their own",
+            "csv",
+            "comma-separated values with named columns",
+            ("gold", "run", "queries", "corpus"),
+            (".csv",),
+            "named_columns",
+            "every column; not calls, nor queries without gold",
+            ("text",),
+            options={"separator": ","},
         ),
         Format(
-            "dataset",
-            "JSONL dataset: query_id, question, gold_evidence, negatives, as_of, …",
-            ("gold", "queries"),
-            (".jsonl",),
-            "dataset",
-            "everything",
+            "tsv-with-header",
+            "tab-separated values with named columns",
+            ("gold", "run", "queries", "corpus"),
+            (".tsv",),
+            "named_columns",
+            "every column; not calls, nor queries without gold",
+            ("text",),
+            options={"separator": "\t"},
         ),
         Format(
-            "labels",
-            "JSONL labels, one judgment per line: query_id, item_id, grade, rationale, rater",
-            ("gold",),
-            (".jsonl",),
-            "labels",
-            "ids and grades; not queries without gold, nor which negatives are hard",
+            "parquet",
+            "Parquet with named columns",
+            ("gold", "run", "queries", "corpus"),
+            (".parquet",),
+            "named_columns",
+            "every column with its type; not calls, nor queries without gold",
+            ("parquet",),
         ),
         Format(
             "runlog",
@@ -137,6 +233,8 @@ FORMATS: dict[str, Format] = {
             (".jsonl",),
             "runlog",
             "everything, failed calls and latencies too; ranked by rank",
+            ("json",),
+            ("topk", "query_id"),
         ),
         Format(
             "memory",
@@ -145,6 +243,9 @@ FORMATS: dict[str, Format] = {
             (".json",),
             "memory",
             "one memory per query; queries get their ids from their position",
+            ("json",),
+            ("test_cases",),
+            together=True,
         ),
         Format(
             "story",
@@ -153,14 +254,41 @@ FORMATS: dict[str, Format] = {
             (".cnl", ".json"),
             "story",
             "ids, texts, k and which items are relevant; a CNL keeps scene ids and texts",
+            ("text", "json", "array"),
+            ("retrieval_queries", "retrievalQueries", "corpora"),
+            together=True,
         ),
         Format(
-            "dict",
-            "JSON of {query: {item: score or grade}}, as ranx and pytrec_eval take it",
-            ("gold", "run"),
-            (".json",),
-            "dicts",
-            "ids, grades and scores; failed calls are left out",
+            "labels",
+            "JSONL labels, one judgment per line: query_id, item_id, grade, rationale, rater",
+            ("gold",),
+            (".jsonl",),
+            "labels",
+            "ids and grades; not queries without gold, nor which negatives are hard",
+            ("json",),
+            ("item_id", "chunk_id"),
+        ),
+        Format(
+            "dataset",
+            "JSONL dataset: query_id, question, gold_evidence, negatives, as_of, …",
+            ("gold", "queries"),
+            (".jsonl",),
+            "evalset",
+            "everything",
+            ("json",),
+            ("gold_evidence", "question"),
+            together=True,
+            options={"style": "dataset"},
+        ),
+        Format(
+            "evalset",
+            "JSONL eval set: query, relevant_chunk_ids",
+            ("gold", "queries"),
+            (".jsonl",),
+            "evalset",
+            "everything; grades other than 1 go to a key of their own",
+            ("json",),
+            together=True,
         ),
         Format(
             "jsonl",
@@ -169,31 +297,16 @@ FORMATS: dict[str, Format] = {
             (".jsonl",),
             "jsonl",
             "everything",
+            ("json",),
         ),
         Format(
-            "csv",
-            "comma-separated values with named columns",
-            ("gold", "run", "queries", "corpus"),
-            (".csv",),
-            "csvs",
-            "every column; not calls, nor queries without gold",
-        ),
-        Format(
-            "tsv-with-header",
-            "tab-separated values with named columns",
-            ("gold", "run", "queries", "corpus"),
-            (".tsv",),
-            "csvs",
-            "every column; not calls, nor queries without gold",
-            {"separator": "\t"},
-        ),
-        Format(
-            "parquet",
-            "Parquet with named columns",
-            ("gold", "run", "queries", "corpus"),
-            (".parquet",),
-            "parquet",
-            "every column with its type; not calls, nor queries without gold",
+            "dict",
+            "JSON of {query: {item: score or grade}}, as ranx and pytrec_eval take it",
+            ("gold", "run"),
+            (".json",),
+            "dicts",
+            "ids, grades and scores; failed calls are left out",
+            ("json",),
         ),
     )
 }
@@ -203,4 +316,83 @@ def format_named(name: str) -> Format:
     """Return the format with that name; raise UsageError with the nearest name if unknown."""
     if name not in FORMATS:
         raise unknown("format", name, FORMATS)
+    return FORMATS[name]
+
+
+def detect_format(path: str | Path, kind: Kind) -> Format:
+    """Return the format of a file that should hold ``kind``; raise InputError if unknown."""
+    check_path(path)
+    if str(path) != "-" and Path(path).is_dir():
+        beir = FORMATS["beir"]
+        if kind not in beir.carries:
+            raise _wrong_kind(beir, kind, str(path))
+        return beir
+    return detect_input(open_input(path), kind)
+
+
+def detect_input(file: Input, kind: Kind) -> Format:
+    """Return the format of an open file: by its content, else by its suffix."""
+    head = Head.of(file)
+    if "".join(head.text.split()) in ("", "[]"):
+        raise InputError(f"is empty; a file with {_CONTENTS[kind]} is expected", where=file.name)
+    for form in FORMATS.values():
+        if form.fits(head, kind):
+            return form
+    for form in FORMATS.values():
+        # The reader of a format that is known by its suffix reports what is wrong.
+        if (
+            head.content == "text"
+            and head.suffix in form.suffixes
+            and kind in form.carries
+            and "text" in form.content
+        ):
+            return form
+    for form in FORMATS.values():
+        if any(form.fits(head, other) for other in form.carries):
+            raise _wrong_kind(form, kind, file.name)
+    names = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
+    advice = f"name the format, one of {names}"
+    if head.record:
+        keys = f"its keys ({', '.join(list(head.record)[:_MOST_SHOWN])})"
+        advice = f"{mapping_hint(_MAPPED_FIELD[kind], 'KEY', what=keys)}, or {advice}"
+    raise InputError(f"unknown format; {advice}", where=file.name)
+
+
+def _wrong_kind(form: Format, kind: Kind, where: str) -> InputError:
+    return InputError(
+        f"looks like {form.name} ({form.about}), which holds {' and '.join(form.carries)}; "
+        f"{_CONTENTS[kind]} are expected, or name another format",
+        where=where,
+    )
+
+
+# Suffixes for which the format to write is not the first one of the registry.
+_WRITTEN: dict[tuple[Kind, str], str | None] = {
+    ("gold", ".json"): "dict",
+    ("gold", ".jsonl"): "evalset",
+    ("gold", ".run"): None,
+    ("run", ".qrels"): None,
+    ("queries", ".json"): "story",
+    ("queries", ".jsonl"): "jsonl",
+    ("queries", ".txt"): "tsv",
+}
+
+
+def format_for_writing(path: str | Path, kind: Kind, format: str | None) -> Format:
+    """Return the format to write: the given one, else that of the suffix."""
+    check_path(path)
+    if format is not None:
+        return format_named(format)
+    names: dict[str, str | None] = {}
+    for form in FORMATS.values():
+        for suffix in form.suffixes if kind in form.carries else ():
+            names.setdefault(suffix, form.name)
+    names |= {suffix: name for (of, suffix), name in _WRITTEN.items() if of == kind}
+    name = names.get(layout_suffix(Path(path).name))
+    if name is None:
+        *suffixes, last = [suffix for suffix, written in names.items() if written]
+        raise UsageError(
+            f"the suffix of {str(path)!r} shows no format for {kind}; "
+            f"end it in {', '.join(suffixes)} or {last} or name its format"
+        )
     return FORMATS[name]

@@ -20,21 +20,19 @@ import polars as pl
 from karat.data.columns import ITEM_NAMES, Source, is_date, mapping_hint
 from karat.data.tables import Run, with_ranks
 from karat.errors import InputError
+from karat.formats.blocks import duplicate_hit_error
+from karat.formats.field_mapping import explaining
 from karat.formats.files import Input, write_lines
 from karat.formats.json_records import (
     TEXTS,
     Record,
-    as_amount,
-    as_id,
-    as_list,
-    as_number,
-    as_object,
     frame_of,
     preview,
     read_records,
     to_line,
 )
 from karat.formats.limits import block_rows
+from karat.formats.registry import Head, Kind
 
 RUN_LOG_VERSION = 1
 VERSION_KEY = "schema_version"
@@ -82,6 +80,12 @@ _TYPES = {
 Columns = dict[str, Sequence[Any]]
 
 
+def sniff(head: Head, kind: Kind) -> bool:
+    """Return True for a call: a query with its hits, its error or its latencies."""
+    keys = head.keys
+    return "topk" in keys or bool("query_id" in keys and keys & {"system", "error", "latency_ms"})
+
+
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     """Read a run log into memory."""
     return LoggedRun(file, name, strict).read()
@@ -94,7 +98,7 @@ def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
 
 def run_of_records(records: Iterable[Mapping[str, Any]], *, name: str) -> Run:
     """Return the run of records that are not from a file; ``name`` is for messages."""
-    lines = [Record(number, dict(value)) for number, value in enumerate(records, 1)]
+    lines = [Record(number, dict(value), name) for number, value in enumerate(records, 1)]
     return CallReader(name).run(lines, name, Source(name))
 
 
@@ -120,7 +124,7 @@ class LoggedRun:
         reader = CallReader(self.file.name, self.strict, stages=False)
         with self.source.unchanged():
             for block in _blocks(read_records(self.file)):
-                with self.file.explaining():
+                with explaining(self.file.mapping):
                     run = reader.run(block, self.name, self.source)
                 yield run
         self._refuse_empty(reader)
@@ -176,7 +180,7 @@ class CallReader:
         calls: list[dict[str, Any]] = []
         frames = []
         for block in _blocks(records):
-            lists = HitLists(self.where, self.strict)
+            lists = HitLists(self.strict)
             calls += [self.call(record, lists) for record in block]
             frames.append(lists.frame())
         return Run(
@@ -190,112 +194,95 @@ class CallReader:
 
     def call(self, record: Record, lists: HitLists) -> dict[str, Any]:
         """Return one line as a call and add its hits to ``lists``, unless the call failed."""
-        line, value = record
-        _check_version(value.get(VERSION_KEY), self.where, line)
-        query_id = as_id(value.get("query_id"), "query_id", self.where, line)
+        value = record.value
+        _check_version(record)
+        query_id = record.as_id(value.get("query_id"), "query_id")
         if query_id in self.seen:
-            raise self._error(
+            raise record.error(
                 f"query {query_id!r} was already logged in line {self.seen[query_id]}; "
-                "one call per query is expected",
-                line,
+                "one call per query is expected"
             )
-        self.seen[query_id] = line
-        self._add_meta(value, line)
-        call = {"query_id": query_id, **self._amounts(record)}
+        self.seen[query_id] = record.line or 0
+        self._add_meta(record)
+        call = {"query_id": query_id, **_amounts(record)}
         call |= {name: value[name] for name in _CALL if value.get(name) not in (None, "")}
         error = call.pop("error", None)
         if error:  # false or 0 means that the call succeeded
             text = json.dumps(error, ensure_ascii=False, sort_keys=True)
             call["error"] = error if isinstance(error, str) else text
-            lists = HitLists(self.where, strict=False)
+            lists = HitLists(strict=False)
         elif _LISTS["final"] not in value:
             problem = "has neither topk nor error; log the hits under topk, [] if there were none"
             if value.get("raw") or value.get(_STAGES):
                 problem = (
                     "has lists of earlier stages and no topk; the final list belongs under topk"
                 )
-            raise self._error(problem, line)
-        for stage, entries in self._lists(record):
-            lists.add(query_id, stage, entries, line)
+            raise record.error(problem)
+        for stage, key in _LISTS.items():
+            lists.add(query_id, stage, record.as_list(value.get(key), key), record)
+        stages = value.get(_STAGES) if self.stages else None
+        for stage, entries in record.as_object({} if stages is None else stages, _STAGES).items():
+            if stage in _LISTS:
+                raise record.error(f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}")
+            lists.add(query_id, stage, record.as_list(entries, f"{_STAGES}.{stage}"), record)
         return call
 
-    def _lists(self, record: Record) -> Iterator[tuple[str, list[Any]]]:
-        """Yield the final list, the raw one, and those of the stages between them."""
-        line, value = record
-        for stage, key in _LISTS.items():
-            yield stage, as_list(value.get(key), key, self.where, line)
-        if not self.stages or value.get(_STAGES) is None:
-            return
-        for stage, entries in as_object(value[_STAGES], _STAGES, self.where, line).items():
-            if stage in _LISTS:
-                problem = f"stages has a list {stage!r}; it belongs under {_LISTS[stage]}"
-                raise self._error(problem, line)
-            yield stage, as_list(entries, f"{_STAGES}.{stage}", self.where, line)
-
-    def _amounts(self, record: Record) -> dict[str, float]:
-        """Return times and costs by stage; a bare number is the total."""
-        line, value = record
-        amounts = {}
-        for prefix, key in _AMOUNTS.items():
-            logged = value.get(key)
-            if logged is None:
-                continue
-            if isinstance(logged, (int, float)):
-                logged = {"total": logged}
-            for stage, number in as_object(logged, key, self.where, line).items():
-                if number is not None:
-                    amount = as_amount(number, f"{key}.{stage}", self.where, line)
-                    amounts[f"{prefix}.{stage}"] = amount
-        return amounts
-
-    def _add_meta(self, value: Mapping[str, Any], line: int) -> None:
-        for key, raw in value.items():
+    def _add_meta(self, record: Record) -> None:
+        for key, value in record.value.items():
             first = self.meta.get(key)
             # Most lines repeat the first one; True is not the 1 that it equals.
-            if key in _NO_META or (raw == first and type(raw) is type(first)):
+            if key in _NO_META or (value == first and type(value) is type(first)):
                 continue
-            fact = check_fact(key, raw, self.where, line)
+            fact = _check_fact(key, value, record)
             if fact is None or fact == "":
                 continue
             first = self.meta.setdefault(key, fact)
             if key in _ONE_VALUE and fact != first:
-                problem = f"{key} is {fact!r} here and {first!r} above; {_ONE_VALUE[key]}"
-                raise self._error(problem, line)
-
-    def _error(self, problem: str, line: int) -> InputError:
-        return InputError(problem, where=self.where, line=line)
+                raise record.error(f"{key} is {fact!r} here and {first!r} above; {_ONE_VALUE[key]}")
 
 
-def _check_version(version: Any, where: str, line: int) -> None:
+def _amounts(record: Record) -> dict[str, float]:
+    """Return times and costs by stage; a bare number is the total."""
+    amounts = {}
+    for prefix, key in _AMOUNTS.items():
+        logged = record.value.get(key)
+        if logged is None:
+            continue
+        if isinstance(logged, (int, float)):
+            logged = {"total": logged}
+        for stage, number in record.as_object(logged, key).items():
+            if number is not None:
+                amounts[f"{prefix}.{stage}"] = record.as_amount(number, f"{key}.{stage}")
+    return amounts
+
+
+def _check_version(record: Record) -> None:
     """Refuse a line of a later schema version; a line without a version has the first."""
+    version = record.value.get(VERSION_KEY)
     if version is None or (_is_number(version) and version == RUN_LOG_VERSION):
         return
     if _is_number(version) and version == version // 1 and version > RUN_LOG_VERSION:
         advice = f"update karat, or write the log as version {RUN_LOG_VERSION}"
     else:
         advice = f"write {RUN_LOG_VERSION}, or leave the key out"
-    raise InputError(
-        f"{VERSION_KEY} is {preview(version)}; "
-        f"this karat reads version {RUN_LOG_VERSION}: {advice}",
-        where=where,
-        line=line,
+    raise record.error(
+        f"{VERSION_KEY} is {preview(version)}; this karat reads version {RUN_LOG_VERSION}: {advice}"
     )
 
 
 def check_facts(meta: Mapping[str, Any], where: str) -> None:
     """Raise InputError for a fact about a run that could be written but not read again."""
     for key, value in meta.items():
-        check_fact(key, value, where, None)
+        _check_fact(key, value, Record(None, {}, where))
 
 
-def check_fact(key: str, value: Any, where: str | None, line: int | None) -> Any:
+def _check_fact(key: str, value: Any, record: Record) -> Any:
     """Return a fact about a run; raise InputError if it does not have the type of its key."""
     if value is None or key not in _FACT_TYPES:
         return value
     has_type, expected = _FACT_TYPES[key]
     if not has_type(value):
-        problem = f"{key} is {preview(value)}; {expected} is expected"
-        raise InputError(problem, where=where, line=line)
+        raise record.error(f"{key} is {preview(value)}; {expected} is expected")
     # JSON does not distinguish 50 from 50.0, and some writers turn one into the other.
     return int(value) if has_type is _is_whole else value
 
@@ -347,26 +334,21 @@ _FACT_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
 class HitLists:
     """Collects lists of hits and turns them into one table."""
 
-    where: str
     strict: bool
     owners: list[tuple[str, str, int]] = field(default_factory=list)
     parts: list[Columns] = field(default_factory=list)
 
-    def add(self, query_id: str, stage: str, entries: list[Any], line: int) -> None:
-        """Add one list; the line is for messages."""
+    def add(self, query_id: str, stage: str, entries: list[Any], record: Record) -> None:
+        """Add one list of a record."""
         if not entries:
             return
         columns = _usual_columns(entries)
         if columns is None:
-            columns = _checked_columns(entries, self.where, line)
+            columns = _checked_columns(entries, record)
         names = columns["item_id"]
         if self.strict and len(set(names)) < len(names):
             duplicate = next(name for i, name in enumerate(names) if name in names[:i])
-            raise InputError(
-                f"query {query_id!r} has item {duplicate!r} twice; --strict wants every item once",
-                where=self.where,
-                line=line,
-            )
+            raise duplicate_hit_error(query_id, duplicate, record.where, record.line)
         self.owners.append((query_id, stage, len(entries)))
         self.parts.append(columns)
 
@@ -398,7 +380,7 @@ def _join_lists(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the hits of several frames as if all lists had been in one ``HitLists``."""
     filled = [frame for frame in frames if frame.height]
     if not filled:
-        return HitLists("", strict=False).frame()
+        return HitLists(strict=False).frame()
     present = set[str]().union(*(frame.columns for frame in filled))
     if not all("score" in frame.columns for frame in filled):
         present.discard("score")
@@ -447,9 +429,9 @@ def _all_finite(values: list[Any]) -> bool:
         return False
 
 
-def _checked_columns(entries: list[Any], where: str, line: int) -> Columns:
+def _checked_columns(entries: list[Any], record: Record) -> Columns:
     """Return the columns of hits of any form, each value checked."""
-    hits = [_hit(entry, rank, where, line) for rank, entry in enumerate(entries, 1)]
+    hits = [_hit(entry, rank, record) for rank, entry in enumerate(entries, 1)]
     names = dict.fromkeys(chain.from_iterable(hits))
     columns: Columns = {name: [hit.get(name) for hit in hits] for name in names}
     if None in columns.get("score", ()):
@@ -457,35 +439,31 @@ def _checked_columns(entries: list[Any], where: str, line: int) -> Columns:
     return columns
 
 
-def _hit(entry: Any, rank: int, where: str, line: int) -> dict[str, Any]:
+def _hit(entry: Any, rank: int, record: Record) -> dict[str, Any]:
     if isinstance(entry, str):
         entry = {"chunk_id": entry}
-    entry = as_object(entry, "a hit", where, line)
+    entry = record.as_object(entry, "a hit")
     name = next((entry[key] for key in ITEM_NAMES if entry.get(key) is not None), None)
     if name is None:
-        raise _no_item_error(entry, where, line)
-    hit: dict[str, Any] = {"item_id": as_id(name, "chunk_id", where, line), "rank": rank}
+        raise _no_item_error(entry, record)
+    hit: dict[str, Any] = {"item_id": record.as_id(name, "chunk_id"), "rank": rank}
     for key, lowest in _WHOLE.items():
         value = entry.get(key)
         if value is None:
             continue
         if not isinstance(value, int) or isinstance(value, bool) or not lowest <= value < _INT64:
-            raise InputError(
-                f"{key} is {value!r}; a whole number from {lowest} is expected",
-                where=where,
-                line=line,
-            )
+            raise record.error(f"{key} is {value!r}; a whole number from {lowest} is expected")
         hit[key] = value
     for key in _NUMBERS:
         if entry.get(key) is not None:
-            hit[key] = as_number(entry[key], key, where, line)
+            hit[key] = record.as_number(entry[key], key)
     for key, column in _TEXTS.items():
         if entry.get(key) not in (None, ""):
-            hit[column] = as_id(entry[key], key, where, line)
+            hit[column] = record.as_id(entry[key], key)
     return hit
 
 
-def _no_item_error(entry: Mapping[str, Any], where: str, line: int) -> InputError:
+def _no_item_error(entry: Mapping[str, Any], record: Record) -> InputError:
     """Return the error for a hit without an item id, with the key that looks like one."""
     keys = ", ".join(list(entry)[:_MOST_SHOWN]) or "none at all"
     candidates = (
@@ -493,11 +471,9 @@ def _no_item_error(entry: Mapping[str, Any], where: str, line: int) -> InputErro
         for key, value in entry.items()
         if key not in _USUAL_KEYS and type(value) in (str, int) and value != ""
     )
-    return InputError(
+    return record.error(
         f"a hit has no id of its item among its keys {keys}; expected one of "
-        f"{', '.join(ITEM_NAMES)}; {mapping_hint('item_id', next(candidates, 'KEY'))}",
-        where=where,
-        line=line,
+        f"{', '.join(ITEM_NAMES)}; {mapping_hint('item_id', next(candidates, 'KEY'))}"
     )
 
 

@@ -5,14 +5,14 @@ A check names every bad line, and which facts a log lacks for being reproduced o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import Input, decode, open_input
-from karat.formats.json_records import Record, parse_record
+from karat.formats.files import decode, open_input
+from karat.formats.json_records import parse_record, read_lines
 from karat.formats.runlog import RUN_LOG_VERSION, CallReader, HitLists
 from karat.pages.formatting import label, plural
 
@@ -72,8 +72,8 @@ def schema(name: str = "run-log") -> Schema:
 class Presence:
     """In how many lines a log has a fact, of those that could have it."""
 
-    lines: int
-    of: int
+    lines: int = 0
+    of: int = 0
 
     @property
     def word(self) -> str:
@@ -82,29 +82,46 @@ class Presence:
             return "none"
         return "all" if self.lines == self.of else f"{self.lines:,} of {self.of:,}"
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"in": self.word, "lines": self.lines, "of": self.of}
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class LogCheck:
     """The check of one log: ``errors`` are the first bad lines, ``bad`` is their number."""
 
     name: str
-    lines: int
-    failed: int
-    bad: int
-    errors: tuple[InputError, ...]
-    has: Mapping[str, Presence]
-    differing: tuple[str, ...] = ()
+    lines: int = 0
+    failed: int = 0
+    bad: int = 0
+    errors: list[InputError] = field(default_factory=list)
+    has: dict[str, Presence] = field(default_factory=lambda: dict.fromkeys(FACTS, Presence()))
+    differing: dict[str, None] = field(default_factory=dict)
 
     @property
     def sound(self) -> bool:
         """True if every line is valid."""
         return not self.bad
 
+    def add_error(self, error: InputError) -> None:
+        """Count a bad line, and keep its error if it is one of the first."""
+        self.bad += 1
+        if len(self.errors) < MOST_SHOWN:
+            self.errors.append(error)
+
+    def add_facts(self, value: Mapping[str, Any], first: Mapping[str, Any], failed: bool) -> None:
+        """Count the facts of a line, and note those that differ from the first line."""
+        self.failed += failed
+        for fact, presence in self.has.items():
+            present = _has(fact, value, failed=failed)
+            if present is not None:
+                self.has[fact] = Presence(presence.lines + present, presence.of + 1)
+            if present and fact not in _FACTS_OF_A_CALL and value[fact] != first.get(fact):
+                self.differing[fact] = None
+
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain data; facts are null if any line is bad."""
+        has = {
+            fact: {"in": presence.word, "lines": presence.lines, "of": presence.of}
+            for fact, presence in self.has.items()
+        }
         return {
             "name": self.name,
             "sound": self.sound,
@@ -112,7 +129,7 @@ class LogCheck:
             "failed_calls": self.failed,
             "bad_lines": self.bad,
             "errors": [{"line": error.line, "what": error.what} for error in self.errors],
-            "has": {fact: p.to_dict() for fact, p in self.has.items()} if self.sound else None,
+            "has": has if self.sound else None,
             "differs_between_lines": list(self.differing) if self.sound else None,
         }
 
@@ -182,71 +199,20 @@ def check_log(path: str | Path) -> LogCheck:
     file = open_input(path)
     # Logs from several folders may have the same name.
     file = replace(file, source=replace(file.source, name=str(path)))
-    counter = _Counter(CallReader(file.name))
-    for number, data in _lines(file):
-        counter.add(data, number, file)
-    if not counter.lines:
-        raise InputError("holds no calls; one object per line is expected", where=file.name)
-    return counter.result(file.name)
-
-
-def _lines(file: Input) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines by number, as bytes, so that one with bad bytes affects only itself."""
-    done = 0
-    for chunk in file.chunks():
-        lines = chunk.split(b"\n")
-        yield from enumerate(lines, done + 1)
-        # A chunk ends with a line feed; the next line starts in the next chunk.
-        done += len(lines) - 1
-
-
-@dataclass
-class _Counter:
-    reader: CallReader
-    lines: int = 0
-    failed: int = 0
-    bad: int = 0
-    errors: list[InputError] = field(default_factory=list)
-    has: dict[str, list[int]] = field(default_factory=lambda: {fact: [0, 0] for fact in FACTS})
-    differing: dict[str, None] = field(default_factory=dict)
-
-    def add(self, data: bytes, number: int, file: Input) -> None:
-        """Read a line and count its facts; blank lines do not count."""
-        if not data.strip():
-            return
-        self.lines += 1
+    check, reader = LogCheck(file.name), CallReader(file.name)
+    for number, data in read_lines(file):
+        check.lines += 1
         try:
-            text = decode(data, file, first_line=number)
-            record = parse_record(text, file.name, number)
-            call = self.reader.call(record, HitLists(file.name, strict=False))
+            # Decoded line by line, so that bad bytes affect only their line.
+            record = parse_record(decode(data, file, first_line=number), file.name, number)
+            call = reader.call(record, HitLists(strict=False))
         except InputError as error:
-            self.bad += 1
-            if len(self.errors) < MOST_SHOWN:
-                self.errors.append(error)
-            return
-        self._count(record, failed="error" in call)
-
-    def _count(self, record: Record, *, failed: bool) -> None:
-        self.failed += failed
-        for fact, counts in self.has.items():
-            present = _has(fact, record.value, failed=failed)
-            if present is not None:
-                counts[0] += present
-                counts[1] += 1
-            first = self.reader.meta.get(fact)
-            if present and fact not in _FACTS_OF_A_CALL and record.value[fact] != first:
-                self.differing[fact] = None
-
-    def result(self, name: str) -> LogCheck:
-        return LogCheck(
-            name,
-            self.lines,
-            self.failed,
-            self.bad,
-            tuple(self.errors),
-            {fact: Presence(*counts) for fact, counts in self.has.items()},
-            tuple(self.differing),
-        )
+            check.add_error(error)
+        else:
+            check.add_facts(record.value, reader.meta, failed="error" in call)
+    if not check.lines:
+        raise InputError("holds no calls; one object per line is expected", where=file.name)
+    return check
 
 
 def _has(fact: str, value: Mapping[str, Any], *, failed: bool) -> bool | None:

@@ -17,19 +17,18 @@ from typing import Any, NamedTuple
 
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
-from karat.formats.files import Input, open_input, write_lines
-from karat.formats.json_records import as_id, as_object, frame_of, from_text, read_json
-from karat.formats.judged_queries import (
+from karat.formats.evalset import (
+    JudgedItem,
     JudgedQuery,
-    Judgment,
-    negative_ids,
-    other_grades,
+    gold_keys,
     queries_to_write,
-    relevant_ids,
     take_first,
     take_grades,
     take_negatives,
 )
+from karat.formats.files import Input, open_input, write_lines
+from karat.formats.json_records import Record, frame_of, from_text, read_json
+from karat.formats.registry import Head, Kind
 
 # The id of the only scene of a story that has none.
 WHOLE = "Document"
@@ -59,18 +58,25 @@ class StoryScenes:
     notes: tuple[str, ...]
 
 
+def sniff(head: Head, kind: Kind) -> bool:
+    """Return True for the keys of story queries, a JSON array, and for CNL if a corpus is read."""
+    if head.content == "text":
+        is_cnl = head.suffix == ".cnl" or _GROUP.search(head.text) is not None
+        return kind == "corpus" and is_cnl
+    return True
+
+
 def read_story(path: str | Path, *, lenient: bool = False) -> StoryScenes:
     """Read the scenes of a CNL story; ``lenient`` notes broken lines and reads on."""
     file = open_input(path)
     story = parse_story(file.text())
-    if not lenient:
-        _refuse_broken(story, file)
+    corpus = _corpus_of(story, file, lenient=lenient)
     notes = [f"{file.name}:{line}: {problem}" for line, problem in story.errors]
     if story.implicit:
         notes.append(f"{file.name}: no group is a scene, so all outside of groups is {WHOLE!r}")
     for name in _duplicates(scene.scene_id for scene in story.scenes):
         notes.append(f"{file.name}: scene {name!r} is told more than once; its last text counts")
-    return StoryScenes(_corpus_of(story, file), tuple(notes))
+    return StoryScenes(corpus, tuple(notes))
 
 
 def read_story_queries(path: str | Path) -> list[StoryQuery]:
@@ -78,10 +84,8 @@ def read_story_queries(path: str | Path) -> list[StoryQuery]:
     file = open_input(path)
     queries = []
     for number, entry in enumerate(_entries(file), 1):
-        if not isinstance(entry, (str, dict)):
-            queries.append(StoryQuery(f"q_{number}", "", frozenset(), None))
-            continue
-        query = _judged_query(entry, number, file.name)
+        readable = entry if isinstance(entry, (str, dict)) else ""
+        query = _judged_query(readable, number, file.name)
         relevant = frozenset(item.item_id for item in query.gold if item.grade >= _DEFAULT_GRADE)
         k = query.attributes.get("k")
         queries.append(StoryQuery(query.query_id, query.text, relevant, k))
@@ -98,27 +102,21 @@ def _duplicates(names: Iterable[str]) -> list[str]:
 
 def read_corpus(file: Input) -> Corpus:
     """Read the scenes of a CNL story, in story order."""
-    story = parse_story(file.text())
-    _refuse_broken(story, file)
-    return _corpus_of(story, file)
+    return _corpus_of(parse_story(file.text()), file)
 
 
-def _refuse_broken(story: Story, file: Input) -> None:
-    if story.errors:
+def _corpus_of(story: Story, file: Input, *, lenient: bool = False) -> Corpus:
+    """Return one item per scene id: at its first position, with its last text."""
+    if story.errors and not lenient:
         (line, problem), *more = story.errors
         rest = f"; wrong lines in all: {len(more) + 1}" if more else ""
         raise InputError(problem + rest, where=file.name, line=line)
-
-
-def _corpus_of(story: Story, file: Input) -> Corpus:
-    """Return one item per scene id: at its first position, with its last text."""
     if story.implicit and not story.scenes[0].text:
         raise InputError(
             "has no scene to search; name groups Sc1 or Scene 2, or say NAME has type scene",
             where=file.name,
         )
-    texts = {scene.scene_id: scene.text for scene in story.scenes}
-    rows = [{"item_id": name, "text": text} for name, text in texts.items()]
+    rows = [{"item_id": name, "text": text} for name, text in dict(story.scenes).items()]
     frame = frame_of(rows, ("item_id", "text"), where=file.name)
     return Corpus.from_frame(frame, source=file.source)
 
@@ -143,20 +141,17 @@ def _entries(file: Input) -> list[Any]:
 
 
 def _judged_query(entry: Any, number: int, where: str) -> JudgedQuery:
-    what = f"query {number}"
-    record = {"query": entry} if isinstance(entry, str) else entry
-    rest = dict(as_object(record, what, where, None))
+    what, record = f"query {number}", Record(None, {}, where)
+    rest = dict(record.as_object({"query": entry} if isinstance(entry, str) else entry, what))
     name = rest.pop("id", None)
-    unnamed = name is None or name == ""
-    query_id = f"q_{number}" if unnamed else as_id(name, f"the id of {what}", where, None)
-    text = take_first(rest, _TEXT)
-    items = take_first(rest, _GOLD)
+    query_id = f"q_{number}" if name in (None, "") else record.as_id(name, f"the id of {what}")
+    text, items = take_first(rest, _TEXT), take_first(rest, _GOLD)
     relevant = [
-        Judgment(as_id(item, f"a relevant id of {what}", where, None), _DEFAULT_GRADE)
+        JudgedItem(record.as_id(item, f"a relevant id of {what}"), _DEFAULT_GRADE)
         # As in the language's own tools, gold that is not a list counts as none.
         for item in (items if isinstance(items, list) else [])
     ]
-    gold = [*take_grades(rest, relevant, where, None), *take_negatives(rest, where, None)]
+    gold = [*take_grades(rest, relevant, record), *take_negatives(rest, record)]
     k = _parse_k(take_first(rest, _K))
     rest = {key: value for key, value in rest.items() if key not in _K}
     if k is not None:
@@ -168,27 +163,24 @@ def _parse_k(value: Any) -> int | None:
     """Return a cut-off given as a number or text; None unless it is a whole number above 0."""
     if isinstance(value, str) and value.strip().isdecimal() and len(value) < _MOST_DIGITS:
         value = int(value)
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and 0 < value < 10**_MOST_DIGITS else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return int(value) if 0 < value < 10**_MOST_DIGITS and value == int(value) else None
 
 
 def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path) -> None:
     """Write queries, gold or both to one file."""
-    entries = [_entry(query, gold is not None) for query in queries_to_write(queries, gold)]
+    entries = []
+    for query in queries_to_write(queries, gold):
+        entry: dict[str, Any] = {"id": query.query_id, "query": query.text}
+        if gold is not None:
+            entry |= gold_keys(query.gold, "relevant", _DEFAULT_GRADE)
+        entry |= {
+            "topK" if key == "k" else key: from_text(v) for key, v in query.attributes.items()
+        }
+        entries.append({key: v for key, v in entry.items() if v is not None and v != {}})
     text = json.dumps({"retrieval_queries": entries}, ensure_ascii=False, indent=2)
     write_lines(text.split("\n"), path)
-
-
-def _entry(query: JudgedQuery, with_gold: bool) -> dict[str, Any]:
-    entry: dict[str, Any] = {"id": query.query_id, "query": query.text}
-    if with_gold:
-        entry["relevant"] = relevant_ids(query.gold)
-        entry["grades"] = other_grades(query.gold, _DEFAULT_GRADE) or None
-        entry["negatives"] = negative_ids(query.gold) or None
-    rest = {"topK" if key == "k" else key: from_text(v) for key, v in query.attributes.items()}
-    return {key: v for key, v in (entry | rest).items() if v is not None and v != {}}
 
 
 def write_corpus(corpus: Corpus, path: str | Path) -> None:
@@ -210,6 +202,7 @@ def write_corpus(corpus: Corpus, path: str | Path) -> None:
 
 # The CNL parser.
 
+_GROUP = re.compile(r"^\s*\S.*\sgroup\s+begin\s*$", re.M)
 _SCENE = re.compile(r"(^|[.\s])(?:sc|scene)\s*\d+(?:\.\d+)*\Z", re.IGNORECASE | re.ASCII)
 _NOTE = re.compile(
     r"#(example|hint|style|avoid|voice|subtext|sensory|pacing|reference|context|contrast|reveal)"
@@ -233,8 +226,7 @@ _STATE_WORDS = "is has group includes requires forbids must owns relates referen
 _STATE_VERBS = frozenset(_STATE_WORDS.split())
 
 
-@dataclass(frozen=True)
-class Scene:
+class Scene(NamedTuple):
     """One scene: its id and the text that is searched."""
 
     scene_id: str
@@ -279,13 +271,10 @@ class _Group:
 
 
 class _Token(NamedTuple):
-    text: str
-    quoted: bool
+    """A word or a quoted string; ``word`` is the verb or keyword, "" for a quoted string."""
 
-    @property
-    def word(self) -> str:
-        """The token as a verb or keyword; a quoted string is never one."""
-        return "" if self.quoted else self.text.lower()
+    text: str
+    word: str
 
 
 def parse_story(text: str) -> Story:
@@ -382,8 +371,8 @@ def _tokens(line: str) -> list[_Token] | None:
     for match in _TOKEN.finditer(line):
         if match[0] == '"':
             return None
-        quoted = match[2] is None
-        tokens.append(_Token(match[1] if quoted else match[2], quoted))
+        quoted, word = match[1], match[2]
+        tokens.append(_Token(quoted, "") if word is None else _Token(word, word.lower()))
     return tokens
 
 
@@ -411,7 +400,7 @@ def _add(
         errors.append((number, "a statement needs at least a subject and a verb"))
         return
     at = next((i for i in range(1, len(tokens)) if tokens[i].word in _VERBS), 1)
-    if tokens[at].quoted:
+    if not tokens[at].word:
         errors.append((number, "a statement needs a verb, and a quoted string is none"))
         return
     objects: list[str] = []

@@ -1,45 +1,44 @@
-"""TREC runs and qrels: lines separated by white space, as trec_eval reads them.
+"""Lines of fields without a header: TREC runs and qrels, and TSV files of queries or gold.
 
-Lines that begin with ``#`` are comments, blank lines are skipped, and a line of a run may have
-more than six columns.
+In TREC files, fields are separated by white space, as trec_eval reads them: lines that begin with
+``#`` are comments, blank lines are skipped, and a line of a run may have more than six columns. In
+TSV files, fields are separated by single tabs.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from karat.data.columns import Duplicates, join_spans, split_spans
-from karat.data.tables import Gold, Run, with_ranks, with_scores
+from karat.data.tables import Gold, Queries, Run, with_ranks, with_scores
 from karat.errors import InputError
 from karat.formats.blocks import StreamedRun
-from karat.formats.files import Input, decode, write_frame
+from karat.formats.files import Input, decode, parse_ahead, write_frame
+from karat.formats.registry import Head, Kind
 
-# This many bytes fit in the fastest cache of the processor.
-_WINDOW = 1 << 18
-_FEED, _SPACE, _MARK = b"\n #"
-# How many chunks are parsed ahead; more would only take memory.
-_AHEAD = 2
 _NUMBER = r"^[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+# Numbers that are refused, but show what a file is.
+_NUMBER_LIKE = re.compile(rf"{_NUMBER}|^[+-]?(nan|inf|infinity)$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Layout:
-    """The names of the fields of a line, which of them to keep, and which is the number."""
+class LineFields:
+    """The fields of a line with their types; those called ``_`` and a number are not kept."""
 
-    names: tuple[str, ...]
-    keep: tuple[str, ...]
-    number: str
-    need: str
-    """What a message says is needed of the number."""
+    types: Mapping[str, Any]
     expected: str
+    number: str = ""
+    """The field that must be a finite number."""
+    need: str = ""
+    """What a message says is needed of the number."""
+    tabs: bool = False
     extra_allowed: bool = False
 
     @property
@@ -48,31 +47,59 @@ class Layout:
 
         It has one field more than a line may have, so that a line with too many is noticed.
         """
-        return b" ".join([b"0"] * (len(self.names) + 1)) + b"\n"
+        return b"" if self.tabs else b"0 " * len(self.types) + b"0\n"
 
-    def schema(self) -> dict[str, type[pl.DataType]]:
-        kinds: dict[str, type[pl.DataType]] = dict.fromkeys(self.names, pl.String)
-        kinds[self.number] = pl.Float64
-        if "rank" in kinds:
-            kinds["rank"] = pl.Int64
-        return kinds
+    @property
+    def kept(self) -> list[str]:
+        return [name for name in self.types if not name.startswith("_")]
 
 
-RUN = Layout(
-    names=("query_id", "iteration", "item_id", "rank", "score", "tag"),
-    keep=("query_id", "item_id", "rank", "score"),
+RUN = LineFields(
+    {
+        "query_id": pl.String,
+        "_1": pl.String,
+        "item_id": pl.String,
+        "rank": pl.Int64,
+        "score": pl.Float64,
+        "_5": pl.String,
+    },
+    expected="6: query Q0 item rank score tag",
     number="score",
     need="a run needs finite scores",
-    expected="6: query Q0 item rank score tag",
     extra_allowed=True,
 )
-GOLD = Layout(
-    names=("query_id", "iteration", "item_id", "grade"),
-    keep=("query_id", "item_id", "grade"),
+GOLD = LineFields(
+    {"query_id": pl.String, "_1": pl.String, "item_id": pl.String, "grade": pl.Float64},
+    expected="4: query iteration item grade",
     number="grade",
     need="a judgment needs a finite grade",
-    expected="4: query iteration item grade",
 )
+_TSV_QUERIES = LineFields(
+    {"query_id": pl.String, "text": pl.String},
+    expected="2 separated by tabs: query_id, text",
+    tabs=True,
+)
+_TSV_GOLD = LineFields(
+    {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64},
+    expected="3 separated by tabs: query_id, item_id, grade",
+    number="grade",
+    need="a judgment needs a finite grade",
+    tabs=True,
+)
+
+
+def sniff(head: Head, kind: Kind, *, separator: str | None = None) -> bool:
+    """Return True for lines with a score or grade in its column, or with tabs."""
+    lines = head.lines
+    line = next((line for line in lines if not line.lstrip().startswith("#")), lines[0])
+    fields, tabs = line.split(), line.strip("\r").count("\t")
+    if separator is not None:
+        right_number = tabs == 2 if kind == "gold" else tabs > 0
+        return right_number and not head.has_columns(kind, separator)
+    if kind == "run":
+        return len(fields) >= 6 and _NUMBER_LIKE.match(fields[4]) is not None
+    is_tsv = tabs == 2 and head.suffix == ".tsv"
+    return len(fields) == 4 and not is_tsv and _NUMBER_LIKE.match(fields[3]) is not None
 
 
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
@@ -92,37 +119,51 @@ def scan_run(file: Input, *, name: str, strict: bool = False) -> StreamedRun:
         if empty:
             raise InputError("holds no hits; expected lines of " + RUN.expected, where=file.name)
 
-    return StreamedRun(name, file.source, batches, meta=_meta(file), strict=strict)
+    # The sixth column of the first line is the run's tag.
+    lines = (line.split() for line in file.head.split(b"\n"))
+    first = next((fields for fields in lines if fields and not fields[0].startswith(b"#")), [])
+    meta = {"tag": first[5].decode("utf-8", "replace")} if len(first) > 5 else {}
+    return StreamedRun(name, file.source, batches, meta=meta, strict=strict)
 
 
-def _meta(file: Input) -> dict[str, str]:
-    """Return the run tag: the sixth column of the first line."""
-    for line in file.head().split(b"\n"):
-        fields = line.strip(b" \t\r").replace(b"\t", b" ").split()
-        if fields and not fields[0].startswith(b"#"):
-            return {"tag": fields[5].decode("utf-8", "replace")} if len(fields) > 5 else {}
-    return {}
-
-
-def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
-    """Read TREC qrels; the second column is ignored."""
-    table = pl.concat(read_fields(file, GOLD))
-    if not table.height:
-        raise InputError("holds no judgments; expected lines of " + GOLD.expected, where=file.name)
-    lines = table["line"]
-    table = split_spans(table.drop("line"))
+def read_gold(
+    file: Input, *, duplicates: Duplicates = "agree", separator: str | None = None
+) -> Gold:
+    """Read judgments; the second column of TREC qrels is ignored."""
+    table = _read_table(file, GOLD if separator is None else _TSV_GOLD, "judgments")
+    lines, table = table["line"], split_spans(table.drop("line"))
     return Gold.from_frame(table, duplicates=duplicates, lines=lines, source=file.source)
 
 
+def read_queries(file: Input, *, separator: str) -> Queries:
+    """Read query ids and texts from a TSV file."""
+    table = _read_table(file, _TSV_QUERIES, "queries")
+    empty, ids = table["query_id"] == "", table["query_id"]
+    _refuse(table, empty, "query_id is empty; every row needs one", file)
+    again = ~ids.is_first_distinct()
+    if again.any():
+        name = ids.filter(again)[0]
+        _refuse(table, again, f"query id {name!r} occurs twice; ids must differ", file)
+    return Queries.from_frame(table.drop("line"), source=file.source)
+
+
+def _read_table(file: Input, fields: LineFields, what: str) -> pl.DataFrame:
+    table = pl.concat(read_fields(file, fields))
+    if not table.height:
+        raise InputError(f"holds no {what}; expected lines of {fields.expected}", where=file.name)
+    return table
+
+
 def read_fields(
-    file: Input, layout: Layout, *, numbered: bool = True, careful: bool = False
+    file: Input, fields: LineFields, *, numbered: bool = True, careful: bool = False
 ) -> Iterator[pl.DataFrame]:
     """Yield checked columns chunk by chunk, with each row's ``line`` if ``numbered``."""
+    pattern = fields.pattern
 
     def parse(chunk: bytes) -> tuple[pl.DataFrame, int]:
-        frame = None if careful else parse_regular(chunk, layout)
+        frame = None if careful or fields.tabs else parse_regular(chunk, fields)
         if frame is None:
-            frame, lines = parse_any(chunk.removeprefix(layout.pattern), layout, file)
+            frame, lines = _parse_any(chunk.removeprefix(pattern), fields, file)
             return (frame if numbered else frame.drop("line")), lines
         lines = frame.height
         if numbered:
@@ -130,7 +171,7 @@ def read_fields(
         return frame, lines
 
     line = 0
-    for parsed in _ahead(file.chunks(lead=layout.pattern), parse):
+    for parsed in parse_ahead(file.chunks(lead=pattern), parse):
         try:
             frame, lines = parsed.result()
         except InputError as error:
@@ -140,25 +181,15 @@ def read_fields(
         line += lines
 
 
-def _ahead(
-    chunks: Iterator[bytes], parse: Callable[[bytes], tuple[pl.DataFrame, int]]
-) -> Iterator[Future[tuple[pl.DataFrame, int]]]:
-    """Yield parsed chunks, some ahead of the consumer; reading has its own thread."""
-    with ThreadPoolExecutor(1) as reader, ThreadPoolExecutor(_AHEAD) as pool:
-        waiting: deque[Future[tuple[pl.DataFrame, int]]] = deque()
-        next_chunk = reader.submit(next, chunks, None)
-        while (chunk := next_chunk.result()) is not None:
-            next_chunk = reader.submit(next, chunks, None)
-            waiting.append(pool.submit(parse, chunk))
-            if len(waiting) > _AHEAD:
-                yield waiting.popleft()
-        yield from waiting
+def parse_regular(chunk: bytes, fields: LineFields) -> pl.DataFrame | None:
+    """Return the columns of regular lines below a first line of zeros; None if in doubt.
 
-
-def parse_regular(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
-    """Return the kept columns of regular lines after the layout's pattern; None if in doubt."""
-    blanks = _count_blanks(chunk)
-    if blanks is None:
+    Regular lines have single spaces between fields and no comments among them.
+    """
+    if any(byte in chunk for byte in (b"\t", b"\r", b"\0")) or (b"#" in chunk and b"\n#" in chunk):
+        return None
+    blank = np.frombuffer(chunk, np.uint8) <= ord(" ")
+    if (blank[1:] & blank[:-1]).any():
         return None
     try:
         frame = (
@@ -168,93 +199,65 @@ def parse_regular(chunk: bytes, layout: Layout) -> pl.DataFrame | None:
                 has_header=False,
                 quote_char=None,
                 glob=False,
-                schema={**layout.schema(), "more": pl.String},
+                schema={**fields.types, "more": pl.String},
             )
-            .select(*layout.keep, "more")
+            .select(*fields.kept, "more")
             .collect()
             .slice(1)
         )
     except pl.exceptions.PolarsError:
         return None
     # No line has too many fields and the number of blanks is right, so none has too few.
-    exact = blanks == len(layout.names) * (frame.height + 1) + 1
+    blanks = int(np.count_nonzero(blank)) + (chunk[-1:] != b"\n")
+    exact = blanks == len(fields.types) * (frame.height + 1) + 1
     if not exact or frame["more"].null_count() < frame.height:
         return None
     frame = frame.drop("more")
-    if any(column.null_count() for column in frame):
-        return None
-    return frame if frame[layout.number].is_finite().all() else None
+    complete = not any(frame.null_count().row(0)) and frame[fields.number].is_finite().all()
+    return frame if complete else None
 
 
-def _count_blanks(chunk: bytes) -> int | None:
-    """Return the number of blanks between and after fields; None if any are doubled or odd."""
-    if any(byte in chunk for byte in (b"\t", b"\r", b"\0")):
-        return None
-    codes = np.frombuffer(chunk, np.uint8)
-    if b"#" in chunk and _has_comment(codes):
-        return None
-    count, after_blank = 0, True
-    for start in range(0, len(codes), _WINDOW):
-        blank = codes[start : start + _WINDOW] <= _SPACE
-        if (after_blank and blank[0]) or bool((blank[1:] & blank[:-1]).any()):
-            return None
-        count += int(np.count_nonzero(blank))
-        after_blank = bool(blank[-1])
-    return count + (len(codes) > 0 and codes[-1] != _FEED)
-
-
-def _has_comment(codes: NDArray[np.uint8]) -> bool:
-    """Return True if a ``#`` stands at the start of a line."""
-    marks = np.flatnonzero(codes == _MARK)
-    # What comes before the first byte of a chunk is unknown: treat it as a line start.
-    return bool(marks[0] == 0) or bool((codes[marks - 1] == _FEED).any())
-
-
-def parse_any(chunk: bytes, layout: Layout, file: Input) -> tuple[pl.DataFrame, int]:
-    """Return the kept columns of any lines with their line numbers, and the number of lines."""
+def _parse_any(chunk: bytes, fields: LineFields, file: Input) -> tuple[pl.DataFrame, int]:
+    """Return the columns of any lines with their line numbers, and the number of lines."""
     ends = chunk.count(b"\n") if chunk.isspace() else 0
     # Millions of blank lines would become millions of rows first.
     chunk = b"" if ends else chunk
     decode(chunk, file)
     lines = pl.scan_lines(chunk, name="text", row_index_name="line", row_index_offset=1).collect()
-    return _split(lines, layout, file), ends or lines.height
+    count = ends or lines.height
+    lines = lines.with_columns(pl.col("line").cast(pl.Int64))
+    if fields.tabs:
+        lines = lines.with_columns(pl.col("text").str.strip_chars_end("\r"))
+        return _split(lines.filter(pl.col("text") != ""), fields, file), count
+    lines = lines.with_columns(pl.col("text").str.strip_chars(" \t\r"))
+    lines = lines.filter((pl.col("text") != "") & ~pl.col("text").str.starts_with("#"))
+    odd = lines["text"].str.contains("\r", literal=True)
+    _refuse(lines, odd, "the line contains a carriage return; end lines with a line feed", file)
+    single = lines.with_columns(pl.col("text").str.replace_all("[ \t]+", " "))
+    return _split(single, fields, file), count
 
 
-def _split(lines: pl.DataFrame, layout: Layout, file: Input) -> pl.DataFrame:
-    text = pl.col("text").str.strip_chars(" \t\r")
-    lines = lines.with_columns(text).filter(
-        (pl.col("text") != "") & ~pl.col("text").str.starts_with("#")
-    )
-    _refuse(
-        lines,
-        lines["text"].str.contains("\r", literal=True),
-        "the line contains a carriage return; end lines with a line feed",
-        file,
-    )
-    count = len(layout.names)
-    columns = (
-        lines["text"].str.replace_all("[ \t]+", " ").str.splitn(" ", count + 1).struct.unnest()
-    )
-    columns.columns = [*layout.names, "more"]
-    short = columns[layout.names[-1]].is_null()
-    long = columns["more"].is_not_null()
-    wrong = short if layout.extra_allowed else short | long
+def _split(lines: pl.DataFrame, fields: LineFields, file: Input) -> pl.DataFrame:
+    separator, count = "\t" if fields.tabs else " ", len(fields.types)
+    columns = lines["text"].str.splitn(separator, count + 1).struct.unnest()
+    columns.columns = [*fields.types, "more"]
+    wrong = columns.to_series(count - 1).is_null()
+    if not fields.extra_allowed:
+        wrong |= columns["more"].is_not_null()
     if wrong.any():
-        fields = lines["text"][int(wrong.arg_true()[0])].split()
-        _refuse(lines, wrong, f"{len(fields)} columns; expected {layout.expected}", file)
-    table = columns.select(*layout.keep).insert_column(0, lines["line"].cast(pl.Int64))
-    return _numbers(table, layout, file)
-
-
-def _numbers(table: pl.DataFrame, layout: Layout, file: Input) -> pl.DataFrame:
-    raw = table[layout.number]
-    values = raw.cast(pl.Float64, strict=False)
-    wrong = ~raw.str.contains(_NUMBER) | values.is_null() | ~values.is_finite()
-    if wrong.any():
-        value = raw[int(wrong.arg_true()[0])]
-        _refuse(table, wrong, f"{layout.number} is {value!r}; {layout.need}", file)
-    table = table.with_columns(values)
-    if "rank" in layout.keep:
+        found = lines["text"].filter(wrong)[0].count(separator) + 1
+        what = f"{found} column{'s' * (found > 1)}; expected {fields.expected}"
+        _refuse(lines, wrong, what, file)
+    table = columns.select(fields.kept).insert_column(0, lines["line"])
+    if fields.number:
+        raw = table[fields.number]
+        values = raw.str.strip_chars().cast(pl.Float64, strict=False)
+        wrong = ~raw.str.strip_chars().str.contains(_NUMBER) | ~values.is_finite()
+        if wrong.any():
+            what = f"{fields.number} is {raw.filter(wrong)[0]!r}; {fields.need}"
+            _refuse(table, wrong, what, file)
+        table = table.with_columns(values)
+    if "rank" in table.columns:
         ranks = table["rank"].cast(pl.Int64, strict=False)
         table = table.drop("rank") if ranks.null_count() else table.with_columns(ranks)
     return table
@@ -262,39 +265,35 @@ def _numbers(table: pl.DataFrame, layout: Layout, file: Input) -> pl.DataFrame:
 
 def _refuse(table: pl.DataFrame, wrong: pl.Series, what: str, file: Input) -> None:
     if wrong.any():
-        line = int(table["line"][int(wrong.arg_true()[0])])
-        raise InputError(what, where=file.name, line=line)
+        raise InputError(what, where=file.name, line=int(table["line"].filter(wrong)[0]))
 
 
 def write_run(run: Run, path: str | Path) -> None:
     """Write the final hits in file order; latencies, sources and other columns are dropped."""
     hits = with_ranks(with_scores(run.at("final")))
-    tag = str(run.meta.get("tag") or run.name)
-    lines = hits.select(
-        "query_id", pl.lit("Q0").alias("Q0"), "item_id", "rank", "score", tag=pl.lit(one_word(tag))
-    )
-    _refuse_blanks(lines, ("query_id", "item_id"), str(path))
-    write_frame(lines, path, separator=" ", header=False)
+    tag = one_word(str(run.meta.get("tag") or run.name))
+    constants = {"Q0": pl.lit("Q0"), "tag": pl.lit(tag)}
+    lines = hits.with_columns(**constants)
+    _write(lines.select("query_id", "Q0", "item_id", "rank", "score", "tag"), path)
 
 
-def write_gold(gold: Gold, path: str | Path) -> None:
+def write_gold(gold: Gold, path: str | Path, *, separator: str | None = None) -> None:
     """Write judgments; queries without any, and the mark of hard negatives, are dropped."""
-    lines = join_spans(gold.frame).select(
-        "query_id", pl.lit("0").alias("iteration"), "item_id", _plain(pl.col("grade"))
-    )
-    _refuse_blanks(lines, ("query_id", "item_id"), str(path))
-    write_frame(lines, path, separator=" ", header=False)
-
-
-def _plain(grade: pl.Expr) -> pl.Expr:
-    """Format grades for trec_eval: whole numbers without a fraction."""
+    table = join_spans(gold.frame).select("query_id", "item_id", "grade")
+    if separator is not None:
+        _write(table, path, separator)
+        return
+    grade = pl.col("grade")
+    # As trec_eval wants them: whole numbers without a fraction.
     whole = (grade == grade.round()) & (grade.abs() < 2**53)
-    return (
-        pl.when(whole)
-        .then(grade.cast(pl.Int64, strict=False).cast(pl.String))
-        .otherwise(grade.cast(pl.String))
-        .alias("grade")
-    )
+    plain = pl.when(whole).then(grade.cast(pl.Int64, strict=False).cast(pl.String))
+    table = table.with_columns(plain.otherwise(grade.cast(pl.String)), iteration=pl.lit("0"))
+    _write(table.select("query_id", "iteration", "item_id", "grade"), path)
+
+
+def write_queries(queries: Queries, path: str | Path, *, separator: str) -> None:
+    """Write query ids and texts as TSV; attributes are dropped."""
+    _write(queries.frame.select("query_id", "text"), path, separator)
 
 
 def one_word(tag: str) -> str:
@@ -302,22 +301,22 @@ def one_word(tag: str) -> str:
     return "_".join(tag.split()) or "run"
 
 
-def _refuse_blanks(lines: pl.DataFrame, names: tuple[str, ...], where: str) -> None:
-    for name in names:
-        bad = unfit_for_columns(lines[name]).arg_true()
-        if len(bad):
+def _write(table: pl.DataFrame, path: str | Path, separator: str = " ") -> None:
+    """Write lines of fields; refuse a text that would be read back as something else."""
+    tabs = separator == "\t"
+    odd, carrier = ("a tab or a line end", "TSV") if tabs else ("white space", "TREC")
+    for name in (name for name in ("query_id", "item_id", "text") if name in table.columns):
+        texts, problem = table[name], f"holds {odd}"
+        wrong = texts.str.contains("[\t\r\n\x00\ufeff]") if tabs else unfit_for_columns(texts)
+        if name == "query_id" and not tabs and not wrong.any():
+            wrong, problem = texts.str.starts_with("#"), "begins with '#' as a comment does"
+        if wrong.any():
             raise InputError(
-                f"{name} {lines[name][bad[0]]!r} holds white space, which a TREC file cannot "
+                f"{name} {texts.filter(wrong)[0]!r} {problem}, which a {carrier} file cannot "
                 "carry; write csv, jsonl or parquet",
-                where=where,
+                where=str(path),
             )
-    marked = lines["query_id"].str.starts_with("#").arg_true()
-    if len(marked):
-        raise InputError(
-            f"query_id {lines['query_id'][marked[0]]!r} begins with '#', which is a comment in a "
-            "TREC file; write csv, jsonl or parquet",
-            where=where,
-        )
+    write_frame(table, path, separator=separator, header=False)
 
 
 def unfit_for_columns(ids: pl.Series) -> pl.Series:

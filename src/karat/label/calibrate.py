@@ -41,13 +41,13 @@ from karat.label.raters import (
     truth_lines,
 )
 from karat.label.side_by_side import RunTop, SideBySide, side_by_side
-from karat.measures.conventions import Conventions
-from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural
+from karat.measure.conventions import Conventions
+from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural, utf8
 from karat.pages.page import Grid, Page, Section
-from karat.pages.result import AnalysisResult, Result, utf8
+from karat.pages.result import AnalysisResult, Result
 from karat.stats.agreement import cross_table, kappa
 from karat.stats.calibration import METHODS, Confusion, Counted, Interval, Method
-from karat.stats.proportions import wilson
+from karat.stats.distributions import wilson
 
 # With fewer labels of a class than this, its rate is hardly known.
 FEW = 30

@@ -22,12 +22,12 @@ from karat.label.labels import Labels
 from karat.label.pool import TopHits
 from karat.label.raters import People, Truth, one_grade
 from karat.label.side_by_side import RunTop, side_by_side
-from karat.measures.aggregates import Values
-from karat.measures.conventions import Conventions
-from karat.measures.lists import without_repeats
-from karat.measures.names import Measure, parse_measure
-from karat.measures.ranked import is_budget
-from karat.measures.scores import Scores
+from karat.measure.aggregates import Values
+from karat.measure.conventions import Conventions
+from karat.measure.lists import without_repeats
+from karat.measure.names import Measure, parse_measure
+from karat.measure.ranked import is_budget
+from karat.measure.scores import Scores
 from karat.stats.calibration import (
     COLUMNS,
     METHODS,
@@ -43,7 +43,7 @@ from karat.stats.calibration import (
     prediction_powered,
     prediction_powered_difference,
 )
-from karat.stats.resampling import Resampling
+from karat.stats.means import Resampling
 
 ONLY_SHARES = "P@k only: nDCG, RR and other ranked measures cannot be corrected this way"
 # The judge beside people on the pairs of the share that the gold does not judge.

@@ -12,8 +12,8 @@ from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.evaluation.systems import distinct_names
 from karat.formats import queries_in_gold, read_corpus, read_gold, read_queries, scan_run
-from karat.measures.conventions import SETTABLE, Conventions, conventions_of
-from karat.pages.result import utf8
+from karat.measure.conventions import SETTABLE, Conventions, conventions_of
+from karat.pages.formatting import utf8
 
 # A pair of a query and an item is what gets judged.
 PAIR = ("query_id", "item_id")

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.measures import aggregates
-from karat.measures.aggregates import Values
-from karat.measures.differences import difference_range
-from karat.measures.evaluate_measure import values_of
-from karat.measures.names import Measure
-from karat.measures.prepare import Prepared
-from karat.measures.ranges import Listed, listed
-from karat.measures.ranked import Ints, Mask, Ranked, Target
-from karat.measures.scores import Scores, number_of
+from karat.measure import aggregates
+from karat.measure.aggregates import Values
+from karat.measure.differences import difference_range
+from karat.measure.evaluate_measure import values_of
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
+from karat.measure.ranges import Listed, listed
+from karat.measure.ranked import Ints, Mask, Ranked, Target
+from karat.measure.scores import Scores, number_of
 
 # Means of the same values, added up in another order, differ by less than this.
 SAME = 1e-12
@@ -301,7 +301,7 @@ class RBPDifference:
 def rbp_depth(measures: Sequence[Measure]) -> int:
     """Return how many ranks have a weight in any of some RBPs.
 
-    >>> from karat.measures.names import parse_measure
+    >>> from karat.measure.names import parse_measure
     >>> rbp_depth([parse_measure("RBP(p=0.5)")])
     50
     """

@@ -11,9 +11,8 @@ from karat.data.tables import Queries
 from karat.errors import InputError, UsageError, unknown
 from karat.formats import write_eval_set, write_gold
 from karat.formats.conversion import lost_columns
-from karat.formats.detect import format_for_writing
 from karat.formats.files import check_path, layout_suffix, refuse_database, write_lines
-from karat.formats.registry import FORMATS, Format
+from karat.formats.registry import FORMATS, Format, format_for_writing
 from karat.label.label_pages import export_page
 from karat.label.label_store import (
     LabelResult,
@@ -26,7 +25,7 @@ from karat.label.label_store import (
 from karat.label.labelling import METHODS, Majority, gold_of, label_lines, rater_name, resolve
 from karat.pages.formatting import plural
 from karat.store import Judgment, LabelItem, LabelSet
-from karat.store.place import place_of
+from karat.store.database import store_address
 
 # Written as label lines: the judgments that count, or all that were ever given.
 EVERY, LOG = "every", "log"
@@ -52,7 +51,7 @@ def export_labels(
         raise unknown("way to resolve", resolve_by, (*METHODS, *_AS_LINES))
     if strict and resolve_by in _AS_LINES:
         raise UsageError(f"--strict is for ties, which --resolve {resolve_by} does not have")
-    files = _files(outputs, place_of(store).files(), lines=resolve_by in _AS_LINES)
+    files = _files(outputs, store_address(store).files(), lines=resolve_by in _AS_LINES)
     name = None if rater is None else rater_name(rater)
     with open_store(store, waiting) as opened:
         chosen = choose_set(opened, label_set)
@@ -155,7 +154,7 @@ def _write_gold(
             # If a sample cannot be written in this format, the whole cannot either.
             raise InputError(error.what, where=file.path) from None
     for file in files:
-        if queries is not None and file.form.both():
+        if queries is not None and file.form.together:
             write_eval_set(queries, gold, file.path, format=file.form.name)
         else:
             write_gold(gold, file.path, format=file.form.name)

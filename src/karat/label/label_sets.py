@@ -20,11 +20,10 @@ from karat.data.columns import join_spans
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError, UsageError
 from karat.formats import read_gold
-from karat.formats.detect import detect_input, refuse_binary
-from karat.formats.files import Input, open_input
+from karat.formats.files import Input, open_input, refuse_binary
 from karat.formats.json_records import Record, preview, read_records
 from karat.formats.labels import ADJUDICATION, Label, read_label_lines
-from karat.formats.registry import format_named
+from karat.formats.registry import detect_input, format_named
 from karat.label.labelling import CANNOT_TELL, rater_name
 from karat.label.labels import read_pairs
 
@@ -264,7 +263,7 @@ def read_judgments(
         return _of_gold(read_gold(path, format=format), "beir", who, source)
     file = open_input(path)
     if format not in (None, "parquet"):
-        refuse_binary(file, file.head())
+        refuse_binary(file)
     form = detect_input(file, "gold") if format is None else format_named(format)
     if form.name == "labels":
         return _of_lines(file, who, source)
@@ -310,7 +309,7 @@ def _of_lines(file: Input, rater: str | None, source: str | None) -> ImportedFil
 def _judgment(
     label: Label, record: Record, where: str, rater: str | None, source: str | None
 ) -> ImportedJudgment:
-    line, value = record.line, record.value
+    line, value = label.line, record.value
     who = label.rater if label.rater is not None else rater
     if who is None:
         told = "names no rater; add one to the line, or name one with --rater"

@@ -51,8 +51,7 @@ from karat.store import (
     NoHistoryError,
     Store,
 )
-from karat.store.label_records import checked_set_name, checked_source, too_late
-from karat.store.rows import as_utc
+from karat.store.records import as_utc, checked_set_name, checked_source, too_late
 
 _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE --name NAME"
 # A message names this many sets.

@@ -13,7 +13,7 @@ import polars as pl
 from karat.data.columns import IN_MEMORY, Source
 from karat.errors import InputError
 from karat.formats.files import Input, open_input
-from karat.formats.json_records import Record, as_id, read_records
+from karat.formats.json_records import Record, read_records
 from karat.formats.labels import HIGHEST_GRADE, Label, item_id_of, out_of_range, read_label_lines
 
 # The grades of a model; people in the workbench have one more, other files their own scale.
@@ -137,17 +137,15 @@ def read_pairs(path: str | Path) -> list[Pair]:
     if _is_blank(path):
         return []
     file = open_input(path)
-    lines: dict[tuple[str, str], int] = {}
+    lines: dict[tuple[str, str], int | None] = {}
     pairs = []
     for record in read_records(file):
-        pair = _pair(record, file.name)
+        pair = _pair(record)
         before = lines.setdefault((pair.query_id, pair.item_id), record.line)
         if before != record.line:
-            raise InputError(
+            raise record.error(
                 f"query {pair.query_id!r}, item {pair.item_id!r} occurs again as in line {before}; "
-                "a pair is judged once",
-                where=file.name,
-                line=record.line,
+                "a pair is judged once"
             )
         pairs.append(pair)
     return pairs
@@ -163,19 +161,15 @@ def _is_blank(path: str | Path) -> bool:
     return False
 
 
-def _pair(record: Record, where: str) -> Pair:
-    line, value = record.line, record.value
-    query_id = as_id(value.get("query_id"), "query_id", where, line)
-    item_id = item_id_of(record, where)
-    return Pair(query_id, item_id, _text(record, "query", where), _text(record, "text", where))
+def _pair(record: Record) -> Pair:
+    query_id = record.as_id(record.value.get("query_id"), "query_id")
+    return Pair(query_id, item_id_of(record), _text(record, "query"), _text(record, "text"))
 
 
-def _text(record: Record, name: str, where: str) -> str:
+def _text(record: Record, name: str) -> str:
     value: Any = record.value.get(name)
     if isinstance(value, str):
         return value
-    raise InputError(
-        f'no {name}; a judge reads "query" and "text": karat pool --queries --corpus has them',
-        where=where,
-        line=record.line,
+    raise record.error(
+        f'no {name}; a judge reads "query" and "text": karat pool --queries --corpus has them'
     )

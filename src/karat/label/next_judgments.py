@@ -12,9 +12,9 @@ import polars as pl
 
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
+from karat.evaluation.bounds import stability_of
 from karat.evaluation.sentences import counts_lines
 from karat.evaluation.verdict import NO_DIFFERENCE, Rule
-from karat.evaluation.verdict_stability import stability_of
 from karat.label.inputs import (
     PAIR,
     CorpusLike,
@@ -32,12 +32,12 @@ from karat.label.inputs import (
 )
 from karat.label.next_candidates import MergedGold, candidates, judged_items, merge_gold
 from karat.label.pool import check_texts, pair_records, shuffled_pairs
-from karat.measures import aggregates
-from karat.measures.conventions import PROFILES, SETTABLE, Conventions
-from karat.measures.differences import difference_range
-from karat.measures.names import Measure, parse_measures
-from karat.measures.prepare import Prepared, prepare
-from karat.measures.ranges import (
+from karat.measure import aggregates
+from karat.measure.conventions import PROFILES, SETTABLE, Conventions
+from karat.measure.differences import difference_range
+from karat.measure.names import Measure, parse_measures
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.ranges import (
     Listed,
     effects_on_difference,
     effects_on_value,
@@ -45,8 +45,8 @@ from karat.measures.ranges import (
     range_of,
     why_unbounded,
 )
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores, number_of
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores, number_of
 from karat.pages.formatting import (
     NOTHING,
     change,
@@ -300,9 +300,9 @@ class _Work:
             )
             state = replace(state, settled=False, because=because)
         names = ("baseline", "system", "n", "baseline_mean", "system_mean", "delta", "ci", "p")
-        row = state.comparison.document()
+        row = state.comparison.to_dict()
         comparison = {name: row[name] for name in (*names, "margin", "because")}
-        return {"comparison": comparison, **state.document()}
+        return state.to_dict() | {"comparison": comparison}
 
     def mean_range(self, within: float) -> dict[str, Any]:
         """Return the mean of one run, and the ends between which labels could move it."""

@@ -30,11 +30,11 @@ from karat.label.inputs import (
 )
 from karat.label.pool_bias import PoolBias, bias_measures, pool_bias
 from karat.label.pool_bias_page import bias_sections
-from karat.measures.conventions import ANY_GRADE, Conventions
-from karat.measures.lists import ListNeeds, without_repeats
-from karat.measures.names import Measure
-from karat.measures.prepare import prepare
-from karat.measures.rank import rank
+from karat.measure.conventions import ANY_GRADE, Conventions
+from karat.measure.lists import ListNeeds, without_repeats
+from karat.measure.names import Measure
+from karat.measure.prepare import prepare
+from karat.measure.rank import rank
 from karat.pages.formatting import NOTHING, label, percent, plural
 from karat.pages.page import Grid, Page, Section
 from karat.pages.result import AnalysisResult, Result

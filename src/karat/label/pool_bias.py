@@ -32,11 +32,11 @@ from karat.label.judged_runs import (
     without_judgments,
 )
 from karat.label.pool_bias_page import THRESHOLDS, bias_page, is_fair, sentences
-from karat.measures.conventions import Conventions
-from karat.measures.names import Measure, parse_measure, parse_measures
-from karat.measures.prepare import Prepared, prepare
-from karat.measures.ranked import UNLIMITED, is_budget
-from karat.measures.score_builder import score
+from karat.measure.conventions import Conventions
+from karat.measure.names import Measure, parse_measure, parse_measures
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.ranked import UNLIMITED, is_budget
+from karat.measure.score_builder import score
 from karat.pages.page import Page
 from karat.pages.result import Result
 

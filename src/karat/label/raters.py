@@ -16,7 +16,6 @@ from karat.data.columns import Source
 from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats import read_gold
-from karat.formats.detect import detect_input
 from karat.formats.files import Input, open_input
 from karat.formats.labels import (
     HIGHEST_GRADE,
@@ -25,7 +24,7 @@ from karat.formats.labels import (
     out_of_range,
     read_label_lines,
 )
-from karat.formats.registry import format_named
+from karat.formats.registry import detect_input, format_named
 from karat.label.inputs import PAIR, File, GoldLike, gold_table
 from karat.pages.formatting import NOTHING, label, plural
 from karat.pages.page import Grid, Section

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from typing import Any
 
 from karat.errors import missing_extra
@@ -25,6 +26,8 @@ GOOD, BAD, PLAIN = COLOURS[2], COLOURS[1], "#999999"
 WIDTH, HEIGHT, LOW_HEIGHT = 340, 220, 150
 
 _VERSION = "5.20"
+# The bands of more lines than these would hide each other.
+_FEW_BANDS = 3
 # Keys of a whole chart, which a panel of one does not have.
 _OUTER = ("$schema", "config", "padding")
 _CONFIG: Spec = {
@@ -154,6 +157,67 @@ def pareto_chart(document: Document) -> Spec:
     }
     panel = {"title": title, "width": WIDTH, "height": HEIGHT, "encoding": {"x": x, "y": y}}
     return chart_spec(panel | {"data": {"values": points}, "layer": layers})
+
+
+def k_axis(places: Sequence[int], others: Sequence[int] = (), *, title: str) -> Spec:
+    """Return cut-offs along the bottom, on a log scale unless they have even steps.
+
+    ``others`` are further places that the axis has to hold.
+    """
+    low, high = min([*places, *others]), max([*places, *others])
+    even = len({right - left for left, right in pairwise(places)}) <= 1
+    scale = {"type": "log" if high >= 10 * low and not even else "linear", "nice": False}
+    # A single cut-off stands in the middle.
+    ends = [low, high] if low < high else [low / 2, 1.5 * high]
+    return {
+        "type": "quantitative",
+        "title": title,
+        "scale": scale | {"domain": ends, "padding": 10},
+        "axis": {
+            "values": sorted({*places, *others}),
+            "format": ",d",
+            "labelOverlap": "greedy",
+            "labelSeparation": 4,
+        },
+    }
+
+
+def line_layers(
+    rows: Sequence[Mapping[str, Any]],
+    group: str,
+    colour: Spec,
+    *,
+    points: Spec,
+    axes: Spec | None = None,
+) -> list[Spec]:
+    """Return lines with their intervals: bands below lines below rings below points.
+
+    Rows have ``mean``, ``low``, ``high`` and, where a line is to be ringed, ``knee``; ``group``
+    is the column that names their line. ``colour`` encodes every layer, ``points`` the points
+    besides. ``axes`` are x and y, unless the panel around the layers has them.
+    """
+    axes = axes or {}
+    lines = len({row[group] for row in rows})
+    band: Spec = {"type": "area", "opacity": 0.15 if lines <= _FEW_BANDS else 0.06}
+    if lines == len(rows):
+        band = {"type": "rule", "strokeWidth": 2, "opacity": 0.5}
+    low = axes.get("y", {"type": "quantitative"}) | {"field": "low"}
+    ring = {"type": "point", "size": 250, "shape": "circle", "strokeWidth": 2, "opacity": 1}
+    point = {"type": "point", "filled": True, "size": 50, "opacity": 1}
+    return [
+        {
+            "transform": [{"filter": "isValid(datum.low)"}],
+            "mark": band,
+            "encoding": {**axes, **colour, "y": low, "y2": {"field": "high"}},
+        },
+        {"mark": {"type": "line", "strokeWidth": 2}, "encoding": {**axes, **colour}},
+        {
+            "transform": [{"filter": "datum.knee"}],
+            "mark": ring,
+            "encoding": {**axes, **colour},
+        },
+        {"mark": point, "encoding": {**axes, **colour, **points}},
+    ]
 
 
 def marks_of(names: Sequence[str]) -> dict[str, Spec]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from karat.pages.formatting import PART, label
-from karat.pages.page import Grid, Page, word_columns
+from karat.pages.page import Grid, Page, Section, word_columns
 
 LONGEST_TEXT = 120
 
@@ -22,10 +22,15 @@ def page_markdown(page: Page) -> str:
         parts.append(escape(sentence.text))
         parts += [bullets(sentence.reasons)] if sentence.reasons else []
     for section in page.sections:
-        parts += [f"## {escape(section.title)}"] if section.title else []
-        parts += [table(section.grid)] if section.grid is not None else []
-        parts += map(escape, section.lines)
+        parts += content(section, "## {}")
     return join([*parts, *map(escape, page.notes)])
+
+
+def content(section: Section, heading: str = "") -> list[str]:
+    """Return the heading, the table and the lines of a section, as far as it has them."""
+    parts = [heading.format(escape(section.title))] if heading and section.title else []
+    parts += [table(section.grid)] if section.grid is not None else []
+    return [*parts, bullets(section.lines)] if section.lines else parts
 
 
 def table(grid: Grid) -> str:

@@ -8,19 +8,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 from pathlib import Path
-from tempfile import NamedTemporaryFile
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from karat.data.columns import Source
 from karat.errors import UsageError
+from karat.pages.formatting import utf8
 from karat.pages.page import Page
-from karat.pages.serialize import csv_table, dumps
 from karat.version import __version__
 
 if TYPE_CHECKING:
     import polars as pl
 
 SCHEMA_VERSION = 2
+# What every document of karat begins with.
+ENVELOPE: Mapping[str, Any] = {
+    "schema_version": SCHEMA_VERSION,
+    "tool": {"name": "karat", "version": __version__},
+}
 
 Inputs = Mapping[str, Any]
 
@@ -58,27 +63,22 @@ class Result(ABC):
             raise UsageError(f"cannot save {str(path)!r}: use {', '.join(_WRITERS)}")
         data = write(self)
         place.parent.mkdir(parents=True, exist_ok=True)
-        with NamedTemporaryFile(dir=place.parent, prefix=".karat-", delete=False) as file:
-            try:
-                file.write(data)
-                file.close()
-                Path(file.name).chmod(0o666 & ~_umask())
-                Path(file.name).replace(place)
-            except BaseException:
-                Path(file.name).unlink(missing_ok=True)
-                raise
+        unfinished = place.with_name(f".karat-{token_hex(4)}")
+        try:
+            unfinished.write_bytes(data)
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
     def __repr__(self) -> str:
         from rich.console import Console
 
         from karat.pages.terminal import PIPED_WIDTH, show_page
 
-        console = Console(
-            file=StringIO(), width=PIPED_WIDTH, markup=False, emoji=False, highlight=False
-        )
-        with console.capture() as text:
-            show_page(self.page(), console)
-        return text.get().rstrip()
+        text = StringIO()
+        console = Console(file=text, width=PIPED_WIDTH, markup=False, emoji=False, highlight=False)
+        show_page(self.page(), console)
+        return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
         from karat.pages.html import page_html
@@ -100,7 +100,7 @@ class AnalysisResult(Result):
 
     def results(self) -> dict[str, Any]:
         """Return the result without its inputs, whose digests read every file once more."""
-        return {**envelope(), "conventions": dict(self.conventions), **self.body}
+        return {**ENVELOPE, "conventions": dict(self.conventions), **self.body}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the whole document, with the digest of every input."""
@@ -112,22 +112,9 @@ class AnalysisResult(Result):
         return self.page_of(self.results())
 
 
-def envelope() -> dict[str, Any]:
-    """Return what every document of karat begins with: its schema version and the tool."""
-    return {
-        "schema_version": SCHEMA_VERSION,
-        "tool": {"name": "karat", "version": __version__},
-    }
-
-
 def input_of(source: Source) -> dict[str, Any]:
     """Return an input as a document lists it: its name and the digest of its bytes."""
     return {"name": utf8(source.name), "sha256": source.digest()}
-
-
-def utf8(name: str) -> str:
-    """Return a file name as text; bytes that are not UTF-8 become question marks."""
-    return name.encode("utf-8", "replace").decode()
 
 
 def _input(value: Any) -> Any:
@@ -147,19 +134,17 @@ def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield f"{prefix}{key}", value
 
 
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def to_json(result: Result) -> bytes:
     """Return the whole document as JSON; same inputs, same bytes."""
+    from karat.pages.serialize import dumps
+
     return dumps(result.to_dict())
 
 
 def to_csv(result: Result) -> bytes:
     """Return the table as CSV with a header; what was not measured is empty."""
+    from karat.pages.serialize import csv_table
+
     return csv_table(result.to_frame())
 
 

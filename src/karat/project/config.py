@@ -7,30 +7,97 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from pydantic import InstanceOf, PrivateAttr, ValidationError
+from pydantic import BeforeValidator, Field, InstanceOf, PrivateAttr
 
 from karat.errors import KaratError
-from karat.evaluation.gate_files import CONFIG_KEYS, ConfigForm, parse_gates
+from karat.evaluation.gate_files import parse_gates
 from karat.evaluation.gates import Gate
 from karat.evaluation.segments import By
 from karat.formats.field_mapping import Fields
-from karat.formats.settings import Place, explain_error, preview, read_yaml
-from karat.measures.conventions import Conventions, conventions_of
-from karat.measures.names import parse_measure, parse_measures
+from karat.formats.settings import Form, Place, preview, read_yaml, validate
+from karat.measure.conventions import Conventions, conventions_of
+from karat.measure.names import parse_measure, parse_measures
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
 _PREFIX = re.compile(r"(?P<form>[a-z0-9]{2,}:)?(?P<path>.*)", re.DOTALL)
 
 
-class Config(ConfigForm):
-    """What a karat.yaml says; a field a key, and paths as they are written there.
+Text = Annotated[str, Field(pattern=r"\S")]
+OneOrMany = Annotated[
+    list[Text], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
+_FILE, _FLAG = "a file name", "true or false"
 
-    ``settings`` are the conventions that ``--set`` takes.
+
+class Config(Form):
+    """What a karat.yaml says, one field per key, with paths as they are written there.
+
+    ``settings`` are the conventions that ``--set`` takes. A description says in messages what a
+    value must be.
     """
 
-    gates: tuple[InstanceOf[Gate], ...] = ()
+    queries: Text | None = Field(default=None, description=_FILE)
+    gold: Text | None = Field(default=None, description=_FILE)
+    corpus: Text | None = Field(default=None, description=_FILE)
+    fields: dict[str, Text] = Field(
+        default_factory=dict,
+        description="a mapping of fields to columns of yours, such as {gold: gold_ids}",
+    )
+    judged: Text | None = Field(default=None, description=_FILE)
+    human: OneOrMany = Field(
+        default_factory=list, description="a file name, or a list of file names"
+    )
+    systems: dict[str, Any] = Field(
+        default_factory=dict,
+        description="a mapping of names to systems, such as bm25: {retriever: bm25}",
+    )
+    measures: OneOrMany | None = Field(
+        default=None, description="a measure or a list of measures, such as [R@5, nDCG@10]"
+    )
+    profile: str = Field(default="karat", description="the name of a profile")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="a mapping of conventions, such as {ties: given}"
+    )
+    by: OneOrMany = Field(
+        default_factory=list, description="a column of the queries, or a list of columns"
+    )
+    gates: tuple[InstanceOf[Gate], ...] = Field(default=(), description="a list of gates")
+    outputs: OneOrMany = Field(
+        default_factory=list, description="a file name, or a list of file names"
+    )
+    primary: str | None = Field(default=None, description="a measure")
+    margin: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        default=None, description="a share from 0 to 1, such as 0.02"
+    )
+    margin_on: Literal["interval", "mean"] = Field(
+        default="interval", description="interval or mean: what must lie beyond the margin"
+    )
+    no_regression: Literal["primary", "all"] | None = Field(
+        default=None, description="primary or all: the measures that may not get worse"
+    )
+    compare: bool = Field(
+        default=True,
+        description="false to compare each system with the gates only, without a baseline",
+    )
+    bounds: bool | None = Field(
+        default=None, description=f"{_FLAG}: whether to report what unjudged items could change"
+    )
+    strict_bounds: bool = Field(
+        default=False,
+        description=f"{_FLAG}: whether to decide only what unjudged items cannot change",
+    )
+    seed: Annotated[int, Field(ge=0)] | None = Field(
+        default=None, description="a whole number, 0 or more"
+    )
+    runs: Text = Field(default="runs", description="the folder for the run logs, such as runs")
+    dataset_version: Text | None = Field(
+        default=None, description="the version of the eval set, as text"
+    )
+    code_version: Text | None = Field(
+        default=None, description="the version of the code that is evaluated, as text"
+    )
 
     _folder: Path = PrivateAttr(default_factory=Path)
     _digest: str = PrivateAttr(default="")
@@ -100,12 +167,11 @@ def read_config(path: str | Path) -> Config:
         raise file.place.error(
             f"a mapping with keys such as gold and measures is expected, not {preview(file.data)}"
         )
-    given = {key: value for key, value in file.data.items() if value is not None}
-    config = _validated({key: given[key] for key in given if key != "gates"}, file.place)
+    data = {key: value for key, value in file.data.items() if value is not None}
+    entries = data.pop("gates", [])
+    config = validate(Config, data, file.place)
     _check(config, file.place)
-    gates, left_out = parse_gates(
-        given.get("gates", []), file.place.at("gates"), conventions=config.conventions
-    )
+    gates, left_out = parse_gates(entries, file.place.at("gates"), config.conventions)
     config = config.model_copy(update={"gates": tuple(gates)})
     config._folder = Path(path).parent
     config._digest = _digest(file.data)
@@ -114,14 +180,6 @@ def read_config(path: str | Path) -> Config:
     config._place = file.place
     config._system_configs = parse_systems(config.systems, file.place.at("systems"))
     return config
-
-
-def _validated(data: dict[str, Any], place: Place) -> Config:
-    try:
-        return Config.model_validate(data)
-    except ValidationError as error:
-        key, what = explain_error(error, data, CONFIG_KEYS)
-        raise place.at(key).error(what) from None
 
 
 def _check(config: Config, place: Place) -> None:

@@ -15,25 +15,24 @@ import polars as pl
 from karat.data.columns import Source
 from karat.data.tables import Gold, Queries
 from karat.errors import InputError, UsageError
-from karat.evaluation.comparison import rule_from
 from karat.evaluation.evaluation import Evaluation, Progress
 from karat.evaluation.gates import judge, measures_of
 from karat.evaluation.inputs import STORY as STORY
-from karat.evaluation.verdict import Rule
+from karat.evaluation.verdict import Rule, rule_from
 from karat.formats import read_corpus, read_run
 from karat.formats.field_mapping import Fields
 from karat.formats.files import safe_file_name
 from karat.formats.story import read_story_queries
 from karat.jobs.journal import part_of
-from karat.measures.conventions import PROFILES
-from karat.measures.misfits import refuse_foreign_corpus
-from karat.measures.names import parse_measures
-from karat.measures.scores import Counts, Scores
+from karat.measure.conventions import PROFILES
+from karat.measure.misfits import refuse_foreign_corpus
+from karat.measure.names import parse_measures
+from karat.measure.scores import Counts, Scores
 from karat.project.config import Config, read_config
 from karat.project.systems import SearchPlan, build_context_of, config_path, plan_search
-from karat.report.assembly import Details, correction_of, report_comparison, report_runs
-from karat.report.document import Report, build_report
-from karat.report.outputs import FORMS, Form, Output, parse_outputs
+from karat.reports.assembly import Details, correction_of, report_comparison, report_runs
+from karat.reports.document import Report, build_report
+from karat.reports.outputs import FORMS, Form, Output, parse_outputs
 from karat.retrieve.build_context import check_files, files_of, run_digest
 from karat.retrieve.run_log import failed_log, first_meta, has_digest, is_complete, notes_in
 from karat.retrieve.search import (

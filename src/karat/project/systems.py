@@ -13,7 +13,7 @@ from karat.errors import InputError, UsageError, unknown
 from karat.formats import read_corpus, read_queries
 from karat.formats.field_mapping import Fields
 from karat.jobs.cache import CACHE_FOLDER
-from karat.measures.names import parse_measures
+from karat.measure.names import parse_measures
 from karat.project.config import Config, read_config
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query, queries_from

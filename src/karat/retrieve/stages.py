@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, UsageError, unknown
-from karat.measures.kernels.lists import in_time
+from karat.measure.kernels.lists import in_time
 from karat.retrieve.items import Items
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Hit, Hits, Query

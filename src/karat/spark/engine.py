@@ -1,36 +1,71 @@
-"""Spark as the engine of an evaluation: its session, the gold that it read, and its scoring."""
+"""Spark as the engine of an evaluation.
+
+Queries are divided into blocks by a hash of their ids; workers score the blocks, and the scores
+are merged here.
+"""
 
 from __future__ import annotations
 
-import os
-import re
+import pickle
 import sys
-import warnings
-from collections.abc import Collection, Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib import import_module
-from importlib.util import find_spec
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from karat.data.columns import Duplicates
-from karat.data.tables import Corpus, Gold, Queries
-from karat.errors import KaratError, UsageError, missing_extra
-from karat.measures.names import Measure
-from karat.measures.prepare import Prepared
-from karat.measures.scores import Scores
-from karat.process_limits import limits
+import polars as pl
+
+from karat.data.columns import ITEM_NAMES, Duplicates
+from karat.data.tables import Corpus, Gold, Queries, Run
+from karat.errors import InputError, KaratError, UsageError
+from karat.formats import read_gold
+from karat.formats.registry import detect_format, format_named
+from karat.formats.runlog import SAME_IN_ALL_LINES
+from karat.measure.lists import ListNeeds
+from karat.measure.misfits import Meeting
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
+from karat.measure.score_builder import PartialScores, ScoreBuilder, merge_scores
+from karat.measure.scores import Scores
+from karat.spark.blocks import (
+    FILE,
+    GOLD,
+    PIECE_SCHEMA,
+    QUERY,
+    RESULT_SCHEMA,
+    RUN,
+    BlockResult,
+    BlockTask,
+    Divider,
+    RowReader,
+)
+from karat.spark.inputs import (
+    READABLE,
+    Rows,
+    is_one_file,
+    on_one_machine,
+    open_rows,
+    read_row_groups,
+    row_groups,
+    rows_of_frame,
+)
+from karat.spark.session import session, spark_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from karat.spark.scoring import SparkGold
+# The hits of a block: enough to keep a worker busy, few enough for its memory.
+BLOCK_ROWS = 2_000_000
+MOST_BLOCKS = 100_000
+_POSITION = "_karat_position"
+# This many rows of gold show which columns it has.
+_SAMPLE = 100
 
 
 def start(master: str | None, *, progress: bool = False) -> SparkEngine:
     """Return an engine on the active session, or on a new one that ends with the engine."""
-    check_libraries()
     from pyspark.sql import SparkSession
 
     ours = SparkSession.getActiveSession() is None
@@ -39,24 +74,21 @@ def start(master: str | None, *, progress: bool = False) -> SparkEngine:
 
 @dataclass(eq=False)
 class SparkEngine:
-    """A session of Spark and the gold that it read; a session of ours ends with the engine."""
+    """A Spark session and the gold that it read; ``ours`` if it ends with the engine."""
 
     spark: SparkSession
     ours: bool
-    judged: SparkGold | None = None
+    gold: SparkGold | None = None
 
     def read_gold(self, gold: Any, *, duplicates: Duplicates, format: str | None) -> Gold:
-        """Return the queries of the gold, without its judgments, which stay with Spark."""
-        from karat.spark.inputs import of_frame
-        from karat.spark.scoring import of_gold, of_rows, open_gold
-
+        """Return the queries of the gold without its judgments, which stay with Spark."""
         if isinstance(gold, Gold):
-            self.judged = of_gold(self.spark, gold)
+            self.gold = send_gold(self.spark, gold)
         elif isinstance(gold, str):
-            self.judged = open_gold(self.spark, gold, format=format, duplicates=duplicates)
+            self.gold = _open_gold(self.spark, gold, format=format, duplicates=duplicates)
         else:
-            self.judged = of_rows(of_frame(gold), duplicates)
-        return self.judged.header
+            self.gold = _gold_of_rows(rows_of_frame(gold), duplicates)
+        return self.gold.header
 
     def score(
         self,
@@ -72,15 +104,13 @@ class SparkEngine:
         strict: bool,
     ) -> Scores:
         """Score a run: a file, a folder, a pattern or a URL that Spark reads, or a DataFrame."""
-        from karat.spark.inputs import of_frame, open_rows
-        from karat.spark.scoring import score
-
-        if self.judged is None:
+        if self.gold is None:
             raise UsageError("Spark scores runs against gold that it read")
-        rows = open_rows(self.spark, run, "run", format) if isinstance(run, str) else of_frame(run)
+        is_path = isinstance(run, str)
+        rows = open_rows(self.spark, run, "run", format) if is_path else rows_of_frame(run)
         return score(
             rows,
-            self.judged,
+            self.gold,
             gold,
             measures,
             lenient=lenient,
@@ -96,132 +126,250 @@ class SparkEngine:
             self.spark.stop()
 
 
-# What pyspark[sql] installs; pyspark itself needs the last two for tables only.
-_LIBRARIES = ("pyspark", "py4j", "pandas", "pyarrow")
-# A task that fails, as one whose worker was lost, is tried so many times.
-ATTEMPTS = 4
-LOCAL = f"local[*,{ATTEMPTS}]"
-# What a session on this machine gets unless spark-defaults.conf or SPARK_CONF_DIR says more.
-_OWN = {
-    "spark.driver.memory": "2g",
-    "spark.driver.maxResultSize": "0",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.task.maxFailures": str(ATTEMPTS),
-    "spark.ui.enabled": "false",
-    # Every task is one thread of the machine already.
-    "spark.executorEnv.POLARS_MAX_THREADS": "1",
-    "spark.executorEnv.PYTHONWARNINGS": "ignore",
-}
-# On one machine pieces pass through its own memory, where packing them only takes time.
-_LOOPBACK = {
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.shuffle.compress": "false",
-}
+@dataclass(frozen=True, eq=False)
+class SparkGold:
+    """Gold whose judgments stay with Spark; ``header`` has its queries and no judgment.
+
+    ``unjudged`` are the queries without a judgment.
+    """
+
+    rows: Rows
+    header: Gold
+    unjudged: frozenset[str] = frozenset()
 
 
-# Throughput counts here, and pauses do not.
-_GC = "-XX:+UseParallelGC"
-_LOGGING = Path(__file__).with_name("log4j2.properties")
-_MASTER = re.compile(
-    r"local(\[(\*|[1-9][0-9]*)(,\s*[1-9][0-9]*)?\])?|local-cluster\[[0-9, ]+\]|yarn"
-    r"|(spark|k8s)://.+"
-)
-# What Spark puts around a sentence that an expression of ours raised.
-_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (.*?)(?: SQLSTATE: \w+)?$")
-# How a worker's traceback begins, and what its last line looks like.
-_TRACEBACK = "Traceback (most recent call last):"
-_OF_PYTHON = re.compile(r"[A-Za-z_.]+(Error|Exception): (?!Traceback)\S")
+def _open_gold(
+    spark: SparkSession, path: str, *, format: str | None, duplicates: Duplicates
+) -> SparkGold:
+    """Open gold with Spark; a format that only karat reads is read here and sent to Spark."""
+    if is_one_file(path) or (Path(path) / "qrels").is_dir():
+        form = format_named(format) if format else detect_format(path, "gold")
+        if form.name not in READABLE["gold"]:
+            return send_gold(spark, read_gold(path, format=format, duplicates=duplicates))
+    return _gold_of_rows(open_rows(spark, path, "gold", format), duplicates)
 
 
-class SparkError(KaratError):
-    """Spark could not do what it was asked; says what Spark said."""
+def _gold_of_rows(rows: Rows, duplicates: Duplicates) -> SparkGold:
+    """Return gold with its queries in the order of their first judgments."""
+    name = rows.source.name
+    with spark_errors(f"{name}: cannot be read"):
+        if rows.files:
+            tables = [pl.scan_parquet(file, glob=False) for file in rows.files]
+            heads = (table.head(_SAMPLE).collect() for table in tables)
+            sample = next((head for head in heads if head.height), pl.DataFrame())
+            query = pl.col(rows.reader.query).cast(pl.String).alias(QUERY)
+            ids = pl.concat(table.select(query) for table in tables)
+            query_ids = ids.unique(maintain_order=True).collect()[QUERY]
+        else:
+            query_ids = _query_ids(rows)
+            sample = pl.DataFrame(rows.frame.limit(_SAMPLE).toArrow())
+    if not len(query_ids):
+        raise InputError("holds no judgments; at least one is expected", where=name)
+    if query_ids.null_count():
+        raise InputError("query_id is empty; every row needs one", where=name)
+    gold = rows.reader.gold(sample, duplicates=duplicates)
+    schema = {} if gold is None else gold.frame.schema
+    header = Gold(pl.DataFrame(schema=schema), tuple(query_ids.to_list()), source=rows.source)
+    return SparkGold(rows, header)
 
 
-def check_libraries() -> None:
-    """Refuse to start where a library is not installed that Spark needs sooner or later."""
-    for library in _LIBRARIES:
-        if not _is_installed(library):
-            raise missing_extra("--engine spark", library, "spark")
+def _query_ids(rows: Rows) -> pl.Series:
+    """Return the ids of all queries, in the order of their first rows."""
+    from pyspark.sql import functions as fn
+
+    places = [*([FILE] if FILE in rows.frame.columns else []), _POSITION]
+    numbered = rows.frame.withColumn(_POSITION, fn.monotonically_increasing_id())
+    query = fn.col(f"`{rows.reader.query}`").cast("string").alias(QUERY)
+    first = numbered.groupBy(query).agg(fn.min(fn.struct(*places)).alias("first"))
+    return pl.DataFrame(first.select(QUERY, "first.*").toArrow()).sort(places)[QUERY]
 
 
-def _is_installed(library: str) -> bool:
-    """Whether a library is there; pyspark is imported, as a broken one is no better than none."""
-    try:
-        if library == "pyspark":
-            import_module(library)
-        return find_spec(library) is not None
-    except ImportError:
-        return False
+def send_gold(spark: SparkSession, gold: Gold) -> SparkGold:
+    """Return gold that is in memory as a table of Spark."""
+    import pyarrow as pa
+
+    with spark_errors("the gold cannot be handed to Spark"):
+        table = gold.frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        # Spark has one type of text.
+        types = {pa.large_string(): pa.string()}
+        fields = [pa.field(field.name, types.get(field.type, field.type)) for field in table.schema]
+        frame = spark.createDataFrame(table.cast(pa.schema(fields)))
+    reader = RowReader(gold.source.name, "query_id")
+    rows = Rows(frame, reader, gold.source, "gold", gold.frame.height)
+    header = Gold(gold.frame.clear(), gold.query_ids, source=gold.source)
+    judged = gold.frame["query_id"].unique().to_list()
+    return SparkGold(rows, header, frozenset(gold.query_ids).difference(judged))
 
 
-def session(master: str | None = None, *, progress: bool = False) -> SparkSession:
-    """The active session, or a new one on ``master`` (by default all cores of this machine)."""
-    check_libraries()
-    from pyspark.sql import SparkSession
+def score(
+    run: Rows,
+    gold: SparkGold,
+    prepared: Prepared,
+    measures: Sequence[Measure],
+    *,
+    lenient: Collection[Measure] = (),
+    queries: Queries | None = None,
+    corpus: Corpus | None = None,
+    keep: int = 0,
+    strict: bool = False,
+) -> Scores:
+    """Score a run; ``prepared`` is the gold's header, with the queries to score."""
+    if queries is not None:
+        # Workers do not need the texts, which can be large.
+        queries = replace(queries, frame=queries.frame.with_columns(text=pl.lit("")))
+    task = BlockTask(
+        run.reader,
+        gold.rows.reader,
+        tuple(measures),
+        prepared.conventions,
+        queries=queries,
+        unjudged=gold.unjudged,
+        corpus=corpus,
+        keep=keep,
+        strict=strict,
+    )
+    collected = _CollectedResults(task, gold, run)
+    scores = merge_scores(
+        collected.parts(_results(run, gold.rows, task), prepared.query_ids),
+        prepared,
+        measures,
+        lenient=lenient,
+        run=Run(pl.DataFrame(), name=run.name, source=run.source),
+        all_ids=lambda: collected.stages.returned,
+    )
+    lists = None if scores.lists is None else scores.lists.sort("row", "rank")
+    return replace(scores, lists=lists)
 
-    if master is not None and not _MASTER.fullmatch(master):
-        raise UsageError(
-            f"{master!r} is no master of Spark; it is local[4], local[*], spark://host:7077, yarn "
-            "or k8s://…"
-        )
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        _refuse_other(active, master)
-        return active
-    wanted = master or LOCAL
-    builder: Any = SparkSession.builder.appName("karat").master(wanted)
-    own = _OWN | (_LOOPBACK if wanted.startswith("local") else {})
-    own["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={_LOGGING.as_uri()} {_GC}"
-    own["spark.ui.showConsoleProgress"] = str(progress).lower()
-    for key, value in own.items():
-        builder = builder.config(key, value)
-    # Workers run the Python that has karat, and the libraries that it has.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    if wanted.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    with quietly(f"Spark cannot be started on {wanted!r}"):
-        made: SparkSession = builder.getOrCreate()
-    return made
+
+def _results(run: Rows, gold: Rows, task: BlockTask) -> Iterator[BlockResult | KaratError]:
+    """Yield the result of every block."""
+    spark = run.frame.sparkSession
+    blocks = _number_of_blocks(run, spark)
+    shared_task = spark.sparkContext.broadcast(task)
+
+    def work(pieces: Any) -> Any:
+        import pyarrow as pa
+
+        result = shared_task.value.pickled_result(pieces)
+        return pa.table({"result": pa.array([result], pa.binary())})
+
+    with (
+        spark_errors(f"{run.source.name}: Spark could not score it"),
+        _folder_for_pieces(spark) as folder,
+    ):
+        hits = _divide(run, _needed_columns(run, task), Divider(run.reader, RUN, blocks, folder))
+        judgments = _divide(gold, gold.frame, Divider(gold.reader, GOLD, blocks, folder))
+        by_block = hits.unionAll(judgments).repartition(blocks, "block").groupBy("block")
+        results = by_block.applyInArrow(work, RESULT_SCHEMA).toArrow()
+        shared_task.destroy()
+    for result in results["result"]:
+        yield pickle.loads(result.as_py())  # noqa: S301 - our own workers wrote it
 
 
-def _refuse_other(active: SparkSession, master: str | None) -> None:
-    there = active.conf.get("spark.master", None)
-    if master is not None and there != master:
-        raise UsageError(f"a Spark session on {there!r} is active already; leave {master!r} out")
+def _number_of_blocks(run: Rows, spark: SparkSession) -> int:
+    least = max(spark.sparkContext.defaultParallelism, 1)
+    if run.rows is None:
+        return max(4 * least, int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200))
+    return min(max(least, -(-run.rows // BLOCK_ROWS)), MOST_BLOCKS)
 
 
 @contextmanager
-def quietly(doing: str) -> Iterator[None]:
-    """What Spark raises as one sentence; what its libraries warn about each other, unsaid."""
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    except (Py4JError, PySparkException, OSError) as error:
-        raise SparkError(f"{doing}: {said(error)}") from None
+def _folder_for_pieces(spark: SparkSession) -> Iterator[str | None]:
+    """Yield a temporary folder if all workers are on this machine, else None."""
+    if not on_one_machine(spark):
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="karat-spark-") as folder:
+        yield folder
 
 
-def said(error: BaseException) -> str:
-    """What Spark says went wrong, without its stack; the last cause says it best."""
-    if "JAVA_GATEWAY_EXITED" in str(error):
-        if limits():
-            options = " and ".join(f"ulimit {option}" for option, _, _ in limits())
-            return f"Java did not start; it may need more memory than {options} allows: raise it"
-        return "Java did not start; install Java 17 or newer, or set JAVA_HOME to where it is"
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    raised = [found[1] for line in lines if (found := _RAISED.search(line))]
-    if raised:
-        return raised[0]
-    traced = [at for at, line in enumerate(lines) if line.endswith(_TRACEBACK)]
-    in_python = [
-        line for line in lines[max(traced, default=len(lines)) :] if _OF_PYTHON.match(line)
-    ]
-    if in_python:
-        return in_python[-1][:500]
-    causes = [line for line in lines if line.startswith("Caused by: ")]
-    told = causes[-1].removeprefix("Caused by: ") if causes else (lines or [repr(error)])[0]
-    return told[:500]
+def _needed_columns(run: Rows, task: BlockTask) -> DataFrame:
+    """Return the columns that the measures use, if these need only the ranks of items."""
+    plain = not ListNeeds.of(task.measures).needs and not task.keep
+    if run.reader.format is not None or not plain or task.conventions.level != "item":
+        return run.frame
+    names = [run.reader.query, *ITEM_NAMES, "score", "rank", "stage", FILE]
+    return run.frame.select([f"`{name}`" for name in run.frame.columns if name in names])
+
+
+def _divide(rows: Rows, frame: DataFrame, divider: Divider) -> DataFrame:
+    """Return a table as pieces of blocks; workers that see its files read these themselves."""
+    read: Callable[[Iterator[Any]], Iterator[Any]] = iter
+    if rows.files:
+        columns = [name for name in frame.columns if name != FILE]
+        frame = row_groups(frame.sparkSession, rows.files, columns, slices=divider.blocks)
+        read = read_row_groups
+
+    def divide(batches: Iterator[Any]) -> Iterator[Any]:
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        yield from divider.pieces(read(batches), partition)
+
+    return frame.mapInArrow(divide, PIECE_SCHEMA)
+
+
+class _CollectedResults:
+    """The parts of all blocks, and the checks that need all of them."""
+
+    def __init__(self, task: BlockTask, gold: SparkGold, run: Rows) -> None:
+        self.task, self.gold, self.run = task, gold, run
+        self.stages = Meeting()
+
+    def parts(
+        self, results: Iterator[BlockResult | KaratError], query_ids: Sequence[str]
+    ) -> Iterator[PartialScores]:
+        """Yield every part, one for queries without any row, and one with the run's meta data."""
+        errors: list[KaratError] = []
+        metas: list[dict[str, Any]] = []
+        spans: set[bool | None] = set()
+        seen: set[str] = set()
+        returned = False
+        for result in results:
+            if isinstance(result, KaratError):
+                errors.append(result)
+                continue
+            spans.add(result.spans)
+            returned |= result.returned
+            self.stages += result.stages
+            metas.append(dict(result.part.meta))
+            seen.update(result.part.query_ids)
+            yield replace(result.part, meta={})
+        if errors:
+            # Blocks end in any order; the same input must give the same message.
+            raise min(errors, key=str)
+        if not returned:
+            raise InputError(
+                "holds no hits; at least one row is expected", where=self.run.source.name
+            )
+        if spans - {None} == {True} and self.task.conventions.level != "span":
+            raise InputError(
+                "this gold holds character spans; score it with --set level=span "
+                "(settings: {level: span} in karat.yaml)",
+                where=self.gold.header.source.name,
+            )
+        left = [query_id for query_id in query_ids if query_id not in seen]
+        if left:
+            prepared = self.task.prepare(self.gold.header, left)
+            yield ScoreBuilder(prepared, self.task.measures).partial()
+        yield PartialScores(meta=self._meta(metas))
+
+    def _meta(self, metas: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the facts about the run: those of its first lines, then what others add."""
+        reader = self.run.reader
+        if reader.format is not None and self.run.head:
+            first = reader.run(self.run.first_lines(), strict=False)
+            metas = [{} if first is None else dict(first.meta), *metas]
+        for key in ("system", *SAME_IN_ALL_LINES) if reader.format == "runlog" else ():
+            values = sorted({repr(meta[key]) for meta in metas if key in meta})
+            if len(values) > 1:
+                raise InputError(
+                    f"{key} is {values[0]} in one line and {values[1]} in another; a log is of "
+                    "one system and one set of queries: keep each in a file of its own",
+                    where=self.run.source.name,
+                )
+        merged: dict[str, Any] = {}
+        for meta in reversed(metas):
+            merged |= meta
+        return merged

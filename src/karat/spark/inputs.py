@@ -1,4 +1,4 @@
-"""What Spark reads: runs and gold in files of any number, at any place that Spark reaches."""
+"""Runs and gold that Spark reads: any number of files, wherever Spark can reach them."""
 
 from __future__ import annotations
 
@@ -16,208 +16,213 @@ from pyspark.sql import functions as fn
 
 from karat.data.columns import ITEM_NAMES, QUERY_NAMES, Source, find_column
 from karat.errors import InputError, UsageError
-from karat.formats.detect import detect_input
 from karat.formats.files import HEAD_BYTES, Input, open_input
-from karat.formats.parquet_sizes import check_sizes, row_group_sizes
-from karat.formats.registry import Format, Kind, format_named
-from karat.spark.blocks import FILE, LINE, QUERY, Form
-from karat.spark.engine import SparkError, quietly
+from karat.formats.named_columns import scan_parquet
+from karat.formats.registry import Format, Kind, detect_input, format_named
+from karat.spark.blocks import FILE, LINE, QUERY, RowReader
+from karat.spark.session import SparkError, spark_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 
-# The formats whose rows can be read on their own, wherever they stand.
-READ: dict[Kind, tuple[str, ...]] = {
+# The formats whose rows can be read independently of each other.
+READABLE: dict[Kind, tuple[str, ...]] = {
     "run": ("trec", "csv", "tsv-with-header", "parquet", "runlog"),
     "gold": ("trec", "tsv", "csv", "tsv-with-header", "parquet", "labels"),
 }
 _SEPARATORS = {"csv": ",", "tsv-with-header": "\t", "tsv": "\t"}
 _HEAD_LINES = 50
-# About how many bytes a hit takes in a file; columns are packed.
-_BYTES_A_ROW = {"parquet": 12}
-_BYTES_A_LINE = 40
+# About how many bytes a hit takes in a file; Parquet packs its columns.
+_PARQUET_ROW_BYTES, _LINE_BYTES = 12, 40
 _GZIP = b"\x1f\x8b"
-_PATTERN = re.compile(r"[*?\[\]{}]+")
+_WILDCARDS = re.compile(r"[*?\[\]{}]+")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_GROUP_SCHEMA = "groups string"
+# How many rows a worker reads at a time.
+_BATCH_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """A table of Spark's, and how to read its rows.
+    """A Spark table and how to read its rows.
 
-    ``rows`` is about how many there are, None where nobody knows. ``files`` are those of Parquet
-    that workers can read themselves.
+    ``rows`` is about how many there are, None if unknown. ``head`` is the beginning of a text
+    file, ``files`` are Parquet files that the workers can read themselves.
     """
 
     frame: DataFrame
-    form: Form
+    reader: RowReader
     source: Source
     name: str
     rows: int | None = None
     head: bytes = b""
     files: tuple[str, ...] = ()
 
-
-def is_url(path: str) -> bool:
-    """Return whether it is for Spark to know what a path means."""
-    return _URL.match(path) is not None
+    def first_lines(self) -> pl.DataFrame:
+        """Return the lines in ``head`` as rows, without the header."""
+        lines = self.head.decode("utf-8", "replace").split("\n")
+        filled = [line for line in lines if line.strip()]
+        return pl.DataFrame({LINE: filled[self.reader.header is not None :]})
 
 
 def is_one_file(path: str) -> bool:
-    """Return whether the readers of karat itself could open it."""
-    return not is_url(path) and Path(path).is_file()
+    """Return True if karat's own readers could open the path."""
+    return _URL.match(path) is None and Path(path).is_file()
 
 
 def open_rows(spark: SparkSession, path: str, kind: Kind, format: str | None) -> Rows:
-    """Open a file, a folder of files, a pattern or a URL; nothing but its beginning is read."""
+    """Open a file, a folder of files, a pattern or a URL; only its beginning is read."""
     _refuse_unreadable(path)
-    file = _opened(spark, path)
+    file = _open_head(spark, path)
     form = format_named(format) if format else detect_input(file, kind)
-    if form.name not in READ[kind]:
+    if form.name not in READABLE[kind]:
         raise UsageError(
             f"{path}: {form.name} is read by the local engine only; for Spark convert it to one of "
-            f"{', '.join(READ[kind])} (karat convert)"
+            f"{', '.join(READABLE[kind])} (karat convert)"
         )
     if form.name == "parquet":
-        with quietly(f"{path}: cannot be read as Parquet"):
-            return _columns(spark.read.parquet(_reached(spark, path)), path)
-    # Whole lines only: whoever reads them could not tell a cut line from a wrong one.
-    return _lines(spark, path, form, next(file.chunks(HEAD_BYTES), b""))
+        with spark_errors(f"{path}: cannot be read as Parquet"):
+            return _open_parquet(spark.read.parquet(_spark_path(spark, path)), path)
+    # Whole lines only, because a cut line looks like a wrong one.
+    return _open_lines(spark, path, form, next(file.chunks(HEAD_BYTES), b""))
 
 
-def of_frame(frame: DataFrame) -> Rows:
-    """Return a table that somebody made with Spark; its order is what Spark says it is."""
-    return _of_columns(frame, "Spark", Source("Spark"), "run", None)
+def rows_of_frame(frame: DataFrame) -> Rows:
+    """Return the rows of a user's DataFrame, in Spark's order."""
+    return _rows_of_columns(frame, "Spark", Source("Spark"), "run", None)
 
 
-def _columns(frame: DataFrame, path: str) -> Rows:
-    about = _about(frame, "parquet")
-    placed = _with_files(frame, path)
-    rows = _of_columns(placed, _name(path), _source(path), _stem(path), about)
-    if not seen_by_workers(frame.sparkSession, path):
+def _rows_of_columns(
+    frame: DataFrame, where: str, source: Source, name: str, rows: int | None
+) -> Rows:
+    """Return a table whose columns are identified by their names, as in memory."""
+    columns = [column for column in frame.columns if column != FILE]
+    query = _query_column(columns, source)
+    empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    find_column(empty, ITEM_NAMES, "item id", source, beside=query)
+    return Rows(frame, RowReader(where, query), source, name, rows)
+
+
+def _query_column(columns: Sequence[str], source: Source) -> str:
+    empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
+    return find_column(empty, QUERY_NAMES, "query id", source)
+
+
+def _open_parquet(frame: DataFrame, path: str) -> Rows:
+    count = _estimated_rows(frame, _PARQUET_ROW_BYTES)
+    numbered = _with_file_numbers(frame, path)
+    rows = _rows_of_columns(numbered, _name(path), _source(path), _stem(path), count)
+    if not _is_local(frame.sparkSession, path):
         return rows
-    files = tuple(_local_path(one) for one in sorted(frame.inputFiles()))
-    check_files(files)
+    files = tuple(unquote(urlsplit(url).path) for url in sorted(frame.inputFiles()))
+    for file in files:
+        scan_parquet(open_input(file))
     return replace(rows, files=files)
 
 
-def _local_path(url: str) -> str:
-    return unquote(urlsplit(url).path)
-
-
-def _of_columns(frame: DataFrame, where: str, source: Source, name: str, about: int | None) -> Rows:
-    """Return the names decide which columns are what, as they do for a table in memory."""
-    columns = [one for one in frame.columns if one != FILE]
-    empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-    query = find_column(empty, QUERY_NAMES, "query id", source)
-    find_column(empty, ITEM_NAMES, "item id", source, beside=query)
-    return Rows(frame, Form(where, query), source, name, about)
-
-
-def _lines(spark: SparkSession, path: str, form: Format, head: bytes) -> Rows:
+def _open_lines(spark: SparkSession, path: str, form: Format, head: bytes) -> Rows:
     """Return the lines of text files, each with its query's id."""
     first = head.decode("utf-8", "replace").partition("\n")[0].rstrip("\r")
     header = first if form.name in ("csv", "tsv-with-header") else None
-    text = _with_files(spark.read.option("lineSep", "\n").text(_reached(spark, path)), path)
-    valid = fn.assert_true(fn.is_valid_utf8("value"), fn.lit("is not UTF-8 text; save it as UTF-8"))
+    text = _with_file_numbers(
+        spark.read.option("lineSep", "\n").text(_spark_path(spark, path)), path
+    )
     line = fn.regexp_replace(fn.col("value"), "^\ufeff", "")
-    lines = text.withColumn(LINE, fn.coalesce(valid.cast("string"), line)).drop("value")
+    problem = "is not UTF-8 text; save it as UTF-8"
+    lines = text.withColumn(LINE, _checked(fn.is_valid_utf8("value"), problem, line)).drop("value")
     lines = lines.withColumn(QUERY, _query_of(fn.col(LINE), form, header))
     if form.name == "trec":
         lines = lines.filter(~fn.ltrim(LINE).startswith("#"))
     if header is None:
         lines = lines.filter(fn.trim(fn.col(LINE), fn.lit(" \t\r")) != "")
     else:
-        lines = lines.filter(~fn.rtrim(fn.col(LINE), fn.lit("\r")).isin("", header))
-        lines = lines.withColumn(LINE, _in_one_line(fn.col(LINE)))
-    if header is not None and FILE in lines.columns:
         lines = _without_headers(lines, form, header)
     if form.name == "labels":
-        graded = [
-            fn.get_json_object(LINE, f"$.{key}").isNotNull() for key in ("grade", "relevance")
-        ]
-        failed = fn.get_json_object(LINE, "$.error").isNotNull()
-        lines = lines.filter(graded[0] | graded[1] | ~failed)
-    about = _about(text, form.name)
-    own = Form(_name(path), QUERY, form.name, header)
-    return Rows(lines, own, _source(path), _stem(path), about, head)
+        # A pair that could not be judged has no grade.
+        has = {key: fn.get_json_object(LINE, f"$.{key}") for key in ("grade", "relevance", "error")}
+        graded = has["grade"].isNotNull() | has["relevance"].isNotNull()
+        lines = lines.filter(graded | has["error"].isNull())
+    reader = RowReader(_name(path), QUERY, form.name, header)
+    return Rows(lines, reader, _source(path), _stem(path), _estimated_rows(text, _LINE_BYTES), head)
+
+
+def _checked(condition: Column, problem: str, value: Column) -> Column:
+    """Return a value; Spark raises the problem for a row that does not meet the condition."""
+    return fn.coalesce(fn.assert_true(condition, fn.lit(problem)).cast("string"), value)
 
 
 def _query_of(line: Column, form: Format, header: str | None) -> Column:
-    """Return the id of a line's query, as the format's reader finds it."""
+    """Return the query's id of a line, as the format's reader finds it."""
     if form.name == "trec":
         return fn.regexp_extract(line, r"^[ \t\r]*([^ \t\r]+)", 1)
     if form.name in ("runlog", "labels"):
         return fn.get_json_object(line, "$.query_id")
     if header is None:
         return fn.substring_index(line, _SEPARATORS[form.name], 1)
-    names = _names_in(header, form)
-    empty = pl.DataFrame(schema=dict.fromkeys(names, pl.String))
-    at = names.index(find_column(empty, QUERY_NAMES, "query id", Source(form.name)))
-    return _fields(line, form, len(names))[at]
+    names = _column_names(header, form)
+    return _fields(line, form, len(names))[names.index(_query_column(names, Source(form.name)))]
 
 
 def _without_headers(lines: DataFrame, form: Format, header: str) -> DataFrame:
-    """Without the first lines of other files, however quoted; another order is refused."""
-    names = _names_in(header, form)
-    fields = fn.array(*_fields(fn.col(LINE), form, len(names)))
+    """Drop blank lines and headers; refuse other orders of columns, and fields with line ends."""
+    lines = lines.filter(~fn.rtrim(fn.col(LINE), fn.lit("\r")).isin("", header))
+    line = fn.col(LINE)
+    quotes = fn.length(line) - fn.length(fn.replace(line, fn.lit('"'), fn.lit("")))
+    problem = (
+        "a quoted field goes over several lines; for Spark convert it to Parquet (karat convert)"
+    )
+    lines = lines.withColumn(LINE, _checked(quotes % 2 == 0, problem, line))
+    if FILE not in lines.columns:
+        return lines
+    # The headers of other files may be quoted differently.
+    names = _column_names(header, form)
+    fields = fn.array(*_fields(line, form, len(names)))
     same = fields == fn.array(*map(fn.lit, names))
-    others = fn.sort_array(fields) == fn.array(*map(fn.lit, sorted(names)))
-    told = f"the columns of a file stand in another order than {header!r}; write them alike"
-    alike = fn.assert_true(same | ~others, fn.lit(told)).cast("string")
-    return lines.withColumn(LINE, fn.coalesce(alike, fn.col(LINE))).filter(~same)
+    permuted = fn.sort_array(fields) == fn.array(*map(fn.lit, sorted(names)))
+    problem = f"the columns of a file stand in another order than {header!r}; write them alike"
+    return lines.withColumn(LINE, _checked(same | ~permuted, problem, line)).filter(~same)
 
 
-def _names_in(header: str, form: Format) -> list[str]:
+def _column_names(header: str, form: Format) -> list[str]:
     return next(csv.reader([header], delimiter=_SEPARATORS[form.name]))
 
 
-def _fields(line: Column, form: Format, many: int) -> list[Column]:
-    """Return the fields of a line, no text where it has fewer."""
-    schema = ", ".join(f"c{number} string" for number in range(many))
+def _fields(line: Column, form: Format, count: int) -> list[Column]:
+    """Return the fields of a line, empty ones if it has fewer."""
+    schema = ", ".join(f"c{number} string" for number in range(count))
     options = {"sep": _SEPARATORS[form.name], "quote": '"', "escape": '"', "mode": "PERMISSIVE"}
     parsed = fn.from_csv(fn.rtrim(line, fn.lit("\r")), schema, options)
-    return [fn.coalesce(parsed[f"c{number}"], fn.lit("")) for number in range(many)]
+    return [fn.coalesce(parsed[f"c{number}"], fn.lit("")) for number in range(count)]
 
 
-def _in_one_line(line: Column) -> Column:
-    """Return the line, refused where a quoted field goes on in the next."""
-    quotes = fn.length(line) - fn.length(fn.replace(line, fn.lit('"'), fn.lit("")))
-    told = "a quoted field goes over several lines; for Spark convert it to Parquet (karat convert)"
-    return fn.coalesce(fn.assert_true(quotes % 2 == 0, fn.lit(told)).cast("string"), line)
-
-
-def _with_files(frame: DataFrame, path: str) -> DataFrame:
-    """With the number of each row's file, by their names, where there are several."""
-    with quietly(f"{path}: cannot be read"):
+def _with_file_numbers(frame: DataFrame, path: str) -> DataFrame:
+    """Return rows with the number of their file, in order of file names, if there are several."""
+    with spark_errors(f"{path}: cannot be read"):
         files = sorted(frame.inputFiles())
     if len(files) < 2:
         return frame
-    numbered = frame.sparkSession.createDataFrame(
-        list(enumerate(files)), f"{FILE} int, path string"
-    )
-    # A path may be spelled with or without the machine that it is on.
-    short = fn.regexp_replace("path", "^[a-z]+:/+", "/")
-    own = fn.regexp_replace("_metadata.file_path", "^[a-z]+:/+", "/")
-    placed = frame.withColumn("_karat_path", own)
-    found = placed.join(
-        fn.broadcast(numbered.withColumn("path", short)),
+    numbers = frame.sparkSession.createDataFrame(list(enumerate(files)), f"{FILE} int, path string")
+    # A path may be written with or without its machine.
+    machine = "^[a-z]+:/+"
+    placed = frame.withColumn("_karat_path", fn.regexp_replace("_metadata.file_path", machine, "/"))
+    joined = placed.join(
+        fn.broadcast(numbers.withColumn("path", fn.regexp_replace("path", machine, "/"))),
         fn.col("_karat_path") == fn.col("path"),
         "left",
     )
-    return found.drop("_karat_path", "path")
+    return joined.drop("_karat_path", "path")
 
 
-def _opened(spark: SparkSession, path: str) -> Input:
+def _open_head(spark: SparkSession, path: str) -> Input:
     """Return the file, or the first lines of the first file that has any."""
-    if is_one_file(path) and seen_by_workers(spark, path):
+    if is_one_file(path) and _is_local(spark, path):
         return open_input(path)
     try:
-        with quietly(path):
+        with spark_errors(path):
             reader = spark.read.option("lineSep", "\n")
-            files = sorted(reader.text(_reached(spark, path)).inputFiles())
-            heads = (reader.text(one).limit(_HEAD_LINES).collect() for one in files)
+            files = sorted(reader.text(_spark_path(spark, path)).inputFiles())
+            heads = (reader.text(file).limit(_HEAD_LINES).collect() for file in files)
             rows: list[Any] = next(filter(None, heads), [])
     except SparkError as error:
         if "PATH_NOT_FOUND" in str(error):
@@ -230,6 +235,7 @@ def _opened(spark: SparkSession, path: str) -> Input:
 
 
 def _refuse_unreadable(path: str) -> None:
+    """Raise UsageError for what Spark cannot read; it goes by names, karat's readers by content."""
     if path == "-":
         raise UsageError(
             "Spark reads files, not standard input (-); name a file, a folder or a URL"
@@ -238,12 +244,9 @@ def _refuse_unreadable(path: str) -> None:
         raise UsageError("an empty file name was given; a path is expected")
     if path.endswith(".zst"):
         raise UsageError(f"{path}: Spark does not unpack zstd; use gzip, Parquet or --engine local")
-    if is_one_file(path):
-        _refuse_name(Path(path))
-
-
-def _refuse_name(file: Path) -> None:
-    """Spark goes by the names of files, where karat's own readers look at what is in them."""
+    if not is_one_file(path):
+        return
+    file = Path(path)
     if file.name.startswith(("_", ".")) or ":" in file.name:
         raise UsageError(
             f"{file}: Spark leaves out files whose names begin with _ or . and cannot read those"
@@ -251,22 +254,22 @@ def _refuse_name(file: Path) -> None:
         )
     try:
         with file.open("rb") as opened:
-            packed = opened.read(2) == _GZIP
+            is_packed = opened.read(2) == _GZIP
     except OSError:
-        # Who reads it says what is wrong with it.
+        # The reader reports what is wrong with the file.
         return
-    if packed != (file.suffix == ".gz"):
-        told = "is packed and not called so" if packed else "is called .gz and not packed"
-        raise UsageError(f"{file}: {told}, and Spark goes by the name; rename it")
+    if is_packed != (file.suffix == ".gz"):
+        problem = "is packed and not called so" if is_packed else "is called .gz and not packed"
+        raise UsageError(f"{file}: {problem}, and Spark goes by the name; rename it")
 
 
-def _reached(spark: SparkSession, path: str) -> str:
-    """Return a path as Spark, which has a folder of its own that it works in, reaches it."""
-    if not seen_by_workers(spark, path):
+def _spark_path(spark: SparkSession, path: str) -> str:
+    """Return a path that does not depend on Spark's working folder."""
+    if not _is_local(spark, path):
         return path
-    whole = str(Path(path).absolute())
-    # A file whose name looks like a pattern is meant as it is.
-    return re.sub(r"([*?\[\]{}\\])", r"\\\1", whole) if is_one_file(path) else whole
+    absolute = str(Path(path).absolute())
+    # The name of an existing file is no pattern.
+    return re.sub(r"([*?\[\]{}\\])", r"\\\1", absolute) if is_one_file(path) else absolute
 
 
 def _name(path: str) -> str:
@@ -274,11 +277,11 @@ def _name(path: str) -> str:
 
 
 def _stem(path: str) -> str:
-    """What a run is called: as its file or folder, or the folder of a pattern's files."""
+    """Return the name of a run: of its file or folder, or of the folder of a pattern."""
     name = _name(path)
-    if _PATTERN.search(name) and not is_one_file(path):
+    if _WILDCARDS.search(name) and not is_one_file(path):
         folder = path.rstrip("/").rpartition("/")[0]
-        name = _name(folder) if folder else _PATTERN.sub("", name)
+        name = _name(folder) if folder else _WILDCARDS.sub("", name)
     return Input(Source(name), path=Path(name)).stem or "run"
 
 
@@ -286,79 +289,49 @@ def _source(path: str) -> Source:
     return Source.of(Path(path)) if is_one_file(path) else Source(_name(path))
 
 
-def _about(frame: DataFrame, form: str | None) -> int | None:
-    """About how many rows there are, by the size of the files."""
+def _estimated_rows(frame: DataFrame, row_bytes: int) -> int | None:
+    """Return about how many rows there are, by the size of the files; None if unknown."""
     statistics: Any = frame._jdf.queryExecution().optimizedPlan().stats()
     size = int(str(statistics.sizeInBytes()))
-    if form is None or size >= 1 << 60:
-        return None
-    return size // _BYTES_A_ROW.get(form, _BYTES_A_LINE)
-
-
-SCHEMA = "groups string"
-# What a worker reads at a time.
-_BATCH_ROWS = 1_000_000
+    return None if size >= 1 << 60 else size // row_bytes
 
 
 def on_one_machine(spark: SparkSession) -> bool:
-    """Return whether all workers are on this machine."""
+    """Return True if all workers are on this machine."""
     return (spark.conf.get("spark.master", "") or "").startswith("local")
 
 
-def seen_by_workers(spark: SparkSession, path: str) -> bool:
-    """Return whether workers are on this machine, and the path is one of it."""
+def _is_local(spark: SparkSession, path: str) -> bool:
+    """Return True if the workers are on this machine, and so is the path."""
     return on_one_machine(spark) and "://" not in path
 
 
 def row_groups(
     spark: SparkSession, files: Sequence[str], columns: Sequence[str], *, slices: int
 ) -> DataFrame:
-    """One row for each row group of some files, in order, in so many partitions at most."""
-    told = []
-    for at, file in enumerate(files):
-        own = {"file": file, "at": at if len(files) > 1 else None, "columns": list(columns)}
-        with Path(file).open("rb") as opened:
-            parts = row_group_sizes(opened, Path(file).name)
+    """Return one row for each row group of some Parquet files, in at most ``slices`` partitions."""
+    from pyarrow.parquet import ParquetFile
+
+    groups = []
+    for number, file in enumerate(files):
+        place = {"file": file, "number": number if len(files) > 1 else None, "columns": columns}
+        metadata = ParquetFile(file).metadata
         start = 0
-        for rows in parts:
-            told.append((json.dumps(own | {"start": start, "rows": rows}),))
+        for group in range(metadata.num_row_groups):
+            rows = metadata.row_group(group).num_rows
+            groups.append((json.dumps(place | {"start": start, "rows": rows}),))
             start += rows
-    groups = spark.sparkContext.parallelize(told, max(min(len(told), slices), 1))
-    return spark.createDataFrame(groups, SCHEMA)
+    partitions = spark.sparkContext.parallelize(groups, max(min(len(groups), slices), 1))
+    return spark.createDataFrame(partitions, _GROUP_SCHEMA)
 
 
-def check_files(files: Sequence[str]) -> None:
-    """Refuse a damaged file, and one that claims more than a file of its size can hold."""
-    for file in files:
-        with Path(file).open("rb") as opened:
-            check_sizes(opened, Path(file).name)
-
-
-def first_seen(files: Sequence[str], column: str) -> pl.Series:
-    """Return the different values of a column, as text, in the order in which they come first."""
-    texts = pl.col(column).cast(pl.String)
-    values = pl.concat(pl.scan_parquet(file, glob=False).select(texts) for file in files)
-    return values.unique(maintain_order=True).collect()[column]
-
-
-def first_rows(files: Sequence[str], most: int) -> pl.DataFrame:
-    """Return the first rows of the first file that has any."""
-    for file in files:
-        rows = pl.scan_parquet(file, glob=False).head(most).collect()
-        if rows.height:
-            return rows
-    return rows
-
-
-def read_groups(batches: Iterable[Any]) -> Iterator[pl.DataFrame]:
-    """Return the rows of the row groups that some batches name."""
+def read_row_groups(batches: Iterable[Any]) -> Iterator[pl.DataFrame]:
+    """Yield the rows of the row groups that some batches name."""
     for batch in batches:
         for text in batch["groups"].to_pylist():
-            told = json.loads(text)
-            scan = pl.scan_parquet(told["file"], glob=False).select(told["columns"])
-            rows = scan.slice(told["start"], told["rows"])
-            for some in rows.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True):
-                if told["at"] is None:
-                    yield some
-                else:
-                    yield some.with_columns(pl.lit(told["at"], pl.Int32).alias(FILE))
+            group = json.loads(text)
+            scan = pl.scan_parquet(group["file"], glob=False).select(group["columns"])
+            if group["number"] is not None:
+                scan = scan.with_columns(pl.lit(group["number"], pl.Int32).alias(FILE))
+            rows = scan.slice(group["start"], group["rows"])
+            yield from rows.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.errors import UsageError, unknown
-from karat.stats.resampling import Places, Values
+from karat.stats.distributions import Ints, Values
 
 Table = NDArray[np.int64]
 Weights = Literal["none", "linear", "quadratic"]
@@ -83,7 +83,7 @@ def every_two(given: NDArray[np.integer], grades: int) -> Iterator[Table]:
             yield counts.reshape(len(others), grades, grades)
 
 
-def majority(items: Places, grades: Values) -> tuple[Places, Values]:
+def majority(items: Ints, grades: Values) -> tuple[Ints, Values]:
     """Return every item once, and the grade that more of its judgments have than any other.
 
     NaN where no grade has: a tie is nobody's to decide here.
@@ -119,7 +119,7 @@ Level = Literal["nominal", "ordinal", "interval"]
 LEVELS: tuple[Level, ...] = ("nominal", "ordinal", "interval")
 
 
-def krippendorff_alpha(items: Places, grades: Values, *, level: Level = "nominal") -> float | None:
+def krippendorff_alpha(items: Ints, grades: Values, *, level: Level = "nominal") -> float | None:
     """Return Krippendorff's alpha of judgments: 1 is agreement, 0 what chance alone would give.
 
     One entry a judgment: which item it is of, and its grade; who gave it does not matter. Items
@@ -149,7 +149,7 @@ def krippendorff_alpha(items: Places, grades: Values, *, level: Level = "nominal
     return 1 - (total - 1) * float((met * apart).sum()) / expected
 
 
-def _met(items: Places, grades: Values) -> tuple[Values, Values]:
+def _met(items: Ints, grades: Values) -> tuple[Values, Values]:
     """Return the grades of items judged twice or more, and how often each pair of them met.
 
     An item of m judgments has m (m - 1) ordered pairs, each of which counts 1/(m - 1).

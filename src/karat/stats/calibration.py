@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.errors import UsageError
-from karat.stats.distributions import NORMAL, t_quantile, tail, two_sided_t
-from karat.stats.resampling import Resampling, Values, resampled_means
+from karat.stats.distributions import NORMAL, Values, t_quantile, tail, two_sided_t
+from karat.stats.means import Resampling, resampled_means
 
 Method = Literal["cluster", "beta", "ppi"]
 
@@ -228,7 +228,7 @@ class _Drawn:
 
     @classmethod
     def of(cls, table: Values, plan: Resampling) -> _Drawn:
-        sums = np.vstack(list(resampled_means(table, plan)))
+        sums = resampled_means(table, plan)
         rng = np.random.default_rng([plan.seed, len(table), len(COLUMNS)])
         rates, informed = [], [int(np.count_nonzero(table[:, 0] + table[:, 2]))]
         drawn = tuple(name for name, places in _RATES.items() if _too_little(table[:, places]))
@@ -431,9 +431,7 @@ class _Parts:
 
 
 def _parts(groups: Values) -> _Parts:
-    table = np.asarray(groups, dtype=np.float64)
-    if table.ndim != 2 or table.shape[1] != len(COLUMNS):
-        raise UsageError(f"a row of groups is {', '.join(COLUMNS)}, not {table.shape[1:]}")
+    table = _checked(groups)
     judged, called, known, right, tp, fn, tn, fp = table.T
     if (tp + fn + tn + fp > judged).any():
         raise UsageError("more labels than judged things; only those of the share's own count")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from karat.errors import UsageError, unknown
-from karat.stats.resampling import Places, Values
+from karat.stats.distributions import Ints, Values
 
 Start = Literal["votes", "even"]
 STARTS: tuple[Start, ...] = ("votes", "even")
@@ -36,8 +36,8 @@ class DawidSkene:
     each of ``raters``, a row per true grade and a column per given one.
     """
 
-    items: Places
-    raters: Places
+    items: Ints
+    raters: Ints
     grades: Values
     posterior: Values
     prior: Values
@@ -55,8 +55,8 @@ class DawidSkene:
 
 
 def dawid_skene(
-    raters: Places,
-    items: Places,
+    raters: Ints,
+    items: Ints,
     grades: Values,
     *,
     start: Start = "votes",
@@ -106,15 +106,15 @@ def dawid_skene(
 class _Said:
     """Judgments in numbers: the places of their rater, item and grade among all of each."""
 
-    raters: Places
-    items: Places
+    raters: Ints
+    items: Ints
     grades: Values
-    rater: Places
-    item: Places
-    grade: Places
+    rater: Ints
+    item: Ints
+    grade: Ints
 
     @classmethod
-    def of(cls, raters: Places, items: Places, grades: Values) -> _Said:
+    def of(cls, raters: Ints, items: Ints, grades: Values) -> _Said:
         if not len(raters) == len(items) == len(grades):
             counts = f"{len(raters)} raters, {len(items)} items and {len(grades)} grades"
             raise UsageError(f"{counts} make no judgments; one of each is a judgment")

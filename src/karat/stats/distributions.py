@@ -1,8 +1,12 @@
-"""Normal and t distributions, and the standard error; scipy loads on the first use of t."""
+"""Normal, t and binomial distributions, the standard error, and intervals of a share.
+
+scipy loads on the first use of t.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from statistics import NormalDist
 
 import numpy as np
@@ -11,6 +15,7 @@ from numpy.typing import NDArray
 from karat.errors import UsageError
 
 Values = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 NORMAL = NormalDist()
 
@@ -64,19 +69,110 @@ def t_p(mean: float, standard_error: float, df: float) -> float:
     return min(1.0, 2 * float(stdtr(df, -abs(mean) / standard_error)))
 
 
-def standard_error(delta: Values, groups: NDArray[np.int64] | None = None) -> tuple[float, int]:
+def units_of(n: int, groups: Ints | None) -> Ints:
+    """Return the number of the unit that each row belongs to: its group, or the row itself."""
+    return np.arange(n) if groups is None else np.unique(groups, return_inverse=True)[1]
+
+
+def standard_error(delta: Values, groups: Ints | None = None) -> tuple[float, int]:
     """Return the standard error of the mean and its degrees of freedom; NaN below two units.
 
     With ``groups`` the rows of a group may depend on each other in any way (the cluster-robust
     estimate); with one row per group it is the plain one.
     """
-    n = len(delta)
-    if groups is None:
-        member, count = np.arange(n), n
-    else:
-        names, member = np.unique(groups, return_inverse=True)
-        count = len(names)
-    if count < 2:
-        return math.nan, max(0, count - 1)
+    member = units_of(len(delta), groups)
+    units = int(member.max(initial=-1)) + 1
+    if units < 2:
+        return math.nan, max(0, units - 1)
     pulls = np.bincount(member, weights=delta - delta.mean())
-    return math.sqrt(count / (count - 1) * float((pulls**2).sum())) / n, count - 1
+    return math.sqrt(units / (units - 1) * float((pulls**2).sum())) / len(delta), units - 1
+
+
+def binomial(n: int, share: float) -> tuple[Ints, Values]:
+    """Return counts around the likeliest one with their chances; all others are negligible.
+
+    Built from the ratios of neighbours, which neither overflow nor need factorials.
+    """
+    reach = 30 + math.ceil(12 * math.sqrt(n * share * (1 - share)))
+    centre = min(n, int((n + 1) * share))
+    counts = np.arange(max(0, centre - reach), min(n, centre + reach) + 1)
+    lower = counts[:-1]
+    steps = np.log((n - lower) / (lower + 1)) + math.log(share / (1 - share))
+    logs = np.concatenate(([0.0], np.cumsum(steps)))
+    chances = np.exp(logs - logs.max())
+    return counts, chances / chances.sum()
+
+
+def chance_of_at_least(k: int, n: int, share: float) -> float:
+    """Return the chance of ``k`` or more successes in ``n`` tries; rises with the share.
+
+    >>> chance_of_at_least(2, 2, 0.5)
+    0.25
+    """
+    if k <= 0 or share >= 1:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    counts, chances = binomial(n, share)
+    return float(chances[counts >= k].sum())
+
+
+def clopper_pearson(k: int, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval for the true share behind ``k`` of ``n``; it never covers too seldom.
+
+    No end falls when ``k`` rises.
+
+    >>> low, high = clopper_pearson(36, 40)
+    >>> round(low, 4), round(high, 4)
+    (0.7634, 0.9721)
+    """
+    if n < 1 or not 0 <= k <= n:
+        raise UsageError(f"a share needs a count from 0 to n, not {k} of {n}")
+    each_side = tail(confidence)
+    low = _where(lambda share: chance_of_at_least(k, n, share), each_side)
+    high = _where(lambda share: chance_of_at_least(k + 1, n, share), 1 - each_side)
+    return (0.0 if k == 0 else low), (1.0 if k == n else high)
+
+
+def _where(rising: Callable[[float], float], level: float) -> float:
+    """Return the share at which a rising function reaches the level."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if rising(middle) < level else (low, middle)
+    return (low + high) / 2
+
+
+def share_interval(
+    found: int, whole: int, independent: int, *, confidence: float = 0.95
+) -> tuple[float, float]:
+    """Return Clopper and Pearson's interval for a share that rests on fewer independent things.
+
+    >>> share_interval(160, 200, 40) == clopper_pearson(32, 40)
+    True
+    """
+    counts = found * independent // whole, -(-found * independent // whole)
+    low, high = (clopper_pearson(k, independent, confidence=confidence) for k in counts)
+    return low[0], high[1]
+
+
+def wilson(mean: float, n: int, *, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the interval for the true share behind a share of ``mean`` among ``n``.
+
+    >>> low, high = wilson(1.0, 20)
+    >>> round(low, 4), high
+    (0.8389, 1.0)
+    """
+    if n < 1 or not 0 <= mean <= 1:
+        raise UsageError(f"Wilson's interval needs n of at least 1 and a share, not {n} and {mean}")
+    z = two_sided_z(confidence)
+    square = z * z
+    # At the ends the formula cancels to these values, though not in floats.
+    if mean == 1:
+        return n / (n + square), 1.0
+    if mean == 0:
+        return 0.0, square / (n + square)
+    centre = mean + square / (2 * n)
+    half = z * (mean * (1 - mean) / n + square / (4 * n * n)) ** 0.5
+    scale = 1 + square / n
+    return max(0.0, (centre - half) / scale), min(1.0, (centre + half) / scale)

@@ -12,8 +12,8 @@ from itertools import accumulate
 
 import numpy as np
 
-from karat.stats.distributions import NORMAL, standard_error, t_p, tail
-from karat.stats.resampling import Places, Values, on_grid, rows_of, sums_by
+from karat.stats.distributions import NORMAL, Ints, Values, standard_error, t_p, tail, units_of
+from karat.stats.means import chunks, on_grid, rows_of, sums_by
 
 # Up to this many differences, all ways to swap them are counted: a million at most.
 EXACT_UP_TO = 20
@@ -28,9 +28,6 @@ _ALL_AT_ONCE = 14
 # The random signs that the ends of an interval are made of; p counts all resamples.
 _FOR_ENDS = 10_000
 
-# Cells of a table of signs that are held at one time, 8 MB a table.
-_CELLS = 1_000_000
-
 
 @dataclass(frozen=True, eq=False)
 class Randomised:
@@ -44,7 +41,7 @@ class Randomised:
 
 
 def randomisation(
-    deltas: Values, *, resamples: int = 10_000, seed: int = 0, groups: Places | None = None
+    deltas: Values, *, resamples: int = 10_000, seed: int = 0, groups: Ints | None = None
 ) -> Values:
     """Return the two-sided p of each column's mean: how often swapping the two systems at random,
     query by query, makes a difference as large. With ``groups`` whole groups are swapped.
@@ -61,7 +58,7 @@ def randomised(
     *,
     resamples: int = 10_000,
     seed: int = 0,
-    groups: Places | None = None,
+    groups: Ints | None = None,
 ) -> Randomised:
     """Return the randomisation test, and the differences that it does not reject.
 
@@ -74,7 +71,7 @@ def randomised(
     """
     units, grid = on_grid(_flipped_together(deltas, groups))
     n = units.shape[1]
-    sizes = np.ones(n) if groups is None else np.unique(groups, return_counts=True)[1]
+    sizes = np.bincount(units_of(len(deltas), groups)).astype(np.float64)
     # Sums that are equal on paper differ in floats, and on the grid by up to 1 for each term.
     least = np.abs(units.sum(axis=1)) - 1e-9 * np.abs(units).sum(axis=1) - n
     few = np.count_nonzero(units, axis=1) <= EXACT_UP_TO
@@ -82,60 +79,52 @@ def randomised(
     for j in np.flatnonzero(few & (least > 0)):
         p[j] = _share_of_all_signs(units[j][units[j] != 0], float(least[j]))
     many = np.flatnonzero(~few)
-    ends = _Ends(units, sizes.astype(np.float64)) if confidences else None
-    if ends is not None and 1 <= n <= _ALL_AT_ONCE and 2 ** (n - 1) <= resamples:
-        ends.add(_all_signs(n))
-        ends.complete = True
-    hits = np.zeros(len(many))
-    wanted = resamples if len(many) else 0
-    if ends is not None and not ends.complete:
-        wanted = max(wanted, min(resamples, _FOR_ENDS))
-    seen = 0
-    for signs in _signs(n, wanted, seed):
+    all_signs = bool(confidences) and 1 <= n <= _ALL_AT_ONCE and 2 ** (n - 1) <= resamples
+    for_ends = min(resamples, _FOR_ENDS) if confidences and not all_signs else 0
+    ranges = []
+    if all_signs:
+        signs = _all_signs(n)
+        ranges.append(_accepted(units, sizes, signs, signs @ units.T))
+    hits, seen = np.zeros(len(many)), 0
+    for signs in _signs(n, max(for_ends, resamples if len(many) else 0), seed):
         sums = signs @ units.T
-        if len(many):
-            hits += (np.abs(sums[:, many]) >= least[many]).sum(axis=0)
-        if ends is not None and not ends.complete and seen < _FOR_ENDS:
-            ends.add(signs[: _FOR_ENDS - seen], sums[: _FOR_ENDS - seen])
+        hits += (np.abs(sums[:, many]) >= least[many]).sum(axis=0)
+        if seen < for_ends:
+            left = for_ends - seen
+            ranges.append(_accepted(units, sizes, signs[:left], sums[:left]))
         seen += len(signs)
     if len(many):
         p[many] = (1 + hits) / (1 + resamples)
-    found = [] if ends is None else [ends.at(one) * grid[:, None] for one in confidences]
-    return Randomised(p, found)
+    if not confidences:
+        return Randomised(p, [])
+    low, high = (np.vstack(ends) for ends in zip(*ranges, strict=True))
+    # Beside random signs stand those found, all equal, as in (1 + hits) / (1 + resamples).
+    unseen = 0 if all_signs else 1
+    intervals = [_ends(low, high, confidence, unseen) * grid[:, None] for confidence in confidences]
+    return Randomised(p, intervals)
 
 
-class _Ends:
-    """The ranges that pairs of sign vectors give, one column each, gathered in chunks."""
+def _accepted(units: Values, sizes: Values, signs: Values, sums: Values) -> tuple[Values, Values]:
+    """Return the ends of the ranges that sign vectors, with their sums, and their mirrors give."""
+    total, size = units.sum(axis=1), float(sizes.sum())
+    swapped = (signs @ sizes)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one = (total - sums) / (size - swapped)
+        other = (total + sums) / (size + swapped)
+    # All signs equal: every difference is as likely as the one found.
+    unbounded = np.abs(swapped) == size
+    low = np.where(unbounded, -np.inf, np.minimum(one, other))
+    return low, np.where(unbounded, np.inf, np.maximum(one, other))
 
-    def __init__(self, units: Values, sizes: Values) -> None:
-        self.units, self.sizes = units, sizes
-        self.complete = False
-        self._low: list[Values] = []
-        self._high: list[Values] = []
 
-    def add(self, signs: Values, sums: Values | None = None) -> None:
-        sums = signs @ self.units.T if sums is None else sums
-        total, size = self.units.sum(axis=1), float(self.sizes.sum())
-        swapped = (signs @ self.sizes)[:, None]
-        with np.errstate(divide="ignore", invalid="ignore"):
-            one = (total - sums) / (size - swapped)
-            other = (total + sums) / (size + swapped)
-        # All signs equal: every difference is as likely as the one found.
-        unbounded = np.abs(swapped) == size
-        self._low.append(np.where(unbounded, -np.inf, np.minimum(one, other)))
-        self._high.append(np.where(unbounded, np.inf, np.maximum(one, other)))
-
-    def at(self, confidence: float) -> Values:
-        """Return the ends at one confidence, one row per column."""
-        low, high = np.vstack(self._low), np.vstack(self._high)
-        # Beside random signs stand those found, all equal, as in (1 + hits) / (1 + resamples).
-        unseen = 0 if self.complete else 1
-        place = math.ceil(2 * tail(confidence) * (len(low) + unseen) - 1e-9) - 1 - unseen
-        if place < 0:
-            return np.tile([-np.inf, np.inf], (low.shape[1], 1))
-        lows = np.partition(low, place, axis=0)[place]
-        highs = np.partition(high, len(high) - 1 - place, axis=0)[len(high) - 1 - place]
-        return np.stack([lows, highs], axis=1)
+def _ends(low: Values, high: Values, confidence: float, unseen: int) -> Values:
+    """Return the interval at one confidence, a row per column."""
+    place = math.ceil(2 * tail(confidence) * (len(low) + unseen) - 1e-9) - 1 - unseen
+    if place < 0:
+        return np.tile([-np.inf, np.inf], (low.shape[1], 1))
+    lows = np.partition(low, place, axis=0)[place]
+    highs = np.partition(high, len(high) - 1 - place, axis=0)[len(high) - 1 - place]
+    return np.stack([lows, highs], axis=1)
 
 
 def agreeing_with_p(
@@ -155,10 +144,10 @@ def agreeing_with_p(
     return (max(low, beside), high) if difference > 0 else (low, min(high, beside))
 
 
-def _flipped_together(columns: Values, groups: Places | None) -> Values:
+def _flipped_together(columns: Values, groups: Ints | None) -> Values:
     """Return one row per column; an entry (a query or a group) changes sign as a whole."""
     rows = rows_of(columns)
-    return rows if groups is None else sums_by(np.unique(groups, return_inverse=True)[1], rows)
+    return rows if groups is None else sums_by(units_of(rows.shape[1], groups), rows)
 
 
 def _share_of_all_signs(values: Values, least: float) -> float:
@@ -189,33 +178,22 @@ def _all_signs(n: int) -> Values:
 def _signs(n: int, resamples: int, seed: int) -> Iterator[Values]:
     """Return random signs, n a row, as many rows as resamples; the same for the same n and seed."""
     rng = np.random.default_rng([seed, n])
-    at_once = max(1, _CELLS // max(n, 1))
     width = math.ceil(n / 8)
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
+    for size in chunks(resamples, n):
         raw = np.frombuffer(rng.bytes(size * width), np.uint8).reshape(size, width)
         yield 1 - 2 * np.unpackbits(raw, axis=1, count=n).astype(np.float64)
 
 
-@dataclass(frozen=True, eq=False)
-class AllPairs:
-    """Every pair of systems: their places, and p and adjusted p of shape (pairs, measures)."""
-
-    first: Places
-    second: Places
-    p: Values
-    p_adjusted: Values
-
-
 def all_pairs(
-    columns: Values, *, resamples: int = 10_000, seed: int = 0, groups: Places | None = None
-) -> AllPairs:
-    """Tests of all pairs of systems, from values of shape (queries, systems, measures).
+    columns: Values, *, resamples: int = 10_000, seed: int = 0, groups: Ints | None = None
+) -> tuple[Values, Values]:
+    """Return p and adjusted p of all pairs of systems, each of shape (pairs, measures).
 
-    Each query's values change sign at random for all systems at once. A pair's statistic is
-    its mean difference over its own root mean square, which no sign changes, so that noisy
-    pairs do not drown the others. The adjusted p is the step-down max-T of Westfall and
-    Young: how often the largest statistic, among the pairs that are no more significant than
+    ``columns`` has the shape (queries, systems, measures); pairs are in the order of
+    ``itertools.combinations``. Each query's values change sign at random for all systems at once.
+    A pair's statistic is its mean difference over its own root mean square, which no sign changes,
+    so that noisy pairs do not drown the others. The adjusted p is the step-down max-T of Westfall
+    and Young: how often the largest statistic, among the pairs that are no more significant than
     this one, is as large. The pairs of one measure are one family.
     """
     n, systems, measures = columns.shape
@@ -224,75 +202,32 @@ def all_pairs(
     # One grid for all systems of a measure, so that differences stay on it.
     by_measure = sums.reshape(systems, measures, -1).swapaxes(0, 1).reshape(measures, -1)
     units = on_grid(by_measure, terms=2 * sums.shape[1])[0].reshape(measures, systems, -1)
-    p, adjusted = np.ones((2, len(first), measures))
-    families = [_Family.of(table[first] - table[second]) for table in units]
+    families = [_by_significance(table[first] - table[second]) for table in units]
+    # Of the pair itself, and of the largest statistic among the pairs up to it.
+    hits = np.zeros((2, measures, len(first)))
     for signs in _signs(units.shape[2], resamples, seed):
-        for table, family in zip(units, families, strict=True):
-            flipped = signs @ table.T
-            family.count(flipped[:, first] - flipped[:, second])
-    for j, family in enumerate(families):
-        p[:, j], adjusted[:, j] = family.ps(resamples)
-    return AllPairs(first, second, p, adjusted)
+        for j, (order, scale, least) in enumerate(families):
+            flipped = signs @ units[j].T
+            statistics = np.abs((flipped[:, first] - flipped[:, second])[:, order]) / scale
+            hits[0, j] += (statistics >= least).sum(axis=0)
+            np.maximum.accumulate(statistics, axis=1, out=statistics)
+            hits[1, j] += (statistics >= least).sum(axis=0)
+    # No pair may seem safer than one that is more significant.
+    hits[1] = np.maximum.accumulate(hits[1, :, ::-1], axis=1)[:, ::-1]
+    p, adjusted = np.empty((2, len(first), measures))
+    for j, (order, _, _) in enumerate(families):
+        p[order, j], adjusted[order, j] = (1 + hits[:, j]) / (1 + resamples)
+    return p, adjusted
 
 
-@dataclass(frozen=True, eq=False)
-class _Family:
-    """The pairs of one measure, from the least to the most significant, and their hits."""
-
-    order: Places
-    scale: Values
-    least: Values
-    hits: Values
-    hits_of_largest: Values
-
-    @classmethod
-    def of(cls, differences: Values) -> _Family:
-        """Make a family from one row per pair."""
-        scale = np.sqrt((differences**2).sum(axis=1))
-        scale[scale == 0] = 1.0
-        observed = np.abs(differences.sum(axis=1)) / scale
-        order = np.argsort(observed, kind="stable")
-        # What is equal on paper may differ in its last bits.
-        least = observed[order] * (1 - 1e-9) - 1e-9
-        return cls(order, scale[order], least, np.zeros(len(order)), np.zeros(len(order)))
-
-    def count(self, sums: Values) -> None:
-        """Add the hits of some resamples, one row each."""
-        statistics = np.abs(sums[:, self.order]) / self.scale
-        self.hits[:] += (statistics >= self.least).sum(axis=0)
-        np.maximum.accumulate(statistics, axis=1, out=statistics)
-        self.hits_of_largest[:] += (statistics >= self.least).sum(axis=0)
-
-    def ps(self, resamples: int) -> tuple[Values, Values]:
-        """P and adjusted p, each pair in its own place."""
-        p, adjusted = np.empty((2, len(self.order)))
-        p[self.order] = (1 + self.hits) / (1 + resamples)
-        # No pair may seem safer than one that is more significant.
-        downwards = np.maximum.accumulate(self.hits_of_largest[::-1])[::-1]
-        adjusted[self.order] = (1 + downwards) / (1 + resamples)
-        return p, adjusted
-
-
-def randomised_tukey(columns: Values, *, resamples: int = 10_000, seed: int = 0) -> Values:
-    """Return the adjusted p of all pairs of systems, from values of shape (queries, systems).
-
-    The labels of the systems are permuted within each query, and a pair's difference is compared
-    with the range of all means (Carterette 2012). It needs no symmetry, but assumes under
-    its hypothesis that all systems are alike; pairs are ordered as in ``all_pairs``.
-    """
-    n, systems = columns.shape
-    units = on_grid(rows_of(columns).reshape(1, -1))[0].reshape(systems, n).T
-    first, second = np.triu_indices(systems, k=1)
-    totals = units.sum(axis=0)
-    least = np.abs(totals[first] - totals[second]) - 1e-9 * np.abs(units).sum() - 2 * n
-    rng = np.random.default_rng([seed, n, systems])
-    at_once = max(1, _CELLS // max(units.size, 1))
-    hits = np.zeros(len(first))
-    for start in range(0, resamples, at_once):
-        size = min(at_once, resamples - start)
-        permuted = rng.permuted(np.broadcast_to(units, (size, n, systems)), axis=2)
-        hits += (np.ptp(permuted.sum(axis=1), axis=1)[:, None] >= least).sum(axis=0)
-    return (1 + hits) / (1 + resamples)
+def _by_significance(differences: Values) -> tuple[Ints, Values, Values]:
+    """Return the pairs' order from the least significant on, their scales and least statistics."""
+    scale = np.sqrt((differences**2).sum(axis=1))
+    scale[scale == 0] = 1.0
+    observed = np.abs(differences.sum(axis=1)) / scale
+    order = np.argsort(observed, kind="stable")
+    # What is equal on paper may differ in its last bits.
+    return order, scale[order], observed[order] * (1 - 1e-9) - 1e-9
 
 
 def t_test(delta: Values) -> float | None:
@@ -305,20 +240,14 @@ def t_test(delta: Values) -> float | None:
 
 
 def wilcoxon(delta: Values) -> float | None:
-    """Return the p of Wilcoxon's signed-rank test with Pratt's zeros; None without rows."""
-    return float(wilcoxons(delta[:, None])[0]) if len(delta) else None
-
-
-def wilcoxons(deltas: Values) -> Values:
-    """Return the p of Wilcoxon's test for each column.
+    """Return the p of Wilcoxon's signed-rank test with Pratt's zeros; None without rows.
 
     Exact up to 13 rows, and up to 50 rows without ties and zeros; else by the normal
     approximation, corrected for both. scipy's test decides in the same way.
     """
-    return np.array([_wilcoxon(_settled(delta)) for delta in deltas.T])
-
-
-def _wilcoxon(delta: Values) -> float:
+    if not len(delta):
+        return None
+    delta = _settled(delta)
     n, zeros = len(delta), int((delta == 0).sum())
     if zeros == n:
         return 1.0
@@ -336,14 +265,14 @@ def _wilcoxon(delta: Values) -> float:
     return min(1.0, 2 * NORMAL.cdf(-abs(above - mean) / math.sqrt(spread / 24)))
 
 
-def _over_all_signs(delta: Values, ranks: Places) -> float:
+def _over_all_signs(delta: Values, ranks: Ints) -> float:
     """Return Wilcoxon's p over all signs; zeros have a rank and no sign."""
     sums = np.zeros(int(ranks.sum()) + 1)
     sums[0] = 1.0
     for rank in ranks[delta != 0]:
         sums[rank:] = sums[rank:] + sums[: len(sums) - rank]
-    found = int(ranks[delta > 0].sum())
-    side = min(sums[: found + 1].sum(), sums[found:].sum())
+    above = int(ranks[delta > 0].sum())
+    side = min(sums[: above + 1].sum(), sums[above:].sum())
     return min(1.0, 2 * float(side) / float(sums.sum()))
 
 

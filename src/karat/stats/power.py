@@ -1,23 +1,17 @@
-"""What the paired randomisation test can detect, by simulation from the differences at hand.
-
-Simulated systems differ on as many queries as those at hand, and by as much. A true difference
-comes about in two ways: more of the queries differ in one direction, or each of them by the same
-amount more. What is promised holds for both.
-"""
+"""What tests can detect, and how often a system misses thresholds by chance: by simulation."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from karat.stats.distributions import NORMAL, tail, two_sided_z
-from karat.stats.resampling import Values, sums_by
-
-Groups = NDArray[np.int64] | None
+from karat.stats.distributions import NORMAL, Ints, Values, t_quantile, tail, two_sided_z, units_of
+from karat.stats.means import Resampling, resampled_means
 
 # With fewer differing queries than this, what was seen of them says too little of others.
 FEWEST_DIFFERING = 10
@@ -36,13 +30,23 @@ _LARGEST = 4.0
 # No set of queries is larger; a search for more than this ends.
 _MOST_QUERIES = 2**50
 
+# More rows than this are drawn in bundles of neighbours: as valid, and within memory.
+_BUNDLES = 20_000
+# Means that differ by less are the same mean, added up in another order.
+_SAME = 1e-9
+
 
 @dataclass(frozen=True, eq=False)
 class Power:
-    """The power of the randomisation test for systems that differ as these differences do."""
+    """The power of the paired randomisation test for systems that differ as these differences do.
+
+    Simulated systems differ on as many queries as those at hand, and by as much. A true difference
+    comes about in two ways: more of the queries differ in one direction, or each of them by the
+    same amount more. What is promised holds for both.
+    """
 
     delta: Values
-    groups: Groups = None
+    groups: Ints | None = None
     confidence: float = 0.95
     power: float = 0.8
     seed: int = 0
@@ -100,15 +104,13 @@ class Power:
 
     @cached_property
     def _units(self) -> int:
-        return len(self.delta) if self.groups is None else len(np.unique(self.groups))
+        """The number of queries, or of groups of queries."""
+        return len(np.unique(units_of(len(self.delta), self.groups)))
 
     @cached_property
     def _sizes(self) -> Values:
         """How far each differing query, or group of queries as a whole, differs."""
-        sizes = np.abs(self.delta)
-        if self.groups is not None:
-            member = np.unique(self.groups, return_inverse=True)[1]
-            sizes = np.abs(sums_by(member, self.delta[None, :])[0])
+        sizes = np.abs(np.bincount(units_of(len(self.delta), self.groups), weights=self.delta))
         return sizes[sizes > 1e-12 * max(1.0, float(sizes.max(initial=0.0)))]
 
     @property
@@ -193,8 +195,73 @@ def detectable_by_t(
     standard_error: float, df: float, *, power: float = 0.8, confidence: float = 0.95
 ) -> float:
     """Return the true difference that a two-sided t test finds with this chance; NaN without df."""
-    from karat.stats.distributions import t_quantile
-
     if not df > 0:
         return math.nan
     return (t_quantile(1 - tail(confidence), df) + t_quantile(power, df)) * standard_error
+
+
+@dataclass(frozen=True, eq=False)
+class MeanThreshold:
+    """A mean over rows that must reach ``needed``, or exceed it if ``beyond``; up is good.
+
+    ``values`` are NaN for rows that take no part. ``measured`` is their mean, ``limit`` that of a
+    system which is just good enough. ``size`` is given where the mean is a share: the number of
+    things it is a share of.
+    """
+
+    values: Values
+    measured: float
+    limit: float
+    needed: float
+    beyond: bool = False
+    size: int | None = None
+
+    def missed(self, true: float, resampled: Values, places: Values) -> NDArray[np.bool_]:
+        """Return in which resamples a system with this true mean misses the threshold.
+
+        A share is as spread as its true value makes it: it is drawn from its binomial
+        distribution, at the place that the resample has among all. Any other mean is spread
+        as the measured one, so its resamples are moved there.
+        """
+        if self.size is None:
+            means = resampled - self.measured + true
+        else:
+            from scipy.special import bdtr
+
+            chances = bdtr(np.arange(self.size + 1.0), self.size, min(max(true, 0.0), 1.0))
+            means = np.searchsorted(chances, places) / self.size
+        return means <= self.needed + _SAME if self.beyond else means < self.needed - _SAME
+
+
+def chance_of_missing(
+    thresholds: Sequence[MeanThreshold], plan: Resampling, *, groups: Ints | None = None
+) -> tuple[float, float] | None:
+    """Return the chance that a system misses at least one threshold; None where there is none.
+
+    The first chance is that of a system exactly at every limit, the second that of one as good as
+    measured. All thresholds see the same resamples of rows, so that those which are missed
+    together are not counted as if each were a chance of its own. Equal means are put into an order
+    of chance, the same for thresholds over the same rows: each row brings a number of its own. A
+    mean of rows none of which is drawn is the measured one.
+    """
+    if not thresholds:
+        return None
+    n = len(thresholds[0].values)
+    unit = np.arange(n) // -(-n // _BUNDLES) if groups is None else units_of(n, groups)
+    chance = np.random.default_rng(plan.seed).random(len(unit))
+    sums = []
+    for threshold in thresholds:
+        known = ~np.isnan(threshold.values)
+        for column in (np.where(known, threshold.values, 0.0), known * chance, known):
+            sums.append(np.bincount(unit, weights=column))
+    drawn = resampled_means(np.stack(sums, axis=1), plan)
+    missed = np.zeros((2, len(drawn)), dtype=bool)
+    for at, threshold in enumerate(thresholds):
+        totals, ties, sizes = drawn[:, 3 * at : 3 * at + 3].T
+        some = np.where(sizes > 0, sizes, 1.0)
+        means = np.where(sizes > 0, totals / some, threshold.measured)
+        places = np.empty(len(means))
+        places[np.lexsort((ties / some, means))] = (np.arange(len(places)) + 0.5) / len(places)
+        missed[0] |= threshold.missed(threshold.limit, means, places)
+        missed[1] |= threshold.missed(threshold.measured, means, places)
+    return float(missed[0].mean()), float(missed[1].mean())

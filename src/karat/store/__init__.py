@@ -17,10 +17,17 @@ from karat.store.differences import (
     with_common_measures,
 )
 from karat.store.records import (
+    AddedJudgments,
+    AddedLabelSet,
     EvaluationPage,
+    Judgment,
+    LabelItem,
+    LabelSet,
     NameTakenError,
+    NewJudgment,
     NoHistoryError,
     NotStoredError,
+    RaterTally,
     RestoredEvaluation,
     SavedEvaluation,
     StoredNames,
@@ -31,15 +38,6 @@ from karat.store.records import (
 # Whoever imports any part of the store gets a sentence instead of a traceback.
 try:
     from karat.store.history import Store
-    from karat.store.label_records import (
-        AddedJudgments,
-        AddedLabelSet,
-        Judgment,
-        LabelItem,
-        LabelSet,
-        NewJudgment,
-        Tally,
-    )
 except ModuleNotFoundError as error:
     if error.name != "sqlalchemy":
         raise
@@ -57,12 +55,12 @@ __all__ = [
     "NewJudgment",
     "NoHistoryError",
     "NotStoredError",
+    "RaterTally",
     "RestoredEvaluation",
     "Revision",
     "SavedEvaluation",
     "Store",
     "StoredNames",
-    "Tally",
     "TrendPoint",
     "checked_tags",
     "find_differences",

@@ -1,106 +1,336 @@
-"""Engines for a store's database: SQLite files and servers, safe for threads and forks."""
+"""The database of a store: its address, safe connections, transactions and errors."""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+import re
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
-from functools import cache
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import chain
+from json import JSONDecodeError
 from pathlib import Path
-from typing import Any
-from weakref import WeakSet
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL
-from sqlalchemy.exc import ArgumentError, InvalidatePoolError, NoSuchModuleError
-from sqlalchemy.pool import QueuePool, StaticPool
+from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InvalidatePoolError,
+    NoSuchModuleError,
+    SQLAlchemyError,
+    TimeoutError,
+)
+from sqlalchemy.pool import QueuePool
 
 from karat.errors import InputError, MissingExtraError, UsageError, missing_extra, unknown
-from karat.store.place import Place
+from karat.jobs.cache import CACHE_FOLDER
+from karat.store.records import NoHistoryError
+from karat.store.schema import mark_changed, upgrade, version_of
 
-KINDS = ("sqlite", "postgresql")
-# How long to wait for another process that saves, and for a server that does not answer.
+VARIABLE = "KARAT_STORE"
+DEFAULT = Path(CACHE_FOLDER) / "history.db"
+_KINDS, _PSYCOPG = ("sqlite", "postgresql"), "postgresql+psycopg"
+# Seconds to wait for another process that saves, and for a server to accept a connection.
 PATIENCE, _CONNECT_SECONDS = 60.0, 10
-# How long a thread waits for a connection to a server. Threads ahead of it are of this process,
-# and none of them waits for a lock for long.
-POOL_SECONDS = 30.0
-# Connections kept open. A server has twice as many at most.
+# Seconds that a thread waits at least for other threads of this process to return a connection.
+_FILE_QUEUE_SECONDS, _SERVER_QUEUE_SECONDS = 2.0, 30.0
+# Seconds before a user learns that another process holds the store.
+_NOTICE_SECONDS = 2.0
+# Connections to a server for reading, and as many for writing.
 _POOL_SIZE = 8
-# Switching a new file to WAL must not wait long for another process that does the same.
-_WAL_SECONDS = 1.0
+
+_ADDRESS = ("host", "hostaddr", "port")
+# Looks like a mistyped URL. With ./ before it, it is the name of a file.
+_MISTYPED = re.compile(
+    r"[a-z][a-z0-9+.-]+:[/\\]|(sqlite|postgres(ql)?)(\+\w+)?:|(?![./\\~]).*:.*@.", re.I | re.S
+)
+_FILE_URI = re.compile("file:", re.I)
+_IN_MEMORY = ":memory:"
+_COMPANIONS = ("-wal", "-shm", "-journal")
 # Packages whose names differ from their drivers'.
 _PACKAGES = {"MySQLdb": "mysqlclient", "mysql": "mysql-connector-python"}
-_ENGINES: WeakSet[Engine] = WeakSet()
-# Changes when a file is replaced or written to: mode, device, inode, time, size.
-FileState = tuple[str, int, int, int, int] | None
+
+_DAMAGED = "is damaged; restore it from a copy"
+_IN_USE = "is in use by another process; try again"
+# By the beginning of SQLite's name for the error.
+_SQLITE_MESSAGES = {
+    "SQLITE_NOTADB": "is no SQLite database; give another file, or a URL",
+    "SQLITE_CORRUPT": _DAMAGED,
+    "SQLITE_READONLY": "may not be written to",
+    "SQLITE_PERM": "may not be written to",
+    "SQLITE_CANTOPEN": "cannot be opened; check the path and who may write there",
+    "SQLITE_FULL": "cannot be written: the disk is full; make room, then try again",
+    "SQLITE_IOERR": "cannot be read or written: the disk gave an error or is full; "
+    "make room, or look at the disk",
+    "SQLITE_BUSY": _IN_USE,
+    "SQLITE_LOCKED": _IN_USE,
+}
+# PostgreSQL's code for a lock timeout.
+_LOCK_NOT_AVAILABLE = "55P03"
+_LONGEST_REASON = 300
 
 
-def check_patience(seconds: float | None) -> None:
-    """Refuse a number of seconds that nobody can wait."""
-    if seconds is not None and not 0 <= seconds < math.inf:
-        raise UsageError(f"patience is {seconds!r}; give seconds from 0 on")
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Where a store is; ``name`` is shown in messages, ``path`` is its SQLite file."""
+
+    url: URL
+    name: str
+    path: Path | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """Return whether the store ends with the process."""
+        return self.path is None and self.url.get_backend_name() == "sqlite"
+
+    def files(self) -> list[str]:
+        """Return the SQLite file and its companions, which nothing else may write."""
+        if self.path is None:
+            return []
+        # The companions of a symbolic link may be beside the link or beside its target.
+        paths = dict.fromkeys((str(self.path), os.path.realpath(self.path)))
+        return [path + ending for path in paths for ending in ("", *_COMPANIONS)]
+
+    def secrets(self) -> list[str]:
+        """Return what no message may show: the password, and options, which may hold one."""
+        options = [option for option in self.url.query.items() if option[0] not in _ADDRESS]
+        return [str(text) for text in (self.url.password, *chain(*options)) if text]
 
 
-def engine_of(place: Place, patience: float | None = None) -> Engine:
-    """Return the engine for a place; nothing is connected to yet."""
+def store_address(where: str | os.PathLike[str] | None = None) -> StoreAddress:
+    """Read a path or URL; by default that of ``$KARAT_STORE``, else .karat/history.db.
+
+    >>> store_address("postgresql://ann:secret@db.example/karat").name
+    'postgresql://db.example/karat'
+    """
+    if where == "":
+        raise UsageError("the store has an empty name; give a file or a URL, or leave it out")
+    where = where or os.environ.get(VARIABLE) or DEFAULT
+    if not isinstance(where, str) or "://" not in where:
+        path = Path(_checked_path(os.fspath(where))).expanduser()
+        return StoreAddress(URL.create("sqlite", database=str(path)), name=str(path), path=path)
+    url = _url(where)
+    if url.get_backend_name() == "sqlite":
+        if url.host or url.username:
+            raise UsageError("a URL of SQLite has three slashes, as in sqlite:///history.db")
+        if url.database in (None, "", _IN_MEMORY):
+            return StoreAddress(url, name="sqlite in memory")
+        file = Path(_refuse_file_uri(str(url.database)))
+        return StoreAddress(url, name=str(file), path=file)
+    shown = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
+    return StoreAddress(url, name=str(shown))
+
+
+def _checked_path(text: str) -> str:
+    """Return a file's name; refuse a mistyped URL, which would be shown with its password."""
+    if text == _IN_MEMORY:
+        raise UsageError("a store in memory keeps nothing; name a file")
+    if _MISTYPED.match(_refuse_file_uri(text)):
+        raise UsageError(
+            "the store looks like a URL but is none; write postgresql://user@host:5432/database,"
+            " or a file's name with ./ before it"
+        )
+    return text
+
+
+def _refuse_file_uri(text: str) -> str:
+    """Refuse SQLite's file: URIs, whose options would become part of the name."""
+    if _FILE_URI.match(text):
+        raise UsageError("the store's file is named by its path alone, without file:")
+    return text
+
+
+def _url(text: str) -> URL:
+    scheme, _, rest = text.partition("://")
     try:
-        engine = create_engine(place.url, hide_parameters=True, **_options(place, patience))
+        url = make_url("postgresql://" + rest if scheme == "postgres" else text)
+    except (ArgumentError, ValueError):
+        raise UsageError(
+            "the store's URL cannot be read; write it as postgresql://user@host:5432/database"
+        ) from None
+    if "@" in (url.host or ""):
+        raise UsageError("the store's URL has more than one @; in a password write it as %40")
+    if "@" in (url.database or "") and url.get_backend_name() != "sqlite":
+        raise UsageError("the store's URL has an @ in its database; are there too many slashes?")
+    # SQLAlchemy's own choice of a driver has changed between its versions.
+    return url.set(drivername=_PSYCOPG) if url.drivername == "postgresql" else url
+
+
+class Reading(NamedTuple):
+    """A read-only transaction, and the version of the tables in it."""
+
+    connection: Connection
+    version: int
+
+
+class Database:
+    """Transactions on the database at a path or URL; safe for any number of threads.
+
+    ``patience``, ``waiting`` and ``saving`` are those of ``Store.open``. Readers and writers have
+    their own connections. A SQLite file has one connection for writing: threads of this process
+    wait in the pool for it, and only its holder competes with other processes for the lock.
+    """
+
+    def __init__(
+        self,
+        where: str | os.PathLike[str] | None,
+        *,
+        patience: float | None = None,
+        waiting: Callable[[str], None] | None = None,
+        saving: float | None = None,
+    ) -> None:
+        for seconds in (patience, saving):
+            if seconds is not None and not 0 <= seconds < math.inf:
+                raise UsageError(f"patience is {seconds!r}; give seconds from 0 on")
+        self.address = store_address(where)
+        self._waiting = waiting
+        saving = patience if saving is None else saving
+        self.writers = _engine(self.address, saving, writes=True)
+        # A database in memory ends with its only connection.
+        memory = self.address.in_memory
+        self.readers = self.writers if memory else _engine(self.address, patience, writes=False)
+        # A store that is never closed leaves no connection open.
+        weakref.finalize(self, _dispose, self.readers, self.writers)
+
+    def close(self) -> None:
+        """Close all connections."""
+        _dispose(self.readers, self.writers)
+
+    def check(self) -> None:
+        """Refuse what a write would refuse, without creating anything."""
+        path = self.address.path
+        if path is not None:
+            check_writable(path)
+        if path is None or path.exists():
+            with database_errors(self.address), self.readers.connect() as connection:
+                version_of(connection, self.address.name)
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """Begin a read-only transaction; it creates and upgrades nothing."""
+        with database_errors(self.address):
+            self._check_exists()
+            with self.readers.connect() as connection:
+                version = version_of(connection, self.address.name)
+                if version == 0:
+                    raise self._no_history()
+                yield Reading(connection, version)
+
+    @contextmanager
+    def writing(self, *, create: bool = True, marks: bool = True) -> Iterator[Connection]:
+        """Begin a transaction on tables of the newest version; it is saved whole or not at all.
+
+        ``create`` makes a store that does not exist yet. ``marks`` changes the store's stamp.
+        """
+        with database_errors(self.address):
+            if not create:
+                self._check_exists()
+            if self.address.path is not None:
+                _create_file(self.address.path)
+            with self.writers.connect() as connection:
+                with self._begin(connection):
+                    version = version_of(connection, self.address.name)
+                    if version == 0 and not create:
+                        raise self._no_history()
+                    upgrade(connection, self.address.name, version=version)
+                    yield connection
+                    if marks:
+                        mark_changed(connection)
+                if self.address.path is not None:
+                    checkpoint(connection.connection.driver_connection)
+
+    def _begin(self, connection: Connection) -> RootTransaction:
+        """Begin a transaction; call ``waiting`` if another process holds the store for long."""
+        if self._waiting is None:
+            return connection.begin()
+        timer = threading.Timer(_NOTICE_SECONDS, self._waiting, [self.address.name])
+        timer.daemon = True
+        timer.start()
+        try:
+            return connection.begin()
+        finally:
+            timer.cancel()
+
+    def _check_exists(self) -> None:
+        path = self.address.path
+        if path is not None:
+            _check_not_folder(path)
+            if not path.exists():
+                raise self._no_history()
+
+    def _no_history(self) -> NoHistoryError:
+        return NoHistoryError(
+            "no history here; begin one with karat eval … --save", where=self.address.name
+        )
+
+
+def _engine(address: StoreAddress, patience: float | None, *, writes: bool) -> Engine:
+    """Return an engine for reading or writing; nothing is connected to yet."""
+    try:
+        options = _options(address, patience, writes=writes)
+        engine = create_engine(address.url, hide_parameters=True, **options)
     except NoSuchModuleError:
-        kind = place.url.get_backend_name()
-        if kind in KINDS:
-            raise unknown(f"driver of {kind}", place.url.get_driver_name(), ["psycopg"]) from None
-        raise unknown("kind of store", kind, KINDS) from None
+        kind = address.url.get_backend_name()
+        if kind in _KINDS:
+            raise unknown(f"driver of {kind}", address.url.get_driver_name(), ["psycopg"]) from None
+        raise unknown("kind of store", kind, _KINDS) from None
     except ImportError as error:
-        raise _missing_driver(place.url, error) from None
+        raise _missing_driver(address.url, error) from None
     except (ArgumentError, TypeError, ValueError):
         raise UsageError("the store's URL has options that its driver does not know") from None
-    if not place.in_memory:
+    if not address.in_memory:
         _ENGINES.add(engine)
         _close_before_forks()
-    if place.path is not None:
-        _reopen_replaced_file(engine, place.path)
+    if address.path is not None:
+        _reopen_replaced_file(engine, address.path)
     if engine.dialect.name == "sqlite":
-        _begin_explicitly(engine)
-    if engine.dialect.name == "postgresql":
-        _silence_psycopg()
-        if patience is not None:
-            _limit_lock_waits(engine, patience)
+        _configure_sqlite(engine, writes=writes)
+    if engine.dialect.name == "postgresql" and patience is not None:
+        _limit_lock_waits(engine, patience)
     return engine
 
 
-def _options(place: Place, patience: float | None) -> dict[str, Any]:
-    path = place.path
-    if path is not None:
-        timeout = PATIENCE if patience is None else patience
-        return {
-            "creator": lambda: open_file(path, timeout),
-            "poolclass": QueuePool,
-            "pool_size": _POOL_SIZE,
-            # No limit: a thread that waits for a lock must not keep others from reading.
-            "max_overflow": -1,
-            "pool_use_lifo": True,
-        }
-    if place.in_memory:
-        return {"connect_args": {"check_same_thread": False}, "poolclass": StaticPool}
-    # A server may have been restarted since the last use of a connection.
+def _options(address: StoreAddress, patience: float | None, *, writes: bool) -> dict[str, Any]:
+    one_connection = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
+    if address.in_memory:
+        return {"connect_args": {"check_same_thread": False}, **one_connection}
+    if address.path is not None:
+        seconds = PATIENCE if patience is None else patience
+        creator = partial(_open_file, address.path, seconds)
+        if writes:
+            queue_seconds = max(seconds, _FILE_QUEUE_SECONDS)
+            return {"creator": creator, "pool_timeout": queue_seconds, **one_connection}
+        # No limit: a thread that waits for a lock must not keep others from reading.
+        return {"creator": creator, "pool_size": _POOL_SIZE, "max_overflow": -1}
     options: dict[str, Any] = {
+        # A server may have been restarted since the last use of a connection.
         "pool_pre_ping": True,
         "pool_size": _POOL_SIZE,
-        "max_overflow": _POOL_SIZE,
+        "max_overflow": 0,
+        "pool_timeout": max(patience or 0, _SERVER_QUEUE_SECONDS),
     }
-    if patience is not None:
-        options["pool_timeout"] = max(patience, POOL_SECONDS)
-    if place.url.drivername == "postgresql+psycopg" and "connect_timeout" not in place.url.query:
-        seconds = _CONNECT_SECONDS if patience is None else max(1, math.ceil(patience))
-        options["connect_args"] = {"connect_timeout": min(seconds, _CONNECT_SECONDS)}
+    if not writes and address.url.get_backend_name() == "postgresql":
+        # All statements of one reading see the same state, as they do in SQLite anyway.
+        options["isolation_level"] = "REPEATABLE READ"
+    if address.url.drivername == _PSYCOPG:
+        # A lost connection is reported as an error; psycopg would log it as well.
+        logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+        if "connect_timeout" not in address.url.query:
+            seconds = _CONNECT_SECONDS if patience is None else max(1, math.ceil(patience))
+            options["connect_args"] = {"connect_timeout": min(seconds, _CONNECT_SECONDS)}
     return options
 
 
 def _missing_driver(url: URL, error: ImportError) -> MissingExtraError:
-    if url.drivername == "postgresql+psycopg":
+    if url.drivername == _PSYCOPG:
         return missing_extra("a store on PostgreSQL", "psycopg", "postgres")
     driver = error.name or url.get_driver_name()
     package = _PACKAGES.get(driver, driver)
@@ -109,10 +339,12 @@ def _missing_driver(url: URL, error: ImportError) -> MissingExtraError:
     )
 
 
-@cache
-def _silence_psycopg() -> None:
-    """Keep psycopg from logging a lost connection, which is reported as an error anyway."""
-    logging.getLogger("psycopg").addHandler(logging.NullHandler())
+_ENGINES: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _dispose(*engines: Engine, close: bool = True) -> None:
+    for engine in engines:
+        engine.dispose(close=close)
 
 
 @cache
@@ -121,33 +353,27 @@ def _close_before_forks() -> None:
 
     SQLite records its file locks by process, and a child believes that it holds them too.
     """
-
-    def before() -> None:
-        for engine in list(_ENGINES):
-            engine.dispose()
-
-    def after_in_child() -> None:
-        for engine in list(_ENGINES):
-            engine.dispose(close=False)
-
     # Starting another program, as subprocess does, is no fork in this sense.
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=before, after_in_child=after_in_child)
+        os.register_at_fork(
+            before=lambda: _dispose(*_ENGINES),
+            after_in_child=lambda: _dispose(*_ENGINES, close=False),
+        )
 
 
 def _reopen_replaced_file(engine: Engine, path: Path) -> None:
     """Replace a pooled connection whose file is no longer the one at the path."""
 
     @event.listens_for(engine, "checkout")
-    def check(connection: FileConnection, record: Any, proxy: Any) -> None:
+    def check(connection: _FileConnection, record: Any, proxy: Any) -> None:
         if connection.fresh:
             connection.fresh = False
-        elif connection.opened_on != file_state(path):
+        elif connection.opened_on != _file_state(path):
             raise InvalidatePoolError("the file has changed")
 
 
-def _begin_explicitly(engine: Engine) -> None:
-    """Begin with BEGIN IMMEDIATE where a transaction will write: it then waits for the lock."""
+def _configure_sqlite(engine: Engine, *, writes: bool) -> None:
+    """Use WAL, and begin a transaction that will write with the lock for it."""
 
     @event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, record: object) -> None:
@@ -155,10 +381,12 @@ def _begin_explicitly(engine: Engine) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
         # SQLite's own lower() knows only ASCII letters.
         connection.create_function("lower", 1, _lower, deterministic=True)
+        if writes:
+            # If another process is in the way, the next connection tries again.
+            _run_without_waiting(connection, "PRAGMA journal_mode = WAL")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("writes", False)
         connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
@@ -166,44 +394,59 @@ def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
 
 
+def _run_without_waiting(connection: sqlite3.Connection, statement: str) -> None:
+    """Run a statement that only improves something; do nothing if it cannot be run now."""
+    with suppress(sqlite3.Error):
+        ((usual,),) = connection.execute("PRAGMA busy_timeout")
+        connection.execute("PRAGMA busy_timeout = 0")
+        with suppress(sqlite3.Error):
+            connection.execute(statement).fetchall()
+        connection.execute(f"PRAGMA busy_timeout = {usual}")
+
+
+def checkpoint(connection: Any) -> None:
+    """Move saved data from the write-ahead log into the file, unless others read now.
+
+    A copy of the file is then complete, and a file put in its place meets no foreign log. The
+    data is safe in the log: if it cannot be moved now, the next save moves it.
+    """
+    _run_without_waiting(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
+
+
 def _limit_lock_waits(engine: Engine, patience: float) -> None:
+    # PostgreSQL takes 0 for no limit.
+    milliseconds = max(1, int(patience * 1000))
+
     @event.listens_for(engine, "connect")
     def configure(connection: Any, record: object) -> None:
         with connection.cursor() as cursor:
-            cursor.execute(f"SET lock_timeout = {_milliseconds(patience)}")
+            cursor.execute(f"SET lock_timeout = {milliseconds}")
         connection.commit()
 
 
-def set_lock_timeout(connection: Connection, patience: float) -> None:
-    """Limit how long a server waits for locks in this transaction."""
-    if connection.dialect.name == "postgresql":
-        connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(patience)}")
+# Changes when a file is replaced or written to: mode, device, inode, time, size.
+_FileState = tuple[str, int, int, int, int] | None
 
 
-def _milliseconds(patience: float) -> int:
-    # PostgreSQL takes 0 for no limit.
-    return max(1, int(patience * 1000))
-
-
-class FileConnection(sqlite3.Connection):
+class _FileConnection(sqlite3.Connection):
     """A connection that knows which file it was opened on, and whether it was ever used."""
 
-    opened_on: FileState = None
+    opened_on: _FileState = None
     fresh = True
 
 
-def open_file(path: Path, patience: float) -> FileConnection:
+def _open_file(path: Path, patience: float) -> _FileConnection:
     """Open an existing SQLite file, read-only where nothing may be written."""
-    state = file_state(path)
+    state = _file_state(path)
     uri = f"{path.absolute().as_uri()}?mode={_open_mode(path)}"
     connection = sqlite3.connect(
-        uri, uri=True, timeout=patience, check_same_thread=False, factory=FileConnection
+        uri, uri=True, timeout=patience, check_same_thread=False, factory=_FileConnection
     )
     connection.opened_on = state
     return connection
 
 
-def file_state(path: Path) -> FileState:
+def _file_state(path: Path) -> _FileState:
     """Return what identifies the file at a path now, or None if there is none.
 
     Never opens the file: closing it would give up every lock of this process on it.
@@ -223,15 +466,14 @@ def _open_mode(path: Path) -> str:
     return "rw"
 
 
-def check_not_folder(path: Path) -> None:
-    """Refuse a folder."""
+def _check_not_folder(path: Path) -> None:
     if path.is_dir():
         raise InputError("is a folder; name a file in it", where=str(path))
 
 
 def check_writable(path: Path) -> None:
     """Refuse a file that could not be written, without creating it."""
-    check_not_folder(path)
+    _check_not_folder(path)
     folder = path.absolute().parent
     while not folder.exists():
         folder = folder.parent
@@ -242,44 +484,43 @@ def check_writable(path: Path) -> None:
         raise InputError("may not be written to", where=str(path))
 
 
-def create_file(path: Path) -> None:
+def _create_file(path: Path) -> None:
     """Create the file if there is none."""
     check_writable(path)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Another process or thread may have been faster.
-        with suppress(FileExistsError):
-            path.touch(exist_ok=False)
-
-
-def use_wal(path: Path, patience: float) -> bool:
-    """Switch a file to WAL, where readers read while one process writes; return success.
-
-    If another process is in the way, the next save tries again. A file that is no database is
-    reported later.
-    """
-    timeout = min(patience, _WAL_SECONDS)
-    with suppress(sqlite3.Error), closing(open_file(path, timeout)) as connection:
-        return bool(connection.execute("PRAGMA journal_mode = WAL").fetchone() == ("wal",))
-    return False
+        path.touch()
 
 
 @contextmanager
-def busy_timeout(connection: sqlite3.Connection, patience: float, usual: float) -> Iterator[None]:
-    """Wait for locks as long as ``patience`` inside, and as long as ``usual`` afterwards."""
-    connection.execute(f"PRAGMA busy_timeout = {int(patience * 1000)}").fetchall()
+def database_errors(address: StoreAddress) -> Iterator[None]:
+    """Turn every error of a database or its file into an InputError of one line."""
     try:
         yield
-    finally:
-        with suppress(sqlite3.Error):
-            connection.execute(f"PRAGMA busy_timeout = {int(usual * 1000)}").fetchall()
+    except DBAPIError as error:
+        raise InputError(_reason(address, error), where=address.name) from None
+    except TimeoutError:
+        raise InputError(_IN_USE, where=address.name) from None
+    except SQLAlchemyError as error:
+        raise InputError(f"cannot be used ({type(error).__name__})", where=address.name) from None
+    except JSONDecodeError:
+        raise InputError(_DAMAGED, where=address.name) from None
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise InputError(f"cannot be used: {reason}", where=address.name) from None
 
 
-def checkpoint(connection: sqlite3.Connection, patience: float) -> None:
-    """Move saved data from the write-ahead log into the file, unless others read now.
-
-    A copy of the file is then complete, and a file put in its place meets no foreign log.
-    """
-    # The data is safe in the log: if it cannot be moved now, the next save moves it.
-    with suppress(sqlite3.Error), busy_timeout(connection, 0, patience):
-        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+def _reason(address: StoreAddress, error: DBAPIError) -> str:
+    cause = error.orig
+    if isinstance(cause, sqlite3.Error):
+        name = getattr(cause, "sqlite_errorname", "")
+        messages = (text for start, text in _SQLITE_MESSAGES.items() if name.startswith(start))
+        return next(messages, f"cannot be used: {cause}")
+    if getattr(cause, "sqlstate", None) == _LOCK_NOT_AVAILABLE:
+        return _IN_USE
+    # str() of a PostgreSQL error includes the statement; the primary message does not.
+    sentence = getattr(getattr(cause, "diag", None), "message_primary", None) or str(cause)
+    reason = " ".join(sentence.split())[:_LONGEST_REASON] or type(cause).__name__
+    if any(secret in reason for secret in address.secrets()):
+        reason = "check the host, the database, the user and the password"
+    return f"cannot be used: {reason}"

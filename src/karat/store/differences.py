@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from karat.data.columns import Source
 from karat.errors import UsageError
-from karat.measures.aggregates import Evidence
-from karat.measures.conventions import DECISIVE
-from karat.measures.scores import Scores
+from karat.measure.aggregates import Evidence
+from karat.measure.conventions import DECISIVE
+from karat.measure.scores import Scores
 from karat.store.records import RestoredEvaluation, SavedEvaluation, TrendPoint
 
 # Conventions that a comparison depends on.

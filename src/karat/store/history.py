@@ -1,4 +1,4 @@
-"""Store: evaluations saved over time, listed, compared with later ones, and their labels."""
+"""Store: evaluations saved over time, listed and compared with later ones, and their labels."""
 
 from __future__ import annotations
 
@@ -6,15 +6,25 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from types import TracebackType
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Connection,
+    Select,
+    bindparam,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from karat.data.revision import Revision
 from karat.errors import UsageError, unknown
-from karat.measures.scores import Scores, Summary
-from karat.store import rows, statements
+from karat.measure.scores import Scores, Summary
+from karat.store.database import Database
 from karat.store.differences import trend_points
 from karat.store.labels import LabelStore
 from karat.store.records import (
@@ -24,21 +34,55 @@ from karat.store.records import (
     SavedEvaluation,
     StoredNames,
     TrendPoint,
+    as_utc,
     checked_tags,
+    not_before,
+    storable_text,
+)
+from karat.store.rows import (
+    SUMMARY,
+    PackedScores,
+    evaluation_of,
+    evaluation_row,
+    jsonable,
+    measure_rows,
+    pack,
+    part_rows,
+    stored_measure_name,
+    summary_of,
+    unpack,
 )
 from karat.store.schema import (
     EVALUATIONS,
     FIRST_WITH_LABELS,
+    HIGHEST_ID,
     MEASURES,
     PARTS,
     REPORTS,
     SCORES,
+    TAGS,
+    VERSIONS,
     clamp_id,
+    new_id,
 )
-from karat.store.transactions import Access
 
-# Stands for numbers that are longer than any id, and may be too long for int().
-_NO_ID = 2**31 - 1
+_TAGS_LISTED = 20
+_LONGEST_SEARCH = 200
+_SEARCHED = (
+    EVALUATIONS.c.system,
+    EVALUATIONS.c.note,
+    EVALUATIONS.c.run_name,
+    EVALUATIONS.c.revision,
+)
+# Read by ids, so that what is saved meanwhile changes nothing.
+_IDS_AT_ONCE = 500
+_IDS: BindParameter[Any] = bindparam("ids", expanding=True)
+_SUMMARIES = (
+    select(MEASURES.c.evaluation_id, MEASURES.c.measure, *SUMMARY)
+    .where(MEASURES.c.evaluation_id.in_(_IDS))
+    .order_by(MEASURES.c.position)
+)
+_TAGS = select(TAGS.c.evaluation_id, TAGS.c.tag).where(TAGS.c.evaluation_id.in_(_IDS))
 
 
 class Store(LabelStore):
@@ -53,7 +97,7 @@ class Store(LabelStore):
     >>> with Store.open("sqlite://") as store:
     ...     labels = store.add_label_set("pilot", [LabelItem("q1", "d1", "a query", "a text")])
     ...     judgment = store.judge(labels.id, 0, "Ana", 2)
-    ...     [(one.rater, one.grade) for one in store.judgments(labels.id)]
+    ...     [(judgment.rater, judgment.grade) for judgment in store.judgments(labels.id)]
     [('Ana', 2.0)]
     """
 
@@ -73,36 +117,31 @@ class Store(LabelStore):
         writes, if it differs. ``waiting`` is called with the store's name, from another thread,
         when a write waits for more than two seconds.
         """
-        return cls(Access(where, patience=patience, waiting=waiting, saving=saving))
+        return cls(Database(where, patience=patience, waiting=waiting, saving=saving))
 
     @property
     def name(self) -> str:
         """Return where the store is, without user and password."""
-        return self._access.name
+        return self._database.address.name
 
     @property
     def lasting(self) -> bool:
         """Return whether the store outlives the process; one in memory does not."""
-        return not self._access.place.in_memory
+        return not self._database.address.in_memory
 
     def close(self) -> None:
         """Close all connections."""
-        self._access.engine.dispose()
+        self._database.close()
 
     def __enter__(self) -> Store:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def check(self) -> None:
         """Refuse now, before any work, what a save would refuse later."""
-        self._access.check()
+        self._database.check()
 
     def save(
         self,
@@ -123,25 +162,32 @@ class Store(LabelStore):
         """
         if not scores:
             raise UsageError("nothing to save; give the scores of at least one system")
-        tags, moment = checked_tags(tags), rows.as_utc(now)
+        tags, moment = checked_tags(tags), as_utc(now)
         commit = Revision(revision) if isinstance(revision, str) else revision
-        summaries = [one.summaries for one in scores] if summaries is None else summaries
+        summaries = [system.summaries for system in scores] if summaries is None else summaries
         systems = []
         for system, of_system in zip(scores, summaries, strict=True):
-            packed = rows.pack(system)
-            row = rows.evaluation_row(system, packed, report, commit, note, moment)
-            systems.append((row, rows.measure_rows(of_system), packed))
-        document = json.dumps(rows.jsonable(report), sort_keys=True)
-        part_rows = rows.part_rows(parts or {})
-        with self._access.writing() as connection:
-            report_id = statements.add_report(connection, document, part_rows)
-            tagged_at = moment if now else statements.tag_time(connection, tags, moment)
-            return [
-                statements.add_evaluation(
-                    connection, {"report_id": report_id, **row}, measures, packed, tags, tagged_at
-                )
-                for row, measures, packed in systems
-            ]
+            packed = pack(system)
+            row = evaluation_row(system, packed, report, commit, note, moment)
+            systems.append((row, measure_rows(of_system), packed))
+        document = json.dumps(jsonable(report), sort_keys=True)
+        rows_of_parts = part_rows(parts or {})
+        with self._database.writing() as connection:
+            report_id = new_id(connection.execute(insert(REPORTS).values(document=document)))
+            if rows_of_parts:
+                rows = [{"report_id": report_id, **part} for part in rows_of_parts]
+                connection.execute(insert(PARTS), rows)
+            ids = []
+            for row, measures, packed in systems:
+                values = {"report_id": report_id, **row}
+                id = new_id(connection.execute(insert(EVALUATIONS).values(values)))
+                rows = [{"evaluation_id": id, **measure} for measure in measures]
+                connection.execute(insert(MEASURES), rows)
+                values = {"queries": packed.queries, "evidence": packed.evidence}
+                connection.execute(insert(SCORES).values(evaluation_id=id, **values))
+                ids.append(id)
+            _add_tags(connection, ids, tags, moment, exact=now is not None)
+            return ids
 
     def evaluations(
         self,
@@ -150,13 +196,10 @@ class Store(LabelStore):
         tag: str | None = None,
         gold: str | None = None,
         limit: int | None = None,
-        newest_first: bool = True,
     ) -> list[SavedEvaluation]:
-        """Return evaluations, if given of one system, tag, or beginning of the gold's SHA-256."""
-        chosen = statements.filtered(system=system, tag=tag, gold=gold)
-        chosen = statements.by_time(chosen, newest_first=newest_first)
-        with self._access.reading() as (connection, _):
-            return statements.evaluations(connection, chosen.limit(limit))
+        """Return evaluations, newest first; ``gold`` is the beginning of the gold's SHA-256."""
+        most = HIGHEST_ID if limit is None else limit
+        return self.listed(system=system, tag=tag, gold=gold, limit=most).evaluations
 
     def listed(
         self,
@@ -176,45 +219,53 @@ class Store(LabelStore):
         """
         if limit < 1 or offset < 0:
             raise UsageError(f"limit is {limit} and offset {offset}; begin at 1 and at 0")
-        chosen = statements.filtered(
-            system=system, tag=tag, gold=gold, verdict=verdict, search=search
-        )
-        page = statements.by_time(chosen).limit(clamp_id(limit)).offset(clamp_id(offset))
-        with self._access.reading() as (connection, _):
-            total = statements.count(connection, chosen)
-            return EvaluationPage(statements.evaluations(connection, page), total)
+        chosen = _filtered(system=system, tag=tag, gold=gold, verdict=verdict, search=search)
+        newest_first = chosen.order_by(EVALUATIONS.c.saved_at.desc(), EVALUATIONS.c.id.desc())
+        page = newest_first.limit(clamp_id(limit)).offset(clamp_id(offset))
+        # count(*) would drop the table from the statement.
+        counted = chosen.with_only_columns(func.count(EVALUATIONS.c.id))
+        with self._database.reading() as (connection, _):
+            total = connection.execute(counted).scalar_one()
+            return EvaluationPage(_evaluations(connection, page), int(total))
 
     def names(self) -> StoredNames:
         """Return every system, tag, measure and verdict in the store."""
-        with self._access.reading() as (connection, _):
-            return statements.names(connection)
+        columns = (EVALUATIONS.c.system, TAGS.c.tag, MEASURES.c.measure, EVALUATIONS.c.verdict)
+        with self._database.reading() as (connection, _):
+            names = [connection.execute(select(one).distinct()).scalars().all() for one in columns]
+        # Sorted here, since databases differ in the order of letters.
+        return StoredNames(*(sorted(name for name in some if name is not None) for some in names))
 
     def stamp(self) -> str:
         """Return a text that changes with every evaluation, tag and label set.
 
         Judgments have their own, ``judgments_stamp``.
         """
-        with self._access.reading() as (connection, version):
-            return statements.stamp(connection, version)
+        with self._database.reading() as (connection, version):
+            if version >= FIRST_WITH_LABELS:
+                return str(connection.execute(select(VERSIONS.c.stamp)).scalar_one())
+            last = select(func.max(EVALUATIONS.c.id)).scalar_subquery()
+            row = connection.execute(select(last, func.count(), func.max(TAGS.c.tagged_at))).one()
+            return "-".join(map(str, (version, *row)))
 
     def evaluation(self, id: int) -> SavedEvaluation:
         """Return one evaluation, without its scores."""
-        with self._access.reading() as (connection, _):
+        with self._database.reading() as (connection, _):
             return self._by_id(connection, id)
 
     def together(self, report_id: int) -> list[SavedEvaluation]:
         """Return the evaluations that were saved with one report, in their order."""
         chosen = select(EVALUATIONS).where(EVALUATIONS.c.report_id == clamp_id(report_id))
-        with self._access.reading() as (connection, _):
-            found = statements.evaluations(connection, chosen.order_by(EVALUATIONS.c.id))
-        if not found:
+        with self._database.reading() as (connection, _):
+            evaluations = _evaluations(connection, chosen.order_by(EVALUATIONS.c.id))
+        if not evaluations:
             raise NotStoredError(f"no report {report_id} in {self.name}")
-        return found
+        return evaluations
 
     def report(self, report_id: int) -> dict[str, Any]:
         """Return the document that evaluations were saved with."""
         chosen = select(REPORTS.c.document).where(REPORTS.c.id == clamp_id(report_id))
-        with self._access.reading() as (connection, _):
+        with self._database.reading() as (connection, _):
             document = connection.execute(chosen).scalar()
             if document is None:
                 raise NotStoredError(f"no report {report_id} in {self.name}")
@@ -223,9 +274,9 @@ class Store(LabelStore):
     def part(self, report_id: int, name: str) -> bytes | None:
         """Return a part of the report's page, or None if it was saved without."""
         chosen = select(PARTS.c.data).where(
-            PARTS.c.report_id == clamp_id(report_id), PARTS.c.name == rows.storable_text(name)
+            PARTS.c.report_id == clamp_id(report_id), PARTS.c.name == storable_text(name)
         )
-        with self._access.reading() as (connection, version):
+        with self._database.reading() as (connection, version):
             if version < FIRST_WITH_LABELS:
                 return None
             data = connection.execute(chosen).scalar()
@@ -237,52 +288,52 @@ class Store(LabelStore):
         ``TAG:SYSTEM``, or ``system``, chooses among systems that were saved together.
         """
         tag, _, tagged_system = tag_or_id.partition(":")
-        with self._access.reading() as (connection, _):
+        with self._database.reading() as (connection, _):
             if tag_or_id.isdecimal():
-                id = int(tag_or_id) if len(tag_or_id) < 10 else _NO_ID
+                # A longer number is the id of nothing, and may be too long for int().
+                id = int(tag_or_id) if len(tag_or_id) < 10 else HIGHEST_ID
                 saved = self._by_id(connection, id)
             else:
-                saved = statements.latest_with_tag(connection, tag, tagged_system or system)
+                saved = _latest_with_tag(connection, tag, tagged_system or system)
             return self._restored(connection, saved)
 
     def trend(
         self, measure: str, *, system: str | None = None, tag: str | None = None
     ) -> list[TrendPoint]:
         """Return one measure over time, system by system, oldest first."""
-        chosen = statements.filtered(system=system, tag=tag)
-        with self._access.reading() as (connection, _):
-            known = connection.execute(select(MEASURES.c.measure).distinct()).scalars()
-            name = rows.stored_measure_name(measure, sorted(known))
-            found = statements.evaluations(connection, chosen, measure=name)
-        return trend_points(found, name)
+        chosen = _filtered(system=system, tag=tag)
+        with self._database.reading() as (connection, _):
+            stored = connection.execute(select(MEASURES.c.measure).distinct()).scalars()
+            name = stored_measure_name(measure, sorted(stored))
+            evaluations = _evaluations(connection, chosen, measure=name)
+        return trend_points(evaluations, name)
 
     def tag(self, id: int, tags: Sequence[str], *, now: datetime | None = None) -> None:
         """Tag an evaluation; from now on the tags name this one."""
-        tags, moment = checked_tags(tags), rows.as_utc(now)
+        tags, moment = checked_tags(tags), as_utc(now)
         # Locked: two processes that give the same tags do so one after the other.
-        own = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id == clamp_id(id)).with_for_update()
-        with self._access.writing(create=False) as connection:
-            if connection.execute(own).first() is None:
+        row = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id == clamp_id(id)).with_for_update()
+        with self._database.writing(create=False) as connection:
+            if connection.execute(row).first() is None:
                 raise self._no_evaluation(id)
-            tagged_at = moment if now else statements.tag_time(connection, tags, moment)
-            statements.add_tags(connection, id, tags, tagged_at)
+            _add_tags(connection, [id], tags, moment, exact=now is not None)
 
     def no_match(self, *, system: str | None = None, tag: str | None = None) -> UsageError:
         """Return the error for filters that no evaluation meets, with the nearest known name."""
-        known = self.names()
-        if system is not None and system not in known.systems:
-            return unknown("system", system, known.systems)
-        if tag is not None and tag not in known.tags:
+        names = self.names()
+        if system is not None and system not in names.systems:
+            return unknown("system", system, names.systems)
+        if tag is not None and tag not in names.tags:
             nothing_tagged = UsageError("nothing has a tag yet")
-            return unknown("tag", tag, known.tags) if known.tags else nothing_tagged
+            return unknown("tag", tag, names.tags) if names.tags else nothing_tagged
         return UsageError("no saved evaluation is all of that; ask for less")
 
     def _by_id(self, connection: Connection, id: int) -> SavedEvaluation:
         chosen = select(EVALUATIONS).where(EVALUATIONS.c.id == clamp_id(id))
-        found = statements.evaluations(connection, chosen)
-        if not found:
+        evaluations = _evaluations(connection, chosen)
+        if not evaluations:
             raise self._no_evaluation(id)
-        return found[0]
+        return evaluations[0]
 
     def _no_evaluation(self, id: int) -> NotStoredError:
         return NotStoredError(f"no evaluation {id} in {self.name}; karat history lists them")
@@ -294,8 +345,116 @@ class Store(LabelStore):
             .join(REPORTS, REPORTS.c.id == EVALUATIONS.c.report_id)
             .where(SCORES.c.evaluation_id == saved.id)
         )
-        queries, evidence, about, document = connection.execute(chosen).one()
-        packed = rows.PackedScores(queries, evidence, about)
+        *columns, document = connection.execute(chosen).one()
         where = f"{self.name}: evaluation {saved.id}"
-        scores = rows.unpack(packed, system=saved.system, source=saved.run, where=where)
+        packed = PackedScores(*columns)
+        scores = unpack(packed, system=saved.system, source=saved.run, where=where)
         return RestoredEvaluation(saved, scores, json.loads(document))
+
+
+def _filtered(
+    *,
+    system: str | None = None,
+    tag: str | None = None,
+    gold: str | None = None,
+    verdict: str | None = None,
+    search: str | None = None,
+) -> Select[Any]:
+    """Select evaluations that meet every filter given; ``gold`` is the beginning of a digest."""
+    conditions = []
+    for column, name in ((EVALUATIONS.c.system, system), (EVALUATIONS.c.verdict, verdict)):
+        if name is not None:
+            conditions.append(column == storable_text(name))
+    if tag is not None:
+        conditions.append(_tagged(TAGS.c.tag == storable_text(tag)))
+    if gold is not None:
+        digest = storable_text(gold).lower()
+        conditions.append(EVALUATIONS.c.gold_sha256.startswith(digest, autoescape=True))
+    if search is not None and len(search) > _LONGEST_SEARCH:
+        raise UsageError(f"the search has {len(search):,} characters; give at most 200")
+    for word in dict.fromkeys(storable_text(search or "").split()):
+        columns = [column.icontains(word, autoescape=True) for column in _SEARCHED]
+        conditions.append(or_(*columns, _tagged(TAGS.c.tag.icontains(word, autoescape=True))))
+    return select(EVALUATIONS).where(*conditions)
+
+
+def _tagged(condition: ColumnElement[bool]) -> ColumnElement[bool]:
+    return EVALUATIONS.c.id.in_(select(TAGS.c.evaluation_id).where(condition))
+
+
+def _evaluations(
+    connection: Connection, statement: Select[Any], *, measure: str | None = None
+) -> list[SavedEvaluation]:
+    """Return selected evaluations with tags and summaries, or the summary of one ``measure``."""
+    rows = connection.execute(statement).mappings().all()
+    summaries: dict[int, dict[str, Summary]] = {row["id"]: {} for row in rows}
+    tags: dict[int, list[str]] = {row["id"]: [] for row in rows}
+    measures = _SUMMARIES if measure is None else _SUMMARIES.where(MEASURES.c.measure == measure)
+    ids = list(summaries)
+    for start in range(0, len(ids), _IDS_AT_ONCE):
+        batch = {"ids": ids[start : start + _IDS_AT_ONCE]}
+        for id, name, *numbers in connection.execute(measures, batch).all():
+            summaries[id][name] = summary_of(*numbers)
+        for id, tag in connection.execute(_TAGS, batch).all():
+            tags[id].append(tag)
+    return [evaluation_of(row, summaries[row["id"]], tags[row["id"]]) for row in rows]
+
+
+def _latest_with_tag(connection: Connection, tag: str, system: str | None) -> SavedEvaluation:
+    """Return the evaluation that got the tag last; refuse to choose between systems."""
+    with_tag = (TAGS.c.evaluation_id == EVALUATIONS.c.id) & (TAGS.c.tag == storable_text(tag))
+    newest_first = (
+        _filtered(system=system)
+        .join(TAGS, with_tag)
+        .add_columns(TAGS.c.tagged_at)
+        .order_by(TAGS.c.tagged_at.desc(), EVALUATIONS.c.id.desc())
+    )
+    rows = connection.execute(newest_first).mappings().all()
+    if not rows:
+        raise _unknown_tag(connection, tag, system)
+    last = rows[0]
+    saved_at_once = [
+        row["system"]
+        for row in reversed(rows)
+        if (row["report_id"], row["tagged_at"]) == (last["report_id"], last["tagged_at"])
+    ]
+    if len(saved_at_once) > 1:
+        choices = ", ".join(f"{tag}:{name}" for name in saved_at_once)
+        raise UsageError(
+            f"{tag!r} is the tag of several systems saved at once; take one: {choices}"
+        )
+    return _evaluations(connection, select(EVALUATIONS).where(EVALUATIONS.c.id == last["id"]))[0]
+
+
+def _unknown_tag(connection: Connection, tag: str, system: str | None) -> UsageError:
+    newest_first = select(TAGS.c.tag, TAGS.c.tagged_at).order_by(TAGS.c.tagged_at.desc())
+    tags = list(dict.fromkeys(row.tag for row in connection.execute(newest_first)))
+    if tag in tags:
+        return UsageError(f"no evaluation of {system!r} has the tag {tag!r}")
+    if not tags:
+        return UsageError(f"unknown tag {tag!r}; no evaluation has one yet")
+    return unknown("tag", tag, tags[:_TAGS_LISTED])
+
+
+def _add_tags(
+    connection: Connection,
+    ids: Sequence[int],
+    tags: Sequence[str],
+    moment: datetime,
+    *,
+    exact: bool,
+) -> None:
+    """Give evaluations tags, or give them anew.
+
+    Unless the time is ``exact``, it is after the tags were given last, even by a clock that was
+    ahead.
+    """
+    if not exact and tags:
+        newest = select(func.max(TAGS.c.tagged_at)).where(TAGS.c.tag.in_(tags))
+        moment = not_before(connection.execute(newest).scalar(), moment)
+    for id in ids:
+        for tag in tags:
+            same = (TAGS.c.evaluation_id == id) & (TAGS.c.tag == tag)
+            if not connection.execute(update(TAGS).where(same).values(tagged_at=moment)).rowcount:
+                row = {"evaluation_id": id, "tag": tag, "tagged_at": moment}
+                connection.execute(insert(TAGS).values(row))

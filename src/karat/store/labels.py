@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
@@ -11,10 +11,10 @@ from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import (
-    Column,
     ColumnElement,
     Connection,
-    RowMapping,
+    FromClause,
+    Select,
     Text,
     cast,
     func,
@@ -27,24 +27,28 @@ from sqlalchemy.exc import IntegrityError
 
 from karat.errors import UsageError
 from karat.formats.labels import ADJUDICATION, HUMAN
-from karat.store.label_records import (
+from karat.store.database import Database
+from karat.store.records import (
     AddedJudgments,
     AddedLabelSet,
     Judgment,
     LabelItem,
     LabelSet,
+    NameTakenError,
     NewJudgment,
-    Tally,
+    NotStoredError,
+    RaterTally,
+    as_utc,
     checked_grade,
     checked_items,
     checked_rater,
     checked_set_name,
     checked_source,
     digest_of,
+    not_before,
+    storable_text,
     too_late,
 )
-from karat.store.records import NameTakenError, NotStoredError
-from karat.store.rows import as_utc, not_before, storable_text
 from karat.store.schema import (
     FIRST_WITH_LABELS,
     FIRST_WITH_SOURCES,
@@ -53,11 +57,9 @@ from karat.store.schema import (
     LABEL_SETS,
     VERSIONS,
     clamp_id,
+    new_id,
 )
-from karat.store.statements import new_id
-from karat.store.transactions import Access
 
-Row = dict[str, Any]
 _SETS_LISTED = 20
 
 
@@ -69,8 +71,8 @@ class LabelStore:
     earlier decisions on the item, whoever made them.
     """
 
-    def __init__(self, access: Access) -> None:
-        self._access = access
+    def __init__(self, database: Database) -> None:
+        self._database = database
 
     def add_label_set(
         self, name: str, items: Sequence[LabelItem], *, about: str = "", now: datetime | None = None
@@ -96,39 +98,42 @@ class LabelStore:
         The position of a judgment is that of its item in ``items``. If several processes add the
         same set at once, one of them gets ``new=True``.
         """
-        items = checked_items(items)
-        for judgment in judgments:
-            _check_position(checked_set_name(name), judgment.position, len(items))
-        digest, moment = digest_of(items), as_utc(now)
-        row: Row = {
-            "name": checked_set_name(name),
+        items, name, moment = checked_items(items), checked_set_name(name), as_utc(now)
+        _check_positions(name, judgments, len(items))
+        digest = digest_of(items)
+        row = {
+            "name": name,
             "made_at": moment,
             "about": storable_text(about),
             "digest": digest,
             "size": len(items),
         }
         same_items = select(LABEL_SETS).where(LABEL_SETS.c.digest == digest)
-        with self._access.writing() as connection:
+        with self._database.writing() as connection:
             # Others who add a set at the same time wait here, and then find the name taken.
             connection.execute(select(VERSIONS.c.id).with_for_update())
             new = False
             if connection.execute(same_items).first() is None:
-                _check_name_free(connection, row["name"])
+                _check_name_free(connection, name)
                 # An older karat does not wait, and may add the same items at this moment.
                 with suppress(IntegrityError), connection.begin_nested():
-                    _insert_set(connection, row, items)
+                    set_id = new_id(connection.execute(insert(LABEL_SETS).values(row)))
+                    rows = [
+                        {"set_id": set_id, **asdict(item), "facts": json.dumps(item.facts)}
+                        for item in items
+                    ]
+                    connection.execute(insert(LABEL_ITEMS), rows)
                     new = True
             locked = connection.execute(same_items.with_for_update()).mappings().one()
             label_set = LabelSet(**locked)
             if not new:
                 judgments = _moved_to_set(connection, label_set.id, items, judgments)
-            rows = _judgment_rows(label_set.id, judgments, moment)
-            added = _add_new_judgments(connection, label_set.id, rows)
+            added = _add_new_judgments(connection, label_set.id, judgments, moment)
             return AddedLabelSet(label_set, new, added)
 
     def label_sets(self) -> list[LabelSet]:
         """Return all label sets, newest first."""
-        with self._access.reading() as (connection, version):
+        with self._database.reading() as (connection, version):
             if version < FIRST_WITH_LABELS:
                 return []
             newest_first = select(LABEL_SETS).order_by(LABEL_SETS.c.id.desc())
@@ -136,16 +141,17 @@ class LabelStore:
 
     def label_set(self, id: int) -> LabelSet:
         """Return one label set."""
-        with self._access.reading() as (connection, version):
+        with self._database.reading() as (connection, version):
             return self._label_set(connection, id, version)
 
     def label_items(self, set_id: int) -> list[LabelItem]:
         """Return the items of a label set, in their order."""
-        in_set = select(LABEL_ITEMS).where(LABEL_ITEMS.c.set_id == clamp_id(set_id))
-        with self._access.reading() as (connection, version):
+        columns = [column for column in LABEL_ITEMS.c if column.name != "set_id"]
+        in_set = select(*columns).where(LABEL_ITEMS.c.set_id == clamp_id(set_id))
+        with self._database.reading() as (connection, version):
             self._label_set(connection, set_id, version)
             rows = connection.execute(in_set.order_by(LABEL_ITEMS.c.position)).mappings().all()
-        return [_item_of(row) for row in rows]
+        return [LabelItem(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
 
     def judge(
         self,
@@ -164,12 +170,12 @@ class LabelStore:
         what it replaces.
         """
         judgment = NewJudgment(position, rater, grade, rationale, source)
-        (row,) = _judgment_rows(set_id, [judgment], as_utc(now))
-        del row["timed"]
+        row = _judgment_row(set_id, judgment, as_utc(now))
         with self._judging() as connection:
-            _check_position(set_id, position, self._label_set(connection, set_id).size)
+            _check_positions(set_id, [judgment], self._label_set(connection, set_id).size)
             if now is None:
-                row["given_at"] = _after_replaced(connection, row)
+                replaced = _KnownJudgments(connection, set_id, [row]).counting(row)
+                row["given_at"] = not_before(replaced and replaced["given_at"], row["given_at"])
             id = new_id(connection.execute(insert(JUDGMENTS).values(row)))
         return Judgment(id=id, **row)
 
@@ -182,33 +188,33 @@ class LabelStore:
         that counts or, if they have their own time, the same said at that time. A time more than
         a day ahead is refused.
         """
-        rows = _judgment_rows(set_id, judgments, as_utc(now))
+        moment = as_utc(now)
         with self._judging() as connection:
             # Others who add the same at the same time wait here, and then find it there.
             size = self._label_set(connection, set_id, locked=True).size
-            for row in rows:
-                _check_position(set_id, row["position"], size)
-            return _add_new_judgments(connection, set_id, rows)
+            _check_positions(set_id, judgments, size)
+            return _add_new_judgments(connection, set_id, judgments, moment)
 
     def take_back(self, set_id: int, rater: str, *, now: datetime | None = None) -> Judgment | None:
         """Withdraw the rater's newest vote that counts; return None if there is none.
 
         The rater's vote before it counts again.
         """
-        rater, moment = checked_rater(rater), as_utc(now)
+        votes = select(JUDGMENTS).where(
+            JUDGMENTS.c.set_id == clamp_id(set_id),
+            JUDGMENTS.c.rater == checked_rater(rater),
+            JUDGMENTS.c.source != ADJUDICATION,
+            JUDGMENTS.c.withdrawn_at.is_(None),
+        )
+        newest = votes.order_by(JUDGMENTS.c.given_at.desc(), JUDGMENTS.c.id.desc()).limit(1)
         with self._judging() as connection:
             # Whoever takes back at the same time waits here, and takes back the one before.
             self._label_set(connection, set_id, locked=True)
-            votes = _select_judgments(set_id, rater).where(
-                JUDGMENTS.c.source != ADJUDICATION, JUDGMENTS.c.withdrawn_at.is_(None)
-            )
-            newest = votes.order_by(JUDGMENTS.c.given_at.desc(), JUDGMENTS.c.id.desc()).limit(1)
             row = connection.execute(newest).mappings().first()
-            return None if row is None else _withdraw(connection, row, moment)
+            return None if row is None else _withdraw(connection, row, as_utc(now))
 
     def withdraw(self, set_id: int, judgment_id: int, *, now: datetime | None = None) -> Judgment:
         """Withdraw one judgment, a vote or a decision; it stays in the store."""
-        moment = as_utc(now)
         judgment = select(JUDGMENTS).where(
             JUDGMENTS.c.id == clamp_id(judgment_id), JUDGMENTS.c.set_id == set_id
         )
@@ -219,7 +225,7 @@ class LabelStore:
                 raise NotStoredError(f"no judgment {judgment_id} in label set {set_id}")
             if row["withdrawn_at"] is not None:
                 raise UsageError(f"judgment {judgment_id} was withdrawn before")
-            return _withdraw(connection, row, moment)
+            return _withdraw(connection, row, as_utc(now))
 
     def judgments(
         self, set_id: int, *, rater: str | None = None, every: bool = False
@@ -229,68 +235,76 @@ class LabelStore:
         With ``every``, also return those that were replaced or withdrawn.
         """
         name = None if rater is None else checked_rater(rater)
-        with self._access.reading() as (connection, version):
+        with self._database.reading() as (connection, version):
             self._label_set(connection, set_id, version)
-            # Another rater's decision may replace one of this rater's.
-            decisions = name is not None and not every and version >= FIRST_WITH_SOURCES
-            statement = _select_judgments(set_id, name, version, decisions=decisions)
+            table, statement = _judgments_in(set_id, version)
+            if name is not None:
+                # Another rater's decision may replace one of this rater's.
+                decided = (table.c.source == ADJUDICATION) & (not every)
+                statement = statement.where((table.c.rater == name) | decided)
             if not every:
-                statement = statement.where(JUDGMENTS.c.withdrawn_at.is_(None))
+                statement = statement.where(table.c.withdrawn_at.is_(None))
             # By time, not by id: an import adds what was said earlier elsewhere.
-            statement = statement.order_by(JUDGMENTS.c.given_at, JUDGMENTS.c.id)
+            statement = statement.order_by(table.c.given_at, table.c.id)
             # Columns have the order of the fields; matching them by name takes twice as long.
-            found = [Judgment(*row) for row in connection.execute(statement).all()]
+            judgments = [Judgment(*row) for row in connection.execute(statement).all()]
         if every:
-            return found
-        newest = {(one.position, None if one.decides else one.rater): one for one in found}
-        counting = {one.id for one in newest.values() if name is None or one.rater == name}
-        return [judgment for judgment in found if judgment.id in counting]
+            return judgments
+        newest = {
+            (judgment.position, None if judgment.decides else judgment.rater): judgment
+            for judgment in judgments
+        }
+        counting = {judgment.id for judgment in newest.values() if name in (None, judgment.rater)}
+        return [judgment for judgment in judgments if judgment.id in counting]
 
     def judgments_stamp(self, set_id: int) -> str:
         """Return a text that changes with every judgment and withdrawal in a set.
 
         It is a digest of all judgments: another store may have been put in place of this one.
         """
-        with self._access.reading() as (connection, version):
+        with self._database.reading() as (connection, version):
             label_set = self._label_set(connection, set_id, version)
+            table, judgments = _judgments_in(set_id, version)
             row: ColumnElement[str] = literal("")
-            for column in _judgment_columns(version):
+            for column in table.c:
                 if column.name not in ("set_id", "rationale"):
                     row = row + "\t" + func.coalesce(cast(column, Text), "")
-            rows = select(func.aggregate_strings(row, "\n"))
-            content = connection.execute(rows.where(JUDGMENTS.c.set_id == clamp_id(set_id)))
-            return sha256(f"{label_set}\n{content.scalar()}".encode()).hexdigest()
+            rows = judgments.with_only_columns(func.aggregate_strings(row, "\n"))
+            content = connection.execute(rows).scalar()
+            return sha256(f"{label_set}\n{content}".encode()).hexdigest()
 
-    def tallies(self, set_id: int) -> list[Tally]:
+    def tallies(self, set_id: int) -> list[RaterTally]:
         """Return how many items each rater has judged, by name; decisions are not counted.
 
         Equals counting ``judgments``, without reading them all.
         """
-        newest = func.row_number().over(
-            partition_by=(JUDGMENTS.c.rater, JUDGMENTS.c.position),
-            order_by=(JUDGMENTS.c.given_at.desc(), JUDGMENTS.c.id.desc()),
-        )
-        with self._access.reading() as (connection, version):
+        with self._database.reading() as (connection, version):
             self._label_set(connection, set_id, version)
-            votes = select(JUDGMENTS.c.rater, JUDGMENTS.c.grade, newest.label("place")).where(
-                JUDGMENTS.c.set_id == clamp_id(set_id), JUDGMENTS.c.withdrawn_at.is_(None)
+            table, judgments = _judgments_in(set_id, version)
+            newest_first = func.row_number().over(
+                partition_by=(table.c.rater, table.c.position),
+                order_by=(table.c.given_at.desc(), table.c.id.desc()),
             )
-            if version >= FIRST_WITH_SOURCES:
-                votes = votes.where(JUDGMENTS.c.source != ADJUDICATION)
-            table = votes.subquery()
+            votes = (
+                judgments.with_only_columns(
+                    table.c.rater, table.c.grade, newest_first.label("place")
+                )
+                .where(table.c.withdrawn_at.is_(None), table.c.source != ADJUDICATION)
+                .subquery()
+            )
             judged = func.count()
             statement = (
-                select(table.c.rater, judged, judged - func.count(table.c.grade))
-                .where(table.c.place == 1)
-                .group_by(table.c.rater)
+                select(votes.c.rater, judged, judged - func.count(votes.c.grade))
+                .where(votes.c.place == 1)
+                .group_by(votes.c.rater)
             )
             rows = connection.execute(statement).all()
         # Sorted here, since databases differ in the order of letters.
-        return sorted((Tally(*row) for row in rows), key=lambda tally: tally.rater)
+        return sorted((RaterTally(*row) for row in rows), key=lambda tally: tally.rater)
 
     def _judging(self) -> AbstractContextManager[Connection]:
         """Begin a transaction on judgments; it leaves the stamp, since no report shows them."""
-        return self._access.writing(create=False, marks=False)
+        return self._database.writing(create=False, marks=False)
 
     def _label_set(
         self,
@@ -301,24 +315,34 @@ class LabelStore:
         locked: bool = False,
     ) -> LabelSet:
         """Return one set; ``locked`` keeps others from changing what belongs to it."""
-        if version < FIRST_WITH_LABELS:
-            raise NotStoredError(f"no label set {id} in {self._access.name}; there is none yet")
-        statement = select(LABEL_SETS).where(LABEL_SETS.c.id == clamp_id(id))
-        if locked:
-            statement = statement.with_for_update()
-        row = connection.execute(statement).mappings().first()
-        if row is not None:
-            return LabelSet(**row)
-        newest = select(LABEL_SETS.c.id).order_by(LABEL_SETS.c.id.desc()).limit(_SETS_LISTED)
-        known = ", ".join(map(str, sorted(connection.execute(newest).scalars())))
-        hint = f"known: {known}" if known else "there is none yet"
-        raise NotStoredError(f"no label set {id} in {self._access.name}; {hint}")
+        known = []
+        if version >= FIRST_WITH_LABELS:
+            statement = select(LABEL_SETS).where(LABEL_SETS.c.id == clamp_id(id))
+            if locked:
+                statement = statement.with_for_update()
+            row = connection.execute(statement).mappings().first()
+            if row is not None:
+                return LabelSet(**row)
+            newest = select(LABEL_SETS.c.id).order_by(LABEL_SETS.c.id.desc()).limit(_SETS_LISTED)
+            known = sorted(connection.execute(newest).scalars())
+        hint = f"known: {', '.join(map(str, known))}" if known else "there is none yet"
+        raise NotStoredError(f"no label set {id} in {self._database.address.name}; {hint}")
 
 
-def _check_position(set_id: int | str, position: int, size: int) -> None:
-    whole = isinstance(position, int) and not isinstance(position, bool)
-    if not whole or not 0 <= position < size:
-        raise UsageError(f"label set {set_id} has no position {position}; it has 0 to {size - 1}")
+def _judgments_in(set_id: int, version: int) -> tuple[FromClause, Select[Any]]:
+    """Return the table of judgments, and the judgments of a set; before version 3 people's."""
+    table: FromClause = JUDGMENTS
+    if version < FIRST_WITH_SOURCES:
+        columns = [column for column in JUDGMENTS.c if column.name != "source"]
+        table = select(*columns, literal(HUMAN).label("source")).subquery()
+    return table, select(table).where(table.c.set_id == clamp_id(set_id))
+
+
+def _check_positions(name: int | str, judgments: Sequence[NewJudgment], size: int) -> None:
+    for position in (judgment.position for judgment in judgments):
+        whole = isinstance(position, int) and not isinstance(position, bool)
+        if not whole or not 0 <= position < size:
+            raise UsageError(f"label set {name} has no position {position}; it has 0 to {size - 1}")
 
 
 def _check_name_free(connection: Connection, name: str) -> None:
@@ -331,17 +355,6 @@ def _check_name_free(connection: Connection, name: str) -> None:
         )
 
 
-def _insert_set(connection: Connection, row: Row, items: Sequence[LabelItem]) -> None:
-    id = new_id(connection.execute(insert(LABEL_SETS).values(row)))
-    rows = [{"set_id": id, **asdict(item), "facts": json.dumps(item.facts)} for item in items]
-    connection.execute(insert(LABEL_ITEMS), rows)
-
-
-def _item_of(row: RowMapping) -> LabelItem:
-    fields = {name: value for name, value in row.items() if name not in ("set_id", "facts")}
-    return LabelItem(**fields, facts=json.loads(row["facts"]))
-
-
 def _moved_to_set(
     connection: Connection,
     set_id: int,
@@ -349,8 +362,6 @@ def _moved_to_set(
     judgments: Sequence[NewJudgment],
 ) -> list[NewJudgment]:
     """Return judgments of items at the positions of a set that has them in another order."""
-    if not judgments:
-        return []
     columns = LABEL_ITEMS.c.query_id, LABEL_ITEMS.c.item_id, LABEL_ITEMS.c.position
     rows = connection.execute(select(*columns).where(LABEL_ITEMS.c.set_id == set_id))
     positions = {(query_id, item_id): position for query_id, item_id, position in rows}
@@ -358,22 +369,18 @@ def _moved_to_set(
     return [replace(judgment, position=moved[judgment.position]) for judgment in judgments]
 
 
-def _judgment_rows(set_id: int, judgments: Iterable[NewJudgment], now: datetime) -> list[Row]:
-    """Return judgments as rows; ``timed`` says that one has a time of its own."""
-    return [
-        {
-            "set_id": set_id,
-            "position": one.position,
-            "rater": checked_rater(one.rater),
-            "grade": checked_grade(one.grade),
-            "rationale": storable_text(one.rationale),
-            "source": checked_source(one.source),
-            "given_at": now if one.given_at is None else _past("given_at", one.given_at, now),
-            "withdrawn_at": one.withdrawn_at and _past("withdrawn_at", one.withdrawn_at, now),
-            "timed": one.given_at is not None,
-        }
-        for one in judgments
-    ]
+def _judgment_row(set_id: int, judgment: NewJudgment, now: datetime) -> dict[str, Any]:
+    given_at, withdrawn_at = judgment.given_at, judgment.withdrawn_at
+    return {
+        "set_id": set_id,
+        "position": judgment.position,
+        "rater": checked_rater(judgment.rater),
+        "grade": checked_grade(judgment.grade),
+        "rationale": storable_text(judgment.rationale),
+        "source": checked_source(judgment.source),
+        "given_at": now if given_at is None else _past("given_at", given_at, now),
+        "withdrawn_at": withdrawn_at and _past("withdrawn_at", withdrawn_at, now),
+    }
 
 
 def _past(name: str, moment: datetime, now: datetime) -> datetime:
@@ -383,37 +390,28 @@ def _past(name: str, moment: datetime, now: datetime) -> datetime:
     return moment
 
 
-def _after_replaced(connection: Connection, row: Row) -> datetime:
-    """Return the row's time, or the moment after what it replaces if that clock was ahead."""
-    if row["source"] == ADJUDICATION:
-        replaced = JUDGMENTS.c.source == ADJUDICATION
-    else:
-        replaced = (JUDGMENTS.c.rater == row["rater"]) & (JUDGMENTS.c.source != ADJUDICATION)
-    newest = select(func.max(JUDGMENTS.c.given_at)).where(
-        JUDGMENTS.c.set_id == row["set_id"],
-        JUDGMENTS.c.position == row["position"],
-        JUDGMENTS.c.withdrawn_at.is_(None),
-        replaced,
-    )
-    return not_before(connection.execute(newest).scalar(), row["given_at"])
-
-
-def _add_new_judgments(connection: Connection, set_id: int, rows: Sequence[Row]) -> AddedJudgments:
-    """Add the rows of one set that it does not have yet; the caller holds the set's lock."""
+def _add_new_judgments(
+    connection: Connection, set_id: int, judgments: Sequence[NewJudgment], now: datetime
+) -> AddedJudgments:
+    """Add the judgments that a set does not have yet; the caller holds the set's lock."""
+    rows = [_judgment_row(set_id, judgment, now) for judgment in judgments]
     if not rows:
         return AddedJudgments(0, 0)
     known = _KnownJudgments(connection, set_id, rows)
-    new = [row for row in rows if known.add(row)]
+    new = [
+        row
+        for row, judgment in zip(rows, judgments, strict=True)
+        if known.add(row, timed=judgment.given_at is not None)
+    ]
     if new:
-        columns = [{name: row[name] for name in row if name != "timed"} for row in new]
-        connection.execute(insert(JUDGMENTS), columns)
+        connection.execute(insert(JUDGMENTS), new)
     return AddedJudgments(len(new), len(rows) - len(new))
 
 
 class _KnownJudgments:
     """Stored judgments that new rows may repeat or replace."""
 
-    def __init__(self, connection: Connection, set_id: int, rows: Sequence[Row]) -> None:
+    def __init__(self, connection: Connection, set_id: int, rows: Sequence[Any]) -> None:
         # Whose newest judgment counts: a rater's votes on an item, or all decisions on it.
         self._counting: dict[tuple[str | None, int], Any] = {}
         self._ever: set[tuple[Any, ...]] = set()
@@ -429,31 +427,35 @@ class _KnownJudgments:
         for row in connection.execute(statement.order_by(JUDGMENTS.c.id)).mappings():
             self._note(row)
 
-    def add(self, row: Row) -> bool:
+    def counting(self, row: Any) -> Any:
+        """Return the judgment that a row would replace, or None."""
+        return self._counting.get(_whose(row))
+
+    def add(self, row: dict[str, Any], *, timed: bool) -> bool:
         """Add a row unless it is known, and return whether it was new.
 
-        A row without a time of its own gets one after what it replaces.
+        A row that is not ``timed`` by its source gets a time after what it replaces.
         """
-        before = self._counting.get(_key(row))
-        if row["timed"]:
+        before = self.counting(row)
+        if timed:
             known = _event(row) in self._ever
         else:
             known = before is not None and _content(before) == _content(row)
         if not known:
-            if before is not None and not row["timed"] and row["withdrawn_at"] is None:
+            if before is not None and not timed and row["withdrawn_at"] is None:
                 row["given_at"] = not_before(before["given_at"], row["given_at"])
             self._note(row)
         return not known
 
     def _note(self, row: Any) -> None:
         self._ever.add(_event(row))
-        before = self._counting.get(_key(row))
+        before = self.counting(row)
         newest = before is None or before["given_at"] <= row["given_at"]
         if row["withdrawn_at"] is None and newest:
-            self._counting[_key(row)] = row
+            self._counting[_whose(row)] = row
 
 
-def _key(row: Any) -> tuple[str | None, int]:
+def _whose(row: Any) -> tuple[str | None, int]:
     return None if row["source"] == ADJUDICATION else row["rater"], row["position"]
 
 
@@ -462,25 +464,7 @@ def _content(row: Any) -> tuple[str, float | None, str]:
 
 
 def _event(row: Any) -> tuple[Any, ...]:
-    return (*_key(row), *_content(row), row["given_at"])
-
-
-def _select_judgments(
-    set_id: int, rater: str | None, version: int = FIRST_WITH_SOURCES, *, decisions: bool = False
-) -> Any:
-    """Select judgments of a set, of one rater or all; ``decisions`` adds everybody's decisions."""
-    statement = select(*_judgment_columns(version)).where(JUDGMENTS.c.set_id == clamp_id(set_id))
-    if rater is None:
-        return statement
-    by_rater = JUDGMENTS.c.rater == rater
-    decided = JUDGMENTS.c.source == ADJUDICATION
-    return statement.where(by_rater | decided if decisions else by_rater)
-
-
-def _judgment_columns(version: int) -> list[Column[Any]]:
-    return [
-        column for column in JUDGMENTS.c if version >= FIRST_WITH_SOURCES or column.name != "source"
-    ]
+    return (*_whose(row), *_content(row), row["given_at"])
 
 
 def _withdraw(connection: Connection, row: Any, moment: datetime) -> Judgment:

@@ -1,20 +1,31 @@
-"""What the store returns on evaluations, and the errors and checks that its users share."""
+"""What the store takes and returns: evaluations, label sets and judgments, with their checks."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from datetime import datetime
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from karat.data.columns import Source
+from karat.data.columns import NUL_IN_ID, Source
 from karat.data.revision import Revision
 from karat.errors import InputError, UsageError
-from karat.measures.scores import Scores, Summary
+from karat.formats.labels import ADJUDICATION, HUMAN
+from karat.measure.scores import Scores, Summary
 
+LONGEST_NAME = 255
+_LONGEST_RATER = 100
+_HIGHEST_GRADE = 100
+# Up to a day ahead may be another clock or time zone; more is a mistake.
+_CLOCK_TOLERANCE = timedelta(days=1)
+_TICK, _LAST_TIME = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
 _TAG = re.compile(r"[^\s,:]{1,100}")
+_WHOLE_NUMBER = re.compile(r"[+-]?\d+")
 
 
 class NoHistoryError(InputError):
@@ -69,20 +80,18 @@ class SavedEvaluation:
             "verdict": self.verdict,
             "karat": self.version,
             "measures": {
-                name: {
-                    "mean": finite(summary.mean),
-                    "ci": summary.ci and [finite(end) for end in summary.ci],
-                    "n": summary.n,
-                    "better": summary.better,
-                }
+                name: {**_mean_and_ci(summary), "better": summary.better}
                 for name, summary in self.summaries.items()
             },
             "conventions": dict(self.conventions),
             "inputs": {
-                "run": _input(self.run),
-                "gold": _input(self.gold),
-                "queries": self.queries and _input(self.queries),
-                "corpus": self.corpus and _input(self.corpus),
+                kind: source and _input(source)
+                for kind, source in (
+                    ("run", self.run),
+                    ("gold", self.gold),
+                    ("queries", self.queries),
+                    ("corpus", self.corpus),
+                )
             },
             "meta": dict(self.meta),
         }
@@ -117,10 +126,6 @@ class StoredNames:
     measures: list[str]
     verdicts: list[str]
 
-    def document(self) -> dict[str, list[str]]:
-        """Return the names as JSON has them."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
@@ -149,10 +154,8 @@ class TrendPoint:
             "id": self.id,
             "saved_at": timestamp(self.saved_at),
             "system": self.system,
-            "mean": finite(self.mean),
-            "n": self.n,
-            "ci": self.ci and [finite(end) for end in self.ci],
-            "change": finite(self.change),
+            **_mean_and_ci(self),
+            "change": _finite(self.change),
             "breaks": list(self.breaks),
             "revision": self.revision and self.revision.document(),
             "gold": _input(self.gold),
@@ -165,13 +168,157 @@ def timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def finite(value: float | None) -> float | None:
+def _mean_and_ci(summary: Summary | TrendPoint) -> dict[str, Any]:
+    ci = summary.ci and [_finite(end) for end in summary.ci]
+    return {"mean": _finite(summary.mean), "ci": ci, "n": summary.n}
+
+
+def _finite(value: float | None) -> float | None:
     """Return a number, or None for NaN and infinity, which JSON does not have."""
     return value if value is not None and math.isfinite(value) else None
 
 
 def _input(source: Source) -> dict[str, Any]:
     return {"name": source.name, "sha256": source.sha256}
+
+
+@dataclass(frozen=True, slots=True)
+class LabelItem:
+    """A query and an item that raters judge together, with the texts they read.
+
+    ``position`` is the place in the set, from 0 on; the store sets it. ``facts`` is what else
+    raters see, such as ``as_of``.
+    """
+
+    query_id: str
+    item_id: str
+    query: str
+    text: str
+    position: int = 0
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSet:
+    """Items that raters judge one by one; sets of the same items have the same ``digest``."""
+
+    id: int
+    name: str
+    made_at: datetime
+    size: int
+    about: str
+    digest: str
+
+    def document(self) -> dict[str, Any]:
+        """Return the set as JSON has it, without its items."""
+        return asdict(self) | {"made_at": timestamp(self.made_at)}
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """What a rater said of the item at a position; the grade None is "can't tell".
+
+    ``withdrawn_at`` is when it was withdrawn, or None. ``source`` is ``human``, ``judge``,
+    ``adjudication``, or whatever an import says.
+    """
+
+    id: int
+    set_id: int
+    position: int
+    rater: str
+    grade: float | None
+    rationale: str
+    given_at: datetime
+    withdrawn_at: datetime | None = None
+    source: str = HUMAN
+
+    @property
+    def decides(self) -> bool:
+        """Return whether it decides between raters, instead of being one more vote."""
+        return self.source == ADJUDICATION
+
+    def document(self) -> dict[str, Any]:
+        """Return the judgment as JSON has it."""
+        times = {"given_at": self.given_at, "withdrawn_at": self.withdrawn_at}
+        return asdict(self) | {name: time and timestamp(time) for name, time in times.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class NewJudgment:
+    """A judgment to add; without ``given_at`` it is given now."""
+
+    position: int
+    rater: str
+    grade: float | None
+    rationale: str = ""
+    source: str = HUMAN
+    given_at: datetime | None = None
+    withdrawn_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AddedJudgments:
+    """The number of judgments that were added, and of those that were known already."""
+
+    added: int
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class AddedLabelSet:
+    """A label set, whether it is new, and the judgments added to it."""
+
+    set: LabelSet
+    new: bool
+    judgments: AddedJudgments
+
+
+@dataclass(frozen=True, slots=True)
+class RaterTally:
+    """The number of items that a rater has judged, and of those with "can't tell"."""
+
+    rater: str
+    judged: int
+    cannot_tell: int
+
+
+def storable_text(text: str) -> str:
+    """Return a text that every database accepts: no lone surrogates, no NUL."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
+def storable_name(kind: str, name: str) -> str:
+    """Return a name as it is stored; refuse one that is too long."""
+    if len(name) > LONGEST_NAME:
+        raise UsageError(f"the {kind} {name[:40]!r}… is too long a name; at most {LONGEST_NAME}")
+    return storable_text(name)
+
+
+def as_utc(moment: datetime | None) -> datetime:
+    """Return a time in UTC: now, unless one is given."""
+    if moment is None:
+        return datetime.now(UTC)
+    if moment.tzinfo is None:
+        raise UsageError("now has no time zone; use datetime.now(UTC)")
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise UsageError(f"{moment.isoformat()} is no time in UTC; give another") from None
+
+
+def not_before(earlier: datetime | None, now: datetime) -> datetime:
+    """Return now, or the moment after an earlier event whose clock was ahead."""
+    if earlier is None or earlier < now:
+        return now
+    return earlier + _TICK if earlier < _LAST_TIME else earlier
+
+
+def too_late(moment: datetime, now: datetime) -> bool:
+    """Return whether a time is too far ahead to be another clock's.
+
+    A judgment dated in the future would replace every judgment until then.
+    """
+    return moment - now > _CLOCK_TOLERANCE
 
 
 def checked_tags(tags: Sequence[str]) -> list[str]:
@@ -187,3 +334,88 @@ def checked_tags(tags: Sequence[str]) -> list[str]:
         if tag.isdecimal():
             raise UsageError(f"tag {tag!r} would read as an id; begin it with a letter")
     return list(dict.fromkeys(tags))
+
+
+def checked_rater(name: str) -> str:
+    """Return a rater's name as it is stored; equal letters are one rater, however typed.
+
+    >>> checked_rater(" Ana ")
+    'Ana'
+    """
+    return _printable("rater", name, _LONGEST_RATER)
+
+
+def checked_source(source: str) -> str:
+    """Return the source of a judgment as it is stored."""
+    return _printable("source", source, LONGEST_NAME)
+
+
+def _printable(kind: str, name: str, longest: int) -> str:
+    plain = unicodedata.normalize("NFC", name).strip() if isinstance(name, str) else ""
+    if not 1 <= len(plain) <= longest or not plain.isprintable():
+        raise UsageError(f"{kind} {name!r}: use 1 to {longest} printable characters")
+    return plain
+
+
+def checked_grade(grade: float | None) -> float | None:
+    """Return a grade as it is stored; None is "can't tell"."""
+    if grade is None:
+        return None
+    number = not isinstance(grade, bool) and isinstance(grade, int | float)
+    # NaN is in no range.
+    if not number or not 0 <= grade <= _HIGHEST_GRADE:
+        raise UsageError(
+            f"grade {grade!r}: give a number from 0 to {_HIGHEST_GRADE}, or none for can't tell"
+        )
+    return float(grade)
+
+
+def checked_set_name(name: str) -> str:
+    """Return a set's name as it is stored."""
+    plain = storable_name("label set", name.strip())
+    if not plain:
+        raise UsageError("a label set needs a name")
+    if _WHOLE_NUMBER.fullmatch(plain):
+        raise UsageError(
+            f"a label set cannot be called {plain!r}: whole numbers are the ids of sets; give a"
+            " name with a letter in it"
+        )
+    return plain
+
+
+def checked_items(items: Sequence[LabelItem]) -> list[LabelItem]:
+    """Return the items as they are stored, with their positions; refuse a repeated pair."""
+    if not items:
+        raise UsageError("a label set needs at least one item")
+    checked: dict[tuple[str, str], LabelItem] = {}
+    for position, item in enumerate(items):
+        if "\0" in item.query_id or "\0" in item.item_id:
+            names = f"the query {item.query_id[:100]!r} or the item {item.item_id[:100]!r}"
+            raise UsageError(f"{names} {NUL_IN_ID}")
+        facts = sorted(item.facts.items())
+        stored = replace(
+            item,
+            query_id=storable_text(item.query_id),
+            item_id=storable_text(item.item_id),
+            query=storable_text(item.query),
+            text=storable_text(item.text),
+            facts={storable_text(name): storable_text(fact) for name, fact in facts},
+            position=position,
+        )
+        pair = stored.query_id, stored.item_id
+        if pair in checked:
+            raise UsageError(
+                f"the query {pair[0][:100]!r} and the item {pair[1][:100]!r} are in the"
+                " set twice; give each pair once"
+            )
+        checked[pair] = stored
+    return list(checked.values())
+
+
+def digest_of(items: Sequence[LabelItem]) -> str:
+    """Return a digest that is equal for the same items in any order."""
+    content = sorted(
+        [item.query_id, item.item_id, item.query, item.text, dict(item.facts)] for item in items
+    )
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -8,7 +8,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
@@ -19,14 +19,14 @@ from sqlalchemy import RowMapping
 from karat.data.columns import Source
 from karat.data.revision import Revision
 from karat.errors import InputError, UsageError, unknown
-from karat.measures.aggregates import Evidence
-from karat.measures.conventions import PROFILES, Conventions
-from karat.measures.depth import CutDepth
-from karat.measures.names import Measure
-from karat.measures.registry import MEASURES as REGISTRY
-from karat.measures.scores import Counts, Scores, Summary
-from karat.store.records import SavedEvaluation
-from karat.store.schema import LONGEST_NAME, MEASURES
+from karat.measure.aggregates import Evidence
+from karat.measure.conventions import PROFILES, Conventions
+from karat.measure.depth import CutDepth
+from karat.measure.names import Measure
+from karat.measure.registry import MEASURES as REGISTRY
+from karat.measure.scores import Counts, Scores, Summary
+from karat.store.records import SavedEvaluation, storable_name, storable_text
+from karat.store.schema import MEASURES
 
 Row = Mapping[str, Any]
 # The columns of a summary, in the order of the arguments of summary_of.
@@ -39,12 +39,13 @@ SUMMARY = (
     MEASURES.c.ceiling,
     MEASURES.c.more,
 )
+# What else a summary has, as JSON.
+_MORE = ("quantiles", "ties", "lacks")
 # Prefixes of the Parquet columns; the measure follows.
 _VALUE, _CEILING, _LOW, _HIGH = "value:", "ceiling:", "low:", "high:"
 # What every profile did before it became a convention.
 _FORMER_CONVENTIONS = {"gain": "linear", "repeats": "drop", "short_lists": "complete"}
 _RENAMED_COUNTS = {"duplicates_dropped": "repeats"}
-_TICK, _LAST_TIME = timedelta(microseconds=1), datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,33 +66,26 @@ def evaluation_row(
     now: datetime,
 ) -> dict[str, Any]:
     """Return the row of one system's evaluation."""
-    inputs = report.get("inputs") or {}
     verdict = verdict_of_system(report, scores.system)
-    return {
+    row = {
         "saved_at": now,
         "system": storable_name("system", scores.system),
         "revision": revision and storable_name("revision", revision.commit),
         "dirty": revision and revision.dirty,
         "note": storable_text(note),
-        "verdict": verdict and storable_text(str(verdict))[:50],
+        "verdict": verdict and storable_text(verdict)[:50],
         "karat_version": str((report.get("tool") or {}).get("version", "unknown"))[:50],
         "run_name": storable_name("run", scores.source.name),
         "run_sha256": scores.source.digest(),
         "gold_name": "in memory",
-        **_input_columns("gold", inputs.get("gold")),
-        **_input_columns("queries", inputs.get("queries")),
-        **_input_columns("corpus", inputs.get("corpus")),
         "about": packed.about,
     }
-
-
-def _input_columns(kind: str, source: Row | None) -> dict[str, Any]:
-    if not source:
-        return {}
-    return {
-        f"{kind}_name": storable_name(kind, source["name"]),
-        f"{kind}_sha256": source["sha256"],
-    }
+    inputs = report.get("inputs") or {}
+    for kind in ("gold", "queries", "corpus"):
+        if source := inputs.get(kind):
+            row[f"{kind}_name"] = storable_name(kind, source["name"])
+            row[f"{kind}_sha256"] = source["sha256"]
+    return row
 
 
 def verdict_of_system(report: Row, system: str) -> str | None:
@@ -104,11 +98,11 @@ def verdict_of_system(report: Row, system: str) -> str | None:
     """
     overall = report.get("verdict")
     systems = report.get("systems") or ()
-    partial = any(one.get("partial") for one in systems)
-    if overall is None or partial or system not in [one.get("name") for one in systems]:
+    partial = any(row.get("partial") for row in systems)
+    if overall is None or partial or system not in [row.get("name") for row in systems]:
         return None if overall is None else str(overall)
     gates = [gate["verdict"] for gate in report.get("gates") or () if gate["system"] == system]
-    decisions = [one for one in report.get("decisions") or () if one["system"] == system]
+    decisions = [row for row in report.get("decisions") or () if row["system"] == system]
     if "fail" in gates:
         return "fail"
     if any(decision["regression"] for decision in decisions):
@@ -128,15 +122,15 @@ def measure_rows(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
         {
             "measure": storable_name("measure", name),
             "position": position,
-            "mean": one.mean,
-            "ci_low": one.ci and one.ci[0],
-            "ci_high": one.ci and one.ci[1],
-            "n": one.n,
-            "better": one.better,
-            "ceiling": one.ceiling,
-            "more": json.dumps({"quantiles": one.quantiles, "ties": one.ties, "lacks": one.lacks}),
+            "mean": summary.mean,
+            "ci_low": summary.ci and summary.ci[0],
+            "ci_high": summary.ci and summary.ci[1],
+            "n": summary.n,
+            "better": summary.better,
+            "ceiling": summary.ceiling,
+            "more": json.dumps({name: getattr(summary, name) for name in _MORE}),
         }
-        for position, (name, one) in enumerate(summaries.items())
+        for position, (name, summary) in enumerate(summaries.items())
     ]
 
 
@@ -153,7 +147,11 @@ def evaluation_of(
 ) -> SavedEvaluation:
     """Return the evaluation of a row."""
     about = _read_about(row["about"])
-    commit = row["revision"]
+    sources: dict[str, Any] = {
+        kind: Source(row[f"{kind}_name"], sha256=row[f"{kind}_sha256"])
+        for kind in ("run", "gold", "queries", "corpus")
+        if row[f"{kind}_name"] is not None
+    }
     return SavedEvaluation(
         id=row["id"],
         report_id=row["report_id"],
@@ -162,22 +160,14 @@ def evaluation_of(
         summaries=summaries,
         conventions=_stored_conventions(about),
         version=row["karat_version"],
-        run=Source(row["run_name"], sha256=row["run_sha256"]),
-        gold=Source(row["gold_name"], sha256=row["gold_sha256"]),
-        queries=_source(row, "queries"),
-        corpus=_source(row, "corpus"),
+        **sources,
         fingerprint=about["fingerprint"],
         tags=tuple(sorted(tags)),
-        revision=None if commit is None else Revision(commit, row["dirty"]),
+        revision=row["revision"] and Revision(row["revision"], row["dirty"]),
         note=row["note"],
         verdict=row["verdict"],
         meta=dict(about["meta"]),
     )
-
-
-def _source(row: RowMapping, kind: str) -> Source | None:
-    name = row[f"{kind}_name"]
-    return None if name is None else Source(name, sha256=row[f"{kind}_sha256"])
 
 
 # Cached by its text: a page reads the same evaluations again and again.
@@ -197,22 +187,14 @@ def summary_of(
     more: str,
 ) -> Summary:
     """Return the summary of the columns of ``SUMMARY``."""
-    rest = json.loads(more)
-    return Summary(
-        mean=mean,
-        n=n,
-        better=better,
-        ci=None if low is None or high is None else (low, high),
-        ceiling=ceiling,
-        quantiles=_tuples(rest["quantiles"]),
-        ties=_tuples(rest["ties"]),
-        lacks=rest["lacks"],
-    )
+    ci = None if low is None or high is None else (low, high)
+    rest = {name: _tuples(value) for name, value in json.loads(more).items()}
+    return Summary(mean=mean, n=n, better=better, ci=ci, ceiling=ceiling, **rest)
 
 
 def stored_measure_name(measure: str, known: Sequence[str]) -> str:
     """Return the stored spelling of a measure."""
-    from karat.measures.names import parse_measure
+    from karat.measure.names import parse_measure
 
     if measure in known:
         return measure
@@ -382,34 +364,3 @@ def _known_fields(kind: Any, values: Row, where: str) -> dict[str, Any]:
 def _tuples(value: Any) -> Any:
     """Turn JSON's lists into tuples again, which can be hashed."""
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
-
-
-def storable_name(kind: str, name: str) -> str:
-    """Return a name as it is stored; refuse one that is too long."""
-    if len(name) > LONGEST_NAME:
-        raise UsageError(f"the {kind} {name[:40]!r}… is too long a name; at most {LONGEST_NAME}")
-    return storable_text(name)
-
-
-def storable_text(text: str) -> str:
-    """Return a text that every database accepts: no lone surrogates, no NUL."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
-
-
-def as_utc(moment: datetime | None) -> datetime:
-    """Return a time in UTC: now, unless one is given."""
-    if moment is None:
-        return datetime.now(UTC)
-    if moment.tzinfo is None:
-        raise UsageError("now has no time zone; use datetime.now(UTC)")
-    try:
-        return moment.astimezone(UTC)
-    except OverflowError:
-        raise UsageError(f"{moment.isoformat()} is no time in UTC; give another") from None
-
-
-def not_before(earlier: datetime | None, now: datetime) -> datetime:
-    """Return now, or the moment after an earlier event whose clock was ahead."""
-    if earlier is None or earlier < now:
-        return now
-    return earlier + _TICK if earlier < _LAST_TIME else earlier

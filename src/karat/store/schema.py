@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import (
     Boolean,
     Column,
     Connection,
+    CursorResult,
     DateTime,
     Dialect,
     Double,
@@ -33,13 +35,14 @@ from sqlalchemy.dialects.mysql import LONGTEXT
 
 from karat.errors import InputError
 from karat.formats.labels import HUMAN
+from karat.store.records import LONGEST_NAME
 
-NAME, LONGEST_NAME = String(255), 255
+NAME = String(LONGEST_NAME)
 # The first version with parts, labels and a stamp; an older store is read without them.
 FIRST_WITH_LABELS = 2
 # The first version whose judgments have a source; those before it are people's.
 FIRST_WITH_SOURCES = 3
-_HIGHEST_ID = 2**31 - 1
+HIGHEST_ID = 2**31 - 1
 # Any number that other users of the same server are unlikely to lock.
 _LOCK = 7_221_408
 
@@ -189,7 +192,12 @@ JUDGMENTS = Table(
 
 def clamp_id(number: int) -> int:
     """Return a number that every database accepts; a changed one is the id of no row."""
-    return max(-1, min(number, _HIGHEST_ID))
+    return max(-1, min(number, HIGHEST_ID))
+
+
+def new_id(result: CursorResult[Any]) -> int:
+    """Return the id of the row that was inserted."""
+    return int(result.inserted_primary_key[0])  # type: ignore[index]  # one row, one key
 
 
 def mark_changed(connection: Connection) -> None:
@@ -206,12 +214,9 @@ def newest() -> int:
     return 1 + len(MIGRATIONS)
 
 
-def version_of(connection: Connection, where: str, *, tables_seen: bool = False) -> int:
-    """Return the version of the store's tables, 0 where there are none; refuse a newer one.
-
-    ``tables_seen`` skips the search for the tables, after an earlier transaction found them.
-    """
-    if not tables_seen and not inspect(connection).has_table(VERSIONS.name):
+def version_of(connection: Connection, where: str) -> int:
+    """Return the version of the store's tables, 0 where there are none; refuse a newer one."""
+    if not inspect(connection).has_table(VERSIONS.name):
         return 0
     version = connection.execute(select(VERSIONS.c.version)).scalar()
     if version is None:
@@ -241,10 +246,10 @@ def upgrade(connection: Connection, where: str, *, version: int) -> None:
         connection.exec_driver_sql("ROLLBACK")
         # Two processes that create the same table at once would fail instead of waiting.
         connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
-    version = version_of(connection, where)
-    if version == newest():
-        # Another process was faster. Touching the row now would block those who touch it last.
-        return
+        version = version_of(connection, where)
+        if version == newest():
+            # Another process was faster. Touching the row now would block those who touch it last.
+            return
     if version == 0:
         _refuse_other_tables(connection, where)
         METADATA.create_all(connection)
@@ -275,7 +280,7 @@ def _refuse_other_tables(connection: Connection, where: str) -> None:
         )
 
 
-def add_parts_and_labels(connection: Connection) -> None:
+def _add_parts_and_labels(connection: Connection) -> None:
     """Migrate version 1 to 2: parts of pages, label sets, judgments and a stamp.
 
     Creates tables as they are now, so that later migrations must accept what exists already.
@@ -287,7 +292,7 @@ def add_parts_and_labels(connection: Connection) -> None:
             index.create(connection, checkfirst=True)
 
 
-def add_sources(connection: Connection) -> None:
+def _add_sources(connection: Connection) -> None:
     """Migrate version 2 to 3: judgments have a source; all before were people's."""
     _add_column(connection, "karat_judgments", "source", "VARCHAR(255) DEFAULT 'human' NOT NULL")
 
@@ -298,4 +303,4 @@ def _add_column(connection: Connection, table: str, name: str, kind: str) -> Non
 
 
 # MIGRATIONS[n] turns the tables of version n + 1 into those of version n + 2.
-MIGRATIONS: list[Callable[[Connection], None]] = [add_parts_and_labels, add_sources]
+MIGRATIONS: list[Callable[[Connection], None]] = [_add_parts_and_labels, _add_sources]

@@ -18,7 +18,7 @@ _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 _DIGEST_LENGTH = 16
 _MAKE = """
 import sys
-from karat.report.html.assets import vega
+from karat.reports.html.assets import vega
 sys.stdout.buffer.write((vega() or "").encode())
 """
 
@@ -56,7 +56,7 @@ def body_of(asset: Asset) -> bytes:
 
 
 def _files() -> Iterator[tuple[str, Asset]]:
-    for package in ("karat.report.html", "karat.web"):
+    for package in ("karat.reports.html", "karat.web"):
         folder = files(package).joinpath("assets")
         for file in sorted(folder.iterdir(), key=lambda file: file.name):
             kind = next((kind for end, kind in _KINDS.items() if file.name.endswith(end)), None)
@@ -67,39 +67,32 @@ def _files() -> Iterator[tuple[str, Asset]]:
 
 
 class VegaScript:
-    """The Vega library as one script, made once at first use."""
+    """The Vega library as one script, made once, in a process that leaves this one to answer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._made: bytes | None = None
+        self._script = b""
         self._process: subprocess.Popen[bytes] | None = None
-        self._ended = False
 
     def begin(self) -> None:
         """Make it now, in a thread."""
         threading.Thread(target=self.made, name="karat-vega", daemon=True).start()
 
     def made(self) -> bytes:
-        """Return the script; wait until it is made."""
-        with self._lock:
-            if self._made is not None:
-                return self._made
-            from karat.report.html.assets import cached_vega, vega
+        """Return the script; wait until it is made. It is empty if it could not be made."""
+        from karat.reports.html.assets import cached_vega
 
-            script = (cached_vega() or "").encode() or self._from_process()
-            if not script and not self._ended:
-                script = (vega() or "").encode()
-            self._made = script or None
-            return script
+        with self._lock:
+            if not self._script:
+                self._script = (cached_vega() or "").encode() or self._from_process()
+            return self._script
 
     def end(self) -> None:
         """Stop making it."""
-        self._ended = True
         if self._process is not None:
             self._process.kill()
 
     def _from_process(self) -> bytes:
-        """Make the script in another Python process; return nothing if that fails."""
         try:
             self._process = subprocess.Popen(  # noqa: S603 - fixed arguments
                 [sys.executable, "-P", "-c", _MAKE],

@@ -1,32 +1,45 @@
-"""Live search with the systems of a karat.yaml: built at first use, closed at the end."""
+"""Live search with the systems of a karat.yaml: built at first use, and their API."""
 
 from __future__ import annotations
 
+import math
 import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from anyio.from_thread import run as run_in_loop
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
 
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, InputError, KaratError, UsageError, unknown
 from karat.formats import read_gold, read_queries
+from karat.pages.formatting import label
 from karat.project.config import Config, read_config
 from karat.project.systems import Systems, build_context_of
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.protocol import Answer, Hit, Query, queries_from
+from karat.retrieve.protocol import Answer, Hit, queries_from
+from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import System
-from karat.web.errors import UnavailableError
+from karat.web.answers import SearchAnswer, SuggestionsAnswer, SystemsAnswer
+from karat.web.evaluations import Name, run_until_stopping
+from karat.web.responses import Json, Refusal, UnavailableError
 from karat.web.settings import Settings, secrets_of
+
+router = APIRouter(prefix="/api", tags=["systems"])
 
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LONGEST_TEXT = 2_000
 MOST_HITS = 50
+_SUGGESTED = 20
 _GOLD_SHOWN = 50
 _TEXT_SHOWN = 2_000
 _ERROR_SHOWN = 500
@@ -50,7 +63,6 @@ class LiveSystems:
         self.closed = False
         # Searches under way per system: one that hangs does not block the others.
         self._searches: Counter[str] = Counter()
-        self._counting = threading.Lock()
 
     @property
     def configured(self) -> bool:
@@ -70,8 +82,7 @@ class LiveSystems:
                 raise InputError(error.strerror or str(error), where=self._path.name) from None
             state = status.st_mtime_ns, status.st_size
             if self._opened is None or self._opened[0] != state:
-                fresh = OpenConfig.of(self._path, self._settings)
-                before, self._opened = self._opened, (state, fresh)
+                before, self._opened = self._opened, (state, OpenConfig.of(self._settings))
                 if before is not None:
                     before[1].close()
             return self._opened[1]
@@ -87,7 +98,6 @@ class LiveSystems:
     def document(self) -> dict[str, Any]:
         """Return the systems as JSON has them, without their addresses."""
         opened = self.opened()
-        built = opened.ready.keys()
         return {
             "config": Path(opened.config.place.file).name,
             "systems": [
@@ -96,45 +106,35 @@ class LiveSystems:
                     "retriever": system.kind,
                     "live": system.live,
                     "k": system.stages.k,
-                    "built": name in built,
+                    "built": name in opened.ready,
                 }
                 for name, system in opened.config.system_configs.items()
             ],
             "corpus": opened.context.has_corpus,
-            "queries": len(opened.eval_set.queries),
+            "queries": len(opened.judged.queries),
             "rel": opened.config.conventions.rel,
-            "note": opened.eval_set.note,
+            "note": opened.judged.note,
         }
 
-    def suggestions(self, text: str, limit: int) -> dict[str, Any]:
-        """Return queries of the eval set that match a text."""
-        found, total = self.opened().eval_set.like(text, limit)
-        shown = [
-            {"query_id": query.query_id, "text": query.text[:LONGEST_TEXT]}
-            for query in found
-            if query.text.strip()
-        ]
-        return {"queries": shown, "total": total}
-
     def search(
-        self, name: str, text: str, k: int, client_left: threading.Event | None = None
+        self, name: str, text: str, k: int, has_left: Callable[[], bool] = lambda: False
     ) -> dict[str, Any]:
         """Search with one system; return hits with texts and grades.
 
         A text of the eval set is searched with all attributes of its query, such as as_of. Once
-        ``client_left`` is set, a search that has not begun never does.
+        the client ``has_left``, a search that has not begun never does.
         """
         if not text.strip():
             raise UsageError("there is no question; type one")
         opened = self.opened()
-        known = opened.eval_set.find(text)
-        query = Query("", text) if known is None else known
+        known = opened.judged.find(text)
+        query = SystemQuery("", text) if known is None else known
         if name not in opened.config.system_configs:
             raise unknown("system", name, opened.config.system_configs)
         try:
             with self._counted(name):
                 system = opened.system(name)
-                answer, took = _search(system, query, k, opened.slots[name], client_left)
+                answer, took = _search(system, query, k, opened.slots[name], has_left)
         except UnavailableError:
             raise
         except Exception as error:
@@ -153,7 +153,7 @@ class LiveSystems:
     @contextmanager
     def _counted(self, name: str) -> Iterator[None]:
         """Count a search; refuse too many at once with one system."""
-        with self._counting:
+        with self._lock:
             if self._searches[name] >= _MOST_AT_ONCE:
                 raise UnavailableError(
                     f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
@@ -162,20 +162,20 @@ class LiveSystems:
         try:
             yield
         finally:
-            with self._counting:
+            with self._lock:
                 self._searches[name] -= 1
 
 
 def _search(
     system: System,
-    query: Query,
+    query: SystemQuery,
     k: int,
     slots: threading.Semaphore,
-    client_left: threading.Event | None,
+    has_left: Callable[[], bool],
 ) -> tuple[Answer, float]:
     """Wait for a slot, then return the answer of a system and its milliseconds."""
     while not slots.acquire(timeout=_POLL_SECONDS):
-        if client_left is not None and client_left.is_set():
+        if has_left():
             raise CallError("the client has left")
     try:
         start = time.perf_counter()
@@ -186,19 +186,21 @@ def _search(
 
 
 def _hits_and_gold(
-    system: System, answer: Answer, k: int, opened: OpenConfig, known: Query | None
+    system: System, answer: Answer, k: int, opened: OpenConfig, known: SystemQuery | None
 ) -> dict[str, Any]:
-    gold = opened.eval_set.gold_of(known)
-    hits, ranks = [], dict[str, int]()
+    gold = {} if known is None else opened.judged.grades.get(known.query_id, {})
+    hits: list[dict[str, Any]] = []
+    ranks: dict[str, int] = {}
     seen: set[str] = set()
     for rank, hit in enumerate(answer.hits[:k], 1):
-        key = opened.eval_set.key(hit)
+        key = opened.judged.key(hit)
         ranks.setdefault(key, rank)
         text = hit.text if system.items is None else system.items.text(hit)
+        score = None if hit.score is None else float(hit.score)
         hits.append(
             {
                 "item_id": hit.item_id,
-                "score": _finite(hit.score),
+                "score": score if score is not None and math.isfinite(score) else None,
                 "rank": rank,
                 "text": None if text is None else shown(text[:_TEXT_SHOWN]),
                 "cut": text is not None and len(text) > _TEXT_SHOWN,
@@ -207,7 +209,13 @@ def _hits_and_gold(
             }
         )
         seen.add(hit.item_id)
-    return {"hits": hits, "gold": ranked_gold(gold, ranks, opened.config.conventions.rel)}
+    rel = opened.config.conventions.rel
+    relevant = sorted((-grade, item) for item, grade in gold.items() if grade >= rel)
+    ranked = [
+        {"item_id": item, "grade": -grade, "rank": ranks.get(item)}
+        for grade, item in relevant[:_GOLD_SHOWN]
+    ]
+    return {"hits": hits, "gold": ranked}
 
 
 def shown(text: str) -> str:
@@ -217,11 +225,6 @@ def shown(text: str) -> str:
     'a�b\tc'
     """
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def _finite(score: float | None) -> float | None:
-    number = None if score is None else float(score)
-    return number if number is not None and abs(number) < float("inf") else None
 
 
 def _sentence(error: Exception, context: BuildContext) -> str:
@@ -241,8 +244,9 @@ class OpenConfig:
     building: threading.Lock = field(default_factory=threading.Lock)
 
     @classmethod
-    def of(cls, path: Path, settings: Settings) -> OpenConfig:
-        """Read a karat.yaml; nothing is built yet."""
+    def of(cls, settings: Settings) -> OpenConfig:
+        """Read the karat.yaml of the settings; nothing is built yet."""
+        path = Path(settings.config or "")
         config = read_config(path)
         context = build_context_of(config, path.parent.absolute())
         # All secrets, not only those of one system: systems share this process.
@@ -250,14 +254,12 @@ class OpenConfig:
         return cls(config, context, Systems(config, context))
 
     @cached_property
-    def eval_set(self) -> EvalSet:
+    def judged(self) -> JudgedQueries:
         """Return the queries and gold."""
-        return read_eval_set(self.config)
+        return _read_judged_queries(self.config)
 
     def system(self, name: str) -> System:
         """Return a system; the first search builds it while others wait."""
-        if name not in self.config.system_configs:
-            raise unknown("system", name, self.config.system_configs)
         if name not in self.ready:
             with self.building:
                 if name not in self.ready:
@@ -277,77 +279,103 @@ class OpenConfig:
 
 
 @dataclass(frozen=True, eq=False)
-class EvalSet:
-    """Queries and their gold; ``note`` says what is missing."""
+class JudgedQueries:
+    """Queries of the eval set and their grades; ``note`` says what is missing."""
 
-    queries: list[Query] = field(default_factory=list)
+    queries: list[SystemQuery] = field(default_factory=list)
     grades: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     by_doc: bool = False
     note: str | None = None
 
-    def find(self, text: str) -> Query | None:
+    def find(self, text: str) -> SystemQuery | None:
         """Return the first query with this text, or None."""
         stripped = text.strip()
         return next((query for query in self.queries if query.text.strip() == stripped), None)
 
-    def like(self, text: str, limit: int) -> tuple[list[Query], int]:
-        """Return queries whose text or id has all these words, and their total number."""
+    def like(self, text: str) -> list[SystemQuery]:
+        """Return queries whose text or id has all these words."""
         words = text.casefold().split()
-        found = [
+        return [
             query
             for query in self.queries
             if all(word in f"{query.query_id} {query.text}".casefold() for word in words)
         ]
-        return found[:limit], len(found)
-
-    def gold_of(self, query: Query | None) -> Mapping[str, float]:
-        """Return grades by item, or by document if the gold is of documents."""
-        return {} if query is None else self.grades.get(query.query_id, {})
 
     def key(self, hit: Hit) -> str:
         """Return the id that a hit is judged by."""
         return (hit.doc_id or doc_of_text(hit.item_id)) if self.by_doc else hit.item_id
 
 
-def read_eval_set(config: Config) -> EvalSet:
+def _read_judged_queries(config: Config) -> JudgedQueries:
     """Read the eval set of a config; if it cannot be read, search works without it."""
     name = config.queries or config.gold
     if name is None:
-        return EvalSet(note="the karat.yaml names no queries, so none are offered")
+        return JudgedQueries(note="the karat.yaml names no queries, so none are offered")
+    queries: list[SystemQuery] = []
     try:
         queries = queries_from(read_queries(config.path(name), fields=config.for_queries))
-    except KaratError as error:
-        return EvalSet(note=str(error))
-    level = config.conventions.level
-    if level == "span":
-        return EvalSet(queries, note="the gold is in character spans, which are not marked here")
-    try:
+        if config.conventions.level == "span":
+            note = "the gold is in character spans, which are not marked here"
+            return JudgedQueries(queries, note=note)
         gold = read_gold(
             config.path(config.gold or name),
             duplicates=config.conventions.duplicates,
             fields=config.for_queries if config.gold is None else config.mapping,
         )
     except KaratError as error:
-        return EvalSet(queries, note=str(error))
-    rows = gold.frame.select("query_id", "item_id", "grade").iter_rows()
-    return EvalSet(queries, _grades(rows, by_doc=level == "doc"), by_doc=level == "doc")
-
-
-def _grades(rows: Iterable[tuple[str, str, float]], *, by_doc: bool) -> dict[str, dict[str, float]]:
+        return JudgedQueries(queries, note=str(error))
+    by_doc = config.conventions.level == "doc"
     grades: dict[str, dict[str, float]] = {}
-    for query_id, item_id, grade in rows:
+    for query_id, item_id, grade in gold.frame.select("query_id", "item_id", "grade").iter_rows():
         of_query = grades.setdefault(query_id, {})
         key = doc_of_text(item_id) if by_doc else item_id
         of_query[key] = max(grade, of_query.get(key, grade))
-    return grades
+    return JudgedQueries(queries, grades, by_doc)
 
 
-def ranked_gold(
-    gold: Mapping[str, float], ranks: Mapping[str, int], rel: float
-) -> list[dict[str, Any]]:
-    """Return relevant items with their ranks, best grade first."""
-    relevant = sorted((-grade, item) for item, grade in gold.items() if grade >= rel)
-    return [
-        {"item_id": item, "grade": -grade, "rank": ranks.get(item)}
-        for grade, item in relevant[:_GOLD_SHOWN]
+class SearchRequest(BaseModel):
+    """A search with one system."""
+
+    system: Name
+    text: str = Field(max_length=LONGEST_TEXT)
+    k: int = Field(default=10, ge=1, le=MOST_HITS, strict=True)
+
+
+@router.get("/systems", response_model=SystemsAnswer, responses={400: {"model": Refusal}})
+def systems(request: Request) -> Response:
+    """Return the systems that can be searched, without their addresses."""
+    return Json(request.app.state.live.document())
+
+
+@router.get("/queries", response_model=SuggestionsAnswer, responses={400: {"model": Refusal}})
+def queries(
+    request: Request,
+    search: Annotated[str, Query(max_length=LONGEST_TEXT)] = "",
+    limit: Annotated[int, Query(ge=1, le=100)] = _SUGGESTED,
+) -> Response:
+    """Return queries of the eval set whose text or id has these words."""
+    matches = request.app.state.live.opened().judged.like(search)
+    suggestions = [
+        {"query_id": query.query_id, "text": query.text[:LONGEST_TEXT]}
+        for query in matches[:limit]
+        if query.text.strip()
     ]
+    return Json({"queries": suggestions, "total": len(matches)})
+
+
+@router.post(
+    "/search",
+    response_model=SearchAnswer,
+    responses={400: {"model": Refusal}, 502: {"model": SearchAnswer}, 503: {"model": Refusal}},
+)
+async def search(request: Request, question: SearchRequest) -> Response:
+    """Search with one system; its first search waits until it is built."""
+    live: LiveSystems = request.app.state.live
+    has_left = partial(run_in_loop, request.is_disconnected)
+    work = partial(live.search, question.system, question.text, question.k, has_left)
+    try:
+        return Json(await run_until_stopping(request, work))
+    except CallError as error:
+        answer: dict[str, Any] = dict.fromkeys(SearchAnswer.model_fields)
+        answer |= {"system": question.system, "hits": [], "gold": [], "error": label(str(error))}
+        return Json(answer, status_code=502)

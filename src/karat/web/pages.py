@@ -14,25 +14,23 @@ from starlette.responses import RedirectResponse, Response
 
 from karat.errors import KaratError
 from karat.label.labelling import SCALE
-from karat.report.history import HEIGHT, WIDTH, TrendLine, evaluation_table, trend_lines
-from karat.report.html.names import system_names
-from karat.store import LabelSet, NoHistoryError, Store
+from karat.reports.history import HEIGHT, WIDTH, evaluation_table, trend_lines
+from karat.reports.html.elements import system_names
+from karat.store import NoHistoryError, Store
 from karat.store.records import timestamp
-from karat.web.api.labels import agreement_document, items_of, set_document, sets_of
-from karat.web.api.runs import run_document, run_documents
 from karat.web.assets import asset_table, body_of
-from karat.web.live import LONGEST_TEXT, MOST_HITS
-from karat.web.rendering import render, render_report, render_template
-from karat.web.response_cache import cached_page
-from karat.web.stored_reports import (
-    ComparisonRequest,
+from karat.web.evaluations import (
+    Comparison,
     EvaluationFilters,
     Id,
     Name,
-    comparison_of,
+    compared,
     part_of,
 )
-from karat.web.workers import jobs_of, live_of
+from karat.web.labels import agreement_document, set_document, set_documents
+from karat.web.live import LONGEST_TEXT, MOST_HITS
+from karat.web.responses import cached_page, render, render_report, render_template
+from karat.web.runs import run_document, run_documents
 
 router = APIRouter(include_in_schema=False)
 
@@ -60,11 +58,11 @@ def home(request: Request, shown: Annotated[HomeFilters, Query()]) -> Response:
 
 def _page(app: FastAPI, shown: HomeFilters) -> bytes:
     store: Store = app.state.store
-    found = shown.listed(store)
-    if not found.total and not shown.filters:
+    page = shown.listed(store)
+    if not page.total and not shown.filters:
         return render_template(app, "empty.html", title="Evaluations", here="/")
-    listed = evaluation_table(found.evaluations)
-    measure = shown.measure or next(iter(listed.measures), None)
+    listed = evaluation_table(page.evaluations)
+    measure = shown.measure or next(iter(listed["measures"]), None)
     trends = _trends(app, shown, measure)
     return render_template(
         app,
@@ -74,8 +72,8 @@ def _page(app: FastAPI, shown: HomeFilters) -> bytes:
         shown=shown,
         names=store.names(),
         list=listed,
-        total=found.total,
-        turns=_neighbours(shown, shown.pages(found.total)),
+        total=page.total,
+        turns=_neighbours(shown, shown.pages(page.total)),
         measure=measure,
         trends=trends[:_TRENDS_SHOWN],
         more=len(trends) - _TRENDS_SHOWN,
@@ -83,18 +81,18 @@ def _page(app: FastAPI, shown: HomeFilters) -> bytes:
     )
 
 
-def _trends(app: FastAPI, shown: HomeFilters, measure: str | None) -> list[TrendLine]:
+def _trends(app: FastAPI, shown: HomeFilters, measure: str | None) -> list[dict[str, Any]]:
     """Return the trend of every system; all pages of the list share them."""
     if measure is None:
         return []
     store: Store = app.state.store
     filters = {"system": shown.system, "tag": shown.tag}
-    found: list[TrendLine] = app.state.trends.get(
+    lines: list[dict[str, Any]] = app.state.trends.get(
         (measure, *filters.values()),
         lambda: trend_lines(store.trend(measure, **filters)),
         stamp=store.stamp(),
     )
-    return found
+    return lines
 
 
 def _neighbours(shown: HomeFilters, pages: int) -> dict[str, Any]:
@@ -121,14 +119,14 @@ def login() -> RedirectResponse:
 @router.get("/assets/{name}")
 def asset(request: Request, name: str) -> Response:
     """Return a file of the asset table; its digest in the URL lets browsers keep it forever."""
-    found = asset_table().get(name)
-    if found is None:
+    file = asset_table().get(name)
+    if file is None:
         raise HTTPException(404)
-    same = request.query_params.get("v") == found.digest
-    headers = {"Cache-Control": _CACHE_FOREVER if same else "no-cache", "ETag": f'"{found.digest}"'}
+    same = request.query_params.get("v") == file.digest
+    headers = {"Cache-Control": _CACHE_FOREVER if same else "no-cache", "ETag": f'"{file.digest}"'}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return Response(body_of(found), media_type=found.kind, headers=headers)
+    return Response(body_of(file), media_type=file.kind, headers=headers)
 
 
 @router.get("/explore")
@@ -149,7 +147,7 @@ def explore(request: Request) -> HTMLResponse:
 
 def _systems(request: Request) -> tuple[dict[str, Any] | None, str | None]:
     """Return the systems of the karat.yaml, if any, and why they cannot be read."""
-    live = live_of(request.app)
+    live = request.app.state.live
     if not live.configured:
         return None, None
     try:
@@ -164,7 +162,8 @@ def evaluation(request: Request, id: Id) -> Response:
     store: Store = request.app.state.store
     own = store.evaluation(id)
     url = f"/api/reports/{own.report_id}"
-    lines = {line.id: line for line in evaluation_table(store.together(own.report_id)).lines}
+    table = evaluation_table(store.together(own.report_id))
+    lines = {line["id"]: line for line in table["lines"]}
     return render_report(
         request,
         "evaluation.html",
@@ -174,25 +173,25 @@ def evaluation(request: Request, id: Id) -> Response:
         query_url=f"{url}/queries/{{index}}",
         own=own,
         line=lines[own.id],
-        together=[line for line in lines.values() if line.id != own.id],
+        together=[line for line in lines.values() if line["id"] != own.id],
     )
 
 
 @router.get("/compare")
-async def comparison(request: Request, wanted: Annotated[ComparisonRequest, Query()]) -> Response:
+async def comparison(request: Request, wanted: Comparison) -> Response:
     """Return the page of a comparison; refuse what cannot be compared, with reasons."""
-    found = await comparison_of(request, wanted)
+    view = await compared(request, wanted)
     return await run_in_threadpool(
         render_report,
         request,
         "comparison.html",
-        document=found.document,
-        head=found.head,
+        document=view.document,
+        head=view.head,
         rows_url=f"/api/comparisons/rows?{wanted.query_string}",
         query_url=f"/api/comparisons/queries/{{index}}?{wanted.query_string}",
-        entries=found.view.entries,
-        names=system_names(found.document),
-        warnings=found.warnings,
+        entries=view.view.entries,
+        names=system_names(view.document),
+        warnings=view.warnings,
         turned={id: wanted.with_baseline(id) for id in wanted.chosen},
     )
 
@@ -201,8 +200,7 @@ async def comparison(request: Request, wanted: Annotated[ComparisonRequest, Quer
 def new(request: Request) -> HTMLResponse:
     """Return the form that starts an evaluation, and the list of those started."""
     about, problem = _systems(request)
-    store = request.app.state.store
-    runs = run_documents(jobs_of(request.app).all(), store)
+    runs = run_documents(request.app)
     going = next((run for run in runs if run["state"] in ("running", "stopping")), None)
     return render(
         request,
@@ -219,7 +217,7 @@ def new(request: Request) -> HTMLResponse:
 @router.get("/runs/{id}")
 def run(request: Request, id: int) -> HTMLResponse:
     """Return the page of a running or finished evaluation."""
-    job = run_document(jobs_of(request.app).job(id), request.app.state.store)
+    job = run_document(request.app, id)
     by_system = {progress["system"]: progress for progress in job["progress"]}
     title = f"{job['state']}: evaluation run {id}"
     return render(request, "run.html", title=title, here="/new", run=job, by_system=by_system)
@@ -234,7 +232,7 @@ def label_sets(request: Request) -> HTMLResponse:
         "label_sets.html",
         title="Label",
         here="/label",
-        sets=[set_document(store, one) for one in sets_of(store)],
+        sets=set_documents(store),
         reports=_reports(store),
     )
 
@@ -253,21 +251,19 @@ def label(request: Request, set_id: int) -> HTMLResponse:
 def results(request: Request, set_id: int) -> Response:
     """Return progress and agreement of raters, and the exports; no single grade is shown."""
     store: Store = request.app.state.store
-    one = store.label_set(set_id)
-    stamp = store.judgments_stamp(set_id)
-    return cached_page(request, lambda: _results(request, one), stamp=stamp)
+    label_set = store.label_set(set_id)
 
+    def page() -> bytes:
+        return render_template(
+            request.app,
+            "label_results.html",
+            title=f"{label_set.name}: results",
+            here="/label",
+            one=set_document(store, label_set),
+            found=agreement_document(request, label_set),
+        )
 
-def _results(request: Request, one: LabelSet) -> bytes:
-    store: Store = request.app.state.store
-    return render_template(
-        request.app,
-        "label_results.html",
-        title=f"{one.name}: results",
-        here="/label",
-        one=set_document(store, one),
-        found=agreement_document(one, items_of(request, one), store.judgments(one.id)),
-    )
+    return cached_page(request, page, stamp=store.judgments_stamp(set_id))
 
 
 def _reports(store: Store) -> list[dict[str, Any]]:
@@ -277,11 +273,10 @@ def _reports(store: Store) -> list[dict[str, Any]]:
     except NoHistoryError:
         return []
     reports: dict[int, dict[str, Any]] = {}
-    for one in newest:
-        report = reports.setdefault(
-            one.report_id,
-            {"id": one.report_id, "saved_at": timestamp(one.saved_at), "systems": [], "tags": {}},
-        )
-        report["systems"].append(one.system)
-        report["tags"] |= dict.fromkeys(one.tags)
+    for saved in newest:
+        id, saved_at = saved.report_id, timestamp(saved.saved_at)
+        new = {"id": id, "saved_at": saved_at, "systems": [], "tags": {}}
+        report = reports.setdefault(id, new)
+        report["systems"].append(saved.system)
+        report["tags"] |= dict.fromkeys(saved.tags)
     return list(reports.values())

@@ -12,25 +12,23 @@ import secrets
 from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from karat.errors import InputError
 from karat.formats.json_records import parse_json
-from karat.web.errors import error_response, is_api
-from karat.web.rendering import render
+from karat.web.responses import error_response, is_api, render
 from karat.web.settings import Settings
 
 LONGEST_URL, MOST_HEADERS, LARGEST_HEADERS = 8_192, 100, 32_768
-SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 # Sec-Fetch-Site of requests from a page of karat, or from a typed address.
-SAME_SITE = ("same-origin", "none")
+_SAME_SITE = ("same-origin", "none")
 _HOST = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[a-z0-9._-]+)(:[0-9]{1,5})?")
 # A body must be complete after this long.
 _BODY_SECONDS = 15.0
-_SESSION_BYTES = 16
 # How long a wrong token is answered late.
 _GUESS_SECONDS = 0.3
 # More requests at once would only wait for each other.
@@ -50,7 +48,7 @@ _POLICY = (
     "img-src 'self' data:; connect-src 'self'; font-src 'none'; base-uri 'none'; "
     "form-action 'self'; frame-ancestors 'none'"
 )
-HEADERS = {
+_HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -59,7 +57,12 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-POLICY = "Content-Security-Policy"
+
+
+def answer_headers(nonce: str | None = None) -> dict[str, str]:
+    """Return the headers of every answer; a page may load only what has its nonce."""
+    scripts = "'none'" if nonce is None else f"'nonce-{nonce}'"
+    return {"Content-Security-Policy": _POLICY.format(scripts=scripts), **_HEADERS}
 
 
 class RequestRefusedError(Exception):
@@ -86,31 +89,29 @@ def local_path(path: str) -> str:
     >>> [local_path(path) for path in ("/compare?ids=1,2", "//evil.example", "https://evil.example")]
     ['/compare?ids=1,2', '/', '/']
     """
-    plain = path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable()
+    plain = path.startswith("/") and not path.startswith("//") and path.isprintable()
     return path if plain and "\\" not in path else "/"
 
 
-def check_size(request: Request) -> None:
+def _check_size(request: Request) -> None:
     """Refuse long addresses and large headers."""
-    scope = request.scope
+    scope, headers = request.scope, request.scope["headers"]
     length = len(scope.get("raw_path") or scope["path"].encode()) + len(scope["query_string"])
     if length > LONGEST_URL:
-        raise RequestRefusedError(
-            414, f"the address is too long; at most {LONGEST_URL:,} characters"
-        )
-    headers = scope["headers"]
+        message = f"the address is too long; at most {LONGEST_URL:,} characters"
+        raise RequestRefusedError(414, message)
     if len(headers) > MOST_HEADERS or sum(len(a) + len(b) for a, b in headers) > LARGEST_HEADERS:
         raise RequestRefusedError(431, "the headers are too large")
 
 
-def check_origin(request: Request) -> None:
+def _check_origin(request: Request) -> None:
     """Refuse what other sites send, except links: they may neither write nor embed."""
     site = request.headers.get("sec-fetch-site", "none")
     linked = request.method == "GET" and request.headers.get("sec-fetch-mode") == "navigate"
-    if site not in SAME_SITE and not linked:
+    if site not in _SAME_SITE and not linked:
         raise RequestRefusedError(403, "another site asks for this, which only pages of karat may")
     origin = request.headers.get("origin")
-    if request.method in SAFE_METHODS or origin is None:
+    if request.method in _SAFE_METHODS or origin is None:
         return
     if origin == "null" and request.headers.get("sec-fetch-site") == "same-origin":
         # A page without a referrer has no origin; Sec-Fetch-Site vouches for it.
@@ -123,33 +124,30 @@ def check_origin(request: Request) -> None:
         raise RequestRefusedError(403, "another site writes here, which only pages of karat may")
 
 
-async def read_whole(request: Request, receive: Receive, most: int) -> bytes:
+async def _read_body(request: Request, most: int) -> bytes:
     """Return the whole body; refuse one that is too long or incomplete."""
-    too_large = f"too large; at most {most:,} bytes"
+    too_large = RequestRefusedError(413, f"too large; at most {most:,} bytes")
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > most:
-        raise RequestRefusedError(413, too_large)
+        raise too_large
     body = bytearray()
     try:
         async with asyncio.timeout(_BODY_SECONDS):
-            while True:
-                message = await receive()
+            message: Message = {"more_body": True}
+            while message.get("more_body", False):
+                message = await request.receive()
                 if message["type"] == "http.disconnect":
                     raise RequestRefusedError(400, "the request ended before its end")
                 body += message.get("body", b"")
                 if len(body) > most:
-                    raise RequestRefusedError(413, too_large)
-                if not message.get("more_body", False):
-                    break
+                    raise too_large
     except TimeoutError:
         raise RequestRefusedError(408, "the rest of the request did not come") from None
     return bytes(body)
 
 
-def check_json(body: bytes) -> None:
+def _check_json(body: bytes) -> None:
     """Refuse a body that is not JSON, or has NaN or a key twice."""
-    if not body:
-        return
     try:
         parse_json(body.decode("utf-8"), "the body", None)
     except UnicodeDecodeError:
@@ -159,21 +157,17 @@ def check_json(body: bytes) -> None:
         raise RequestRefusedError(400, f"{place}: {error.what}") from None
 
 
-def replayed(body: bytes, receive: Receive) -> Receive:
+def _replayed(body: bytes, receive: Receive) -> Receive:
     """Return a receive function that gives a body that was read before."""
-    sent = False
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def again() -> Message:
-        nonlocal sent
-        if sent:
-            return await receive()
-        sent = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return messages.pop() if messages else await receive()
 
     return again
 
 
-def equal_secrets(secret: str, expected: str) -> bool:
+def _equal_secrets(secret: str, expected: str) -> bool:
     """Compare two secrets in a time that depends on neither length nor content."""
     digests = (
         hashlib.sha256(text.encode("utf-8", "replace")).digest() for text in (secret, expected)
@@ -191,13 +185,13 @@ class Sessions:
 
     def begin(self) -> str:
         """Return the cookie of a new session."""
-        name = secrets.token_urlsafe(_SESSION_BYTES)
+        name = secrets.token_urlsafe(16)
         return f"{name}.{self._signed('session', name)}"
 
     def known(self, cookie: str | None) -> bool:
         """Return whether a cookie is that of a session of this process."""
         name, _, signature = (cookie or "").partition(".")
-        signed = bool(name) and equal_secrets(signature, self._signed("session", name))
+        signed = bool(name) and _equal_secrets(signature, self._signed("session", name))
         return signed and name not in self._ended
 
     def end(self, cookie: str) -> None:
@@ -213,29 +207,6 @@ class Sessions:
         return hmac.new(self._key, message, hashlib.sha256).hexdigest()
 
 
-def cookie_of(header: str, name: str) -> str | None:
-    """Return one cookie of a Cookie header, whatever other programs put beside it.
-
-    >>> cookie_of('odd={"a": 1}; =; karat_8000=abc', "karat_8000"), cookie_of("a=b", "c")
-    ('abc', None)
-    """
-    for pair in header.split(";"):
-        key, _, value = pair.strip().partition("=")
-        if key == name:
-            return value
-    return None
-
-
-def policy(nonce: str | None = None) -> str:
-    """Return the policy of a page, which may load only what has the nonce of its answer."""
-    return _POLICY.format(scripts="'none'" if nonce is None else f"'nonce-{nonce}'")
-
-
-def plain_headers() -> dict[str, str]:
-    """Return the headers of an answer that is no page."""
-    return {POLICY: policy(), **HEADERS}
-
-
 @dataclass(slots=True)
 class Visit:
     """One request: its session, whether that is new, and whether its user is known."""
@@ -246,7 +217,7 @@ class Visit:
     bearer: bool = False
 
 
-class Guard:
+class RequestGuard:
     """Checks before the application, headers after it."""
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
@@ -266,55 +237,62 @@ class Guard:
         visit = self._visit(request)
         request.state.nonce = secrets.token_urlsafe(16)
         request.state.csrf = self._sessions.csrf(visit.session)
-        request.state.visit = visit
-        answer = _Answer(send, request, visit, self._cookie(request))
+        started = False
+
+        async def answer(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                self._add_headers(MutableHeaders(scope=message), request, visit)
+            await send(message)
+
         try:
-            await self._let_in(request, visit, receive, answer)
+            response = await self._let_in(request, visit, answer)
         except RequestRefusedError as error:
             response = error_response(request, error.status, error.sentence)
-            await response(scope, receive, answer)
         except Exception:
-            if answer.started or os.environ.get("KARAT_DEBUG"):
+            if started or os.environ.get("KARAT_DEBUG"):
                 raise
             _log.exception("a bug in karat, asked for %s", scope["path"])
             response = error_response(request, 500, "a bug in karat; its log says more")
+        if response is not None:
             await response(scope, receive, answer)
 
-    async def _let_in(
-        self, request: Request, visit: Visit, receive: Receive, answer: _Answer
-    ) -> None:
-        check_size(request)
-        self._check_host(request)
-        check_origin(request)
+    async def _let_in(self, request: Request, visit: Visit, answer: Send) -> Response | None:
+        """Let the application answer; return the answer to a user who may not pass."""
+        _check_size(request)
+        if host_name(request.headers.get("host", "")) not in self._settings.names:
+            # A malicious site may point its own name here.
+            message = "this workbench is not called that; --allow-host NAME lets it be called so"
+            raise RequestRefusedError(400, message)
+        _check_origin(request)
         response = await self._check_token(request, visit)
         if response is not None:
-            await response(request.scope, receive, answer)
-            return
-        if request.method not in SAFE_METHODS:
+            return response
+        receive = request.receive
+        if request.method not in _SAFE_METHODS:
             self._check_write(request, visit)
-            body = await read_whole(request, receive, self._settings.max_body)
-            check_json(body)
-            receive = replayed(body, receive)
-        await self._work(request, receive, answer)
-
-    async def _work(self, request: Request, receive: Receive, answer: _Answer) -> None:
-        """Let the application answer; HEAD of a page works as GET does."""
+            body = await _read_body(request, self._settings.max_body)
+            if body:
+                _check_json(body)
+            receive = _replayed(body, receive)
         if self._requests >= _MOST_REQUESTS:
             raise RequestRefusedError(503, "too much is asked at once; try again in a moment")
         scope = request.scope
         if request.method == "HEAD" and not is_api(request):
-            # A copy: the server still knows that no body is to be sent.
+            # A page answers HEAD as GET. In a copy: the server still knows that no body is sent.
             scope = {**scope, "method": "GET"}
         self._requests += 1
         try:
             await self._app(scope, receive, answer)
         finally:
             self._requests -= 1
+        return None
 
     def _visit(self, request: Request) -> Visit:
-        cookie = cookie_of(request.headers.get("cookie", ""), self._cookie(request))
-        if cookie is not None and self._sessions.known(cookie):
-            return Visit(cookie, new=False, known=True)
+        cookie = request.cookies.get(self._cookie(request))
+        if self._sessions.known(cookie):
+            return Visit(str(cookie), new=False, known=True)
         if self._settings.token is not None:
             # Only users with the token get a session.
             return Visit("", new=False, known=False)
@@ -325,12 +303,6 @@ class Guard:
         server = request.scope.get("server") or ("", self._settings.port)
         return f"karat_{server[1]}"
 
-    def _check_host(self, request: Request) -> None:
-        """Refuse unknown host names: a malicious site may point its own name here."""
-        if host_name(request.headers.get("host", "")) not in self._settings.names:
-            message = "this workbench is not called that; --allow-host NAME lets it be called so"
-            raise RequestRefusedError(400, message)
-
     async def _check_token(self, request: Request, visit: Visit) -> Response | None:
         """Return the answer to a user without the token, or None to pass the request on."""
         token, path = self._settings.token, request.url.path
@@ -338,8 +310,9 @@ class Guard:
         if token is None:
             # No token is needed, but it must not stay in the address.
             return None if in_link is None else RedirectResponse(_without_token(request), 303)
-        if (bearer := _bearer(request.headers)) is not None:
-            if not await _is_token(bearer, token):
+        scheme, _, bearer = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() == "bearer":
+            if not await _is_token(bearer.strip(), token):
                 raise RequestRefusedError(401, "the token is not right")
             visit.bearer = visit.known = True
             return None
@@ -358,7 +331,7 @@ class Guard:
 
     async def _login(self, request: Request, visit: Visit, token: str) -> Response:
         """Answer the form of the login page."""
-        body = await read_whole(request, request.receive, self._settings.max_body)
+        body = await _read_body(request, self._settings.max_body)
         form = dict(parse_qsl(body.decode("utf-8", "replace")))
         next_page = local_path(form.get("next", "/"))
         if await _is_token(form.get("token", ""), token):
@@ -385,57 +358,33 @@ class Guard:
         if visit.bearer:
             return
         csrf = request.headers.get("x-karat-csrf", "")
-        if not visit.session or visit.new or not equal_secrets(csrf, request.state.csrf):
+        if not visit.session or visit.new or not _equal_secrets(csrf, request.state.csrf):
             raise RequestRefusedError(403, _FOREIGN_WRITE)
 
-
-class _Answer:
-    """Sends an answer with the headers that every answer has."""
-
-    def __init__(self, send: Send, request: Request, visit: Visit, cookie: str) -> None:
-        self._send, self._request, self._visit, self._cookie = send, request, visit, cookie
-        self.started = False
-
-    async def __call__(self, message: Message) -> None:
-        if message["type"] == "http.response.start":
-            self.started = True
-            self._add_headers(MutableHeaders(scope=message))
-        await self._send(message)
-
-    def _add_headers(self, headers: MutableHeaders) -> None:
-        headers[POLICY] = policy(self._request.state.nonce)
-        for name, value in HEADERS.items():
+    def _add_headers(self, headers: MutableHeaders, request: Request, visit: Visit) -> None:
+        """Add the headers that every answer has, and the cookie of a new session."""
+        for name, value in answer_headers(request.state.nonce).items():
             headers.setdefault(name, value)
-        if not self._visit.new:
-            return
         kind = headers.get("content-type", "")
-        if kind.startswith("text/html") or "location" in headers:
-            headers.append("Set-Cookie", self._session())
-
-    def _session(self) -> str:
-        cookie = f"{self._cookie}={self._visit.session}; Path=/; Max-Age={_SESSION_SECONDS}"
-        # A TLS proxy before this server is not taken at its word.
-        secure = "; Secure" if self._request.scope["scheme"] == "https" else ""
-        return f"{cookie}; HttpOnly; SameSite=Strict{secure}"
+        if visit.new and (kind.startswith("text/html") or "location" in headers):
+            cookie = f"{self._cookie(request)}={visit.session}; Path=/; Max-Age={_SESSION_SECONDS}"
+            # A TLS proxy before this server is not taken at its word.
+            secure = "; Secure" if request.scope["scheme"] == "https" else ""
+            headers.append("Set-Cookie", f"{cookie}; HttpOnly; SameSite=Strict{secure}")
 
 
 def _login_page(request: Request, next_page: str, *, wrong: bool) -> Response:
     page = render(request, "login.html", status_code=401, next=next_page, wrong=wrong)
-    if request.method == "GET" and request.headers.get("sec-fetch-site", "none") not in SAME_SITE:
+    if request.method == "GET" and request.headers.get("sec-fetch-site", "none") not in _SAME_SITE:
         # A browser that follows a link of another site does not send the session's cookie.
         # Reloaded from this page, it does.
         page.headers["Refresh"] = f"0;url={next_page}"
     return page
 
 
-def _bearer(headers: Headers) -> str | None:
-    scheme, _, token = headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else None
-
-
 async def _is_token(text: str, token: str) -> bool:
     """Compare with the token; answer a wrong one late."""
-    equal = equal_secrets(text, token)
+    equal = _equal_secrets(text, token)
     if not equal:
         await asyncio.sleep(_GUESS_SECONDS)
     return equal

@@ -15,8 +15,8 @@ from urllib.parse import quote
 
 from karat.errors import KaratError, UsageError
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE
-from karat.store.place import VARIABLE as STORE_VARIABLE
-from karat.store.place import place_of
+from karat.store.database import VARIABLE as STORE_VARIABLE
+from karat.store.database import store_address
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN_VARIABLE = "KARAT_TOKEN"  # noqa: S105 - the name of a variable
@@ -161,7 +161,7 @@ def secrets_of(settings: Settings) -> dict[str, str]:
             names = sorted(set(_WORD.findall(words)))
             found = {name: os.environ[name] for name in names if os.environ.get(name)}
     with suppress(KaratError):
-        url = place_of(settings.store).url
+        url = store_address(settings.store).url
         options = [value for name, value in url.query.items() if "pass" in name.lower()]
         passwords = [str(password) for password in (url.password, *options) if password]
         for index, password in enumerate(passwords):

@@ -9,8 +9,8 @@ import pytest
 
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.verdict import Rule
-from karat.report.assembly import Details, report_comparison
-from karat.report.document import Report
+from karat.reports.assembly import Details, report_comparison
+from karat.reports.document import Report
 
 # Forty items; the gold of a stands at raw rank 37 of the second system, beyond its final list.
 ITEMS = [f"d{number}#1" for number in range(1, 41)]

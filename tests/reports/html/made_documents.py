@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
+from types import SimpleNamespace
 from typing import Any
 
-from karat.report.html.render import environment, sections_of
+from karat.reports.html.render import environment
+from karat.reports.html.render import sections_of as contexts_of
 
 SECTIONS = ("verdict", "systems", "counts", "segments", "failures", "stages", "provenance")
 VOID = {"meta", "link", "br", "hr", "img", "input", "circle", "line", "rect", "path"}
@@ -42,6 +44,20 @@ CONVENTIONS = {
     "ties": "id-asc",
     "unit": "query",
 }
+
+
+def sections_of(document: Mapping[str, Any], head: Mapping[str, Any] | None = None) -> Any:
+    """The sections of a page, their keys as attributes."""
+    return attributes(contexts_of(document, head))
+
+
+def attributes(value: Any) -> Any:
+    """A context for templates with its keys as attributes."""
+    if isinstance(value, dict):
+        return SimpleNamespace(**{key: attributes(inner) for key, inner in value.items()})
+    if isinstance(value, list | tuple):
+        return type(value)(map(attributes, value))
+    return value
 
 
 def cell(mean: float | None, ci: list[float] | None = None, n: int = 40, **more: Any) -> dict:
@@ -221,7 +237,7 @@ def read(html: str) -> Element:
 
 def html_of(made: dict, head: dict | None = None) -> str:
     """The written sections of a document as HTML."""
-    context = {"doc": made, "head": head, "view": head, "sections": sections_of(made, head)}
+    context = {"doc": made, "head": head, "sections": contexts_of(made, head)}
     templates = environment()
     return "".join(
         templates.get_template(f"sections/{one}.html").render(context) for one in SECTIONS

@@ -7,10 +7,17 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from karat.data.columns import Source
-from karat.report.history import EDGE, HEIGHT, WIDTH, trend_lines
+from karat.reports import history
+from karat.reports.history import EDGE, HEIGHT, WIDTH
 from karat.store import TrendPoint
 
+from .made_documents import attributes
+
 START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def trend_lines(points, **more):
+    return attributes(history.trend_lines(points, **more))
 
 
 def points(means, *, system="bm25", breaks=(), ci=None, first=1):

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from karat.report.html.render import charts_of, environment
+from karat.reports.html.render import charts_of, environment
 
 
 def point(k, mean, *, ceiling=1.0, wide=0.1):

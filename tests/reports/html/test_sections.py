@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from karat.report.html.render import contents_of, sections_of
+from karat.reports.html.render import contents_of
 
 from .made_documents import (
     COUNTS,
     cell,
     compared,
     comparison,
+    contexts_of,
     document,
     gate,
     page_of,
     part,
+    sections_of,
     system,
     table,
 )
@@ -240,11 +242,11 @@ def test_a_judges_labels_show_beside_the_gold():
 
 
 def test_only_sections_that_are_there_stand_in_the_contents():
-    bare = sections_of(document(system("alpha")))
+    bare = contexts_of(document(system("alpha")))
     assert [name for name, _ in contents_of(bare, {"curves"})] == [
         *("verdict", "systems", "counts", "curves", "queries", "provenance", "downloads"),
     ]
-    full = sections_of(document(system("alpha", segments={"topic": {"a": {"R@5": part(0.5)}}})))
+    full = contexts_of(document(system("alpha", segments={"topic": {"a": {"R@5": part(0.5)}}})))
     assert ("segments", "Segments") in contents_of(full, ())
 
 

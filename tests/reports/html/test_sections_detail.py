@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from karat.report.html.render import sections_of
-
 from .made_documents import (
     cell,
     compared,
@@ -14,6 +12,7 @@ from .made_documents import (
     gate,
     page_of,
     part,
+    sections_of,
     system,
     table,
 )

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from karat.report.html.render import environment, sections_of
+from karat.reports.html.render import environment
 
 from .made_documents import (
     SECTIONS,
@@ -20,6 +20,7 @@ from .made_documents import (
     page_of,
     part,
     read,
+    sections_of,
     system,
 )
 
@@ -133,7 +134,7 @@ def test_any_number_of_systems_has_a_column_each(count):
     rows = [comparison("s0", name) for name in names[1:]]
     made = document(*map(system, names), **(compared(*rows) if rows else {}))
     counted = sections_of(made).counts
-    assert counted.names == tuple(names)
+    assert counted.names == names
     assert all(len(row.counts) == count for row in counted.rows)
     assert len(sections_of(made).systems.pairs) == count - 1
     page_of(made)

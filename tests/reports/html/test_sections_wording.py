@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from karat.report.html.render import contents_of, sections_of
+from karat.reports.html.render import contents_of
 
 from .made_documents import (
     COUNTS,
     cell,
     compared,
     comparison,
+    contexts_of,
     document,
     gate,
     page_of,
     part,
+    sections_of,
     system,
     table,
 )
@@ -76,7 +78,7 @@ def test_a_gate_on_the_mean_colours_by_the_interval_and_says_that_it_is_on_the_m
         "above": ("good", "above limit"),
         "few": ("unsure", "no interval"),
     }
-    assert heat.measures == (("R@5", "against the gate mean >= 0.3"),)
+    assert heat.measures == [("R@5", "against the gate mean >= 0.3")]
 
 
 def test_a_failed_call_costs_nothing_where_the_query_is_apart():
@@ -116,7 +118,7 @@ def test_reversals_of_tiny_segments_alone_still_have_their_section():
     section = page_of(made).one("section", id="segments")
     assert "1 segment of fewer than 5 queries goes the other way and is not listed" in section.text
     assert not section.all("h3")
-    assert ("segments", "Segments") in contents_of(sections_of(made), ())
+    assert ("segments", "Segments") in contents_of(contexts_of(made), ())
 
 
 def decided(*verdicts: str) -> dict:

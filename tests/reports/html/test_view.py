@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from karat.report.html import details
-from karat.report.html import details as texts
-from karat.report.html.view import View, unpacked, view_of
+from karat.reports.html import queries as texts
+from karat.reports.html.view import View, unpacked, view_of
 
 
 @pytest.fixture
@@ -156,7 +155,7 @@ def test_where_room_is_scarce_queries_that_miss_keep_their_texts(compared, monke
 
 
 def test_where_time_is_scarce_bm25_is_asked_for_what_matters_most(compared, monkeypatch):
-    monkeypatch.setattr(details, "MOST_BM25", 1)
+    monkeypatch.setattr(texts, "MOST_BM25", 1)
     view = view_of(compared)
     assert detail(view, "a")["bm25"] is not None
     assert detail(view, "c")["bm25"] is None

@@ -1,158 +1,177 @@
-"""Check an eval set: contradictions, duplicates, leaks, unknown ids and unreachable targets."""
+"""Check an eval set: contradictions, duplicates, leaks, unknown ids and unreachable targets.
+
+``check`` is the front. ``gold`` and ``texts`` check what the set holds; what it can show (ceilings,
+gates that nobody can pass, segments, differences) is checked here.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, product
 from typing import Any, Literal
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
+from rich.text import Text
 
-from karat.analysis.check.findings import KINDS, LEVELS, EvalSet, Finding, Fine, Level
-from karat.analysis.check.gold import gold_checks
-from karat.analysis.check.page import check_page
-from karat.analysis.check.targets import (
-    Detectable,
-    ideal_scores,
-    target_checks,
-    what_it_detects,
+from karat.analysis.check.gold import (
+    KINDS,
+    CheckedSet,
+    Fine,
+    Issue,
+    Results,
+    Unchecked,
+    gold_checks,
 )
 from karat.analysis.check.texts import text_checks
 from karat.analysis.near_duplicates import THRESHOLD
-from karat.data.tables import Corpus, Gold, Queries
+from karat.data.tables import Run
 from karat.errors import UsageError
-from karat.evaluation.gates import Gate, check_segments, measures_of
-from karat.evaluation.segments import By, check_by, with_versions
-from karat.formats.field_mapping import Fields
-from karat.formats.readers import File, load_inputs
-from karat.measures.conventions import PROFILES, Conventions
-from karat.measures.names import Measure, parse_measures
-from karat.measures.scores import Scores
-from karat.pages.result import AnalysisResult, envelope, utf8
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.gates import Gate, GateResult, check_segments, judge, measures_of
+from karat.evaluation.segments import SMALL, By, check_by, segments_by, with_versions
+from karat.measure.names import Measure
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
+from karat.pages.formatting import figure, label, percent, plural, utf8
+from karat.pages.page import Page, Section, Sentence
+from karat.pages.result import ENVELOPE, AnalysisResult
 from karat.pages.serialize import Record
+from karat.stats.distributions import NORMAL, standard_error
+from karat.stats.power import Power
 
-Verdict = Literal["sound", "unsound"]
+__all__ = ["KINDS", "Check", "Issue", "check"]
+
+# The spread of differences between two systems that is assumed until two runs show it; a guess,
+# and printed as one.
+SPREAD = 0.35
+POWER = 0.8
+DIFFERENCES = (0.02, 0.05)
+_WON_BY_RETURNING_ALL = {"R", "Hit", "All", "WR", "Coverage"}
 
 
-class CheckResult(AnalysisResult):
-    """A check of an eval set, to be shown or written."""
+@dataclass(frozen=True, slots=True)
+class Detectable(Record):
+    """The smallest true difference between two systems that the set shows with 80 % chance.
+
+    ``sd`` is the spread of the difference from query to query: taken from two ``runs`` by
+    ``measure``, or ``assumed``, also where runs were given that differ alike on every query.
+    ``needed`` says how many queries other differences need. ``because`` says why there is no
+    such difference, where there is none.
+    """
+
+    basis: Literal["assumed", "runs"]
+    n: int
+    sd: float
+    difference: float | None
+    needed: Mapping[str, int | None]
+    confidence: float
+    power: float = POWER
+    measure: str | None = None
+    runs: tuple[str, ...] = ()
+    groups: int | None = None
+    because: str | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Check(AnalysisResult):
+    """A checked eval set: its issues, worst first, and what difference it can detect."""
+
+    findings: tuple[Issue, ...] = ()
+
+    def verdict(self, *, strict: bool = False) -> Literal["sound", "unsound"]:
+        """Return ``unsound`` if there is an error; with ``strict`` also for a warning."""
+        return _verdict(self.findings, strict)
 
     def results(self) -> dict[str, Any]:
         """Return the result without its inputs, whose digests read every file once more."""
-        return {**envelope(), **self.body}
+        return {**ENVELOPE, **self.body}
 
     def to_frame(self) -> pl.DataFrame:
-        """Return one row per finding."""
-        rows = [
-            {name: finding[name] for name in ("level", "kind", "count", "what", "do")}
-            for finding in self.body["findings"]
-        ]
+        """Return one row per issue."""
+        columns = ("level", "kind", "count", "what", "do")
+        rows = [{name: issue[name] for name in columns} for issue in self.body["findings"]]
         return pl.DataFrame(rows)
 
 
-@dataclass(frozen=True, eq=False)
-class Soundness(Record):
-    """What a check found, worst first; ``fine`` and ``unchecked`` are lines on everything else."""
-
-    findings: tuple[Finding, ...]
-    fine: tuple[str, ...]
-    unchecked: tuple[str, ...]
-    sizes: Mapping[str, int]
-    detectable: Detectable
-
-    def verdict(self, *, strict: bool = False) -> Verdict:
-        """Return ``unsound`` if there is an error; with ``strict`` also for a warning."""
-        wrong = ("error", "warning") if strict else ("error",)
-        return "unsound" if any(finding.level in wrong for finding in self.findings) else "sound"
-
-    def count(self, level: Level) -> int:
-        """Return how many kinds of findings there are of one level."""
-        return sum(finding.level == level for finding in self.findings)
-
-    def result(self, inputs: Mapping[str, Any], *, strict: bool = False) -> CheckResult:
-        """Return the check with what it was made from; ``strict`` counts warnings as errors."""
-        body = self.to_dict() | {"strict": strict, "verdict": self.verdict(strict=strict)}
-        runs = [utf8(name) for name in body["detectable"]["runs"]]
-        body["detectable"] = {**body["detectable"], "runs": runs}
-        return CheckResult(body, {}, check_page, inputs)
-
-
-def check_set(
-    gold: Gold | File,
-    *,
-    queries: Queries | File | None = None,
-    corpus: Corpus | File | None = None,
-    gates: Sequence[Gate] = (),
-    by: Sequence[str | By] = (),
-    measures: str | Sequence[str | Measure] | None = None,
-    conventions: Conventions | None = None,
-    scores: Sequence[Scores] | None = None,
+def check(
+    evaluation: Evaluation,
+    *runs: Any,
+    gates: Sequence[Gate] | None = None,
+    by: Sequence[str | By] | None = None,
     spread: float | None = None,
     threshold: float = THRESHOLD,
-    fields: Mapping[str, str] | None = None,
-) -> Soundness:
-    """Check an eval set; the more is given, the more is checked.
+    strict: bool = False,
+) -> Check:
+    """Check an eval set; the more the evaluation holds, the more is checked.
 
-    ``scores`` of two runs tell how far systems differ from query to query, and so what
-    difference the set can detect; without them a ``spread`` is assumed. Inputs may also be
-    names of files or frames, with ``fields`` for columns of other names, as in ``karat.evaluate``.
+    Two ``runs``, or their scores, show how far systems differ from query to query, and so what
+    difference the set can detect; without them a ``spread`` is assumed. ``gates`` and ``by`` are
+    those of the evaluation unless given. Texts with this share of words in common (``threshold``)
+    are near-duplicates. ``strict`` makes the set unsound for warnings too.
 
-    >>> gold = Gold.from_dict({"q1": {"d1": 1}, "q2": {"d2": 1}})
-    >>> queries = Queries.from_dict({"q1": "opening hours", "q2": "Opening  hours"})
-    >>> found = check_set(gold, queries=queries)
-    >>> found.verdict(), found.findings[0].kind
+    >>> queries = {"q1": "opening hours", "q2": "Opening  hours"}
+    >>> result = check(Evaluation({"q1": ["d1"], "q2": ["d2"]}, queries=queries))
+    >>> result.verdict(), result.findings[0].kind
     ('unsound', 'same_text_different_gold')
     """
-    conventions = conventions or Conventions()
-    mapped = Fields.of(fields)
-    inputs = load_inputs(gold, queries, corpus, fields=mapped, duplicates=conventions.duplicates)
-    mapped.check()
-    columns = [By.parse(column) if isinstance(column, str) else column for column in by]
-    named = PROFILES[conventions.profile].measures if measures is None else measures
-    chosen = [*parse_measures(named, conventions=conventions), *measures_of(gates)]
-    two = _two(scores)
+    if len(runs) not in (0, 2):
+        raise UsageError(f"a spread is taken from two runs, not from {len(runs)}; give two")
     if spread is not None and not (math.isfinite(spread) and spread > 0):
         raise UsageError(f"spread is {spread!r}; it is a number above 0, such as 0.35")
+    gates = evaluation.gates if gates is None else gates
+    columns = [By.parse(column) for column in (evaluation.by if by is None else by)]
+    gold, queries, corpus = evaluation.gold, evaluation.queries, evaluation.corpus
+    if queries is not None and queries.source is gold.source and not any(queries.frame["text"]):
+        # These were made of the gold, to have segments by its versions.
+        queries = None if queries.segments == ["version"] else queries
     grouping = [*columns, *(gate.by for gate in gates if gate.by is not None)]
     # Segments by version need an attribute that is not in the file; texts are checked as given.
-    attributes = with_versions(inputs.queries, inputs.gold, inputs.corpus, grouping)
-    subject = EvalSet(*inputs, conventions, attributes)
+    attributes = with_versions(queries, gold, corpus, grouping)
+    subject = CheckedSet(gold, queries, corpus, evaluation.prepared, attributes)
     check_by(attributes, columns)
     check_segments(gates, attributes, subject.prepared.query_ids)
-    ideal = ideal_scores(subject, list(dict.fromkeys(chosen)))
+    scores = [run if isinstance(run, Scores) else evaluation.score(run, keep=0) for run in runs]
+    ideal = _ideal_scores(subject, list(dict.fromkeys([*evaluation.measures, *measures_of(gates)])))
     results = list(
         chain(
             gold_checks(subject),
             text_checks(subject, threshold),
-            target_checks(subject, ideal, gates=gates, by=columns),
+            _target_checks(subject, ideal, gates=gates, by=columns),
         )
     )
-    found = [result for result in results if isinstance(result, Finding)]
-    others = [result for result in results if not isinstance(result, Finding)]
-    return Soundness(
-        findings=tuple(sorted(found, key=_worst_first)),
-        fine=tuple(other.what for other in others if isinstance(other, Fine)),
-        unchecked=tuple(other.what for other in others if not isinstance(other, Fine)),
-        sizes=_sizes(subject),
-        detectable=what_it_detects(subject, two, spread),
-    )
+    kinds = list(KINDS)
+    issues = [result for result in results if isinstance(result, Issue)]
+    issues.sort(key=lambda issue: kinds.index(issue.kind))
+    body = {
+        "findings": [issue.to_dict() for issue in issues],
+        "fine": [result.what for result in results if isinstance(result, Fine)],
+        "unchecked": [result.what for result in results if isinstance(result, Unchecked)],
+        "sizes": _sizes(subject),
+        "detectable": _detectable(subject, scores, spread).to_dict(),
+        "strict": strict,
+        "verdict": _verdict(issues, strict),
+    }
+    sources = {
+        "gold": gold.source,
+        "queries": queries and queries.source,
+        "corpus": corpus and corpus.source,
+        "gates": evaluation.gates_file,
+        "runs": [run.source for run in scores],
+        **({"fields": dict(evaluation.fields.given)} if evaluation.fields.given else {}),
+    }
+    return Check(body, {}, _check_page, sources, tuple(issues))
 
 
-def _two(scores: Sequence[Scores] | None) -> tuple[Scores, Scores] | None:
-    if not scores:
-        return None
-    if len(scores) != 2:
-        raise UsageError(f"a spread is taken from two runs, not from {len(scores)}; give two")
-    return scores[0], scores[1]
+def _verdict(issues: Sequence[Issue], strict: bool) -> Literal["sound", "unsound"]:
+    wrong = ("error", "warning") if strict else ("error",)
+    return "unsound" if any(issue.level in wrong for issue in issues) else "sound"
 
 
-def _worst_first(finding: Finding) -> tuple[int, int]:
-    return LEVELS.index(finding.level), list(KINDS).index(finding.kind)
-
-
-def _sizes(subject: EvalSet) -> dict[str, int]:
+def _sizes(subject: CheckedSet) -> dict[str, int]:
     sizes = {
         "queries": subject.n,
         "queries_with_gold": len(subject.answers),
@@ -166,3 +185,324 @@ def _sizes(subject: EvalSet) -> dict[str, int]:
     if subject.prepared.group is not None:
         sizes["groups"] = len(set(subject.prepared.group.tolist()))
     return sizes
+
+
+# What the set can show: ceilings, gates, segments.
+
+
+def _ideal_scores(subject: CheckedSet, measures: Sequence[Measure]) -> Scores:
+    """Return the scores of the best ranking that the gold allows, where a measure has a best."""
+    # A run without hits has the ceilings of all queries, as long as none of them is left out.
+    conventions = replace(subject.conventions, missing="zero", order=None)
+    gold = replace(subject.prepared, conventions=conventions)
+    scores = score(Run.from_dict({}), gold, measures, lenient=measures, derived=True)
+    ceilings = scores.ceilings.items()
+    columns = [pl.Series(name, values).fill_nan(None) for name, (values, _) in ceilings]
+    evidence = {name: own for name, (_, own) in ceilings}
+    return replace(
+        scores,
+        system="the ideal ranking",
+        table=scores.table.with_columns(columns),
+        evidence=dict(scores.evidence) | evidence,
+        tied={},
+    )
+
+
+def _target_checks(
+    subject: CheckedSet, ideal: Scores, *, gates: Sequence[Gate], by: Sequence[By]
+) -> Results:
+    """Check ceilings, cut-offs, gates and segments."""
+    yield from _ceilings(ideal)
+    yield from _cutoffs(subject, ideal.measures)
+    results = judge(gates, ideal, subject.attributes, system=ideal.system).results if gates else ()
+    yield from _gates(ideal, results)
+    yield from _idle_gates(gates)
+    yield from _gated_segments(subject, gates, results)
+    for column in by:
+        sizes = _segment_sizes(subject, column)
+        small = _small_segments(sizes)
+        if small:
+            what = f"{len(small):,} of {plural(len(sizes), 'segment')} by {column} have fewer than"
+            what += f" {SMALL} queries with gold."
+            yield Issue("small_segment", len(small), what, small)
+        else:
+            segments = plural(len(sizes), "segment")
+            yield Fine(f"{segments} by {column}, all of {SMALL} queries or more")
+
+
+def _ceilings(ideal: Scores) -> Results:
+    quick = replace(ideal, conventions=replace(ideal.conventions, interval="none"))
+    reach = {
+        str(measure): summary.ceiling
+        for measure, summary in zip(quick.measures, quick.summaries.values(), strict=True)
+        if measure.definition.better == "higher" and measure.definition.bounded
+        if str(measure) in ideal.ceilings and summary.ceiling is not None
+    }
+    low = [
+        {"measure": name, "ceiling": value} for name, value in reach.items() if value < 1 - 1e-12
+    ]
+    if low:
+        what = f"{plural(len(low), 'measure')} cannot reach 1 on this gold, however good the"
+        yield Issue("low_ceiling", len(low), f"{what} ranking.", low)
+    elif reach:
+        yield Fine(f"{plural(len(reach), 'measure')}, all of which an ideal ranking brings to 1")
+
+
+def _cutoffs(subject: CheckedSet, measures: Sequence[Measure]) -> Results:
+    """Yield cut-offs at which a system that returns everything is perfect."""
+    if subject.corpus is None or subject.conventions.level == "span":
+        return
+    by_doc = subject.conventions.level == "doc"
+    size = subject.corpus.frame["doc_id" if by_doc else "item_id"].n_unique()
+    deep = [
+        {"measure": str(measure), "corpus": size}
+        for measure in measures
+        if measure.name in _WON_BY_RETURNING_ALL
+        and isinstance(measure.k, int)
+        and measure.k >= size
+    ]
+    if deep:
+        what = f"{plural(len(deep), 'measure looks', 'measures look')} as deep as the whole corpus"
+        what += f" of {plural(size, 'document' if by_doc else 'item')}."
+        yield Issue("cutoff_beyond_corpus", len(deep), what, deep)
+
+
+def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
+    """Yield gates that not even the ideal ranking passes."""
+    known = [
+        result
+        for result in results
+        if result.unreachable or (result.measure in ideal.ceilings and result.min is not None)
+    ]
+    never = [_gate_example(result) for result in known if result.unreachable]
+    if never:
+        what = f"{plural(len(never), 'gate')} cannot be passed by any ranking of any system."
+        yield Issue("unreachable_target", len(never), what, never)
+    few = [
+        _gate_example(result)
+        for result in known
+        if not result.unreachable and result.verdict != "pass"
+    ]
+    if few:
+        what = f"{plural(len(few), 'gate is', 'gates are')} not passed by the ideal ranking either."
+        yield Issue("gate_needs_more", len(few), what, few)
+    if known and not never and not few:
+        yield Fine(f"{plural(len(known), 'gate')}, all of which the ideal ranking passes")
+
+
+def _gate_example(result: GateResult) -> dict[str, Any]:
+    limit = {"min": result.min} if result.max is None else {"max": result.max}
+    segment = {} if result.segment is None else {"segment": dict(result.segment)}
+    reason = {"ceiling": result.ceiling, "n": result.n, "because": result.because}
+    return {"measure": result.measure, **segment, **limit, **reason}
+
+
+def _idle_gates(gates: Sequence[Gate]) -> Results:
+    """Yield the weaker of a gate on FPR@1 and one on Hit@1, since FPR@1 is 1 - Hit@1."""
+    idle = []
+    for gate, other in product(gates, gates):
+        alike = (gate.by, gate.values, gate.on) == (other.by, other.values, other.on)
+        if not alike or gate.max is None or other.min is None:
+            continue
+        if gate.measure.name != "FPR" or (other.measure.name, other.measure.k) != ("Hit", 1):
+            continue
+        least = 1 - gate.max
+        weak = gate if least < other.min else other
+        low, high = ("below", "above") if gate.strict else ("of at most", "of at least")
+        because = f"FPR@1 is 1 - Hit@1: {low} {gate.max:g} is {high} {least:.6g} there"
+        limit = {"min": weak.min} if weak.max is None else {"max": weak.max}
+        idle.append({"measure": str(weak.measure), **limit, "because": because})
+    if idle:
+        what = plural(len(idle), "gate never decides", "gates never decide")
+        yield Issue("idle_gate", len(idle), f"{what}, since another asks for more.", idle)
+
+
+def _gated_segments(
+    subject: CheckedSet, gates: Sequence[Gate], results: Sequence[GateResult]
+) -> Results:
+    """Yield segments of gates that hold few queries."""
+    sizes: dict[tuple[tuple[str, str], ...], int] = {}
+    for by in dict.fromkeys(gate.by for gate in gates if gate.by is not None):
+        sizes |= _segment_sizes(subject, by)
+    segments = [tuple(result.segment.items()) for result in results if result.segment is not None]
+    gated = {segment: sizes.get(segment, 0) for segment in segments}
+    small = _small_segments(gated)
+    if small:
+        what = plural(len(small), "segment that a gate names has", "segments that gates name have")
+        what += f" fewer than {SMALL} queries with gold."
+        yield Issue("small_gated_segment", len(small), what, small)
+    elif gated:
+        yield Fine(f"{plural(len(gated), 'gated segment')}, all of {SMALL} queries or more")
+
+
+def _segment_sizes(subject: CheckedSet, by: By) -> dict[tuple[tuple[str, str], ...], int]:
+    """Return how many queries with relevant gold each segment holds."""
+    segments = segments_by(_with_gold(subject), subject.attributes, by)
+    return {tuple(segment.where.items()): int(segment.mask.sum()) for segment in segments}
+
+
+def _small_segments(sizes: Mapping[tuple[tuple[str, str], ...], int]) -> list[dict[str, Any]]:
+    return [{"segment": dict(segment), "queries": n} for segment, n in sizes.items() if n < SMALL]
+
+
+def _with_gold(subject: CheckedSet) -> pl.Series:
+    return subject.relevant["query_id"].unique(maintain_order=True)
+
+
+# What difference between two systems the set can detect.
+
+
+def _detectable(subject: CheckedSet, scores: Sequence[Scores], spread: float | None) -> Detectable:
+    """Return the smallest difference that the set can show, from two runs or an assumed spread."""
+    confidence = subject.conventions.ci
+    groups = scores[0].groups if scores else subject.prepared.group
+    facts: dict[str, Any] = {"basis": "assumed"}
+    if scores:
+        measure, delta, known = _differences(*scores)
+        facts = {"measure": measure, "runs": tuple(utf8(run.system) for run in scores)}
+        # Two runs that are the same, or apart by the same on every query, show no spread.
+        alike = float(np.ptp(delta)) <= 1e-12 and (len(delta) > 1 or not delta.any())
+        facts["basis"] = "assumed" if alike else "runs"
+    if facts["basis"] == "assumed":
+        n = len(_with_gold(subject))
+        sd = SPREAD if spread is None else spread
+        power = Power(_normal(n, sd), confidence=confidence, power=POWER)
+    else:
+        n = len(delta)
+        own_groups = None if groups is None else groups[known]
+        # What one query of so many adds to the error, whether or not queries come in groups.
+        sd = standard_error(delta, own_groups)[0] * math.sqrt(n)
+        power = Power(delta, own_groups, confidence=confidence, power=POWER)
+    return Detectable(
+        n=n,
+        sd=sd,
+        difference=power.detectable(),
+        needed={f"{wanted:g}": power.queries_needed(wanted) for wanted in DIFFERENCES},
+        confidence=confidence,
+        groups=None if groups is None else len(np.unique(groups)),
+        because=power.why_unknown,
+        **facts,
+    )
+
+
+def _normal(n: int, sd: float) -> NDArray[np.float64]:
+    """Return differences of a normal shape and this spread, where no two runs show any."""
+    places = (np.arange(n) + 0.5) / max(n, 1)
+    values = np.array([NORMAL.inv_cdf(place) for place in places.tolist()])
+    return values / values.std() * sd if n > 1 else values
+
+
+def _differences(
+    first: Scores, second: Scores
+) -> tuple[str, NDArray[np.float64], NDArray[np.bool_]]:
+    """Return the first measure that both have, the differences, and which queries have one."""
+    if first.table["query_id"].to_list() != second.table["query_id"].to_list():
+        raise UsageError("the two runs were scored on different queries; score them alike")
+    for measure in first.measures:
+        if measure in second.measures:
+            delta = second.values(str(measure)) - first.values(str(measure))
+            known = ~np.isnan(delta)
+            if known.any():
+                return str(measure), delta[known], known
+    reasons = [*first.lacks.values(), *second.lacks.values()]
+    because = f": {reasons[0]}" if reasons else ""
+    raise UsageError(
+        f"the two runs have no measure in common that any query has a value for{because}"
+    )
+
+
+# The page: the verdict, the issues, what was fine, and what the set can detect.
+
+_LONGEST_TEXT = 60
+_SIZES = {
+    "queries": ("query", "queries"),
+    "queries_with_gold": ("with gold", "with gold"),
+    "no_answer": ("without an answer", "without an answer"),
+    "judgments": ("judgment", "judgments"),
+    "relevant": ("relevant", "relevant"),
+    "items": ("item", "items"),
+    "docs": ("document", "documents"),
+    "groups": ("group", "groups"),
+}
+
+
+def _check_page(results: Mapping[str, Any]) -> Page:
+    blocks = [_issue_section(issue) for issue in results["findings"]]
+    for title, lines in (("fine", results["fine"]), ("not checked", results["unchecked"])):
+        if lines:
+            blocks.append(Section(title, lines=[f"  {line}" for line in lines]))
+    levels = [issue["level"] for issue in results["findings"]]
+    counts = [plural(levels.count(level), level) for level in dict.fromkeys(levels)]
+    strict = ", warnings count as errors" if results["strict"] else ""
+    verdict = results["verdict"]
+    headline = f"{verdict.upper()}  {', '.join(counts) or 'nothing found'}{strict}"
+    sizes = [plural(n, *_SIZES[name]) for name, n in results["sizes"].items() if n]
+    return Page(
+        "Is the eval set sound?",
+        [Sentence(headline, "bad" if verdict == "unsound" else "good")],
+        blocks,
+        [" · ".join(sizes), *_detectable_lines(results["detectable"])],
+    )
+
+
+def _issue_section(issue: Mapping[str, Any]) -> Section:
+    lines = [f"  {issue['what']}", f"  {issue['do']}"]
+    lines += [f"    {' · '.join(_example_parts(example))}" for example in issue["examples"]]
+    more = issue["count"] - len(issue["examples"])
+    if more > 0 and issue["examples"]:
+        lines.append(f"    and {more:,} more")
+    return Section(f"{issue['level']}  {issue['kind']}", lines=lines)
+
+
+def _example_parts(example: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the values of an example after their names, without empty ones."""
+    for name, value in example.items():
+        if name == "because":
+            yield label(value)
+        elif value not in ([], {}, None, ""):
+            yield f"{name.replace('_', ' ')} {_shown(name, value)}"
+
+
+def _shown(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}" if value == round(value, 2) else figure(value)
+    if isinstance(value, Mapping):
+        return "; ".join(f"{label(str(key))}: {_shown(name, part)}" for key, part in value.items())
+    if isinstance(value, list):
+        return " | ".join(_shown(name, part) for part in value) or "nothing"
+    if name in ("text", "texts"):
+        text = Text(" ".join(label(value).split()))
+        text.truncate(_LONGEST_TEXT, overflow="ellipsis")
+        return f"“{text.plain}”"
+    return label(str(value))
+
+
+def _detectable_lines(detectable: Mapping[str, Any]) -> Iterator[str]:
+    names = " and ".join(label(name) for name in detectable["runs"])
+    measure, queries = detectable["measure"], plural(detectable["n"], "query", "queries")
+    spread = f"spread {detectable['sd']:g} ASSUMED; "
+    if detectable["basis"] == "runs":
+        spread = f"spread {figure(detectable['sd'])} in {measure} between {names}"
+    elif names:
+        spread += f"{names} do not differ from query to query in {measure}, so they show nothing"
+    else:
+        spread += "--run A --run B would measure it"
+    if detectable["difference"] is None:
+        yield f"detects: not known: {detectable['because'] or queries} ({spread})"
+    else:
+        difference, chance = figure(detectable["difference"]), percent(detectable["power"])
+        yield (
+            f"detects a difference of {difference} or more in {chance} of cases"
+            f" ({queries}; {spread})"
+        )
+    needed = [
+        f"{difference} needs {plural(n, 'query', 'queries')}"
+        for difference, n in detectable["needed"].items()
+        if n is not None
+    ]
+    if needed:
+        yield f"a difference of {', of '.join(needed)}"
+    if detectable["groups"] is not None and detectable["basis"] == "assumed":
+        yield "queries come in groups, which the assumed spread leaves out: expect to need more"

@@ -1,4 +1,7 @@
-"""Why queries miss: classes with their evidence, and the loss from the ceiling to the value."""
+"""Why queries miss: the class of each miss with its evidence, and where measures lose.
+
+``failures`` looks into runs; ``classify`` and ``waterfall`` are its two answers for one run.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,106 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import polars as pl
 
 from karat.analysis.failures.case import Case
-from karat.analysis.failures.gold_ranks import ranked_of
-from karat.analysis.failures.rules import CLASSES, UNANSWERED, classes_of, evidence_of, unchecked
+from karat.analysis.failures.classes import (
+    BEYOND,
+    CLASSES,
+    FIVE,
+    MEANINGS,
+    NEED_DEPTH,
+    NOT_COUNTED,
+    classes_of,
+    evidence_of,
+    unchecked,
+)
+from karat.analysis.failures.waterfall import (
+    PARTS,
+    short_lists_lines,
+    waterfall,
+    waterfall_section,
+)
+from karat.analysis.runs import Analysis, stage_runs, system_blocks
+from karat.analysis.top_lists import MOST, ranked_of
+from karat.data.columns import join_spans
 from karat.data.tables import Queries
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.sentences import conventions_lines, counts_lines
 from karat.evaluation.stages import Staged
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.thresholds import Thresholds, thresholds_of
+from karat.measure.names import parse_measures
+from karat.measure.prepare import Prepared
+from karat.pages.charts import waterfall_chart
+from karat.pages.formatting import NOTHING, label, percent, plural
+from karat.pages.page import Chart, Page, Section
 
-__all__ = ["CLASSES", "FIVE", "LISTED", "NOT_COUNTED", "Failure", "Failures", "classify"]
+__all__ = [
+    "CLASSES",
+    "FIVE",
+    "MEANINGS",
+    "NOT_COUNTED",
+    "PARTS",
+    "Failure",
+    "Failures",
+    "QueryFailures",
+    "classify",
+    "failures",
+    "waterfall",
+    "waterfall_section",
+]
 
-# The five categories that others report, and what of ours each of them holds.
-FIVE: Mapping[str, tuple[str, ...]] = {
-    "complete_miss": ("complete_miss", "not_in_index", "routed_away", "rewritten_away"),
-    "low_rank": ("low_rank", "rerank_demotion", "cut_by_k"),
-    "false_positive_dominance": ("false_positive_dominance",),
-    "threshold_exclusion": ("threshold_exclusion", "freshness_filtered", "filtered_out"),
-    "embedding_mismatch": ("embedding_mismatch",),
-}
-BEYOND = "beyond_depth"
-NOT_COUNTED = (*UNANSWERED, BEYOND)
-# Where gold below the end of the lists would belong, if one could see it.
-NEED_DEPTH = ("complete_miss", "embedding_mismatch", "false_positive_dominance", "low_rank")
-# So many misses a document lists with their gold; it says how many more there are.
-LISTED = 1_000
-_MOST = 20
+Document = Mapping[str, Any]
+
+# How many misses a document lists with their gold, and how many of them a page shows.
+LISTED, SHOWN = 1_000, 20
+
+
+class Failures(Analysis):
+    """Why the queries of one or several systems miss, and where their measures lose."""
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per miss: system, query, class and reason."""
+        columns = ("query_id", "class", "because")
+        rows = [
+            {"system": system["name"], **{name: miss[name] for name in columns}}
+            for system in self.body["systems"]
+            for miss in system["failures"]["queries"]
+        ]
+        return pl.DataFrame(rows, schema=dict.fromkeys(("system", *columns), pl.String))
+
+
+def failures(
+    evaluation: Evaluation,
+    *runs: Any,
+    measures: Sequence[str] | None = None,
+    thresholds: Thresholds | None = None,
+) -> Failures:
+    """Classify the queries without gold at the top, and break down the losses of measures.
+
+    The loss of each of ``measures`` from its ceiling is broken down by cause: nDCG and R at the
+    rank where a query counts as missed unless named.
+
+    >>> evaluation = Evaluation({"q1": ["a"], "q2": ["b"]})
+    >>> result = failures(evaluation, {"q1": ["a", "x"], "q2": ["x", "y"]})
+    >>> result.to_frame().rows()
+    [('run', 'q2', 'complete_miss', 'not in the top 2, where the longest list ends')]
+    """
+    conventions = evaluation.prepared.conventions
+    thresholds = thresholds or thresholds_of(conventions.profile)
+    names = measures or [f"nDCG@{thresholds.miss}", f"R@{thresholds.miss}"]
+    lost = parse_measures(names, conventions=conventions)
+    staged_runs = stage_runs(evaluation, runs, lost, keep=thresholds.miss, of_stages=[])
+    systems = [
+        {
+            "name": name,
+            "failures": classify(staged, evaluation.queries, thresholds=thresholds).to_dict(),
+            "waterfalls": [waterfall(staged, measure).to_dict() for measure in lost],
+        }
+        for name, staged in staged_runs.systems.items()
+    ]
+    body = {"lines": thresholds.to_dict(), "systems": systems}
+    return staged_runs.result(Failures, body, _failures_page)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +134,14 @@ class Failure:
 
 
 @dataclass(frozen=True, eq=False)
-class Failures:
-    """Every query that misses, in the order of the score table.
+class QueryFailures:
+    """Every query of a run that misses, in the order of the score table.
 
     ``assessed`` counts the queries whose gold is not empty. ``dominant`` are the items that
-    crowd out the gold of many queries, with the number of these. ``unchecked`` says of a class
-    what would have been needed to tell it. ``miss_at`` is the rank up to which gold is looked
-    for; where lists were cut before the one wanted, it is where they end, ``ends_at``. ``gold``
-    holds what the first ``LISTED``
-    misses should have found, best grade first.
+    crowd out the gold of many queries, with the number of these. ``unchecked`` says what is
+    needed for each class that could not be checked. ``miss_at`` is the rank up to which gold is
+    looked for; where lists were cut above the threshold, it is where they end, ``ends_at``.
+    ``gold`` holds what the first ``LISTED`` misses should have found, best grade first.
     """
 
     queries: tuple[Failure, ...]
@@ -78,12 +155,12 @@ class Failures:
 
     @property
     def misses(self) -> int:
-        """How many queries miss."""
+        """The number of queries that miss."""
         return len(self.queries)
 
     @cached_property
     def counts(self) -> Mapping[str, int]:
-        """How many queries are in each class; what only lists that were cut leave open, if any."""
+        """The number of queries in each class; ``beyond_depth`` only if there are any."""
         kinds = [query.kind for query in self.queries]
         counts = {name: kinds.count(name) for name in CLASSES}
         return {name: n for name, n in counts.items() if n or name != BEYOND}
@@ -95,89 +172,151 @@ class Failures:
 
     def to_dict(self, *, queries: bool = True) -> dict[str, Any]:
         """Return the failures as plain data, with or without every query."""
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "assessed": self.assessed,
             "misses": self.misses,
             "miss_at": self.miss_at,
             "ends_at": self.ends_at,
-            "classes": told_of(self.counts),
-            "failures_by_category": {name: self._sum(kinds) for name, kinds in FIVE.items()},
+            "classes": countable(self.counts),
+            "failures_by_category": {name: self._sum(names) for name, names in FIVE.items()},
             "not_counted": {name: n for name, n in self.counts.items() if name in NOT_COUNTED},
             "missed": [
-                {
-                    "query_id": query.query_id,
-                    "class": query.kind,
-                    "gold": list(self.gold[query.query_id]),
-                }
-                for query in self.queries[:LISTED]
+                {"query_id": miss.query_id, "class": miss.kind, "gold": self.gold[miss.query_id]}
+                for miss in self.queries[:LISTED]
             ],
             "missed_left_out": max(self.misses - LISTED, 0),
             "dominant": [{"item_id": item, "queries": n} for item, n in self.dominant],
             "unchecked": dict(self.unchecked),
-            "lines": self.thresholds.document(),
+            "lines": self.thresholds.to_dict(),
         }
         if queries:
-            found["queries"] = [query.to_dict() for query in self.queries]
-        return found
+            document["queries"] = [query.to_dict() for query in self.queries]
+        return document
 
-    def _sum(self, kinds: Sequence[str]) -> int | None:
-        told = told_of(self.counts)
-        known = [n for n in (told[kind] for kind in kinds) if n is not None]
-        return sum(known) if len(known) == len(kinds) else None
+    def _sum(self, classes: Sequence[str]) -> int | None:
+        counts = countable(self.counts)
+        known = [n for name in classes if (n := counts[name]) is not None]
+        return sum(known) if len(known) == len(classes) else None
 
 
-def told_of(counts: Mapping[str, int]) -> dict[str, int | None]:
+def countable(counts: Mapping[str, int]) -> dict[str, int | None]:
     """Return the counts by class, None for those that longer lists could change.
 
-    >>> told_of({"beyond_depth": 3, "low_rank": 0, "cut_by_k": 1})
+    >>> countable({"beyond_depth": 3, "low_rank": 0, "cut_by_k": 1})
     {'beyond_depth': 3, 'low_rank': None, 'cut_by_k': 1}
     """
-    untold = NEED_DEPTH if counts.get(BEYOND) else ()
-    return {name: None if name in untold else n for name, n in counts.items()}
+    cut = bool(counts.get(BEYOND))
+    return {name: None if cut and name in NEED_DEPTH else n for name, n in counts.items()}
 
 
-def classify(staged: Staged, queries: Queries | None, *, thresholds: Thresholds) -> Failures:
+def classify(staged: Staged, queries: Queries | None, *, thresholds: Thresholds) -> QueryFailures:
     """Find out why each query without gold in the top ``thresholds.miss`` has none.
 
-    The run must have been scored with ``keep`` at least ``thresholds.miss`` for all classes to be
-    told. ``queries`` brings the right source and the least similarity of each query. Where the
+    The run must have been scored with ``keep`` at least ``thresholds.miss`` to check all classes.
+    ``queries`` brings the right source and the least similarity of each query. Where the
     final lists were cut before that rank, queries without gold up to there miss.
     """
-    ranked_of(staged.final)  # raises UsageError if only means were stored
+    ranked_of(staged.final)
     ends_at = staged.ends_above(thresholds.miss)
     miss_at = thresholds.miss if ends_at is None else ends_at
     case = Case(staged, queries, replace(thresholds, miss=miss_at))
-    kinds = classes_of(case)
-    found: list[Failure] = []
-    for at, name in enumerate(CLASSES):
-        rows: list[int] = np.flatnonzero(kinds == at).tolist()
-        if rows:
-            told = evidence_of(case, name, rows)
-            for row, (facts, because) in zip(rows, told, strict=True):
-                found.append(Failure(staged.gold.query_ids[row], row, name, because, facts))
-    items = () if case.dominance is None else case.dominance.items.head(_MOST).rows()
-    found.sort(key=lambda one: one.row)
-    return Failures(
-        tuple(found),
+    classes = classes_of(case)
+    rows = np.flatnonzero(classes >= 0)
+    judged_by = gold_names(staged.gold, case.judgment[rows])
+    misses = []
+    for row, gold in zip(rows.tolist(), judged_by, strict=True):
+        kind = CLASSES[classes[row]]
+        evidence, because = evidence_of(case, kind, row, gold)
+        misses.append(Failure(staged.gold.query_ids[row], row, kind, because, evidence))
+    items = () if case.dominance is None else case.dominance.items.head(MOST).rows()
+    return QueryFailures(
+        tuple(misses),
         assessed=int(case.assessed.sum()),
         thresholds=thresholds,
         dominant=tuple((item, n) for item, n in items),
         unchecked=unchecked(case),
         miss_at=miss_at,
         ends_at=ends_at,
-        gold=_gold_of(staged, found[:LISTED]),
+        gold={
+            miss.query_id: gold_names(staged.gold, case.relevant_rows(miss.row))
+            for miss in misses[:LISTED]
+        },
     )
 
 
-def _gold_of(staged: Staged, misses: Sequence[Failure]) -> dict[str, list[str]]:
-    """Return the ids of the relevant gold of each miss; of a span also its place."""
-    gold = staged.gold
-    rows, place = gold.rows_of(np.array([miss.row for miss in misses], dtype=np.int64))
-    relevant = gold.grade[rows] >= gold.conventions.rel
-    rows, place = rows[relevant], place[relevant]
-    spans = gold.conventions.level == "span"
-    found: dict[str, list[str]] = {miss.query_id: [] for miss in misses}
-    for at, judged in zip(place.tolist(), gold.rows[rows].iter_rows(named=True), strict=True):
-        name = "{item_id}:{start}-{end}" if spans else "{item_id}"
-        found[misses[at].query_id].append(name.format(**judged))
-    return found
+def gold_names(gold: Prepared, judgments: Any) -> list[str]:
+    """Return what some judgments are of: ids, of a span also its place."""
+    return join_spans(gold.rows[judgments])["item_id"].to_list()
+
+
+def _failures_page(results: Document) -> Page:
+    systems = results["systems"]
+    return Page(
+        f"Why queries miss: {', '.join(label(system['name']) for system in systems)}",
+        [f"{label(system['name'])}: {missed_line(system['failures'])}" for system in systems],
+        [*system_blocks(systems, _system_sections), *waterfall_charts(systems)],
+        [*counts_lines(results), *conventions_lines(results)],
+    )
+
+
+def _system_sections(system: Document) -> list[Section]:
+    return [
+        *failure_sections(system["failures"]),
+        *missed_sections(system["failures"]),
+        *map(waterfall_section, system["waterfalls"]),
+    ]
+
+
+def waterfall_charts(systems: Sequence[Document]) -> list[Chart]:
+    """Return a chart for each waterfall of each system."""
+    return [
+        Chart(f"Losses of {fall['measure']}", waterfall_chart({**fall, "system": system["name"]}))
+        for system in systems
+        for fall in system["waterfalls"]
+        if fall["n"]
+    ]
+
+
+def missed_line(document: Document) -> str:
+    """Return how many queries miss, in words."""
+    whole = plural(document["assessed"], "query", "queries")
+    return f"{document['misses']:,} of {whole} without gold in the top {document['miss_at']}"
+
+
+def failure_sections(document: Document) -> list[Section]:
+    """Return how many queries miss, by class, and the items that crowd out gold."""
+    misses, assessed = document["misses"], document["assessed"]
+    if not misses:
+        top = f"have gold in the top {document['miss_at']}"
+        text = f"All {plural(assessed, 'query', 'queries')} {top}."
+        return [Section("Misses", lines=[text if assessed else "No query has gold."])]
+    rows = [
+        [name, NOTHING, NOTHING, MEANINGS[name]]
+        if count is None
+        else [name, f"{count:,}", percent(count / misses), MEANINGS[name]]
+        for name, count in document["classes"].items()
+        if count != 0
+    ]
+    lines = short_lists_lines(document, document["lines"]["miss"])
+    lines += [f"not checked: {name} {label(why)}" for name, why in document["unchecked"].items()]
+    grid = [["class", "queries", "share", "what"], *rows]
+    sections = [Section(f"Misses: {missed_line(document)}", grid, lines)]
+    if document["dominant"]:
+        items = [[label(item["item_id"]), f"{item['queries']:,}"] for item in document["dominant"]]
+        title = "Items that stand above the gold of many queries"
+        sections.append(Section(title, [["item", "queries"], *items]))
+    return sections
+
+
+def missed_sections(document: Document) -> list[Section]:
+    """Return the first queries that miss, and the gold that each should have found."""
+    if not document["missed"]:
+        return []
+    rows = [
+        [label(miss["query_id"]), miss["class"], label(", ".join(miss["gold"]))]
+        for miss in document["missed"][:SHOWN]
+    ]
+    more = document["misses"] - SHOWN
+    rest = [f"and {plural(more, 'other query', 'other queries')}"] if more > 0 else []
+    title = f"Queries without gold in the top {document['miss_at']}, and their gold"
+    return [Section(title, [["query", "class", "its gold"], *rows], rest)]

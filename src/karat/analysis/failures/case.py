@@ -1,53 +1,44 @@
-"""A run that is diagnosed: its lists, calls, gold and corpus, as failures and findings see it."""
+"""Case: all that is known about the queries of one run, as failures, losses and findings see it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from karat.analysis.failures.gold_ranks import Best, Kept, Way, best_in, kept_by, ranked_of, way_of
+from karat.analysis.failures.gold_ranks import BestGold, KeptOrder, Way, best_gold, kept_order
 from karat.analysis.stages.routing import source_names
-from karat.data.tables import Queries
+from karat.analysis.top_lists import kept_lists, ranked_of
+from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.evaluation.segments import By
-from karat.evaluation.stages import ORIGINAL, RAW, REORDERING, SIEVES, Staged
+from karat.evaluation.stages import ORIGINAL, RAW, REORDERING, SIEVES, Staged, passed_on
 from karat.evaluation.thresholds import Thresholds
-from karat.measures.aggregates import Values
-from karat.measures.evaluate_measure import values_of
-from karat.measures.kernels.lists import in_time
-from karat.measures.lists import without_repeats
-from karat.measures.names import parse_measure
-from karat.measures.prepare import Prepared
-from karat.measures.ranked import Listing, Mask, Ranked, ideal_of
-from karat.measures.scores import Scores
+from karat.measure.aggregates import Values
+from karat.measure.evaluate_measure import values_of
+from karat.measure.kernels.lists import in_time
+from karat.measure.lists import without_repeats
+from karat.measure.names import parse_measure
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.ranked import Ints, Mask, ideal_of
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 from karat.stats.paired import randomisation
 
 ASSESSED = ("scored", "missing", "failed")
-NO_LISTS = "needs the lists themselves, which a store does not keep"
-_COLUMNS = {"row": pl.Int64, "rank": pl.Int64, "item_id": pl.String, "version": pl.String}
-
-
-@dataclass(frozen=True, eq=False)
-class Cut:
-    """Lists cut at a rank to which they were logged."""
-
-    scores: Scores
-    k: int
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A run that is diagnosed; what takes long is computed when a rule first needs it.
+    """A run that is looked into; a property is computed when a rule first needs it.
 
     A property that lacks an input raises MissingInputError. ``baseline`` is an earlier run, ``by``
-    names the segments. ``remembered`` holds what more than one rule computes.
+    names the segments.
     """
 
     staged: Staged
@@ -55,19 +46,31 @@ class Case:
     thresholds: Thresholds
     baseline: Staged | None = None
     by: Sequence[By] = ()
-    remembered: dict[str, Any] = field(default_factory=dict, repr=False)
+
+    @property
+    def gold(self) -> Prepared:
+        """The gold of all queries."""
+        return self.staged.gold
 
     @cached_property
     def way(self) -> Way:
         """The lists on the way to the final one."""
-        if any(one.trace is None for one in (self.staged.final, *self.staged.line.values())):
-            raise MissingInputError(NO_LISTS)
-        return way_of(self.staged)
+        return Way.of(self.staged)
 
     @cached_property
     def assessed(self) -> Mask:
         """The queries whose gold is not empty."""
         return self.staged.final.status.is_in(ASSESSED).to_numpy()
+
+    @cached_property
+    def answered(self) -> Mask:
+        """The queries with gold that are in the run and whose call did not fail."""
+        return self.status("scored")
+
+    @property
+    def n(self) -> int:
+        """The number of answered queries."""
+        return int(self.answered.sum())
 
     @cached_property
     def misses(self) -> Mask:
@@ -78,444 +81,424 @@ class Case:
         """Return the queries of one status."""
         return (self.staged.final.status == name).to_numpy()
 
-    def call(self, name: str) -> list[Any] | None:
-        """Return what the log says of each query's call, None for a query that it says nothing of.
+    # What the log, the queries and the corpus say of a query.
 
-        None instead of a list where the log never says it.
-        """
+    @cached_property
+    def calls(self) -> Mapping[int, Mapping[str, Any]]:
+        """What the log says of each query's call, by the query's row."""
         calls = self.staged.calls
-        if calls is None or name not in calls.columns or not calls[name].count():
-            return None
-        values: list[Any] = [None] * len(self.staged.gold.query_ids)
-        codes = self.staged.gold.code_of(calls["query_id"]).tolist()
-        for code, value in zip(codes, calls[name].to_list(), strict=True):
-            if code >= 0:
-                values[code] = value
-        return values
+        if calls is None:
+            return {}
+        codes = self.gold.code_of(calls["query_id"]).tolist()
+        return dict(zip(codes, calls.iter_rows(named=True), strict=True))
 
-    def asked(self, name: str) -> list[Any] | None:
+    def call(self, query: int, name: str) -> Any:
+        """Return what the log says of a query's call; None where it says nothing."""
+        return self.calls.get(query, {}).get(name)
+
+    def logs(self, name: str) -> bool:
+        """Return whether the log says something of any call."""
+        calls = self.staged.calls
+        return calls is not None and name in calls.columns and calls[name].count() > 0
+
+    def query_column(self, name: str) -> list[Any] | None:
         """Return a column of the queries in the order of the score table, if there is one."""
         frame = None if self.queries is None else self.queries.frame
         if frame is None or name not in frame.columns or not frame[name].count():
             return None
         values = dict(zip(frame["query_id"].to_list(), frame[name].to_list(), strict=True))
-        return [values.get(query_id) for query_id in self.staged.gold.query_ids]
+        return [values.get(query_id) for query_id in self.gold.query_ids]
+
+    def relevant_rows(self, query: int) -> list[int]:
+        """Return the rows of the judgments that make up a query's gold."""
+        rows = np.arange(self.gold.first[query], self.gold.first[query + 1])
+        relevant: list[int] = rows[self.gold.grade[rows] >= self.gold.conventions.rel].tolist()
+        return relevant
 
     @cached_property
-    def chosen(self) -> list[Any] | None:
-        """The source of each call."""
-        return self.call("source")
+    def gold_versions(self) -> Mapping[int, list[str | None]]:
+        """The versions in the corpus of the gold of each miss, by judgment."""
+        return self._corpus_values("version")
+
+    @cached_property
+    def _gold_sources(self) -> Mapping[int, list[str | None]]:
+        return self._corpus_values("source")
+
+    def _corpus_values(self, name: str) -> dict[int, list[str | None]]:
+        """Return the values of a corpus column for the gold of misses, by judgment.
+
+        An item without a value brings None; one with a list of values brings them all.
+        """
+        corpus, judged = self.gold.corpus, self.gold.rows
+        if corpus is None or name not in corpus.columns:
+            return {}
+        relevant = (self.gold.grade >= self.gold.conventions.rel) & self.misses[
+            judged["code"].to_numpy()
+        ]
+        key = _corpus_key(self.gold)
+        rows = (
+            judged.with_row_index("at").filter(relevant).select("at", pl.col("item_id").alias(key))
+        )
+        values = corpus.select(key, value=pl.col(name))
+        values = values.join(rows, on=key, how="semi", maintain_order="left")
+        if values.schema["value"].base_type() == pl.List:
+            values = values.explode("value")
+        values = values.with_columns(pl.col("value").cast(pl.String))
+        by_judgment: dict[int, list[str | None]] = {}
+        pairs = rows.join(values, on=key, maintain_order="left_right").select("at", "value")
+        for at, value in pairs.iter_rows():
+            by_judgment.setdefault(at, []).append(value)
+        return by_judgment
+
+    def right_sources(self, query: int) -> list[str]:
+        """Return where a miss's gold is: by the query's source, else by its gold items'."""
+        if self._query_sources is not None and self._query_sources[query]:
+            return list(source_names(self._query_sources[query]))
+        rows = self.relevant_rows(query)
+        return sorted(
+            {source for row in rows for source in self._gold_sources.get(row, ()) if source}
+        )
+
+    @cached_property
+    def _query_sources(self) -> list[Any] | None:
+        return self.query_column("source")
 
     @cached_property
     def indexed(self) -> Mask | None:
         """The queries with gold that can be found; None without a corpus."""
-        known = in_index(self.staged)
-        if known is None:
+        findable = in_index(self.staged)
+        if findable is None:
             return None
-        gold = self.staged.gold
-        right = known & (gold.grade >= gold.conventions.rel)
-        has = np.zeros(len(gold.query_ids), dtype=bool)
-        has[gold.rows["code"].to_numpy()[right]] = True
-        return has
+        right = findable & (self.gold.grade >= self.gold.conventions.rel)
+        has_gold = np.zeros(len(self.gold.query_ids), dtype=bool)
+        has_gold[self.gold.rows["code"].to_numpy()[right]] = True
+        return has_gold
 
-    def right_sources(self, asked: Sequence[int]) -> dict[int, list[str]]:
-        """Where the gold of some queries is: by their column source, else by the gold items'."""
-        named = {query: self._named_sources(query) for query in asked}
-        rows = {q: relevant_rows(self.staged.gold, q) for q, names in named.items() if not names}
-        own = attributes(self.staged.gold, chain.from_iterable(rows.values()), "source")
-        for query, judged in rows.items():
-            told = {source for row in judged for source in own.get(row, ())}
-            named[query] = sorted(source for source in told if source)
-        return named
+    def in_time(self, version: str | None, query: int) -> float:
+        """Return 1 for a version no newer than the query's as_of, 0 for a newer one, else NaN."""
+        as_of = self.gold.as_of[query] if self.gold.as_of else None
+        if not as_of or version is None:
+            return math.nan
+        return in_time(version, as_of, self.gold.conventions.versions)
 
-    def _named_sources(self, query: int) -> list[str]:
-        return [] if self._sources is None else list(source_names(self._sources[query]))
+    # Where gold stands, and what stands above it.
 
     @cached_property
-    def _sources(self) -> list[Any] | None:
-        return self.asked("source")
-
-    @cached_property
-    def original(self) -> Best | None:
-        """Where gold stands in the lists for the original queries; None where none is logged."""
-        scores = self.staged.beside.get(ORIGINAL)
-        return None if scores is None else best_in(scores, self.staged.gold)
-
-    @cached_property
-    def beside(self) -> Mapping[str, Best]:
+    def beside(self) -> Mapping[str, BestGold]:
         """Where gold stands in the lists beside the way to the final one."""
-        return {name: best_in(s, self.staged.gold) for name, s in self.staged.beside.items()}
+        return {name: best_gold(own, self.gold) for name, own in self.staged.beside.items()}
 
     @cached_property
-    def kept(self) -> Kept:
+    def original(self) -> BestGold | None:
+        """Where gold stands in the lists for the original queries; None where none is logged."""
+        return self.beside.get(ORIGINAL)
+
+    @cached_property
+    def kept(self) -> KeptOrder:
         """What the final lists of misses keep of the last list that has their gold."""
-        return kept_by(self.staged, self.way, self.misses & np.isfinite(self.way.last.rank))
+        return kept_order(self.staged, self.way, self.misses & np.isfinite(self.way.last.rank))
+
+    @cached_property
+    def passed_over(self) -> Mask:
+        """The misses whose gold stood above an item that was returned, in the same order."""
+        lost = self.misses & self.way.lost_at_the_end
+        if not lost.any():
+            return lost
+        return lost & self.kept.in_order & (self.way.last.rank <= self.kept.above)
+
+    @cached_property
+    def judgment(self) -> Ints:
+        """The judgment of the gold that came furthest; of gold in no list, the best grade's."""
+        row: Ints = self.gold.first[:-1].copy()
+        for best in (*self.way.lists, self.way.final):
+            row = np.where(best.row >= 0, best.row, row)
+        return row
 
     @cached_property
     def tops(self) -> pl.DataFrame | None:
-        """The top of each final list; None where it was not kept."""
-        return tops_of(self.staged.final, self.thresholds.miss)
+        """The top of each final list: row, rank, item_id, version; None where it was not kept."""
+        if self.staged.final.lists is None:
+            return None
+        lists = kept_lists(self.staged.final, self.thresholds.miss)
+        version = pl.col("version").cast(pl.String) if "version" in lists.columns else None
+        return without_repeats(lists).select(
+            pl.col("row").cast(pl.Int64), pl.col("rank").cast(pl.Int64), "item_id", version=version
+        )
 
     @cached_property
     def dominance(self) -> Dominance | None:
         """The items that crowd out gold; None where lists were not kept."""
-        if self.tops is None:
-            return None
-        final = self.staged.final
-        corpus = self.staged.gold.corpus
-        size = None if corpus is None else corpus.height
-        return dominance(
-            final, self.tops, self.way.final.rank, self.assessed, self.thresholds, size
-        )
+        return None if self.tops is None else _dominance(self, self.tops)
 
     @cached_property
     def similarity(self) -> Values:
-        """The similarity of the best-placed gold retrieved; NaN where nobody logged it."""
-        first = self.way.first
-        known = first.number("similarity")
+        """The similarity of the best-placed gold retrieved; NaN where it was not logged."""
+        logged = self.way.first.number("similarity")
         if self.staged.final.meta.get("score_kind") != "cosine":
-            return known
-        return np.where(np.isnan(known), first.number("score"), known)
+            return logged
+        return np.where(np.isnan(logged), self.score, logged)
 
     @cached_property
     def least_similarity(self) -> Values:
-        """What the similarity of gold should be: the query's own line, else the common one."""
-        common = np.full(len(self.staged.gold.query_ids), self.thresholds.similarity)
-        told = self.asked("min_similarity")
-        if told is None or self.queries is None:
-            return common
-        own = pl.Series(told, strict=False).cast(pl.Float64, strict=False)
-        if own.null_count() > sum(value is None for value in told):
+        """What the similarity of gold should be: the query's own limit, else the common one."""
+        limits = self.query_column("min_similarity")
+        if limits is None or self.queries is None:
+            return np.full(len(self.gold.query_ids), self.thresholds.similarity)
+        numbers = pl.Series(limits, strict=False).cast(pl.Float64, strict=False)
+        if numbers.null_count() > limits.count(None):
             raise InputError(
                 "min_similarity holds something that is no number; a number is expected",
                 where=self.queries.source.name,
             )
-        return own.fill_null(self.thresholds.similarity).to_numpy()
+        return numbers.fill_null(self.thresholds.similarity).to_numpy()
+
+    @cached_property
+    def score(self) -> Values:
+        """The score of the best-placed gold retrieved; NaN where it was not logged."""
+        return self.way.first.number("score")
 
     @cached_property
     def below_score(self) -> Mask:
-        """The queries whose best-placed gold retrieved scores below the line for scores."""
+        """The queries whose best-placed gold retrieved scores below the score threshold."""
         if self.thresholds.score is None:
             return np.zeros(len(self.assessed), dtype=bool)
-        return np.less(self.way.first.number("score"), self.thresholds.score)
+        return np.less(self.score, self.thresholds.score)
+
+    # Measures at a cut-off that the lists reach.
 
     @cached_property
-    def reranked_queries(self) -> Mask:
-        """The queries of which the log says that something reranked their list."""
-        meta = self.staged.final.meta
-        named = any(str(key).startswith("rerank") and value for key, value in meta.items())
-        timed = self.call("latency.rerank") or [None] * len(self.assessed)
-        return np.array([named or ms is not None for ms in timed], dtype=bool)
-
-    def in_time(self, version: str | None, query: int) -> float:
-        """Return 1 for a version no newer than the query's as_of, 0 for a newer one, else NaN."""
-        gold = self.staged.gold
-        as_of = gold.as_of[query] if gold.as_of else None
-        if not as_of or version is None:
-            return float("nan")
-        return in_time(version, as_of, gold.conventions.versions)
+    def near(self) -> int:
+        """The near cut-off, which the final lists must reach."""
+        return self.reached(self.staged.final, "final", self.thresholds.near)
 
     @cached_property
-    def answered(self) -> Mask:
-        """The queries with gold that are in the run and whose call did not fail."""
-        return (self.staged.final.status == "scored").to_numpy()
-
-    @property
-    def n(self) -> int:
-        """The number of answered queries."""
-        return int(self.answered.sum())
-
-    @property
-    def alpha(self) -> float:
-        """The chance of a wrong alarm that a test may have."""
-        return self.staged.final.conventions.alpha
-
-    def goes_to(self, scores: Scores) -> int:
-        """Return the last rank of some lists that was measured."""
-        known = self.staged.depth(scores).known
-        return min(known, scores.conventions.depth or known)
-
-    def reaches(self, scores: Scores, k: int) -> bool:
-        """Return whether a value at this cut-off was measured."""
-        most = scores.conventions.depth
-        return self.staged.depth(scores).reaches(k) and (most is None or k <= most)
+    def far(self) -> int:
+        """The far cut-off, or as deep as the raw lists go, at least twice the near one."""
+        lines = self.thresholds
+        return self.reached(self.staged.raw, "raw", lines.far, least=2 * lines.near)
 
     @cached_property
-    def near(self) -> Cut:
-        """The final lists at the near cut-off."""
-        return self.within(self.staged.final, self.thresholds.near, "final")
+    def miss(self) -> int:
+        """Where a query counts as missed, or as deep as the final lists go, if not nearer."""
+        lines = self.thresholds
+        return self.reached(self.staged.final, "final", lines.miss, least=lines.near)
 
-    @cached_property
-    def far(self) -> Cut:
-        """The raw lists at the far cut-off, or as deep as they go, at least twice the near one."""
-        raw, wanted = self.staged.raw, self.thresholds.far
-        deepest = self.goes_to(raw)
-        if not self.reaches(raw, wanted) and deepest >= 2 * self.thresholds.near:
-            return Cut(raw, deepest)
-        return self.within(raw, wanted, "raw")
+    def reached(self, scores: Scores, stage: str, k: int, least: int | None = None) -> int:
+        """Return a cut-off, or the end of the lists if it is above that, but not above ``least``.
 
-    @cached_property
-    def miss(self) -> Cut:
-        """The final lists where a query counts as missed, or as deep as they go, if not nearer."""
-        final, wanted = self.staged.final, self.thresholds.miss
-        deepest = self.goes_to(final)
-        if not self.reaches(final, wanted) and deepest >= self.thresholds.near:
-            return Cut(final, deepest)
-        return self.within(final, wanted, "final")
+        Raises MissingInputError if the lists were not logged that far.
+        """
+        depth, most = self.staged.depth(scores), scores.conventions.depth
+        if depth.reaches(k) and (most is None or k <= most):
+            return k
+        deepest = min(depth.known, most or depth.known)
+        if least is None or deepest < least:
+            raise MissingInputError(f"needs a {stage} list of {k}; the log goes to {deepest}")
+        return deepest
 
-    def within(self, scores: Scores, k: int, what: str) -> Cut:
-        """Return lists at a cut-off; raises MissingInputError if they were not logged that far."""
-        if scores.trace is None:
-            raise MissingInputError(NO_LISTS)
-        if not self.reaches(scores, k):
-            raise MissingInputError(
-                f"needs a {what} list of {k}; the log goes to {self.goes_to(scores)}"
-            )
-        return Cut(scores, k)
+    def values(self, name: str, k: int, scores: Scores | None = None) -> Values:
+        """Return a measure of the final lists, or of others; NaN for queries not answered."""
+        ranked = ranked_of(scores or self.staged.final)
+        values = values_of(parse_measure(f"{name}@{k}"), ranked, self.gold)
+        return np.where(self.answered, values, np.nan)
 
-    def values(self, name: str, cut: Cut) -> Values:
-        """Return a measure at a cut-off for each query, NaN for those that take no part."""
-        found = values_of(parse_measure(f"{name}@{cut.k}"), self._ranked(cut), self.staged.gold)
-        return np.where(self.answered, found, np.nan)
-
-    def sieved(self, name: str, k: int) -> Values:
-        """Return the same for each query's last list before anything put it in another order.
+    def sieved_values(self, name: str, k: int) -> Values:
+        """Return a measure of each query's last list before anything reorders it.
 
         That is the one after the filters that were logged for it, else the raw one.
         """
-        found = self.values(name, Cut(self.staged.raw, k))
+        values = self.values(name, k, self.staged.raw)
         for at, scores in enumerate(self.staged.line.values()):
             here = self.way.sieved.at == at
             if here.any():
-                found = np.where(here, self.values(name, Cut(scores, k)), found)
-        return found
+                values = np.where(here, self.values(name, k, scores), values)
+        return values
 
     def ceiling(self, name: str, k: int) -> Values:
         """Return the best value that the gold of each query allows."""
-        gold = self.staged.gold
-        ideal = ideal_of(gold.target(np.arange(len(gold.query_ids))))
-        found = values_of(parse_measure(f"{name}@{k}"), ideal, gold)
-        return np.where(self.answered, found, np.nan)
+        ideal = ideal_of(self.gold.target(np.arange(len(self.gold.query_ids))))
+        values = values_of(parse_measure(f"{name}@{k}"), ideal, self.gold)
+        return np.where(self.answered, values, np.nan)
 
-    def listed_values(self, name: str, cut: Cut) -> Values:
-        """Return the same for a measure that looks at every item in the lists that were kept."""
-        lists = kept_lists(cut)
-        listing = Listing(lists["row"].to_numpy(), lists["rank"].to_numpy(), lists)
-        ranked = replace(self._ranked(cut), listing=listing)
-        found = values_of(parse_measure(f"{name}@{cut.k}"), ranked, self.staged.gold)
-        return np.where(self.answered, found, np.nan)
+    def top(self, scores: Scores, k: int) -> pl.DataFrame:
+        """Return the first k hits of every query; raises MissingInputError if fewer were kept."""
+        try:
+            return kept_lists(scores, k)
+        except UsageError:
+            raise MissingInputError(
+                f"needs the top {k} items of each list; fewer were kept"
+            ) from None
 
-    def shown(self, cut: Cut) -> Values:
-        """Return how many of the places down to a cut-off are filled, NaN where none is."""
-        filled = np.minimum(self._ranked(cut).returned, cut.k)
-        return np.where(filled > 0, filled, np.nan)
+    @cached_property
+    def gold_by_doc(self) -> Prepared:
+        """The gold judged by document, where items have documents."""
+        gold = self.gold
+        if gold.conventions.level != "item":
+            raise MissingInputError(
+                f"needs gold of single items; level is {gold.conventions.level}"
+            )
+        ids = pl.Series(gold.query_ids, dtype=pl.String).gather(gold.rows["code"])
+        frame = gold.rows.select("item_id", "grade").with_columns(query_id=ids)
+        conventions = replace(gold.conventions, level="doc", order=None, unit=None)
+        corpus = None if gold.corpus is None else Corpus(gold.corpus)
+        by_doc = prepare(Gold(frame, gold.query_ids), conventions, corpus=corpus)
+        if set(by_doc.rows["item_id"]) >= set(gold.rows["item_id"]):
+            raise MissingInputError("needs ids such as doc#chunk, or a corpus with doc_id")
+        return by_doc
 
-    def _ranked(self, cut: Cut) -> Ranked:
-        if cut.scores.trace is None:
-            raise MissingInputError(NO_LISTS)
-        return cut.scores.trace.ranked
+    def score_by_doc(self, run: Run, measure: str) -> Scores:
+        """Return the scores of answered queries by document instead of by item."""
+        ids = pl.Series(self.gold.query_ids, dtype=pl.String).filter(pl.Series(self.answered))
+        lists = replace(run, calls=pl.DataFrame({"query_id": ids}))
+        return score(lists, self.gold_by_doc, [parse_measure(measure)], derived=True)
 
-    def p_of(self, delta: Values) -> float:
-        """Return the chance of a mean difference as large if there were none; NaN takes no part."""
+    def kept_run(self, scores: Scores, k: int) -> Run:
+        """Return the first k hits of every query as a run."""
+        lists = self.top(scores, k)
+        ids = pl.Series(self.gold.query_ids, dtype=pl.String).gather(lists["row"])
+        names = [name for name in ("item_id", "doc_id", "rank") if name in lists.columns]
+        return Run(lists.select(names).with_columns(query_id=ids), order="rank")
+
+    @cached_property
+    def doc_scores(self) -> Scores:
+        """R of the documents that the gold is in, far down the raw lists."""
+        staged = self.staged
+        if staged.run is None:
+            raw = self.kept_run(staged.raw, self.far)
+        else:
+            raw = passed_on(staged.run, list(staged.line) if RAW in staged.line else [])
+            raw = replace(raw, order=self.gold.conventions.order or staged.run.order)
+        return self.score_by_doc(raw, f"R@{self.far}")
+
+    def p_value(self, delta: Values) -> float:
+        """Return the p-value of the mean of paired differences; NaN takes no part."""
         known = ~np.isnan(delta)
         conventions, groups = self.staged.final.conventions, self.staged.final.groups
-        found = randomisation(
+        p = randomisation(
             delta[known][:, None],
             resamples=conventions.permutations,
             seed=conventions.seed,
             groups=None if groups is None else groups[known],
         )
-        return float(found[0])
+        return float(p[0])
+
+    @property
+    def alpha(self) -> float:
+        """The significance level of tests."""
+        return self.staged.final.conventions.alpha
+
+    # Whether something reorders the lists.
+
+    @cached_property
+    def _reranker_in_meta(self) -> bool:
+        meta = self.staged.final.meta
+        return any(str(key).startswith("rerank") and value for key, value in meta.items())
+
+    @cached_property
+    def reranked_queries(self) -> Mask:
+        """The queries of which the log says that something reranked their list."""
+        if self._reranker_in_meta:
+            return np.ones(len(self.assessed), dtype=bool)
+        timed = [self.call(row, "latency.rerank") is not None for row in range(len(self.assessed))]
+        return np.array(timed, dtype=bool)
+
+    @property
+    def names_reranker(self) -> bool:
+        """Whether the log says that there is a reranker: its list, its time or its name."""
+        calls = self.staged.calls
+        timed = calls is not None and "latency.rerank" in calls.columns
+        return "rerank" in self.staged.line or self._reranker_in_meta or timed
 
     @property
     def has_reranker(self) -> bool:
-        """Whether the log shows that something gives the retriever's list another order."""
-        if self.named_reranker or any(name in self.staged.line for name in REORDERING):
+        """Whether the log shows that something reorders the retriever's list."""
+        if self.names_reranker or any(name in self.staged.line for name in REORDERING):
             return True
         return bool(self.before_order) and bool(self.moved.any())
 
-    @property
-    def named_reranker(self) -> bool:
-        """Whether the log says that there is a reranker: its list, its time or its name."""
-        meta, calls = self.staged.final.meta, self.staged.calls
-        named = any(str(key).startswith("rerank") and value for key, value in meta.items())
-        timed = calls is not None and "latency.rerank" in calls.columns
-        return "rerank" in self.staged.line or named or timed
-
     @cached_property
     def before_order(self) -> list[str]:
-        """The stages in the log that come before anything puts items in another order."""
+        """The stages in the log that come before anything reorders items."""
         return [name for name in (RAW, *SIEVES) if name in self.staged.line]
 
     @cached_property
     def moved(self) -> Mask:
-        """The queries whose nDCG changed and whose list really got another order.
+        """The queries whose nDCG changed and whose list was reordered.
 
         A list that holds nothing but items of the one before it, in its order, was filtered or
         cut, and not reranked.
         """
-        near = self.near
-        before, after = self.sieved("nDCG", near.k), self.values("nDCG", near)
+        before, after = self.sieved_values("nDCG", self.near), self.values("nDCG", self.near)
         changed = self.answered & (before != after)
-        untold = changed & ~self.way.reordered.there
-        moved: Mask = changed & ~kept_by(self.staged, self.way, untold).in_order
+        unlogged = changed & ~self.way.reordered.logged
+        moved: Mask = changed & ~kept_order(self.staged, self.way, unlogged).in_order
         return moved
 
 
-def kept_lists(cut: Cut) -> pl.DataFrame:
-    """Return the items of each list down to a cut-off, if so many were kept."""
-    lists, trace = cut.scores.lists, cut.scores.trace
-    longest = 0 if trace is None else int(trace.ranked.returned.max(initial=0))
-    kept = 0 if lists is None else int(lists["rank"].to_numpy().max(initial=0))
-    if lists is None or kept < min(cut.k, longest):
-        raise MissingInputError(f"needs the top {cut.k} items of each list; {kept} were kept")
-    return lists.filter(lists["rank"] <= cut.k)
+def in_index(staged: Staged) -> Mask | None:
+    """Return which judgments name something that can be found; None without a corpus.
 
-
-def known_to_corpus(gold: Prepared) -> Mask | None:
-    """Return which judgments are of something that the corpus has; None without a corpus."""
+    What any list holds can be found, even if the corpus file lacks it.
+    """
+    gold = staged.gold
     if gold.corpus is None:
         return None
-    known = gold.corpus[_key(gold)].unique()
-    return gold.rows["item_id"].is_in(known.implode()).to_numpy()
-
-
-def in_index(staged: Staged) -> Mask | None:
-    """Return which judgments are of something that can be found; None without a corpus.
-
-    What any list holds can be found, whatever the corpus file says.
-    """
-    known = known_to_corpus(staged.gold)
-    if known is None:
-        return None
-    known = known.copy()
+    known = gold.corpus[_corpus_key(gold)].unique()
+    findable = gold.rows["item_id"].is_in(known.implode()).to_numpy().copy()
     for scores in (staged.final, *staged.line.values(), *staged.beside.values()):
-        found = ranked_of(scores).found
-        if found.row is not None:
-            known[found.row] = True
-    return known
+        rows = ranked_of(scores).found.row
+        if rows is not None:
+            findable[rows] = True
+    return findable
 
 
-def attributes(gold: Prepared, rows: Iterable[int], name: str) -> dict[int, list[str | None]]:
-    """What the corpus has in a column for the items of some judgments, by judgment's row.
-
-    An item without a value brings None; one with a list of values brings them all.
-    """
-    if gold.corpus is None or name not in gold.corpus.columns:
-        return {}
-    wanted = pl.Series("at", list(rows), dtype=pl.Int64)
-    own = pl.DataFrame({"at": wanted, "key": gold.rows["item_id"].gather(wanted)})
-    facts = gold.corpus.select(key=pl.col(_key(gold)), told=pl.col(name))
-    facts = facts.join(own, on="key", how="semi", maintain_order="left")
-    if facts.schema["told"].base_type() == pl.List:
-        facts = facts.explode("told")
-    facts = facts.with_columns(pl.col("told").cast(pl.String))
-    told: dict[int, list[str | None]] = {}
-    both = own.join(facts, on="key", maintain_order="left_right").select("at", "told")
-    for at, value in both.rows():
-        told.setdefault(at, []).append(value)
-    return told
-
-
-def relevant_rows(gold: Prepared, query: int) -> list[int]:
-    """Return the rows of a query's judgments that make up its gold."""
-    rows = np.arange(gold.first[query], gold.first[query + 1])
-    kept: list[int] = rows[gold.grade[rows] >= gold.conventions.rel].tolist()
-    return kept
-
-
-def names_of(gold: Prepared, rows: Sequence[int]) -> list[str]:
-    """Return what some judgments are of, as one would write it."""
-    judged = gold.rows[list(rows)]
-    if "start" in judged.columns:
-        judged = judged.select(item_id=pl.format("{}:{}-{}", "item_id", "start", "end"))
-    return judged["item_id"].to_list()
-
-
-def _key(gold: Prepared) -> str:
-    """Return what the corpus calls the things that are judged."""
+def _corpus_key(gold: Prepared) -> str:
+    """Return the corpus column that names what is judged."""
     return "item_id" if gold.conventions.level == "item" else "doc_id"
 
 
 @dataclass(frozen=True, eq=False)
 class Dominance:
-    """The items that dominate, with how many queries, and where they stand.
+    """The items that dominate, and where they stand.
 
-    ``items`` has item_id and queries, the most frequent first; ``places`` a row for every place
-    that one of them takes: row (the query), rank, item_id. ``share`` is how much of the places
-    at the top of each query's list they take.
+    ``items`` has item_id and the number of queries, the most frequent first; ``above`` the
+    dominant items in each query's list, from the top; ``share`` is how much of the top of each
+    query's list they take.
     """
 
     items: pl.DataFrame
-    places: pl.DataFrame
+    above: Mapping[int, list[str]]
     share: Values
 
-    def above(self, rows: Sequence[int]) -> dict[int, list[str]]:
-        """Return the dominant items in the lists of some queries, each from the top."""
-        found: dict[int, list[str]] = {row: [] for row in rows}
-        for row, item in self.places.select("row", "item_id").rows():
-            if row in found:
-                found[row].append(item)
-        return found
 
-
-def tops_of(scores: Scores, k: int) -> pl.DataFrame | None:
-    """The first k hits of every query: row, rank, item_id, version; None if none were kept."""
-    if scores.lists is None:
-        return None
-    lists = scores.lists.filter(pl.col("rank") <= k).sort("row", "rank")
-    returned = ranked_of(scores).returned
-    kept = np.bincount(lists["row"].to_numpy(), minlength=len(returned))
-    if (kept < np.minimum(returned, k)).any():
-        raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
-    values = [
-        pl.col(name).cast(kind) if name in lists.columns else pl.lit(None, kind).alias(name)
-        for name, kind in _COLUMNS.items()
-    ]
-    return without_repeats(lists).select(values)
-
-
-def dominance(
-    scores: Scores,
-    tops: pl.DataFrame,
-    best: Values,
-    assessed: Mask,
-    lines: Thresholds,
-    corpus_size: int | None = None,
-) -> Dominance:
+def _dominance(case: Case, tops: pl.DataFrame) -> Dominance:
     """Return the items that stand above all gold, without being gold, in the top of many queries.
 
-    ``best`` is the rank of each query's best-placed gold in the final list. In a small corpus
-    every item stands in many lists, so it must be more of them than equal chance would give
-    (see ``_places``); where the corpus is not known, it is what the tops hold.
+    In a small corpus every item stands in many lists, so it must be more of them than equal
+    chance would give; where the corpus is not known, it is what the tops hold.
     """
+    scores, lines, best = case.staged.final, case.thresholds, case.way.final.rank
     ranked = ranked_of(scores)
     correct = ranked.hits.correct(scores.conventions.rel)
     gold = pl.DataFrame({"row": ranked.hits.query[correct], "rank": ranked.hits.rank[correct]})
     row, rank = tops["row"].to_numpy(), tops["rank"].to_numpy()
-    above = tops.filter(assessed[row] & (rank < best[row]))
+    above = tops.filter(case.assessed[row] & (rank < best[row]))
     wrong = above.join(gold, on=["row", "rank"], how="anti", maintain_order="left")
-    scored = int((scores.status == "scored").sum())
     # 0.07 × 100 is a little more than 7 in floating point.
-    share = math.ceil(round(lines.dominant_share * scored, 9))
-    items_in_all = corpus_size or tops["item_id"].n_unique() or 1
-    by_chance = lines.dominant_lift * _places(scores, best, assessed, lines.miss) / items_in_all
-    needed = max(lines.dominant_queries, share, by_chance)
+    share = math.ceil(round(lines.dominant_share * case.n, 9))
+    corpus = case.gold.corpus
+    corpus_size = (None if corpus is None else corpus.height) or tops["item_id"].n_unique() or 1
+    # A list that a threshold shortened has as many places above gold as one that is whole: what
+    # the system left out of some lists makes no item more dominant in the others.
+    depth = min(lines.miss, int(ranked.returned[case.answered].max(initial=0)))
+    places = float(np.minimum(best[case.answered] - 1, depth).sum())
+    needed = max(lines.dominant_queries, share, lines.dominant_lift * places / corpus_size)
     items = wrong.group_by("item_id").agg(queries=pl.len()).filter(pl.col("queries") >= needed)
     items = items.sort(["queries", "item_id"], descending=[True, False])
-    places = wrong.join(items, on="item_id", how="semi", maintain_order="left")
-    taken = np.bincount(places["row"].to_numpy(), minlength=ranked.n)
-    shown = np.minimum(ranked.returned, lines.miss)
-    return Dominance(items, places.drop("version"), taken / np.maximum(shown, 1))
-
-
-def _places(scores: Scores, best: Values, assessed: Mask, miss: int) -> float:
-    """Return the places above gold, in the top of every answer, that an item could have taken.
-
-    A list that a threshold shortened has as many as one that is whole: what the system left
-    out of some lists makes no item more dominant in the others.
-    """
-    answered = assessed & (scores.status == "scored").to_numpy()
-    returned = ranked_of(scores).returned[answered]
-    depth = min(miss, int(returned.max(initial=0)))
-    return float(np.minimum(best[answered] - 1, depth).sum())
+    dominant = wrong.join(items, on="item_id", how="semi", maintain_order="left")
+    taken = np.bincount(dominant["row"].to_numpy(), minlength=ranked.n)
+    by_query: dict[int, list[str]] = {}
+    for query, item in dominant.select("row", "item_id").iter_rows():
+        by_query.setdefault(query, []).append(item)
+    shown = np.maximum(np.minimum(ranked.returned, lines.miss), 1)
+    return Dominance(items, by_query, taken / shown)

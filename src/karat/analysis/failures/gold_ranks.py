@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 import polars as pl
 
+from karat.analysis.top_lists import ranked_of
 from karat.data.tables import Run
-from karat.errors import UsageError
 from karat.evaluation.stages import RAW, REORDERING, SIEVES, Staged
-from karat.measures.aggregates import Values
-from karat.measures.lists import ListNeeds
-from karat.measures.prepare import Prepared, short_hash
-from karat.measures.rank import rank
-from karat.measures.ranked import UNLIMITED, Ints, Mask, Ranked
-from karat.measures.scores import Scores
-
-# The rank of what is in no list.
-ABSENT = np.inf
+from karat.measure.aggregates import Values
+from karat.measure.lists import ListNeeds
+from karat.measure.prepare import Prepared
+from karat.measure.rank import rank
+from karat.measure.ranked import UNLIMITED, Ints, Mask
+from karat.measure.scores import Scores
 
 
 @dataclass(frozen=True, eq=False)
-class Best:
+class BestGold:
     """The best-placed gold of every query in the lists of one stage.
 
-    ``rank`` is ABSENT where a list holds none; ``row`` is the judgment's row in the gold and
+    ``rank`` is infinite where a list holds none; ``row`` is the judgment's row in the gold and
     ``hit`` the place of the hit among the trace's facts, both -1 where there is none.
     """
 
@@ -37,25 +35,43 @@ class Best:
     returned: Ints
 
     def number(self, name: str) -> Values:
-        """Return what the run says of these hits, a number each; NaN where it says nothing."""
-        told = np.full(len(self.rank), np.nan)
+        """Return what the run logs of these hits, one number per query; NaN where it does not."""
+        values = np.full(len(self.rank), np.nan)
         here = self.hit >= 0
-        told[here] = self.facts[name].to_numpy()[self.hit[here]]
-        return told
+        values[here] = self.facts[name].to_numpy()[self.hit[here]]
+        return values
+
+
+def best_gold(scores: Scores, gold: Prepared) -> BestGold:
+    """Return the best-placed gold of every query in some lists."""
+    ranked = ranked_of(scores)
+    found, hits = ranked.found, ranked.hits
+    (places,) = np.nonzero(found.relevant(gold.conventions.rel))
+    query, first = np.unique(found.query[places], return_index=True)
+    places = places[first]
+    ranks = np.full(ranked.n, np.inf)
+    row, hit = np.full(ranked.n, -1), np.full(ranked.n, -1)
+    ranks[query] = found.rank[places]
+    row[query] = places if found.row is None else found.row[places]
+    # A span is found by a hit of its own.
+    wide = int(max(hits.rank.max(initial=0), found.rank[places].max(initial=0))) + 1
+    hit[query] = np.searchsorted(hits.query * wide + hits.rank, query * wide + found.rank[places])
+    facts = pl.DataFrame() if scores.trace is None else scores.trace.facts
+    return BestGold(ranks, row, hit, facts, ranked.returned)
 
 
 @dataclass(frozen=True, eq=False)
-class Last:
-    """For each query the last of some stages that logged a list for it.
+class LastGold:
+    """The best rank of gold in the last of some stages that logged a list for each query.
 
-    ``at`` is the stage's place on the way, -1 where none of them did.
+    ``at`` is the stage's place on the way, -1 where none of them logged a list.
     """
 
     rank: Values
     at: Ints
 
     @property
-    def there(self) -> Mask:
+    def logged(self) -> Mask:
         """The queries for which one of the stages logged a list."""
         return self.at >= 0
 
@@ -69,13 +85,23 @@ class Way:
     """
 
     names: tuple[str, ...]
-    lists: tuple[Best, ...]
+    lists: tuple[BestGold, ...]
     own: tuple[Mask, ...]
-    final: Best
+    final: BestGold
+
+    @classmethod
+    def of(cls, staged: Staged) -> Way:
+        """Return where the best-placed gold of a run stands, from list to list."""
+        lists = tuple(best_gold(scores, staged.gold) for scores in staged.line.values())
+        own = tuple(
+            _logged_by(staged, name) | (best.returned == 0)
+            for name, best in zip(staged.line, lists, strict=True)
+        )
+        return cls(tuple(staged.line), lists, own, best_gold(staged.final, staged.gold))
 
     @property
-    def first(self) -> Best:
-        """The retriever's own lists, or as early ones as the log has."""
+    def first(self) -> BestGold:
+        """The retriever's own lists, or the earliest that the log has."""
         return self.lists[0] if self.lists else self.final
 
     @cached_property
@@ -83,56 +109,57 @@ class Way:
         """The best rank of any gold in any of the lists."""
         return self.after(0)
 
-    def before(self, at: int) -> Last:
-        """Return the last list logged before the stage at this place."""
-        return self._last(range(at))
-
     def after(self, at: int) -> Values:
         """Return the best rank from this stage on."""
-        ranks = [best.rank for best in (*self.lists[at:], self.final)]
-        best: Values = np.stack(ranks).min(axis=0)
+        best: Values = np.min([best.rank for best in (*self.lists[at:], self.final)], axis=0)
         return best
 
     @cached_property
-    def last(self) -> Last:
+    def before(self) -> tuple[LastGold, ...]:
+        """The last list logged before the stage at each place."""
+        return tuple(self._last(self.names[:at]) for at in range(len(self.names)))
+
+    @cached_property
+    def taken_out(self) -> Mapping[str, Mask]:
+        """By stage, the queries whose gold is in the list before it and in none after it."""
+        nothing = np.zeros(len(self.final.rank), dtype=bool)
+        return dict.fromkeys(SIEVES, nothing) | {
+            name: self.own[at] & np.isfinite(self.before[at].rank) & ~np.isfinite(self.after(at))
+            for at, name in enumerate(self.names)
+        }
+
+    @cached_property
+    def lost_at_the_end(self) -> Mask:
+        """The queries whose gold is in the last list logged and not in the final one."""
+        return np.isfinite(self.last.rank) & ~np.isfinite(self.final.rank)
+
+    @cached_property
+    def last(self) -> LastGold:
         """The last list before the cut at k."""
-        return self._last(range(len(self.names)))
+        return self._last(self.names)
 
     @cached_property
-    def sieved(self) -> Last:
-        """The last list before anything put it in another order."""
-        return self._last(self._places((RAW, *SIEVES)))
+    def sieved(self) -> LastGold:
+        """The last list before anything reorders it."""
+        return self._last((RAW, *SIEVES))
 
     @cached_property
-    def reordered(self) -> Last:
-        """The last list of a stage that puts items in another order."""
-        return self._last(self._places(REORDERING))
+    def reordered(self) -> LastGold:
+        """The last list of a stage that reorders."""
+        return self._last(REORDERING)
 
-    def _places(self, names: tuple[str, ...]) -> list[int]:
-        return [at for at, name in enumerate(self.names) if name in names]
-
-    def _last(self, places: range | list[int]) -> Last:
-        rank = np.full(len(self.final.rank), ABSENT)
-        found = np.full(len(rank), -1)
-        for at in places:
-            rank = np.where(self.own[at], self.lists[at].rank, rank)
-            found = np.where(self.own[at], at, found)
-        return Last(rank, found)
+    def _last(self, names: Sequence[str]) -> LastGold:
+        ranks = np.full(len(self.final.rank), np.inf)
+        last = np.full(len(ranks), -1)
+        for at, name in enumerate(self.names):
+            if name in names:
+                ranks = np.where(self.own[at], self.lists[at].rank, ranks)
+                last = np.where(self.own[at], at, last)
+        return LastGold(ranks, last)
 
 
-def way_of(staged: Staged) -> Way:
-    """Return where the best-placed gold stands, from list to list."""
-    gold = staged.gold
-    lists = tuple(best_in(scores, gold) for scores in staged.line.values())
-    own = tuple(
-        _own(staged, name) | (best.returned == 0)
-        for name, best in zip(staged.line, lists, strict=True)
-    )
-    return Way(tuple(staged.line), lists, own, best_in(staged.final, gold))
-
-
-def _own(staged: Staged, stage: str) -> Mask:
-    """Return the queries for which a stage has a list; all of them where nobody noted which."""
+def _logged_by(staged: Staged, stage: str) -> Mask:
+    """Return the queries for which a stage has a list; all of them where the log does not say."""
     own = np.zeros(len(staged.gold.query_ids), dtype=bool)
     if stage not in staged.logged:
         return ~own
@@ -141,188 +168,88 @@ def _own(staged: Staged, stage: str) -> Mask:
     return own
 
 
-def ranked_of(scores: Scores) -> Ranked:
-    """Return where the judged hits of a run stood."""
-    if scores.trace is None:
-        raise UsageError(
-            f"where the hits of {scores.system!r} stood was not kept; score the run itself"
-        )
-    return scores.trace.ranked
-
-
-def best_in(scores: Scores, gold: Prepared) -> Best:
-    """Return the best-placed gold of every query in some lists."""
-    ranked = ranked_of(scores)
-    found = ranked.found
-    (places,) = np.nonzero(found.relevant(gold.conventions.rel))
-    query, first = np.unique(found.query[places], return_index=True)
-    places = places[first]
-    rank = np.full(ranked.n, ABSENT)
-    row, hit = np.full(ranked.n, -1), np.full(ranked.n, -1)
-    rank[query] = found.rank[places]
-    row[query] = places if found.row is None else found.row[places]
-    hit[query] = _hits_at(ranked, query, found.rank[places])
-    facts = pl.DataFrame() if scores.trace is None else scores.trace.facts
-    return Best(rank, row, hit, facts, ranked.returned)
-
-
-def _hits_at(ranked: Ranked, query: Ints, rank: Ints) -> Ints:
-    """Return the place among the judged hits of those at some ranks: a span is found by a hit."""
-    wide = int(max(ranked.hits.rank.max(initial=0), rank.max(initial=0))) + 1
-    places = np.searchsorted(ranked.hits.query * wide + ranked.hits.rank, query * wide + rank)
-    return np.asarray(places, dtype=np.int64)
-
-
-# Odd numbers that spread keys over 32 bits.
-_MIX, _OTHER_MIX = 0x9E3779B1, 0x85EBCA6B
-
-
 @dataclass(frozen=True, eq=False)
-class Kept:
+class KeptOrder:
     """What the final lists keep of the last lists logged before them.
 
     ``in_order`` marks the queries whose final list has nothing but items of the list before
     it, in its order; ``above`` is the lowest rank there of a judged hit that stands above an
-    item of the final list, 0 where none does. Of queries that nobody asked about nothing is
-    in order and nothing above.
+    item of the final list, 0 where none does. Queries that were not looked at are not marked.
     """
 
     in_order: Mask
     above: Ints
 
 
-def kept_by(staged: Staged, way: Way, asked: Mask) -> Kept:
-    """Return what the final lists of the queries asked about keep."""
-    found = Kept(np.zeros(len(asked), dtype=bool), np.zeros(len(asked), dtype=np.int64))
-    if staged.run is None or not asked.any():
-        return found
-    judged = _judged(staged, way, asked)
-    before, final = _lists(staged, way, asked, judged)
+def kept_order(staged: Staged, way: Way, queries: Mask) -> KeptOrder:
+    """Return what the final lists of some queries keep of the lists before them."""
+    kept = KeptOrder(np.zeros(len(queries), dtype=bool), np.zeros(len(queries), dtype=np.int64))
+    if staged.run is None or not queries.any():
+        return kept
+    judged = _judged_before(staged, way, queries)
+    before, final = _last_two_lists(staged, staged.run, way, queries, judged)
     places = before.select("code", "item_id", place="rank")
     both = final.join(places, on=["code", "item_id"], how="left", maintain_order="left")
-    code = both["code"].to_numpy()
     # An item that was not in the list before it breaks the order, as place 0 does.
-    place = both["place"].fill_null(0).to_numpy()
-    found.in_order[asked] = True
-    found.in_order[code[_falls(code, place)]] = False
-    lowest = np.zeros(len(asked), dtype=np.int64)
+    code, place = both["code"].to_numpy(), both["place"].fill_null(0).to_numpy()
+    same_list = np.concatenate(([False], code[1:] == code[:-1]))
+    above = np.where(same_list, np.concatenate(([0], place[:-1])), 0)
+    kept.in_order[queries] = True
+    kept.in_order[code[place <= above]] = False
+    lowest = np.zeros(len(queries), dtype=np.int64)
     np.maximum.at(lowest, code, place)
     stood = judged.join(places, on=["code", "item_id"])
     rows = stood["code"].to_numpy()
     over = stood["place"].to_numpy() < lowest[rows]
-    np.maximum.at(found.above, rows[over], stood["rank"].to_numpy()[over])
-    return found
+    np.maximum.at(kept.above, rows[over], stood["rank"].to_numpy()[over])
+    return kept
 
 
-def _falls(code: Ints, place: Ints) -> Mask:
-    """Return where a list's places do not rise, the first of each from 0."""
-    same = np.concatenate(([False], code[1:] == code[:-1]))
-    above = np.concatenate(([0], place[:-1]))
-    return np.less_equal(place, np.where(same, above, 0))
-
-
-def _judged(staged: Staged, way: Way, asked: Mask) -> pl.DataFrame:
+def _judged_before(staged: Staged, way: Way, queries: Mask) -> pl.DataFrame:
     """Return the judged hits of each query's last list before the cut: code, item_id, rank."""
-    parts = [pl.DataFrame(schema={"code": pl.Int64, "item_id": pl.String, "rank": pl.Int64})]
+    frames = [pl.DataFrame(schema={"code": pl.Int64, "item_id": pl.String, "rank": pl.Int64})]
     for at, scores in enumerate(staged.line.values()):
         if scores.trace is not None:
             hits = scores.trace.ranked.hits
-            here = asked[hits.query] & (way.last.at[hits.query] == at)
+            here = queries[hits.query] & (way.last.at[hits.query] == at)
             items = scores.trace.facts["item_id"].filter(here)
-            own = {"code": hits.query[here], "item_id": items, "rank": hits.rank[here]}
-            parts.append(pl.DataFrame(own))
-    return pl.concat(parts)
+            columns = {"code": hits.query[here], "item_id": items, "rank": hits.rank[here]}
+            frames.append(pl.DataFrame(columns))
+    return pl.concat(frames)
 
 
-def _lists(
-    staged: Staged, way: Way, asked: Mask, judged: pl.DataFrame
+def _last_two_lists(
+    staged: Staged, run: Run, way: Way, queries: Mask, judged: pl.DataFrame
 ) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the last lists before the cut, and the final ones, as far as they tell anything.
+    """Return the last lists before the cut and the final ones: code, rank, item_id.
 
-    Of the former only judged items and those of the final list are looked at, with some others
-    that look alike: their order among themselves is all that is asked for.
+    Of the former only judged items and those of the final list: only their order matters.
     """
-    run, gold = staged.run, _without_judgments(staged.gold)
-    if run is None:
-        return _NOTHING, _NOTHING
-    code, stage, starts, lengths = _stretches(run, gold, way.names)
-    here = (code >= 0) & asked[code] & (stage >= 0)
-    final, before = (here & (stage == own) for own in (len(way.names), way.last.at[code]))
-    rows = [_rows(starts[mask], lengths[mask]) for mask in (before, final)]
-    hashes = short_hash(run.hits["item_id"])
-    keys = [
-        _mixed(hashes[own], np.repeat(code[mask], lengths[mask]))
-        for own, mask in zip(rows, (before, final), strict=True)
-    ]
-    wanted = _mixed(short_hash(judged["item_id"]), judged["code"].to_numpy())
-    rows[0] = rows[0][_among(keys[0], np.concatenate((keys[1], wanted)))]
-    hits = run.hits.drop("stage")
-    first, second = (replace(run, hits=hits[rows[at]], calls=None) for at in (0, 1))
-    return _items(first, gold), _items(second, gold)
-
-
-_NOTHING = pl.DataFrame(schema={"code": pl.Int64, "rank": pl.Int64, "item_id": pl.String})
-
-
-def _stretches(run: Run, gold: Prepared, names: tuple[str, ...]) -> tuple[Ints, Ints, Ints, Ints]:
-    """Hits of one query and stage that follow each other: both as numbers, start and length.
-
-    A query that is not to be scored is -1. A stage is its place on the way, the final list's
-    one past the last, and -1 what stands beside it.
-    """
-    by_query = run.hits["query_id"].rle().struct.unnest()
-    by_stage = run.hits["stage"].rle().struct.unnest()
-    ends = [np.cumsum(one["len"].to_numpy().astype(np.int64)) for one in (by_query, by_stage)]
-    starts = np.unique(np.concatenate(([0], *ends)))[:-1]
-    query, stage = (np.searchsorted(end, starts, side="right") for end in ends)
-    places = {name: at for at, name in enumerate((*names, "final"))}
-    known = np.array([places.get(name, -1) for name in by_stage["value"].to_list()])
-    lengths = np.diff(np.concatenate((starts, [run.hits.height])))
-    return gold.code_of(by_query["value"])[query], known[stage], starts, lengths
-
-
-def _rows(starts: Ints, lengths: Ints) -> Ints:
-    """Return the rows of some stretches."""
-    ends = np.cumsum(lengths)
-    rows: Ints = np.arange(lengths.sum()) + np.repeat(starts - ends + lengths, lengths)
-    return rows
-
-
-def _mixed(hashes: Ints, owner: Ints) -> Ints:
-    """32 bits of each item and its query."""
-    keys: Ints = hashes * _MIX + owner * _OTHER_MIX & 0xFFFFFFFF
-    return keys
-
-
-def _among(keys: Ints, wanted: Ints) -> Mask:
-    """Return which keys are likely among those wanted: all that are, and about one in 16 others."""
-    shift = 32 - min(26, max(12, (16 * len(wanted)).bit_length()))
-    likely = np.zeros(1 << (32 - shift), dtype=bool)
-    likely[wanted >> shift] = True
-    among: Mask = likely[keys >> shift]
-    return among
-
-
-def _items(run: Run, gold: Prepared) -> pl.DataFrame:
-    """The items of every list in the order in which scoring ranks them: code, rank, item_id."""
-    block = rank(run, gold, ListNeeds(frozenset({"list"}), UNLIMITED))
-    listing = block.ranked.listing
-    if listing is None:
-        return _NOTHING
-    codes = block.codes[listing.query]
-    columns = {"code": codes, "rank": listing.rank, "item_id": listing.frame["item_id"]}
-    return pl.DataFrame(columns).sort("code", "rank")
-
-
-def _without_judgments(gold: Prepared) -> Prepared:
-    """The same queries and order, for looking at whole lists and not at what is right in them."""
-    return replace(
-        gold,
-        rows=gold.rows.clear(),
-        grade=np.empty(0),
-        unit=np.empty(0, dtype=np.int64),
-        first=np.zeros_like(gold.first),
-        likely=np.zeros_like(gold.likely),
-        corpus=None,
-        conventions=replace(gold.conventions, level="item", depth=None),
+    codes = np.flatnonzero(queries)
+    ids = pl.Series(staged.gold.query_ids, dtype=pl.String)
+    last = pl.DataFrame(
+        {
+            "query_id": ids.gather(codes),
+            "code": codes,
+            "last": [way.names[at] if at >= 0 else None for at in way.last.at[codes].tolist()],
+        },
+        schema_overrides={"last": pl.String},
     )
+    hits = run.hits.join(last, on="query_id", maintain_order="left")
+    final = hits.filter(pl.col("stage") == "final")
+    before = hits.filter(pl.col("stage") == pl.col("last"))
+    compared = pl.concat([frame.select("code", "item_id") for frame in (final, judged)])
+    before = before.join(compared, on=["code", "item_id"], how="semi", maintain_order="left")
+    conventions = replace(staged.gold.conventions, level="item", depth=None)
+    gold = replace(staged.gold, conventions=conventions)
+
+    def in_order(hits: pl.DataFrame) -> pl.DataFrame:
+        lists = replace(run, hits=hits.drop("stage", "code", "last"), calls=None)
+        block = rank(lists, gold, ListNeeds(frozenset({"list"}), UNLIMITED))
+        listing = block.ranked.listing
+        if listing is None:
+            return judged.clear()
+        ranks = {"code": block.codes[listing.query], "rank": listing.rank}
+        return pl.DataFrame({**ranks, "item_id": listing.frame["item_id"]}).sort("code", "rank")
+
+    return in_order(before), in_order(final)

@@ -10,34 +10,113 @@ less V of the final list), and what the ``reranker`` lost, or won back (V before
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from karat.analysis.failures.case import in_index
-from karat.analysis.failures.gold_ranks import Kept, Way, kept_by, ranked_of, way_of
+from karat.analysis.failures.gold_ranks import KeptOrder, Way, kept_order
+from karat.analysis.top_lists import ranked_of
 from karat.errors import UsageError
 from karat.evaluation.stages import Staged
-from karat.measures import aggregates
-from karat.measures.aggregates import Values
-from karat.measures.evaluate_measure import gain_of, values_of
-from karat.measures.kernels.gains import best_first
-from karat.measures.names import Measure, parse_measure
-from karat.measures.prepare import Prepared
-from karat.measures.ranked import Entries, Ints, Mask, Ranked, in_best_order, is_budget
-from karat.measures.scores import Interval, Scores, plan_of
+from karat.measure import aggregates
+from karat.measure.aggregates import Values
+from karat.measure.evaluate_measure import gain_of, values_of
+from karat.measure.kernels.gains import best_first
+from karat.measure.names import Measure, parse_measure
+from karat.measure.prepare import Prepared
+from karat.measure.ranked import Entries, Ints, Mask, Ranked, in_best_order, is_budget
+from karat.measure.scores import Interval, Scores, plan_of
+from karat.pages.formatting import NOTHING, change, figure, interval, label
+from karat.pages.page import Grid, Section
 from karat.pages.serialize import Record
 from karat.stats.means import mean_intervals
 
+PARTS: Mapping[str, str] = {
+    "calls": "calls that failed or were not made",
+    "index": "gold that the index lacks",
+    "retriever": "gold that was not retrieved",
+    "filters": "gold that filters took out",
+    "cut_off": "gold too low, or cut off",
+    "reranker": "gold moved by the reranker",
+}
+# These cannot win anything back, so their intervals end at 0.
+_NEVER_BELOW = ("calls", "index", "retriever")
+# The same grades added in two orders differ by about so much.
+_ROUNDING, _UNTOUCHED = 1e-14, 1e-9
 # These look at how much else was returned, which no order of the gold can change.
 _OF_SETS = ("SetP", "SetF")
 # These count every chunk of a document, of which a corpus may have any number.
 _OF_CHUNKS = ("P", "F")
 
 
-def check_by_ranks(measure: Measure, level: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Loss(Record):
+    """What one part of a system costs: the mean loss, its interval, and the queries it touches."""
+
+    part: str
+    lost: float | None
+    ci: Interval
+    queries: int
+    share: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class LossWaterfall:
+    """The losses of one measure: ``ceiling`` less the sum of the parts is ``value``.
+
+    ``unknown`` names what each part that could not be measured needs; its loss is in others.
+    ``columns`` holds each query's losses, NaN where it takes no part. ``ends_at`` is where the
+    final lists end, if that is above the measure's cut-off: what lies below was not measured.
+    """
+
+    measure: str
+    ceiling: float | None
+    value: float | None
+    n: int
+    parts: tuple[Loss, ...]
+    unknown: Mapping[str, str]
+    columns: Mapping[str, Values] = field(repr=False)
+    ends_at: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the waterfall as plain data."""
+        names = ("measure", "ceiling", "value", "n", "ends_at")
+        return {
+            **{name: getattr(self, name) for name in names},
+            "parts": [part.to_dict() for part in self.parts],
+            "unknown": dict(self.unknown),
+        }
+
+
+def waterfall(staged: Staged, measure: Measure | str) -> LossWaterfall:
+    """Break a measure's loss down by what caused it; the run must be scored by the measure.
+
+    Raises UsageError for a measure that is not one of the ranks of gold.
+    """
+    scores = staged.final
+    measure = parse_measure(measure, conventions=scores.conventions)
+    _check_by_ranks(measure, scores.conventions.level)
+    if measure not in scores.measures:
+        raise UsageError(f"{measure} is broken down; score the run by it")
+    columns, unknown = _losses(staged, measure)
+    values, ceiling = scores.values(str(measure)), _ceiling(scores, measure)
+    known = ~np.isnan(values)
+    return LossWaterfall(
+        str(measure),
+        ceiling=aggregates.mean(ceiling[known]),
+        value=aggregates.mean(values),
+        n=int(known.sum()),
+        parts=_parts(columns, unknown, scores, known, float(np.max(ceiling[known], initial=0.0))),
+        unknown=unknown,
+        columns=columns,
+        ends_at=staged.ends_above(measure.k),
+    )
+
+
+def _check_by_ranks(measure: Measure, level: str) -> None:
     """Refuse a measure whose loss cannot be followed through the lists."""
     definition, of = measure.definition, measure.arguments.get("of")
     by_ranks = (
@@ -61,134 +140,22 @@ def check_by_ranks(measure: Measure, level: str) -> None:
         )
 
 
-def best_values(
-    measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None = None
-) -> Values:
-    """Return the measure of lists whose gold stands in the best order.
-
-    ``keep`` takes only some of the gold: the judgments that it marks.
-    """
-    return values_of(measure, _best(measure, ranked, gold, keep), gold)
-
-
-def _best(measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None) -> Ranked:
-    best = in_best_order(ranked, _marked(ranked.found, keep))
-    if ranked.target.joined:
-        # A chunk that touches a span is a hit before enough of the span is covered, and one
-        # chunk may cover them all.
-        touched = in_best_order(replace(ranked, found=ranked.hits), _marked(ranked.hits, keep))
-        best = replace(best, found=replace(best.found, rank=np.ones_like(best.found.rank)))
-        best = replace(best, hits=touched.hits)
-    gain = gain_of(measure, gold.conventions)
-    if isinstance(gain, Mapping):
-        best = replace(best, hits=best_first(best.hits, gain)[0])
-    return best
-
-
-def _marked(entries: Entries, keep: Mask | None) -> Mask | None:
-    return None if keep is None or entries.row is None else keep[entries.row]
-
-
-def ideal_values(measure: Measure, ranked: Ranked, gold: Prepared, known: Mask) -> Values:
-    """Return the measure of the best list of some of the gold: the judgments marked."""
-    ideal = ranked.target.ideal
-    some = ideal if ideal.row is None else ideal.where(known[ideal.row])
-    returned = np.bincount(some.query, minlength=ranked.n)
-    if (depth := gold.conventions.depth) is not None:
-        some = some.where(some.so_far(np.ones(len(some.rank), dtype=bool)) <= depth)
-    return best_values(measure, Ranked(ranked.target, some, some, returned), gold)
-
-
-PARTS = ("calls", "index", "retriever", "filters", "cut_off", "reranker")
-# These cannot win anything back, so their intervals end at 0.
-_NEVER_BELOW = ("calls", "index", "retriever")
-# The same grades added in two orders differ by about so much.
-_ROUNDING, _NOTHING = 1e-14, 1e-9
-
-
-@dataclass(frozen=True, slots=True)
-class Part(Record):
-    """What one part of a system costs: the mean loss, its interval, and the queries it touches."""
-
-    part: str
-    lost: float | None
-    ci: Interval
-    queries: int
-    share: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Waterfall:
-    """The losses of one measure: ``ceiling`` less the sum of the parts is ``value``.
-
-    ``unknown`` says of a part that could not be told what it needs; its loss is in others.
-    ``columns`` holds each query's losses, NaN where it takes no part. ``ends_at`` is where the
-    final lists end, if that is above the measure's cut-off: what lies below was not measured.
-    """
-
-    measure: str
-    ceiling: float | None
-    value: float | None
-    n: int
-    parts: tuple[Part, ...]
-    unknown: Mapping[str, str]
-    columns: Mapping[str, Values] = field(repr=False)
-    ends_at: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the waterfall as plain data."""
-        return {
-            "measure": self.measure,
-            "ceiling": self.ceiling,
-            "value": self.value,
-            "n": self.n,
-            "parts": [part.to_dict() for part in self.parts],
-            "unknown": dict(self.unknown),
-            "ends_at": self.ends_at,
-        }
-
-
-def waterfall(staged: Staged, measure: Measure | str) -> Waterfall:
-    """Break a measure's loss down by what caused it; the run must be scored by the measure.
-
-    Measures of ranks only.
-    """
-    scores = staged.final
-    wanted = parse_measure(measure, conventions=scores.conventions)
-    check_by_ranks(wanted, scores.conventions.level)
-    if wanted not in scores.measures:
-        raise UsageError(f"{wanted} is broken down; score the run by it")
-    columns, unknown = _losses(staged, wanted)
-    values = scores.values(str(wanted))
-    known = ~np.isnan(values)
-    return Waterfall(
-        str(wanted),
-        ceiling=aggregates.mean(_ceiling(scores, wanted)[known]),
-        value=aggregates.mean(values),
-        n=int(known.sum()),
-        parts=_parts(columns, unknown, scores, wanted),
-        unknown=unknown,
-        columns=columns,
-        ends_at=staged.ends_above(wanted.k),
-    )
-
-
 def _ceiling(scores: Scores, measure: Measure) -> Values:
     return scores.ceilings[str(measure)][0]
 
 
 def _losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[str, str]]:
-    """Each query's loss by part, and what would be needed for the parts that cannot be told."""
+    """Return each query's loss by part, and what the parts that cannot be measured need."""
     scores, gold = staged.final, staged.gold
     values, ceiling = scores.values(str(measure)), _ceiling(scores, measure)
     unknown: dict[str, str] = {}
-    reachable, known = ceiling, in_index(staged)
-    if known is None:
+    reachable, findable = ceiling, in_index(staged)
+    if findable is None:
         unknown["index"] = "needs a corpus: --corpus"
-    elif not known.all():
-        some = ideal_values(measure, ranked_of(scores), gold, known)
-        lacking = np.bincount(gold.rows["code"].to_numpy()[~known], minlength=len(values)) > 0
-        reachable = np.where(lacking, np.minimum(some, ceiling), ceiling)
+    elif not findable.all():
+        best = _ideal_values(measure, ranked_of(scores), gold, findable)
+        lacking = np.bincount(gold.rows["code"].to_numpy()[~findable], minlength=len(values)) > 0
+        reachable = np.where(lacking, np.minimum(best, ceiling), ceiling)
     if not staged.line:
         unknown |= dict.fromkeys(("filters", "reranker"), "needs the raw lists in the log")
     best, filters, cut_off, reranker = _after_retrieving(staged, measure, values)
@@ -212,55 +179,60 @@ def _losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[s
 def _after_retrieving(
     staged: Staged, measure: Measure, values: Values
 ) -> tuple[Values, Values, Values, Values]:
-    """What the retriever's lists could be worth, and what is lost from there to the value."""
-    way, gold = way_of(staged), staged.gold
+    """Return what the retriever's lists could be worth, and what is lost from there to the value.
+
+    The losses are those of filters, of cutting off and of reranking.
+    """
+    way, gold = Way.of(staged), staged.gold
     lists = [ranked_of(scores) for scores in (*staged.line.values(), staged.final)]
-    best = np.stack([best_values(measure, hits, gold) for hits in lists])
+    best = np.stack([_best_values(measure, hits, gold) for hits in lists])
     plain = np.stack([*(values_of(measure, hits, gold) for hits in lists[:-1]), values])
     query = np.arange(len(values))
     # A list that was not logged is the next one that was.
-    sieved = np.where(way.sieved.there, way.sieved.at, 0)
-    reordered = np.where(way.reordered.there, way.reordered.at, sieved)
+    sieved = np.where(way.sieved.logged, way.sieved.at, 0)
+    reordered = np.where(way.reordered.logged, way.reordered.at, sieved)
     best_sieved, sieved_value = best[sieved, query], plain[sieved, query]
     before_cut = plain[reordered, query]
     filters = best[0] - best_sieved
     cut_off = best_sieved - sieved_value + before_cut - values
     reranker = sieved_value - before_cut
     alike = (best_sieved == best[-1]) & (sieved_value == values)
-    untold = ~way.reordered.there & ~np.isnan(values) & ~alike
-    kept = kept_by(staged, way, untold)
-    in_order = untold & kept.in_order
-    left = _left_after_sieves(staged, measure, way, sieved, kept)
+    unlogged = ~way.reordered.logged & ~np.isnan(values) & ~alike
+    kept = kept_order(staged, way, unlogged)
+    in_order, changed = unlogged & kept.in_order, unlogged & ~kept.in_order
+    left = _left_after_sieves(lists, measure, gold, way, sieved, kept)
     filters = np.where(in_order, best[0] - left, filters)
     cut_off = np.where(in_order, left - values, cut_off)
-    cut_off = np.where(untold & ~in_order, best_sieved - sieved_value, cut_off)
-    reranker = np.where(untold & ~in_order, sieved_value - values, reranker)
+    cut_off = np.where(changed, best_sieved - sieved_value, cut_off)
+    reranker = np.where(changed, sieved_value - values, reranker)
     return best[0], filters, cut_off, reranker
 
 
 def _left_after_sieves(
-    staged: Staged, measure: Measure, way: Way, sieved: Ints, kept: Kept
+    lists: Sequence[Ranked],
+    measure: Measure,
+    gold: Prepared,
+    way: Way,
+    sieved: Ints,
+    kept: KeptOrder,
 ) -> Values:
-    """Return what lists could be worth without the gold that something took out unlogged.
+    """Return what lists could be worth without the gold that an unlogged stage took out.
 
     Gold that stood above an item of the final list, in a list whose order was kept, was taken
     out; gold below all of them was cut off.
     """
-    final = ranked_of(staged.final)
     # A cut leaves something: where nothing is left, everything was taken out.
     above = np.where(way.final.returned == 0, np.inf, kept.above)
-    left = np.zeros(final.n)
-    for at, scores in enumerate((*staged.line.values(), staged.final)):
+    left = np.zeros(len(above))
+    for at, ranked in enumerate(lists):
         here = sieved == at
         if here.any():
-            ranked = ranked_of(scores)
-            passed = _rows(final, np.zeros(final.n)) | _rows(ranked, above)
-            values = best_values(measure, ranked, staged.gold, passed)
-            left = np.where(here, values, left)
+            passed = _found_below(lists[-1], np.zeros(len(above))) | _found_below(ranked, above)
+            left = np.where(here, _best_values(measure, ranked, gold, passed), left)
     return left
 
 
-def _rows(ranked: Ranked, above: Values) -> Mask:
+def _found_below(ranked: Ranked, above: Values) -> Mask:
     """Return the judgments of gold that stands below a rank, in any of its chunks."""
     rows = np.zeros(len(ranked.target.grade), dtype=bool)
     for entries in (ranked.hits, ranked.found):
@@ -269,26 +241,56 @@ def _rows(ranked: Ranked, above: Values) -> Mask:
     return rows
 
 
+def _best_values(
+    measure: Measure, ranked: Ranked, gold: Prepared, keep: Mask | None = None
+) -> Values:
+    """Return the measure of lists whose gold stands in the best order.
+
+    ``keep`` takes only some of the gold: the judgments that it marks.
+    """
+
+    def marked(entries: Entries) -> Mask | None:
+        return None if keep is None or entries.row is None else keep[entries.row]
+
+    best = in_best_order(ranked, marked(ranked.found))
+    if ranked.target.joined:
+        # A chunk that touches a span is a hit before enough of the span is covered, and one
+        # chunk may cover them all.
+        touched = in_best_order(replace(ranked, found=ranked.hits), marked(ranked.hits))
+        first = replace(best.found, rank=np.ones_like(best.found.rank))
+        best = replace(best, found=first, hits=touched.hits)
+    gain = gain_of(measure, gold.conventions)
+    if isinstance(gain, Mapping):
+        best = replace(best, hits=best_first(best.hits, gain)[0])
+    return values_of(measure, best, gold)
+
+
+def _ideal_values(measure: Measure, ranked: Ranked, gold: Prepared, findable: Mask) -> Values:
+    """Return the measure of the best list of some of the gold: the judgments marked."""
+    ideal = ranked.target.ideal
+    some = ideal if ideal.row is None else ideal.where(findable[ideal.row])
+    returned = np.bincount(some.query, minlength=ranked.n)
+    if (depth := gold.conventions.depth) is not None:
+        some = some.where(some.so_far(np.ones(len(some.rank), dtype=bool)) <= depth)
+    return _best_values(measure, Ranked(ranked.target, some, some, returned), gold)
+
+
 def _parts(
-    columns: Mapping[str, Values], unknown: Mapping[str, str], scores: Scores, measure: Measure
-) -> tuple[Part, ...]:
-    known = ~np.isnan(scores.values(str(measure)))
-    top = float(np.max(_ceiling(scores, measure)[known], initial=0.0))
+    columns: Mapping[str, Values],
+    unknown: Mapping[str, str],
+    scores: Scores,
+    known: Mask,
+    top: float,
+) -> tuple[Loss, ...]:
     intervals = _intervals({name: columns[name][known] for name in PARTS}, top, scores, known)
     parts = []
     for name in PARTS:
-        # Of what neither won nor lost anything, nothing says how much it might.
+        # If no query wins or loses anything, nothing shows how much one might.
         untouched = name not in _NEVER_BELOW and not columns[name][known].any()
-        touched = int((np.abs(columns[name][known]) > _NOTHING * max(top, 1.0)).sum())
-        parts.append(
-            Part(
-                name,
-                aggregates.mean(columns[name]),
-                None if name in unknown or untouched else intervals[name],
-                touched,
-                touched / int(known.sum()) if known.any() else None,
-            )
-        )
+        touched = int((np.abs(columns[name][known]) > _UNTOUCHED * max(top, 1.0)).sum())
+        ci = None if name in unknown or untouched else intervals[name]
+        share = touched / int(known.sum()) if known.any() else None
+        parts.append(Loss(name, aggregates.mean(columns[name]), ci, touched, share))
     return tuple(parts)
 
 
@@ -314,3 +316,61 @@ def _intervals(
         name: None if math.isnan(low) else (low, high)
         for name, (low, high) in zip(columns, ends.tolist(), strict=True)
     }
+
+
+_BAR, _EMPTY, _WIDTH = "█", "·", 20
+
+
+def waterfall_section(document: Mapping[str, Any]) -> Section:
+    """Return what lies between a measure's ceiling and its value."""
+    title = f"{document['measure']}: from its ceiling to its value"
+    short = short_lists_lines(document, document["measure"].rpartition("@")[2])
+    if document["value"] is None:
+        return Section(title, lines=short or ["No query has a value."])
+    unknown = [f"not known: {part} {reason}" for part, reason in document["unknown"].items()]
+    return Section(title, _grid(document), [*short, *unknown])
+
+
+def short_lists_lines(document: Mapping[str, Any], k: int | str) -> list[str]:
+    """Return a note if lists end above a cut-off."""
+    ends = document["ends_at"]
+    if ends is None:
+        return []
+    return [f"the lists were cut at {ends}: gold between there and {k} was not searched for"]
+
+
+def _grid(document: Mapping[str, Any]) -> Grid:
+    """Return a row per part, with a bar from where the one before it ended.
+
+    A part's change is below 0 if it loses, above if it wins back.
+    """
+    ceiling, value, n = document["ceiling"], document["value"], f"{document['n']:,}"
+    grid = [["part", label(document["measure"]), "interval", "queries", "", "what"]]
+    grid.append(["ceiling", figure(ceiling), "", n, _bar(0, ceiling, ceiling), ""])
+    level = ceiling
+    for part in document["parts"]:
+        name, lost, ci = part["part"], part["lost"], part["ci"]
+        bar = _bar(min(level, level - lost), max(level, level - lost), ceiling)
+        level -= lost
+        cells = [NOTHING, "", ""]
+        if name not in document["unknown"]:
+            ends = None if ci is None else [-ci[1] + 0.0, -ci[0] + 0.0]
+            changed = -lost if round(lost, 4) else 0.0
+            cells = [change(changed), interval(ends), f"{part['queries']:,}"]
+        grid.append([name, *cells, bar, PARTS[name]])
+    grid.append(["value", figure(value), "", n, _bar(0, value, ceiling), ""])
+    return grid
+
+
+def _bar(low: float, high: float, top: float) -> str:
+    """Return a stretch of a line that is as long as the ceiling is high.
+
+    >>> _bar(0.25, 0.5, 1.0), _bar(0.5, 0.501, 1.0), _bar(0.3, 0.3, 1.0)
+    ('·····█████··········', '··········█·········', '····················')
+    """
+    start, end = (
+        min(max(round(_WIDTH * place / top), 0), _WIDTH) if top > 0 else 0 for place in (low, high)
+    )
+    if high - low > 1e-9 * max(top, 1.0) and start == end:
+        start, end = (start, end + 1) if end < _WIDTH else (start - 1, end)
+    return _EMPTY * start + _BAR * (end - start) + _EMPTY * (_WIDTH - end)

@@ -1,13 +1,13 @@
 """What each stage of a system is worth: retriever, reranker, fusion, router, rewriting, linking.
 
-``effects`` compares stages, ``routing`` has routers, rewriting and entity linking; the parts of a
-fusion are here.
+``effects`` compares stages, ``routing`` has routers, rewriting and entity linking; the front, the
+parts of a fusion and the page are here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from karat.analysis.runs import Analysis, stage_runs
 from karat.analysis.stages.effects import (
     LINKING,
     Cuts,
-    Reach,
     cells,
     cut_at,
     cuts_to,
@@ -24,10 +23,9 @@ from karat.analysis.stages.effects import (
     fair_cut,
     only_where,
     raw_of,
-    reach_of,
     steps_of,
+    used_depth,
 )
-from karat.analysis.stages.page import stages_page
 from karat.analysis.stages.routing import (
     chosen_sources,
     linking_of,
@@ -39,22 +37,49 @@ from karat.analysis.stages.routing import (
 from karat.data.tables import Blocks, Run
 from karat.errors import UsageError
 from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.sentences import conventions_lines, counts_lines
 from karat.evaluation.stages import KEEP, ORIGINAL, RAW, Staged, stage_names, with_raw
+from karat.evaluation.tables import compared_segments, comparison_tables, moved_tables
 from karat.evaluation.verdict import Rule
-from karat.measures.names import Measure, parse_measures
-from karat.measures.prepare import Prepared
-from karat.measures.ranked import Ints, Mask
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
-from karat.pages.serialize import Record
+from karat.measure.names import Measure, parse_measures
+from karat.measure.prepare import Prepared
+from karat.measure.ranked import Ints, Mask
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
+from karat.pages.formatting import (
+    NOTHING,
+    PART,
+    change,
+    figure,
+    interval,
+    label,
+    measured,
+    percent,
+    plural,
+    verdict_words,
+)
+from karat.pages.page import Grid, Page, Section
 
 NO_RAW = (
     "the log has no list before the later stages, or only empty ones; log the retriever's own list"
     " as raw, and those of other stages under stages"
 )
 NO_PARTS = "the log has no part's list; a fusion logs each part's under stages, by its name"
+# A page lists so many misroutes; the document has all of them.
+MOST = 10
 
-Cells = Mapping[str, Mapping[str, Any]]
+_RULE = (
+    "* decides · margin 2 % of the mean before · p corrected (holm)"
+    " · +/=/− queries better, equal, worse"
+)
+_LEFT_OUT = {
+    "failed": ("failed call", "failed calls"),
+    "not_called": ("query not called", "queries not called"),
+    "without_choice": ("call without a source", "calls without a source"),
+    "without_right": ("query without a right source", "queries without a right source"),
+}
+
+Document = Mapping[str, Any]
 
 
 class Stages(Analysis):
@@ -112,13 +137,11 @@ def raw_and_final(runs: Sequence[Run | Blocks], gold: Prepared) -> Run | None:
 
 
 def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any]:
-    rule, queries = Rule(), evaluation.queries
-    effect = effect_of(staged, cuts, rule, queries=queries, by=evaluation.by)
+    rule, queries, final = Rule(), evaluation.queries, staged.final
     parts = parts_of(staged, cuts)
     routing = routing_of(staged, queries, cuts.recall)
     rewriting = rewriting_of(staged, cuts, rule, queries)
     linking, unlinked = linking_of(staged)
-    final = staged.final
     # Measures that only lack longer lists are reported with the depth.
     known = {str(LINKING), *(() if final.cut is None else final.cut.beyond)}
     lacks = {
@@ -132,116 +155,76 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
     return {
         "depth": _depth(staged, cuts),
         "raw": raw_of(staged, cuts),
-        "effect": effect and effect.to_dict(),
-        "stages": [step.to_dict() for step in steps_of(staged, cuts, rule)],
-        "parts": parts and parts.to_dict(),
+        "effect": effect_of(staged, cuts, rule, queries=queries, by=evaluation.by),
+        "stages": steps_of(staged, cuts, rule),
+        "parts": parts,
         "router": routing and routing.to_dict(),
-        "rewriting": rewriting and rewriting.to_dict(),
-        "entities": linking and linking.to_dict(),
+        "rewriting": rewriting,
+        "entities": linking,
         "lacks": {name: reason for name, reason in lacks.items() if reason is not None},
     }
 
 
 def _depth(staged: Staged, cuts: Cuts) -> dict[str, Any]:
     """Return how deep raw lists were searched, and how many queries have no raw list."""
-    final = staged.logged.get("final", frozenset())
-    raw = staged.logged.get(RAW, frozenset())
-    scored = {*staged.gold.query_ids}
+    final, raw = (staged.logged.get(stage, frozenset()) for stage in ("final", RAW))
+    has_raw = RAW in staged.line
     return {
-        **reach_of(staged, [staged.raw], cuts.depth).to_dict(),
-        "raw": staged.depth(staged.raw).longest if RAW in staged.line else None,
+        **used_depth(staged, [staged.raw], cuts.depth).to_dict(),
+        "raw": staged.depth(staged.raw).longest if has_raw else None,
         "final": staged.depth(staged.final).longest,
-        "without_raw": len((final - raw) & scored) if RAW in staged.line else None,
+        "without_raw": len((final - raw) & {*staged.gold.query_ids}) if has_raw else None,
         "k": fair_cut(staged, cuts.k).to_dict(),
     }
 
 
-@dataclass(frozen=True, eq=False)
-class Part(Record):
-    """One list of those that were fused; ``within`` names the part that it is a list of.
+def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
+    """Return each part of a fusion beside the fused list; None where the log has none.
 
-    ``found`` counts the gold that it holds, ``alone`` what no other part holds, of the queries
-    that several parts were asked; None for a list within a part.
+    All are looked at equally deep. ``gold`` counts all there is to find, ``together`` what any
+    part holds, ``lost`` what a part holds and the fused list does not. Of a part, ``found`` counts
+    the gold that it holds and ``alone`` what no other holds, of the queries that several parts
+    were asked; ``within`` names the part that it is a list of.
     """
-
-    measures: Cells
-    queries: int
-    found: int
-    within: str | None = None
-    alone: int | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Parts:
-    """The parts beside the list that was made of them, all looked at equally deep.
-
-    ``gold`` counts all there is to find, ``together`` what any part holds, ``lost`` what a part
-    holds and the fused list does not.
-    """
-
-    reach: Reach
-    fused: Part
-    parts: Mapping[str, Part]
-    gold: int
-    together: int
-    lost: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parts as plain data."""
-        return {
-            "depth": self.reach.to_dict(),
-            "fused": self.fused.to_dict(),
-            "parts": {name: part.to_dict() for name, part in self.parts.items()},
-            "gold": self.gold,
-            "together": self.together,
-            "lost": self.lost,
-        }
-
-
-def parts_of(staged: Staged, cuts: Cuts) -> Parts | None:
-    """Return each part beside the fused list; None where the log has none."""
-    lists = _in_order({name: one for name, one in staged.beside.items() if name != ORIGINAL})
+    lists = _in_order({name: own for name, own in staged.beside.items() if name != ORIGINAL})
     if not lists:
         return None
     outer = [name for name in lists if _within(name, lists) is None]
-    reach = reach_of(staged, [staged.raw, *(lists[name] for name in outer)], cuts.depth)
+    depth = used_depth(staged, [staged.raw, *(lists[name] for name in outer)], cuts.depth)
     asked = {name: _asked(staged, name, lists) for name in lists}
-    held = {name: _held(hits, reach.used, asked[name]) for name, hits in lists.items()}
+    held = {name: _held(own, depth.used, asked[name]) for name, own in lists.items()}
     alone = _alone(staged, [held[name] for name in outer], [asked[name] for name in outer])
     everyone = np.ones(len(staged.gold.query_ids), dtype=bool)
-    in_fused = _held(staged.raw, reach.used, everyone)
+    in_fused = _held(staged.raw, depth.used, everyone)
     in_parts = np.unique(np.concatenate([held[name] for name in outer]))
-    parts = {
-        name: Part(
-            _measured(staged, hits, cuts, reach, asked[name]),
-            queries=int(asked[name].sum()),
-            found=len(held[name]),
-            within=_within(name, lists),
-            alone=dict(zip(outer, alone, strict=True)).get(name),
-        )
-        for name, hits in lists.items()
+    measures = {measure: measure for measure in cuts.chosen} | cuts_to(cuts.deep[:1], depth.used)
+
+    def part(scores: Scores, mask: Mask, found: Ints) -> dict[str, Any]:
+        cut = cut_at(scores, staged.gold, measures)
+        facts = {"measures": cells(only_where(cut, mask)), "queries": int(mask.sum())}
+        return {**facts, "found": len(found), "within": None, "alone": None}
+
+    parts = {name: part(own, asked[name], held[name]) for name, own in lists.items()}
+    for name, count in zip(outer, alone, strict=True):
+        parts[name]["alone"] = count
+    for name in lists:
+        parts[name]["within"] = _within(name, lists)
+    return {
+        "depth": depth.to_dict(),
+        "fused": part(staged.raw, everyone, in_fused),
+        "parts": parts,
+        "gold": int((staged.gold.grade >= staged.gold.conventions.rel).sum()),
+        "together": len(in_parts),
+        "lost": len(np.setdiff1d(in_parts, in_fused)),
     }
-    return Parts(
-        reach,
-        Part(
-            _measured(staged, staged.raw, cuts, reach, everyone),
-            queries=len(everyone),
-            found=len(in_fused),
-        ),
-        parts,
-        gold=int((staged.gold.grade >= staged.gold.conventions.rel).sum()),
-        together=len(in_parts),
-        lost=len(np.setdiff1d(in_parts, in_fused)),
-    )
 
 
 def _in_order(lists: Mapping[str, Scores]) -> dict[str, Scores]:
     """Return each part before the lists within it."""
-    order: list[str] = []
+    order: dict[str, None] = {}
     for name in lists:
-        inside = _within(name, lists)
-        around = [] if inside is None else [inside]
-        order += [one for one in (*around, name) if one not in order]
+        around = _within(name, lists)
+        order |= dict.fromkeys([name] if around is None else [around, name])
     return {name: lists[name] for name in order}
 
 
@@ -253,23 +236,13 @@ def _within(name: str, lists: Collection[str]) -> str | None:
 
 def _asked(staged: Staged, name: str, lists: Collection[str]) -> Mask:
     """Return the queries that a part was asked: all, unless a router chose among the parts."""
-    inside = _within(name, lists)
-    own = _short(name, inside)
-    siblings = {_short(other, inside) for other in lists if _within(other, lists) == inside}
+    around = _within(name, lists)
+    start = "" if around is None else f"{around}."
+    own = name.removeprefix(start)
+    siblings = {other.removeprefix(start) for other in lists if _within(other, lists) == around}
     chosen = chosen_sources(staged)
-    here = np.array([own in some or not siblings & {*some} for some in chosen], dtype=bool)
-    return here if inside is None else here & _asked(staged, inside, lists)
-
-
-def _short(name: str, inside: str | None) -> str:
-    return name if inside is None else name.removeprefix(f"{inside}.")
-
-
-def _measured(
-    staged: Staged, scores: Scores, cuts: Cuts, reach: Reach, asked: Mask
-) -> dict[str, dict[str, Any]]:
-    wanted = {measure: measure for measure in cuts.chosen} | cuts_to(cuts.deep[:1], reach.used)
-    return cells(only_where(cut_at(scores, staged.gold, wanted), asked))
+    here = np.array([own in names or not siblings & {*names} for names in chosen], dtype=bool)
+    return here if around is None else here & _asked(staged, around, lists)
 
 
 def _held(scores: Scores, k: int, asked: Mask) -> Ints:
@@ -287,7 +260,252 @@ def _alone(staged: Staged, held: list[Ints], asked: list[Mask]) -> list[int]:
     """Return how much gold each part holds that no other does, where several were asked."""
     several = np.sum(asked, axis=0) > 1
     owner = staged.gold.rows["code"].to_numpy()
-    times = np.zeros(len(owner), dtype=np.int64)
-    for rows in held:
-        times[rows] += 1
+    times = np.bincount(np.concatenate(held), minlength=len(owner))
     return [int(((times[rows] == 1) & several[owner[rows]]).sum()) for rows in held]
+
+
+def stages_page(results: Document) -> Page:
+    """Return the page: the sentences first, then a table for each part."""
+    systems = results["systems"]
+    headline: list[str] = []
+    sections: list[Section] = []
+    notes: list[str] = []
+    for system in systems:
+        whose = "" if len(systems) == 1 else f"{system['name']}: "
+        headline += [f"{whose}{line}" for line in _headlines(system)]
+        sections += [
+            replace(section, title=f"{whose}{section.title}") for section in _sections(system)
+        ]
+        notes += [
+            f"{whose}not measured: {part} ({reason})"
+            for part, reason in system["lacks"].items()
+            if part != RAW
+        ]
+    conventions = {**results, "systems": [{"measures": {}}], "comparisons": []}
+    notes += [*counts_lines(results), *conventions_lines(conventions)]
+    return Page("What each stage is worth", headline, sections, notes)
+
+
+def _headlines(system: Document) -> list[str]:
+    """Return what there is to say, each once: the whole way may be one step."""
+    effect, router, rewriting = (system[part] for part in ("effect", "router", "rewriting"))
+    lines = [system["lacks"][RAW]] if effect is None else [effect["says"], *effect["hurts"]]
+    for step in system["stages"]:
+        row = _primary(step["change"])
+        if row is not None and row["verdict"] == "worse":
+            lines.append(step["says"])
+    if router is not None and (coverage := router["coverage"]) is not None:
+        ends = f" {interval(coverage['ci'])}" if coverage["ci"] else ""
+        queries = plural(router["n"], "query", "queries")
+        wrong = plural(len(router["misroutes"]), "misroute")
+        share = f"{figure(coverage['mean'])}{ends} of {queries}"
+        lines.append(f"the router sends {share} to a right source, {wrong}")
+    if rewriting is not None and rewriting["comparisons"] is not None:
+        lines.append(rewriting["says"])
+    return list(dict.fromkeys(lines))
+
+
+def _sections(system: Document) -> Iterator[Section]:
+    if system["raw"] is not None:
+        yield _raw_section(system)
+    if system["effect"] is not None:
+        yield from _effect_sections(system["effect"], system["depth"])
+    yield from _step_sections(system["stages"])
+    if system["parts"] is not None:
+        yield _parts_section(system["parts"])
+    if system["router"] is not None:
+        yield from _router_sections(system["router"])
+    if system["rewriting"] is not None:
+        yield from _rewriting_sections(system["rewriting"])
+    if system["entities"] is not None:
+        yield _entities_section(system["entities"])
+
+
+def _raw_section(system: Document) -> Section:
+    depth = system["depth"]
+    grid = [["measure", "mean", "n"]]
+    grid += [[name, measured(cell), str(cell["n"])] for name, cell in system["raw"].items()]
+    lines = []
+    if depth["beyond_log"]:
+        lines.append(
+            f"asked for the first {depth['asked']:,}, but the raw lists end at {depth['used']:,}:"
+            " what lies below is beyond the log"
+        )
+    if depth["without_raw"]:
+        lines.append(
+            f"{plural(depth['without_raw'], 'query has', 'queries have')} no raw list;"
+            " the next list that is logged stands for it"
+        )
+    return Section("raw retriever", grid, lines)
+
+
+def _effect_sections(effect: Document, depth: Document) -> Iterator[Section]:
+    lines, k = [_RULE], effect["k"]
+    if k["beyond_log"] and k["used"] < k["asked"]:
+        end, asked = f"{k['used']:,}", f"{k['asked']:,}"
+        lines.append(f"the final lists end at {end}, so both are compared there and not at {asked}")
+    elif k["beyond_log"]:
+        lines.append(
+            f"no list goes to {k['asked']:,}; below {depth['final']:,} nothing counts as found"
+        )
+    for grid in comparison_tables(effect).values():
+        yield Section("from raw to final", grid, lines)
+    for title, grid in compared_segments(effect).items():
+        yield Section(title, grid)
+    for grid in moved_tables(effect).values():
+        yield Section("moved most from raw to final", grid)
+
+
+def _step_sections(steps: Sequence[Document]) -> Iterator[Section]:
+    names = list(dict.fromkeys(name for step in steps for name in step["measures"]))
+    grid = [["stage", *names]]
+    for step in steps:
+        first, *others = (step["measures"].get(name) for name in names)
+        grid.append([label(step["stage"]), _mean(first), *map(_mean_alone, others)])
+    unmeasured = [
+        cell
+        for step in steps
+        for cell in step["measures"].values()
+        if cell.get("beyond_log") and cell["mean"] is None
+    ]
+    lines = [f"{NOTHING} below the end of the lists"] if unmeasured else []
+    yield Section("stage by stage", grid, lines)
+    moves = [step for step in steps if step["change"]]
+    if len(moves) > 1:
+        names = list(dict.fromkeys(name for move in moves for name in move["change"]))
+        grid = [["stage", "verdict", *names]]
+        for move in moves:
+            row = _primary(move["change"])
+            word = NOTHING if row is None else verdict_words(row)
+            deltas = [_delta(move["change"].get(name)) for name in names]
+            grid.append([label(move["stage"]), word, *deltas])
+        text = f"verdict by {names[0]}, corrected for the {len(moves)} stages (holm)"
+        yield Section("change from the stage before", grid, [text])
+
+
+def _primary(rows: Document) -> Document | None:
+    return next((row for row in rows.values() if row["primary"]), None)
+
+
+def _mean(cell: Document | None) -> str:
+    return NOTHING if cell is None or cell["mean"] is None else measured(cell)
+
+
+def _mean_alone(cell: Document | None) -> str:
+    return figure(None if cell is None else cell["mean"])
+
+
+def _delta(row: Document | None) -> str:
+    if row is None or row["delta"] is None:
+        return NOTHING
+    return f"{change(row['delta'])}{PART}{interval(row['ci'])}"
+
+
+def _parts_section(parts: Document) -> Section:
+    names = list(parts["fused"]["measures"])
+    grid = [["part", "n", *names, "gold", "alone"]]
+    for part_name, part in [*parts["parts"].items(), ("fused", parts["fused"])]:
+        means = {name: part["measures"].get(name) for name in names}
+        row = [
+            _mean(cell) if name in (names[0], names[-1]) else _mean_alone(cell)
+            for name, cell in means.items()
+        ]
+        alone = "" if part["alone"] is None else str(part["alone"])
+        grid.append([label(part_name), str(part["queries"]), *row, str(part["found"]), alone])
+    depth = parts["depth"]
+    held = f"{parts['together']:,} in some part, {parts['fused']['found']:,} in the fused list"
+    gold = f"gold in the first {depth['used']:,}: {parts['gold']:,} in all, {held}"
+    lines = [f"{gold}, {parts['lost']:,} lost by fusing; alone: in no other part"]
+    if depth["beyond_log"]:
+        lines.append(f"asked for the first {depth['asked']:,}; a list ends at {depth['used']:,}")
+    return Section("parts of the fusion", grid, lines)
+
+
+def _router_sections(router: Document) -> Iterator[Section]:
+    title = "router" if router["chosen"] else "by source"
+    yield Section(title, _source_grid(router), list(_router_lines(router)))
+    if table := router["confusion"]:
+        chosen = sorted({name for row in table.values() for name in row})
+        grid = [["right source", *(f"sent to {label(name)}" for name in chosen)]]
+        grid += [
+            [label(right), *(str(row.get(name, "")) for name in chosen)]
+            for right, row in table.items()
+        ]
+        yield Section("where queries of each source were sent", grid)
+    if wrong := router["misroutes"]:
+        grid = [["query", "right source", "sent to"]]
+        for query in wrong[:MOST]:
+            sources = [label("+".join(query[key])) for key in ("right", "chosen")]
+            grid.append([label(query["query_id"]), *sources])
+        more = len(wrong) - MOST
+        yield Section("misroutes", grid, [f"and {more:,} more"] if more > 0 else [])
+
+
+def _source_grid(router: Document) -> Grid:
+    """Return a row for each source that queries belong to, were sent to, or that hits are of."""
+    by_source, chosen, hits = (router[part] for part in ("by_source", "chosen", "hits"))
+    shares = {} if hits is None else hits["shares"]
+    recalls = [name for source in by_source.values() for name in source if name[:2] == "R@"][:1]
+    sent, asked = (["sent there"], ["asked"]) if chosen else ([], [])
+    top = [] if hits is None else [f"of the top {hits['k']}"]
+    grid = [["source", "queries", *sent, *recalls, *asked, *top]]
+    for name in sorted({*by_source, *chosen, *shares}):
+        source = by_source.get(name, {})
+        row = [label(name), str(source.get("queries", 0))]
+        row += [_mean(source.get("coverage")) for _ in sent]
+        row += [_mean(source.get(recall)) for recall in recalls]
+        row += [_percent(chosen.get(name, {}).get("share")) for _ in asked]
+        grid.append([*row, *(_percent(shares.get(name)) for _ in top)])
+    return grid
+
+
+def _percent(share: float | None) -> str:
+    return NOTHING if share is None else percent(share)
+
+
+def _router_lines(router: Document) -> Iterator[str]:
+    if router["over_asked"]:
+        queries = plural(router["over_asked"], "query", "queries")
+        yield f"{queries} asked several sources where one is right"
+    left_out = [plural(n, *_LEFT_OUT[why]) for why, n in router["left_out"].items() if n]
+    if left_out and router["n"]:
+        yield f"left out: {', '.join(left_out)}"
+    if router["never_right"]:
+        yield f"chosen, but right for no query: {', '.join(router['never_right'])}"
+    if router["hits"] and router["hits"]["unknown"]:
+        yield f"{plural(router['hits']['unknown'], 'hit')} of unknown source"
+
+
+def _rewriting_sections(rewriting: Document) -> Iterator[Section]:
+    told = plural(rewriting["told"], "rewritten query", "rewritten queries")
+    lines = [f"{told}, {rewriting['changed']:,} with another text"]
+    if rewriting["original_unknown"]:
+        lines[0] += f", {rewriting['original_unknown']:,} without the original text"
+    if rewriting["comparisons"] is None:
+        yield Section("rewriting", None, lines)
+        return
+    if rewriting["left_out"]:
+        queries = plural(rewriting["left_out"], "query", "queries")
+        lines.append(f"{queries} with another text left out: no list for the original")
+    for grid in comparison_tables(rewriting).values():
+        yield Section("from original to rewritten", grid, [_RULE, *lines])
+    if rewriting["hurt"]:
+        grid = [["query", rewriting["hurt"][0]["measure"], "text"]]
+        for query in rewriting["hurt"]:
+            values = f"{figure(query['original'])}{PART}→ {figure(query['rewritten'])}"
+            text = f"{query['query'] or ''} → {query['rewritten_text'] or ''}"
+            grid.append([label(query["query_id"]), values, label(text)])
+        yield Section("hurt most by rewriting", grid)
+
+
+def _entities_section(entities: Document) -> Section:
+    f1 = entities["EL_F1"]
+    right, wrong, missed = (entities[name] for name in ("right", "wrong", "missed"))
+    grid = [
+        ["measure", "mean", "n"],
+        ["EL_F1", measured(f1), str(f1["n"])],
+        ["precision", figure(entities["precision"]), f"{right + wrong:,} links"],
+        ["recall", figure(entities["recall"]), f"{right + missed:,} entities"],
+    ]
+    text = "EL_F1 is the mean over queries; precision and recall are of all links together"
+    return Section("entity linking", grid, [text])

@@ -1,9 +1,9 @@
-"""Routers: whether each query was sent to the source that holds its answer."""
+"""What was done with each query before it was searched: routing, rewriting, entity linking."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,31 +14,49 @@ from karat.analysis.stages.effects import (
     LINKING,
     Cuts,
     cells,
-    compared,
+    compare_stages,
+    comparison_document,
     cut_at,
     cuts_to,
+    effect_sentence,
     fair_cut,
     fair_cuts,
     only_where,
-    paired,
-    reach_of,
-    says,
+    used_depth,
 )
+from karat.analysis.top_lists import share_of
 from karat.data.tables import Queries
 from karat.evaluation.comparison import Comparisons
 from karat.evaluation.stages import ORIGINAL, Staged
 from karat.evaluation.verdict import Rule
 from karat.formats.json_records import from_text
-from karat.measures.names import Measure
-from karat.measures.prepare import entity_sets
-from karat.measures.ranked import Mask
-from karat.measures.scores import Scores, plan_of
-from karat.stats.means import mean_intervals
-from karat.stats.proportions import clopper_pearson
-
-Names = tuple[str, ...]
+from karat.measure.names import Measure
+from karat.measure.prepare import entity_sets
+from karat.measure.ranked import Mask
+from karat.measure.scores import Scores
+from karat.stats.distributions import clopper_pearson
 
 JOINED = "+"
+REWRITTEN = "rewritten"
+# So many queries that rewriting hurt are listed.
+MOST = 5
+
+NO_CHOICE = (
+    "the log does not say where each query was sent; log each call's source, one name or several"
+    " joined by +"
+)
+NO_RIGHT = (
+    "nothing says where each query should go; give --queries with a column source, or --corpus"
+    " with the source of each item"
+)
+NO_TEXTS = "the log has no rewritten queries; log each call's query and rewritten"
+NO_LISTS = (
+    "the log has no list for the original query; set rewrite: {call: ..., both: true} in"
+    " karat.yaml, or log it as original under stages"
+)
+NO_LINKS = "EL_F1 needs the entities that the system linked; log each call's entities"
+
+Names = tuple[str, ...]
 
 
 def source_names(value: Any) -> Names:
@@ -49,7 +67,7 @@ def source_names(value: Any) -> Names:
     """
     value = from_text(value)
     if isinstance(value, list):
-        return tuple(dict.fromkeys(str(one) for one in value if one not in (None, "")))
+        return tuple(dict.fromkeys(str(name) for name in value if name not in (None, "")))
     if value is None or value == "":
         return ()
     parts = [part.strip() for part in str(value).split(JOINED)]
@@ -57,18 +75,8 @@ def source_names(value: Any) -> Names:
     return tuple(dict.fromkeys(parts)) if all(parts) else (str(value),)
 
 
-NO_CHOICE = (
-    "the log does not say where each query was sent; log each call's source, one name or several"
-    " joined by +"
-)
-NO_RIGHT = (
-    "nothing says where each query should go; give --queries with a column source, or --corpus"
-    " with the source of each item"
-)
-
-
 @dataclass(frozen=True, slots=True)
-class Routed:
+class RoutedQuery:
     """One query: the sources that hold its answer, and those that it was sent to."""
 
     row: int
@@ -81,69 +89,22 @@ class Routed:
         """Whether it reached a right source."""
         return bool({*self.right} & {*self.chosen})
 
-    @property
-    def over_asked(self) -> bool:
-        """Whether several sources were asked where one is right."""
-        return len(self.chosen) > 1 and len(self.right) == 1
-
 
 @dataclass(frozen=True, eq=False)
 class Routing:
     """Where queries were sent, and where they should have been.
 
-    ``judged`` are the queries of which both is known; ``left_out`` counts the others by why.
-    ``chosen`` counts how often each source was asked, by the ``told`` calls that say so,
-    ``hits`` of which source the top k are, and
-    ``by_source`` what the queries that belong to each source got.
+    ``judged`` are the queries of which both is known. In the ``document``, ``left_out`` counts the
+    others by why, ``chosen`` how often each source was asked, ``hits`` of which source the
+    top k are, and ``by_source`` has what the queries that belong to each source got.
     """
 
-    told: int
-    judged: tuple[Routed, ...]
-    left_out: Mapping[str, int]
-    chosen: Mapping[str, int]
-    coverage: Mapping[str, Any]
-    by_source: Mapping[str, Mapping[str, Any]]
-    hits: Mapping[str, Any] | None
-    right_from: Mapping[str, int]
+    judged: Sequence[RoutedQuery]
+    document: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the routing as plain data."""
-        known = {name for routed in self.judged for name in routed.right}
-        return {
-            "n": len(self.judged),
-            "coverage": dict(self.coverage) if self.judged else None,
-            "misroutes": [
-                {
-                    "query_id": routed.query_id,
-                    "right": list(routed.right),
-                    "chosen": list(routed.chosen),
-                }
-                for routed in self.judged
-                if not routed.covered
-            ],
-            "confusion": self._confusion(),
-            "over_asked": sum(routed.over_asked for routed in self.judged),
-            "chosen": {
-                name: {"n": n, "share": n / self.told} for name, n in sorted(self.chosen.items())
-            },
-            "never_right": sorted({*self.chosen} - known) if self.judged else [],
-            "left_out": dict(self.left_out),
-            "right_from": dict(self.right_from),
-            "by_source": {name: dict(one) for name, one in self.by_source.items()},
-            "hits": self.hits,
-        }
-
-    def _confusion(self) -> dict[str, dict[str, int]]:
-        """Return how often queries of each source were sent where."""
-        pairs = Counter((_label(routed.right), _label(routed.chosen)) for routed in self.judged)
-        table: dict[str, dict[str, int]] = {}
-        for (right, chosen), n in sorted(pairs.items()):
-            table.setdefault(right, {})[chosen] = n
-        return table
-
-
-def _label(names: Names) -> str:
-    return JOINED.join(sorted(names))
+        return dict(self.document)
 
 
 def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> Routing | None:
@@ -152,41 +113,58 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> Rout
     ``recall`` is one of the measures that the run was scored by, with a cut-off.
     """
     k = recall.k if isinstance(recall.k, int) else staged.final.conventions.k
-    chosen = chosen_sources(staged)
-    hits = _hit_sources(staged, k)
+    chosen, hits = chosen_sources(staged), _hit_sources(staged, k)
     if not any(chosen) and hits is None:
         return None
-    right, told_by = _right_sources(staged, queries)
-    failed, called = _fates(staged)
-    rows = range(len(chosen))
-    judged = tuple(
-        Routed(row, staged.gold.query_ids[row], right[row], chosen[row])
-        for row in rows
-        if right[row] and chosen[row] and not failed[row]
-    )
-    well = [row for row in rows if called[row] and not failed[row]]
-    return Routing(
-        told=sum(bool(chosen[row]) for row in well),
-        judged=judged,
-        left_out={
+    named = _by_query(staged, None if queries is None else queries.frame, "source")
+    of_gold = named if all(named) else _gold_sources(staged)
+    right = [own or other for own, other in zip(named, of_gold, strict=True)]
+    failed, called = _outcomes(staged)
+    well = np.flatnonzero(called & ~failed).tolist()
+    judged = [
+        RoutedQuery(row, staged.gold.query_ids[row], right[row], chosen[row])
+        for row in np.flatnonzero(~failed).tolist()
+        if right[row] and chosen[row]
+    ]
+    sent = [row for row in well if chosen[row]]
+    asked = Counter(name for row in sent for name in chosen[row])
+    right_somewhere = {name for query in judged for name in query.right}
+    document = {
+        "n": len(judged),
+        "coverage": _coverage(staged, judged) if judged else None,
+        "misroutes": [
+            {"query_id": query.query_id, "right": [*query.right], "chosen": [*query.chosen]}
+            for query in judged
+            if not query.covered
+        ],
+        "confusion": _confusion(judged),
+        "over_asked": sum(len(query.chosen) > 1 and len(query.right) == 1 for query in judged),
+        "chosen": {name: {"n": n, "share": n / len(sent)} for name, n in sorted(asked.items())},
+        "never_right": sorted({*asked} - right_somewhere) if judged else [],
+        "left_out": {
             "failed": int(failed.sum()),
             "not_called": int((~called).sum()),
-            "without_choice": sum(not chosen[row] for row in well),
-            "without_right": sum(bool(chosen[row]) and not right[row] for row in well),
+            "without_choice": len(well) - len(sent),
+            "without_right": sum(not right[row] for row in sent),
         },
-        chosen=Counter(name for row in well for name in chosen[row]),
-        coverage=_share(staged, judged),
-        by_source=_by_source(staged, right, judged, recall, k),
-        hits=hits,
-        right_from=Counter(told for told in told_by if told is not None),
-    )
+        "right_from": dict(
+            Counter(
+                "queries" if own else "corpus"
+                for own, other in zip(named, of_gold, strict=True)
+                if own or other
+            )
+        ),
+        "by_source": _by_source(staged, right, judged, recall, k),
+        "hits": hits,
+    }
+    return Routing(judged, document)
 
 
-def missing_for_routing(found: Routing | None) -> str | None:
+def missing_for_routing(routing: Routing | None) -> str | None:
     """Return what would have to be there for a router to be judged."""
-    if found is None or not found.chosen:
+    if routing is None or not routing.document["chosen"]:
         return NO_CHOICE
-    return None if found.judged else NO_RIGHT
+    return None if routing.judged else NO_RIGHT
 
 
 def chosen_sources(staged: Staged) -> list[Names]:
@@ -205,46 +183,28 @@ def _by_query(staged: Staged, frame: pl.DataFrame | None, column: str) -> list[N
     return names
 
 
-def _right_sources(staged: Staged, queries: Queries | None) -> tuple[list[Names], list[str | None]]:
-    """Return where each query should go: as the queries say, else where its gold is."""
-    told = _by_query(staged, None if queries is None else queries.frame, "source")
-    of_gold = _gold_sources(staged) if not all(told) else told
-    right = [own or other for own, other in zip(told, of_gold, strict=True)]
-    by = [
-        "queries" if own else "corpus" if other else None
-        for own, other in zip(told, of_gold, strict=True)
-    ]
-    return right, by
-
-
 def _gold_sources(staged: Staged) -> list[Names]:
-    """Return the sources of each query's gold items, as the corpus has them."""
+    """Return the sources of each query's gold items or documents, as the corpus has them."""
     gold = staged.gold
     names: list[Names] = [()] * len(gold.query_ids)
     if gold.corpus is None or "source" not in gold.corpus.columns:
         return names
     relevant = gold.rows.filter(pl.col("grade") >= gold.conventions.rel)
-    sources = _sources_of(gold.corpus, relevant["item_id"].unique())
+    wanted = relevant["item_id"].unique().implode()
+    rows = gold.corpus.filter(pl.col("item_id").is_in(wanted) | pl.col("doc_id").is_in(wanted))
+    items: dict[str, Names] = {}
+    docs: dict[str, Names] = {}
+    for item, doc, source in rows.select("item_id", "doc_id", "source").iter_rows():
+        if source:
+            items[item] = (str(source),)
+            docs[doc] = tuple(dict.fromkeys((*docs.get(doc, ()), str(source))))
+    sources = docs | items
     for code, item in relevant.select("code", "item_id").iter_rows():
         names[code] = tuple(dict.fromkeys((*names[code], *sources.get(item, ()))))
     return names
 
 
-def _sources_of(corpus: pl.DataFrame, wanted: pl.Series) -> dict[str, Names]:
-    """Return the sources of some items, and of those documents that are no items themselves."""
-    named = pl.col("item_id").is_in(wanted.implode()) | pl.col("doc_id").is_in(wanted.implode())
-    some = corpus.filter(named)
-    rows = some.select("item_id", "doc_id", pl.col("source").cast(pl.String)).iter_rows()
-    items: dict[str, Names] = {}
-    docs: dict[str, Names] = {}
-    for item, doc, source in rows:
-        if source:
-            items[item] = (source,)
-            docs[doc] = tuple(dict.fromkeys((*docs.get(doc, ()), source)))
-    return docs | items
-
-
-def _fates(staged: Staged) -> tuple[Mask, Mask]:
+def _outcomes(staged: Staged) -> tuple[Mask, Mask]:
     """Return which queries' calls failed, and which were called at all."""
     n = len(staged.gold.query_ids)
     failed, called = np.zeros(n, dtype=bool), np.zeros(n, dtype=bool)
@@ -258,191 +218,151 @@ def _fates(staged: Staged) -> tuple[Mask, Mask]:
     return failed, called
 
 
-def _share(staged: Staged, judged: Sequence[Routed]) -> dict[str, Any]:
+def _confusion(judged: Sequence[RoutedQuery]) -> dict[str, dict[str, int]]:
+    """Return how often queries of each source were sent where."""
+    pairs = Counter(
+        (JOINED.join(sorted(query.right)), JOINED.join(sorted(query.chosen))) for query in judged
+    )
+    table: dict[str, dict[str, int]] = {}
+    for (right, chosen), n in sorted(pairs.items()):
+        table.setdefault(right, {})[chosen] = n
+    return table
+
+
+def _coverage(staged: Staged, judged: Sequence[RoutedQuery]) -> dict[str, Any]:
     """Return the share of queries that reached a right source, with Clopper and Pearson's interval.
 
     Queries of one conversation are drawn together instead.
     """
-    n = len(judged)
+    n, scores = len(judged), staged.final
     if not n:
         return {"mean": None, "ci": None, "n": 0}
-    covered = np.array([routed.covered for routed in judged], dtype=np.float64)
-    conventions, groups = staged.final.conventions, staged.final.groups
-    ci: list[float] | None = None
-    if groups is not None and conventions.interval != "none":
-        own = groups[[routed.row for routed in judged]]
-        ends = mean_intervals(
-            covered[:, None], plan_of(conventions), ranges=[(0.0, 1.0)], groups=own
-        )
-        ci = None if np.isnan(ends).any() else ends[0].tolist()
-    elif n > 1 and conventions.interval != "none":
-        ci = list(clopper_pearson(int(covered.sum()), n, confidence=conventions.ci))
+    covered = np.array([query.covered for query in judged], dtype=np.float64)
+    if scores.groups is not None:
+        return share_of(covered, scores, np.array([query.row for query in judged]))
+    ci = None
+    if n > 1 and scores.conventions.interval != "none":
+        ci = list(clopper_pearson(int(covered.sum()), n, confidence=scores.conventions.ci))
     return {"mean": float(covered.sum() / n), "ci": ci, "n": n}
 
 
 def _by_source(
-    staged: Staged, right: Sequence[Names], judged: Sequence[Routed], recall: Measure, k: int
+    staged: Staged, right: Sequence[Names], judged: Sequence[RoutedQuery], recall: Measure, k: int
 ) -> dict[str, dict[str, Any]]:
     """Return for each source its queries, how many were sent there, and what was found."""
-    reach = reach_of(staged, [staged.final], k)
-    final = cut_at(staged.final, staged.gold, cuts_to([recall], reach.used))
-    found = {}
-    for name in sorted({one for some in right for one in some}):
-        mask = np.array([name in some for some in right], dtype=bool)
-        own = [routed for routed in judged if name in routed.right]
-        found[name] = {
+    depth = used_depth(staged, [staged.final], k)
+    final = cut_at(staged.final, staged.gold, cuts_to([recall], depth.used))
+    sources = {}
+    for name in sorted({name for names in right for name in names}):
+        mask = np.array([name in names for names in right], dtype=bool)
+        sources[name] = {
             "queries": int(mask.sum()),
-            "coverage": _share(staged, own),
+            "coverage": _coverage(staged, [query for query in judged if name in query.right]),
             **cells(final, mask),
         }
-    return found
+    return sources
 
 
 def _hit_sources(staged: Staged, k: int) -> dict[str, Any] | None:
     """Return the sources of the top k, by the log, else by the corpus."""
-    lists = staged.final.lists
+    lists, corpus = staged.final.lists, staged.gold.corpus
     if lists is None:
         return None
     top = lists.filter(pl.col("rank") <= k)
-    sources = _hit_column(top, staged.gold.corpus)
-    if sources.null_count() == len(sources):
-        return None
-    counts = Counter(sources.drop_nulls().to_list())
-    total = len(sources)
-    return {
-        "k": k,
-        "n": total,
-        "unknown": sources.null_count(),
-        "shares": {name: n / total for name, n in sorted(counts.items())},
-    }
-
-
-def _hit_column(top: pl.DataFrame, corpus: pl.DataFrame | None) -> pl.Series:
-    values: Iterable[pl.Expr] = [pl.col("source")] if "source" in top.columns else []
+    values = [pl.col("source")] if "source" in top.columns else []
     if corpus is not None and "source" in corpus.columns:
         known = corpus.select("item_id", _source=pl.col("source").cast(pl.String))
         top = top.join(known, on="item_id", how="left", maintain_order="left")
-        values = [*values, pl.col("_source")]
-    return top.select(pl.coalesce(*values, pl.lit(None, pl.String)).alias("source"))["source"]
+        values.append(pl.col("_source"))
+    sources = top.select(source=pl.coalesce(*values, pl.lit(None, pl.String)))["source"]
+    if sources.is_null().all():
+        return None
+    counts = Counter(sources.drop_nulls().to_list())
+    shares = {name: n / len(sources) for name, n in sorted(counts.items())}
+    return {"k": k, "n": len(sources), "unknown": sources.null_count(), "shares": shares}
 
 
-REWRITTEN = "rewritten"
-MOST = 5
+def rewriting_of(
+    staged: Staged, cuts: Cuts, rule: Rule, queries: Queries | None = None
+) -> dict[str, Any] | None:
+    """Compare original with rewritten queries; None if the log has neither texts nor lists.
 
-NO_TEXTS = "the log has no rewritten queries; log each call's query and rewritten"
-NO_LISTS = (
-    "the log has no list for the original query; set rewrite: {call: ..., both: true} in"
-    " karat.yaml, or log it as original under stages"
-)
-NO_LINKS = "EL_F1 needs the entities that the system linked; log each call's entities"
-
-Texts = Mapping[str, tuple[str | None, str | None]]
-
-
-@dataclass(frozen=True, eq=False)
-class Rewriting:
-    """What was made of the queries' texts, and what both texts find.
-
-    ``told`` counts the queries whose rewritten text is logged, ``changed`` those it differs
-    for. ``left_out`` counts queries whose text changed and that have no list for the original.
+    ``told`` counts the queries whose rewritten text is logged, ``changed`` those it differs for.
+    ``left_out`` counts queries whose text changed and that have no list for the original.
     """
+    texts = {name: pair for name, pair in _texts_of(staged, queries).items() if pair[1] is not None}
+    listed = ORIGINAL in staged.beside
+    if not texts and not listed:
+        return None
+    changed = {name for name, (old, new) in texts.items() if old is not None and old != new}
+    counts = {
+        "told": len(texts),
+        "changed": len(changed),
+        "original_unknown": sum(old is None for old, _ in texts.values()),
+    }
+    if not listed:
+        return {**counts, "comparisons": None}
+    ids = staged.gold.query_ids
+    has = np.array([name in staged.logged.get(ORIGINAL, ()) for name in ids], dtype=bool)
+    # The same text gives the same list, whether that was logged twice or not.
+    unchanged = {name for name, (old, new) in texts.items() if old == new}
+    same = np.array([name in unchanged for name in ids], dtype=bool) & ~has
+    fair = fair_cuts(staged, cuts)
+    new = cut_at(staged.final, staged.gold, fair)
+    old = _filled(cut_at(staged.beside[ORIGINAL], staged.gold, fair), new, same)
+    compared = has | same
+    found = compare_stages(
+        (ORIGINAL, REWRITTEN),
+        (only_where(old, compared), only_where(new, compared)),
+        rule,
+        k=fair_cut(staged, cuts.k).used,
+        queries=queries,
+    )
+    row = found.of(REWRITTEN)
+    return {
+        **counts,
+        **comparison_document(found),
+        "n": row.n,
+        "left_out": sum(name in changed and not compared[at] for at, name in enumerate(ids)),
+        "says": effect_sentence("rewriting", row),
+        "hurt": _hurt(found, texts),
+    }
 
-    told: int
-    changed: int
-    unknown: int
-    found: Comparisons | None = None
-    n: int = 0
-    left_out: int = 0
-    texts: Texts | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the rewriting as plain data."""
-        counts = {"told": self.told, "changed": self.changed, "original_unknown": self.unknown}
-        if self.found is None:
-            return {**counts, "comparisons": None}
-        return {
-            **counts,
-            **compared(self.found),
-            "n": self.n,
-            "left_out": self.left_out,
-            "says": says("rewriting", self.found.of(REWRITTEN)),
-            "hurt": self._hurt(self.found),
-        }
+def missing_for_rewriting(rewriting: Mapping[str, Any] | None) -> str | None:
+    """Return what would have to be logged for rewriting to be judged."""
+    if rewriting is None:
+        return NO_TEXTS
+    return NO_LISTS if rewriting["comparisons"] is None else None
 
-    def _hurt(self, found: Comparisons) -> list[dict[str, Any]]:
-        """Return the queries that lost most by being rewritten, with both texts."""
-        return [
+
+def _hurt(
+    found: Comparisons, texts: Mapping[str, tuple[str | None, str | None]]
+) -> list[dict[str, Any]]:
+    """Return the queries that lost most by being rewritten, with both texts."""
+    worse = [query for query in found.moved if query.change == "worse"][:MOST]
+    hurt = []
+    for query in worse:
+        old, new = texts.get(query.query_id, (None, None))
+        hurt.append(
             {
                 "query_id": query.query_id,
                 "measure": query.measure,
                 "original": query.baseline_value,
                 "rewritten": query.system_value,
-                **dict(zip(("query", "rewritten_text"), self._texts(query.query_id), strict=True)),
+                "query": old,
+                "rewritten_text": new,
             }
-            for query in found.moved
-            if query.change == "worse"
-        ][:MOST]
-
-    def _texts(self, query_id: str) -> tuple[str | None, str | None]:
-        return (self.texts or {}).get(query_id, (None, None))
-
-
-def rewriting_of(
-    staged: Staged, cuts: Cuts, rule: Rule, queries: Queries | None = None
-) -> Rewriting | None:
-    """Compare original with rewritten queries; None if the log has neither texts nor lists."""
-    texts = _texts_of(staged, queries)
-    rewritten = {name: pair for name, pair in texts.items() if pair[1] is not None}
-    listed = ORIGINAL in staged.beside
-    if not rewritten and not listed:
-        return None
-    changed = {name for name, (old, new) in rewritten.items() if old is not None and old != new}
-    plain = Rewriting(
-        told=len(rewritten),
-        changed=len(changed),
-        unknown=sum(old is None for old, _ in rewritten.values()),
-    )
-    if not listed:
-        return plain
-    ids = staged.gold.query_ids
-    has = np.array([name in staged.logged.get(ORIGINAL, ()) for name in ids], dtype=bool)
-    # The same text gives the same list, whether that was logged twice or not.
-    alike = np.array([_alike(rewritten.get(name)) for name in ids], dtype=bool) & ~has
-    wanted = fair_cuts(staged, cuts)
-    new = cut_at(staged.final, staged.gold, wanted)
-    old = _filled(cut_at(staged.beside[ORIGINAL], staged.gold, wanted), new, alike)
-    own = has | alike
-    found = paired(
-        (ORIGINAL, REWRITTEN),
-        (only_where(old, own), only_where(new, own)),
-        rule,
-        k=fair_cut(staged, cuts.k).used,
-        queries=queries,
-    )
-    left_out = sum(name in changed and not own[at] for at, name in enumerate(ids))
-    return replace(plain, found=found, n=found.of(REWRITTEN).n, left_out=left_out, texts=rewritten)
-
-
-def missing_for_rewriting(found: Rewriting | None) -> str | None:
-    """Return what would have to be logged for rewriting to be judged."""
-    if found is None:
-        return NO_TEXTS
-    return NO_LISTS if found.found is None else None
-
-
-def _alike(pair: tuple[str | None, str | None] | None) -> bool:
-    return pair is not None and pair[0] == pair[1]
+        )
+    return hurt
 
 
 def _filled(old: Scores, new: Scores, mask: Mask) -> Scores:
     """Return the old scores, with the new ones for the marked queries."""
-    marked = pl.Series("marked", mask)
+    marked = pl.Series(mask)
     columns = [
-        pl.when(marked)
-        .then(new.table[str(measure)])
-        .otherwise(pl.col(str(measure)))
-        .alias(str(measure))
-        for measure in old.measures
+        pl.when(marked).then(new.table[name]).otherwise(pl.col(name)).alias(name)
+        for name in map(str, old.measures)
     ]
     return replace(old, table=old.table.with_columns(columns))
 
@@ -466,65 +386,34 @@ def _texts_of(staged: Staged, queries: Queries | None) -> dict[str, tuple[str | 
     }
 
 
-@dataclass(frozen=True, eq=False)
-class Linking:
-    """Entities linked against those that the queries name.
+def linking_of(staged: Staged) -> tuple[dict[str, Any] | None, str | None]:
+    """Return how well entities were linked, or what is missing to say so.
 
-    ``right`` links are in both, ``wrong`` ones only the system made, ``missed`` ones it did not.
+    ``right`` links are in both the gold and the log, ``wrong`` ones only the system made,
+    ``missed`` ones it did not. A failed call linked nothing.
     """
-
-    f1: Mapping[str, Any]
-    right: int
-    wrong: int
-    missed: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the linking as plain data."""
-        return {
-            str(LINKING): dict(self.f1),
-            "right": self.right,
-            "wrong": self.wrong,
-            "missed": self.missed,
-            "precision": _ratio(self.right, self.right + self.wrong),
-            "recall": _ratio(self.right, self.right + self.missed),
-        }
-
-
-def linking_of(staged: Staged) -> tuple[Linking | None, str | None]:
-    """Return how well entities were linked, or what is missing to say so."""
-    name = str(LINKING)
-    final = staged.final
-    lacks = final.lacks.get(name)
-    values = final.values(name)
-    if lacks is None and (staged.calls is None or "entities" not in staged.calls.columns):
+    name, final, calls = str(LINKING), staged.final, staged.calls
+    lacks, values = final.lacks.get(name), final.values(name)
+    if lacks is None and (calls is None or "entities" not in calls.columns):
         lacks = NO_LINKS
-    if lacks is not None or np.isnan(values).all():
+    if calls is None or lacks is not None or np.isnan(values).all():
         return None, lacks or "EL_F1 needs each query's entities: give --queries with them"
-    right = wrong = missed = 0
-    linked = _linked(staged)
-    for at, gold in enumerate(staged.gold.entities):
-        if gold is not None and not np.isnan(values[at]):
-            ours, theirs = {*gold}, {*linked[at]}
-            right += len(ours & theirs)
-            wrong += len(theirs - ours)
-            missed += len(ours - theirs)
-    f1 = cells(cut_at(final, staged.gold, {LINKING: LINKING}))[name]
-    return Linking(f1, right, wrong, missed), None
-
-
-def _linked(staged: Staged) -> Sequence[tuple[str, ...]]:
-    """Return what was linked in each query; nothing where the call failed."""
-    found: list[tuple[str, ...]] = [()] * len(staged.gold.query_ids)
-    calls = staged.calls
-    if calls is None or "entities" not in calls.columns:
-        return found
     fine = calls if "error" not in calls.columns else calls.filter(pl.col("error").is_null())
     codes = staged.gold.code_of(fine["query_id"]).tolist()
-    for code, linked in zip(codes, entity_sets(fine["entities"]), strict=True):
-        if code >= 0 and linked is not None:
-            found[code] = linked
-    return found
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
+    linked = dict(zip(codes, entity_sets(fine["entities"]), strict=True))
+    right = wrong = missed = 0
+    for code, gold in enumerate(staged.gold.entities):
+        if gold is not None and not np.isnan(values[code]):
+            expected, found = {*gold}, {*(linked.get(code) or ())}
+            right += len(expected & found)
+            wrong += len(found - expected)
+            missed += len(expected - found)
+    document = {
+        **cells(cut_at(final, staged.gold, {LINKING: LINKING})),
+        "right": right,
+        "wrong": wrong,
+        "missed": missed,
+        "precision": right / (right + wrong) if right + wrong else None,
+        "recall": right / (right + missed) if right + missed else None,
+    }
+    return document, None

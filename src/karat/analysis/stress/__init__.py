@@ -1,15 +1,15 @@
 """What damage to ranked lists costs: hard negatives put in, items taken out, the order shuffled.
 
-Damage is done in ``edits``; ``lists`` has the lists before and after it.
+Damage is done in ``edits``; ``lists`` has the lists before and after it. The front, the figures
+and the page are here.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,46 +17,66 @@ import numpy as np
 from karat.analysis.runs import Analysis
 from karat.analysis.stress.edits import (
     Edit,
-    Edited,
+    EditedList,
     Insert,
     ListToEdit,
     Shuffle,
-    StressSettings,
+    most_negatives,
+)
+from karat.analysis.stress.lists import (
+    FinalLists,
+    ListSource,
+    SearchedSystem,
+    grades_in,
+    isolate_user_code,
+    lists_of_run,
+    lists_of_system,
     own_negatives,
+    prepared_for,
     sample,
     with_gold,
 )
-from karat.analysis.stress.lists import (
-    Lists,
-    ListSource,
-    LoggedLists,
-    RerunSystem,
-    SearchedSystem,
-    isolate_user_code,
-)
-from karat.analysis.stress.page import stress_page
-from karat.data.tables import Run
+from karat.analysis.top_lists import share_of
 from karat.errors import InputError, UsageError
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.origins import origin_inputs
-from karat.evaluation.segments import CROSS
+from karat.evaluation.segments import CROSS, SMALL
+from karat.evaluation.sentences import conventions_lines
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Comparison, Rule
-from karat.measures.aggregates import Values
-from karat.measures.score_builder import score
-from karat.measures.scores import Interval, plan_of
-from karat.pages.result import utf8
-from karat.pages.serialize import Record
+from karat.measure.aggregates import mean
+from karat.measure.names import Measure
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
+from karat.pages.formatting import (
+    NOTHING,
+    PART,
+    change,
+    figure,
+    interval,
+    label,
+    p_value,
+    percent,
+    plural,
+    utf8,
+)
+from karat.pages.page import Grid, Page, Section
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query, queries_from
 from karat.retrieve.rerun import mine_negatives
 from karat.retrieve.search import OpenBar, no_bar
-from karat.stats.means import mean_intervals
 from karat.stats.paired import holm
 
+__all__ = ["DEFAULT_EDITS", "MINED", "OWN", "Stress", "most_negatives", "stress"]
+
+# Where negatives come from: the eval set itself, or BM25.
 OWN, MINED = "own", "bm25"
 DEFAULT_EDITS: tuple[Edit, ...] = (Insert((1, 2, 3)),)
+# How long the top of a list is where no measure names a cut-off.
+_TOP = 5
+
+Document = Mapping[str, Any]
 # Negatives by query, the hardest first.
 Negatives = Mapping[str, Sequence[str]]
 
@@ -99,80 +119,66 @@ def stress(
     seed = evaluation.prepared.conventions.seed
     chosen = sample(population, sample_size, seed)
     edits = [replace(edit, seed=seed) if isinstance(edit, Shuffle) else edit for edit in edits]
-    test = _StressTest(
-        StressSettings(
-            evaluation.gold,
-            evaluation.prepared.conventions,
-            evaluation.measures,
-            evaluation.queries,
-            evaluation.corpus,
-            by=evaluation.by,
-        ),
-        edits,
-        chosen,
-        _negatives_source(evaluation, edits, chosen, negatives),
-    )
+    source = _negatives_source(evaluation, edits, chosen, negatives)
+    test = _StressTest(evaluation, edits, chosen, source)
+    sources, documents = [], []
     if run is not None:
-        found = [_stress_run(evaluation, evaluation.open(run).read(), test)]
-    else:
-        corpus = evaluation.corpus
-        if corpus is not None:
-            # The corpus was read for the gold; systems need not read it again.
-            systems = [
-                replace(one, context=replace(one.context, corpus=lambda: corpus)) for one in systems
-            ]
-        mined: dict[str, Negatives] = {}
-        found = [_stress_system(system, test, mined, open_bar) for system in systems]
-    return _result(_with_correction(found), evaluation, test, len(population), inputs or {})
+        lists = lists_of_run(evaluation.open(run).read(), evaluation, chosen)
+        sources.append(lists)
+        documents.append(_stress_lists(lists, test, test.mine_for_run))
+    mined: dict[str, Negatives] = {}
+    for system in systems if run is None else ():
+        lists, document = _stress_system(system, test, mined, open_bar)
+        sources.append(lists)
+        documents.append(document)
+    correct_p([scenario for document in documents for scenario in document["scenarios"]])
+    logs = [lists.log for lists in sources if lists.log is not None]
+    return Stress(
+        {
+            "primary": str(evaluation.measures[0]),
+            "with_gold": len(population),
+            "sampled": len(chosen),
+            "systems": documents,
+        },
+        sources[0].conventions.document(),
+        stress_page,
+        {
+            "gold": evaluation.gold.source,
+            "runs": [log.source for log in logs],
+            "queries": evaluation.queries and evaluation.queries.source,
+            "corpus": evaluation.corpus and evaluation.corpus.source,
+            **(inputs or {}),
+            **origin_inputs([log.meta for log in logs], evaluation.queries),
+        },
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class _StressTest:
     """What is measured, on which queries, under which edits; ``source`` is that of negatives."""
 
-    settings: StressSettings
+    evaluation: Evaluation
     edits: Sequence[Edit]
     query_ids: Sequence[str]
     source: str | None
 
-    @property
-    def most_negatives(self) -> int:
-        """How many negatives a query needs; 0 if none is put in."""
-        return most_negatives(self.edits)
+    def mine(
+        self,
+        context: BuildContext,
+        queries: Sequence[Query],
+        chunker: Mapping[str, Any] | None = None,
+    ) -> Negatives:
+        """Return the best items by BM25 for every query of the test."""
+        chosen = set(self.query_ids)
+        asked = [query for query in queries if query.query_id in chosen]
+        with isolate_user_code():
+            return mine_negatives(context, asked, most_negatives(self.edits), chunker=chunker)
 
-
-@dataclass(frozen=True, eq=False)
-class _SystemStress:
-    """A system with what the edits did to it."""
-
-    lists: ListSource
-    scenarios: Sequence[Scenario]
-    failures: Mapping[str, int]
-    not_in_corpus: int
-
-    def to_dict(self, test: _StressTest) -> dict[str, Any]:
-        """Return the system as plain data."""
-        about = dict(self.lists.about)
-        negatives = {"source": test.source, "not_in_corpus": self.not_in_corpus}
-        return {
-            "name": utf8(self.lists.name),
-            **about,
-            "queries": {
-                "sampled": len(test.query_ids),
-                "missing": self.lists.missing,
-                "failed": len(self.lists.failed),
-            },
-            "failures": dict(sorted(self.failures.items())),
-            "negatives": None if test.source is None else negatives,
-            "scenarios": [
-                {**scenario.to_dict(), "how": about["how"]} for scenario in self.scenarios
-            ],
-        }
-
-
-def most_negatives(edits: Sequence[Edit]) -> int:
-    """Return how many negatives a query needs for these edits."""
-    return max((len(edit.ranks) for edit in edits if isinstance(edit, Insert)), default=0)
+    def mine_for_run(self) -> Negatives:
+        """Return negatives from the corpus as it is."""
+        corpus, queries = self.evaluation.corpus, self.evaluation.queries
+        context = BuildContext() if corpus is None else BuildContext(corpus=lambda: corpus)
+        return self.mine(context, [] if queries is None else queries_from(queries))
 
 
 def _negatives_source(
@@ -191,10 +197,8 @@ def _negatives_source(
             "eval set; add some, or mine them with --negatives bm25",
             where=where,
         )
-    lacking = [
-        *([] if evaluation.corpus else ["a corpus"]),
-        *([] if evaluation.queries else ["the queries' texts"]),
-    ]
+    needed = {"a corpus": evaluation.corpus, "the queries' texts": evaluation.queries}
+    lacking = [name for name, table in needed.items() if table is None]
     if lacking:
         alone = "" if named else f"{where} has no negatives of its own, and "
         raise UsageError(
@@ -204,57 +208,38 @@ def _negatives_source(
     return MINED
 
 
-def _stress_run(evaluation: Evaluation, run: Run, test: _StressTest) -> _SystemStress:
-    """Edit the lists of a run as they are."""
-
-    def mine() -> Negatives:
-        corpus = evaluation.corpus
-        context = BuildContext() if corpus is None else BuildContext(corpus=lambda: corpus)
-        queries = [] if evaluation.queries is None else queries_from(evaluation.queries)
-        return _mine(context, queries, test)
-
-    return _apply_edits(LoggedLists.of(run, test.settings, test.query_ids), test, mine)
-
-
 def _stress_system(
     system: SearchedSystem, test: _StressTest, mined: dict[str, Negatives], open_bar: OpenBar
-) -> _SystemStress:
+) -> tuple[ListSource, dict[str, Any]]:
     """Edit a system's retrieved lists, and run all later stages again."""
+    corpus = test.evaluation.corpus
+    if corpus is not None:
+        # The corpus was read for the gold; the system need not read it again.
+        system = replace(system, context=replace(system.context, corpus=lambda: corpus))
     # Each query is asked, run again as it is, and run again after each edit.
     calls = len(test.query_ids) * (2 + len(test.edits))
     chunker = system.config.chunker
+    # Systems over the same chunks share their negatives.
+    key = json.dumps(chunker, sort_keys=True)
+
+    def mine() -> Negatives:
+        if key not in mined:
+            mined[key] = test.mine(system.context, system.queries, chunker)
+        return mined[key]
+
     with open_bar(system.config.name, calls) as bar:
-        lists = RerunSystem.of(system, test.settings, test.query_ids, bar)
-
-        def mine() -> Negatives:
-            # Systems over the same chunks share their negatives.
-            key = json.dumps(chunker, sort_keys=True)
-            if key not in mined:
-                mined[key] = _mine(system.context, system.queries, test, chunker=chunker)
-            return mined[key]
-
-        return _apply_edits(lists, test, mine)
+        lists = lists_of_system(system, test.evaluation, test.query_ids, bar)
+        return lists, _stress_lists(lists, test, mine)
 
 
-def _mine(
-    context: BuildContext,
-    queries: Sequence[Query],
-    test: _StressTest,
-    chunker: Mapping[str, Any] | None = None,
-) -> Negatives:
-    chosen = set(test.query_ids)
-    asked = [query for query in queries if query.query_id in chosen]
-    with isolate_user_code():
-        return mine_negatives(context, asked, test.most_negatives, chunker=chunker)
-
-
-def _apply_edits(
+def _stress_lists(
     lists: ListSource, test: _StressTest, mine: Callable[[], Negatives]
-) -> _SystemStress:
+) -> dict[str, Any]:
+    """Return what every edit does to these lists, as plain data."""
     negatives: dict[str, list[str]] = {}
     unknown = 0
     if test.source is not None:
-        candidates = own_negatives(test.settings.gold) if test.source == OWN else mine()
+        candidates = own_negatives(test.evaluation.gold) if test.source == OWN else mine()
         for name in lists.entries:
             items = candidates.get(name, [])
             negatives[name] = [item for item in items if lists.knows(name, item)]
@@ -263,289 +248,338 @@ def _apply_edits(
     failures = Counter(lists.failed.values())
     scenarios = []
     for edit in test.edits:
-        edited = {one.query_id: edit.apply(one) for one in to_edit}
-        # A list into which no negative could be put shows nothing.
-        touched = {
-            name: edited_list
-            for name, edited_list in edited.items()
-            if edited_list.placed or not isinstance(edit, Insert)
-        }
-        after = lists.after(touched)
+        edited = {before.query_id: edit.apply(before) for before in to_edit}
+        after = lists.after(touched_by(edit, edited))
         failures.update(after.failed.values())
-        scenarios.append(measure_edit(edit, edited, lists.before, after, test.settings))
-    return _SystemStress(lists, scenarios, failures, unknown)
+        scenario = measure_edit(edit, edited, lists.before, after, test.evaluation)
+        scenarios.append({**scenario, "how": lists.about["how"]})
+    return {
+        "name": utf8(lists.name),
+        **lists.about,
+        "queries": {
+            "sampled": len(test.query_ids),
+            "missing": lists.missing,
+            "failed": len(lists.failed),
+        },
+        "failures": dict(sorted(failures.items())),
+        "negatives": test.source and {"source": test.source, "not_in_corpus": unknown},
+        "scenarios": scenarios,
+    }
 
 
 def _lists_to_edit(lists: ListSource, test: _StressTest, negatives: Negatives) -> list[ListToEdit]:
     """Return each list with the gold in it and its negatives."""
-    judged = {
+    items = {
         name: list(dict.fromkeys([*(item for item, _ in entries), *negatives.get(name, ())]))
         for name, entries in lists.entries.items()
     }
-    gold = lists.grades(judged)
-    found = []
+    gold = grades_in(lists.run_of(items), test.evaluation, list(items))
+    to_edit = []
     for name, entries in lists.entries.items():
         grades, candidates = gold.get(name, {}), negatives.get(name, ())
         if test.source == MINED:
             # The best items by BM25 are often gold.
             candidates = [item for item in candidates if item not in grades]
-        found.append(ListToEdit(name, entries, grades, candidates))
-    return found
+        to_edit.append(ListToEdit(name, entries, grades, candidates))
+    return to_edit
 
 
-def _with_correction(found: Sequence[_SystemStress]) -> list[_SystemStress]:
-    """Return all systems with p corrected for all scenarios that are shown."""
-    scenarios = iter(corrected([scenario for system in found for scenario in system.scenarios]))
-    return [
-        replace(system, scenarios=[next(scenarios) for _ in system.scenarios]) for system in found
-    ]
+def touched_by(edit: Edit, edited: Mapping[str, EditedList]) -> dict[str, EditedList]:
+    """Return the lists that show something: not those into which no negative could be put."""
+    inserting = isinstance(edit, Insert)
+    return {name: own for name, own in edited.items() if own.placed or not inserting}
 
 
-def _result(
-    found: Sequence[_SystemStress],
+def measure_edit(
+    edit: Edit,
+    edited: Mapping[str, EditedList],
+    before: FinalLists,
+    after: FinalLists,
     evaluation: Evaluation,
-    test: _StressTest,
-    population: int,
-    inputs: Mapping[str, Any],
-) -> Stress:
-    body = {
-        "primary": str(test.settings.measures[0]),
-        "with_gold": population,
-        "sampled": len(test.query_ids),
-        "systems": [system.to_dict(test) for system in found],
+) -> dict[str, Any]:
+    """Return how much an edit costs, over the queries that could be edited and made again.
+
+    ``edited`` counts the lists that changed. A query into which no negative could be put is
+    left out and counted, as is one whose call failed.
+    """
+    touched = touched_by(edit, edited)
+    kept = {name: own for name, own in touched.items() if name not in after.failed}
+    nothing = {str(measure): dict(_NOTHING) for measure in evaluation.measures}
+    scenario: dict[str, Any] = {
+        "scenario": edit.name,
+        "edit": edit.to_dict(),
+        "edited": sum(own.changed for own in kept.values()),
+        "short": sum(own.short for own in kept.values()),
+        "failed": len(touched) - len(kept),
+        "measures": nothing,
     }
-    logs = [system.lists.run for system in found if isinstance(system.lists, LoggedLists)]
-    return Stress(
-        body,
-        found[0].lists.conventions.document(),
-        stress_page,
-        {
-            "gold": evaluation.gold.source,
-            "runs": [run.source for run in logs],
-            "queries": evaluation.queries and evaluation.queries.source,
-            "corpus": evaluation.corpus and evaluation.corpus.source,
-            **inputs,
-            **origin_inputs([run.meta for run in logs], evaluation.queries),
-        },
-    )
+    scores: list[Scores] = []
+    if kept:
+        # What ranks a run has been decided: an edited list has the order that it was given.
+        gold = prepared_for(evaluation, list(kept), order="rank")
+        scores = [
+            score(lists.run, gold, evaluation.measures, derived=True) for lists in (before, after)
+        ]
+        systems = [
+            ComparedSystem(name, (own,))
+            for name, own in zip(("before", "after"), scores, strict=True)
+        ]
+        found = compare_scores(systems, Rule(), queries=evaluation.queries, by=evaluation.by)
+        scenario |= _falls(found.rows)
+    if isinstance(edit, Insert):
+        scenario |= {
+            "without_negatives": len(edited) - len(touched),
+            "inserted": sum(len(own.placed) for own in kept.values()),
+            "moved": sum(own.moved for own in kept.values()),
+            "gold_refused": sum(own.refused for own in kept.values()),
+            "at_the_end": sum(own.beyond for own in kept.values()),
+            "negatives": _fate(kept, before, after, scores, evaluation.measures),
+        }
+    return scenario
 
 
-@dataclass(frozen=True, slots=True)
-class Fall(Record):
-    """What a measure was before and after; ``drop`` is how much worse it got, whichever way.
+_NOTHING = {
+    **dict.fromkeys(("before", "after", "drop", "ci", "p", "p_adjusted")),
+    **dict.fromkeys(("n", "worse", "same", "better"), 0),
+}
+
+
+def _falls(rows: Sequence[Comparison]) -> dict[str, Any]:
+    """Return the drop of each measure, overall and by segment."""
+    falls: dict[str, Any] = {}
+    segments: dict[str, dict[str, dict[str, Any]]] = {}
+    for row in rows:
+        fall = _fall(row)
+        if row.segment:
+            column, value = CROSS.join(row.segment), CROSS.join(row.segment.values())
+            segments.setdefault(column, {}).setdefault(value, {})[row.measure] = fall
+        else:
+            falls[row.measure] = fall
+    return {"measures": falls, **({"segments": segments} if segments else {})}
+
+
+def _fall(row: Comparison) -> dict[str, Any]:
+    """Return the comparison of after with before, read as a drop: how much worse it got.
 
     ``worse``, ``same`` and ``better`` count queries.
     """
-
-    before: float | None
-    after: float | None
-    drop: float | None
-    ci: Interval
-    p: float | None
-    p_adjusted: float | None
-    n: int
-    worse: int
-    same: int
-    better: int
-
-    @classmethod
-    def of(cls, row: Comparison) -> Fall:
-        """Return the comparison of after with before, read as a drop."""
-        sign = 1.0 if row.better == "lower" else -1.0
-        ends = None if row.ci is None else sorted(sign * end + 0.0 for end in row.ci)
-        return cls(
-            before=row.baseline_mean,
-            after=row.system_mean,
-            drop=None if row.delta is None else sign * row.delta + 0.0,
-            ci=None if ends is None else (ends[0], ends[1]),
-            p=row.p,
-            p_adjusted=row.p_adjusted,
-            n=row.n,
-            worse=row.losses,
-            same=row.ties,
-            better=row.wins,
-        )
+    sign = 1.0 if row.better == "lower" else -1.0
+    return {
+        "before": row.baseline_mean,
+        "after": row.system_mean,
+        "drop": None if row.delta is None else sign * row.delta + 0.0,
+        "ci": None if row.ci is None else sorted(sign * end + 0.0 for end in row.ci),
+        "p": row.p,
+        "p_adjusted": row.p_adjusted,
+        "n": row.n,
+        "worse": row.losses,
+        "same": row.ties,
+        "better": row.wins,
+    }
 
 
-@dataclass(frozen=True, slots=True)
-class Fate(Record):
-    """Where the negatives ended that were put in: the shares of a query's, over the queries.
+def correct_p(scenarios: Sequence[dict[str, Any]]) -> None:
+    """Correct p for the number of scenarios, in place; the first measure is one family."""
+    for primary in (True, False):
+        falls = [
+            fall
+            for scenario in scenarios
+            for place, fall in enumerate(scenario["measures"].values())
+            if (place == 0) == primary
+        ]
+        for fall, p in zip(falls, holm([fall["p"] for fall in falls]), strict=True):
+            fall["p_adjusted"] = p
+
+
+def _fate(
+    edited: Mapping[str, EditedList],
+    before: FinalLists,
+    after: FinalLists,
+    scores: Sequence[Scores],
+    measures: Sequence[Measure],
+) -> dict[str, Any]:
+    """Return where the negatives ended: the shares of a query's, over the queries.
 
     ``before`` is the share that stood in the top without being put there, ``returned`` the share
     anywhere in the final list; ``mean_rank`` is that of the negatives returned.
     """
-
-    top: int
-    in_top: float | None
-    ci: Interval
-    before: float | None
-    returned: float | None
-    mean_rank: float | None
-
-
-@dataclass(frozen=True, eq=False)
-class Scenario:
-    """What one edit did: the drop of each measure, and what happened to the lists.
-
-    ``lists`` holds every list that was edited and could be made again; a query into which no
-    negative could be put is left out and counted as ``without``, one whose call failed as
-    ``failed``.
-    """
-
-    edit: Edit
-    lists: Mapping[str, Edited]
-    without: int
-    failed: int
-    falls: Mapping[str, Fall]
-    segments: Mapping[str, Mapping[str, Mapping[str, Fall]]] = field(default_factory=dict)
-    fate: Fate | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the scenario as plain data."""
-        facts: dict[str, Any] = {
-            "scenario": self.edit.name,
-            "edit": self.edit.to_dict(),
-            "edited": sum(hits.changed for hits in self.lists.values()),
-            "short": sum(hits.short for hits in self.lists.values()),
-            "failed": self.failed,
-            "measures": {name: fall.to_dict() for name, fall in self.falls.items()},
-        }
-        if self.segments:
-            facts["segments"] = {
-                column: {
-                    value: {name: fall.to_dict() for name, fall in falls.items()}
-                    for value, falls in values.items()
-                }
-                for column, values in self.segments.items()
-            }
-        if self.fate is not None:
-            facts |= {
-                "without_negatives": self.without,
-                "inserted": sum(len(hits.placed) for hits in self.lists.values()),
-                "moved": sum(hits.moved for hits in self.lists.values()),
-                "gold_refused": sum(hits.refused for hits in self.lists.values()),
-                "at_the_end": sum(hits.beyond for hits in self.lists.values()),
-                "negatives": self.fate.to_dict(),
-            }
-        return facts
-
-
-def measure_edit(
-    edit: Edit, edited: Mapping[str, Edited], before: Lists, after: Lists, settings: StressSettings
-) -> Scenario:
-    """Return how much an edit costs, over the queries that could be edited and made again."""
-    inserting = edit.to_dict()["kind"] == "insert"
-    touched = {
-        name: edited_list
-        for name, edited_list in edited.items()
-        if edited_list.placed or not inserting
-    }
-    kept = {name: one for name, one in touched.items() if name not in after.failed}
-    rows = _compared(before.run, after.run, list(kept), settings) if kept else []
-    falls = {row.measure: Fall.of(row) for row in rows if row.segment is None}
-    return Scenario(
-        edit,
-        kept,
-        without=len(edited) - len(touched),
-        failed=len(touched) - len(kept),
-        falls=falls or {str(measure): _NOTHING for measure in settings.measures},
-        segments=_by_segment(rows),
-        fate=_fate(kept, before.final, after.final, settings) if inserting else None,
-    )
-
-
-_NOTHING = Fall(None, None, None, None, None, None, 0, 0, 0, 0)
-
-
-def corrected(scenarios: Sequence[Scenario]) -> list[Scenario]:
-    """Correct p for the number of scenarios; the first measure is one family."""
-    cells = [(at, name) for at, scenario in enumerate(scenarios) for name in scenario.falls]
-    adjusted: dict[tuple[int, str], float | None] = {}
-    for primary in (True, False):
-        family = [
-            (at, name) for at, name in cells if (name == next(iter(scenarios[at].falls))) == primary
-        ]
-        found = holm([scenarios[at].falls[name].p for at, name in family])
-        adjusted |= dict(zip(family, found, strict=True))
-    return [
-        replace(
-            scenario,
-            falls={
-                name: replace(fall, p_adjusted=adjusted[at, name])
-                for name, fall in scenario.falls.items()
-            },
-        )
-        for at, scenario in enumerate(scenarios)
-    ]
-
-
-def _compared(
-    before: Run, after: Run, query_ids: Sequence[str], settings: StressSettings
-) -> list[Comparison]:
-    """Compare after with before on these queries, overall and by segment."""
-    # What ranks a run has been decided: an edited list has the order that it was given.
-    gold = settings.on(query_ids, order="rank")
-    contenders = [
-        ComparedSystem(name, (score(run, gold, settings.measures, derived=True),))
-        for name, run in (("before", before), ("after", after))
-    ]
-    found = compare_scores(contenders, Rule(), queries=settings.queries, by=settings.by)
-    return list(found.rows)
-
-
-def _by_segment(rows: Sequence[Comparison]) -> dict[str, dict[str, dict[str, Fall]]]:
-    segments: dict[str, dict[str, dict[str, Fall]]] = {}
-    for row in rows:
-        if row.segment:
-            column, value = CROSS.join(row.segment), CROSS.join(row.segment.values())
-            own = segments.setdefault(column, {}).setdefault(value, {})
-            own[row.measure] = Fall.of(row)
-    return segments
-
-
-def _fate(
-    edited: Mapping[str, Edited],
-    before: Mapping[str, Sequence[str]],
-    after: Mapping[str, Sequence[str]],
-    settings: StressSettings,
-) -> Fate:
-    """Return where the negatives stand in the final lists."""
-    top = settings.top
+    top = top_of(measures)
     ranks: list[int] = []
     shares: list[list[float]] = []
-    for name, edited_list in edited.items():
-        found = {
-            item: rank for rank, item in enumerate(after[name], 1) if item in edited_list.placed
-        }
-        ranks += found.values()
-        counts = (
-            sum(rank <= top for rank in found.values()),
-            sum(item in edited_list.placed for item in before[name][:top]),
-            len(found),
-        )
-        shares.append([count / len(edited_list.placed) for count in counts])
+    for name, own in edited.items():
+        found = [rank for rank, item in enumerate(after.final[name], 1) if item in own.placed]
+        ranks += found
+        in_top = sum(rank <= top for rank in found)
+        earlier = sum(item in own.placed for item in before.final[name][:top])
+        shares.append([count / len(own.placed) for count in (in_top, earlier, len(found))])
     if not shares:
-        return Fate(top, None, None, None, None, None)
+        return {"top": top} | dict.fromkeys(("in_top", "ci", "before", "returned", "mean_rank"))
     table = np.array(shares)
-    in_top, earlier, returned = (math.fsum(column) / len(column) for column in table.T.tolist())
-    return Fate(
-        top,
-        in_top=in_top,
-        ci=_interval(table[:, :1], list(edited), settings),
-        before=earlier,
-        returned=returned,
-        mean_rank=math.fsum(ranks) / len(ranks) if ranks else None,
-    )
+    places = {name: place for place, name in enumerate(scores[0].table["query_id"])}
+    share = share_of(table[:, 0], scores[0], np.array([places[name] for name in edited]))
+    return {
+        "top": top,
+        "in_top": share["mean"],
+        "ci": share["ci"],
+        "before": mean(table[:, 1]),
+        "returned": mean(table[:, 2]),
+        "mean_rank": mean(np.array(ranks, dtype=np.float64)),
+    }
 
 
-def _interval(column: Values, query_ids: Sequence[str], settings: StressSettings) -> Interval:
-    """The interval of a mean share; conversations are drawn whole where queries belong to some."""
-    if settings.conventions.interval == "none":
-        return None
-    gold = settings.on(query_ids)
-    groups = None
-    if gold.group is not None:
-        groups = gold.group[[gold.numbers[name] for name in query_ids]]
-    plan = plan_of(settings.conventions)
-    ((low, high),) = mean_intervals(column, plan, ranges=[(0.0, 1.0)], groups=groups).tolist()
-    return None if math.isnan(low) else (low, high)
+def top_of(measures: Sequence[Measure]) -> int:
+    """Return how long the top of a list is: where the first measure with a cut-off looks."""
+    return next((measure.k for measure in measures if isinstance(measure.k, int)), _TOP)
+
+
+_SOURCES = {OWN: "of the eval set", MINED: "mined by BM25, hence not judged"}
+_NOTHING_NEW = (
+    "every negative stood in the list already; a reranker that scores items one by one sees nothing"
+    " new, unless it reads only the top"
+)
+# Why an edit could not be done in full, by its kind, for one query and for more.
+_SHORT = {
+    "insert": ("query has fewer negatives, and gets those", "queries have fewer, and get those"),
+    "drop": ("list is shorter than that", "lists are shorter than that"),
+    "gold": ("list holds no gold", "lists hold no gold"),
+    "truncate": ("list is shorter than that", "lists are shorter than that"),
+}
+_EVENTS = {
+    "gold_refused": ("negative is gold and stays out", "negatives are gold and stay out"),
+    "at_the_end": (
+        "negative stands at the end of a list too short for its rank",
+        "negatives stand at the end of lists too short for their ranks",
+    ),
+    "failed": (
+        "query left out: the call for it failed after the edit",
+        "queries left out: the calls for them failed after the edit",
+    ),
+    "without_negatives": (
+        "query left out: no negatives",
+        "queries left out: no negatives",
+    ),
+}
+
+
+def stress_page(results: Document) -> Page:
+    """Return the page: what each kind of damage costs, and where the negatives ended."""
+    systems, primary = results["systems"], results["primary"]
+    headline, sections = [], []
+    for system in systems:
+        whose = f"{label(system['name'])}, " if len(systems) > 1 else ""
+        sections.append(Section(_title(system), _grid(system), list(_lines(system))))
+        for scenario in system["scenarios"]:
+            sentence = _fall_sentence(primary, scenario["measures"][primary])
+            headline.append(f"{whose}{scenario['scenario']}: {sentence}")
+            sections += _segment_sections(system, scenario, primary)
+    queries = plural(results["with_gold"], "query", "queries")
+    how = "drop: how much worse · p corrected (holm) · −/=/+ queries worse, equal, better"
+    measures = [{"measures": systems[0]["scenarios"][0]["measures"]}]
+    notes = [
+        f"{results['sampled']:,} of {queries} with gold · {how}",
+        *conventions_lines({**results, "systems": measures, "comparisons": []}),
+    ]
+    return Page("What damage costs", headline, sections, notes)
+
+
+def _fall_sentence(measure: str, fall: Document) -> str:
+    drop, ci = fall["drop"], fall["ci"]
+    if drop is None:
+        return f"{measure} could not be measured before and after on any query"
+    over = f"over {plural(fall['n'], 'query', 'queries')}"
+    if not drop:
+        ends = f", drop {interval(ci)}" if ci else ""
+        return f"{measure} stays at {figure(fall['before'])}{ends} {over}"
+    moved = "drops" if drop > 0 else "gains"
+    if ci and drop < 0:
+        ci = [-ci[1], -ci[0]]
+    ends = f" {interval(ci)}" if ci else ""
+    return f"{measure} {moved} by {figure(abs(drop))}{ends} {over}"
+
+
+def _title(system: Document) -> str:
+    name, model = label(system["name"]), system["reranker"]
+    if model is not None:
+        return f"{name}: reranked by {label(str(model['name']))} ({model['kind']})"
+    if system["how"] == "reordered":
+        return f"{name}: put in order again by {', '.join(system['stages'])}"
+    return f"{name}: list edited"
+
+
+def _grid(system: Document) -> Grid:
+    grid = [["scenario", "measure", "before", "after", "drop", "p", "−/=/+", "n"]]
+    for scenario in system["scenarios"]:
+        name = scenario["scenario"]
+        for measure, fall in scenario["measures"].items():
+            counts = f"{fall['worse']}/{fall['same']}/{fall['better']}"
+            grid.append([name, measure, *_cells(fall), counts, str(fall["n"])])
+            name = ""
+    return grid
+
+
+def _cells(fall: Document) -> list[str]:
+    drop = f"{change(fall['drop'])}{PART}{interval(fall['ci'])}"
+    return [figure(fall["before"]), figure(fall["after"]), drop, p_value(fall["p_adjusted"])]
+
+
+def _lines(system: Document) -> Iterator[str]:
+    yield system["because"]
+    if "for_real" in system:
+        yield f"to run its later stages on the edited lists: {label(system['for_real'])}"
+    negatives = system["negatives"] or {}
+    fewer = False
+    for scenario in system["scenarios"]:
+        edit, name = scenario["edit"], scenario["scenario"]
+        if "negatives" in scenario:
+            yield f"{name}: {_fate_sentence(scenario, _SOURCES[negatives['source']])}"
+            if system["reranker"] is not None and scenario["moved"] == scenario["inserted"] > 0:
+                yield f"{name}: {_NOTHING_NEW}"
+            fewer |= bool(scenario["short"] or scenario["without_negatives"])
+        kind = "gold" if edit.get("count") == "gold" else edit["kind"]
+        words = {"short": _SHORT.get(kind, ("", "")), **_EVENTS}
+        events = [plural(scenario[fact], *words[fact]) for fact in words if scenario.get(fact)]
+        if events:
+            yield f"{name}: {' · '.join(events)}"
+    if negatives.get("source") == OWN and fewer:
+        yield "--negatives bm25 mines more from the corpus"
+    yield from _left_out(system)
+
+
+def _left_out(system: Document) -> Iterator[str]:
+    """Yield what was not stressed at all, and why."""
+    queries = system["queries"]
+    if queries["missing"]:
+        yield f"{plural(queries['missing'], 'query is', 'queries are')} missing from the run"
+    if queries["failed"]:
+        failed = plural(queries["failed"], "query", "queries")
+        yield f"{failed} left out: the call failed before any edit"
+    if unknown := (system["negatives"] or {}).get("not_in_corpus"):
+        yield f"{plural(unknown, 'negative')} left out: the corpus does not have them"
+    for reason, count in system["failures"].items():
+        yield f"  {count:,} × {label(reason)}"
+
+
+def _fate_sentence(scenario: Document, source: str) -> str:
+    """Return where the negatives ended up."""
+    fate, moved = scenario["negatives"], scenario["moved"]
+    text = f"{plural(scenario['inserted'], 'negative')} {source}"
+    text += f", {moved:,} of which stood in the lists already" if moved else ""
+    if fate["in_top"] is None:
+        return text
+    ends = f" ({' to '.join(map(percent, fate['ci']))})" if fate["ci"] else ""
+    text += f"; in the top {fate['top']} end {percent(fate['in_top'])}{ends}"
+    text += f", where {percent(fate['before'])} stood before"
+    rank = NOTHING if fate["mean_rank"] is None else f"{fate['mean_rank']:.1f}"
+    return f"{text}; {percent(fate['returned'])} are returned, at rank {rank} on average"
+
+
+def _segment_sections(system: Document, scenario: Document, primary: str) -> Iterator[Section]:
+    """Yield the drop of the measure that decides, segment by segment."""
+    for column, values in scenario.get("segments", {}).items():
+        grid = [[label(column), "n", "before", "after", "drop", "p"]]
+        for value, falls in values.items():
+            fall = falls[primary]
+            n = f"{fall['n']}{' small' if fall['n'] < SMALL else ''}"
+            grid.append([label(value), n, *_cells(fall)])
+        title = f"{label(system['name'])}, {scenario['scenario']}: {primary} by {label(column)}"
+        yield Section(title, grid)

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from karat.analysis.stress.edits import (
-    Edited,
-    Entry,
-    Grades,
-    StressSettings,
-    edited_run,
-    ranked_lists,
-)
-from karat.data.tables import Run
+import numpy as np
+import polars as pl
+
+from karat.analysis.stress.edits import EditedList, ScoredItem, seed_of
+from karat.data.tables import Corpus, Gold, Run
+from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.stages import whole_in
 from karat.formats import read_run
-from karat.measures.conventions import Conventions
-from karat.measures.ranked import UNLIMITED
-from karat.measures.score_builder import score
-from karat.measures.scores import Scores
+from karat.measure.conventions import Conventions
+from karat.measure.prepare import Prepared, prepare
+from karat.measure.ranked import UNLIMITED
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
 from karat.retrieve.build_context import BuildContext, run_digest
 from karat.retrieve.protocol import Answer, Query
 from karat.retrieve.rerun import RerunStart, StageRerun
@@ -33,11 +31,17 @@ from karat.retrieve.search import ProgressBar
 from karat.retrieve.system_config import SystemConfig
 
 CONFIG = "karat.yaml"
+# What a run may say of a hit that a corpus says of an item.
+_OF_ITEMS = ("doc_id", "version", "source", "start", "end")
 _FROM_A_LOG = "no reranker can be run again from a log; the figure is arithmetic on the list"
 _NO_ORDER = (
     "nothing puts the list in another order after it was retrieved; the figure is arithmetic on it"
 )
 _INSIDE = "; to run the reranker of a part again, name the part with --system"
+
+# The lists of some queries, and the items of each query that are gold, with their grades.
+ListsByQuery = Mapping[str, Sequence[ScoredItem]]
+Grades = Mapping[str, Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,7 @@ class SearchedSystem:
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class FinalLists:
     """What came of some lists: a run in their order, the final items of each, and failures."""
 
     run: Run
@@ -60,239 +64,169 @@ class Lists:
     failed: Mapping[str, str] = field(default_factory=dict)
 
 
-class ListSource(Protocol):
+@dataclass(frozen=True, eq=False)
+class ListSource:
     """Lists that can be damaged: ``entries`` as they were, ``before`` what came of them.
 
-    ``about`` says how lists are made after damage; ``failed`` names the queries that could not be
-    asked, with the reason, ``missing`` counts those never asked.
+    ``about`` says how lists are made after damage, ``after`` makes them. ``failed`` names the
+    queries that could not be asked, with the reason, ``missing`` counts those never asked.
+    ``run_of`` makes a run of any items, to look up their grades; ``knows`` says whether later
+    stages can read an item. ``log`` is the run that the lists are from, if it is an input.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def entries(self) -> Mapping[str, Sequence[Entry]]: ...
-    @property
-    def before(self) -> Lists: ...
-    @property
-    def failed(self) -> Mapping[str, str]: ...
-    @property
-    def missing(self) -> int: ...
-    @property
-    def conventions(self) -> Conventions: ...
-    @property
-    def about(self) -> Mapping[str, Any]: ...
-    def after(self, edited: Mapping[str, Edited]) -> Lists: ...
-    def grades(self, items: Mapping[str, Sequence[str]]) -> Grades: ...
-    def knows(self, query_id: str, item_id: str) -> bool: ...
-
-
-@dataclass(frozen=True, eq=False)
-class LoggedLists:
-    """The final lists of a run, which are edited as they are."""
-
-    run: Run
-    settings: StressSettings
-    scores: Scores
-    entries: Mapping[str, Sequence[Entry]]
-    before: Lists
-
-    @classmethod
-    def of(cls, run: Run, settings: StressSettings, query_ids: Sequence[str]) -> LoggedLists:
-        """Return the lists of some queries, in the order that the conventions give them."""
-        scores = score(run, settings.on(query_ids), [], keep=UNLIMITED)
-        entries = ranked_lists(scores)
-        made = edited_run(run, entries, settings.corpus)
-        final = {name: [item for item, _ in entry] for name, entry in entries.items()}
-        return cls(run, settings, scores, entries, Lists(made, final))
-
-    @property
-    def name(self) -> str:
-        """The run's name."""
-        return self.run.name
-
-    @property
-    def failed(self) -> Mapping[str, str]:
-        """The calls that failed when the run was made, with the reasons that it logged."""
-        reasons: dict[str, str] = {}
-        if self.run.calls is not None and "error" in self.run.calls.columns:
-            told = self.run.calls.select("query_id", "error").iter_rows()
-            reasons = {str(name): str(error) for name, error in told}
-        return {name: reasons.get(name, "failed") for name in self._with_status("failed")}
-
-    @property
-    def missing(self) -> int:
-        """How many queries the run does not have."""
-        return len(self._with_status("missing"))
-
-    def _with_status(self, status: str) -> list[str]:
-        names = self.scores.table["query_id"].filter(self.scores.status == status)
-        return [str(name) for name in names]
-
-    @property
-    def conventions(self) -> Conventions:
-        """The conventions, with what ranked the run."""
-        return self.scores.conventions
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """That only the list is measured, and the command that measures more."""
-        facts: dict[str, Any] = {
-            "how": "list edited",
-            "because": _FROM_A_LOG,
-            "stages": [],
-            "reranker": None,
-            "lists_from": "run",
-        }
-        system = self.run.meta.get("system")
-        if system and "run_digest" in self.run.meta and self._config_is_near():
-            facts["for_real"] = f"karat stress {CONFIG} --system {system}"
-        return facts
-
-    def _config_is_near(self) -> bool:
-        """Return whether a karat.yaml is here, beside the log or in the folder above it."""
-        path = self.run.source.path
-        folders = [Path(), *([] if path is None else [path.parent, path.parent.parent])]
-        return any((folder / CONFIG).is_file() for folder in folders)
-
-    def after(self, edited: Mapping[str, Edited]) -> Lists:
-        """Return the edited lists, cut to the k of the log."""
-        k = whole_in(self.run.meta, "k") or UNLIMITED
-        lists = {
-            name: edited_list.entries[: max(k, len(self.entries[name]))]
-            for name, edited_list in edited.items()
-        }
-        final = {name: [item for item, _ in hits] for name, hits in lists.items()}
-        return Lists(edited_run(self.run, lists, self.settings.corpus), final)
-
-    def grades(self, items: Mapping[str, Sequence[str]]) -> Grades:
-        """Return the items that are gold for their queries."""
-        lists = {name: [(item, None) for item in own] for name, own in items.items()}
-        return self.settings.grades(edited_run(self.run, lists, self.settings.corpus), list(lists))
-
-    def knows(self, query_id: str, item_id: str) -> bool:
-        """Return True: nothing reads the texts of this list."""
-        return True
-
-
-@dataclass(frozen=True, eq=False)
-class RerunSystem:
-    """A system's retrieved lists, from which its later stages run again."""
-
-    rerunner: StageRerun
-    settings: StressSettings
-    bar: ProgressBar
-    starts: Mapping[str, RerunStart]
+    name: str
+    about: Mapping[str, Any]
+    conventions: Conventions
+    entries: ListsByQuery
+    before: FinalLists
     failed: Mapping[str, str]
-    before: Lists
-    from_log: bool
+    after: Callable[[Mapping[str, EditedList]], FinalLists]
+    run_of: Callable[[Mapping[str, Sequence[str]]], Run]
+    knows: Callable[[str, str], bool] = lambda query_id, item_id: True
     missing: int = 0
+    log: Run | None = None
 
-    @classmethod
-    def of(
-        cls,
-        system: SearchedSystem,
-        settings: StressSettings,
-        query_ids: Sequence[str],
-        bar: ProgressBar,
-    ) -> RerunSystem:
-        """Build the system and get its lists, from its log if nothing changed since then."""
-        wanted = set(query_ids)
-        queries = [query for query in system.queries if query.query_id in wanted]
-        building = replace(system.context, progress=bar.build)
-        with isolate_user_code(), building.open() as context:
-            config = system.config
-            k = config.stages.k or system.k
-            rerunner = StageRerun(config, context.build(config), k, context)
-            log = _usable_log(system, rerunner)
-            asked = rerunner.ask(queries) if log is None else rerunner.read(log, queries)
-            starts: dict[str, RerunStart] = {}
-            failed: dict[str, str] = {}
-            for query, outcome in asked:
-                bar.advance(1)
-                if isinstance(outcome, FailedCall):
-                    failed[query.query_id] = outcome.reason
-                else:
-                    starts[query.query_id] = outcome
-        empty = Lists(run_of(config.name, {}, [], []), {})
-        made = cls(rerunner, settings, bar, starts, failed, empty, from_log=log is not None)
-        before = made._rerun({name: start.raw for name, start in starts.items()})
-        return replace(made, before=before, failed={**failed, **before.failed})
 
-    @property
-    def name(self) -> str:
-        """The system's name."""
-        return self.rerunner.system_config.name
+def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> ListSource:
+    """Return the final lists of a run, which are edited as they are.
 
-    @property
-    def entries(self) -> Mapping[str, Sequence[Entry]]:
-        """The lists as they were retrieved, of queries whose calls went well."""
-        return {
-            name: [(hit.item_id, hit.score) for hit in start.raw]
-            for name, start in self.starts.items()
-            if name not in self.failed
-        }
+    They are in the order that the conventions give them, and cut to the k of the log.
+    """
+    scores = score(run, prepared_for(evaluation, query_ids), [], keep=UNLIMITED)
+    entries = ranked_lists(scores)
+    k = whole_in(run.meta, "k") or UNLIMITED
 
-    @property
-    def conventions(self) -> Conventions:
-        """Lists that a system made are in its own order."""
-        return replace(self.settings.conventions, order="rank")
+    def made(lists: ListsByQuery) -> FinalLists:
+        final = {name: [item for item, _ in hits] for name, hits in lists.items()}
+        return FinalLists(edited_run(run, lists, evaluation.corpus), final)
 
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What ran again."""
-        stages, model = self.rerunner.stages, self.rerunner.reranker
-        inside = _reranks_inside(self.rerunner.system_config)
-        because = f"{', '.join(stages)} ran again on every edited list"
-        if not stages:
-            because = _NO_ORDER + (_INSIDE if inside else "")
-        return {
-            "how": "reranked" if model is not None else "reordered" if stages else "list edited",
-            "because": because,
-            "stages": stages,
-            "reranker": None if model is None else dict(model),
-            "lists_from": "log" if self.from_log else "retriever",
-        }
-
-    def after(self, edited: Mapping[str, Edited]) -> Lists:
-        """Return what the later stages make of the edited lists."""
-        return self._rerun(
-            {
-                name: self.rerunner.hits(self.starts[name], edited_list.entries)
-                for name, edited_list in edited.items()
-            }
+    def after(edited: Mapping[str, EditedList]) -> FinalLists:
+        return made(
+            {name: one.entries[: max(k, len(entries[name]))] for name, one in edited.items()}
         )
 
-    def _rerun(self, lists: Mapping[str, Any]) -> Lists:
-        queries: list[Query] = []
-        answers: list[Answer] = []
-        failed: dict[str, str] = {}
+    def run_of_items(items: Mapping[str, Sequence[str]]) -> Run:
+        return made({name: [(item, None) for item in own] for name, own in items.items()}).run
+
+    reasons: dict[str, str] = {}
+    if run.calls is not None and "error" in run.calls.columns:
+        reasons = dict(run.calls.select("query_id", pl.col("error").cast(pl.String)).iter_rows())
+    failed, missing = (
+        scores.table["query_id"].filter(scores.status == status).to_list()
+        for status in ("failed", "missing")
+    )
+    return ListSource(
+        run.name,
+        _about_run(run),
+        scores.conventions,
+        entries,
+        made(entries),
+        {name: str(reasons.get(name, "failed")) for name in failed},
+        after,
+        run_of_items,
+        missing=len(missing),
+        log=run,
+    )
+
+
+def _about_run(run: Run) -> dict[str, Any]:
+    """Return that only the list is measured, and the command that measures more."""
+    facts: dict[str, Any] = {
+        "how": "list edited",
+        "because": _FROM_A_LOG,
+        "stages": [],
+        "reranker": None,
+        "lists_from": "run",
+    }
+    system, path = run.meta.get("system"), run.source.path
+    # Beside the log, or in the folder above it.
+    folders = [Path(), *([] if path is None else [path.parent, path.parent.parent])]
+    near = any((folder / CONFIG).is_file() for folder in folders)
+    if system and "run_digest" in run.meta and near:
+        facts["for_real"] = f"karat stress {CONFIG} --system {system}"
+    return facts
+
+
+def lists_of_system(
+    system: SearchedSystem, evaluation: Evaluation, query_ids: Sequence[str], bar: ProgressBar
+) -> ListSource:
+    """Return what a system retrieves, from which its later stages run again.
+
+    The lists are from its log if nothing changed since then.
+    """
+    config = system.config
+    chosen = set(query_ids)
+    queries = [query for query in system.queries if query.query_id in chosen]
+    building = replace(system.context, progress=bar.build)
+    starts: dict[str, RerunStart] = {}
+    failed: dict[str, str] = {}
+    with isolate_user_code(), building.open() as context:
+        rerunner = StageRerun(config, context.build(config), config.stages.k or system.k, context)
+        log = _usable_log(system, rerunner)
+        for query, start in rerunner.ask(queries) if log is None else rerunner.read(log, queries):
+            bar.advance(1)
+            if isinstance(start, FailedCall):
+                failed[query.query_id] = start.reason
+            else:
+                starts[query.query_id] = start
+
+    def rerun(lists: Mapping[str, Any]) -> FinalLists:
+        answers: dict[str, Answer] = {}
+        failures: dict[str, str] = {}
         with isolate_user_code():
-            for name, hits in lists.items():
-                outcome = self.rerunner.again(self.starts[name], hits)
-                self.bar.advance(1)
+            for name, own in lists.items():
+                outcome = rerunner.again(starts[name], own)
+                bar.advance(1)
                 if isinstance(outcome, FailedCall):
-                    failed[name] = outcome.reason
+                    failures[name] = outcome.reason
                 else:
-                    queries.append(self.starts[name].query)
-                    answers.append(Answer(outcome.hits))
-        final = {
-            query.query_id: [hit.item_id for hit in answer.hits]
-            for query, answer in zip(queries, answers, strict=True)
-        }
-        return Lists(run_of(self.name, {}, queries, answers), final, failed)
+                    answers[name] = Answer(outcome.hits)
+        final = {name: [hit.item_id for hit in answer.hits] for name, answer in answers.items()}
+        return FinalLists(as_run(answers), final, failures)
 
-    def grades(self, items: Mapping[str, Sequence[str]]) -> Grades:
-        """Return the items that are gold for their queries."""
-        answers = [
-            Answer(self.rerunner.hits(self.starts[name], [(item, None) for item in own]))
-            for name, own in items.items()
-        ]
-        queries = [self.starts[name].query for name in items]
-        return self.settings.grades(run_of(self.name, {}, queries, answers), list(items))
+    def as_run(answers: Mapping[str, Answer]) -> Run:
+        asked = [starts[name].query for name in answers]
+        return run_of(config.name, {}, asked, list(answers.values()))
 
-    def knows(self, query_id: str, item_id: str) -> bool:
-        """Return whether stages that read texts can read this item."""
-        return self.rerunner.knows(self.starts[query_id], item_id)
+    def hits_of(lists: ListsByQuery) -> dict[str, Any]:
+        return {name: rerunner.hits(starts[name], own) for name, own in lists.items()}
+
+    def run_of_items(items: Mapping[str, Sequence[str]]) -> Run:
+        hits = hits_of({name: [(item, None) for item in own] for name, own in items.items()})
+        return as_run({name: Answer(own) for name, own in hits.items()})
+
+    before = rerun({name: start.raw for name, start in starts.items()})
+    return ListSource(
+        config.name,
+        _about_system(rerunner, from_log=log is not None),
+        # Lists that a system made are in its own order.
+        replace(evaluation.prepared.conventions, order="rank"),
+        {
+            name: [(hit.item_id, hit.score) for hit in start.raw]
+            for name, start in starts.items()
+            if name not in before.failed
+        },
+        before,
+        {**failed, **before.failed},
+        lambda edited: rerun(hits_of({name: own.entries for name, own in edited.items()})),
+        run_of_items,
+        lambda query_id, item_id: rerunner.knows(starts[query_id], item_id),
+    )
+
+
+def _about_system(rerunner: StageRerun, *, from_log: bool) -> dict[str, Any]:
+    """Return what runs again after an edit."""
+    stages, model = rerunner.stages, rerunner.reranker
+    because = f"{', '.join(stages)} ran again on every edited list"
+    if not stages:
+        because = _NO_ORDER + (_INSIDE if _reranks_inside(rerunner.system_config) else "")
+    return {
+        "how": "reranked" if model is not None else "reordered" if stages else "list edited",
+        "because": because,
+        "stages": stages,
+        "reranker": None if model is None else dict(model),
+        "lists_from": "log" if from_log else "retriever",
+    }
 
 
 @contextmanager
@@ -316,3 +250,119 @@ def _reranks_inside(system_config: SystemConfig) -> bool:
         part.stages.rerank is not None or _reranks_inside(part)
         for part in system_config.parts.values()
     )
+
+
+def prepared_for(evaluation: Evaluation, query_ids: Sequence[str], **settings: Any) -> Prepared:
+    """Return the gold of some queries, with some conventions changed."""
+    chosen = pl.col("query_id").is_in(list(query_ids))
+    gold, queries = evaluation.gold, evaluation.queries
+    gold = replace(gold, frame=gold.frame.filter(chosen), query_ids=tuple(query_ids))
+    if queries is not None:
+        queries = replace(queries, frame=queries.frame.filter(chosen))
+    # A scenario may cut the lists: what it took out is what it is about.
+    conventions = evaluation.prepared.conventions
+    conventions = replace(conventions, short_lists="complete", **settings)
+    return prepare(gold, conventions, queries=queries, corpus=evaluation.corpus)
+
+
+def grades_in(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> Grades:
+    """Return the items of a ranked run that are gold at any depth: with a grade above 0."""
+    if not run.hits.height or not query_ids:
+        return {}
+    gold = prepared_for(evaluation, query_ids, order="rank", depth=None)
+    scores = score(run, gold, [], derived=True)
+    if scores.trace is None:
+        return {}
+    hits = scores.trace.ranked.hits
+    grade = hits.grade if hits.best is None else hits.best
+    names = scores.table["query_id"].to_list()
+    grades: dict[str, dict[str, float]] = {}
+    items = scores.trace.facts["item_id"].to_list()
+    for query, item, value in zip(hits.query.tolist(), items, grade.tolist(), strict=True):
+        if value > 0:
+            grades.setdefault(names[query], {})[item] = value
+    return grades
+
+
+def with_gold(prepared: Prepared) -> list[str]:
+    """Return the queries that have anything to find."""
+    everyone = prepared.target(np.arange(len(prepared.query_ids)))
+    has_gold = everyone.relevant(prepared.conventions.rel) > 0
+    return [name for name, has in zip(prepared.query_ids, has_gold.tolist(), strict=True) if has]
+
+
+def sample(query_ids: Sequence[str], count: int | None, seed: int) -> list[str]:
+    """Return some of the queries, in their order; the seed and their ids decide which."""
+    if count is None or count >= len(query_ids):
+        return list(query_ids)
+    drawn = sorted(query_ids, key=lambda name: (seed_of(seed, f"sample\0{name}"), name))
+    chosen = set(drawn[:count])
+    return [name for name in query_ids if name in chosen]
+
+
+def own_negatives(gold: Gold) -> dict[str, list[str]]:
+    """Return the items that the eval set itself says are not relevant: its hard negatives first.
+
+    Spans are no items, so a span of grade 0 cannot be put into a list.
+    """
+    frame = gold.frame.filter(pl.col("grade") <= 0)
+    if "start" in frame.columns:
+        frame = frame.filter(pl.col("start").is_null())
+    if "negative" in frame.columns:
+        hard = pl.col("negative").fill_null(value=False)
+        frame = frame.sort(hard, descending=True, maintain_order=True)
+    negatives: dict[str, list[str]] = {}
+    for query_id, item_id in frame.select("query_id", "item_id").iter_rows():
+        negatives.setdefault(query_id, []).append(item_id)
+    return negatives
+
+
+def ranked_lists(scores: Scores) -> dict[str, list[ScoredItem]]:
+    """Return the kept lists of the queries that were answered."""
+    names = scores.table["query_id"].to_list()
+    answered = scores.table["query_id"].filter(scores.status == "scored")
+    lists: dict[str, list[ScoredItem]] = {name: [] for name in answered}
+    kept = scores.lists
+    if kept is None:
+        return lists
+    values = kept["score"] if "score" in kept.columns else [None] * kept.height
+    for row, item, value in zip(kept["row"], kept["item_id"], values, strict=True):
+        if names[row] in lists:
+            lists[names[row]].append((item, value))
+    return lists
+
+
+def edited_run(run: Run, lists: ListsByQuery, corpus: Corpus | None) -> Run:
+    """Return a run of other lists, in their order.
+
+    What the run said of a hit or a call it still says; of new hits the corpus does.
+    """
+    rows = [
+        (name, item, rank, score)
+        for name, entries in lists.items()
+        for rank, (item, score) in enumerate(entries, 1)
+    ]
+    kinds = {"query_id": pl.String, "item_id": pl.String, "rank": pl.Int64, "score": pl.Float64}
+    hits = pl.DataFrame(rows, schema=kinds, orient="row")
+    if hits["score"].null_count():
+        hits = hits.drop("score")
+    final = run.at("final").hits
+    values = [name for name in (*_OF_ITEMS, "similarity") if name in final.columns]
+    pair = ["query_id", "item_id"]
+    known = final.select(*pair, *values, _old=True).unique(pair, keep="first", maintain_order=True)
+    hits = hits.join(known, on=pair, how="left", maintain_order="left")
+    in_corpus = [] if corpus is None else corpus.frame.columns
+    shared = [name for name in values if name in _OF_ITEMS and name in in_corpus]
+    if corpus is not None and shared:
+        items = corpus.frame.select(
+            "item_id", *(pl.col(name).cast(hits.schema[name]).alias(f"_{name}") for name in shared)
+        )
+        hits = hits.join(items, on="item_id", how="left", maintain_order="left").with_columns(
+            pl.when("_old").then(name).otherwise(f"_{name}").alias(name) for name in shared
+        )
+    hits = hits.select(pl.exclude("^_.*$"))
+    calls = pl.DataFrame({"query_id": list(lists)}, schema={"query_id": pl.String})
+    if run.calls is not None:
+        logged = run.calls.unique("query_id", keep="first", maintain_order=True)
+        calls = calls.join(logged, on="query_id", how="left", maintain_order="left")
+    return replace(run, hits=hits, calls=calls, order="rank")

@@ -1,0 +1,665 @@
+"""The worst queries of a run beside their gold, BM25's list and the class of each failure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from karat.analysis.failures import CLASSES, QueryFailures, classify, countable
+from karat.analysis.failures.case import ASSESSED
+from karat.analysis.failures.gold_ranks import best_gold
+from karat.analysis.findings import findings
+from karat.analysis.runs import Analysis, counts_of, stage_runs
+from karat.analysis.top_lists import (
+    CorpusLookup,
+    RelevantItem,
+    corpus_rows,
+    gold_of,
+    ranked_of,
+    top_lists,
+)
+from karat.data.tables import Queries, Run
+from karat.errors import MissingInputError, UsageError, unknown
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.segments import By, segments_by
+from karat.evaluation.sentences import conventions_lines, nothing_found
+from karat.evaluation.stages import KEEP, Staged, rescore_stages
+from karat.evaluation.thresholds import Thresholds, thresholds_of
+from karat.measure.names import Measure, parse_measures
+from karat.measure.prepare import Prepared
+from karat.measure.ranked import Ints, Mask
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores
+from karat.pages.formatting import NOTHING, figure, label, plural
+from karat.pages.page import Column, Columns, Entry, Grid, Page, Section
+from karat.pages.serialize import dumps
+
+if TYPE_CHECKING:
+    from karat.retrieve.corpus_index import CorpusIndex
+
+# How many queries are shown, and how far down BM25's list gold is searched for.
+WORST, BM25_DEPTH = 20, 1000
+
+Row = Mapping[str, Any]
+
+# Columns in which an eval set has notes on a query for its readers.
+_NOTES = ("notes", "note")
+# Unknown query ids are answered with all known ones only if these are few.
+_FEW_QUERIES = 10
+# Why there is no list, where the log gives no reason; an empty answer has none.
+_UNANSWERED = {"failed": "the call failed", "missing": "the run has no answer to it"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Triage(Analysis):
+    """The worst queries of a run; ``inspector`` looks up any other query."""
+
+    inspector: QueryInspector | None = None
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per query that is shown: its value, its class and why."""
+        names = ("query_id", "text", "status", "value", "class", "because")
+        schema = {name: pl.Float64 if name == "value" else pl.String for name in names}
+        rows = [[query[name] for name in names] for query in self.body["queries"]]
+        return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def triage(
+    evaluation: Evaluation,
+    run: Any,
+    *,
+    measure: str | None = None,
+    worst: int = WORST,
+    query_ids: Sequence[str] = (),
+    thresholds: Thresholds | None = None,
+    commands: Callable[[str, Mapping[str, Any]], dict[str, str]] | None = None,
+) -> Triage:
+    """Show the ``worst`` queries of a run by a measure, or those of some ids.
+
+    Without ``measure`` the first of the evaluation counts. ``commands`` gives the shell commands
+    that show and ask a query again, by its id and what the run's log says about itself.
+    """
+    thresholds = thresholds or thresholds_of(evaluation.prepared.conventions.profile)
+    chosen = _measure(evaluation, measure)
+    keep = max(KEEP, thresholds.miss, thresholds.far)
+    staged_runs = stage_runs(evaluation, [run], [chosen], keep=keep, of_stages=[])
+    ((name, staged),) = staged_runs.systems.items()
+    if measure is None:
+        staged, chosen = _within_lists(staged, chosen)
+    queries, index = evaluation.queries, evaluation.index
+    failures = classify(staged, queries, thresholds=thresholds)
+    inspector = QueryInspector(staged, chosen, failures, queries)
+    to_fix = findings(staged, queries, thresholds=thresholds, by=evaluation.by).findings
+    rows = inspector.chosen(query_ids) if query_ids else inspector.worst(worst)
+    texts = {row: text for row in rows if (text := inspector.text(row)) is not None}
+    bm25, lacks = bm25_lists(index, staged.gold, texts, BM25_DEPTH)
+    meta = staged.final.meta
+    body = {
+        "measure": str(chosen),
+        "system": name,
+        **counts_of(staged),
+        "worst": None if query_ids else worst,
+        "queries": [
+            query | ({} if commands is None else commands(query["query_id"], meta))
+            for query in inspector.inspect(rows, items=index, bm25=bm25)
+        ],
+        "depth": inspector.depths(),
+        "bm25": {"lacks": lacks} if bm25 is None else {"depth": BM25_DEPTH},
+        "failures": failures.to_dict(),
+        "segments": {str(by): inspector.by_segment(by) for by in evaluation.by},
+        "lines": thresholds.to_dict(),
+        "findings": [finding.sentence for finding in to_fix],
+    }
+    return replace(staged_runs.result(Triage, body, triage_page), inspector=inspector)
+
+
+def to_misses(result: Triage) -> bytes:
+    """Return every miss as JSON: the query, what came back, and the gold."""
+    return dumps([] if result.inspector is None else result.inspector.misses(), sort_keys=False)
+
+
+def _measure(evaluation: Evaluation, name: str | None) -> Measure:
+    if name is None:
+        measures = evaluation.measures
+        return next(measure for measure in measures if measure.definition.better != "none")
+    named = parse_measures([name], conventions=evaluation.prepared.conventions)
+    if len(named) > 1:
+        raise UsageError(f"one measure makes queries bad, not {len(named)}; give -m one of them")
+    return named[0]
+
+
+def _within_lists(staged: Staged, measure: Measure) -> tuple[Staged, Measure]:
+    """Return the run by a default measure at a k that its lists reach."""
+    cut = staged.final.cut
+    if cut is None or str(measure) not in cut.beyond or not cut.depth:
+        return staged, measure
+    nearer = replace(measure, k=cut.depth)
+    return replace(staged, final=rescore_stages(staged, [nearer])), nearer
+
+
+@dataclass(frozen=True, eq=False)
+class QueryInspector:
+    """Looks up the queries of one run: the worst by ``measure``, and all that is known of each."""
+
+    staged: Staged
+    measure: Measure
+    failures: QueryFailures
+    queries: Queries | None = None
+
+    def worst(self, n: int) -> list[int]:
+        """Return the rows of the n worst queries that have gold, worst first.
+
+        Of equal values the one whose gold lies deepest comes first, then the one further up in
+        the table. A query without a value was not answered, and comes before all others.
+        """
+        final, name = self.staged.final, str(self.measure)
+        better = self.measure.definition.better
+        if better == "none":
+            raise UsageError(f"{name} has no better and worse; choose another measure")
+        if (lacks := final.lacks.get(name)) is not None:
+            beyond = final.cut is not None and name in final.cut.beyond
+            text = f"{name} is not measured: {lacks}; name another measure"
+            raise MissingInputError(text if beyond else lacks)
+        values = final.values(name) * (1 if better == "higher" else -1)
+        values = np.where(np.isnan(values), -np.inf, values)
+        order = np.lexsort((-best_gold(final, self.staged.gold).rank, values))
+        return [row for row in order.tolist() if self.with_gold[row]][:n]
+
+    def chosen(self, query_ids: Sequence[str]) -> list[int]:
+        """Return the rows of some queries; for an unknown id the error names the nearest."""
+        numbers = self.staged.gold.numbers
+        for query_id in query_ids:
+            if query_id not in numbers:
+                raise _unknown(query_id, list(numbers))
+        return [numbers[query_id] for query_id in dict.fromkeys(query_ids)]
+
+    @cached_property
+    def with_gold(self) -> Mask:
+        """The queries that have gold."""
+        return self.staged.final.status.is_in(ASSESSED).to_numpy()
+
+    def text(self, row: int) -> str | None:
+        """Return a query's text: that of the queries, else of the log."""
+        return self._texts.get(self._id(row))
+
+    def misses(self) -> list[dict[str, Any]]:
+        """Return every miss: the query, the top k that came back, and the gold."""
+        gold = self.staged.gold
+        last = np.full(len(gold.query_ids), self.failures.thresholds.miss)
+        return misses_of(self.staged.final, gold, self.queries, last)
+
+    def inspect(
+        self, rows: Sequence[int], *, items: CorpusLookup | None = None, bm25: Scores | None = None
+    ) -> list[dict[str, Any]]:
+        """Return some queries as plain data: gold, lists, terms, failure class.
+
+        ``items`` knows the corpus; ``bm25`` are the scores of BM25's own lists.
+        """
+        prepared = self.staged.gold
+        lists = {"top": _top_hits(self.staged.final, prepared, rows, KEEP)}
+        if bm25 is not None:
+            lists["bm25"] = _top_hits(bm25, prepared, rows, KEEP)
+        hits = [hit for own in lists.values() for row in rows for hit in own[row]]
+        known = corpus_rows(items, [hit["item_id"] for hit in hits])
+        texts = {item["item_id"]: item["text"] for item in known}
+        for hit in hits:
+            hit["text"] = texts.get(hit["item_id"])
+        gold = gold_of(prepared, rows, items)
+        stages = {**self.staged.line, **self.staged.beside}
+        final_ranks = _judged_ranks(self.staged.final, rows)
+        stage_ranks = {name: _judged_ranks(scores, rows) for name, scores in stages.items()}
+        bm25_ranks = None if bm25 is None else _judged_ranks(bm25, rows)
+
+        def with_ranks(item: RelevantItem) -> dict[str, Any]:
+            told, judgment = asdict(item), item.judgment
+            del told["judgment"]
+            ranks: dict[str, Any] = {
+                "final": final_ranks.get(judgment),
+                "stages": {name: own.get(judgment) for name, own in stage_ranks.items()},
+            }
+            if bm25_ranks is not None:
+                ranks["bm25"] = bm25_ranks.get(judgment)
+            return {**told, "ranks": ranks}
+
+        return [
+            self._facts(row)
+            | {
+                "top": lists["top"][row],
+                "bm25": lists["bm25"][row] if bm25 is not None and self.text(row) else None,
+                "gold": [with_ranks(item) for item in gold[row]],
+                "terms": self._terms(row, gold[row], lists["top"][row]),
+            }
+            for row in rows
+        ]
+
+    def _facts(self, row: int) -> dict[str, Any]:
+        """Return what the eval set, the log and the failures say of a query."""
+        number = self._places.get(self._id(row))
+        asked: dict[str, Any] = {}
+        if number is not None and self.queries is not None:
+            asked = self.queries.frame.row(number, named=True)
+            del asked["query_id"], asked["text"]
+        notes = [asked.pop(name, None) for name in _NOTES]
+        value = float(self.staged.final.values(str(self.measure))[row])
+        miss = self.failures.by_query.get(self._id(row))
+        return {
+            "query_id": self._id(row),
+            "text": self.text(row),
+            "note": next((note for note in notes if note), None),
+            "attributes": {name: value for name, value in asked.items() if value is not None},
+            "status": self.staged.final.status[row],
+            "error": self._errors.get(self._id(row)),
+            "value": None if np.isnan(value) else value,
+            "miss": miss is not None,
+            "class": None if miss is None else miss.kind,
+            "because": None if miss is None else miss.because,
+            "evidence": None if miss is None else dict(miss.evidence),
+        }
+
+    def _terms(
+        self, row: int, gold: Sequence[RelevantItem], top: Sequence[Row]
+    ) -> dict[str, Any] | None:
+        text = self.text(row)
+        if text is None:
+            return None
+        gold_texts = {item.item_id: item.text for item in gold}
+        return shared_terms(text, gold_texts, top[0]["text"] if top else None)
+
+    def by_segment(self, by: By) -> dict[str, dict[str, Any]]:
+        """Return how many queries of each segment miss, by class."""
+        segments = {}
+        for segment in segments_by(self.staged.final.table["query_id"], self.queries, by):
+            kinds = [miss.kind for miss in self.failures.queries if segment.mask[miss.row]]
+            counts = {name: kinds.count(name) for name in CLASSES if name in kinds}
+            segments[segment.name] = {
+                "queries": int((segment.mask & self.with_gold).sum()),
+                "misses": len(kinds),
+                "classes": countable(counts),
+            }
+        return segments
+
+    def depths(self) -> dict[str, Any]:
+        """Return how far down each list goes."""
+        staged = self.staged
+        stages = {**staged.line, **staged.beside}
+        return {
+            "final": staged.depth(staged.final).known,
+            "stages": {name: staged.depth(scores).known for name, scores in stages.items()},
+        }
+
+    def _id(self, row: int) -> str:
+        return self.staged.gold.query_ids[row]
+
+    @cached_property
+    def _places(self) -> Mapping[str, int]:
+        ids = [] if self.queries is None else self.queries.frame["query_id"].to_list()
+        return {query_id: number for number, query_id in enumerate(ids)}
+
+    @cached_property
+    def _texts(self) -> Mapping[str, str]:
+        return _query_texts(self.staged.calls, self.queries)
+
+    @cached_property
+    def _errors(self) -> Mapping[str, str]:
+        return _logged(self.staged.calls, "error")
+
+
+def _judged_ranks(scores: Scores, rows: Sequence[int]) -> Mapping[int, int]:
+    """Return the first rank of each judgment of some queries, by its row in the gold."""
+    found = ranked_of(scores).found
+    here = np.isin(found.query, np.array(rows, dtype=np.int64))
+    if found.row is None or not here.any():
+        return {}
+    pairs = zip(found.row[here].tolist(), found.rank[here].tolist(), strict=True)
+    # By rank within a query: of several the first one stays.
+    return dict(reversed(list(pairs)))
+
+
+def _unknown(query_id: str, known: Sequence[str]) -> UsageError:
+    """Return an error that names the nearest query, or a few if none is near."""
+    error = unknown("query", query_id, known)
+    if "did you mean" in str(error) or len(known) <= _FEW_QUERIES:
+        return error
+    return UsageError(
+        f"unknown query {query_id!r}; there are {len(known):,}, such as {', '.join(known[:3])}"
+    )
+
+
+def misses_of(
+    scores: Scores, gold: Prepared, queries: Queries | None, last: Ints
+) -> list[dict[str, Any]]:
+    """Return every query that has gold, and none of it up to rank ``last``.
+
+    Queries and ``last`` are in the order of the score table, gold is best grade first. The run
+    must be scored with ``keep`` at least as deep.
+    """
+    assessed = scores.status.is_in(ASSESSED).to_numpy()
+    rows: list[int] = np.flatnonzero(assessed & (best_gold(scores, gold).rank > last)).tolist()
+    if not rows:
+        return []
+    lists = _top_hits(scores, gold, rows, int(last[rows].max()))
+    relevant = gold_of(gold, rows, None)
+    texts, errors = _query_texts(scores.calls, queries), _logged(scores.calls, "error")
+    misses = []
+    for row in rows:
+        query_id, status = gold.query_ids[row], scores.status[row]
+        best_first = sorted(relevant[row], key=lambda item: (-item.grade, item.item_id))
+        miss: dict[str, Any] = {
+            "query": texts.get(query_id, query_id),
+            "retrieved": [hit["item_id"] for hit in lists[row] if hit["rank"] <= last[row]],
+            "relevant": [item.item_id for item in best_first],
+        }
+        if status in _UNANSWERED:
+            miss["error"] = errors.get(query_id, _UNANSWERED[status])
+        misses.append(miss)
+    return misses
+
+
+def _query_texts(calls: pl.DataFrame | None, queries: Queries | None) -> dict[str, str]:
+    """Return the text of each query: that of the queries, else of the log."""
+    texts = _logged(calls, "query")
+    if queries is not None:
+        rows = queries.frame.select("query_id", "text").iter_rows()
+        texts |= {query_id: text for query_id, text in rows if text}
+    return {query_id: text for query_id, text in texts.items() if text.strip()}
+
+
+def _logged(calls: pl.DataFrame | None, name: str) -> dict[str, str]:
+    """Return a column of the logged calls by query id, without blanks."""
+    if calls is None or name not in calls.columns:
+        return {}
+    rows = calls.select("query_id", name).iter_rows()
+    return {query_id: str(value) for query_id, value in rows if str(value or "").strip()}
+
+
+def _top_hits(
+    scores: Scores, gold: Prepared, rows: Sequence[int], k: int
+) -> dict[int, list[dict[str, Any]]]:
+    """Return the first k hits of some queries, each with its judgment."""
+    lists = top_lists(scores, gold, k).filter(pl.col("row").is_in(list(rows)))
+    names = ("row", "rank", "item_id", "score", "grade", "repeat")
+    columns = [name for name in names if name in lists.columns]
+    hits: dict[int, list[dict[str, Any]]] = {row: [] for row in rows}
+    for hit in lists.select(columns).iter_rows(named=True):
+        row, repeat, grade = hit.pop("row"), hit.pop("repeat", False), hit["grade"]
+        relevant = grade is not None and grade >= gold.conventions.rel
+        facts = {"score": None, **hit, "gold": relevant}
+        hits[row].append({**facts, "repeat": True} if repeat else facts)
+    return hits
+
+
+def bm25_lists(
+    index: CorpusIndex | None, gold: Prepared, texts: Mapping[int, str], depth: int
+) -> tuple[Scores | None, str | None]:
+    """Return BM25's lists for queries by their row, scored as the run is.
+
+    If something is lacking, the lists are None and the reason is returned.
+    """
+    if index is None:
+        return None, "BM25's list needs the items' texts: give --corpus"
+    if index.lacks is not None:
+        return None, index.lacks
+    if not texts:
+        return None, "BM25's list needs the queries' texts: give --queries"
+    ids = [gold.query_ids[row] for row in texts]
+    hits = index.bm25(list(texts.values()), depth)
+    names = pl.Series("query_id", ids, dtype=pl.String).gather(hits["query"])
+    calls = pl.DataFrame({"query_id": ids})
+    run = Run(hits.drop("query").with_columns(names), calls=calls, order="rank", name="bm25")
+    try:
+        return score(run, gold, [], keep=KEEP, derived=True), None
+    except MissingInputError as error:
+        return None, str(error)
+
+
+_WORD = re.compile(r"\w+")
+
+
+def terms_of(text: str) -> tuple[str, ...]:
+    """Return the different words of a text, whatever their case, in their order.
+
+    >>> terms_of("Café opening: CAFÉ, 9 am")
+    ('café', 'opening', '9', 'am')
+    """
+    return tuple(dict.fromkeys(_WORD.findall(text.casefold())))
+
+
+def shared_terms(query: str, gold: Mapping[str, str | None], top: str | None) -> dict[str, Any]:
+    """Return the words that a query shares with its gold and with the first hit.
+
+    ``gold_words`` are shared with the gold item that shares most, ``gold_item``; ``missing``
+    are in no gold. What is not known for want of a text is None.
+
+    >>> terms = shared_terms("When is my refund due", {"a": "Refunds", "b": "a refund"}, None)
+    >>> terms["gold_words"], terms["missing"]
+    (['refund'], ['when', 'is', 'my', 'due'])
+    """
+    words = terms_of(query)
+    in_gold = {item: set(terms_of(text)) for item, text in gold.items() if text is not None}
+    shared = {item: [word for word in words if word in own] for item, own in in_gold.items()}
+    best = max(shared, key=lambda item: len(shared[item]), default=None)
+    missing = [word for word in words if not any(word in own for own in in_gold.values())]
+    in_top = None if top is None else [word for word in words if word in terms_of(top)]
+    return {
+        "query": len(words),
+        "query_words": list(words),
+        "gold": None if best is None else len(shared[best]),
+        "gold_words": None if best is None else shared[best],
+        "gold_item": best,
+        "share": None if best is None or not words else len(shared[best]) / len(words),
+        "missing": None if best is None else missing,
+        "top": None if in_top is None else len(in_top),
+        "top_words": in_top,
+    }
+
+
+# The page: how many queries miss, then each query beside its gold and lists.
+
+# Longer texts are cut: no terminal line shows more.
+_LONGEST = 2_000
+# Words that are named; the rest is in the JSON.
+_MOST_WORDS = 12
+_COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
+_EMPTY_LISTS = {"failed": "the call failed", "missing": "not in the run"}
+
+
+def triage_page(results: Row) -> Page:
+    """Return the page; queries that were named by id are shown whole."""
+    whole = results["worst"] is None
+    queries = results["queries"]
+    notes = []
+    if queries:
+        notes.append("* gold · - judged, not relevant")
+        if not whole and "reproduce" in queries[0]:
+            notes.append(f"in full: {queries[0]['reproduce']}")
+    return Page(
+        "Triage",
+        _headlines(results),
+        [*_segment_sections(results), *(_query_block(query, results, whole) for query in queries)],
+        [*notes, *_notes(results)],
+    )
+
+
+def _headlines(results: Row) -> list[str]:
+    """Return how many queries miss, why, and what to fix."""
+    failures = results["failures"]
+    misses, assessed, k = failures["misses"], failures["assessed"], failures["miss_at"]
+    classes = [f"{name} {_count(n)}" for name, n in failures["classes"].items() if n != 0]
+    if not assessed:
+        text = "not one query has gold: nothing can be missed"
+    elif not misses:
+        everyone = "the only one has" if assessed == 1 else f"all {assessed:,} have"
+        text = f"no query misses: {everyone} gold in the top {k}"
+    else:
+        verb = "misses" if misses == 1 else "miss"
+        of = plural(assessed, "query", "queries")
+        text = f"{misses:,} of {of} {verb}: no gold in the top {k}"
+    return [text, *([" · ".join(classes)] if classes else []), *results["findings"]]
+
+
+def _count(n: int | None) -> str:
+    """Return a number of queries; a dash if lists were cut too early to count them."""
+    return NOTHING if n is None else f"{n:,}"
+
+
+def _segment_sections(results: Row) -> Iterator[Section]:
+    """Yield how many queries of each segment miss, by class."""
+    for column, segments in results["segments"].items():
+        kinds = [name for name, n in results["failures"]["classes"].items() if n != 0]
+        grid: Grid = [[label(column), "queries", "misses", *kinds]]
+        for value, segment in segments.items():
+            counts = [_count(segment["classes"].get(name, 0)) for name in kinds]
+            grid.append([label(value), str(segment["queries"]), str(segment["misses"]), *counts])
+        yield Section("", grid)
+
+
+def _notes(results: Row) -> list[str]:
+    """Return how deep the lists were searched, what is unknown, and the conventions."""
+    depths = {results["system"]: results["depth"]["final"], **results["depth"]["stages"]}
+    lacks = results["bm25"].get("lacks")
+    depths |= {} if lacks else {"BM25": results["bm25"]["depth"]}
+    searched = ", ".join(f"{depth:,} of {label(name)}" for name, depth in depths.items())
+    lines = [f"searched for gold in the first {searched}; {NOTHING} means not found there"]
+    lines += [f"not shown: {lacks}"] if lacks else []
+    unchecked = results["failures"]["unchecked"]
+    if unchecked and results["failures"]["misses"]:
+        lines.append(f"not checked: {', '.join(unchecked)} (--json says what each needs)")
+    if results.get("nothing_found"):
+        lines.append(nothing_found(results["nothing_found"]))
+    made = {**results, "systems": [{"measures": {results["measure"]: {}}}]}
+    return [*lines, conventions_lines(made)[0]]
+
+
+def _query_block(query: Row, results: Row, whole: bool) -> Columns:
+    """Return one query: what is known of it, then gold, the run's list and BM25's."""
+    value = f"{results['measure']} {figure(query['value'])}"
+    title = "  ".join(part for part in (query["query_id"], value, query["class"]) if part)
+    lines = _query_lines(query)
+    commands = [f"{name}: {query[key]}" for name, key in _COMMANDS.items() if key in query]
+    grid: Grid = [["item", "grade", "what", "text"]]
+    for gold in query["gold"]:
+        cells = [label(gold["item_id"]), _grade(gold["grade"]), _ranks(gold)]
+        grid.append([*cells, one_line(gold["text"] or "")])
+    longest = None if whole else _LONGEST
+    entries = [_gold_entry(gold, longest) for gold in query["gold"]]
+    columns = [Column("gold", entries, "none", True)]
+    sections = [Section(title, grid, [*lines, *commands])]
+    empty = _EMPTY_LISTS.get(query["status"], "nothing")
+    lists = (
+        (results["system"], query["top"], empty),
+        ("BM25", query["bm25"], "no item shares a word"),
+    )
+    for name, hits, nothing in lists:
+        if hits is not None:
+            columns.append(Column(label(name), [_hit_entry(hit, longest) for hit in hits], nothing))
+            sections.append(Section(f"{query['query_id']}: {name}", _list_grid(hits)))
+    return Columns(title, lines, columns, sections, commands if whole else (), whole)
+
+
+def _query_lines(query: Row) -> list[str]:
+    """Return what is known of a query."""
+    lines = [one_line(query["text"]) if query["text"] else "(the query's text is not known)"]
+    if query["because"]:
+        lines.append(one_line(query["because"]))
+    elif query["error"]:
+        lines.append(f"the call failed: {one_line(query['error'])}")
+    shown = {name: value for name, value in query["attributes"].items() if value is not False}
+    attributes = [f"{name} {_value(value)}" for name, value in shown.items()]
+    lines += [one_line(" · ".join(attributes))] if attributes else []
+    lines += [f"note: {one_line(str(query['note']))}"] if query["note"] else []
+    terms = query["terms"]
+    if terms is not None and terms["gold"] is not None:
+        lines.append(_words(terms))
+    return lines
+
+
+def _words(terms: Row) -> str:
+    """Return the words that the query shares with its gold and with the first hit."""
+    text = f"words: none of {terms['query']} in any gold"
+    if terms["gold"]:
+        shared = _some(terms["gold_words"])
+        text = f"words: {terms['gold']} of {terms['query']} in {terms['gold_item']} ({shared})"
+        text += f" · in no gold: {_some(terms['missing'])}" if terms["missing"] else ""
+    if terms["top"] is not None:
+        text += f" · in the first hit: {terms['top']}"
+        text += f" ({_some(terms['top_words'])})" if terms["top"] else ""
+    return one_line(text)
+
+
+def _some(words: Sequence[str]) -> str:
+    rest = len(words) - _MOST_WORDS
+    named = ", ".join(words[:_MOST_WORDS])
+    return f"{named} and {rest} more" if rest > 0 else named
+
+
+def _ranks(gold: Row) -> str:
+    """Return the rank of a gold item in each list, and whether the corpus lacks it."""
+    ranks = gold["ranks"]
+    named = {"final": ranks["final"], **ranks["stages"]}
+    named |= {"BM25": ranks["bm25"]} if "bm25" in ranks else {}
+    text = " · ".join(f"{label(name)} {rank or NOTHING}" for name, rank in named.items())
+    return f"not in the corpus · {text}" if gold["in_corpus"] is False else text
+
+
+def _grade(grade: float | None) -> str:
+    """Return a grade without needless decimals; empty if nobody judged."""
+    return "" if grade is None else f"{grade:g}"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_value, value))
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def one_line(text: str, longest: int | None = _LONGEST) -> str:
+    """Return the beginning of a text on one line, without control characters."""
+    line = " ".join(text[:longest].split())
+    return line if line.isprintable() else label(line)
+
+
+def _gold_entry(gold: Row, longest: int | None) -> Entry:
+    known = [part for part in (gold["section"], gold["version"]) if part]
+    place = f"[{one_line(', '.join(known))}] " if known else ""
+    text = one_line(gold["text"] or "", longest)
+    return Entry(
+        label(gold["item_id"]),
+        head="* ",
+        suffix=f" ({_grade(gold['grade'])})",
+        detail=f"  {place}{label(_ranks(gold))}",
+        notes=[label(_ranks(gold)), place + text[:_LONGEST]],
+        text=text,
+        marked=True,
+    )
+
+
+def _hit_name(hit: Row) -> str:
+    """Return the item of a hit, marked if the list has it higher up already."""
+    return label(hit["item_id"]) + (" (again)" if hit.get("repeat") else "")
+
+
+def _hit_entry(hit: Row, longest: int | None) -> Entry:
+    mark = "*" if hit["gold"] else "-" if hit["grade"] is not None else " "
+    return Entry(
+        _hit_name(hit),
+        head=f"{hit['rank']:>2} {mark} ",
+        suffix="" if hit["grade"] is None else f" ({_grade(hit['grade'])})",
+        detail="" if hit["score"] is None else f"  {figure(hit['score'])}",
+        text=one_line(hit["text"] or "", longest),
+        marked=hit["gold"],
+    )
+
+
+def _list_grid(hits: Sequence[Row]) -> Grid:
+    grid: Grid = [["rank", "item", "grade", "score", "text"]]
+    for hit in hits:
+        mark = "* " if hit["gold"] else ""
+        cells = [str(hit["rank"]), mark + _hit_name(hit), _grade(hit["grade"])]
+        grid.append([*cells, figure(hit["score"]), one_line(hit["text"] or "")])
+    return grid

@@ -1,0 +1,590 @@
+"""``karat sweep``, ``triage``, ``stages``, ``stress``, ``diagnose`` and ``chunks``: what to fix."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import karat
+from karat.cli.command import argument, command, flag, option
+from karat.cli.options import (
+    BY,
+    CORPUS,
+    GOLD_FORMAT,
+    QUERIES,
+    RUN_FORMAT,
+    SEED,
+    SETTINGS,
+    STRICT,
+    THRESHOLDS,
+    InputOptions,
+    PageOptions,
+    ScoringOptions,
+    notify,
+    parse_settings,
+    show,
+)
+from karat.errors import UsageError
+
+if TYPE_CHECKING:
+    from karat.reports.outputs import Form, Output
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnalysedRuns(ScoringOptions):
+    """Runs to look into, and what they are scored against."""
+
+    runs: list[str] = argument("RUN...", "Runs to look into; - reads standard input.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurveOutputs(PageOptions):
+    """Where curves go."""
+
+    output: list[str] | None = option(
+        "-o, --output", "OUT", "Write out.json, out.csv, out.md, out.png or out.svg; repeatable."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChartOutputs(PageOptions):
+    """Where a page with charts goes."""
+
+    output: list[str] | None = option(
+        "-o, --output",
+        "OUT",
+        "Write out.json, out.md, or the charts: out.png, out.svg; repeatable.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MissesOutputs(PageOptions):
+    """Where a page goes, and every miss."""
+
+    output: list[str] | None = option(
+        "-o, --output",
+        "OUT",
+        "Write out.json, out.md, or all misses as misses:misses.json; repeatable.",
+    )
+
+
+def _forms(*names: str) -> list[Form]:
+    """Return forms that some analyses have beside JSON and Markdown."""
+    from karat.reports.outputs import Form
+
+    known = {
+        "csv": Form(
+            "csv", ".csv", "one row per system, segment, measure and k", "karat.pages.result.to_csv"
+        ),
+        "png": Form("png", ".png", "the charts as a picture", "karat.pages.result.to_png"),
+        "svg": Form("svg", ".svg", "the charts as a drawing", "karat.pages.result.to_svg"),
+        "misses": Form(
+            "misses",
+            None,
+            "every miss: query, retrieved, relevant",
+            "karat.analysis.triage.to_misses",
+        ),
+    }
+    return [known[name] for name in names]
+
+
+@command
+def sweep(
+    inputs: AnalysedRuns,
+    output: CurveOutputs,
+    *,
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What to follow over k, without a cut-off, such as 'R, RR'; repeatable. Default: R and"
+        " the profile's nDCG.",
+    ),
+    ks: str | None = option(
+        "--k",
+        "K,K...",
+        "The cut-offs: ranks, or budgets such as 500tok,1000tok. Default: 1,3,5,10,20, and 50,100"
+        " where lists go that deep.",
+    ),
+    flat: str | None = option(
+        "--flat",
+        "SHARE",
+        "What a larger k may still add where a curve counts as flat, as a share of its highest"
+        " value. Default: 0.02.",
+    ),
+    budget: str | None = option(
+        "--budget",
+        "WHAT",
+        "What to show beside the curve: tokens (the default with --corpus), or the latency of a"
+        " stage, such as latency.total.",
+    ),
+) -> int:
+    """Show how measures change with the cut-off: where they level off, and what k costs.
+
+    Exits with 3 when not one query or cut-off could be measured.
+
+    Examples:
+      karat sweep bm25.trec --gold qrels.txt
+      karat sweep bm25.trec dense.jsonl --gold qrels.txt -m R -m RR --k 1,2,3,5 -o curves.svg
+      karat sweep run.jsonl --gold qrels.txt --corpus corpus.jsonl --k 500tok,1000tok,2000tok
+      karat sweep run.jsonl --gold qrels.txt --queries queries.jsonl --by language
+    """
+    outputs = output.parse(inputs.files(), *_forms("csv", "png", "svg"))
+    options: dict[str, Any] = {} if flat is None else {"flat": flat}
+    result = karat.sweep(
+        inputs.evaluation(), *inputs.runs, measures=measures, ks=ks, budget=budget, **options
+    )
+    return output.publish(result, outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriagedRun(InputOptions):
+    """One run to look into."""
+
+    runs: list[str] = argument("RUN...", "The run to look into; - reads standard input.")
+
+
+@command
+def triage(
+    inputs: TriagedRun,
+    output: MissesOutputs,
+    *,
+    measure: str | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What makes a query bad. Default: the profile's first, such as nDCG@10.",
+    ),
+    worst: int = option("--worst", "N", "How many queries to show. Default: 20.", 20),
+    query: list[str] | None = option(
+        "--query", "ID", "Show this query in full instead; repeatable."
+    ),
+    lines: list[str] | None = THRESHOLDS,
+    cache: str = option(
+        "--cache", "DIR", "Where the index of the corpus is kept. Default: .karat.", ".karat"
+    ),
+) -> int:
+    """Show the worst queries: gold, the run's top 10 and BM25's top 10 side by side.
+
+    Each miss has its failure class and the evidence for it, and each query the command that
+    shows it again. With --corpus there are texts, and BM25 searches them.
+
+    Examples:
+      karat triage run.jsonl --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl
+      karat triage run.jsonl --gold qrels.txt --corpus corpus.jsonl --query q42
+      karat triage run.trec --gold eval.jsonl -m R@5 --worst 5 --line miss=5
+      karat triage run.jsonl --gold eval.jsonl --by language -o triage.md -o misses:misses.json
+    """
+    from karat.evaluation.thresholds import parse_thresholds
+
+    if len(inputs.runs) > 1:
+        raise UsageError(
+            f"triage looks into one run, not {len(inputs.runs)}; give one of them, or compare two"
+            " with karat compare"
+        )
+    outputs = output.parse(inputs.files(), *_forms("misses"))
+    if not cache:
+        raise UsageError("--cache is empty; name a folder, such as .karat")
+    thresholds = parse_thresholds(lines or [], inputs.profile)
+    evaluation = inputs.evaluation(
+        measures=None if measure is None else [measure], index_cache=Path(cache)
+    )
+    typed = {
+        "--gold": inputs.gold,
+        "--queries": inputs.queries,
+        "--corpus": inputs.corpus,
+        "--cache": None if cache == ".karat" else cache,
+        "--profile": None if inputs.profile == "karat" else inputs.profile,
+        "--run-format": inputs.run_format,
+        "--gold-format": inputs.gold_format,
+        "-m": [] if measure is None else [measure],
+        "--set": inputs.settings,
+        "--line": lines,
+        "--field": evaluation.fields.texts(),
+    }
+    result = karat.triage(
+        evaluation,
+        inputs.runs[0],
+        measure=measure,
+        worst=worst,
+        query_ids=query or [],
+        thresholds=thresholds,
+        commands=partial(_commands, _as_typed(inputs.runs[0], typed, strict=inputs.strict)),
+    )
+    return output.publish(result, outputs)
+
+
+def _as_typed(
+    run: str, options: Mapping[str, str | Sequence[str] | None], *, strict: bool
+) -> list[str]:
+    """Return the command as it was given, without the options for outputs."""
+    words = ["karat", "triage", run]
+    for name, value in options.items():
+        for word in [value] if isinstance(value, str) else value or []:
+            words += [name, word]
+    return [*words, "--strict"] if strict else words
+
+
+def _commands(typed: Sequence[str], query_id: str, meta: Mapping[str, Any]) -> dict[str, str]:
+    """Return the command that shows a query again, and with a karat.yaml the one that asks it."""
+    shown = {"reproduce": shlex.join([*typed, "--query", query_id])}
+    if "config" not in meta or not meta.get("system") or not Path("karat.yaml").is_file():
+        return shown
+    safe = "".join(letter if letter.isalnum() or letter in "-_." else "_" for letter in query_id)
+    again = ["karat", "search", "karat.yaml", "--system", str(meta["system"])]
+    again += ["--filter", f"query_id={query_id}", "-o", f"{safe}.jsonl"]
+    return {**shown, "ask_again": shlex.join(again)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagedRuns(ScoringOptions):
+    """Run logs with stages, or two runs that are stages of one system."""
+
+    runs: list[str] = argument(
+        "RUN...",
+        "Run logs with stages, or two runs: the raw lists, then the final ones; - reads standard"
+        " input.",
+    )
+
+
+@command
+def stages(
+    inputs: StagedRuns,
+    output: PageOptions,
+    *,
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What stages are compared by; the first decides; repeatable. Default: nDCG, P, R and RR"
+        " at k.",
+    ),
+    k: int = option("-k", "K", "How many of the top items count in the end. Default: 5.", 5),
+    depth: int = option(
+        "--depth", "N", "How deep raw lists are searched for gold. Default: 50.", 50
+    ),
+) -> int:
+    """Measure each stage by itself: raw retriever, reranker, fusion, router, rewriting, linking.
+
+    Every list in the log is scored on the same gold, and each stage is compared with the one
+    before, query by query. The output lists what the log or the queries lack.
+
+    Of two runs, the second of which logs no earlier lists, the first is taken for the raw lists
+    of the second.
+
+    Examples:
+      karat stages run.jsonl --gold qrels.txt
+      karat stages raw.jsonl reranked.jsonl --gold qrels.txt
+      karat stages run.jsonl --gold qrels.txt --queries queries.jsonl --by language -o stages.md
+      karat stages run.jsonl --gold qrels.txt -k 10 --depth 100 -m nDCG@10,P@10
+      karat stages routed.jsonl --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl
+    """
+    outputs = output.parse(inputs.files())
+    evaluation = inputs.evaluation(measures=measures or None)
+    result = karat.stages(evaluation, *inputs.runs, measures=measures, k=k, depth=depth)
+    return output.publish(result, outputs)
+
+
+@command
+def diagnose(
+    inputs: AnalysedRuns,
+    output: ChartOutputs,
+    *,
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "The measures whose loss from the ceiling is broken down; repeatable. Default: nDCG, R.",
+    ),
+    k: int = option("-k", "K", "How many of the top items are looked at. Default: 10.", 10),
+    baseline: str | None = option(
+        "--baseline", "RUN", "An earlier run, to report what became slower."
+    ),
+    lines: list[str] | None = THRESHOLDS,
+) -> int:
+    """Report what to fix next: findings, failures, losses, freshness, diversity, latency.
+
+    The output lists what the run's log, the queries or the corpus lack, with the field that
+    would tell.
+
+    Examples:
+      karat diagnose run.jsonl --gold qrels.txt
+      karat diagnose run.jsonl --gold eval.jsonl --queries eval.jsonl --corpus corpus.jsonl
+      karat diagnose bm25.jsonl hybrid.jsonl --gold qrels.txt --by language -o diagnosis.json
+      karat diagnose run.jsonl --gold qrels.txt --line miss=5 --line similarity=0.4
+      karat diagnose new.jsonl --gold qrels.txt --baseline old.jsonl -o losses.svg
+    """
+    from karat.evaluation.thresholds import parse_thresholds
+
+    thresholds = parse_thresholds(lines or [], inputs.profile)
+    outputs = output.parse([*inputs.files(), baseline], *_forms("png", "svg"))
+    if [*inputs.files(), baseline].count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
+    result = karat.diagnose(
+        inputs.evaluation(),
+        *inputs.runs,
+        measures=measures,
+        k=k,
+        thresholds=thresholds,
+        baseline=baseline,
+    )
+    return output.publish(result, outputs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportOutputs(PageOptions):
+    """Where a report goes, in karat's own forms."""
+
+    output: list[str] | None = option(
+        "-o, --output",
+        "OUT",
+        "Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml or trec:out.txt;"
+        " repeatable.",
+    )
+
+
+@command
+def chunks(  # noqa: C901 -- each branch refuses options that contradict each other
+    output: ReportOutputs,
+    *,
+    docs: str = argument("DOCS", "Whole documents: a corpus, or a folder of .md and .txt files."),
+    queries: str | None = option(
+        "--queries", "FILE", "The queries, with gold inside or in --gold."
+    ),
+    gold: str | None = option("--gold", "FILE", "The gold: spans of characters, doc_id:start-end."),
+    chunker: list[str] | None = option(
+        "--chunker",
+        "CHUNKER",
+        "fixed, sentence or heading, as in fixed:size=1200,overlap=200; repeatable, the first is"
+        " the baseline. Default: all three.",
+    ),
+    retriever: str | None = option(
+        "--retriever", "NAME", "A built-in retriever of items. Default: bm25."
+    ),
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What to report; the first decides; repeatable. Default: R@5, DistinctDocs@5.",
+    ),
+    settings: list[str] | None = SETTINGS,
+    seed: str | None = SEED,
+    write: str | None = option(
+        "--write", "FILE", "Keep the chunks of the one chunker as a corpus."
+    ),
+) -> int:
+    """Cut documents in several ways, search the chunks, and compare with the first way.
+
+    The gold is spans of characters in the documents, so it holds for every way of cutting. A
+    span is found once the chunks so far cover half of it (--set cover=0.5).
+
+    Exits with 1 when another way is confirmed to be worse than the first, with 3 when not one
+    query could be scored.
+
+    Examples:
+      karat chunks docs/ --queries queries.jsonl
+      karat chunks docs.jsonl --queries queries.jsonl --gold spans.tsv -m R@5,R@1000tok -o out.md
+      karat chunks docs/ --queries queries.jsonl --chunker fixed:1200/200 --chunker fixed:600/100
+      karat chunks docs/ --chunker heading:size=800 --write chunks.jsonl
+    """
+    from karat.analysis.chunks import parse_chunkers
+    from karat.cli.progress import counting
+    from karat.cli.publish import publish
+    from karat.cli.streams import heed_interrupts
+    from karat.reports.document import build_report
+    from karat.reports.outputs import OWN_FORMS, parse_outputs, write_stdout
+
+    heed_interrupts()
+    files = [name for name in (docs, queries, gold) if name is not None]
+    piped = output.as_json or write == "-"
+    outputs = parse_outputs(output.output or [], inputs=files, stdout_taken=piped, forms=OWN_FORMS)
+    parse_chunkers(chunker or [])
+    if files.count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
+    if queries == "-" and gold is None:
+        raise UsageError("queries with gold inside are read twice; give a file, not -")
+    for_scoring = {"--gold": gold, "--retriever": retriever, "-m": measures, "--set": settings}
+    for_scoring |= {"--seed": seed, "-o": output.output}
+    if queries is None and write is None:
+        raise UsageError("give --queries to compare chunkings, or --write to keep one's chunks")
+    for name, value in for_scoring.items():
+        if value and queries is None:
+            raise UsageError(f"{name} is for scoring, which needs --queries")
+    if write is not None:
+        _check_writing(write, files, outputs, chunker or [], as_json=output.as_json)
+    result = karat.chunks(
+        docs,
+        queries=queries,
+        gold=gold,
+        chunkers=chunker or [],
+        retriever=retriever,
+        measures=measures,
+        settings=parse_settings(settings or []),
+        seed=seed,
+        write=write,
+        open_bar=partial(counting, quiet=output.quiet or piped),
+    )
+    if output.as_json and result.task is None:
+        documents = [chunking.to_dict() for chunking in result.chunkings]
+        write_stdout((json.dumps(documents, ensure_ascii=False, indent=2) + "\n").encode())
+    elif not (output.quiet or piped or any(out.path is None for out in outputs)):
+        show(result)
+    if result.task is None:
+        return 0
+    report = build_report(
+        result.scores, gold=result.task.gold, queries=result.task.queries, corpus=result.docs
+    )
+    if result.comparisons is not None:
+        report = replace(report, comparisons=result.comparisons)
+    quiet = output.quiet or write == "-"
+    return publish(report, outputs, as_json=output.as_json, quiet=quiet)
+
+
+# Formats of a corpus that keep every column.
+_WHOLE = ("jsonl", "csv", "tsv-with-header", "parquet")
+
+
+def _check_writing(
+    path: str,
+    files: Sequence[str],
+    outputs: Sequence[Output],
+    chunkers: Sequence[str],
+    *,
+    as_json: bool,
+) -> None:
+    from karat.formats.registry import format_for_writing
+
+    if len(chunkers) != 1:
+        raise UsageError("--write keeps the chunks of one chunker; give one --chunker")
+    if path != "-" and format_for_writing(path, "corpus", None).name not in _WHOLE:
+        raise UsageError(f"--write {path}: end it in .jsonl, .csv, .tsv or .parquet")
+    if path == "-" and as_json:
+        raise UsageError("--write - and --json both go to standard output; name a file")
+    written = [str(output.path) for output in outputs if output.path is not None]
+    if os.path.realpath(path) in map(os.path.realpath, [*files, *written]):
+        raise UsageError(f"--write {path} is also an input or output; choose another name")
+
+
+# How many queries of a karat.yaml are asked unless named.
+_SAMPLE = 100
+
+
+@command
+def stress(
+    output: PageOptions,
+    *,
+    subject: str | None = argument(
+        "RUN_OR_CONFIG",
+        "A karat.yaml, whose systems rerank again, or a run. Default: this folder's karat.yaml.",
+        None,
+    ),
+    system: list[str] | None = option("--system", "NAME", "Only this system of it; repeatable."),
+    gold: str | None = option("--gold", "FILE", "The judgments, for a run."),
+    queries: str | None = QUERIES,
+    corpus: str | None = CORPUS,
+    insert: int | None = option(
+        "--insert", "N", "Put N hard negatives in. Default: 3.", most=10_000
+    ),
+    at: str | None = option("--at", "RANKS", "Where, as in 1,2,3. Default: on top."),
+    negatives: str | None = option(
+        "--negatives",
+        "own|bm25",
+        "The eval set's own, or the best by BM25 that are not gold. Default: own if any.",
+    ),
+    drop: list[str] | None = option(
+        "--drop", "N|gold", "Take the first N out, or the best gold; repeatable."
+    ),
+    shuffle: bool = flag("--shuffle", "Put the list in random order."),
+    truncate: list[str] | None = option("--truncate", "N", "Leave only the first N; repeatable."),
+    sample: int | None = option(
+        "--sample",
+        "N|all",
+        "How many queries to draw by the seed. Default: 100 for a karat.yaml, all for a run.",
+        otherwise="all",
+    ),
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What may drop; the first decides; repeatable. Default: nDCG@5, R@5, RR@10.",
+    ),
+    profile: str | None = option(
+        "--profile",
+        "NAME",
+        "The reading of measures and gaps. Default: the karat.yaml's, else karat.",
+    ),
+    settings: list[str] | None = SETTINGS,
+    by: list[str] | None = BY,
+    seed: str | None = SEED,
+    strict: bool = STRICT,
+    run_format: str | None = RUN_FORMAT,
+    gold_format: str | None = GOLD_FORMAT,
+) -> int:
+    """Damage the lists that a reranker is given, let it run again, and measure the drop.
+
+    Each kind of damage is a scenario of its own; without any, three hard negatives are put on
+    top. Of a karat.yaml's systems the retrieved list is damaged and all later stages run again.
+    A run cannot be reranked: there the list itself is damaged, and the output says so.
+
+    Exits with 3 when not one query could be measured before and after.
+
+    Examples:
+      karat stress karat.yaml --system hybrid
+      karat stress --insert 3 --at 1,2,3 --drop gold --shuffle --truncate 20
+      karat stress --negatives bm25 --sample 200 --by language -o stress.json -o stress.md
+      karat stress run.jsonl --gold eval.jsonl --insert 2 --at 1,3
+    """
+    from karat.cli.progress import counting
+    from karat.project.stress import check_negatives, parse_edits, plan_stress
+
+    quiet = output.quiet or output.as_json
+    edits = parse_edits(insert=insert, at=at, drop=drop, shuffle=shuffle, truncate=truncate)
+    check_negatives(negatives, edits)
+    chosen = measures or ("nDCG@5", "R@5", "RR@10")
+    size = None if sample is None or not isinstance(sample, int) else sample
+    if subject is None or Path(subject).suffix.lower() in (".yaml", ".yml"):
+        for_runs = {"--gold": gold, "--queries": queries, "--corpus": corpus, "--strict": strict}
+        for_runs |= {"--run-format": run_format, "--gold-format": gold_format}
+        plan = plan_stress(subject, systems=system, edits=edits, for_runs=for_runs)
+        outputs = output.parse(plan.files)
+        evaluation = plan.evaluation(
+            profile=profile,
+            settings=parse_settings(settings or []),
+            measures=chosen,
+            by=by or [],
+            seed=seed,
+            notify=lambda message: None if quiet else notify(message),
+        )
+        result = karat.stress(
+            evaluation,
+            systems=plan.systems,
+            edits=edits,
+            sample_size=_SAMPLE if sample is None else size,
+            negatives=negatives,
+            inputs=plan.inputs,
+            open_bar=partial(counting, quiet=quiet),
+        )
+        return output.publish(result, outputs)
+    if system:
+        raise UsageError("--system names a system of a karat.yaml; a run is of one system only")
+    if gold is None and queries is None:
+        raise UsageError("a run needs gold; give --gold FILE")
+    outputs = output.parse([subject, gold, queries, corpus])
+    inputs = ScoringOptions(
+        runs=[subject],
+        gold=gold or queries or "",
+        profile=profile or "karat",
+        settings=settings,
+        by=by,
+        queries=queries,
+        corpus=corpus,
+        strict=strict,
+        run_format=run_format,
+        gold_format=gold_format,
+        field=None,
+        quiet=quiet,
+        seed=seed,
+    )
+    evaluation = inputs.evaluation(measures=chosen)
+    result = karat.stress(evaluation, subject, edits=edits, sample_size=size, negatives=negatives)
+    return output.publish(result, outputs)

@@ -1,0 +1,159 @@
+"""``karat ab`` and ``karat story``: the commands of tools that karat stands in for."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from karat.cli.command import REQUIRED, argument, command, flag, option
+from karat.cli.options import EXIT_FAILED, QUIET, echo, notify
+
+_BASE_RANKING = (
+    "The base ranking is by a hash of each text: the same everywhere, and without meaning."
+)
+
+
+@command
+def ab(
+    *,
+    corpus: str | None = option("--corpus", "FILE", "The items that both configs search."),
+    queries: str = option(
+        "--queries", "FILE", "Queries, tab-separated without a header: id, text.", REQUIRED
+    ),
+    truth: str = option(
+        "--truth",
+        "FILE",
+        "Judgments, tab-separated without a header: query id, item id, grade.",
+        REQUIRED,
+    ),
+    config_a: str = option("--configA", "FILE", "The baseline's config, as YAML.", REQUIRED),
+    config_b: str = option("--configB", "FILE", "The candidate's config, as YAML.", REQUIRED),
+    k: int = option("--k", "N", "How much of each list counts, from 1.", 10, most=10**9),
+    out: str = option("--out", "FILE", "Where the JSON goes.", REQUIRED),
+    csv: str | None = option("--csv", "FILE", "Where a table by query goes as well."),
+    emit_traces: bool = flag(
+        "--emit-traces", "Append a trace of each query, where a config allows it."
+    ),
+    trace_dir: str | None = option(
+        "--trace-dir", "DIR", "Where traces go, instead of the config's."
+    ),
+    run_a: str | None = option("--runA", "FILE", "What A returned elsewhere, instead of --corpus."),
+    run_b: str | None = option("--runB", "FILE", "What B returned elsewhere, instead of --corpus."),
+    as_json: bool = flag("--json", "Print the same document, and nothing else, to stdout."),
+    quiet: bool = flag("--quiet", "Print neither the table nor progress."),
+) -> int:
+    """Search a corpus under two configs, and report recall, MRR and nDCG of both.
+
+    Says whether B is better than A by nDCG@k; the exit code is 0 whatever the verdict.
+    Settings of a config that have no effect are listed on standard error.
+
+    Examples:
+      karat ab --corpus corpus.jsonl --queries queries.tsv --truth qrels.tsv \\
+        --configA base.yaml --configB fused.yaml --k 10 --out out/ab.json --csv out/ab.csv
+      karat ab --queries queries.tsv --truth qrels.tsv --configA a.yaml --configB b.yaml \\
+        --runA a.trec --runB b.jsonl --out ab.json
+    """
+    from karat.cli.progress import counting
+    from karat.cli.streams import heed_interrupts
+    from karat.compat.ab import AbRequest, ab_outputs, write_ab
+    from karat.compat.ab import ab as compare
+    from karat.compat.ab_output import macro_grid, to_json
+    from karat.pages.terminal import print_line, show_table, standard_console
+    from karat.reports.outputs import write_stdout
+
+    heed_interrupts()
+    request = AbRequest(
+        queries=queries,
+        truth=truth,
+        config_a=config_a,
+        config_b=config_b,
+        k=k,
+        corpus=corpus,
+        run_a=run_a,
+        run_b=run_b,
+        emit_traces=emit_traces,
+        trace_dir=trace_dir,
+    )
+    outputs = ab_outputs(request, out, csv, stdout_taken=as_json)
+    result = compare(request, open_bar=partial(counting, quiet=quiet or as_json))
+    for note in (*result.notes, *write_ab(result, outputs)):
+        notify(f"karat: {note}")
+    if as_json:
+        write_stdout(to_json(result.report) + b"\n")
+    if as_json or any(output.path is None for output in outputs):
+        return 0
+    echo(f"Wrote JSON to {out}{'' if csv is None else f' and CSV to {csv}'}")
+    if not quiet:
+        console = standard_console()
+        console.print()
+        show_table(macro_grid(result.report), console)
+        for line in result.verdict:
+            print_line(line, console)
+        if corpus is not None:
+            console.print(_BASE_RANKING, style="dim", soft_wrap=True)
+    return 0
+
+
+@command
+def story(
+    *,
+    story: str = argument("STORY", "The story in CNL; - reads standard input."),
+    queries: str | None = option(
+        "--queries", "FILE", "The retrieval_queries: a JSON array of them."
+    ),
+    profile: str = option(
+        "--profile",
+        "NAME",
+        "What ranks the scenes: vsa (hypervectors), or bow or basic (word counts).",
+        "vsa",
+    ),
+    dim: int | None = option(
+        "--dim", "N", "How long the vectors of vsa are. Default: 1000.", most=100_000
+    ),
+    seed: int | None = option(
+        "--seed",
+        "N",
+        "The seed of the vectors of vsa. Default: 42.",
+        least=-(2**53 - 1),
+        most=2**53 - 1,
+    ),
+    top_k: int = option("-k, --top-k", "N", "The k of queries that have no topK. Default: 5.", 5),
+    output: list[str] | None = option(
+        "-o, --output", "OUT", "Write the result object to out.json or story:FILE; repeatable."
+    ),
+    as_json: bool = flag("--json", "Print the result object, not a table."),
+    quiet: bool = QUIET,
+    lenient: bool = flag("--lenient", "Read on where a line of the story is broken."),
+) -> int:
+    """Measure how well the scenes of a CNL story are found: MRR above 0.6 passes.
+
+    Exits with 1 when the MRR is not above 0.6, with 2 when a file cannot be read. Without
+    queries, or where none says which scenes are relevant, the metric is skipped, which is no
+    failure.
+
+    Examples:
+      karat story novel.cnl --queries queries.json
+      karat story novel.cnl --queries queries.json --profile bow
+      karat story novel.cnl --queries queries.json --dim 10000 -k 3 -o result.json
+    """
+    from karat.compat.story import story as measure
+    from karat.compat.story import story_outputs
+    from karat.compat.story_output import show_story, story_to_json
+    from karat.pages.terminal import standard_console
+    from karat.reports.outputs import write_files, write_stdout
+
+    inputs = [story, *([] if queries is None else [queries])]
+    outputs = story_outputs(output or [], inputs, as_json=as_json)
+    result = measure(story, queries, profile=profile, dim=dim, seed=seed, k=top_k, lenient=lenient)
+    data = story_to_json(result.quality)
+    files = [place.path for place in outputs if place.path is not None]
+    write_files([(path, data) for path in files])
+    if as_json or any(place.path is None for place in outputs):
+        write_stdout(data)
+        for note in result.notes:
+            notify(f"karat: {note}")
+    elif not quiet:
+        show_story(result.quality, result.about, result.notes, standard_console())
+    elif result.quality.passed is None:
+        notify(f"karat: skipped: {result.quality.why_skipped}")
+    # A skipped metric is no failure.
+    return EXIT_FAILED if result.quality.passed is False else 0

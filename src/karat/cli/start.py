@@ -1,0 +1,235 @@
+"""``karat demo``, ``karat init`` and ``karat check``: a first evaluation, and a sound eval set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from karat.cli.command import argument, command, flag, option
+from karat.cli.options import (
+    CORPUS,
+    EXIT_FAILED,
+    FIELDS,
+    QUIET,
+    SETTINGS,
+    PageOptions,
+    echo,
+    parse_fields,
+    parse_settings,
+)
+
+if TYPE_CHECKING:
+    from karat.reports.document import Report
+
+_RECIPE = "rag"
+# How many findings and reasons are shown; karat diagnose has all.
+_MOST_SHOWN = 3
+_NEXT = """
+Try next:
+  {cd}
+  karat diagnose runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl --profile rag
+  karat triage runs/reranked.jsonl --gold dataset.jsonl --corpus corpus.jsonl --profile rag
+  karat stages runs/reranked.jsonl --gold dataset.jsonl --profile rag --by language
+  karat check karat.yaml
+  karat init            # the other recipes
+"""
+
+
+@command
+def demo(
+    *,
+    folder: str = argument("DIR", "Where its files go. Default: karat-demo.", "karat-demo"),
+    output: list[str] | None = option(
+        "-o, --output",
+        "OUT",
+        "Write out.html, out.json, out.csv, out.parquet, out.md, junit:out.xml or trec:out.txt;"
+        " repeatable.",
+    ),
+    quiet: bool = QUIET,
+) -> int:
+    """Take the tour: a help centre in three languages, and a reranker that may have helped.
+
+    Writes the recipe rag into a folder, searches it with two systems, compares them, checks the
+    gates of the new one, and reports what to fix next. The report stays in the folder.
+
+    Examples:
+      karat demo
+      karat demo path/to/folder
+      karat demo -o report.json
+    """
+    from karat.cli.evaluate import show_search
+    from karat.cli.progress import counting
+    from karat.cli.streams import heed_interrupts
+    from karat.project.project import Project
+    from karat.project.recipes import write_recipe
+    from karat.reports.outputs import OWN_FORMS, forms_in, write_outputs
+
+    heed_interrupts()
+    _check_outputs(output or [], Path(folder), stdout_taken=not quiet)
+    place = write_recipe(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
+    project = Project(place / "karat.yaml", open_bar=partial(counting, quiet=quiet))
+    files = project.outputs(output or [], stdout_taken=not quiet, forms=OWN_FORMS)
+    report = project.run(
+        indexed=True, forms=forms_in(files), report_search=partial(show_search, quiet=quiet)
+    )
+    write_outputs(files, report)
+    if not quiet:
+        _show_demo(report, place)
+    return 0
+
+
+def _check_outputs(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -> None:
+    """Refuse outputs that cannot be written before the folder exists; its files are known."""
+    from karat.formats.settings import parse_yaml
+    from karat.project.recipes import recipe_files
+    from karat.reports.outputs import OWN_FORMS, parse_outputs
+
+    contents = dict(recipe_files(_RECIPE))
+    config = parse_yaml(contents["karat.yaml"].decode(), "karat.yaml").data
+    logs = (f"runs/{name}.jsonl" for name in config["systems"])
+    parse_outputs(
+        [*(str(place / name) for name in config["outputs"]), *outputs],
+        inputs=[str(place / name) for name in (*contents, *logs)],
+        stdout_taken=stdout_taken,
+        forms=OWN_FORMS,
+    )
+
+
+def _show_demo(report: Report, folder: Path) -> None:
+    """Print the verdicts, three findings, and what to try next."""
+    from karat.evaluation.sentences import headlines
+    from karat.project.recipes import cd_command
+
+    place = folder.as_posix()
+    tables = report.tables
+    items = tables.corpus.frame.height if tables and tables.corpus else 0
+    queries = tables.queries.frame.height if tables and tables.queries else 0
+    names = " and ".join(system.name for system in report.systems)
+    echo(f"A help centre of {items:,} chunks in three languages, {queries:,} questions,")
+    echo(f"two systems: {names}.\n")
+    for headline in headlines(report.results()):
+        echo(f"{headline.word}  {headline.about}")
+        for reason in headline.because[:_MOST_SHOWN]:
+            echo(f"  {reason}")
+    echo("\nWhat to fix next:")
+    for number, sentence in enumerate((report.findings or ())[:_MOST_SHOWN], 1):
+        echo(f"  {number}. {sentence}")
+    echo(f"\nThe report: {place}/out/report.html (open it in a browser)")
+    echo(f"The same in words and as data: {place}/out/report.md, {place}/out/report.json")
+    echo(_NEXT.format(cd=cd_command(folder)), end="")
+
+
+@command
+def init(
+    *,
+    recipe: str | None = argument("RECIPE", "Which recipe; without it, all are listed.", None),
+    folder: str | None = argument("DIR", "The folder. Default: one named like the recipe.", None),
+    force: bool = flag("--force", "Replace files that differ."),
+    as_json: bool = flag("--json", "Print the recipes, or the files written, as JSON."),
+    quiet: bool = flag("--quiet", "Print nothing."),
+) -> int:
+    """Write a recipe into a folder: data, a karat.yaml and a README, ready for karat run.
+
+    Files that are there with another content are replaced only with --force.
+
+    Examples:
+      karat init
+      karat init rag && cd rag && karat run
+      karat init minimal path/to/folder
+    """
+    from karat.project.recipes import RECIPES, cd_command, write_recipe
+
+    document: Mapping[str, Any]
+    if recipe is None:
+        document, width = RECIPES, max(map(len, RECIPES))
+        lines = [f"  {name:<{width}}  {about}" for name, about in RECIPES.items()]
+        lines.append("\nkarat init RECIPE writes one; run it with karat run in its folder")
+    else:
+        done = write_recipe(recipe, folder, force=force)
+        document = done.to_dict()
+        lines = [f"  {(done.folder / name).as_posix()}" for name in done.written]
+        if done.same:
+            lines.append(f"  {len(done.same):,} files were there already, unchanged")
+        lines.append(f"\nnext: {cd_command(done.folder)} && karat run   (see README.md)")
+    if as_json:
+        echo(json.dumps(document, indent=2, ensure_ascii=False))
+    elif not quiet:
+        echo("\n".join(lines))
+    return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOutput(PageOptions):
+    """How the result of a check is shown."""
+
+    quiet: bool = flag("--quiet", "Print nothing; only set the exit code.")
+
+
+@command
+def check(
+    output: CheckOutput,
+    *,
+    config: str | None = argument(
+        "CONFIG", "A karat.yaml. Default: the one here, unless --gold is given.", None
+    ),
+    gold: str | None = option("--gold", "FILE", "The judgments: qrels or any format read."),
+    queries: str | None = option("--queries", "FILE", "Queries with texts and attributes."),
+    corpus: str | None = CORPUS,
+    gates: str | None = option("--gates", "FILE", "Limits to compare with what can be reached."),
+    by: list[str] | None = option("--by", "COLUMN", "Also look for small segments; repeatable."),
+    runs: list[str] | None = option("--run", "RUN", "Two runs, whose difference tells the spread."),
+    measures: list[str] | None = option(
+        "-m, --measure",
+        "MEASURE",
+        "What will be measured; the first tells the spread. Default: the profile's.",
+    ),
+    profile: str | None = option("--profile", "NAME", "The reading of measures and gaps."),
+    settings: list[str] | None = SETTINGS,
+    spread: float | None = option(
+        "--spread",
+        "SD",
+        "The spread of differences to assume where there are no runs. Default: 0.35.",
+        least=0,
+        most=1e9,
+    ),
+    field: list[str] | None = FIELDS,
+    strict: bool = flag("--strict", "Exit with 1 for warnings too."),
+) -> int:
+    """Check whether an eval set is sound.
+
+    Looks for contradictions, duplicates, leaks, ids that lead nowhere and targets out of
+    reach, and reports what difference the set can detect. Exits with 1 when something is wrong.
+
+    Examples:
+      karat check --gold qrels.txt --queries queries.jsonl --corpus corpus.jsonl
+      karat check karat.yaml --strict
+      karat check --gold eval.jsonl --field gold=gold_ids
+      karat check --gold qrels.txt --run bm25.trec --run dense.jsonl -m nDCG@10
+    """
+    from karat.cli.progress import progress
+    from karat.cli.streams import heed_interrupts
+    from karat.project.check import check_files
+
+    heed_interrupts()
+    result = check_files(
+        config,
+        gold=gold,
+        queries=queries,
+        corpus=corpus,
+        gates=gates,
+        by=by or [],
+        runs=runs or [],
+        measures=measures,
+        profile=profile,
+        settings=parse_settings(settings or []),
+        spread=spread,
+        fields=parse_fields(field or []),
+        strict=strict,
+        progress=partial(progress, quiet=output.quiet),
+    )
+    output.publish(result)
+    return EXIT_FAILED if result.body["verdict"] == "unsound" else 0

@@ -1,0 +1,588 @@
+"""What judging the unjudged items could change: ranges of measures, and verdicts that hold.
+
+The two-sided randomisation test of a mean difference is monotone: where the sum is above 0, raising
+any query's difference adds nothing to the sets of signs that make one as large, so p can only
+fall. Hence a system is better whatever the labels are if it is better with every query's
+difference at its lowest, and worse if it is so with every one at its highest; and no labels make it
+better that do not where every difference is at its highest.
+
+What is approximate: above 20 differences random signs stand for all of them; the ends of a range
+that is not exact are safe and may be out of reach, so that a verdict may be called open which is
+not; and ``same`` is read off the intervals at both ends, though labels in between might
+have a narrower or a wider one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import polars as pl
+
+from karat.data.tables import Blocks, Queries, Run
+from karat.errors import UsageError
+from karat.evaluation.segments import By, segments_by
+from karat.evaluation.systems import ComparedSystem, distinct_names
+from karat.evaluation.verdict import (
+    NO_DIFFERENCE,
+    Comparison,
+    Rule,
+    Verdict,
+    decide,
+    judge_row,
+)
+from karat.measure.aggregates import Values, mean
+from karat.measure.differences import difference_range
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
+from karat.measure.ranges import Listed, Range, in_common, listed, range_of, why_unbounded
+from karat.measure.ranked import Mask
+from karat.measure.score_builder import score
+from karat.measure.scores import Scores, number_of
+from karat.pages.formatting import plural
+from karat.pages.serialize import Record
+
+if TYPE_CHECKING:
+    from karat.evaluation.comparison import Comparisons
+
+# Runs of more hits than this have ranges only if somebody asks for them.
+MOST_HITS = 200_000
+# A file of more bytes than this has too many hits.
+_MOST_BYTES = 20_000_000
+_TOO_MANY = "bounds are reported for runs of up to 200,000 hits; --bounds reports them here too"
+# Deeper than any list.
+WHOLE_LISTS = 1 << 31
+
+
+@dataclass(frozen=True, eq=False)
+class ScoreRanges:
+    """One system with the range of its measures over all labellings of its unjudged items.
+
+    ``ranges`` are by measure; one that has none is left out. The queries that take part in a
+    mean stay the same under every labelling.
+    """
+
+    listed: Listed
+    ranges: Mapping[str, Range]
+
+    @property
+    def scores(self) -> Scores:
+        """Return the system as it is now: what nobody judged is not relevant."""
+        return self.listed.scores
+
+    @property
+    def unjudged(self) -> int:
+        """Return how many of its items nobody judged, in the queries that any measure scores.
+
+        These are measures with a range, or any where none has one.
+        """
+        names = [name for name in map(str, self.scores.measures) if name in self.scores.table]
+        values = [ends.low for ends in self.ranges.values()] or map(self.scores.values, names)
+        scored = np.zeros(self.scores.table.height, dtype=bool)
+        for column in values:
+            scored |= ~np.isnan(column)
+        return int(scored[self.listed.unjudged.query].sum())
+
+    @property
+    def apart(self) -> int:
+        """Return how many more there are in queries that no mean holds as they are now."""
+        return len(self.listed.unjudged.query) - self.unjudged
+
+    def entering(self, measure: str) -> Mask:
+        """Return the queries that a judgment could bring into the mean.
+
+        They have no relevant gold yet, so no range of this measure knows them.
+        """
+        status = self.scores.status
+        empty = np.isnan(self.ranges[measure].low) & (status == "empty_gold").to_numpy()
+        unjudged = np.bincount(self.listed.unjudged.query, minlength=len(status))
+        return np.asarray(empty & (unjudged > 0))
+
+    def at(self, end: Literal["low", "high"]) -> Scores:
+        """Return the scores with every query at one end of its range.
+
+        Where several measures are at that end at once, each is under a labelling of its own.
+        """
+        columns = {name: getattr(ends, end) for name, ends in self.ranges.items()}
+        return with_columns(self.scores, columns)
+
+    def to_dict(self) -> dict[str, dict[str, Any]]:
+        """Return the ends of each measure's range, as plain data."""
+        everyone = np.ones(self.scores.table.height, dtype=bool)
+        low, high = self.at("low"), self.at("high")
+        return {
+            str(measure): {
+                "low": low.number(measure, everyone),
+                "high": high.number(measure, everyone),
+                "exact": self.ranges[str(measure)].exact,
+            }
+            for measure in self.scores.measures
+            if str(measure) in self.ranges
+        }
+
+
+def ranges_of(
+    scores: Scores, gold: Prepared, measures: Sequence[Measure] | None = None
+) -> ScoreRanges:
+    """Return the ranges of a system whose lists were kept whole.
+
+    >>> from karat.measure.names import parse_measures
+    >>> from karat.measure.conventions import Conventions
+    >>> from karat.measure.score_builder import score
+    >>> from karat.measure.prepare import prepare
+    >>> from karat.data.tables import Gold, Run
+    >>> gold = prepare(Gold.from_dict({"q": {"a": 1}}), Conventions())
+    >>> run = Run.from_dict({"q": ["x", "a", "y"]})
+    >>> found = ranges_of(score(run, gold, parse_measures("P@2, R@2"), keep=10), gold)
+    >>> found.unjudged, found.to_dict()["R@2"]
+    (2, {'low': 0.5, 'high': 1.0, 'exact': True})
+    """
+    _check_level(gold)
+    lists = listed(scores)
+    ranges = {
+        str(measure): range_of(measure, lists, gold)
+        for measure in (scores.measures if measures is None else measures)
+        if str(measure) not in scores.lacks and why_unbounded(measure, gold) is None
+    }
+    return ScoreRanges(lists, ranges)
+
+
+def _check_level(gold: Prepared) -> None:
+    """Refuse gold that judges no items: nobody could say which items it leaves open."""
+    level = gold.conventions.level
+    if level != "item":
+        raise UsageError(
+            f"bounds are over judgments of items, and level={level} counts others;"
+            " leave --bounds and --strict-bounds out, or take gold of items"
+        )
+
+
+def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
+    """Return the scores with other values for some measures, and nothing that contradicts them.
+
+    What more judgments would make reachable is within reach, so ceilings rise with the values.
+    """
+    series = [
+        pl.Series(name, values, dtype=pl.Float64, nan_to_null=True)
+        for name, values in columns.items()
+    ]
+    ceilings = {
+        name: (np.fmax(best[0], columns[name]), best[1]) if name in columns else best
+        for name, best in scores.ceilings.items()
+    }
+    return replace(
+        scores,
+        table=scores.table.with_columns(series),
+        ceilings=ceilings,
+        tied={name: ends for name, ends in scores.tied.items() if name not in columns},
+    )
+
+
+def would_enter(count: int) -> str:
+    """Return the sentence that judgments could bring so many queries into a mean."""
+    queries = plural(count, "query", "queries")
+    return f"{queries} without relevant gold would take part once a judgment brings some"
+
+
+@dataclass(eq=False)
+class RangeCollector:
+    """Decides whether runs get ranges, and keeps their whole lists while they are scored.
+
+    ``asked`` says that somebody wants ranges whatever they cost, ``wanted`` that there will be
+    some unless there turn out to be too many hits. ``left_out`` says why there are none.
+    """
+
+    wanted: bool
+    asked: bool = False
+    left_out: str | None = None
+    _whole: list[Scores] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[Any], gold: Prepared, *, bounds: bool | None, strict: bool
+    ) -> RangeCollector:
+        """Decide by what was asked for, the size of the files, and what the gold judges."""
+        if strict and bounds is False:
+            raise UsageError("--strict-bounds decides by bounds; leave --no-bounds out")
+        if bounds or strict:
+            _check_level(gold)
+            return cls(wanted=True, asked=True)
+        if bounds is False or gold.conventions.level != "item":
+            return cls(wanted=False)
+        files = [Path(run) for run in runs if isinstance(run, str | os.PathLike)]
+        large = any(file.is_file() and file.stat().st_size > _MOST_BYTES for file in files)
+        return cls(wanted=not large, left_out=_TOO_MANY if large else None)
+
+    def whole(self, run: Run | Blocks, scores: Scores, gold: Prepared) -> Scores:
+        """Return the scores with the whole lists of their run."""
+        return replace(scores, lists=score(run, gold, (), keep=WHOLE_LISTS, derived=True).lists)
+
+    def cut(self, whole: Scores, keep: int) -> Scores:
+        """Return the scores with as much of their lists as the report needs; with 0, none."""
+        lists = whole.lists
+        kept = None if not keep or lists is None else lists.filter(pl.col("rank") <= keep)
+        return replace(whole, lists=kept)
+
+    def take(self, whole: Scores | None) -> None:
+        """Keep whole lists; give up if there are too many hits and nobody asked for ranges."""
+        if whole is None or not self.wanted:
+            return
+        self._whole.append(whole)
+        hits = sum(0 if scores.lists is None else scores.lists.height for scores in self._whole)
+        if hits > MOST_HITS and not self.asked:
+            self.wanted, self.left_out = False, _TOO_MANY
+            self._whole.clear()
+
+    def ranges(self, gold: Prepared) -> tuple[ScoreRanges | None, ...]:
+        """Return the ranges of every run, if they are wanted."""
+        if not self.wanted:
+            return ()
+        return tuple(
+            None if scores.lists is None else ranges_of(scores, gold) for scores in self._whole
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class VerdictStability(Record):
+    """One measure of two systems under all labels of what is unjudged.
+
+    ``at_worst`` and ``at_best`` are the verdicts where every query's difference is the worst and
+    the best that it can be for the system. ``holds`` is the verdict if it is the same whatever
+    the labels are, else ``unclear``; ``settled`` says that the verdict ``now`` can no longer
+    change. ``delta`` is the range of the mean difference, ``comparison`` is today's comparison.
+    """
+
+    now: Verdict | None
+    at_worst: Verdict | None
+    at_best: Verdict | None
+    holds: Verdict | None
+    settled: bool
+    delta: tuple[float, float] | None
+    exact: bool
+    because: str
+    comparison: Comparison
+
+
+def stability_of(
+    first: Scores,
+    second: Scores,
+    differences: Range,
+    rule: Rule,
+    measure: str,
+    *,
+    baseline: Range | None = None,
+) -> VerdictStability:
+    """Return whether the verdict on one measure of a baseline and a system can still change.
+
+    ``differences`` holds the lowest and highest difference of each query, system minus baseline,
+    and ``baseline`` the ends of the baseline's own values: a margin that is a share of its mean
+    moves with them. Without these the margin is taken as it is.
+    """
+    from karat.evaluation.comparison import compare_scores
+
+    if measure not in {str(own) for own in first.measures}:
+        raise UsageError(f"these scores have no {measure}; score both systems by it")
+    rule = replace(rule, primary=measure, pairs="baseline")
+    names = distinct_names([first.system, second.system])
+    kept = tuple(own for own in first.measures if str(own) == measure)
+
+    def compared(column: Values) -> Comparison:
+        moved = with_columns(second, {measure: column})
+        pair = [
+            ComparedSystem(name, (replace(scores, measures=kept),))
+            for name, scores in zip(names, (first, moved), strict=True)
+        ]
+        return compare_scores(pair, rule).of(names[1], measure)
+
+    now = low = high = compared(second.values(measure))
+    if np.nanmax(differences.high - differences.low, initial=0.0) > NO_DIFFERENCE:
+        values = first.values(measure)
+        low, high = compared(values + differences.low), compared(values + differences.high)
+    worst, best = (high, low) if now.better == "lower" else (low, high)
+    holds = _holding(worst.verdict, best.verdict)
+    margins = [now.margin]
+    if baseline is not None and (known := ~np.isnan(baseline.low)).any():
+        ends = (baseline.low, baseline.high)
+        margins += [rule.margin_for(float(end[known].mean())) for end in ends]
+    settled = _is_settled(now, (worst, now, best), holds, min(margins), max(margins))
+    if now.verdict is None:
+        because = f"{measure} is neither better high nor low, so there is no verdict to change"
+    elif settled:
+        because = f"the verdict is {now.verdict} whatever the unjudged items are"
+    elif holds in {"better", "worse"}:
+        because = (
+            f"the verdict is {now.verdict} now, and {holds} once all unjudged items are judged"
+        )
+    elif now.verdict == worst.verdict == best.verdict:
+        because = (
+            f"the verdict is {now.verdict} whatever labels do to the difference, but not yet"
+            " whatever they do to the baseline, whose mean the margin is a share of"
+        )
+    else:
+        because = (
+            f"the verdict is {now.verdict} now, {worst.verdict} under the worst labels and"
+            f" {best.verdict} under the best"
+        )
+    return VerdictStability(
+        now=now.verdict,
+        at_worst=worst.verdict,
+        at_best=best.verdict,
+        holds=holds,
+        settled=settled,
+        delta=None if low.delta is None or high.delta is None else (low.delta, high.delta),
+        exact=differences.exact,
+        because=because,
+        comparison=now,
+    )
+
+
+def _holding(worst: Verdict | None, best: Verdict | None) -> Verdict | None:
+    """Return the verdict that no labels can take away."""
+    if worst is None or best is None:
+        return None
+    if worst == "better" or best == "worse":
+        return "better" if worst == "better" else "worse"
+    return "same" if worst == best == "same" else "unclear"
+
+
+def _is_settled(
+    now: Comparison, ends: Sequence[Comparison], holds: Verdict | None, least: float, most: float
+) -> bool:
+    """Return whether the verdict now is the last: it holds, or is unclear and no other is in reach.
+
+    ``least`` and ``most`` are what the margin may be.
+    """
+    if now.verdict == "unclear":
+        # The interval that shows sameness would not fit into the margin wherever it lay.
+        return all(
+            row.verdict == "unclear"
+            and (row.ci_same is None or row.ci_same[1] - row.ci_same[0] > 2 * most)
+            for row in ends
+        )
+    if now.verdict == "same":
+        identical = all(not row.wins and not row.losses for row in ends)
+        within = (row.ci_same is not None and max(map(abs, row.ci_same)) < least for row in ends)
+        return holds == "same" and (identical or all(within))
+    return holds == now.verdict
+
+
+_Where = tuple[tuple[str, str], ...]
+_Key = tuple[str, str, str, _Where]
+
+
+def with_bounds(
+    comparisons: Comparisons,
+    systems: Sequence[ComparedSystem],
+    opened: Sequence[ScoreRanges],
+    gold: Prepared,
+    *,
+    queries: Queries | None = None,
+    by: Sequence[By] = (),
+    strict: bool = False,
+) -> Comparisons:
+    """Return every comparison with the range of its difference, and what holds in it.
+
+    The systems stand in the order of ``opened``, the baseline first. The two-sided
+    randomisation test can only lose what any query loses, so a verdict of better holds under
+    every labelling if it holds where every query is at its worst, and one of worse if it holds
+    where every query is at its best; among several tests, if it does so by their number alone.
+    Intervals are looked at in the same two places. A query without relevant gold takes part once
+    a judgment brings some, so that nothing holds while such a query has unjudged items.
+    """
+    bounds = _Bounds(comparisons, systems, opened, gold, queries, by)
+    rows = tuple(bounds.bounded(row) for row in comparisons.rows)
+    if strict:
+        rows = tuple(bounds.strictly(row) for row in rows)
+    decisions = []
+    for decision in comparisons.decisions:
+        names = decision.baseline, decision.system
+        pair = [row for row in rows if (row.baseline, row.system) == names]
+        primary = next(row for row in pair if row.primary and row.segment is None)
+        decided = decide(pair) if strict else decision
+        decisions.append(replace(decided, bounds=_sentence(primary)))
+    return replace(comparisons, rows=rows, decisions=tuple(decisions))
+
+
+class _Bounds:
+    """All comparisons with every query's difference at its worst, and at its best.
+
+    ``ranges`` are those of the differences by system and measure; ``margins`` are the least and
+    the most by measure: one that is a share of the baseline's mean moves with the labels.
+    """
+
+    def __init__(
+        self,
+        comparisons: Comparisons,
+        systems: Sequence[ComparedSystem],
+        opened: Sequence[ScoreRanges],
+        gold: Prepared,
+        queries: Queries | None,
+        by: Sequence[By],
+    ) -> None:
+        self.rule = comparisons.rule
+        self.ranges: dict[tuple[str, str], Range] = {}
+        self.entering: dict[tuple[str, str], Mask] = {}
+        baseline, *others = opened
+        self.unjudged = {}
+        for system, own in zip(systems[1:], others, strict=True):
+            self.unjudged[system.name] = in_common(baseline.listed, own.listed).query
+            for measure in own.scores.measures:
+                name = str(measure)
+                # The number of a whole set is no mean of differences.
+                if {name} <= own.ranges.keys() & baseline.ranges.keys() and number_of(
+                    measure
+                ) is mean:
+                    key = system.name, name
+                    self.ranges[key] = difference_range(measure, baseline.listed, own.listed, gold)
+                    self.entering[key] = baseline.entering(name) | own.entering(name)
+        self.moving = {key for key, ends in self.ranges.items() if (ends.high > ends.low).any()}
+        self.margins = {
+            name: (self.rule.margin_for(ends["low"]), self.rule.margin_for(ends["high"]))
+            for name, ends in baseline.to_dict().items()
+            if ends["low"] is not None and ends["high"] is not None
+        }
+        # The queries of every segment, and all of them.
+        ids = baseline.scores.table["query_id"]
+        self.masks: dict[_Where, Mask] = {(): np.ones(len(ids), dtype=bool)}
+        for column in by:
+            segments = segments_by(ids, queries, column)
+            self.masks |= {tuple(segment.where.items()): segment.mask for segment in segments}
+        unmoved = [row for row in comparisons.rows if (row.system, row.measure) not in self.ranges]
+        self.worst, self.best = (
+            self._rows_at(side, systems, queries, by, unmoved) for side in ("worst", "best")
+        )
+
+    def _rows_at(
+        self,
+        side: str,
+        systems: Sequence[ComparedSystem],
+        queries: Queries | None,
+        by: Sequence[By],
+        unmoved: Sequence[Comparison],
+    ) -> dict[_Key, Comparison]:
+        """Return all comparisons with every query's difference at one end."""
+        from karat.evaluation.comparison import compare_scores
+
+        moved = [systems[0]]
+        for system in systems[1:]:
+            (scores,) = system.runs
+            columns = {}
+            for measure in scores.measures:
+                if (system.name, str(measure)) in self.ranges:
+                    ends = self.ranges[system.name, str(measure)]
+                    upward = (measure.definition.better != "lower") == (side == "best")
+                    delta = ends.high if upward else ends.low
+                    columns[str(measure)] = systems[0].values(str(measure)) + delta
+            moved.append(replace(system, runs=(with_columns(scores, columns),)))
+        rows = compare_scores(moved, self.rule, queries=queries, by=by, known=unmoved).rows
+        alpha = systems[0].conventions.alpha
+        return {_key(row): self._at_any_margin(row, rows, alpha) for row in rows}
+
+    def _at_any_margin(
+        self, row: Comparison, rows: Sequence[Comparison], alpha: float
+    ) -> Comparison:
+        """Return a comparison at an end: same within the least margin, worse beyond the most.
+
+        Its p holds whatever labels do to those it is corrected with: at an end of its own each of
+        them has a p of its own, and between the ends perhaps a larger one, so that only the number
+        of tests is sure.
+        """
+        identical = row.verdict == "same" and not row.wins and not row.losses
+        family = [other for other in rows if _family(other) == _family(row) and other.p is not None]
+        moving = (
+            (other.system, other.measure) in self.moving for other in family if other is not row
+        )
+        if row.p is not None and any(moving):
+            row = replace(row, p_adjusted=min(1.0, row.p * len(family)))
+        margins = (row.margin, *self.margins.get(row.measure, ()))
+        least, most = (
+            judge_row(replace(row, margin=margin), self.rule, alpha=alpha, identical=identical)
+            for margin in (min(margins), max(margins))
+        )
+        return replace(least, regression=most.regression, caution=most.caution)
+
+    def bounded(self, row: Comparison) -> Comparison:
+        """Return the comparison with the range of its difference and the verdict that holds."""
+        key = row.system, row.measure
+        if key not in self.ranges:
+            return row
+        worst, best = self.worst[_key(row)], self.best[_key(row)]
+        ends = [row.delta, row.delta]
+        if key in self.moving:
+            ends = sorted((worst.delta, best.delta), key=lambda end: (end is None, end or 0.0))
+        entering = int((self.entering[key] & self.masks[_key(row)[-1]]).sum())
+        # Unclear where a judgment can change the verdict, or where it is so now.
+        holds = _holding(worst.verdict, best.verdict)
+        if row.verdict is not None and (entering or holds != row.verdict):
+            holds = "unclear"
+        measured = ~np.isnan(self.ranges[key].low)
+        bounds = {
+            "delta": ends,
+            "exact": self.ranges[key].exact,
+            "verdict": holds,
+            # A single segment does not report it.
+            "unjudged": None if row.segment else int(measured[self.unjudged[row.system]].sum()),
+            "entering": entering,
+        }
+        return replace(row, bounds=bounds)
+
+    def strictly(self, row: Comparison) -> Comparison:
+        """Return the comparison with the verdict that holds; a regression must hold at best too."""
+        if row.bounds is None or row.verdict is None:
+            return row
+        best, sure = self.best[_key(row)], not row.bounds["entering"]
+        regression = sure and row.regression and best.regression
+        caution = sure and row.caution and best.caution
+        holds: Verdict = row.bounds["verdict"]
+        if (holds, regression, caution) == (row.verdict, row.regression, row.caution):
+            return row
+        if sure:
+            unjudged = row.bounds["unjudged"]
+            items = "unjudged items" if unjudged is None else f"the {unjudged:,} unjudged items"
+            why = f"but judging {items} could change that"
+        else:
+            why = f"but {would_enter(row.bounds['entering'])}, which could change that"
+        because = f"{row.because}; {why}"
+        return replace(row, verdict=holds, regression=regression, caution=caution, because=because)
+
+
+def _sentence(row: Comparison) -> str | None:
+    """Return between what the difference lies, and whether the verdict depends on it."""
+    if row.bounds is None or row.bounds["delta"][0] is None:
+        return None
+    low, high = row.bounds["delta"]
+    parts = []
+    if row.bounds["unjudged"] and low != high:
+        count = row.bounds["unjudged"]
+        items, them = ("item has", "it") if count == 1 else ("items have", "them")
+        parts.append(
+            f"{count:,} {items} no judgment; with {them} judged, the change of {row.measure} could"
+            f" be anything from {_signed(low)} to {_signed(high)}"
+        )
+    if row.bounds["entering"]:
+        parts.append(would_enter(row.bounds["entering"]))
+    if not parts:
+        return None
+    sentence = "; ".join(parts)
+    if row.verdict is not None and row.bounds["verdict"] != row.verdict:
+        return f"{sentence}, so judgments could change the verdict"
+    sure = row.verdict in ("better", "worse")
+    return f"{sentence}: that is {row.verdict} in any case" if sure else sentence
+
+
+def _signed(value: float) -> str:
+    return f"{value:+.4f}" if round(value, 4) else "0.0000"
+
+
+def _family(row: Comparison) -> tuple[bool, tuple[str, ...]]:
+    """Return what is corrected together: the primary measure or the others, by column."""
+    return row.primary, tuple(row.segment or ())
+
+
+def _key(row: Comparison) -> _Key:
+    where = () if row.segment is None else tuple(row.segment.items())
+    return row.baseline, row.system, row.measure, where

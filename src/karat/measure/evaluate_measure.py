@@ -1,0 +1,127 @@
+"""Evaluate one measure on ranked lists: its arguments, values, ceilings and worst values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from karat.measure.aggregates import NOTHING, Evidence, Values
+from karat.measure.conventions import Conventions, Gain, gain_of_setting
+from karat.measure.names import Measure, follows_gain
+from karat.measure.prepare import Prepared
+from karat.measure.ranked import Mask, Ranked, ideal_of, is_budget
+from karat.measure.registry import MEASURES
+
+
+def arguments_of(measure: Measure, conventions: Conventions) -> dict[str, Any]:
+    """Return the arguments of a measure's function: its parameters, and the conventions."""
+    takes = measure.definition.parameters
+    defaults: dict[str, Any] = {
+        "rel": conventions.rel,
+        "recall_point": conventions.recall_point,
+        "versions": conventions.versions,
+    }
+    if follows_gain(measure):
+        defaults["gain"] = gain_of_setting(conventions.gain)
+    return {key: value for key, value in defaults.items() if key in takes} | measure.arguments
+
+
+def gain_of(measure: Measure, conventions: Conventions) -> Gain:
+    """Return the gain of a measure: its own parameter, else that of the conventions."""
+    gain: Gain = arguments_of(measure, conventions).get("gain", "linear")
+    return gain
+
+
+def values_of(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
+    """Return a measure's value for each list; NaN where a query without gold is kept apart."""
+    arguments = arguments_of(measure, gold.conventions)
+    values = np.asarray(measure.definition.function(ranked, measure.k, **arguments))
+    if gold.conventions.empty_gold == "zero":
+        return values
+    return np.where(_without_gold(measure, ranked, gold), np.nan, values)
+
+
+def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
+    """Return which queries have no gold that this measure could count."""
+    need = gold_for(measure)
+    if need == "none":
+        return np.zeros(ranked.n, dtype=bool)
+    if need == "graded":
+        return np.equal(np.bincount(ranked.target.ideal.query, minlength=ranked.n), 0)
+    rel = gold.conventions.rel
+    if need == "relevant":
+        rel = measure.arguments.get("rel", rel)
+    return np.equal(ranked.target.relevant(rel), 0)
+
+
+def gold_for(measure: Measure) -> str:
+    """Return which gold a query must have; parameters may ask for other gold than usual."""
+    of, gain = measure.arguments.get("of"), measure.arguments.get("gain")
+    if of == "corpus":
+        return "none"
+    if measure.name == "AUC" and of is not None:
+        return MEASURES[of].gold
+    return "graded" if measure.name == "RBP" and gain == "linear" else measure.definition.gold
+
+
+def worst_of(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
+    """Return the value of queries without an answer: 0, or 1 for a rate that should be low."""
+    definition = measure.definition
+    worst = np.full(empty.n, definition.worst if definition.better != "none" else np.nan)
+    if definition.name == "FalseEvidence":
+        return np.where(empty.target.no_answer, np.inf, np.nan)
+    apart = gold.conventions.empty_gold == "apart"
+    nothing = _without_gold(measure, empty, gold) & apart
+    if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
+        return np.where(nothing | _without_input(measure, empty), np.nan, worst)
+    values = values_of(measure, empty, gold)
+    return np.where(np.isnan(values) & ~nothing, worst, values)
+
+
+def _without_input(measure: Measure, ranked: Ranked) -> Mask:
+    """Return which queries lack what this measure compares an answer with."""
+    columns: dict[str, Sequence[object]] = {
+        "Fresh": ranked.target.as_of,
+        "EL_F1": ranked.target.entities,
+    }
+    column = columns.get(measure.name)
+    if not column:
+        return np.zeros(ranked.n, dtype=bool)
+    return np.array([value is None or value == "" for value in column], dtype=bool)
+
+
+def counts_gold(measure: Measure, gold: Prepared) -> bool:
+    """Return whether gold alone tells what a measure of the set counts."""
+    of = measure.arguments.get("of")
+    return of != "corpus" and (of != "items" or gold.corpus_size is not None)
+
+
+def tie_sensitive(measure: Measure, conventions: Conventions) -> bool:
+    """Return whether the order of tied hits can change a measure, and relevant first is best."""
+    definition = measure.definition
+    plain = not definition.needs and definition.evidence is None and not is_budget(measure.k)
+    # A map may value a lower grade more, and infAP rewards what was pooled and never judged.
+    if isinstance(gain_of(measure, conventions), Mapping) or measure.name == "infAP":
+        return False
+    return plain and gold_for(measure) in {"relevant", "graded"} and definition.better != "none"
+
+
+def ceilings_of(
+    measures: Sequence[Measure], gold: Prepared
+) -> dict[Measure, tuple[Values, Evidence]]:
+    """Return the value of the ideal list for each query, where that is the best possible."""
+    everyone = np.arange(len(gold.query_ids))
+    ideal = ideal_of(gold.target(everyone), gold.conventions.depth)
+    ceilings = {}
+    for measure in measures:
+        definition = measure.definition
+        if definition.ceiling != "ideal" or not counts_gold(measure, gold):
+            continue
+        values = values_of(measure, ideal, gold)
+        collect = definition.evidence
+        arguments = arguments_of(measure, gold.conventions)
+        evidence = NOTHING if collect is None else collect(ideal, measure.k, **arguments)
+        ceilings[measure] = values, evidence
+    return ceilings

@@ -1,0 +1,318 @@
+"""Gold made ready to be met: queries numbered, judgments sorted, built once for many runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import polars as pl
+
+from karat.data.columns import IN_MEMORY, Source, doc_of
+from karat.data.tables import Corpus, Gold, Queries
+from karat.errors import InputError, UsageError
+from karat.measure.aggregates import Values
+from karat.measure.conventions import Conventions
+from karat.measure.ranked import Ints, Mask, Target
+
+# Up to so many ids are looked up one by one; a table of all ids pays off for more.
+_FEW = 100_000
+_LARGEST_K = 10**12
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """The queries to be scored, numbered, each with its judgments, best grade first.
+
+    ``rows`` holds code (the query's number), item_id, grade and, for spans, start and end;
+    the judgments of query c are rows ``first[c]`` to ``first[c + 1]``. ``likely`` marks
+    hashes of judged ids, so that most hits are passed over without comparing strings.
+    ``top_grade`` is the highest that a judge may give, where that is more than any here.
+    """
+
+    query_ids: tuple[str, ...]
+    rows: pl.DataFrame
+    grade: Values
+    unit: Ints
+    first: Ints
+    likely: Mask
+    own_k: Ints
+    no_answer: Mask
+    as_of: tuple[str | None, ...]
+    entities: tuple[tuple[str, ...] | None, ...]
+    numbers: Mapping[str, int]
+    corpus: pl.DataFrame | None
+    conventions: Conventions
+    group: Ints | None = None
+    not_asked: int = 0
+    top_grade: float = 0.0
+    source_of_queries: str | None = None
+    source: Source = IN_MEMORY
+    corpus_source: Source = IN_MEMORY
+
+    @cached_property
+    def digests(self) -> list[bytes]:
+        """For each query, what tells its judgments from others; the order of lines does not."""
+        spans = [name for name in ("start", "end") if name in self.rows.columns]
+        # Spans of one document and grade stand as they came.
+        rows = self.rows.sort("code", -pl.col("grade"), "item_id", *spans) if spans else self.rows
+        items = rows["item_id"].to_list()
+        numbers = [np.ascontiguousarray(rows[name].to_numpy()) for name in ("grade", *spans)]
+        ends = self.first.tolist()
+        digests = []
+        for start, end in pairwise(ends):
+            digest = hashlib.sha256("\n".join(items[start:end]).encode("utf-8", "surrogatepass"))
+            for column in numbers:
+                digest.update(b"\0")
+                digest.update(column[start:end].tobytes())
+            digests.append(digest.digest())
+        return digests
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of all queries and their judgments."""
+        return fingerprint_of(self.query_ids, self.digests)
+
+    @cached_property
+    def corpus_size(self) -> int | None:
+        """How many items, or documents, there are to be found; None without a corpus."""
+        if self.corpus is None or self.conventions.level == "span":
+            return None
+        return (
+            self.corpus.height
+            if self.conventions.level == "item"
+            else self.corpus["doc_id"].n_unique()
+        )
+
+    def code_of(self, query_ids: pl.Series) -> Ints:
+        """Return the number of each query, -1 where it is not among those to be scored."""
+        if len(query_ids) < _FEW:
+            numbers = [self.numbers.get(query_id, -1) for query_id in query_ids.to_list()]
+            return np.array(numbers, dtype=np.int64)
+        kind = pl.Enum(list(self.query_ids))
+        codes = query_ids.cast(kind, strict=False).to_physical().cast(pl.Int64)
+        return codes.fill_null(-1).to_numpy()
+
+    def rows_of(self, codes: Ints) -> tuple[Ints, Ints]:
+        """Return the rows of some queries, and for each row the query's place among these."""
+        counts = self.first[codes + 1] - self.first[codes]
+        place = np.repeat(np.arange(len(codes)), counts)
+        ends = np.cumsum(counts)
+        rows = np.arange(len(place)) - np.repeat(ends - counts, counts) + self.first[codes][place]
+        return rows, place
+
+    def target(self, codes: Ints) -> Target:
+        """Return the gold of some queries."""
+        rows, place = self.rows_of(codes)
+        return Target(
+            n=len(codes),
+            query=place,
+            grade=self.grade[rows],
+            unit=self.unit[rows],
+            own_k=self.own_k[codes],
+            no_answer=self.no_answer[codes],
+            shared=self.conventions.level != "item",
+            joined=self.conventions.level == "span",
+            corpus_size=self.corpus_size,
+            as_of=tuple(self.as_of[code] for code in codes.tolist()) if self.as_of else (),
+            entities=tuple(self.entities[c] for c in codes.tolist()) if self.entities else (),
+        )
+
+
+def fingerprint_of(query_ids: Sequence[str], digests: Sequence[bytes]) -> str:
+    """Return a digest of the queries and their judgments: equal ones make scores comparable.
+
+    The order of the queries makes no difference, nor does that of a file's lines.
+    """
+    whole = hashlib.sha256()
+    for query_id, digest in sorted(zip(query_ids, digests, strict=True)):
+        whole.update(query_id.encode("utf-8", "surrogatepass"))
+        whole.update(b"\0")
+        whole.update(digest)
+    return whole.hexdigest()
+
+
+def prepare(
+    gold: Gold,
+    conventions: Conventions,
+    *,
+    queries: Queries | None = None,
+    corpus: Corpus | None = None,
+) -> Prepared:
+    """Number the queries and sort their judgments; the queries file decides which there are."""
+    ids = gold.query_ids if queries is None else tuple(queries.frame["query_id"].to_list())
+    if not ids:
+        raise InputError("there is no query in it; nothing can be scored", where=gold.source.name)
+    codes = pl.Enum(list(ids))
+    rows = gold.frame.with_columns(
+        code=pl.col("query_id").cast(codes, strict=False).to_physical().cast(pl.Int64)
+    ).drop_nulls("code")
+    if conventions.whole_grades:
+        grade = pl.col("grade")
+        rows = rows.with_columns(pl.when(grade < 0).then(grade.ceil()).otherwise(grade.floor()))
+    rows = _at_level(rows, conventions, gold, corpus)
+    rows = rows.sort(["code", "grade", "item_id"], descending=[False, True, False])
+    counts = np.bincount(rows["code"].to_numpy(), minlength=len(ids))
+    return Prepared(
+        query_ids=ids,
+        rows=rows,
+        grade=rows["grade"].to_numpy(),
+        unit=_units(rows),
+        first=np.concatenate(([0], np.cumsum(counts))),
+        likely=_likely(rows["item_id"].unique()),
+        own_k=_own_k(queries, len(ids), conventions.k),
+        no_answer=_flags(queries, len(ids)),
+        as_of=tuple(_texts(queries, "as_of") or ()),
+        entities=tuple(_sets(queries) or ()),
+        numbers={query_id: number for number, query_id in enumerate(ids)},
+        corpus=None if corpus is None else corpus.frame,
+        conventions=conventions,
+        group=_groups(queries, conventions),
+        not_asked=len(set(gold.query_ids).difference(ids)),
+        source_of_queries=None if queries is None else f"queries of {queries.source.name}",
+        source=gold.source,
+        corpus_source=IN_MEMORY if corpus is None else corpus.source,
+    )
+
+
+def _at_level(
+    rows: pl.DataFrame, conventions: Conventions, gold: Gold, corpus: Corpus | None
+) -> pl.DataFrame:
+    """Return judgments of documents where documents count: a chunk's judgment is its document's."""
+    spans = "start" in rows.columns
+    if conventions.level == "span":
+        if not spans:
+            raise InputError(
+                "level=span needs gold with character spans (doc_id:start-end)",
+                where=gold.source.name,
+            )
+        return rows
+    if spans:
+        raise InputError(
+            "this gold holds character spans; score it with --set level=span "
+            "(settings: {level: span} in karat.yaml)",
+            where=gold.source.name,
+        )
+    if conventions.level == "item":
+        return rows
+    docs = doc_of(pl.col("item_id"))
+    if corpus is not None:
+        chunks = corpus.frame.select("item_id", "doc_id")
+        rows = rows.join(chunks, on="item_id", how="left", maintain_order="left")
+        is_doc = pl.col("item_id").is_in(chunks["doc_id"].unique().implode())
+        docs = pl.when(is_doc).then("item_id").otherwise(pl.coalesce("doc_id", docs))
+    by_doc = rows.with_columns(item_id=docs)
+    return by_doc.group_by("code", "item_id").agg(pl.col("grade").max())
+
+
+def _units(rows: pl.DataFrame) -> Ints:
+    """Return a number for each thing that is judged, the same wherever it is judged again."""
+    what = [name for name in ("item_id", "start", "end") if name in rows.columns]
+    return rows.select(pl.struct(what).rank("dense"))[:, 0].cast(pl.Int64).to_numpy()
+
+
+def short_hash(items: pl.Series) -> Ints:
+    """32 bits of a hash of each id: enough to pass over what is surely different."""
+    return (items.hash().to_numpy() >> np.uint64(32)).view(np.int64)
+
+
+def _likely(items: pl.Series) -> Mask:
+    """Return a bitmap over the leading bits of the hash, about 1/16 full."""
+    bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
+    likely = np.zeros(1 << bits, dtype=bool)
+    likely[short_hash(items) >> (32 - bits)] = True
+    return likely
+
+
+def _own_k(queries: Queries | None, n: int, default: int) -> Ints:
+    if queries is None or "k" not in queries.frame.columns:
+        return np.full(n, default)
+    given = queries.frame["k"]
+    _refuse_nested(given, "a whole number above 0", queries)
+    k = given.cast(pl.Float64, strict=False)
+    wrong = given.is_not_null() & (k.is_null() | (k < 1) | (k > _LARGEST_K) | (k != k.floor()))
+    if wrong.any():
+        told = given.filter(wrong)[0]
+        raise InputError(
+            f"a query's k is {told!r}; a whole number above 0 is expected",
+            where=queries.source.name,
+        )
+    return k.fill_null(default).cast(pl.Int64).to_numpy()
+
+
+def _flags(queries: Queries | None, n: int) -> Mask:
+    if queries is None or "no_answer" not in queries.frame.columns:
+        return np.zeros(n, dtype=bool)
+    column = queries.frame["no_answer"]
+    if column.dtype == pl.String:
+        words = column.str.to_lowercase()
+        strange = words.filter(~words.is_in(["true", "1", "yes", "false", "0", "no", ""]))
+        if len(strange):
+            raise InputError(
+                f"no_answer is {strange[0]!r}; true or false is expected", where=queries.source.name
+            )
+        column = words.is_in(["true", "1", "yes"])
+    _refuse_nested(column, "true or false", queries)
+    return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
+
+
+def _groups(queries: Queries | None, conventions: Conventions) -> Ints | None:
+    """Return the conversation of each query, numbered; a query without one stands for itself."""
+    given = None if queries is None else queries.frame.get_column("group", default=None)
+    if given is None or given.null_count() == len(given) or conventions.unit == "query":
+        if conventions.unit == "group":
+            raise UsageError(
+                "unit=group needs queries with a column group: the conversation of each"
+            )
+        return None
+    names: dict[object, int] = {}
+    own = [(at,) if value is None else value for at, value in enumerate(given.to_list())]
+    return np.array([names.setdefault(str(one), len(names)) for one in own], dtype=np.int64)
+
+
+def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:
+    if queries is None or name not in queries.frame.columns:
+        return None
+    _refuse_nested(queries.frame[name], "text such as 2026-03-31", queries)
+    texts = queries.frame[name].cast(pl.String).to_list()
+    return texts if any(texts) else None
+
+
+def _refuse_nested(column: pl.Series, expected: str, queries: Queries) -> None:
+    """Return a list or an object where one value is meant."""
+    if column.dtype.is_nested() and column.null_count() < len(column):
+        told = column.drop_nulls()[0]
+        told = told.to_list() if isinstance(told, pl.Series) else told
+        raise InputError(
+            f"{column.name} is {told!r}; {expected} is expected", where=queries.source.name
+        )
+
+
+def _sets(queries: Queries | None) -> Sequence[tuple[str, ...] | None] | None:
+    if queries is None or "entities" not in queries.frame.columns:
+        return None
+    sets = entity_sets(queries.frame["entities"])
+    return sets if any(entities is not None for entities in sets) else None
+
+
+def entity_sets(column: pl.Series) -> list[tuple[str, ...] | None]:
+    """Return entities as tuples of text; a text column holds them separated by commas or bars."""
+    if column.dtype == pl.String:
+        column = (
+            column.str.split("|") if column.str.contains(r"\|").any() else column.str.split(",")
+        )
+        return [None if v is None else tuple(e.strip() for e in v if e.strip()) for v in column]
+    return [None if value is None else tuple(str(entity) for entity in value) for value in column]
+
+
+def doc_of_hits(hits: pl.DataFrame, gold: Prepared) -> pl.Series:
+    """Return the document of each hit."""
+    known = [pl.col("doc_id").cast(pl.String)] if "doc_id" in hits.columns else []
+    if gold.corpus is not None:
+        docs = gold.corpus.select("item_id", corpus_doc="doc_id")
+        hits = hits.join(docs, on="item_id", how="left", maintain_order="left")
+        known.append(pl.col("corpus_doc"))
+    return hits.select(doc_id=pl.coalesce(*known, doc_of(pl.col("item_id"))))["doc_id"]

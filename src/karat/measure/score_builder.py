@@ -1,0 +1,494 @@
+"""Score a run against prepared gold: block by block, in one process or in parts that are merged.
+
+``score`` is the way in. A ``ScoreBuilder`` fills the values of some queries; ``merge_scores``
+joins the parts that several builders made (Spark's workers), in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from karat.data.columns import Source
+from karat.data.tables import Blocks, InterleavedError, Order, Run
+from karat.errors import InputError, MissingInputError
+from karat.measure.aggregates import Evidence, Values, gather
+from karat.measure.depth import CutDepth, beyond_cut, cut_depth, last_ranks, why_beyond
+from karat.measure.evaluate_measure import (
+    arguments_of,
+    ceilings_of,
+    counts_gold,
+    tie_sensitive,
+    values_of,
+    worst_of,
+)
+from karat.measure.lists import ListNeeds
+from karat.measure.misfits import (
+    Meeting,
+    add_other_stages,
+    empty_run,
+    gold_side,
+    ids_of_stages,
+    refuse_misfit,
+    side_name,
+)
+from karat.measure.names import Measure
+from karat.measure.prepare import Prepared, fingerprint_of
+from karat.measure.rank import HIT_FACTS, Block, rank, tie_orders, trace_of
+from karat.measure.ranked import Entries, Ints, Listing, Ranked
+from karat.measure.scores import Counts, Scores
+
+Statuses = NDArray[Any]
+TieEnds = tuple[Values, Values]
+
+
+def score(
+    run: Run | Blocks,
+    gold: Prepared,
+    measures: Sequence[Measure],
+    *,
+    lenient: Collection[Measure] = (),
+    keep: int = 0,
+    derived: bool = False,
+    depth_in_log: str = "k",
+    stage: str = "final",
+    all_ids: Callable[[], pl.DataFrame] | None = None,
+) -> Scores:
+    """Score a run against prepared gold.
+
+    A measure in ``lenient`` whose input is missing has no value; for any other that is an error.
+    ``keep`` keeps that many top items of each query. A run that does not fit its gold is
+    refused, unless it is ``derived`` from a run that was checked. ``depth_in_log`` is the key
+    under which a log states the depth of these lists: ``k_raw`` for the raw ones. For the lists
+    of an earlier ``stage``, ``all_ids`` returns what each stage returned.
+
+    >>> from karat.data.tables import Gold, Run
+    >>> from karat.measure.conventions import Conventions
+    >>> from karat.measure.names import parse_measures
+    >>> from karat.measure.prepare import prepare
+    >>> gold = prepare(Gold.from_dict({"q1": {"A": 1, "B": 1}}), Conventions())
+    >>> run = Run.from_dict({"q1": ["X", "A", "Y", "Z", "W"]})
+    >>> score(run, gold, parse_measures("R@5, P@5, RR")).means()
+    {'R@5': 0.5, 'P@5': 0.2, 'RR': 0.5}
+    """
+    try:
+        builder = _filled(run.blocks(), ScoreBuilder(gold, measures, keep))
+    except InterleavedError:
+        builder = None
+    if builder is None:
+        # Outside of the except clause, so that the error releases what it refers to.
+        builder = _filled(run.partitions(), ScoreBuilder(gold, measures, keep))
+    partial = builder.partial()
+    if not derived:
+        _refuse_misfit(partial, gold, run, stage, all_ids)
+    scores = _final_scores(partial, gold, lenient, run=run, depth_in_log=depth_in_log)
+    return replace(scores, trace=trace_of(builder.blocks, gold))
+
+
+def _filled(blocks: Iterator[Run], builder: ScoreBuilder) -> ScoreBuilder:
+    for block in blocks:
+        builder.add(block)
+    return builder
+
+
+@dataclass(eq=False)
+class PartialScores:
+    """The scores of some queries, before those of all queries are together.
+
+    Every array has a place for each of ``query_ids``. ``answered`` says what the run did
+    (scored, missing, failed), ``status`` also what the gold lacks. ``digests`` identify the
+    judgments of each query. ``units`` names what evidence about gold refers to, where its
+    numbers are the part's own. ``served`` are the measures that some block had the input for,
+    ``lacks`` says what the others would have needed. ``returned`` counts each list, and ``last``
+    is the last rank of each list that a measure looks at, where lists differ in that.
+    """
+
+    query_ids: Sequence[str] = ()
+    columns: dict[Measure, Values] = field(default_factory=dict)
+    answered: Statuses = field(default_factory=lambda: np.empty(0, dtype=object))
+    status: Statuses = field(default_factory=lambda: np.empty(0, dtype=object))
+    returned: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    ends: dict[Measure, TieEnds] = field(default_factory=dict)
+    evidence: dict[Measure, list[Evidence]] = field(default_factory=dict)
+    ceilings: dict[Measure, tuple[Values, list[Evidence]]] = field(default_factory=dict)
+    last: dict[Measure, Ints] = field(default_factory=dict)
+    digests: list[bytes] = field(default_factory=list)
+    units: Sequence[str] | None = None
+    counts: Counts = field(default_factory=Counts)
+    unknown_queries: list[str] = field(default_factory=list)
+    meeting: Meeting = field(default_factory=Meeting)
+    lacks: dict[Measure, str] = field(default_factory=dict)
+    served: frozenset[Measure] = frozenset()
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    order: Order | None = None
+    lists: list[pl.DataFrame] = field(default_factory=list)
+    calls: list[pl.DataFrame] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, query_ids: Sequence[str], measures: Sequence[Measure]) -> PartialScores:
+        """Return the scores of queries of which nothing is known yet."""
+        n = len(query_ids)
+        return cls(
+            query_ids=query_ids,
+            columns={measure: np.full(n, np.nan) for measure in measures},
+            answered=np.full(n, "missing", dtype=object),
+            status=np.full(n, "missing", dtype=object),
+            returned=np.zeros(n, dtype=np.int64),
+            digests=[b""] * n,
+        )
+
+    def set_tie_ends(self, measure: Measure, codes: Ints, ends: Iterable[Values]) -> None:
+        """Set a measure's values with tied hits at their worst and at their best."""
+        n = len(self.query_ids)
+        sides = self.ends.setdefault(measure, (np.full(n, np.nan), np.full(n, np.nan)))
+        for side, values in zip(sides, ends, strict=True):
+            side[codes] = values
+
+    def set_last(self, measure: Measure, codes: Ints, ranks: Ints) -> None:
+        """Set the last rank that a measure looks at in some lists."""
+        self.last.setdefault(measure, np.zeros_like(self.returned))[codes] = ranks
+
+    def count(self, counts: Counts, unknown_queries: Iterable[str], meeting: Meeting) -> None:
+        """Add what was counted in further queries."""
+        self.counts = replace(
+            self.counts,
+            repeats=self.counts.repeats + counts.repeats,
+            order_conflicts=self.counts.order_conflicts + counts.order_conflicts,
+            not_in_gold=self.counts.not_in_gold + counts.not_in_gold,
+        )
+        self.unknown_queries = sorted({*self.unknown_queries, *unknown_queries})[:2]
+        self.meeting += meeting
+
+
+class ScoreBuilder:
+    """Scores the queries of some gold, block by block, whatever queries each block holds."""
+
+    def __init__(self, gold: Prepared, measures: Sequence[Measure], keep: int = 0) -> None:
+        self.gold, self.measures, self.keep = gold, tuple(measures), keep
+        self.needs = ListNeeds.of(measures).with_lists(keep)
+        self.blocks: list[Block] = []
+        self._scores = PartialScores.empty(gold.query_ids, measures)
+        self._scores.order = gold.conventions.order
+
+    def add(self, run: Run) -> None:
+        """Score one block of whole queries."""
+        block = rank(run, self.gold, self.needs)
+        scores = self._scores
+        counts = Counts(
+            repeats=block.repeats,
+            order_conflicts=block.conflicts,
+            not_in_gold=len(block.unknown_queries),
+        )
+        scores.count(counts, block.unknown_queries[:2], block.meeting)
+        scores.meta = scores.meta or run.meta
+        scores.order = self.gold.conventions.order or run.order
+        scores.answered[block.codes] = "scored"
+        scores.answered[block.failed] = "failed"
+        scores.returned[block.codes] = block.ranked.returned
+        orders = tie_orders(block)
+        for measure in self.measures:
+            self._fill(measure, block, orders)
+        if self.keep and block.ranked.listing is not None:
+            scores.lists.append(_top_items(block.ranked.listing, block.codes, self.keep))
+        if self.keep and run.calls is not None:
+            names = [name for name in ("query_id", "query", "error") if name in run.calls.columns]
+            scores.calls.append(run.calls.select(names))
+        # The listing has been used, and can be large.
+        self.blocks.append(replace(block, ranked=replace(block.ranked, listing=None, calls={})))
+
+    def _fill(self, measure: Measure, block: Block, orders: tuple[Ranked, Ranked] | None) -> None:
+        scores = self._scores
+        try:
+            scores.columns[measure][block.codes] = values_of(measure, block.ranked, self.gold)
+            self._collect(measure, block.ranked, block.codes)
+        except MissingInputError as error:
+            # Another block may bring it: a log need not say the same of every call.
+            scores.lacks.setdefault(measure, str(error))
+            return
+        scores.served |= {measure}
+        last = last_ranks(measure, block.ranked)
+        if last is not None:
+            scores.set_last(measure, block.codes, last)
+        if orders is not None and tie_sensitive(measure, self.gold.conventions):
+            ends = (values_of(measure, ranked, self.gold) for ranked in orders)
+            scores.set_tie_ends(measure, block.codes, ends)
+
+    def _collect(self, measure: Measure, ranked: Ranked, codes: Ints) -> None:
+        collect = measure.definition.evidence
+        if collect is not None:
+            facts = collect(ranked, measure.k, **arguments_of(measure, self.gold.conventions))
+            moved = Evidence(codes[facts.query], facts.key, facts.value, facts.total)
+            self._scores.evidence.setdefault(measure, []).append(moved)
+
+    def partial(self) -> PartialScores:
+        """Return the scores of these queries, once all their blocks are in."""
+        scores = self._scores
+        gaps = np.flatnonzero(scores.answered != "scored")
+        if len(gaps) and self.gold.conventions.missing == "zero":
+            self._fill_gaps(gaps)
+        scores.status = self._statuses()
+        scores.ceilings = {
+            measure: (values, [evidence])
+            for measure, (values, evidence) in ceilings_of(self.measures, self.gold).items()
+        }
+        scores.digests = self.gold.digests
+        ids_needed = not scores.meeting.found or self.gold.corpus is not None
+        scores.meeting = gold_side(self.gold, ids=ids_needed) + scores.meeting
+        return scores
+
+    def _fill_gaps(self, gaps: Ints) -> None:
+        """Give queries without an answer each measure's worst value."""
+        target = self.gold.target(gaps)
+        none = np.empty(0, dtype=np.int64)
+        nothing = Entries(target.n, none, none, np.empty(0), row=none)
+        empty = Ranked(target, nothing, nothing, np.zeros(target.n, dtype=np.int64))
+        for measure in self.measures:
+            if measure.definition.cutoff == "path":
+                continue
+            self._scores.columns[measure][gaps] = worst_of(measure, empty, self.gold)
+            if not measure.definition.needs and counts_gold(measure, self.gold):
+                self._collect(measure, empty, gaps)
+
+    def _statuses(self) -> Statuses:
+        everyone = self.gold.target(np.arange(len(self.gold.query_ids)))
+        empty = everyone.relevant(self.gold.conventions.rel) == 0
+        status = np.where(empty, "empty_gold", self._scores.answered)
+        return np.where(empty & everyone.no_answer, "no_answer", status)
+
+
+def _top_items(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:
+    """Return the first items of each query: row in the table, rank, item and its facts."""
+    wanted = ("item_id", "doc_id", *HIT_FACTS, "grade", "repeat")
+    known = [name for name in wanted if name in listing.frame.columns]
+    # A run's own column of tokens may be of any kind.
+    lengths = pl.col("^tokens$").cast(pl.Float64, strict=False)
+    frame = listing.frame.select(
+        pl.Series("row", codes[listing.query]), pl.Series("rank", listing.rank), *known, lengths
+    )
+    return frame.filter(pl.col("rank") <= depth).with_columns(pl.col("grade").fill_nan(None))
+
+
+def merge_scores(
+    parts: Iterable[PartialScores],
+    gold: Prepared,
+    measures: Sequence[Measure],
+    *,
+    lenient: Collection[Measure],
+    run: Blocks,
+    all_ids: Callable[[], pl.DataFrame] | None = None,
+) -> Scores:
+    """Return the scores of all queries; parts come one at a time and are not kept.
+
+    ``gold`` says which queries there are; its judgments are with the parts. See ``score`` for
+    the other arguments.
+    """
+    whole = _Merger(gold, measures)
+    for part in parts:
+        whole.add(part)
+    _refuse_misfit(whole.scores, gold, run, "final", all_ids)
+    return _final_scores(whole.scores, gold, lenient, run=run, depth_in_log="k")
+
+
+class _Merger:
+    """Puts the queries of each part in their places: values of queries, no hits or judgments."""
+
+    def __init__(self, gold: Prepared, measures: Sequence[Measure]) -> None:
+        self.numbers = gold.numbers
+        self.scores = PartialScores.empty(gold.query_ids, measures)
+        self.units: dict[str, int] = {}
+
+    def add(self, part: PartialScores) -> None:
+        scores = self.scores
+        codes = np.array([self.numbers[name] for name in part.query_ids], dtype=np.int64)
+        for measure, values in part.columns.items():
+            scores.columns[measure][codes] = values
+        for measure, ends in part.ends.items():
+            scores.set_tie_ends(measure, codes, ends)
+        for measure, ranks in part.last.items():
+            scores.set_last(measure, codes, ranks)
+        for measure, facts in part.evidence.items():
+            moved = [self._moved(evidence, codes, part, measure) for evidence in facts]
+            scores.evidence.setdefault(measure, []).extend(moved)
+        for measure, (values, facts) in part.ceilings.items():
+            nothing = np.full(len(scores.query_ids), np.nan)
+            whole, all_facts = scores.ceilings.setdefault(measure, (nothing, []))
+            whole[codes] = values
+            all_facts.extend(self._moved(evidence, codes, part, measure) for evidence in facts)
+        scores.answered[codes], scores.status[codes] = part.answered, part.status
+        scores.returned[codes] = part.returned
+        for code, digest in zip(codes.tolist(), part.digests, strict=True):
+            scores.digests[code] = digest
+        scores.count(part.counts, part.unknown_queries, part.meeting)
+        scores.lacks = {**part.lacks, **scores.lacks}
+        scores.served |= part.served
+        scores.meta = scores.meta or part.meta
+        scores.order = scores.order or part.order
+        for frame in part.lists:
+            rows = pl.Series("row", codes[frame["row"].to_numpy()], dtype=pl.Int64)
+            scores.lists.append(frame.with_columns(rows))
+        scores.calls += part.calls
+
+    def _moved(
+        self, evidence: Evidence, codes: Ints, part: PartialScores, measure: Measure
+    ) -> Evidence:
+        """Number the queries by their places, and gold units by numbers that all parts share."""
+        key = evidence.key
+        about_gold = measure.name == "Coverage" and measure.arguments.get("of") != "corpus"
+        if about_gold and part.units is not None and len(key):
+            used, place = np.unique(key, return_inverse=True)
+            names = [part.units[unit] for unit in used.tolist()]
+            numbers = [self.units.setdefault(name, len(self.units)) for name in names]
+            key = np.array(numbers, dtype=np.int64)[place]
+        return Evidence(codes[evidence.query], key, evidence.value, evidence.total)
+
+
+def _refuse_misfit(
+    scores: PartialScores,
+    gold: Prepared,
+    run: Blocks,
+    stage: str,
+    all_ids: Callable[[], pl.DataFrame] | None,
+) -> None:
+    """Refuse a run that does not fit its gold, once every query is in."""
+    run_name = side_name(run.source, f"run {run.name!r}")
+    if (scores.answered == "missing").all():
+        if scores.unknown_queries:
+            raise _no_common_query(scores.unknown_queries, gold, run.source)
+        if len(scores.answered) and gold.conventions.missing_ids == "refuse":
+            raise empty_run(run_name)
+    meeting = scores.meeting
+    if stage != "final":
+        # An earlier stage need not have a list for every query.
+        queries = min(meeting.queries, meeting.answers - meeting.empty)
+        meeting = replace(meeting, queries=queries)
+    if (all_ids is not None or run.staged) and not meeting.found:
+        ids = all_ids() if all_ids is not None else ids_of_stages(run.read())
+        other_stages = ids.filter(pl.col("stage") != stage)
+        meeting = add_other_stages(meeting, other_stages)
+        run_name = f"stage {stage} of {run_name}" if other_stages.height else run_name
+    refuse_misfit(
+        meeting,
+        gold.conventions,
+        run=run_name,
+        gold=side_name(gold.source, "the gold"),
+        corpus=gold.corpus,
+        corpus_name=side_name(gold.corpus_source, "the corpus"),
+    )
+
+
+def _no_common_query(unknown_queries: Sequence[str], gold: Prepared, source: Source) -> InputError:
+    of_run = " and ".join(map(repr, unknown_queries))
+    of_gold = " and ".join(map(repr, gold.query_ids[:2]))
+    whose = gold.source_of_queries or "gold"
+    return InputError(
+        f"the run and the {whose} share no query id: the run has {of_run}, the {whose} has"
+        f" {of_gold}; check that both belong together",
+        where=source.name,
+    )
+
+
+def _final_scores(
+    scores: PartialScores,
+    gold: Prepared,
+    lenient: Collection[Measure],
+    *,
+    run: Blocks,
+    depth_in_log: str,
+) -> Scores:
+    """Return the scores once every query is in: values settled, measures beyond a cut left out."""
+    conventions = gold.conventions
+    scores.lacks = {m: reason for m, reason in scores.lacks.items() if m not in scores.served}
+    for measure in scores.lacks:
+        scores.columns[measure] = np.full(len(scores.query_ids), np.nan)
+        scores.evidence.pop(measure, None)
+    evidence = {measure: gather(facts) for measure, facts in scores.evidence.items()}
+    for measure, facts in evidence.items():
+        _settle(scores, measure, facts, gold)
+    for measure, reason in scores.lacks.items():
+        if measure not in lenient:
+            raise MissingInputError(reason)
+    cut = _leave_out_beyond_cut(scores, gold, scores.meta.get(depth_in_log))
+    columns = {
+        str(measure): pl.Series(values, dtype=pl.Float64, nan_to_null=True)
+        for measure, values in scores.columns.items()
+    }
+    return Scores(
+        system=run.name,
+        source=run.source,
+        measures=tuple(scores.columns),
+        table=pl.DataFrame({"query_id": list(scores.query_ids), **columns}),
+        status=pl.Series("status", scores.status.tolist(), dtype=pl.String),
+        counts=_counts(scores, evidence, gold),
+        conventions=replace(
+            conventions,
+            order=conventions.order or scores.order,
+            unit="query" if gold.group is None else "group",
+        ),
+        meta=scores.meta,
+        ceilings={
+            str(m): (values, gather(facts)) for m, (values, facts) in scores.ceilings.items()
+        },
+        tied={str(measure): _tie_ends(scores, measure) for measure in scores.ends},
+        evidence={str(measure): facts for measure, facts in evidence.items()},
+        lacks={str(measure): reason for measure, reason in scores.lacks.items()},
+        cut=cut,
+        fingerprint=fingerprint_of(scores.query_ids, scores.digests),
+        groups=gold.group,
+        nothing_found=0 if scores.meeting.found else scores.meeting.queries,
+        lists=pl.concat(scores.lists, how="diagonal") if scores.lists else None,
+        calls=pl.concat(scores.calls, how="diagonal_relaxed") if scores.calls else None,
+    )
+
+
+def _settle(scores: PartialScores, measure: Measure, facts: Evidence, gold: Prepared) -> None:
+    """Make a measure's values final, now that all evidence is there."""
+    settle = measure.definition.settle
+    if settle is None:
+        return
+    try:
+        arguments = arguments_of(measure, gold.conventions)
+        scores.columns[measure] = settle(scores.columns[measure], facts, **arguments)
+    except MissingInputError as error:
+        scores.lacks[measure] = str(error)
+        scores.columns[measure] = np.full(len(scores.query_ids), np.nan)
+
+
+def _leave_out_beyond_cut(scores: PartialScores, gold: Prepared, logged: object) -> CutDepth | None:
+    """Remove the values that would need longer lists, where the lists were cut."""
+    items = None if gold.corpus is None else gold.corpus.height
+    cut = cut_depth(scores.returned, gold.conventions, logged=logged, corpus_items=items)
+    if cut is None:
+        return None
+    measured = [measure for measure in scores.columns if measure not in scores.lacks]
+    beyond = beyond_cut(measured, cut.depth, scores.last)
+    for measure in beyond:
+        scores.lacks[measure] = why_beyond(measure, cut)
+        scores.columns[measure] = np.full(len(scores.query_ids), np.nan)
+        scores.ends.pop(measure, None)
+    return replace(cut, beyond=tuple(str(measure) for measure in beyond))
+
+
+def _counts(scores: PartialScores, evidence: Mapping[Measure, Evidence], gold: Prepared) -> Counts:
+    unknown = [len(facts.query) for measure, facts in evidence.items() if measure.name == "Fresh"]
+    return replace(
+        scores.counts,
+        queries=len(scores.query_ids),
+        not_in_queries=gold.not_asked,
+        scored=int((scores.status == "scored").sum()),
+        missing=int((scores.status == "missing").sum()),
+        empty_gold=int((scores.status == "empty_gold").sum()),
+        no_answer=int((scores.status == "no_answer").sum()),
+        failed_calls=int((scores.answered == "failed").sum()),
+        versions_unknown=max(unknown, default=0),
+    )
+
+
+def _tie_ends(scores: PartialScores, measure: Measure) -> TieEnds:
+    column = scores.columns[measure]
+    low, high = (np.where(np.isnan(side), column, side) for side in scores.ends[measure])
+    return low, high

@@ -1,0 +1,382 @@
+"""Scores: one system's values, a row per query and a column per measure; means and intervals."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from karat.data.columns import Source
+from karat.measure import aggregates
+from karat.measure.aggregates import NOTHING, Evidence, Values
+from karat.measure.conventions import Conventions
+from karat.measure.depth import CutDepth
+from karat.measure.names import Measure
+from karat.measure.rank import Trace
+from karat.parallel import stop_if_cancelled
+from karat.stats.distributions import share_interval
+from karat.stats.means import Resampling, mean_intervals, percentile_interval, resampled_percentiles
+from karat.stats.means import ValueRange as Range
+
+Number = Callable[[Values, Evidence], float | None]
+
+
+Interval = tuple[float, float] | None
+
+
+_PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+
+
+# Quartiles of the queries' values would stand beside a number that is no middle of them.
+_OF_THE_SET = (aggregates.share_of_keys, aggregates.geometric_mean)
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What happened to the queries and hits; nothing is dropped without being counted here."""
+
+    queries: int = 0
+    scored: int = 0
+    missing: int = 0
+    empty_gold: int = 0
+    no_answer: int = 0
+    not_in_gold: int = 0
+    not_in_queries: int = 0
+    repeats: int = 0
+    order_conflicts: int = 0
+    failed_calls: int = 0
+    versions_unknown: int = 0
+
+    def document(self) -> dict[str, int]:
+        """Return the counts as they stand in a report."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One measure over all queries.
+
+    ``mean`` is what the measure reports for the set: a mean, a percentile for latencies,
+    one number for set-level measures; None where nothing could be measured. ``ci`` is its
+    interval over queries, None where there are fewer than two. ``ties`` is
+    the range of the mean over all orders of tied hits, where that changes it. ``lacks``
+    says what a profile's measure would have needed and did not get. ``quantiles`` are those of
+    the queries' values, None where the number is one of the whole set.
+    """
+
+    mean: float | None
+    n: int
+    better: Literal["higher", "lower", "none"]
+    ci: tuple[float, float] | None = None
+    ceiling: float | None = None
+    quantiles: tuple[float, ...] | None = None
+    ties: tuple[float, float] | None = None
+    lacks: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """The values of one system: ``table`` has a row per query and a column per measure.
+
+    A null was not scored: ``status`` says why (in the table's order), and ``counts`` how often.
+    ``cut`` is the depth at which all lists were cut, None where they are complete.
+    ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
+    of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
+    ``rank``, ``item_id``, and what the run and the gold say of them), where they were asked for.
+    ``calls`` is then what the log says was asked and what went wrong (``query_id``, ``query``,
+    ``error``). ``nothing_found`` is the number of queries with gold where no relevant item was
+    found for any of them, else 0. ``trace`` is where the judged hits stood; scores that come
+    from a store have none.
+    """
+
+    system: str
+    source: Source
+    measures: tuple[Measure, ...]
+    table: pl.DataFrame
+    status: pl.Series
+    counts: Counts
+    conventions: Conventions
+    meta: Mapping[str, Any]
+    ceilings: Mapping[str, tuple[Values, Evidence]] = field(default_factory=dict, repr=False)
+    tied: Mapping[str, tuple[Values, Values]] = field(default_factory=dict, repr=False)
+    evidence: Mapping[str, Evidence] = field(default_factory=dict, repr=False)
+    lacks: Mapping[str, str] = field(default_factory=dict)
+    cut: CutDepth | None = None
+    fingerprint: str = ""
+    groups: NDArray[np.int64] | None = field(default=None, repr=False)
+    lists: pl.DataFrame | None = field(default=None, repr=False)
+    calls: pl.DataFrame | None = field(default=None, repr=False)
+    nothing_found: int = 0
+    trace: Trace | None = field(default=None, repr=False)
+
+    @property
+    def partial(self) -> bool:
+        """Whether a larger share of calls failed than the log itself says may fail."""
+        most = self.meta.get("max_failures")
+        return isinstance(most, (int, float)) and (
+            self.counts.failed_calls > most * self.counts.queries
+        )
+
+    def means(self) -> dict[str, float | None]:
+        """Return each measure's value over the set."""
+        everyone = np.ones(self.table.height, dtype=bool)
+        return {str(measure): self.number(measure, everyone) for measure in self.measures}
+
+    def values(self, measure: str) -> Values:
+        """Return one measure's value for each query, NaN where it was not scored."""
+        return self.table[measure].to_numpy()
+
+    @property
+    def summaries(self) -> dict[str, Summary]:
+        """Each measure over all queries."""
+        return self.summarise(np.ones(self.table.height, dtype=bool))
+
+    def summarise(self, mask: NDArray[np.bool_]) -> dict[str, Summary]:
+        """Return each measure over the marked queries (in the table's order)."""
+        stop_if_cancelled()
+        intervals = intervals_of(self._columns(mask), self.conventions, self.groups)
+        return {
+            str(measure): self._summary(measure, mask, intervals[str(measure)])
+            for measure in self.measures
+        }
+
+    def _columns(self, mask: NDArray[np.bool_]) -> list[Column]:
+        """Return the measures' values over the marked queries, for their intervals."""
+        columns = []
+        for measure in self.measures:
+            name = str(measure)
+            rows = mask & ~np.isnan(self.values(name))
+            evidence = self.evidence.get(name, NOTHING).of(rows)
+            columns.append(
+                Column(
+                    name, measure, self.values(name), rows, self.range_of(measure, rows), evidence
+                )
+            )
+        return columns
+
+    def range_of(self, measure: Measure, rows: NDArray[np.bool_]) -> Range | None:
+        """Return the least and greatest value that any ranking could give one of these queries."""
+        name = str(measure)
+        ceilings = self.ceilings[name][0][rows] if name in self.ceilings else None
+        return range_of_values(measure, self.values(name)[rows], ceilings)
+
+    def number(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
+        """Return one measure's number over the marked queries."""
+        name = str(measure)
+        rows = rows & ~np.isnan(self.values(name))
+        return number_of(measure)(
+            self.values(name)[rows], self.evidence.get(name, NOTHING).of(rows)
+        )
+
+    def _summary(self, measure: Measure, mask: NDArray[np.bool_], ci: Interval) -> Summary:
+        name = str(measure)
+        values = self.values(name)
+        taking_part = mask & ~np.isnan(values)
+        known = values[taking_part]
+        return Summary(
+            mean=self.number(measure, mask),
+            n=int(taking_part.sum()),
+            better=measure.definition.better,
+            ci=ci,
+            ceiling=self._ceiling(measure, taking_part),
+            quantiles=None if number_of(measure) in _OF_THE_SET else aggregates.quantiles(known),
+            ties=self._tie_range(name, taking_part, number_of(measure)),
+            lacks=self.lacks.get(name),
+        )
+
+    def _ceiling(self, measure: Measure, mask: NDArray[np.bool_]) -> float | None:
+        """Return the best that any ranking could reach on the gold of these queries."""
+        ceiling = measure.definition.ceiling
+        if not mask.any() or ceiling is None:
+            return None
+        if ceiling == "k":
+            return float(measure.k) if isinstance(measure.k, int) else None
+        if ceiling != "ideal":
+            return ceiling
+        if str(measure) not in self.ceilings:
+            return None
+        values, evidence = self.ceilings[str(measure)]
+        return number_of(measure)(values[mask], evidence.of(mask))
+
+    def _tie_range(
+        self, name: str, mask: NDArray[np.bool_], number: Number
+    ) -> tuple[float, float] | None:
+        if name not in self.tied:
+            return None
+        ends = [number(side[mask], NOTHING) for side in self.tied[name]]
+        low, high = ends
+        if low is None or high is None or low == high:
+            return None
+        return (low, high) if low < high else (high, low)
+
+
+def number_of(measure: Measure) -> Number:
+    """Return what makes one number of the queries' values."""
+    share = percentile_of(measure)
+    if share is not None:
+        return partial(_percentile, share)
+    ending = str(measure.arguments.get("path", "")).rpartition(".")[2]
+    return aggregates.total if ending == "sum" else measure.definition.number
+
+
+def percentile_of(measure: Measure) -> float | None:
+    """Return the percentile that a latency reports, as a share; None for other measures."""
+    ending = str(measure.arguments.get("path", "")).rpartition(".")[2]
+    return _PERCENTILES.get(ending) if measure.name == "latency" else None
+
+
+def _percentile(share: float, values: Values, evidence: Evidence) -> float | None:
+    return aggregates.percentile(values, share)
+
+
+def plan_of(conventions: Conventions, confidence: float | None = None) -> Resampling:
+    """Return how to resample under these conventions."""
+    return Resampling(
+        confidence=conventions.ci if confidence is None else confidence,
+        resamples=conventions.boot,
+        seed=conventions.seed,
+        method="percentile" if conventions.interval == "percentile" else "gaffke",
+    )
+
+
+def has_interval(measure: Measure) -> bool:
+    """Return whether a measure's number is an estimate, with an interval.
+
+    A sum of counts is a fact about these queries.
+    """
+    return measure.definition.number is not aggregates.total
+
+
+def range_of_values(
+    measure: Measure, values: Values, ceilings: Values | None = None
+) -> Range | None:
+    """Return the least and greatest value that any ranking could give one of these queries.
+
+    Queries differ in their ceilings, and other queries like them could have any of these: so
+    the greatest is the largest ceiling among the queries. None where no ranking sets a bound.
+    """
+    definition = measure.definition
+    if definition.ceiling == "k":
+        top = float(measure.k) if isinstance(measure.k, int) else None
+    elif definition.ceiling == "ideal" and ceilings is not None:
+        top = float(np.nanmax(ceilings, initial=0.0)) or 1.0
+    else:
+        top = 1.0 if definition.bounded else None
+    if top is None:
+        return None
+    # A token budget may let a list do better than the ideal one, which it does not cut.
+    return min(0.0, float(values.min(initial=0.0))), float(values.max(initial=top))
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """One measure's values: the rows that take part, and the least and greatest possible value."""
+
+    name: str
+    measure: Measure
+    values: Values
+    rows: NDArray[np.bool_]
+    range: Range | None
+    evidence: Evidence
+
+    @property
+    def known(self) -> Values:
+        """The values that take part."""
+        return self.values[self.rows]
+
+
+def intervals_of(
+    columns: Sequence[Column], conventions: Conventions, groups: NDArray[np.int64] | None
+) -> dict[str, Interval]:
+    """Return the interval of each column's number; None where there are fewer than two queries."""
+    intervals: dict[str, Interval] = {column.name: None for column in columns}
+    if conventions.interval == "none":
+        return intervals
+    means = []
+    for column in columns:
+        number = number_of(column.measure)
+        if not has_interval(column.measure):
+            continue
+        if (share := percentile_of(column.measure)) is not None:
+            intervals[column.name] = _of_percentile(column, share, conventions, groups)
+        elif number is aggregates.share_of_keys:
+            intervals[column.name] = _of_keys(column, conventions)
+        else:
+            means.append(column)
+    return intervals | _of_means(means, conventions, groups)
+
+
+def _of_percentile(
+    column: Column, share: float, conventions: Conventions, groups: NDArray[np.int64] | None
+) -> Interval:
+    """Order statistics; where queries belong to conversations, those are resampled."""
+    if groups is None:
+        return percentile_interval(column.known, share, confidence=conventions.ci)
+    own = groups[column.rows]
+    units = np.arange(len(np.unique(own)), dtype=np.float64)
+    if percentile_interval(units, share, confidence=conventions.ci) is None:
+        return None
+    drawn = resampled_percentiles(
+        column.known[:, None], share, resamples=conventions.boot, seed=conventions.seed, groups=own
+    )
+    outside = 1 - conventions.ci
+    low, high = np.quantile(drawn, [outside / 2, 1 - outside / 2]).tolist()
+    return low, high
+
+
+def _of_keys(column: Column, conventions: Conventions) -> Interval:
+    """Return a share of items is a share: its items are what was drawn, or the queries if fewer."""
+    share = aggregates.share_of_keys(column.known, column.evidence)
+    total = column.evidence.total
+    n = len(np.unique(column.evidence.key)) if total is None else total
+    if share is None or n < 2 or column.rows.sum() < 2:
+        return None
+    independent = aggregates.independent_keys(column.evidence)
+    return share_interval(round(share * n), n, independent, confidence=conventions.ci)
+
+
+def _of_means(
+    columns: Iterable[Column], conventions: Conventions, groups: NDArray[np.int64] | None
+) -> dict[str, Interval]:
+    """Means, sums and geometric means; columns over the same queries are resampled together."""
+    together: dict[bytes, list[Column]] = {}
+    for column in columns:
+        together.setdefault(np.packbits(column.rows).tobytes(), []).append(column)
+    found: dict[str, Interval] = {}
+    for some in together.values():
+        rows = some[0].rows
+        ends = mean_intervals(
+            np.stack([_scaled(column) for column in some], axis=1),
+            plan_of(conventions),
+            ranges=[None if _is_geometric(column) else column.range for column in some],
+            groups=None if groups is None else groups[rows],
+        )
+        for column, (low, high) in zip(some, ends.tolist(), strict=True):
+            found[column.name] = None if math.isnan(low) else _unscaled(column, low, high)
+    return found
+
+
+def _is_geometric(column: Column) -> bool:
+    return number_of(column.measure) is aggregates.geometric_mean
+
+
+def _scaled(column: Column) -> Values:
+    """Return values whose mean tells the number; for a geometric mean their logarithms."""
+    if _is_geometric(column):
+        return np.asarray(np.log(np.maximum(column.known, aggregates.SMALLEST)))
+    return column.known
+
+
+def _unscaled(column: Column, low: float, high: float) -> tuple[float, float]:
+    if _is_geometric(column):
+        return math.exp(low), math.exp(high)
+    if number_of(column.measure) is aggregates.total:
+        n = len(column.known)
+        return low * n, high * n
+    return low, high

@@ -1,0 +1,348 @@
+"""Reports from an Evaluation: its runs scored, compared, checked by gates, and explained.
+
+``report`` is ``karat.report``, ``report_runs`` what ``karat eval`` shows, ``report_comparison``
+what ``karat compare`` and ``karat run`` show. What a report holds is in ``document``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from karat.errors import UsageError
+from karat.evaluation.bounds import WHOLE_LISTS
+from karat.evaluation.comparison import Comparisons
+from karat.evaluation.evaluation import Evaluation, ScoredRuns
+from karat.evaluation.systems import DEPTH, compared_systems, with_baseline
+from karat.evaluation.thresholds import thresholds_of
+from karat.evaluation.verdict import Comparison, Rule, check_boundable, rule_from
+from karat.measure.names import Measure
+from karat.measure.scores import Scores
+from karat.parallel import parallel_map
+from karat.reports.document import Report, System, build_report
+
+if TYPE_CHECKING:
+    from karat.analysis.findings import Finding
+    from karat.data.columns import Source
+    from karat.evaluation.stages import Staged
+    from karat.label.corrected import Corrector
+    from karat.reports.outputs import Form
+
+
+@dataclass(frozen=True, kw_only=True)
+class Details:
+    """What a report tells beside scores.
+
+    ``full`` adds the curve over k, failures, latencies and findings. ``bounds`` adds what judging
+    the unjudged items could change, by default for small runs; ``strict_bounds`` decides only
+    what that cannot change. ``correction`` corrects a judge's precision. ``forms`` are the
+    outputs, which may need whole lists.
+    """
+
+    full: bool = False
+    bounds: bool | None = None
+    strict_bounds: bool = False
+    correction: Correction | None = None
+    forms: Sequence[Form] = ()
+
+
+def report(
+    evaluation: Evaluation, *systems: Any, rule: Rule | None = None, **decided_by: Any
+) -> Report:
+    """Return one document on the systems of an evaluation, with its gates.
+
+    Takes scores of this evaluation, or runs; only runs are diagnosed, with curves over k, failures
+    and findings. Several systems are compared with the first one. What decides is a ``Rule``, or
+    its parts by name, as in ``Evaluation.compare``.
+
+    >>> evaluation = Evaluation({"q1": {"a": 1}, "q2": {"b": 1}}, measures=["RR"])
+    >>> bm25 = evaluation.score({"q1": ["x", "a"], "q2": ["b"]}, name="bm25")
+    >>> report(evaluation, bm25).to_dict()["systems"][0]["measures"]["RR"]["mean"]
+    0.75
+    """
+    rule, details = rule_from(rule, decided_by), Details(full=True)
+    scores = [system for system in systems if isinstance(system, Scores)]
+    if scores and len(scores) < len(systems):
+        raise UsageError("report takes runs or scores; not a mixture")
+    if scores:
+        scored = ScoredRuns(evaluation, scores)
+    else:
+        scored = _score(evaluation, systems, details, keep=DEPTH if len(systems) > 1 else 0)
+    return _compared(scored, rule, details) if len(systems) > 1 else _scored(scored, details)
+
+
+def report_runs(
+    evaluation: Evaluation, runs: Sequence[Any], details: Details | None = None
+) -> Report:
+    """Score runs, check each against the gates of the evaluation, and report it all."""
+    details = details or Details()
+    return _scored(_score(evaluation, runs, details), details)
+
+
+def report_comparison(
+    evaluation: Evaluation,
+    runs: Sequence[Any],
+    rule: Rule,
+    details: Details | None = None,
+    *,
+    replicates: bool = False,
+    baseline: str | None = None,
+    store: str | None = None,
+) -> Report:
+    """Score runs, compare them with the first, and check all but the first against the gates.
+
+    ``baseline`` names a stored evaluation that takes the place of the first run.
+    """
+    details = details or Details()
+    check_comparison(len(runs), rule, details, replicates=replicates, baseline=baseline)
+    scored = _score(evaluation, runs, details, keep=DEPTH)
+    everyone = scored
+    if baseline is not None:
+        scores = with_baseline(
+            baseline,
+            scored.scores,
+            gold=evaluation.gold,
+            queries=evaluation.queries,
+            corpus=evaluation.corpus,
+            notify=evaluation.notify,
+            store=store,
+            primary=rule.primary,
+        )
+        everyone = replace(scored, scores=scores)
+    return _compared(scored, rule, details, everyone=everyone, replicates=replicates)
+
+
+def _scored(scored: ScoredRuns, details: Details) -> Report:
+    made = _report(scored, details.correction, _findings(scored))
+    gatings = scored.gatings([system.name for system in made.systems])
+    return replace(made, gatings=tuple(gatings))
+
+
+def _compared(
+    scored: ScoredRuns,
+    rule: Rule,
+    details: Details,
+    *,
+    everyone: ScoredRuns | None = None,
+    replicates: bool = False,
+) -> Report:
+    """Return the report on scored runs and their comparison.
+
+    ``everyone`` are the scored runs with a stored baseline before them, if there is one.
+    """
+    everyone = everyone or scored
+    findings = _findings(scored)
+    made = _report(everyone, details.correction, findings)
+    names = [system.name for system in made.systems]
+    compared = everyone.compared()
+    systems = compared_systems(compared, replicates=replicates, names=names)
+    comparisons = everyone.compare(rule, systems=systems)
+    if details.correction is not None and not replicates:
+        by_name = dict(zip(names, everyone.scores, strict=True))
+        comparisons = details.correction.compared(comparisons, by_name)
+    first = {name for name, own in zip(names, compared, strict=True) if own in systems[0].runs}
+    # A stored baseline stands before the runs, which may have measures that it lacks.
+    gatings = scored.gatings(names[-len(scored.scores) :], skip=first)
+    made = replace(made, gatings=tuple(gatings), comparisons=comparisons)
+    if findings is None:
+        return made
+    from karat.analysis.findings import to_fix
+
+    # Segments that the last system hurts come first.
+    pair = systems[0].name, systems[-1].name
+    decisions = (
+        decision
+        for decision in comparisons.decisions
+        if (decision.baseline, decision.system) == pair
+    )
+    return replace(made, findings=tuple(to_fix(findings, next(decisions, None))))
+
+
+def check_comparison(
+    runs: int,
+    rule: Rule,
+    details: Details,
+    *,
+    replicates: bool = False,
+    baseline: str | None = None,
+) -> None:
+    """Refuse a comparison that could not be made, before anything is scored."""
+    if details.strict_bounds:
+        check_boundable(rule, replicates=replicates)
+        if baseline is not None:
+            raise UsageError("--strict-bounds: a stored baseline has no lists; give its run")
+    if runs + (baseline is not None) < 2:
+        raise UsageError("compare needs two runs at least: the baseline first, then the others")
+    whole = next((form.name for form in details.forms if form.lists != "none"), None)
+    if baseline is not None and whole is not None:
+        raise UsageError(
+            f"output {whole}: needs every list, and a stored baseline has none; give its run"
+        )
+
+
+def _score(
+    evaluation: Evaluation, runs: Sequence[Any], details: Details, *, keep: int = 0
+) -> ScoredRuns:
+    needed = {form.lists for form in details.forms}
+    if "all" in needed:
+        keep = WHOLE_LISTS
+    elif "k" in needed:
+        keep = max(keep, int(evaluation.prepared.own_k.max(initial=0)))
+    if details.correction is not None:
+        keep = max(keep, details.correction.depth)
+    return evaluation.score_runs(
+        runs,
+        keep=keep,
+        stages=details.full,
+        bounds=details.bounds,
+        strict_bounds=details.strict_bounds,
+    )
+
+
+def _report(
+    scored: ScoredRuns, correction: Correction | None, findings: tuple[Finding, ...] | None
+) -> Report:
+    """Return the report on all systems, with the segments of the evaluation.
+
+    A stored baseline stands first and has neither stages nor labels nor ranges.
+    """
+    evaluation = scored.evaluation
+    made = build_report(
+        scored.scores,
+        gold=evaluation.gold,
+        queries=evaluation.queries,
+        corpus=evaluation.corpus,
+        by=evaluation.by,
+    )
+    systems = list(made.systems)
+    if scored.staged:
+        systems = _with_diagnostics(systems, scored)
+    if scored.labelled:
+        systems = _with_labels(systems, scored, correction)
+    for place, ranges in enumerate(scored.ranges, len(systems) - len(scored.ranges)):
+        systems[place] = replace(systems[place], open=ranges)
+    return replace(
+        made,
+        gates=evaluation.gates_file,
+        fields=evaluation.fields.given,
+        systems=tuple(systems),
+        labelled=evaluation.labelled,
+        index=evaluation.index,
+        findings=None if findings is None else tuple(finding.sentence for finding in findings),
+        bounds_left_out=scored.why_no_ranges,
+        people=() if correction is None else correction.people,
+    )
+
+
+def _findings(scored: ScoredRuns) -> tuple[Finding, ...] | None:
+    """Return what to fix next in the last system, the one that may be shipped."""
+    if not scored.staged:
+        return None
+    from karat.analysis.findings import findings
+
+    staged, evaluation = scored.staged[-1], scored.evaluation
+    thresholds = thresholds_of(staged.final.conventions.profile)
+    return findings(staged, evaluation.queries, thresholds=thresholds, by=evaluation.by).findings
+
+
+def _with_diagnostics(systems: list[System], scored: ScoredRuns) -> list[System]:
+    """Return the systems with curves, failures and latencies."""
+    from karat.analysis.diagnosis import diagnostics, failures_of
+
+    first = len(systems) - len(scored.staged)
+    queries, by = scored.evaluation.queries, scored.evaluation.by
+
+    def diagnosed(pair: tuple[System, Staged]) -> System:
+        system, staged = pair
+        failures = failures_of(staged, queries)
+        body = diagnostics(staged, queries, by, failures)
+        return replace(system, diagnostics=body, staged=staged, failures=failures)
+
+    pairs = list(zip(systems[first:], scored.staged, strict=True))
+    return [*systems[:first], *parallel_map(diagnosed, pairs)]
+
+
+def _with_labels(
+    systems: list[System], scored: ScoredRuns, correction: Correction | None
+) -> list[System]:
+    """Return the systems with what a judge's labels change."""
+    from karat.evaluation.judged_labels import label_bounds, of_the_same_queries
+
+    first = len(systems) - len(scored.labelled)
+    labelled = []
+    for system, scores in zip(systems[first:], scored.labelled, strict=True):
+        bounds = label_bounds(system.summaries, of_the_same_queries(scores, system.scores))
+        for name, value in ({} if correction is None else correction.system(system.scores)).items():
+            if name in bounds:
+                bounds[name] = bounds[name] | {"corrected": value}
+        labelled.append(replace(system, bounds=bounds))
+    return [*systems[:first], *labelled]
+
+
+@dataclass(frozen=True, eq=False)
+class Correction:
+    """Corrects a judge's P@k by the judgments of people, for the systems of a report."""
+
+    corrector: Corrector
+    measures: tuple[Measure, ...]
+    people: tuple[Source, ...]
+
+    @property
+    def depth(self) -> int:
+        """How many of the top items of each query are looked at."""
+        return max(measure.k for measure in self.measures if isinstance(measure.k, int))
+
+    def system(self, scores: Scores) -> dict[str, dict[str, Any]]:
+        """Return each P@k of a system, corrected."""
+        return {
+            str(measure): self.corrector.precision(scores, measure) for measure in self.measures
+        }
+
+    def compared(self, comparisons: Comparisons, scores: Mapping[str, Scores]) -> Comparisons:
+        """Return every comparison by P@k with the corrected difference of its two systems.
+
+        ``scores`` are by the names of the systems; those of a stored baseline have no lists.
+        """
+        whole = {name for name, own in scores.items() if own.lists is not None}
+        measures = {str(measure) for measure in self.measures}
+
+        def corrected(row: Comparison) -> Comparison:
+            listed = {row.baseline, row.system} <= whole
+            if row.segment is not None or row.measure not in measures or not listed:
+                return row
+            pair = scores[row.baseline], scores[row.system]
+            return replace(row, corrected=self.corrector.difference(*pair, row.measure))
+
+        return replace(comparisons, rows=tuple(map(corrected, comparisons.rows)))
+
+
+def correction_of(
+    evaluation: Evaluation, judged: str | None, human: Sequence[str]
+) -> Correction | None:
+    """Read the files of a judge and of people; None if no people are named."""
+    if not human:
+        return None
+    if judged is None:
+        raise UsageError("--human corrects the labels of a judge; name them with --judged")
+    if "-" in human:
+        raise UsageError("--human cannot be standard input; name a file")
+    people = [os.path.realpath(name) for name in human]
+    if os.path.realpath(judged) in people:
+        raise UsageError("--judged and --human are the same file; a judge cannot correct itself")
+    if len(set(people)) < len(people):
+        raise UsageError("--human names a file twice; name each file once")
+    from karat.label.corrected import Corrector, correctable
+    from karat.label.labels import read_labels
+    from karat.label.raters import read_people
+
+    compared = (
+        measure for measure in evaluation.measures if measure not in evaluation.not_compared
+    )
+    precisions = tuple(m for m in compared if correctable(m) and isinstance(m.k, int))
+    if not precisions:
+        raise UsageError("--human corrects P@k only; name one with -m, such as P@5")
+    labels = read_people(human)
+    corrector = Corrector.of(read_labels(judged), labels)
+    return Correction(corrector, precisions, tuple(labels.sources))

@@ -1,0 +1,368 @@
+"""Report: systems with their scores, comparisons and gates, as one plain document.
+
+The document holds no clock, no absolute path and no random order: same inputs, same document.
+Reports are put together from an Evaluation in ``assembly``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from karat.data.columns import Source
+from karat.data.tables import Corpus, Gold, Queries
+from karat.errors import UsageError
+from karat.evaluation.origins import origin_of
+from karat.evaluation.segments import SMALL, By, Segments, segment_means
+from karat.evaluation.systems import distinct_names
+from karat.measure.scores import Scores, Summary
+from karat.pages.formatting import histogram, utf8
+from karat.pages.result import ENVELOPE, Result, input_of
+from karat.parallel import parallel_map
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from karat.analysis.failures import QueryFailures
+    from karat.evaluation.bounds import ScoreRanges
+    from karat.evaluation.comparison import Comparisons
+    from karat.evaluation.gates import Gating
+    from karat.evaluation.judged_labels import Labelled
+    from karat.evaluation.stages import Staged
+    from karat.pages.page import Page
+    from karat.retrieve.corpus_index import CorpusIndex
+
+
+@dataclass(frozen=True, eq=False)
+class System:
+    """One system of a report: its name there, its scores, and its means by segment.
+
+    ``diagnostics`` are its curve, failures and latency as plain data.
+    ``bounds`` are its measures on gold alone and with a judge's labels, where there are some.
+    ``logged_as`` is the name in its log, where no other system of the report has it.
+    ``staged`` are its lists and ``failures`` why queries miss, where it was scored in full.
+    ``open`` are the ranges that its scores could have if unjudged items were judged.
+    """
+
+    name: str
+    scores: Scores
+    summaries: Mapping[str, Summary]
+    segments: Mapping[str, Segments] = field(default_factory=dict)
+    diagnostics: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    logged_as: str | None = None
+    staged: Staged | None = None
+    failures: QueryFailures | None = None
+    open: ScoreRanges | None = None
+
+
+class Tables(NamedTuple):
+    """The inputs of the scores, for forms that show single queries and items."""
+
+    gold: Gold
+    queries: Queries | None = None
+    corpus: Corpus | None = None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Report(Result):
+    """Scored systems, and the inputs that they were scored with.
+
+    ``timestamp`` is given by the caller; only forms that need a time hold it.
+    ``index`` is the corpus as a search index, for forms that show single queries.
+    ``findings`` are sentences on what to fix next, the most important first.
+    ``fields`` maps names of columns to those that the inputs use.
+    ``people`` are the label files that correct a judge's labels.
+    ``bounds_left_out`` says why the report has no ranges over unjudged items.
+    """
+
+    systems: tuple[System, ...]
+    gold: Source
+    queries: Source | None = None
+    corpus: Source | None = None
+    as_of_range: tuple[str, str] | None = None
+    comparisons: Comparisons | None = None
+    gatings: tuple[Gating, ...] = ()
+    gates: Source | None = None
+    config_digest: str | None = None
+    dataset_version: str | None = None
+    code_version: str | None = None
+    tables: Tables | None = None
+    timestamp: str | None = None
+    labelled: Labelled | None = None
+    index: CorpusIndex | None = None
+    findings: tuple[str, ...] | None = None
+    bounds_left_out: str | None = None
+    people: tuple[Source, ...] = ()
+    fields: Mapping[str, str] = field(default_factory=dict)
+
+    def results(self) -> dict[str, Any]:
+        """Return the document without its inputs, whose digests read every file once more."""
+        conventions = [system.scores.conventions.document() for system in self.systems]
+        # What systems may differ in, such as what ranks each run.
+        first = conventions[0]
+        different = [key for key in first if any(own[key] != first[key] for own in conventions)]
+        counts = [system.scores.counts.document() for system in self.systems]
+        # The worst of each count over all systems: least scored, most missing.
+        worst = {name: max(own[name] for own in counts) for name in counts[0]}
+        return {
+            **ENVELOPE,
+            "conventions": first | dict.fromkeys(different),
+            "counts": worst | {"scored": min(own["scored"] for own in counts)},
+            "systems": [_system(system, different) for system in self.systems],
+            **self._decided(),
+            **({} if self.bounds_left_out is None else {"bounds_left_out": self.bounds_left_out}),
+            **({} if self.verdict is None else {"verdict": self.verdict}),
+        }
+
+    def _decided(self) -> dict[str, Any]:
+        """Return labels, comparisons, gates and findings, as far as there are any."""
+        document: dict[str, Any] = {}
+        if self.labelled is not None:
+            from karat.evaluation.judged_labels import reversed_by_labels
+
+            reversed_ = reversed_by_labels({system.name: system.bounds for system in self.systems})
+            document["judged"] = {**self.labelled.to_dict(), "reversed": reversed_}
+        if self.comparisons is not None:
+            compared = self.comparisons
+            document |= {
+                "rule": asdict(compared.rule),
+                "primary": compared.primary.to_dict(),
+                "comparisons": [_plain(row.to_dict()) for row in compared.rows],
+                "decisions": [decision.to_dict() for decision in compared.decisions],
+                "overlap": [_plain(overlap.to_dict()) for overlap in compared.overlaps],
+                "moved": [_plain(query.to_dict()) for query in compared.moved],
+                "reversals": list(compared.reversals),
+                "replicates": dict(compared.replicates),
+            }
+        if self.gatings:
+            results = [result for gating in self.gatings for result in gating.results]
+            left_out = {name for gating in self.gatings for name in gating.left_out}
+            document |= {
+                "gates": [_plain(result.to_dict()) for result in results],
+                "blocking": {
+                    gating.results[0].system: gating.blocking and gating.blocking.to_dict()
+                    for gating in self.gatings
+                    if gating.results
+                },
+                "gates_left_out": sorted(left_out),
+            }
+        if self.findings is not None:
+            # They are about the last system, the one that may ship.
+            findings_of = self.systems[-1].name
+            document |= {"findings": list(self.findings), "findings_of": findings_of}
+        return document
+
+    @property
+    def verdict(self) -> str | None:
+        """The verdict of the gates if there are any, else of the comparison.
+
+        A confirmed regression outranks a gate that passes or cannot be judged; a regression
+        of another measure than the primary is "fail". If too many calls failed, the verdict is
+        "unmeasurable".
+        """
+        if self.partial:
+            return "unmeasurable"
+        gates = {gating.verdict for gating in self.gatings}
+        if "fail" in gates:
+            return "fail"
+        compared = self.comparisons
+        if compared is not None and compared.regression:
+            return "worse" if compared.verdict == "worse" else "fail"
+        if compared is not None and not gates:
+            return compared.verdict
+        return next((word for word in ("unmeasurable", "skipped", "pass") if word in gates), None)
+
+    @property
+    def partial(self) -> tuple[str, ...]:
+        """The names of the systems with too many failed calls."""
+        return tuple(system.name for system in self.systems if system.scores.partial)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the whole document, with the digest of every input."""
+        inputs: dict[str, Any] = {
+            "gold": input_of(self.gold),
+            "runs": [input_of(system.scores.source) for system in self.systems],
+            "queries": self.queries and input_of(self.queries),
+            "corpus": self.corpus and input_of(self.corpus),
+        }
+        if self.as_of_range is not None:
+            inputs["as_of_range"] = list(self.as_of_range)
+        if self.fields:
+            inputs["fields"] = dict(self.fields)
+        if self.gates is not None:
+            inputs["gates"] = input_of(self.gates)
+        if self.labelled is not None:
+            inputs["judged"] = input_of(self.labelled.labels)
+        if self.people:
+            inputs["human"] = [input_of(person) for person in self.people]
+        for name in ("config_digest", "dataset_version", "code_version"):
+            if getattr(self, name) is not None:
+                inputs[name] = getattr(self, name)
+        return {**self.results(), "inputs": inputs}
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per system and query, one column per measure; null if not measured."""
+        import polars as pl
+
+        frames = [
+            system.scores.table.select(
+                pl.lit(system.name).alias("system"),
+                "query_id",
+                system.scores.status.cast(pl.String).alias("status"),
+                pl.exclude("query_id"),
+            )
+            for system in self.systems
+        ]
+        return pl.concat(frames, how="diagonal")
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report to a file; its suffix picks the form, as with ``-o``."""
+        from karat.reports.outputs import OWN_FORMS, parse_output, write_outputs
+
+        write_outputs([parse_output(os.fspath(path), OWN_FORMS)], self)
+
+    def page(self) -> Page:
+        """Return the page that people read."""
+        from karat.reports.report_page import report_page
+
+        origin = ("dataset_version", "as_of_range", "code_version")
+        versions = {name: getattr(self, name) for name in origin}
+        return report_page(self.results(), self._spreads(), versions)
+
+    def _spreads(self) -> dict[str, str]:
+        """Return a histogram of the queries' values per measure, if there is one system only."""
+        if len(self.systems) > 1:
+            return {}
+        (system,) = self.systems
+        spreads = {}
+        for measure in system.scores.measures:
+            name, summary = str(measure), system.summaries.get(str(measure))
+            if summary is not None and summary.quantiles is not None:
+                top = summary.ceiling if measure.definition.ceiling == "k" else None
+                top = 1.0 if measure.definition.bounded else top
+                spreads[name] = histogram(system.scores.values(name), top)
+        return spreads
+
+
+def build_report(
+    scores: Sequence[Scores],
+    *,
+    gold: Gold,
+    queries: Queries | None = None,
+    corpus: Corpus | None = None,
+    by: Sequence[By | str] = (),
+) -> Report:
+    """Return a report on one or many systems, with means by each of the columns ``by``."""
+    if not scores:
+        raise UsageError("a report needs the scores of at least one run")
+    names = distinct_names([utf8(run_scores.system) for run_scores in scores])
+
+    def system(named: tuple[str, str | None, Scores]) -> System:
+        name, logged_as, run_scores = named
+        segments = {
+            str(By.parse(column)): segment_means(run_scores, queries, column) for column in by
+        }
+        return System(name, run_scores, run_scores.summaries, segments, logged_as=logged_as)
+
+    # In parallel, since intervals take longer than the scores.
+    named = list(zip(names, _logged_names(scores), scores, strict=True))
+    systems = tuple(parallel_map(system, named))
+    return Report(
+        systems,
+        gold=gold.source,
+        queries=None if queries is None else queries.source,
+        corpus=None if corpus is None else corpus.source,
+        tables=Tables(gold, queries, corpus),
+        **origin_of([run_scores.meta for run_scores in scores], queries),
+    )
+
+
+def _logged_names(scores: Sequence[Scores]) -> list[str | None]:
+    """Return the name of the system in each log; None if it has none or shares it with another."""
+    logged = [run_scores.meta.get("system") for run_scores in scores]
+    names = [None if name in (None, "") else utf8(str(name)) for name in logged]
+    return [name if names.count(name) == 1 else None for name in names]
+
+
+def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
+    scores = system.scores
+    measures = {name: _measure(summary) for name, summary in system.summaries.items()}
+    document: dict[str, Any] = {
+        "name": system.name,
+        "measures": measures,
+        "counts": scores.counts.document(),
+    }
+    if system.open is not None:
+        document |= {"unjudged": system.open.unjudged, "unjudged_apart": system.open.apart}
+        for name, ends in system.open.to_dict().items():
+            measures[name]["bounds"] = _plain(ends)
+    if system.segments:
+        document["segments"] = {
+            column: {
+                value: {name: _in_segment(summary) for name, summary in summaries.items()}
+                for value, summaries in segments.items()
+            }
+            for column, segments in system.segments.items()
+        }
+    if different:
+        conventions = scores.conventions.document()
+        document["conventions"] = {key: conventions[key] for key in different}
+    optional = {
+        "bounds": dict(system.bounds),
+        "partial": scores.partial,
+        "nothing_found": scores.nothing_found,
+        "beyond_log": _beyond_log(scores),
+        "meta": dict(scores.meta),
+    }
+    document |= {key: value for key, value in optional.items() if value}
+    if scores.cut is not None:
+        document["cut_at"] = scores.cut.depth
+    return document | dict(system.diagnostics)
+
+
+def _beyond_log(scores: Scores) -> list[str]:
+    """Return the measures that look at more hits than the run was asked for."""
+    if scores.cut is not None:
+        return list(scores.cut.beyond)
+    asked = scores.meta.get("k")
+    if not isinstance(asked, int) or "run_digest" not in scores.meta:
+        return []
+    return [
+        str(measure)
+        for measure in scores.measures
+        if isinstance(measure.k, int) and measure.k > asked
+    ]
+
+
+def _measure(summary: Summary) -> dict[str, Any]:
+    document = {
+        "mean": summary.mean,
+        "ci": summary.ci,
+        "n": summary.n,
+        "ceiling": summary.ceiling,
+        "better": summary.better,
+    }
+    for key in ("quantiles", "ties", "lacks"):
+        if getattr(summary, key) is not None:
+            document[key] = getattr(summary, key)
+    return _plain(document)
+
+
+def _in_segment(summary: Summary) -> dict[str, Any]:
+    """Return the summary of a segment, marked as small by the number of its queries."""
+    document = {key: _measure(summary)[key] for key in ("mean", "ci", "n", "ceiling")}
+    return document | ({"small": True} if summary.n < SMALL else {})
+
+
+def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the document with tuples as lists, and null for NaN."""
+    plain: dict[str, Any] = {}
+    for key, value in document.items():
+        values = value if isinstance(value, tuple) else (value,)
+        # NaN is the only value that differs from itself.
+        numbers = [None if element != element else element for element in values]
+        plain[key] = numbers if isinstance(value, tuple) else numbers[0]
+    return plain

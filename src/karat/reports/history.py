@@ -1,0 +1,287 @@
+"""The history of saved evaluations: as a list, one of them, and a measure over time.
+
+First the terminal, then what the pages of the web server show.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+
+from karat.data.columns import Source
+from karat.data.revision import Revision
+from karat.pages.formatting import (
+    figure,
+    interval,
+    label,
+    number_range,
+    plural,
+    position,
+    sparkline,
+)
+from karat.pages.page import VERDICT_TONES, Grid
+from karat.pages.terminal import print_line, show_page, show_table, standard_console
+from karat.reports.document import Report, System
+from karat.reports.html.elements import Context, short, signed_change
+from karat.store.records import RestoredEvaluation, SavedEvaluation, TrendPoint
+
+# Measures shown for each evaluation of a list.
+BESIDE = 3
+# Digits of a digest that are shown.
+_DIGEST = 12
+# The width of a drawn interval, in characters.
+_NARROWEST, _WIDEST = 9, 25
+_LINE, _DOT = "─", "●"
+_BROKEN = {"gold": "other gold", "queries": "other queries", "conventions": "other conventions"}
+
+
+def show_evaluations(
+    evaluations: Sequence[SavedEvaluation], console: Console | None = None
+) -> None:
+    """Print one row per evaluation, with the first measures of the newest one."""
+    measures = list(evaluations[0].summaries)[:BESIDE]
+    grid = [["id", "saved (UTC)", "system", "tags", "revision", "verdict", *measures]]
+    for evaluation in evaluations:
+        summaries = evaluation.summaries
+        means = (summaries[name].mean if name in summaries else None for name in measures)
+        cells = [
+            str(evaluation.id),
+            _minute(evaluation),
+            label(evaluation.system),
+            ", ".join(evaluation.tags),
+            _commit(evaluation.revision),
+            label(evaluation.verdict or ""),
+        ]
+        grid.append([*cells, *map(figure, means)])
+    keep = [at for at in range(len(grid[0])) if at < 3 or any(row[at] for row in grid[1:])]
+    show_table([[row[at] for at in keep] for row in grid], console or standard_console())
+
+
+def show_stored(stored: RestoredEvaluation, console: Console | None = None) -> None:
+    """Print the inputs of one evaluation, and its measures."""
+    console = console or standard_console()
+    evaluation = stored.evaluation
+    revision = evaluation.revision
+    dirty = " with uncommitted changes" if revision is not None and revision.dirty else ""
+    about = {
+        "tags": ", ".join(evaluation.tags),
+        "revision": "" if revision is None else f"{label(revision.commit)}{dirty}",
+        "run": _input(evaluation.run),
+        "gold": _input(evaluation.gold),
+        "queries": _input(evaluation.queries),
+        "corpus": _input(evaluation.corpus),
+        "note": label(evaluation.note),
+        "verdict": label(evaluation.verdict or ""),
+        "karat": evaluation.version,
+    }
+    title = f"evaluation {evaluation.id}: {label(evaluation.system)}"
+    print_line(f"{title}, saved {_minute(evaluation)} UTC", console)
+    for line in [*(f"{name}: {text}" for name, text in about.items() if text), ""]:
+        print_line(line, console)
+    system = System(evaluation.system, stored.scores, evaluation.summaries)
+    report = Report(
+        (system,), gold=evaluation.gold, queries=evaluation.queries, corpus=evaluation.corpus
+    )
+    show_page(report.page(), console)
+
+
+def latest(points: Sequence[TrendPoint], limit: int) -> list[TrendPoint]:
+    """Return the last points of each system."""
+    groups = groupby(points, key=lambda point: point.system)
+    return [point for _, group in groups for point in list(group)[-limit:]]
+
+
+def show_trend(points: Sequence[TrendPoint], console: Console | None = None) -> None:
+    """Print one row per point of each system: mean, interval, change, and a drawing."""
+    console = console or standard_console()
+    for system, group in groupby(points, key=lambda point: point.system):
+        series = list(group)
+        blocks = sparkline([point.mean for point in series])
+        heading = f"{label(system)}  {series[0].measure}  {blocks}"
+        print_line(heading, console, style="bold")
+        show_table(trend_grid(series, width=console.width), console)
+
+
+def trend_grid(points: Sequence[TrendPoint], *, width: int = 100) -> Grid:
+    """Return one system's points as rows, with a row wherever numbers stop being comparable."""
+    grid = [["saved (UTC)", "id", "revision", "n", "mean", "interval", "change"]]
+    for point in points:
+        ends = "" if point.ci is None else number_range(*map(figure, point.ci))
+        sign = "+" if point.change is not None and point.change >= 0 else ""
+        change = "" if point.change is None else f"{sign}{figure(point.change)}"
+        cells = [str(point.id), _commit(point.revision), str(point.n), figure(point.mean)]
+        grid.append([_minute(point), *cells, ends, change])
+    breaks = [_breaks(point) for point in points]
+    columns = [max(map(len, column)) + 2 for column in zip(*grid, strict=True)]
+    first = max(len(line) + 4 for line in ["", *breaks])
+    room = width - sum(columns) - max(0, first - columns[0])
+    drawn = drawings(points, min(max(room, _NARROWEST), _WIDEST))
+    rows = [[*grid[0], ""]]
+    for line, row, drawing in zip(breaks, grid[1:], drawn, strict=True):
+        rows += [[f"~ {line}", *[""] * len(row)]] if line else []
+        rows.append([*row, drawing])
+    return rows
+
+
+def drawings(points: Sequence[TrendPoint], width: int) -> list[str]:
+    """Return each interval as a line on a common scale, with the mean as a dot on it."""
+    low, high = _scale(points)
+    drawn = []
+    for point in points:
+        cells = [" "] * width
+        if ends := _ends(point):
+            first, last = (position(end, low, high, width) for end in ends)
+            cells[first : last + 1] = _LINE * (last - first + 1)
+        if point.mean is not None and math.isfinite(point.mean):
+            cells[position(point.mean, low, high, width)] = _DOT
+        drawn.append("".join(cells))
+    return drawn
+
+
+def _scale(points: Sequence[TrendPoint]) -> tuple[float, float]:
+    """Return the lowest and the highest value of all means and intervals."""
+    ends = [end for point in points for end in (point.mean, *(point.ci or ()))]
+    known = [end for end in ends if end is not None and math.isfinite(end)]
+    return min(known, default=0.0), max(known, default=0.0)
+
+
+def _ends(point: TrendPoint) -> tuple[float, ...]:
+    """Return the ends of the interval of a point; nothing if one is not known."""
+    return point.ci if point.ci is not None and all(map(math.isfinite, point.ci)) else ()
+
+
+def _breaks(point: TrendPoint) -> str:
+    return " and ".join(_BROKEN.get(change, change) for change in point.breaks)
+
+
+def _minute(saved: SavedEvaluation | TrendPoint) -> str:
+    return saved.saved_at.strftime("%Y-%m-%d %H:%M")
+
+
+def _commit(revision: Revision | None) -> str:
+    return "" if revision is None else label(str(revision))
+
+
+def _input(source: Source | None) -> str:
+    if source is None:
+        return ""
+    digest = "" if source.sha256 is None else f" ({source.sha256[:_DIGEST]})"
+    return label(source.name) + digest
+
+
+def evaluation_table(evaluations: Sequence[SavedEvaluation]) -> Context:
+    """Return evaluations as the lines of a table, with the first measures of the newest one."""
+    measures = list(evaluations[0].summaries)[:BESIDE] if evaluations else []
+    return {"measures": measures, "lines": [_line(saved, measures) for saved in evaluations]}
+
+
+def _line(evaluation: SavedEvaluation, measures: Sequence[str]) -> Context:
+    verdict = label(evaluation.verdict or "")
+    summaries = [evaluation.summaries.get(name) for name in measures]
+    return {
+        "id": evaluation.id,
+        "saved": _minute(evaluation),
+        "moment": evaluation.saved_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "system": short(evaluation.system),
+        "tags": [label(tag) for tag in evaluation.tags],
+        "revision": _commit(evaluation.revision),
+        "dirty": bool(evaluation.revision and evaluation.revision.dirty),
+        "verdict": verdict,
+        "tone": VERDICT_TONES.get(verdict, ""),
+        "note": label(evaluation.note),
+        "cells": [
+            ("", "") if summary is None else (figure(summary.mean), interval(summary.ci))
+            for summary in summaries
+        ],
+    }
+
+
+WIDTH, HEIGHT, EDGE = 240, 56, 6
+
+
+def trend_lines(points: Sequence[TrendPoint], *, last: int = 60) -> list[Context]:
+    """Return a line per system with its last evaluations, the newest system first."""
+    groups = [list(group)[-last:] for _, group in groupby(points, key=lambda point: point.system)]
+    groups.sort(key=lambda series: (series[-1].saved_at, series[-1].id), reverse=True)
+    return [_trend_line(series) for series in groups]
+
+
+def _trend_line(points: Sequence[TrendPoint]) -> Context:
+    """Return one system's line; its ``paths`` end where numbers stop being comparable.
+
+    ``bands`` are the intervals around them. ``changed`` is since the evaluation before, and
+    ``steady`` is true where that change is too small to see.
+    """
+    low, high = _scale(points)
+    across, upright = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
+
+    def x(at: float) -> float:
+        share = 0.5 if len(points) < 2 else at / (len(points) - 1)
+        return round(EDGE + share * across, 2)
+
+    def y(value: float) -> float:
+        share = 0.5 if high <= low else (high - value) / (high - low)
+        return round(EDGE + share * upright, 2)
+
+    def path(places: Sequence[tuple[int, float]]) -> str:
+        return f"M{' L'.join(f'{x(at):g} {y(value):g}' for at, value in places)}"
+
+    runs = _runs(points)
+    lines = [run for run in runs if len(run) > 1]
+    bands = [run for run in lines if all(_ends(points[at]) for at, _ in run)]
+    # A break before the first point is not shown: the line begins there.
+    breaks = [
+        {"x": x(at - 0.5), "told": _breaks(point)}
+        for at, point in enumerate(points)
+        if at and point.breaks
+    ]
+    end = points[-1]
+    return {
+        "system": short(end.system),
+        "paths": [path(run) for run in lines],
+        "bands": [
+            path([(at, _ends(points[at])[1]) for at, _ in run])
+            + path([(at, _ends(points[at])[0]) for at, _ in reversed(run)]).replace("M", " L", 1)
+            + "Z"
+            for run in bands
+        ],
+        "dots": [
+            {"id": points[at].id, "x": x(at), "y": y(mean), "told": _dot_text(points[at])}
+            for run in runs
+            for at, mean in run
+        ],
+        "breaks": breaks,
+        "last": figure(end.mean),
+        "changed": "" if end.change is None else signed_change(end.change),
+        "steady": end.change is not None and not round(end.change, 4),
+        "about": _about(points, [_breaks(point) for point in points[1:] if point.breaks]),
+    }
+
+
+def _runs(points: Sequence[TrendPoint]) -> list[list[tuple[int, float]]]:
+    """Return the means that one line may join, with their indexes: no break is among them."""
+    runs: list[list[tuple[int, float]]] = [[]]
+    for at, point in enumerate(points):
+        known = point.mean is not None and math.isfinite(point.mean)
+        if point.breaks or not known:
+            runs.append([])
+        if point.mean is not None and known:
+            runs[-1].append((at, point.mean))
+    return [run for run in runs if run]
+
+
+def _dot_text(point: TrendPoint) -> str:
+    return f"{point.id}, {_minute(point)}: {figure(point.mean)}"
+
+
+def _about(points: Sequence[TrendPoint], breaks: Sequence[str]) -> str:
+    """Return the line in words, for screen readers."""
+    sentence = f"{plural(len(points), 'evaluation')}, {figure(points[0].mean)} at first,"
+    sentence += f" {figure(points[-1].mean)} at last"
+    if breaks:
+        sentence += f"; not comparable throughout: {', '.join(dict.fromkeys(breaks))}"
+    fell = sum(point.change is not None and point.change < 0 for point in points[1:])
+    return f"{sentence}; lower than the one before {plural(fell, 'time')}" if fell else sentence

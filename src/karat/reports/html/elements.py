@@ -1,0 +1,312 @@
+"""What the sections of a page share: names, signed differences, links, and small drawings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+from urllib.parse import urlencode
+
+from karat.pages.formatting import change, interval, label
+
+Document = Mapping[str, Any]
+# What a template reads of a section.
+Context = dict[str, Any]
+
+# A longer name is cut in its middle, since names mostly differ at their ends.
+LONGEST = 64
+# Only a sentence with a very long name is longer.
+LONGEST_SENTENCE = 600
+
+
+def short(text: str, longest: int = LONGEST) -> str:
+    """Return a name from a file, safe to show and cut in the middle if it is long.
+
+    >>> short("bm25"), short("a" * 40 + "b" * 40, 11)
+    ('bm25', 'aaaaa…bbbbb')
+    """
+    safe = label(text)
+    if len(safe) <= longest:
+        return safe
+    half = (longest - 1) // 2
+    return f"{safe[: longest - 1 - half]}…{safe[-half:]}"
+
+
+def sentences(lines: Iterable[str]) -> list[str]:
+    """Return sentences safe to show, cut where a name makes one very long."""
+    return [short(line, LONGEST_SENTENCE) for line in lines]
+
+
+def limit_of(gate: Document) -> float:
+    """Return the limit of a gate."""
+    return float(gate["max"] if gate.get("min") is None else gate["min"])
+
+
+def system_names(document: Document) -> list[str]:
+    """Return the names of the systems, all different even if they had to be cut."""
+    names: list[str] = []
+    for system in document["systems"]:
+        shortened = name = short(system["name"])
+        number = 2
+        while name in names:
+            name, number = f"{shortened} ({number})", number + 1
+        names.append(name)
+    return names
+
+
+def shown_names(document: Document) -> dict[str, str]:
+    """Return the shown name of each system, by its full name."""
+    full = [system["name"] for system in document["systems"]]
+    return dict(zip(full, system_names(document), strict=True))
+
+
+def cut_names(document: Document) -> list[tuple[str, str]]:
+    """Return the names that had to be cut, with the full ones."""
+    pairs = ((shown, label(name)) for name, shown in shown_names(document).items())
+    return [(shown, name) for shown, name in pairs if shown != name]
+
+
+def measure_names(document: Document, head: Document | None) -> list[str]:
+    """Return the measures in the order of the evaluation; stored documents have them sorted."""
+    known = [name for system in document["systems"] for name in system["measures"]]
+    in_view = [measure["name"] for measure in (head or {}).get("measures", ())]
+    compared = [row["measure"] for row in document.get("comparisons", ()) if not row["segment"]]
+    return [name for name in dict.fromkeys([*in_view, *compared, *known]) if name in set(known)]
+
+
+def primary_name(document: Document, head: Document | None) -> str | None:
+    """Return the measure that decides: the rule's, else the view's, else the first."""
+    names = measure_names(document, head)
+    wanted = (document.get("rule", {}).get("primary"), (head or {}).get("primary"))
+    return next((name for name in wanted if name in names), names[0] if names else None)
+
+
+def baseline_name(document: Document) -> str | None:
+    """Return the system that the others are compared with, if any."""
+    rows = document.get("comparisons", ())
+    return rows[0]["baseline"] if rows else None
+
+
+MINUS = "\u2212"
+# A number with decimals after a space or a bracket, not a hyphen within a name.
+_NEGATIVE = re.compile(r"(?<=[ \[])-(?=\d+\.\d)")
+
+
+def signed_change(value: float | None) -> str:
+    """Return a difference with its sign and a true minus; one too small to see has none.
+
+    >>> signed_change(0.03), signed_change(-0.4), signed_change(-1e-9), signed_change(None)
+    ('+0.0300', '−0.4000', '0.0000', '-')
+    """
+    nothing = value is not None and not round(value, 4)
+    text = change(0.0 if nothing else value)
+    return f"{MINUS}{text[1:]}" if text.startswith("-") and len(text) > 1 else text
+
+
+def signed_interval(ends: Sequence[float] | None) -> str:
+    """Return the interval of a difference, with a true minus.
+
+    >>> signed_interval([-0.3, 0.1]), signed_interval(None)
+    ('[−0.30, 0.10]', '')
+    """
+    return interval(ends).replace("-", MINUS)
+
+
+def with_minus(sentence: str) -> str:
+    """Return a sentence with a true minus before its negative numbers.
+
+    >>> with_minus("run-2 fell by -0.100 [-0.184, 0.032] where language = pt-BR")
+    'run-2 fell by −0.100 [−0.184, 0.032] where language = pt-BR'
+    """
+    return _NEGATIVE.sub(MINUS, sentence)
+
+
+# Queries are listed in brackets, as in "(q_051, q_052 …)"; classes have an underscore.
+_NAMED = re.compile(r"(\([^()]+\)|\b[a-z]+(?:_[a-z]+)+\b)")
+_LISTED = re.compile(r"(\(|\)|, | …)")
+
+
+def class_link(kind: str, system: str) -> str:
+    """Return the link to the misses of a system in one class.
+
+    >>> class_link("low_rank", "a & b")
+    '#class=low_rank&system=a+%26+b'
+    """
+    return f"#{urlencode({'class': kind, 'system': system})}"
+
+
+def segment_link(column: str, value: str) -> str:
+    """Return the link to the queries of a segment.
+
+    >>> segment_link("language", "pt-BR")
+    '#in.language=pt-BR'
+    """
+    return f"#{urlencode({f'in.{column}': value})}"
+
+
+def query_links(document: Document, head: Document | None) -> dict[str, str]:
+    """Return the links for the missed queries and the classes of a report, by name.
+
+    Without the ``head`` of a view the page has no queries to lead to.
+    """
+    if head is None:
+        return {}
+    links: dict[str, str] = {}
+    for system in document["systems"]:
+        for miss in system.get("failures", {}).get("missed", ()):
+            links[miss["query_id"]] = f"#{urlencode({'q': miss['query_id']})}"
+    whose = document.get("findings_of") or document["systems"][-1]["name"]
+    classes = (kind for kind in head.get("classes", ()) if "_" in kind)
+    return links | {kind: class_link(kind, whose) for kind in classes}
+
+
+def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return a sentence in pieces, each with its link or none.
+
+    Links stand where the sentence names queries or a class of misses.
+
+    >>> link_names("2 miss (q_1, q_2 …) by low_rank", {"q_1": "#q=q_1"})
+    [('2 miss (', ''), ('q_1', '#q=q_1'), (', q_2 …) by low_rank', '')]
+    """
+    if len(sentence) > LONGEST_SENTENCE:
+        return [(with_minus(short(sentence, LONGEST_SENTENCE)), "")]
+    pieces: list[tuple[str, str]] = []
+    for place, piece in enumerate(_NAMED.split(sentence)):
+        # Every second piece is a list in brackets or a class.
+        parts = _LISTED.split(piece) if place % 2 else [piece]
+        pieces += [(part, links.get(part, "") if place % 2 else "") for part in parts]
+    texts = []
+    for link, group in groupby(pieces, key=itemgetter(1)):
+        text = "".join(piece for piece, _ in group)
+        texts += [(with_minus(label(text)), link)] if text else []
+    return texts
+
+
+HEIGHT = 18.0
+# Room for half a mark at both ends.
+_EDGE = 5.0
+# The top and height of each kind of mark.
+_KINDS = {
+    "track": (8.5, 1.0),
+    "open": (2.5, 13.0),
+    "passing": (2.0, 14.0),
+    "margin": (2.0, 14.0),
+    "ties": (4.5, 9.0),
+    "interval": (7.0, 4.0),
+    "limit": (0.0, 18.0),
+    "ceiling": (2.0, 14.0),
+    "zero": (0.0, 18.0),
+    "value": (9.0, 0.0),
+    "judged": (9.0, 0.0),
+    "wins": (4.0, 10.0),
+    "equal": (4.0, 10.0),
+    "losses": (4.0, 10.0),
+    "count": (4.0, 10.0),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One mark of a bar: a stretch, a line, or a point (of no width)."""
+
+    kind: str
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A drawing of one line, and its description for screen readers."""
+
+    says: str
+    width: float
+    marks: Sequence[Mark]
+    tone: str = ""
+    height: float = HEIGHT
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Maps values to positions on a line of a given width."""
+
+    low: float
+    high: float
+    width: float
+
+    def at(self, value: float) -> float:
+        """Return the position of a value; values beyond the ends are at the ends.
+
+        >>> [Scale(0, 1, 110).at(value) for value in (0, 0.5, 2)]
+        [5.0, 55.0, 105.0]
+        """
+        share = (value - self.low) / (self.high - self.low)
+        return round(_EDGE + min(max(share, 0.0), 1.0) * (self.width - 2 * _EDGE), 1)
+
+    def point(self, kind: str, value: float | None) -> list[Mark]:
+        """Return a mark at a value; none without a value."""
+        if value is None:
+            return []
+        y, height = _KINDS[kind]
+        return [Mark(kind, self.at(value), y, 0.0, height)]
+
+    def stretch(self, kind: str, ends: Sequence[float | None] | None) -> list[Mark]:
+        """Return a mark between two values; none if an end is unknown."""
+        if ends is None or ends[0] is None or ends[1] is None:
+            return []
+        start, end = self.at(ends[0]), self.at(ends[1])
+        y, height = _KINDS[kind]
+        return [Mark(kind, start, y, round(max(end - start, 1.0), 1), height)]
+
+    def track(self) -> list[Mark]:
+        """Return the line that the other marks stand on."""
+        return self.stretch("track", (self.low, self.high))
+
+
+def scale_of(values: Iterable[float | None], width: float) -> Scale:
+    """Return a scale from 0 to 1 if all values are shares, else one that holds all of them.
+
+    >>> scale_of([0.2, None, 1.0], 100), scale_of([0.2, 60.0], 100)
+    (Scale(low=0.0, high=1.0, width=100), Scale(low=0.0, high=63.0, width=100))
+    """
+    known = [value for value in values if value is not None]
+    low, high = min([0.0, *known]), max([0.0, *known])
+    if low >= 0 and high <= 1:
+        return Scale(0.0, 1.0, width)
+    room = 0.05 * (high - low)
+    return Scale(low and low - room, high + room, width)
+
+
+def around_zero(reach: float, width: float) -> Scale:
+    """Return a scale that reaches as far below 0 as above it."""
+    reach = 1.05 * reach or 1.0
+    return Scale(-reach, reach, width)
+
+
+def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Bar:
+    """Return a bar of parts side by side that make up a whole.
+
+    >>> bar = split_bar([("wins", 3), ("losses", 1)], "", 80)
+    >>> [(mark.kind, mark.x, mark.width) for mark in bar.marks]
+    [('wins', 0.0, 60.0), ('losses', 60.0, 20.0)]
+    """
+    total = sum(count for _, count in parts)
+    marks, start = [], 0.0
+    for kind, count in parts:
+        y, height = _KINDS[kind]
+        size = width * count / total if total else 0.0
+        if count:
+            marks.append(Mark(kind, round(start, 1), y, round(size, 1), height))
+        start += size
+    return Bar(text, width, marks)
+
+
+def count_bar(count: int, most: int, width: float) -> Bar:
+    """Return a count as a length; any count above 0 is visible."""
+    y, height = _KINDS["count"]
+    size = round(max(width * count / most, 2.0), 1) if count and most else 0.0
+    return Bar("", width, [Mark("count", 0.0, y, size, height)] if size else [])

@@ -1,0 +1,442 @@
+"""Single queries of a page: the rows of the table of all, and each of them in full."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from karat.analysis.failures import CLASSES
+from karat.analysis.failures.gold_ranks import best_gold
+from karat.analysis.top_lists import RelevantItem, gold_of
+from karat.analysis.triage import BM25_DEPTH, bm25_lists
+from karat.data.tables import Queries
+from karat.evaluation.segments import By, segments_by
+from karat.evaluation.stages import KEEP, Staged
+from karat.measure.ranked import Ints
+from karat.measure.scores import Scores
+from karat.pages.formatting import plural
+from karat.reports.document import Report, System
+from karat.retrieve.corpus_index import CorpusIndex
+
+Row = Mapping[str, Any]
+# An item, its score and its grade; None where unknown.
+Hit = tuple[str, float | None, float | None]
+
+# At most this many queries get BM25's list, fewer in a large corpus. Gold is searched as deep as
+# ``karat triage`` does, and less deep for many queries; more would take longer than evaluating.
+MOST_BM25, MOST_SCORES = 2_000, 50_000_000
+FEW_BM25, LESS_DEEP = 500, 100
+# Of more gold, the best is listed.
+MOST_GOLD = 50
+_NOTES = ("notes", "note")
+_LONGEST_VALUE = 500
+
+STATUSES = ("scored", "missing", "failed", "no_answer", "empty_gold")
+# Everything that steers a device instead of being read, except tab and line feed.
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def readable(text: str) -> str:
+    r"""Return a text with line feeds as line ends, and a mark for characters that cannot be shown.
+
+    >>> readable("a\r\nb\x07")
+    'a\nb�'
+    """
+    return _STEERING.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n"))
+
+
+@dataclass(frozen=True, eq=False)
+class ReportQueries:
+    """The queries of a report in the order of its score tables, each with its own k."""
+
+    ids: Sequence[str]
+    texts: Sequence[str | None]
+    own_k: Ints
+    gold: Sequence[int]
+    queries: Queries | None
+
+    @classmethod
+    def of(cls, report: Report) -> ReportQueries:
+        """Return the queries of a report."""
+        first = report.systems[0].scores
+        ids = first.table["query_id"].to_list()
+        queries = None if report.tables is None else report.tables.queries
+        staged = _first_staged(report)
+        if staged is None:
+            own_k, gold = np.full(len(ids), first.conventions.k), [0] * len(ids)
+        else:
+            own_k = staged.gold.own_k
+            everyone = staged.gold.target(np.arange(len(ids)))
+            gold = everyone.relevant(staged.gold.conventions.rel).astype(int).tolist()
+        return cls(ids, texts_of(report.systems, queries, ids), own_k, gold, queries)
+
+
+def _first_staged(report: Report) -> Staged | None:
+    return next((system.staged for system in report.systems if system.staged is not None), None)
+
+
+def texts_of(
+    systems: Sequence[System], queries: Queries | None, ids: Sequence[str]
+) -> list[str | None]:
+    """Return the text of each query: from the queries, else from a log."""
+    texts: dict[str, str] = {}
+    for system in reversed(systems):
+        calls = system.scores.calls
+        if calls is not None and "query" in calls.columns:
+            texts |= dict(calls.select("query_id", "query").drop_nulls().iter_rows())
+    if queries is not None:
+        texts |= dict(queries.frame.select("query_id", "text").drop_nulls().iter_rows())
+    in_order = (texts.get(query_id) for query_id in ids)
+    return [readable(text) if isinstance(text, str) and text.strip() else None for text in in_order]
+
+
+def rows_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]:
+    """Return every column of the query table; those of systems are lists in their order."""
+    names = dict.fromkeys(str(measure) for system in systems for measure in system.scores.measures)
+    return {
+        "query_id": list(queries.ids),
+        "text": list(queries.texts),
+        "gold": list(queries.gold),
+        "status": [
+            [STATUSES.index(status) for status in system.scores.status.to_list()]
+            for system in systems
+        ],
+        "values": {name: [_values(system, name) for system in systems] for name in names},
+        "rank": [_ranks(system) for system in systems],
+        "class": [_classes(system) for system in systems],
+        "unjudged": [_unjudged(system, queries)[1].tolist() for system in systems],
+        "different": _different(systems, queries),
+        "segments": segments_of(systems, queries),
+    }
+
+
+def segments_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]:
+    """Return the segments of each query, for every column that the report is split by."""
+    columns = dict.fromkeys(name for system in systems for name in system.segments)
+    ids = pl.Series("query_id", queries.ids, dtype=pl.String)
+    columns_of: dict[str, Any] = {}
+    for column in columns:
+        segments = list(segments_by(ids, queries.queries, By.parse(column)))
+        membership: list[list[int]] = [[] for _ in queries.ids]
+        for number, segment in enumerate(segments):
+            for row in np.flatnonzero(segment.mask).tolist():
+                membership[row].append(number)
+        columns_of[column] = {"names": [segment.name for segment in segments], "of": membership}
+    return columns_of
+
+
+def unjudged_of(system: System, queries: ReportQueries) -> dict[str, int]:
+    """Return how many items are in the top k of scored queries, and how many are unjudged."""
+    hits, unjudged = _unjudged(system, queries)
+    scored = (system.scores.status == "scored").to_numpy()
+    return {"hits": int(hits[scored].sum()), "unjudged": int(unjudged[scored].sum())}
+
+
+def _values(system: System, name: str) -> list[float | None]:
+    table = system.scores.table
+    if name not in table.columns:
+        return [None] * table.height
+    return table[name].fill_nan(None).to_list()
+
+
+def _ranks(system: System) -> list[int | None]:
+    """Return the rank of the first relevant item in the final list."""
+    if system.staged is None:
+        return [None] * system.scores.table.height
+    ranks = best_gold(system.staged.final, system.staged.gold).rank
+    return [int(rank) if np.isfinite(rank) else None for rank in ranks.tolist()]
+
+
+def _classes(system: System) -> list[int]:
+    classes = np.full(system.scores.table.height, -1)
+    if system.failures is not None:
+        for miss in system.failures.queries:
+            classes[miss.row] = CLASSES.index(miss.kind)
+    return classes.tolist()
+
+
+def _unjudged(system: System, queries: ReportQueries) -> tuple[Ints, Ints]:
+    """Return for each query the number of items in its top k, and of unjudged ones."""
+    n = len(queries.ids)
+    if system.staged is None or system.scores.trace is None:
+        return np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
+    ranked = system.scores.trace.ranked
+    hits = np.minimum(ranked.returned, queries.own_k)
+    within = ranked.hits.rank <= queries.own_k[ranked.hits.query]
+    # An item that holds several spans is judged once for each of them.
+    places = np.stack((ranked.hits.query[within], ranked.hits.rank[within]))
+    judged = np.bincount(np.unique(places, axis=1)[0], minlength=n)
+    return hits, hits - judged - ranked.repeated("k").astype(np.int64)
+
+
+def _different(systems: Sequence[System], queries: ReportQueries) -> list[int]:
+    """Return for each query whether the top lists of the systems differ, as far as kept."""
+    rows = range(len(queries.ids))
+    last = pl.Series("last", np.minimum(queries.own_k, KEEP))
+    tops: list[dict[int, list[str]]] = []
+    for system in systems:
+        if system.scores.lists is not None:
+            top = system.scores.lists.select("row", "rank", "item_id").sort("row", "rank")
+            top = top.filter(top["rank"] <= last.gather(top["row"]))
+            grouped = top.group_by("row", maintain_order=True).agg("item_id")
+            tops.append(dict(grouped.iter_rows()))
+    return [int(any(top.get(row) != tops[0].get(row) for top in tops[1:])) for row in rows]
+
+
+def by_priority(rows: Row, primary: str) -> Ints:
+    """Return the queries by priority: misses first, then by how much systems differ.
+
+    Among equals their order in the table decides.
+    """
+    misses = (np.array(rows["class"]) >= 0).any(axis=0)
+    values = np.array(rows["values"][primary], dtype=np.float64)
+    spread = np.nan_to_num(values.max(axis=0) - values.min(axis=0))
+    return np.lexsort((-spread, ~misses))
+
+
+@dataclass(frozen=True, eq=False)
+class QueryDetails:
+    """Every query in full, without texts, by row of the score tables.
+
+    ``bm25_depth`` is how deep BM25 was searched, None if it was not; ``bm25_note`` is on what is
+    left out.
+    """
+
+    queries: list[dict[str, Any]]
+    gold: Mapping[int, Sequence[RelevantItem]]
+    bm25_depth: int | None
+    bm25_note: str | None
+
+
+def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDetails:
+    """Return the queries of a report; ``worth`` orders those for which BM25 is searched."""
+    staged = _first_staged(report)
+    bm25, depth, note = _bm25(report, queries, worth, staged)
+    bm25_hits, bm25_ranks = ({}, {}) if bm25 is None else (_hits(bm25), _places(bm25))
+    rows = range(len(queries.ids))
+    gold = {} if staged is None else gold_of(staged.gold, rows, report.index)
+    results = [_results(system) for system in report.systems]
+    ranks = [_stages(system.staged) for system in report.systems]
+    negatives, attributes = _negatives(report, queries), _attributes(queries)
+
+    def judged(item: RelevantItem) -> dict[str, Any]:
+        keys = ("item_id", "doc_id", "grade", "in_corpus", "version", "section")
+        places = [
+            {name: own[item.judgment] for name, own in stages.items() if item.judgment in own}
+            for stages in ranks
+        ]
+        bm25_rank = bm25_ranks.get(item.judgment)
+        return {key: getattr(item, key) for key in keys} | {"ranks": places, "bm25": bm25_rank}
+
+    def detail(row: int) -> dict[str, Any]:
+        own = dict(attributes.get(queries.ids[row], {}))
+        notes = [own.pop(name, None) for name in _NOTES]
+        items = gold.get(row, ())
+        return {
+            "index": row,
+            "query_id": queries.ids[row],
+            "text": queries.texts[row],
+            "note": next((note for note in notes if note), None),
+            "attributes": own,
+            "gold": [judged(item) for item in items[:MOST_GOLD]],
+            "gold_left_out": max(len(items) - MOST_GOLD, 0),
+            "systems": [system[row] for system in results],
+            "bm25": bm25_hits.get(row),
+            "negatives": negatives.get(queries.ids[row], []),
+        }
+
+    return QueryDetails([detail(row) for row in rows], gold, depth, note)
+
+
+def _results(system: System) -> list[dict[str, Any]]:
+    """Return what a system returned for each query; of a stored one only the statuses."""
+    scores, staged = system.scores, system.staged
+    hits, calls = _hits(scores), _calls(scores, staged)
+    failures = () if system.failures is None else system.failures.queries
+    misses = {miss.row: (miss.kind, miss.because) for miss in failures}
+    searched = None if staged is None else staged.depth(staged.final).known
+    results = []
+    ids = scores.table["query_id"].to_list()
+    for row, (query_id, status) in enumerate(zip(ids, scores.status.to_list(), strict=True)):
+        kind, because = misses.get(row, (None, None))
+        call = calls.get(query_id, {})
+        result = {
+            "status": status,
+            "error": call.get("error"),
+            "class": kind,
+            "because": because,
+            "searched": searched,
+            "hits": hits.get(row, []),
+            "calls": {name: value for name, value in call.items() if name != "error"},
+        }
+        results.append(result)
+    return results
+
+
+def _hits(scores: Scores) -> dict[int, list[Hit]]:
+    """Return the top of every list, as far as it was kept."""
+    lists = scores.lists
+    if lists is None:
+        return {}
+    score = pl.col("score") if "score" in lists.columns else pl.lit(None, pl.Float64)
+    top = lists.filter(pl.col("rank") <= KEEP).sort("row", "rank")
+    # Seven digits are enough to see that two scores differ.
+    finite = pl.when(score.is_finite()).then(score.round_sig_figs(7)).alias("score")
+    hits: dict[int, list[Hit]] = {}
+    for row, *hit in top.select("row", "item_id", finite, "grade").iter_rows():
+        hits.setdefault(row, []).append((hit[0], hit[1], hit[2]))
+    return hits
+
+
+def _stages(staged: Staged | None) -> dict[str, dict[int, int]]:
+    """Return the ranks of judged items in the lists of each stage, the final ones first."""
+    if staged is None:
+        return {}
+    lists = {"final": staged.final, **staged.line, **staged.beside}
+    return {name: _places(scores) for name, scores in lists.items()}
+
+
+def _places(scores: Scores) -> dict[int, int]:
+    """Return the best rank of each judgment, by its row in the gold."""
+    matches = None if scores.trace is None else scores.trace.ranked.found
+    if matches is None or matches.row is None:
+        return {}
+    # Sorted by rank within a query, so the best rank of a judgment wins.
+    return dict(zip(matches.row[::-1].tolist(), matches.rank[::-1].tolist(), strict=True))
+
+
+def _calls(scores: Scores, staged: Staged | None) -> dict[str, Row]:
+    """Return what a log says about each call besides its lists: times, costs, errors."""
+    calls = scores.calls if staged is None or staged.calls is None else staged.calls
+    if calls is None:
+        return {}
+    plain = [name for name, kind in calls.schema.items() if not kind.is_nested()]
+    return _plain_rows(calls.select(name for name in plain if name != "query"))
+
+
+def _attributes(queries: ReportQueries) -> dict[str, Row]:
+    """Return what the queries file says about each query besides its text."""
+    if queries.queries is None:
+        return {}
+    return _plain_rows(queries.queries.frame.drop("text"), silent=(None, "", [], False))
+
+
+def _plain_rows(frame: pl.DataFrame, silent: Sequence[Any] = (None, "")) -> dict[str, Row]:
+    """Return what a table says about each query; ``silent`` values are left out."""
+    return {
+        row.pop("query_id"): {
+            name: _plain_value(value)
+            for name, value in row.items()
+            if value not in silent and not (isinstance(value, float) and not np.isfinite(value))
+        }
+        for row in frame.iter_rows(named=True)
+    }
+
+
+def _plain_value(value: Any) -> Any:
+    """Return a value from a file as JSON, cut if it is long."""
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list):
+        return [_plain_value(element) for element in value[:20]]
+    text = readable(str(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _negatives(report: Report, queries: ReportQueries) -> dict[str, list[str]]:
+    """Return the items that are marked as hard negatives of each query."""
+    gold = None if report.tables is None else report.tables.gold.frame
+    if gold is None or "negative" not in gold.columns:
+        return {}
+    grouped = gold.filter("negative").group_by("query_id", maintain_order=True).agg("item_id")
+    return dict(grouped.iter_rows())
+
+
+def _bm25(
+    report: Report, queries: ReportQueries, worth: Ints, staged: Staged | None
+) -> tuple[Scores | None, int | None, str | None]:
+    """Return BM25's lists for the queries of highest priority, their depth, and a note."""
+    if staged is None:
+        return None, None, "BM25's list needs the runs, and these scores come from a store"
+    items = 1 if report.index is None else max(len(report.index), 1)
+    chosen = sorted(worth[: min(MOST_BM25, max(MOST_SCORES // items, 1))].tolist())
+    texts = {row: text for row in chosen if (text := queries.texts[row]) is not None}
+    depth = BM25_DEPTH if len(texts) <= FEW_BM25 else LESS_DEEP
+    scores, lacks = bm25_lists(report.index, staged.gold, texts, depth)
+    if scores is None:
+        return None, None, lacks
+    many = plural(len(texts), "query", "queries")
+    note = f"BM25 was searched for {many}, those that miss or differ most"
+    return scores, depth, note if len(chosen) < len(queries.ids) else None
+
+
+def items_in(detail: Row) -> list[str]:
+    """Return the ids of all items of a query, gold first, each list from its top."""
+    lists = [system["hits"] for system in detail["systems"]] + [detail["bm25"] or ()]
+    gold = [item["item_id"] for item in detail["gold"]]
+    return list(dict.fromkeys([*gold, *(hit[0] for hits in lists for hit in hits)]))
+
+
+# The characters that a file of a few megabytes has room for, and the lengths of a text.
+ROOM, LONGEST, SHORTEST = 5_000_000, 2_000, 240
+
+
+def blocks_of(
+    details: QueryDetails, index: CorpusIndex | None, worth: Ints, size: int
+) -> tuple[list[Row], str | None]:
+    """Return the queries in blocks with the texts of their items, and a note on missing texts.
+
+    The queries of highest priority get their texts first.
+    """
+    starts = range(0, len(details.queries), size)
+    texts: list[dict[str, Row]] = [{} for _ in starts]
+    blocks: list[Row] = [
+        {"queries": details.queries[start : start + size], "texts": block_texts}
+        for start, block_texts in zip(starts, texts, strict=True)
+    ]
+    if index is None:
+        return blocks, "no texts: the items' texts need a corpus; give --corpus"
+    # The items and the block of each query, by priority.
+    shown = [(items_in(details.queries[row]), row // size) for row in worth.tolist()]
+    known = _texts_of(details, index, {item for items, _ in shown for item in items})
+    # A text is in the file once per block.
+    pairs = {(block, item) for items, block in shown for item in items if item in known}
+    total = sum(min(len(known[item]["text"]), LONGEST) for _, item in pairs)
+    longest = LONGEST if total <= ROOM else SHORTEST
+    room, served = ROOM, 0
+    for items, block in shown:
+        new = [item for item in items if item in known and item not in texts[block]]
+        cost = sum(min(len(known[item]["text"]), longest) for item in new)
+        if cost > room:
+            break
+        room, served = room - cost, served + 1
+        for item in new:
+            text = known[item]["text"]
+            cut = {"text": readable(text[:longest]), "cut": len(text) > longest}
+            texts[block][item] = cut | {"title": known[item]["title"]}
+    note = None
+    if served < len(shown):
+        note = (
+            f"this file has texts for {served:,} of {len(shown):,} queries, those that miss or "
+            f"differ most, up to {longest:,} characters each; more would make it too large"
+        )
+    elif longest < LONGEST:
+        note = f"texts are cut after {longest:,} characters to keep this file small"
+    return blocks, note
+
+
+def _texts_of(details: QueryDetails, index: CorpusIndex, items: set[str]) -> dict[str, Row]:
+    """Return what the corpus says about items; the gold's own text for spans and documents."""
+    gold = (item for judged in details.gold.values() for item in judged)
+    own = {
+        item.item_id: {"text": item.text, "title": None} for item in gold if item.text is not None
+    }
+    frame = index.rows(sorted(items))
+    title = pl.col("title") if "title" in frame.columns else pl.lit(None, pl.String)
+    columns = frame.select("item_id", "text", title.cast(pl.String).alias("title"))
+    return own | {row["item_id"]: row for row in columns.iter_rows(named=True)}

@@ -1,0 +1,143 @@
+"""A report as one HTML file that holds all it needs and fetches nothing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Collection
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from karat.reports.document import Report
+from karat.reports.html.assets import inlined
+from karat.reports.html.charts import Chart, curve_charts, loss_charts
+from karat.reports.html.elements import Context, Document
+from karat.reports.html.latency_charts import latency_charts, trade_charts
+from karat.reports.html.sections import counts_of, misses_of, provenance_of, waterfalls_of
+from karat.reports.html.systems import segments_of, systems_of
+from karat.reports.html.verdict import verdict_of
+from karat.reports.html.view import view_of
+from karat.version import __version__
+
+# Sections that are there if they have charts.
+_CHART_SECTIONS = {
+    "curves": "What k changes",
+    "losses": "Losses",
+    "latency": "Latency",
+    "trade": "Quality against latency",
+}
+
+
+def to_html(report: Report) -> bytes:
+    """Return the report as one HTML file."""
+    view = view_of(report)
+    assets = inlined()
+    context = context_of(report.to_dict(), view.head)
+    page = environment().get_template("report.html")
+    _, rows, *blocks = map(_base64, view.parts().values())
+    parts = {"rows": rows, "blocks": blocks}
+    html = page.render(context, assets=assets, csp=assets.policy, parts=parts, rows_url=None)
+    return html.encode("utf-8", "replace")
+
+
+def context_of(document: Document, head: Document | None) -> Context:
+    """Return what the templates read, in a file and in the workbench.
+
+    Without the ``head`` of a view there are no single queries.
+    """
+    document = _in_order(document, head)
+    charts = charts_of(document)
+    sections = sections_of(document, head)
+    return {
+        "doc": document,
+        "head": head,
+        "sections": sections,
+        "contents": contents_of(sections, {chart.section for chart in charts}),
+        "charts": charts,
+        "specs": {chart.id: chart.spec for chart in charts},
+        "title": title_of(document),
+    }
+
+
+def environment() -> Environment:
+    """Return the templates of a report; values are escaped unless they are Markup."""
+    templates = Environment(
+        loader=PackageLoader("karat.reports.html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    templates.filters["data"] = data
+    templates.globals["version"] = __version__
+    return templates
+
+
+def data(value: object) -> Markup:
+    """Return plain data for a data script; nothing in it can end the script."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("<", "\\u003c").replace("\u2028", "\\u2028"))  # noqa: S704
+
+
+def sections_of(document: Document, head: Document | None = None) -> Context:
+    """Return what the templates of the sections read; all texts are safe to show.
+
+    ``head`` is that of the view of a report, if it has one.
+    """
+    return {
+        "verdict": verdict_of(document, head),
+        "systems": systems_of(document, head),
+        "counts": counts_of(document, head),
+        "segments": segments_of(document, head),
+        "failures": misses_of(document, head),
+        "stages": waterfalls_of(document, head),
+        "provenance": provenance_of(document),
+    }
+
+
+def contents_of(sections: Context, charted: Collection[str]) -> list[tuple[str, str]]:
+    """Return the anchors and titles of the sections that a page has, in their order.
+
+    ``charted`` are the sections that have charts.
+    """
+    segments = sections["segments"]
+    contents = [("verdict", "Verdict"), ("systems", "Systems"), ("counts", "Counts and bounds")]
+    if segments["maps"] or segments["warned"] or segments["few"]:
+        contents.append(("segments", "Segments"))
+    contents += [(name, title) for name, title in _CHART_SECTIONS.items() if name in charted]
+    contents += [("failures", "Failures")] if sections["failures"] is not None else []
+    contents += [("stages", "Stages")] if sections["stages"] else []
+    contents += [("queries", "Queries"), ("provenance", "Provenance"), ("downloads", "Downloads")]
+    return contents
+
+
+def charts_of(document: Document) -> list[Chart]:
+    """Return all charts that a report has figures for, in the order of its sections."""
+    makers = (curve_charts, loss_charts, latency_charts, trade_charts)
+    return [chart for make in makers for chart in make(document)]
+
+
+def title_of(document: Document) -> str:
+    """Return the title of the page: the verdict and the systems."""
+    names = ", ".join(system["name"] for system in document["systems"][:3])
+    more = len(document["systems"]) - 3
+    systems = f"{names} and {more} more" if more > 0 else names
+    verdict = document.get("verdict")
+    return f"{verdict}: {systems} · karat" if verdict else f"{systems} · karat"
+
+
+def _in_order(document: Document, head: Document | None) -> Document:
+    """Return the document with its measures in the order of the view; a stored one is sorted."""
+    measures = (head or {}).get("measures", ())
+    places = {measure["name"]: place for place, measure in enumerate(measures)}
+
+    def ordered(system: Document) -> Document:
+        names = sorted(system["measures"], key=lambda name: places.get(name, len(places)))
+        return {**system, "measures": {name: system["measures"][name] for name in names}}
+
+    return {**document, "systems": [ordered(system) for system in document["systems"]]}
+
+
+def _base64(data: bytes) -> Markup:
+    return Markup(base64.b64encode(data).decode())  # noqa: S704

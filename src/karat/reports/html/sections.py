@@ -1,0 +1,464 @@
+"""The other sections of a page: counts and bounds, failures and stages, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from karat.analysis.failures import MEANINGS, PARTS
+from karat.evaluation.sentences import conventions_lines, fates_of
+from karat.evaluation.tables import artifact_table, input_table
+from karat.measure.conventions import ANY_GRADE, PROFILES
+from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural
+from karat.pages.page import Grid
+from karat.reports.html.elements import (
+    LONGEST,
+    LONGEST_SENTENCE,
+    Bar,
+    Context,
+    Document,
+    Scale,
+    class_link,
+    count_bar,
+    cut_names,
+    primary_name,
+    scale_of,
+    sentences,
+    short,
+    signed_change,
+    signed_interval,
+    system_names,
+)
+from karat.reports.report_page import (
+    bounds_lines,
+    bounds_table,
+    inexact_lines,
+    open_range,
+    range_table,
+)
+
+# Each count: its name and its meaning.
+_COUNTS = {
+    "queries": ("queries", "all queries"),
+    "scored": ("scored", "with results in the run and relevant gold"),
+    "missing": ("missing", "not in the run"),
+    "failed_calls": ("failed calls", "the system logged an error"),
+    "no_answer": ("no answer", "marked as having none: not part of the means"),
+    "empty_gold": ("no relevant gold", "no item is relevant: not part of the means"),
+    "not_in_gold": ("not in the gold", "in the run, but without gold"),
+    "not_in_queries": ("not in the queries", "in the gold, but not in the queries"),
+    "repeats": ("repeated hits", "an item returned twice for a query: the second counts nothing"),
+    "order_conflicts": ("order conflicts", "logged ranks contradict the scores"),
+    "versions_unknown": ("unknown versions", "could not be compared with the query's as_of"),
+}
+_PLAIN = ("queries", "scored", "no_answer")
+# Widths of the drawings of bounds, and of counts.
+_BOUNDS, _COUNT = 260.0, 90.0
+
+
+def counts_of(document: Document, head: Document | None) -> Context:
+    """Return the counts as rows, systems as columns, then the bounds of the figures.
+
+    ``columns`` are those of the bounds that are not empty.
+    """
+    names = system_names(document)
+    primary = primary_name(document, head)
+    judged = [name for system in document["systems"] for name in system.get("bounds", {})]
+    measures = [name for name in dict.fromkeys([primary, *judged]) if name is not None]
+    bounds = [bound for name in measures for bound in _bounds(document, name)]
+    systems = zip(names, document["systems"], strict=True)
+    return {
+        "names": names,
+        "rows": [*_count_rows(document), *_unjudged(document, head or {})],
+        "partial": [name for name, system in systems if system.get("partial")],
+        "bounds": bounds,
+        "columns": [
+            name
+            for name in ("open", "ties", "ceiling", "judged")
+            if any(bound[name] for bound in bounds)
+        ],
+        "judged": _plain(bounds_table(document)),
+        "notes": sentences(bounds_lines(document)),
+        "unjudged": _plain(range_table(document)),
+        "inexact": sentences(inexact_lines(document)),
+    }
+
+
+def _plain(grid: Grid) -> Grid:
+    return [[short(cell.replace(PART, " ")) for cell in row] for row in grid]
+
+
+def _count_rows(document: Document) -> list[Context]:
+    systems = document["systems"]
+    keys = dict.fromkeys(key for system in systems for key in (*_COUNTS, *system["counts"]))
+    rows = []
+    for key in keys:
+        name, about = _COUNTS.get(key, (key.replace("_", " "), ""))
+        fates = {_fate(key, fates_of(document, system).get(key)) for system in systems}
+        if known := sorted(fate for fate in fates if fate is not None):
+            about = f"{about.partition(':')[0]}: {' or '.join(known)}"
+        counts = [_count(key, system["counts"].get(key)) for system in systems]
+        rows.append({"name": name, "about": about, "counts": counts})
+    return rows
+
+
+def _fate(key: str, fate: str | None) -> str | None:
+    """Return how a count enters the means; a failed call costs nothing if it is not scored."""
+    if key != "failed_calls" or fate is None:
+        return fate
+    if fate == "left out":
+        return "left out of the means"
+    return f"count as the {fate} where the query is scored"
+
+
+def _count(key: str, n: int | None) -> Context:
+    """Return a count as it is shown: its ``kind`` is plain, quiet (zero) or loud."""
+    if n is None:
+        return {"text": NOTHING, "kind": "quiet", "share": ""}
+    quiet = not n and key not in ("queries", "scored")
+    kind = "quiet" if quiet else "plain" if key in _PLAIN else "loud"
+    return {"text": f"{n:,}", "kind": kind, "share": ""}
+
+
+def _unjudged(document: Document, head: Document) -> list[Context]:
+    """Return how many returned items are unjudged, if the hits are known."""
+    by_system = head.get("unjudged")
+    if not by_system or len(by_system) != len(document["systems"]):
+        return []
+    counts = []
+    for found in by_system:
+        if found is None or not found["hits"]:
+            counts.append(_count("unjudged", None))
+            continue
+        share = f"{percent(found['unjudged'] / found['hits'])} of {found['hits']:,}"
+        counts.append(_count("unjudged", found["unjudged"]) | {"share": share})
+    about = "hits of scored queries that the gold does not judge: counted as not relevant"
+    own_k = head.get("own_k", True)
+    about += "; k is each query's own" if own_k else ""
+    name = f"unjudged in the top {'k' if own_k else head['k']}"
+    return [{"name": name, "about": about, "counts": counts}]
+
+
+def _bounds(document: Document, measure: str) -> list[Context]:
+    """Return one measure of every system that has it, all on one scale."""
+    systems = document["systems"]
+    cells = [system["measures"].get(measure) for system in systems]
+    labels = [system.get("bounds", {}).get(measure) for system in systems]
+    judged_means = [None if cell is None else cell["gold_and_judge"]["mean"] for cell in labels]
+    known = [cell for cell in cells if cell is not None]
+    ends = [end for cell in known for key in ("ci", "ties") for end in cell.get(key) or ()]
+    ends += [end for cell in known for end in open_range(cell) or ()]
+    values = [cell[key] for cell in known for key in ("mean", "ceiling")]
+    scale = scale_of([*values, *ends, *judged_means], _BOUNDS)
+    return [
+        _bounded(measure, name, cell, judged, scale)
+        for name, cell, judged in zip(system_names(document), cells, judged_means, strict=True)
+        if cell is not None and cell["mean"] is not None
+    ]
+
+
+def _bounded(
+    measure: str, name: str, cell: Document, judged: float | None, scale: Scale
+) -> Context:
+    """Return a measure of one system, and the ranges of chance, ties and unjudged items."""
+    ties, opened = cell.get("ties"), open_range(cell)
+    moved = ties is not None and figure(ties[0]) != figure(ties[1])
+    figures = {
+        "mean": figure(cell["mean"]),
+        "interval": interval(cell["ci"]),
+        "if unjudged were judged": interval(opened),
+        "by tie order": interval(ties) if moved else "",
+        "ceiling": "" if cell["ceiling"] is None else figure(cell["ceiling"]),
+        "gold and judge": "" if judged is None else figure(judged),
+    }
+    marks = [
+        *scale.track(),
+        *scale.stretch("open", opened),
+        *(scale.stretch("ties", ties) if moved else ()),
+        *scale.stretch("interval", cell["ci"]),
+        *scale.point("ceiling", cell["ceiling"]),
+        *scale.point("value", cell["mean"]),
+        *scale.point("judged", judged),
+    ]
+    says = ", ".join(f"{key} {text}" for key, text in figures.items() if text)
+    bar = Bar(f"{name}: {measure} {says}", _BOUNDS, marks, "accent")
+    keys = ("mean", "ends", "open", "ties", "ceiling", "judged")
+    shown = dict(zip(keys, figures.values(), strict=True))
+    return {"measure": measure, "system": name, "bar": bar, **shown}
+
+
+def misses_of(document: Document, head: Document | None = None) -> Context | None:
+    """Return classes as rows, systems as columns; None if no system was diagnosed.
+
+    Classes without misses are listed in one sentence.
+    """
+    systems = zip(system_names(document), document["systems"], strict=True)
+    listed = (head or {}).get("systems", ())
+    # The name that links to the queries of a system is None where the page has none of them.
+    diagnosed = [
+        (name, system["name"] if system["name"] in listed else None, system["failures"])
+        for name, system in systems
+        if "failures" in system
+    ]
+    if not diagnosed:
+        return None
+    failures = {name: found for name, _, found in diagnosed}
+    classes = dict.fromkeys([*MEANINGS, *(key for f in failures.values() for key in f["classes"])])
+    most = max((n or 0 for f in failures.values() for n in f["classes"].values()), default=0)
+    rows, empty = [], []
+    unchecked = {key for found in failures.values() for key in found["unchecked"]}
+    for kind in classes:
+        cells = [_class_cell(kind, who, found, most) for _, who, found in diagnosed]
+        if any(cell["count"] == NOTHING or (cell["bar"] and cell["bar"].marks) for cell in cells):
+            rows.append({"name": kind, "meaning": MEANINGS.get(kind, ""), "cells": cells})
+        elif kind not in unchecked:
+            empty.append(kind)
+    return {
+        "names": list(failures),
+        "totals": [
+            f"{found['misses']:,} of {plural(found['assessed'], 'query', 'queries')}"
+            for found in failures.values()
+        ],
+        "miss_at": diagnosed[0][2]["miss_at"],
+        "rows": rows,
+        "empty": empty,
+        "unchecked": _unchecked(failures),
+        "dominant": [
+            (name, _dominant(found["dominant"]))
+            for name, found in failures.items()
+            if found["dominant"]
+        ],
+        "notes": [
+            f"{name}: its lists end at rank {found['ends_at']}; gold from there to "
+            f"{found.get('lines', {}).get('miss', found['miss_at'])} was not searched"
+            for name, found in failures.items()
+            if found["ends_at"] is not None
+        ],
+    }
+
+
+def _class_cell(kind: str, system: str | None, failures: Document, most: int) -> Context:
+    """Return the misses of a system in one class, with a link to them where there is one."""
+    count = failures["classes"].get(kind, 0)
+    if count is None or (not count and kind in failures["unchecked"]):
+        return {"count": NOTHING if count is None else "not checked", "bar": None}
+    return {
+        "count": f"{count:,}",
+        "share": percent(count / failures["misses"]) if count else "",
+        "bar": count_bar(count, most, _COUNT),
+        "link": class_link(kind, system) if count and system is not None else "",
+    }
+
+
+def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
+    """Return every class that could not be checked, why, and for which systems."""
+    systems: dict[tuple[str, str], list[str]] = {}
+    for name, found in failures.items():
+        for reason in found["unchecked"].items():
+            systems.setdefault(reason, []).append(name)
+    return [
+        (
+            kind,
+            short(why, LONGEST_SENTENCE),
+            "" if len(names) == len(failures) else ", ".join(names),
+        )
+        for (kind, why), names in systems.items()
+    ]
+
+
+def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Bar]]:
+    most = max(item["queries"] for item in items)
+    return [
+        (short(item["item_id"]), f"{item['queries']:,}", count_bar(item["queries"], most, _COUNT))
+        for item in items
+    ]
+
+
+# Which stage of a log takes the time of which part.
+_STAGES = {
+    "retriever": ("retrieve", "retriever", "search"),
+    "filters": ("filter", "filters"),
+    "reranker": ("rerank", "reranker"),
+}
+
+
+def waterfalls_of(document: Document, head: Document | None) -> list[Context]:
+    """Return the steps of each system whose losses are known, from the ceiling to the value."""
+    primary = (primary_name(document, head) or "").partition("@")[0]
+    waterfalls = []
+    for name, system in zip(system_names(document), document["systems"], strict=True):
+        falls = [fall for fall in system.get("waterfalls", ()) if fall["value"] is not None]
+        # The waterfall of the measure that decides, whatever its cut-off.
+        falls.sort(key=lambda fall: fall["measure"].partition("@")[0] != primary)
+        for fall in falls[:1]:
+            stages = system.get("latency", {}).get("stages", {})
+            waterfalls.append(
+                {
+                    "system": name,
+                    "measure": fall["measure"],
+                    "ceiling": figure(fall["ceiling"]),
+                    "steps": [_step(part, fall["unknown"], stages) for part in fall["parts"]],
+                    "value": figure(fall["value"]),
+                    "facts": _facts(system.get("meta", {}), stages),
+                }
+            )
+    return waterfalls
+
+
+def _step(part: Document, unknown: Mapping[str, str], stages: Document) -> Context:
+    """Return a part of a system, and what it takes from the measure or gives back."""
+    name = part["part"]
+    medians = [stages[stage]["p50"]["value"] for stage in _STAGES.get(name, ()) if stage in stages]
+    timed = bool(medians) and medians[0] is not None
+    step = {
+        "name": name.replace("_", " "),
+        "about": PARTS.get(name, ""),
+        "changed": NOTHING,
+        "ends": "",
+        "tone": "unknown",
+        "queries": "",
+        "latency": f"p50 {figure(medians[0])} ms" if timed else "",
+    }
+    if name in unknown:
+        return step | {"about": label(unknown[name])}
+    # A loss is positive in the document; the page shows the change.
+    change = -part["lost"] if round(part["lost"], 4) else 0.0
+    return step | {
+        "changed": signed_change(change),
+        "ends": signed_interval(gained(part["ci"])) if change else "",
+        "tone": "" if not change else "good" if change > 0 else "bad",
+        "queries": plural(part["queries"], "query", "queries") if part["queries"] else "",
+    }
+
+
+def gained(loss: Sequence[float] | None) -> list[float] | None:
+    """Return the interval of a loss as that of a change."""
+    return None if loss is None else [-loss[1] + 0.0, -loss[0] + 0.0]
+
+
+def _facts(meta: Document, stages: Document) -> list[str]:
+    """Return what the log says about the system."""
+    facts = [f"retriever {short(str(meta['retriever']))}"] if meta.get("retriever") else []
+    facts += [f"first {meta['k_raw']:,} retrieved"] if isinstance(meta.get("k_raw"), int) else []
+    facts += [f"first {meta['k']:,} returned"] if isinstance(meta.get("k"), int) else []
+    total = stages.get("total", {}).get("p50", {}).get("value")
+    return facts if total is None else [*facts, f"total p50 {figure(total)} ms"]
+
+
+# What each convention decides, and what its values mean.
+_DECIDES = {
+    "profile": "which tool's definitions the measures follow",
+    "order": "what ranks the hits",
+    "ties": "the order of hits with equal scores",
+    "repeats": "how a repeated item counts",
+    "missing": "how a query without results counts",
+    "empty_gold": "how a query without relevant gold counts",
+    "level": "what the gold judges",
+    "rel": "the lowest grade that is relevant",
+    "gain": "what a grade is worth to DCG, nDCG and CG",
+    "depth": "how many hits per query count",
+    "cover": "how much of a span must be covered for it to be found",
+    "k": "the k of measures such as R@k, for queries without their own",
+    "interval": "how intervals are made",
+    "unit": "what is resampled",
+    "ci": "the confidence level of intervals",
+    "boot": "resamples per interval",
+    "permutations": "permutations per test",
+    "seed": "the seed of resampling",
+    "versions": "the order of versions that are not dates",
+}
+_MEANS = {
+    ("order", "score"): "by score",
+    ("order", "rank"): "by the logged rank",
+    ("ties", "id-asc"): "by item id, ascending",
+    ("ties", "id-desc"): "by item id, descending",
+    ("ties", "given"): "as they stand in the file",
+    ("repeats", "keep"): "it keeps its place and earns nothing",
+    ("repeats", "drop"): "it is left out, and the ranks below close up",
+    ("missing", "zero"): "as the worst value",
+    ("missing", "skip"): "not at all, it is left out",
+    ("empty_gold", "apart"): "not at all, it is counted separately",
+    ("empty_gold", "zero"): "as 0",
+    ("level", "item"): "items",
+    ("level", "doc"): "documents",
+    ("level", "span"): "spans of characters",
+    ("gain", "linear"): "the grade",
+    ("gain", "exp"): "2^grade - 1",
+    ("interval", "gaffke"): "Gaffke's; of differences the inverted randomisation test",
+    ("interval", "percentile"): "bootstrap, percentiles",
+    ("interval", "none"): "none are made",
+    ("unit", "query"): "queries",
+    ("unit", "group"): "groups of queries, such as conversations",
+}
+
+
+def provenance_of(document: Document) -> Context:
+    """Return inputs with their digests, conventions in words, and artifacts of the systems.
+
+    ``cut`` are names too long for a table.
+    """
+    tool, conventions = document["tool"], document["conventions"]
+    # A stored document has its conventions sorted.
+    names = [name for name in dict.fromkeys([*_DECIDES, *conventions]) if name in conventions]
+    return {
+        "tool": f"{tool['name']} {tool['version']}, document version {document['schema_version']}",
+        "inputs": _inputs(document.get("inputs")),
+        "conventions": [
+            (name, _value(document, name), _about(name, conventions[name])) for name in names
+        ],
+        "summary": sentences(conventions_lines(document)),
+        "artifacts": [
+            [short(cell, 2 * LONGEST) for cell in row] for row in artifact_table(document)
+        ],
+        "digests": _digests(document),
+        "cut": cut_names(document),
+    }
+
+
+def _inputs(inputs: Document | None) -> Grid:
+    if inputs is None:
+        return []
+    grid = [[name, short(file), digest] for name, file, digest in input_table(inputs)]
+    for kind in ("gates", "judged"):
+        if inputs.get(kind):
+            grid.append([kind, short(inputs[kind]["name"]), inputs[kind]["sha256"] or ""])
+    if inputs.get("config_digest"):
+        grid.append(["configuration", "", inputs["config_digest"]])
+    return grid
+
+
+def _value(document: Document, name: str) -> str:
+    """Return the value of a convention, or that of each system where they differ."""
+    value = document["conventions"][name]
+    if value is None:
+        systems = zip(system_names(document), document["systems"], strict=True)
+        values = [
+            f"{shown}: {system['conventions'][name]}"
+            for shown, system in systems
+            if name in system.get("conventions", {})
+        ]
+        return ", ".join(values) or "not set"
+    if name == "rel" and value == ANY_GRADE:
+        return "above 0"
+    if isinstance(value, list):
+        return short(" < ".join(map(str, value)), LONGEST_SENTENCE)
+    if isinstance(value, float):
+        return f"{value:g}"
+    return f"{value:,}" if isinstance(value, int) else short(str(value))
+
+
+def _about(name: str, value: Any) -> str:
+    decides = _DECIDES.get(name, "")
+    if name == "profile" and value in PROFILES:
+        return f"{decides}: {PROFILES[value].about}"
+    means = _MEANS.get((name, value)) if isinstance(value, str) else None
+    return decides if means is None else f"{decides}: {means}"
+
+
+def _digests(document: Document) -> Grid:
+    grid = [["system", "of", "sha256"]]
+    for name, system in zip(system_names(document), document["systems"], strict=True):
+        for key, what in (("run_digest", "run"), ("config_digest", "settings")):
+            if digest := system.get("meta", {}).get(key):
+                grid.append([name, what, short(str(digest))])
+    return grid if len(grid) > 1 else []

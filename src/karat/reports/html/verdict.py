@@ -1,0 +1,188 @@
+"""The first section of a page: the verdict, why, what to fix next, and every gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from karat.evaluation.sentences import blocking_lines, headlines, left_out_lines, unreachable
+from karat.pages.formatting import PART, figure, gate_mean, gate_name, plural
+from karat.pages.page import VERDICT_TONES
+from karat.reports.html.elements import (
+    LONGEST,
+    Bar,
+    Context,
+    Document,
+    baseline_name,
+    limit_of,
+    link_names,
+    query_links,
+    scale_of,
+    sentences,
+    short,
+    shown_names,
+    signed_change,
+    with_minus,
+)
+
+# More reasons than these are folded.
+MOST_REASONS = 6
+# More verdicts than these go into a table, below a count.
+MOST_BANNERS = 3
+# More rows than these scroll in a frame.
+TALL = 30
+_WIDTH = 170.0
+
+_ENDS = {"ci_low": "lower bound", "ci_high": "upper bound", "mean": "value"}
+_WORDS = ("better", "worse", "same", "unclear")
+_ORDER = ("fail", "unmeasurable", "skipped", "pass")
+
+
+def verdict_of(document: Document, head: Document | None = None) -> Context:
+    """Return the verdict on gates and comparisons; a report without either has none.
+
+    ``gates`` are grouped by the system that they judge. Many comparisons are ``pairs`` of a
+    table below their ``tally``; few are banners.
+    """
+    shown = shown_names(document)
+    gates = document.get("gates", [])
+    links = query_links(document, head)
+    banners, pairs = _banners(document)
+    findings_of = document.get("findings_of") if len(shown) > 1 else None
+    return {
+        "title": _title(document),
+        "about": _about(document),
+        "banners": banners,
+        "tally": tally([pair["word"].lower() for pair in pairs]),
+        "pairs": pairs,
+        "findings": [link_names(sentence, links) for sentence in document.get("findings") or ()],
+        "findings_of": "" if findings_of is None else shown.get(findings_of, short(findings_of)),
+        "gates": _grouped(list(shown), gates),
+        "notes": sentences([*blocking_lines(document), *left_out_lines(document)]),
+        "tall": len(gates) > TALL,
+    }
+
+
+def _title(document: Document) -> str:
+    """Return the systems that the page is about."""
+    shown = shown_names(document)
+    baseline = baseline_name(document)
+    rows = [row for row in document.get("comparisons", ()) if row["baseline"] == baseline]
+    full = dict.fromkeys(row["system"] for row in rows) if rows else shown
+    names = [shown.get(name, short(name)) for name in full]
+    title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return title if baseline is None else f"{title} against {shown.get(baseline, short(baseline))}"
+
+
+def _about(document: Document) -> str:
+    """Return how many queries were measured, and with which inputs."""
+    inputs = document.get("inputs", {})
+    parts = [plural(document["counts"]["queries"], "query", "queries")]
+    if inputs.get("gold"):
+        parts.append(f"gold {short(inputs['gold']['name'])}")
+    if inputs.get("dataset_version") is not None:
+        parts.append(f"dataset {short(str(inputs['dataset_version']))}")
+    parts.append(f"profile {document['conventions']['profile']}")
+    return " · ".join(parts)
+
+
+def _banners(document: Document) -> tuple[list[Context], list[Context]]:
+    """Return warnings and verdicts, and separately the comparisons if there are too many."""
+    banners, pairs = _warnings(document), list[Context]()
+    verdicts = headlines(document)
+    never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
+    for verdict in verdicts:
+        reasons = verdict.because if verdict.pair else (*never, *verdict.because)
+        banner = _banner(verdict.word, verdict.about, verdict.tone, reasons)
+        (pairs if verdict.pair and len(verdicts) > MOST_BANNERS else banners).append(banner)
+    if not banners and not pairs:
+        sentence = "There are no gates and no comparison, so there is no verdict."
+        banners = [_banner("MEASURED", "no verdict", "plain", [sentence])]
+    return banners, pairs
+
+
+def tally(words: Sequence[str]) -> str:
+    """Return how many comparisons have which verdict.
+
+    >>> tally(["worse", "unclear", "unclear"])
+    '1 worse, 2 unclear'
+    """
+    order = [word for word in dict.fromkeys([*_WORDS, *words]) if word in words]
+    return ", ".join(f"{words.count(word):,} {word}" for word in order)
+
+
+def _warnings(document: Document) -> list[Context]:
+    warnings = []
+    if dead := [short(system["name"]) for system in document["systems"] if _unanswered(system)]:
+        sentence = "Not one of their queries could be scored, so their figures mean nothing."
+        about = f"nothing scored: {', '.join(dead)}"
+        warnings.append(_banner("CANNOT TELL", about, "bad", [sentence]))
+    if partial := [
+        short(system["name"]) for system in document["systems"] if system.get("partial")
+    ]:
+        sentence = "Too many calls failed to judge these systems."
+        about = f"partial: {', '.join(partial)}"
+        warnings.append(_banner("CANNOT TELL", about, "unsure", [sentence]))
+    return warnings
+
+
+def _unanswered(system: Document) -> bool:
+    """Return whether a system answered no query, or none that could be scored."""
+    counts = system.get("counts") or {}
+    if not counts.get("queries"):
+        return False
+    failed = counts["missing"] + counts["failed_calls"] >= counts["queries"]
+    return failed or not any(measure["n"] for measure in system["measures"].values())
+
+
+def _banner(word: str, about: str, tone: str, because: Sequence[str]) -> Context:
+    reasons = [with_minus(sentence) for sentence in sentences(because)]
+    about = short(about, 2 * LONGEST)
+    first, more = reasons[:MOST_REASONS], reasons[MOST_REASONS:]
+    return {"word": word, "about": about, "tone": tone, "because": first, "more": more}
+
+
+def _grouped(
+    systems: Sequence[str], gates: Sequence[Document]
+) -> list[tuple[str, Sequence[Context]]]:
+    """Return the gates by system, failed ones first; a single system is not named."""
+    groups: dict[str, list[Context]] = {name: [] for name in systems}
+    for gate in sorted(gates, key=lambda gate: _ORDER.index(gate["verdict"])):
+        groups.setdefault(gate["system"], []).append(_gate_row(gate))
+    groups = {name: rows for name, rows in groups.items() if rows}
+    return [(short(name) if len(groups) > 1 else "", rows) for name, rows in groups.items()]
+
+
+def _gate_row(gate: Document) -> Context:
+    """Return a gate as figures: what was measured, and how far it is from the limit."""
+    limit, value = limit_of(gate), gate["value"]
+    mean, _, ends = gate_mean(gate).partition(PART)
+    return {
+        "name": short(gate_name(gate), 2 * LONGEST),
+        "verdict": {"unmeasurable": "cannot tell"}.get(gate["verdict"], gate["verdict"]),
+        "tone": VERDICT_TONES.get(gate["verdict"], "unsure"),
+        "mean": mean,
+        "ends": ends,
+        "bar": None if gate["mean"] is None else _gate_bar(gate, limit),
+        "margin": signed_change(None if value is None else value - limit),
+        "against": _ENDS[gate["on"]] if value is not None else "",
+        "n": f"{gate['n']:,}",
+        "needed": figure(gate["needed"]),
+    }
+
+
+def _gate_bar(gate: Document, limit: float) -> Bar:
+    """Return what was measured, on a scale with the limit."""
+    upper = gate.get("min") is None
+    scale = scale_of([gate["mean"], limit, gate["ceiling"], *(gate["ci"] or ())], _WIDTH)
+    passing = (scale.low, limit) if upper else (limit, scale.high)
+    marks = [
+        *scale.stretch("passing", passing),
+        *scale.track(),
+        *scale.point("limit", limit),
+        *scale.stretch("interval", gate["ci"]),
+        *scale.point("value", gate["mean"]),
+    ]
+    bound = f", {_ENDS[gate['on']]} {figure(gate['value'])}" if gate["on"] != "mean" else ""
+    side = "at most" if upper else "at least"
+    text = f"{gate['measure']} {figure(gate['mean'])}{bound}; the limit is {side} {figure(limit)}"
+    return Bar(text, _WIDTH, marks, VERDICT_TONES.get(gate["verdict"], "unsure"))

@@ -1,0 +1,228 @@
+"""A report as Markdown: a pull-request comment, with the verdict first and the details folded.
+
+A report without gates and comparisons has no verdict: it becomes a page with open sections.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from karat.analysis.diagnosis import diagnostics_sections
+from karat.evaluation.sentences import (
+    Headline,
+    blocking_lines,
+    conventions_lines,
+    counts_lines,
+    headlines,
+    lacks_lines,
+    left_out_lines,
+    other_reversals,
+    overlap_lines,
+    rule_line,
+    tests_line,
+    unreachable,
+)
+from karat.evaluation.tables import (
+    COMPARED_FULL,
+    COMPARED_SHORT,
+    artifact_table,
+    compared_segments,
+    comparison_tables,
+    distribution_table,
+    gate_table,
+    input_table,
+    measure_table,
+    moved_tables,
+    segment_table,
+)
+from karat.pages.formatting import label, plural
+from karat.pages.markdown import bullets, content, escape, join, table
+from karat.pages.page import Grid, Section, Tone
+from karat.reports.document import Report
+from karat.reports.report_page import (
+    bounds_lines,
+    bounds_table,
+    inexact_lines,
+    range_table,
+    unjudged_lines,
+)
+
+# The first line, by which a workflow finds its earlier comment and updates it.
+MARKER = "<!-- karat -->"
+# GitHub refuses a comment of more than 65,536 characters.
+LONGEST_COMMENT = 65_000
+# The rest is folded.
+MOST_ROWS, MOST_SENTENCES = 30, 10
+
+_SYMBOLS: dict[Tone, str] = {"bad": "❌", "unsure": "⚠️", "good": "✅"}
+
+Document = Mapping[str, Any]
+
+
+def to_markdown(report: Report) -> bytes:
+    """Return a pull-request comment if there is a verdict, else a page."""
+    return markdown(report.to_dict()).encode()
+
+
+def markdown(document: Document) -> str:
+    """Return the Markdown of a report's whole document."""
+    tool = document["tool"]
+    end = f"Written by {tool['name']} {tool['version']}."
+    verdicts = headlines(document)
+    if not verdicts:
+        names = ", ".join(escape(system["name"]) for system in document["systems"])
+        first = [MARKER, f"# Retrieval quality: {names}", table(measure_table(document))]
+        parts = [text for part in _page_sections(document) for text in content(part, "## {}")]
+        return join([*first, *_to_fix(document), *parts, end])
+    first = [MARKER, *_verdict(document, verdicts), *_gates(document), *_compared(document)]
+    first += _to_fix(document)
+    room = LONGEST_COMMENT - len(join([*first, end]))
+    return join([*first, *_folded(_comment_sections(document), room), end])
+
+
+def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
+    """Yield the most urgent verdict as a heading, then the others, each with its reasons."""
+    for place, headline in enumerate(verdicts):
+        word = f"{_SYMBOLS[headline.tone]} {headline.word.capitalize()}"
+        heading = f"{word}: {escape(headline.about)}"
+        yield f"**{heading}**" if place else f"## {heading}"
+        if headline.pair:
+            yield from map(escape, headline.because)
+            continue
+        never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
+        if reasons := [*never, *headline.because]:
+            yield _first_few(reasons)
+
+
+def _to_fix(document: Document) -> Iterator[str]:
+    if findings := document.get("findings"):
+        compared = len(document["systems"]) > 1
+        whose = f" in {escape(document['findings_of'])}" if compared else ""
+        yield f"### What to fix next{whose}"
+        yield _first_few(findings)
+
+
+def _gates(document: Document) -> Iterator[str]:
+    gates = sorted(document.get("gates", []), key=lambda gate: gate["verdict"] == "pass")
+    if gates:
+        yield table(gate_table({"gates": gates[:MOST_ROWS]}))
+    if len(gates) > MOST_ROWS:
+        yield f"Shown: {MOST_ROWS} of {len(gates)} gates, those that do not pass first."
+    if lines := [*blocking_lines(document), *left_out_lines(document)]:
+        yield bullets(lines)
+
+
+def _compared(document: Document) -> Iterator[str]:
+    rows = [row for row in document.get("comparisons", []) if not row["segment"] and row["n"]]
+    if len(rows) > MOST_ROWS:
+        rows = [row for row in rows if row["primary"]]
+    if rows:
+        for title, grid in comparison_tables({"comparisons": rows}, COMPARED_SHORT).items():
+            yield f"**{escape(title)}**"
+            yield table(grid)
+        yield escape(rule_line(document))
+    if reversals := other_reversals(document):
+        yield "**A segment goes the other way:**"
+        yield _first_few(reversals)
+
+
+# A section, or a title with several sections below it.
+Folded = Section | tuple[str, Sequence[Section]]
+
+
+def _page_sections(document: Document) -> Iterator[Section]:
+    yield from _bounds(document)
+    if len(document["systems"]) > 1:
+        yield Section("Distribution over queries", distribution_table(document))
+    yield from _titled(_segments(document))
+    yield from diagnostics_sections(document)
+    yield from _ranges(document)
+    yield Section("Counts", lines=_counts(document))
+    yield Section("Conventions", lines=conventions_lines(document))
+    yield from _inputs(document)
+
+
+def _comment_sections(document: Document) -> Iterator[Folded]:
+    """Yield what is folded."""
+    yield Section("All measures", measure_table(document))
+    yield from _bounds(document)
+    yield Section("Distribution over queries", distribution_table(document))
+    if len(document.get("gates", [])) > MOST_ROWS:
+        yield Section("All gates", gate_table(document))
+    segments = _segments(document)
+    if "comparisons" in document:
+        if tests := comparison_tables(document, COMPARED_FULL):
+            yield "All tests", [*_titled(tests), Section(lines=[tests_line(document)])]
+        segments = compared_segments(document) | segments
+    if segments:
+        yield "Segments", _titled(segments)
+    if moved := moved_tables(document):
+        yield "Queries that moved most", _titled(moved)
+    if overlap := overlap_lines(document):
+        yield Section("Overlap of the lists", lines=overlap)
+    yield from diagnostics_sections(document)
+    yield from _ranges(document)
+    lines = [*_counts(document), *conventions_lines(document)]
+    yield Section("Counts and conventions", lines=lines)
+    yield from _inputs(document)
+
+
+def _bounds(document: Document) -> Iterator[Section]:
+    if grid := bounds_table(document):
+        yield Section("With a judge's labels", grid, bounds_lines(document))
+
+
+def _ranges(document: Document) -> Iterator[Section]:
+    if grid := range_table(document):
+        yield Section("If unjudged items were judged", grid, inexact_lines(document))
+
+
+def _counts(document: Document) -> list[str]:
+    return [*counts_lines(document), *unjudged_lines(document), *lacks_lines(document)]
+
+
+def _inputs(document: Document) -> Iterator[Section]:
+    yield Section("Inputs", input_table(document["inputs"]))
+    if grid := artifact_table(document):
+        yield Section("Artifacts", grid)
+
+
+def _segments(document: Document) -> dict[str, Grid]:
+    return {
+        f"{label(system['name'])} by {label(column)}": segment_table(segments, column)
+        for system in document["systems"]
+        for column, segments in system.get("segments", {}).items()
+    }
+
+
+def _titled(grids: Mapping[str, Grid]) -> list[Section]:
+    return [Section(title, grid) for title, grid in grids.items()]
+
+
+def _folded(sections: Iterable[Folded], room: int) -> Iterator[str]:
+    """Yield collapsible blocks; those that do not fit are named."""
+    left_out = []
+    for section in sections:
+        if isinstance(section, Section):
+            title, parts = section.title, content(section)
+        else:
+            title, below = section
+            parts = [text for part in below for text in content(part, "**{}**")]
+        # GitHub reads Markdown inside a block only between empty lines.
+        head = f"<details><summary>{html.escape(title)}</summary>"
+        block = "\n\n".join([head, *parts, "</details>"])
+        if len(block) + 2 > room:
+            left_out.append(title)
+            continue
+        room -= len(block) + 2
+        yield block
+    if left_out:
+        yield f"Left out, since a comment has a maximum length: {', '.join(left_out)}."
+
+
+def _first_few(sentences: Sequence[str]) -> str:
+    more = len(sentences) - MOST_SENTENCES
+    rest = [f"and {plural(more, 'other')}"] if more > 0 else []
+    return bullets([*sentences[:MOST_SENTENCES], *rest])

@@ -1,0 +1,242 @@
+"""The page of a report: the verdict first, then gates, comparisons, measures and segments.
+
+Its tables and sentences on how far scores could change, with a judge's labels or if unjudged
+items were judged, are here too: every form of a report shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from karat.evaluation.sentences import (
+    blocking_lines,
+    conventions_lines,
+    counts_lines,
+    headlines,
+    lacks_lines,
+    left_out_lines,
+    origin_lines,
+    other_reversals,
+    overlap_lines,
+    rule_line,
+    tests_line,
+    unreachable,
+)
+from karat.evaluation.tables import (
+    compared_segments,
+    comparison_tables,
+    gate_table,
+    measure_table,
+    moved_tables,
+    segment_table,
+    transposed,
+)
+from karat.pages.formatting import (
+    NOTHING,
+    change,
+    figure,
+    interval,
+    label,
+    measured,
+    pair_name,
+    percent,
+    plural,
+)
+from karat.pages.page import Grid, Page, Section, Sentence
+
+# More systems than this read better below each other than side by side.
+SIDE_BY_SIDE = 4
+
+Results = Mapping[str, Any]
+
+
+def report_page(results: Results, spreads: Mapping[str, str], origin: Mapping[str, Any]) -> Page:
+    """Return the page of a report's results.
+
+    ``spreads`` are drawings of how the values of a measure spread over the queries, ``origin``
+    the versions of data and code.
+    """
+    names = ", ".join(label(system["name"]) for system in results["systems"])
+    return Page(
+        title=f"Retrieval quality: {names}",
+        headline=[*_verdict(results)],
+        blocks=[*_sections(results, spreads)],
+        notes=[*conventions_lines(results), *origin_lines(origin)],
+    )
+
+
+def _verdict(results: Results) -> Iterator[Sentence]:
+    for line in unreachable(results):
+        yield Sentence(f"OUT OF REACH  {line}", "bad")
+    several_pairs = len(results.get("decisions", [])) > 1
+    for headline in headlines(results):
+        about, reasons = headline.about, headline.because
+        if headline.pair:
+            about = f"{about}: {reasons[0]}" if several_pairs else reasons[0]
+            reasons = reasons[1:]
+        yield Sentence(f"{headline.word}  {about}", headline.tone, reasons)
+
+
+def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]:
+    yield from _decided(results)
+    measures = measure_table(results, spreads)
+    if len(results["systems"]) > SIDE_BY_SIDE:
+        measures = transposed(measures)
+        measures[0][0] = "system"
+    yield Section("", measures)
+    if bounds := bounds_table(results):
+        yield Section("", bounds, bounds_lines(results))
+    if "comparisons" in results:
+        yield from (Section(title, grid) for title, grid in compared_segments(results).items())
+    for system in results["systems"]:
+        title = label(system["name"]) if len(results["systems"]) > 1 else ""
+        for column, segments in system.get("segments", {}).items():
+            yield Section(title, segment_table(segments, column))
+    if reversals := other_reversals(results):
+        yield Section(lines=reversals, tone="unsure")
+    if overlap := overlap_lines(results):
+        yield Section(lines=overlap)
+    for title, grid in moved_tables(results).items():
+        yield Section(f"moved most: {title}", grid)
+    yield Section(lines=[*counts_lines(results), *unjudged_lines(results), *lacks_lines(results)])
+
+
+def _decided(results: Results) -> Iterator[Section]:
+    """Yield the gates and the comparisons over all queries."""
+    grid = gate_table(results) if results.get("gates") else None
+    lines = [*blocking_lines(results), *left_out_lines(results)]
+    if grid or lines:
+        yield Section("", grid, lines)
+    compared = comparison_tables(results) if "comparisons" in results else {}
+    yield from (Section(title, grid) for title, grid in compared.items())
+    if compared:
+        yield Section(lines=[f"{rule_line(results)} · {tests_line(results)}"])
+
+
+def bounds_table(results: Results) -> Grid:
+    """Return a row per measure and system; no rows if no labels were given."""
+    corrected = any("corrected" in cell for cell in _cells(results))
+    extra = ["corrected"] if corrected else []
+    grid = [["measure", "system", "gold", "gold + judge", *extra, "unjudged"]]
+    for system in results["systems"]:
+        for name, cell in system.get("bounds", {}).items():
+            row = [name, label(system["name"])]
+            row += [measured(cell[side]) for side in ("gold", "gold_and_judge")]
+            if corrected:
+                found = cell.get("corrected")
+                row.append(measured({"mean": found["value"], "ci": found["ci"]}) if found else "")
+            share = cell["unjudged"]
+            grid.append([*row, NOTHING if share is None else percent(share)])
+    return grid if len(grid) > 1 else []
+
+
+def bounds_lines(results: Results) -> list[str]:
+    """Return how many labels there are, what they are used for, and what they change."""
+    if "judged" not in results:
+        return []
+    labels = results["judged"]
+    parts = [f"{plural(labels['added'], 'label')} of a judge added to the gold"]
+    if labels["known"]:
+        parts.append(f"{labels['known']:,} judged in the gold already, which takes precedence")
+    if labels["elsewhere"]:
+        where = "for queries without relevant gold, or not among the queries"
+        parts.append(f"{labels['elsewhere']:,} {where}, left out")
+    if labels["failed"]:
+        parts.append(f"{plural(labels['failed'], 'pair')} could not be judged, left out")
+    if labels.get("not_judged"):
+        parts.append(f"{plural(labels['not_judged'], 'label')} below 0: pooled, not judged")
+    lines = [
+        " · ".join(parts),
+        "labels count for P and nDCG only; nDCG may fall, since more gold improves the ideal list",
+    ]
+    if any(cell["unjudged"] for cell in _cells(results)):
+        lines.append("gold + judge covers only judged items: an unjudged hit is not relevant here")
+    return [*lines, *_corrected_lines(results), *map(_reversal_line, labels["reversed"])]
+
+
+def range_table(results: Results) -> Grid:
+    """Return a row per measure and system that unjudged items can change; else no rows."""
+    grid = [["measure", "system", "now", "lowest", "highest"]]
+    names = dict.fromkeys(name for system in results["systems"] for name in system["measures"])
+    for name in names:
+        for system in results["systems"]:
+            if ends := open_range(system["measures"].get(name, {})):
+                mean = figure(system["measures"][name]["mean"])
+                grid.append([name, label(system["name"]), mean, *map(figure, ends)])
+    return grid if len(grid) > 1 else []
+
+
+def unjudged_lines(results: Results) -> list[str]:
+    """Return how many items are unjudged, and how far they could move the first measure."""
+    lines = [line for system in results["systems"] for line in _unjudged_line(system)]
+    left_out = results.get("bounds_left_out")
+    return [*lines, *([] if left_out is None else [left_out])]
+
+
+def inexact_lines(results: Results) -> list[str]:
+    """Return which measures have ranges that are wider than the true ones."""
+    names = {
+        name: None
+        for system in results["systems"]
+        for name, cell in system["measures"].items()
+        if not cell.get("bounds", {"exact": True})["exact"]
+    }
+    return [f"{', '.join(names)}: the true range may be narrower"] if names else []
+
+
+def open_range(cell: Results) -> list[float] | None:
+    """Return the range that unjudged items leave to a measure, if they can change it."""
+    ends = cell.get("bounds")
+    if not ends or ends["low"] is None or ends["low"] == ends["high"]:
+        return None
+    return [ends["low"], ends["high"]]
+
+
+def _cells(results: Results) -> list[Results]:
+    return [cell for system in results["systems"] for cell in system.get("bounds", {}).values()]
+
+
+def _corrected_lines(results: Results) -> Iterator[str]:
+    """Yield what the corrected precision is based on, and the corrected differences."""
+    corrected = [cell["corrected"] for cell in _cells(results) if "corrected" in cell]
+    reasons = {found["because"] for found in corrected if found["because"] is not None}
+    yield from (f"no corrected precision: {reason}" for reason in sorted(reasons))
+    first = next((found for found in corrected if found["because"] is None), None)
+    if first is not None:
+        rates = ", ".join(
+            f"{name} {figure(first[name])}" for name in ("sensitivity", "specificity")
+        )
+        people = f"{plural(first['labels']['all'], 'pair')} that people judged too"
+        yield f"corrected for the judge's errors ({rates} on {people}): {first['only']}"
+    for row in results.get("comparisons", []):
+        found = row.get("corrected")
+        if found is not None and found["value"] is not None:
+            delta = f"{change(found['value'])} {interval(found['ci'])}".rstrip()
+            yield f"{pair_name(row)}: corrected {row['measure']} {delta}"
+
+
+def _reversal_line(reversal: Results) -> str:
+    rises, falls = ("rises", "falls") if reversal["gold"] > 0 else ("falls", "rises")
+    gold, judged = (figure(abs(reversal[side])) for side in ("gold", "gold_and_judge"))
+    measure = f"{reversal['measure']} {rises} by {gold} on gold"
+    return f"{pair_name(reversal)}: {measure}, but {falls} by {judged} with the labels"
+
+
+def _unjudged_line(system: Results) -> Iterator[str]:
+    name = label(system["name"])
+    unjudged, unscored = system.get("unjudged", 0), system.get("unjudged_apart", 0)
+    if not unjudged:
+        if unscored:
+            yield f"{name}: {plural(unscored, 'unjudged item')} in queries that are not scored"
+        return
+    more = f" ({unscored:,} more in queries that are not scored)" if unscored else ""
+    counts = "counts" if unjudged == 1 else "count"
+    line = f"{name}: {plural(unjudged, 'unjudged item')} {counts} as not relevant{more}"
+    ranges = ((measure, open_range(cell)) for measure, cell in system["measures"].items())
+    measure, ends = next(((measure, ends) for measure, ends in ranges if ends), ("", None))
+    if ends:
+        low, high = map(figure, ends)
+        line += f"; judging {'it' if unjudged == 1 else 'them'} could put {measure} anywhere"
+        line += f" from {low} to {high}"
+    yield line

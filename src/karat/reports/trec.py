@@ -1,0 +1,140 @@
+"""The layout of ``trec_eval -q``: one line per query and measure, then those for all queries."""
+
+from __future__ import annotations
+
+import re
+
+import polars as pl
+
+from karat.errors import UsageError
+from karat.formats.trec import one_word, unfit_for_columns
+from karat.measure.names import with_gain
+from karat.measure.scores import Scores
+from karat.reports.document import Report, System
+
+_CANONICAL = re.compile(r"(?P<name>\w+)(?:@(?P<cutoff>[\d.]+))?")
+_PLAIN = {
+    "AP": "map",
+    "Bpref": "bpref",
+    "GMAP": "gm_map",
+    "NumRel": "num_rel",
+    "NumRelRet": "num_rel_ret",
+    "NumRet": "num_ret",
+    "RR": "recip_rank",
+    "Rprec": "Rprec",
+    "SetF": "set_F",
+    "SetP": "set_P",
+    "SetR": "set_recall",
+    "infAP": "infAP",
+    "nDCG": "ndcg",
+}
+_WITH_CUTOFF = {
+    "AP": "map_cut",
+    "Hit": "success",
+    "P": "P",
+    "R": "recall",
+    "nDCG": "ndcg_cut",
+}
+# trec_eval counts these: whole numbers for a query, and their sum for all.
+_COUNTED = {"num_ret", "num_rel", "num_rel_ret"}
+# One number for the set: trec_eval prints it for all queries only.
+_FOR_ALL_ONLY = {"gm_map"}
+# In place of a query id.
+ALL = "all"
+
+
+def to_trec(report: Report) -> bytes:
+    """Return the lines of every system, one system after the other."""
+    for system in report.systems:
+        _refuse_odd_ids(system.scores.table["query_id"])
+    lines = [line for system in report.systems for line in _lines(system)]
+    return "".join(lines).encode()
+
+
+def trec_name(measure: str) -> str:
+    """Return the name of a measure in trec_eval, or karat's own where it has none.
+
+    >>> trec_name("nDCG@10"), trec_name("IPrec@0.1"), trec_name("RR@10")
+    ('ndcg_cut_10', 'iprec_at_recall_0.10', 'RR@10')
+    """
+    match = _CANONICAL.fullmatch(measure)
+    if match is None:
+        return measure
+    name, cutoff = match["name"], match["cutoff"]
+    if cutoff is None:
+        return _PLAIN.get(name, measure)
+    if name == "IPrec":
+        return f"iprec_at_recall_{float(cutoff):.2f}"
+    return f"{_WITH_CUTOFF[name]}_{cutoff}" if name in _WITH_CUTOFF else measure
+
+
+def _refuse_odd_ids(query_ids: pl.Series) -> None:
+    """Refuse ids that would be read back as other columns or lines."""
+    odd = query_ids.filter(unfit_for_columns(query_ids) | (query_ids == ALL))
+    if odd.len():
+        why = "is the name of the lines on all queries" if odd[0] == ALL else "holds white space"
+        raise UsageError(
+            f"output trec: query_id {odd[0]!r} {why}, which the layout of trec_eval cannot carry; "
+            "write csv, json or parquet"
+        )
+
+
+def _name(measure: str, scores: Scores) -> str:
+    """Return the name in trec_eval if its linear gain is used, else karat's own."""
+    found_measure = next(
+        (candidate for candidate in scores.measures if str(candidate) == measure), None
+    )
+    return trec_name(
+        measure if found_measure is None else str(with_gain(found_measure, scores.conventions))
+    )
+
+
+def _lines(system: System) -> list[str]:
+    names = {measure: _name(measure, system.scores) for measure in system.summaries}
+    table = system.scores.table.sort("query_id")
+    columns = [
+        (names[measure], table[measure].to_list())
+        for measure in system.summaries
+        if measure in table.columns and names[measure] not in _FOR_ALL_ONLY
+    ]
+    silent = _unanswered(system)
+    lines = [
+        _line(name, query_id, values[row])
+        for row, query_id in enumerate(table["query_id"].to_list())
+        if query_id not in silent
+        for name, values in columns
+        if values[row] is not None
+    ]
+    lines += [_line("runid", ALL, _run_id(system))]
+    lines += [_line("num_q", ALL, _answered(table))]
+    for measure, summary in system.summaries.items():
+        name = names[measure]
+        if name in _COUNTED:
+            lines.append(_line(name, ALL, float(table[measure].sum())))
+        elif summary.mean is not None:
+            lines.append(_line(name, ALL, summary.mean))
+    return lines
+
+
+def _unanswered(system: System) -> set[str]:
+    """Return the queries that trec_eval 9 averages under -c but does not print."""
+    scores = system.scores
+    if scores.conventions.profile != "trec":
+        return set()
+    return set(scores.table["query_id"].filter(scores.status == "missing").to_list())
+
+
+def _answered(table: pl.DataFrame) -> int:
+    """Return the number of queries with a value, which trec_eval counts as evaluated."""
+    values = table.select(pl.any_horizontal(pl.exclude("query_id").is_not_null()))
+    return int(values.to_series().sum()) if table.width > 1 else 0
+
+
+def _run_id(system: System) -> str:
+    return one_word(str(system.scores.meta.get("tag", system.name)))
+
+
+def _line(name: str, query_id: str, value: float | int | str) -> str:
+    if isinstance(value, float):
+        value = f"{value:.0f}" if name in _COUNTED else f"{value:6.4f}"
+    return f"{name:<22}\t{query_id}\t{value}\n"

@@ -1,0 +1,346 @@
+"""Stored evaluations over HTTP: lists, trends, reports and comparisons, and their API."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import zlib
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
+
+from anyio.to_thread import run_sync
+from fastapi import APIRouter, FastAPI, Path, Query, Request
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response
+
+from karat.errors import CallError, InputError, UsageError
+from karat.reports.stored_comparison import ComparedView, compare_views, rule_of, with_texts
+from karat.store import EvaluationPage, Store, StoredNames
+from karat.web.answers import (
+    ComparisonAnswer,
+    EvaluationAnswer,
+    EvaluationsAnswer,
+    QueryAnswer,
+    ReportAnswer,
+    RowsAnswer,
+    TrendAnswer,
+)
+from karat.web.responses import (
+    Json,
+    NotFoundError,
+    UnavailableError,
+    cached_json,
+    escape_html_in_json,
+)
+
+router = APIRouter(prefix="/api")
+
+_MOST_PER_PAGE = 200
+_MOST_COMPARED = 12
+_HIGHEST_ID = 2**31 - 1
+# Each comparison takes a whole processor, and pages need some too.
+COMPARISONS_AT_ONCE = 2
+_COMPARISON_PATIENCE_SECONDS = 20.0
+# How soon a computation notices that the server ends.
+_POLL_SECONDS = 0.25
+
+Result = TypeVar("Result")
+Id = Annotated[int, Path(ge=1, le=_HIGHEST_ID)]
+Index = Annotated[int, Path(ge=0, le=_HIGHEST_ID)]
+# No name is longer, and a refused one is repeated in the error.
+Name = Annotated[str, Field(max_length=200)]
+
+
+class FormQuery(BaseModel):
+    """Parameters of an address; empty ones, which a form sends, are as if not given."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _drop_empty(cls, values: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in values.items() if value != ""}
+
+
+class EvaluationFilters(FormQuery):
+    """Filters of the list of evaluations, and the page."""
+
+    system: Name | None = Field(None, description="Only of this system.")
+    tag: Name | None = Field(None, description="Only with this tag.")
+    gold: Name | None = Field(None, description="Only on gold whose SHA-256 begins so.")
+    verdict: Name | None = Field(None, description="Only with this verdict.")
+    search: Name | None = Field(None, description="Words in the system, note, run, commit or tags.")
+    page: int = Field(1, ge=1, le=1_000_000)
+    size: int = Field(50, ge=1, le=_MOST_PER_PAGE)
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """Return the filters that are set."""
+        return self.model_dump(exclude={"page", "size", "measure"}, exclude_none=True)
+
+    def listed(self, store: Store) -> EvaluationPage:
+        """Return the evaluations of the page."""
+        first = (self.page - 1) * self.size
+        return store.listed(**self.filters, limit=self.size, offset=first)
+
+    def pages(self, total: int) -> int:
+        """Return the number of pages; an empty list has one."""
+        return max(1, -(-total // self.size))
+
+
+class ComparisonRequest(FormQuery):
+    """The evaluations to compare, their baseline, and the rule of the comparison."""
+
+    ids: Annotated[
+        list[str], Field(description="Ids with commas between them; the first is the baseline.")
+    ]
+    baseline: int | None = Field(None, description="The id of the baseline, if not the first.")
+    primary: Name | None = Field(None, description="The measure that decides.")
+    margin: float | None = Field(
+        None,
+        description="The share of the baseline's mean below which a difference does not matter;"
+        " default: the reports'.",
+    )
+
+    @property
+    def chosen(self) -> list[int]:
+        """Return the ids, baseline first; a form sends them one by one, and then the oldest is."""
+        words = [word.strip() for text in self.ids for word in text.split(",") if word.strip()]
+        ids = list(dict.fromkeys(_id(word) for word in words))
+        if len(self.ids) > 1:
+            ids.sort()
+        if len(ids) > _MOST_COMPARED:
+            raise UsageError(
+                f"{len(ids)} evaluations are too many at once; take {_MOST_COMPARED} at most"
+            )
+        if self.baseline is None:
+            return ids
+        if self.baseline not in ids:
+            raise UsageError(f"the baseline {self.baseline} is not one of the evaluations compared")
+        return [self.baseline, *(id for id in ids if id != self.baseline)]
+
+    @property
+    def query_string(self) -> str:
+        """Return the comparison as a query string."""
+        rule = {"primary": self.primary, "margin": self.margin}
+        changed = [(name, value) for name, value in rule.items() if value is not None]
+        return urlencode([("ids", ",".join(map(str, self.chosen))), *changed], safe=",")
+
+    def with_baseline(self, id: int) -> str:
+        """Return the comparison with another baseline, as a query string."""
+        return self.model_copy(update={"baseline": id}).query_string
+
+
+def _id(word: str) -> int:
+    if not word.isdecimal() or len(word) > 10 or not 0 < int(word) <= _HIGHEST_ID:
+        raise UsageError(f"ids are numbers with commas between them, not {word[:40]!r}")
+    return int(word)
+
+
+Comparison = Annotated[ComparisonRequest, Query()]
+
+
+class NewTags(BaseModel):
+    """Tags to add to an evaluation."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    tags: list[Name] = Field(min_length=1, max_length=20)
+
+
+def part_of(app: FastAPI, report_id: int, name: str) -> Any:
+    """Return a part of a report's page as data, or None if it was saved without."""
+
+    def read() -> Any:
+        text = _text_of(app, report_id, name)
+        try:
+            return None if text is None else json.loads(text)
+        except ValueError:
+            raise _damaged(app, report_id) from None
+
+    return app.state.parts.get((report_id, name), read)
+
+
+def block_of(app: FastAPI, report_id: int, number: int) -> Any:
+    """Return a block of queries of a report that was saved with its queries."""
+    block = part_of(app, report_id, f"block-{number}")
+    if block is None:
+        raise _damaged(app, report_id)
+    return block
+
+
+def _text_of(app: FastAPI, report_id: int, name: str) -> bytes | None:
+    packed = app.state.store.part(report_id, name)
+    try:
+        return None if packed is None else gzip.decompress(packed)
+    except (OSError, EOFError, zlib.error):
+        raise _damaged(app, report_id) from None
+
+
+def _damaged(app: FastAPI, report_id: int) -> InputError:
+    where = f"{app.state.store.name}: report {report_id}"
+    return InputError("is damaged: the details of its queries cannot be read", where=where)
+
+
+def _without_details(report_id: int) -> NotFoundError:
+    return NotFoundError(
+        f"report {report_id} was saved without details of its queries;"
+        " save it again with this karat"
+    )
+
+
+async def compared(request: Request, wanted: ComparisonRequest) -> ComparedView:
+    """Return a comparison; one that is not cached waits for a slot."""
+    app, key = request.app, (tuple(wanted.chosen), wanted.primary, wanted.margin)
+
+    def compare() -> ComparedView:
+        stored = [app.state.store.baseline(str(id)) for id in wanted.chosen]
+        rule = rule_of(stored, primary=wanted.primary, margin=wanted.margin)
+        return compare_views(stored, rule, partial(part_of, app))
+
+    get = partial(app.state.comparisons.get, key, compare)
+    if app.state.comparisons.holds(key):
+        return await run_in_threadpool(get)
+    return await _in_turn(request, get)
+
+
+async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
+    """Run a long computation; only few run at once, and no request waits long for its turn."""
+    slots: asyncio.Semaphore = request.app.state.comparing
+    try:
+        async with asyncio.timeout(_COMPARISON_PATIENCE_SECONDS):
+            await slots.acquire()
+    except TimeoutError:
+        raise UnavailableError(
+            "other comparisons are being computed; try again in a moment"
+        ) from None
+    try:
+        if await request.is_disconnected():
+            raise UnavailableError("the client has left")
+        return await run_until_stopping(request, work)
+    finally:
+        slots.release()
+
+
+async def run_until_stopping(request: Request, work: Callable[[], Result]) -> Result:
+    """Run work in a thread that the end of the server does not wait for."""
+    task = asyncio.ensure_future(run_sync(work, abandon_on_cancel=True))
+    while not task.done():
+        await asyncio.wait({task}, timeout=_POLL_SECONDS)
+        if request.app.state.stopping.is_set() and task.cancel():
+            raise CallError("the server is ending")
+    return task.result()
+
+
+@router.get("/evaluations", tags=["evaluations"], response_model=EvaluationsAnswer)
+def evaluations(request: Request, wanted: Annotated[EvaluationFilters, Query()]) -> Response:
+    """Return a page of evaluations, newest first."""
+
+    def make() -> dict[str, Any]:
+        listed = wanted.listed(request.app.state.store)
+        return {
+            "evaluations": [evaluation.document() for evaluation in listed.evaluations],
+            "total": listed.total,
+            "page": wanted.page,
+            "pages": wanted.pages(listed.total),
+        }
+
+    return cached_json(request, make)
+
+
+@router.get("/evaluations/{id}", tags=["evaluations"], response_model=EvaluationAnswer)
+def evaluation(request: Request, id: Id) -> Response:
+    """Return one evaluation."""
+    return Json(request.app.state.store.evaluation(id).document())
+
+
+@router.post("/evaluations/{id}/tags", tags=["evaluations"], response_model=EvaluationAnswer)
+def tag(request: Request, id: Id, new: NewTags) -> Response:
+    """Tag an evaluation; from now on the tags name this one."""
+    request.app.state.store.tag(id, new.tags)
+    return evaluation(request, id)
+
+
+@router.get("/names", tags=["evaluations"], response_model=StoredNames)
+def names(request: Request) -> Response:
+    """Return every system, tag, measure and verdict in the store."""
+    return cached_json(request, lambda: asdict(request.app.state.store.names()))
+
+
+@router.get("/trend", tags=["evaluations"], response_model=TrendAnswer)
+def trend(
+    request: Request, measure: Name, system: Name | None = None, tag: Name | None = None
+) -> Response:
+    """Return one measure over time, by system, with breaks where numbers are not comparable."""
+
+    def make() -> dict[str, Any]:
+        store: Store = request.app.state.store
+        points = store.trend(measure, system=system or None, tag=tag or None)
+        name = points[0].measure if points else measure
+        return {"measure": name, "points": [point.document() for point in points]}
+
+    return cached_json(request, make)
+
+
+@router.get("/reports/{report_id}", tags=["reports"], response_model=ReportAnswer)
+def report(request: Request, report_id: Id) -> Response:
+    """Return the document of a report, as karat eval -o report.json writes it."""
+    return Json(request.app.state.store.report(report_id))
+
+
+@router.get("/reports/{report_id}/rows", tags=["reports"], response_model=RowsAnswer)
+def report_rows(request: Request, report_id: Id) -> Response:
+    """Return every query of a report, column by column."""
+    text = _text_of(request.app, report_id, "rows")
+    if text is None:
+        raise _without_details(report_id)
+    return Response(escape_html_in_json(text), media_type=Json.media_type)
+
+
+@router.get("/reports/{report_id}/queries/{index}", tags=["reports"], response_model=QueryAnswer)
+def report_query(request: Request, report_id: Id, index: Index) -> Response:
+    """Return one query in full: its gold, the lists of every system, and their texts."""
+    head = part_of(request.app, report_id, "head")
+    if head is None:
+        raise _without_details(report_id)
+    if index >= head["queries"]:
+        raise NotFoundError(f"report {report_id} has {head['queries']:,} queries, from 0 on")
+    block = block_of(request.app, report_id, index // head["block"])
+    return Json(with_texts(block["queries"][index % head["block"]], block["texts"]))
+
+
+@router.get("/comparisons", tags=["comparisons"], response_model=ComparisonAnswer)
+async def comparison(request: Request, wanted: Comparison) -> Response:
+    """Return the document of a comparison, as karat compare writes it, and warnings."""
+    view = await compared(request, wanted)
+    document = {**view.document, "warnings": list(view.warnings)}
+    return await run_in_threadpool(Json, document)
+
+
+@router.get("/comparisons/rows", tags=["comparisons"], response_model=RowsAnswer)
+async def comparison_rows(request: Request, wanted: Comparison) -> Response:
+    """Return every query of a comparison, column by column."""
+    view = await compared(request, wanted)
+    _head_of(view)
+    return await _in_turn(request, lambda: Json(view.view.rows))
+
+
+@router.get("/comparisons/queries/{index}", tags=["comparisons"], response_model=QueryAnswer)
+async def comparison_query(request: Request, index: Index, wanted: Comparison) -> Response:
+    """Return one query in full: its gold, the lists of every system, and their texts."""
+    view = await compared(request, wanted)
+    queries = _head_of(view)["queries"]
+    if index >= queries:
+        raise NotFoundError(f"they have {queries:,} queries, counted from 0")
+    return await run_in_threadpool(lambda: Json(view.view.query(index)))
+
+
+def _head_of(view: ComparedView) -> Any:
+    if view.head is None:
+        raise NotFoundError("none of these was saved with details of its queries")
+    return view.head

@@ -1,0 +1,273 @@
+"""Answers of the workbench: pages from templates, JSON, errors in one sentence, and a cache.
+
+A browser can take neither a page's data nor JSON for a script.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+from typing import Any, Generic, TypeVar
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from jinja2 import ChoiceLoader, Environment, PackageLoader
+from markupsafe import Markup
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response
+
+from karat.errors import CallError, InputError, KaratError, MissingExtraError
+from karat.pages.formatting import label
+from karat.store import NotStoredError
+from karat.web.assets import CHARTS, VEGA, address, asset_table
+
+# Placeholders in a rendered page for what differs per answer, so that the page can be cached.
+_NONCE, _CSRF = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
+_PLAIN_STYLES = ("tokens.css", "karat.css", "page.css", "print.css", "workbench.css")
+_PLAIN_SCRIPTS = ("theme.js", "api.js")
+_TITLES = {
+    401: "A token is needed",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not allowed here",
+    413: "Too much at once",
+    500: "Something went wrong",
+    502: "A system gave no answer",
+    503: "Not at the moment",
+}
+# At most this much of a request is repeated in an error.
+_LONGEST_ECHO = 200
+
+Value = TypeVar("Value")
+
+
+class Refusal(BaseModel):
+    """The API's answer to a request that it refuses."""
+
+    error: str
+
+
+class UnavailableError(KaratError):
+    """The server is too busy for a request; it may work later."""
+
+
+class NotFoundError(KaratError):
+    """A page or an evaluation that does not exist."""
+
+
+class Json(JSONResponse):
+    """JSON that stays data even where a browser takes it for a page."""
+
+    def render(self, content: Any) -> bytes:
+        """Return JSON text in which no character can begin a tag."""
+        text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        return escape_html_in_json(text.encode("utf-8", "replace"))
+
+
+def escape_html_in_json(data: bytes) -> bytes:
+    """Return JSON with <, > and & as escapes; they occur only in strings."""
+    for character, escape in ((b"<", b"\\u003c"), (b">", b"\\u003e"), (b"&", b"\\u0026")):
+        data = data.replace(character, escape)
+    return data
+
+
+@dataclass(frozen=True)
+class PageAssets:
+    """The styles and scripts of a page, each with the nonce that lets it run."""
+
+    base_styles: Sequence[str] = _PLAIN_STYLES
+    base_scripts: Sequence[str] = _PLAIN_SCRIPTS
+
+    def styles(self, *names: str) -> Markup:
+        """Return links to the style sheets of every page, then to those named."""
+        tag = Markup('<link rel="stylesheet" href="{}" nonce="{}">')
+        return Markup("\n").join(
+            tag.format(address(name), _NONCE) for name in (*self.base_styles, *names)
+        )
+
+    def scripts(self, *names: str) -> Markup:
+        """Return the scripts of every page, then those named; api.js gets the session's token."""
+        tag = Markup('<script src="{}" nonce="{}"{}></script>')
+        attributes = {
+            "api.js": Markup(' data-csrf="{}" defer').format(_CSRF),
+            VEGA: Markup(" async"),
+        }
+        return Markup("\n").join(
+            tag.format(address(name), _NONCE, attributes.get(name, Markup(" defer")))
+            for name in (*self.base_scripts, *names)
+        )
+
+
+@cache
+def templates() -> Environment:
+    """Return the workbench's templates, with those of the report below them."""
+    from karat.reports.html.render import environment
+
+    made = environment()
+    made.loader = ChoiceLoader([PackageLoader("karat.web"), PackageLoader("karat.reports.html")])
+    return made
+
+
+def render(request: Request, name: str, *, status_code: int = 200, **context: Any) -> HTMLResponse:
+    """Return a page from a template, which extends workbench.html."""
+    page = render_template(request.app, name, **context)
+    return personalize(request, page, status_code=status_code)
+
+
+def render_report(
+    request: Request,
+    name: str,
+    *,
+    document: Mapping[str, Any],
+    head: Mapping[str, Any] | None,
+    **context: Any,
+) -> HTMLResponse:
+    """Return the page of a report; without the ``head`` of a view it shows no single queries."""
+    from karat.reports.html.assets import SCRIPTS, STYLES
+    from karat.reports.html.render import context_of
+
+    # The library is large and loads asynchronously.
+    charts = VEGA if VEGA in asset_table() else CHARTS
+    scripts = (*(name for name in SCRIPTS if name != CHARTS), "api.js", charts)
+    assets = PageAssets((*STYLES, "workbench.css"), scripts)
+    made = context_of(document, head)
+    return render(request, name, **{**made, "assets": assets, "parts": None, **context})
+
+
+def render_template(app: FastAPI, name: str, **context: Any) -> bytes:
+    """Return a page with placeholders, which can be cached; ``personalize`` fills them."""
+    settings = app.state.settings
+    defaults = {
+        "assets": PageAssets(),
+        "csp": None,
+        "store": app.state.store.name,
+        "with_token": settings.token is not None,
+        "with_config": settings.config is not None,
+    }
+    text = templates().get_template(name).render(defaults | context)
+    return text.encode("utf-8", "replace")
+
+
+def personalize(request: Request, page: bytes, *, status_code: int = 200) -> HTMLResponse:
+    """Return a rendered page for one session, with this answer's nonce."""
+    for placeholder, value in ((_NONCE, request.state.nonce), (_CSRF, request.state.csrf)):
+        page = page.replace(placeholder.encode(), value.encode())
+    return HTMLResponse(page, status_code=status_code)
+
+
+class ResponseCache(Generic[Value]):
+    """The values used last, each with the stamp of the store that it was made under.
+
+    Threads that need the same value at once wait for the one that makes it.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: OrderedDict[Hashable, tuple[str, Future[Value]]] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, key: Hashable, make: Callable[[], Value], *, stamp: str = "") -> Value:
+        """Return the value made for this key under this stamp; make it if there is none."""
+        with self._lock:
+            entry = self._values.get(key)
+            is_new = entry is None or entry[0] != stamp
+            if entry is None or is_new:
+                entry = self._values[key] = stamp, Future()
+            self._values.move_to_end(key)
+            if len(self._values) > self._size:
+                self._values.popitem(last=False)
+        future = entry[1]
+        if is_new:
+            try:
+                future.set_result(make())
+            except BaseException as error:
+                with self._lock:
+                    if self._values.get(key) is entry:
+                        del self._values[key]
+                future.set_exception(error)
+        return future.result()
+
+    def holds(self, key: Hashable) -> bool:
+        """Return whether there is a value for this key, under any stamp."""
+        with self._lock:
+            entry = self._values.get(key)
+        return entry is not None and entry[1].done()
+
+
+def cached_json(request: Request, make: Callable[[], Any], *, stamp: str | None = None) -> Response:
+    """Return data as JSON, made once per URL and stamp."""
+    body = _cached(request, lambda: bytes(Json(make()).body), stamp)
+    return Response(body, media_type=Json.media_type)
+
+
+def cached_page(
+    request: Request, make: Callable[[], bytes], *, stamp: str | None = None
+) -> Response:
+    """Return a rendered page, made once per URL and stamp."""
+    return personalize(request, _cached(request, make, stamp))
+
+
+def _cached(request: Request, make: Callable[[], bytes], stamp: str | None) -> bytes:
+    url = (request.url.path, request.scope["query_string"])
+    state = request.app.state
+    # Read before the data: a change meanwhile makes the answer old, not wrong.
+    stamp = state.store.stamp() if stamp is None else stamp
+    body: bytes = state.answers.get(url, make, stamp=stamp)
+    return body
+
+
+def error_response(request: Request, status: int, sentence: str) -> Response:
+    """Return a sentence as JSON under /api, else as a page, without control characters."""
+    sentence = label(" ".join(sentence.splitlines()))
+    if is_api(request):
+        return Json({"error": sentence}, status_code=status)
+    title = _TITLES.get(status, "This cannot be answered")
+    return render(request, "error.html", status_code=status, title=title, sentence=sentence)
+
+
+def is_api(request: Request) -> bool:
+    """Return whether a request is for the API."""
+    # Not from request.url, which fails where the Host header is malformed.
+    return str(request.scope["path"]).startswith("/api/")
+
+
+def _status_of(error: KaratError, store: str) -> int:
+    """Return the HTTP status of one of karat's errors; the store's may pass, so they are 503."""
+    for kinds, status in (
+        ((NotFoundError, NotStoredError), 404),
+        (UnavailableError, 503),
+        (CallError, 502),
+        (MissingExtraError, 501),
+    ):
+        if isinstance(error, kinds):
+            return status
+    return 503 if isinstance(error, InputError) and (error.where or "").startswith(store) else 400
+
+
+def handle_errors(app: FastAPI) -> None:
+    """Answer every error with one sentence."""
+
+    @app.exception_handler(KaratError)
+    def refused(request: Request, error: KaratError) -> Response:
+        status = _status_of(error, request.app.state.store.name)
+        return error_response(request, status, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def misread(request: Request, error: RequestValidationError) -> Response:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"][1:])[:_LONGEST_ECHO] or "the body"
+        return error_response(request, 400, f"{place}: {first['msg'].lower()}")
+
+    @app.exception_handler(HTTPException)
+    def answered(request: Request, error: HTTPException) -> Response:
+        sentence = str(error.detail)
+        if error.status_code == 404:
+            sentence = f"there is nothing at {request.url.path[:_LONGEST_ECHO]}"
+        return error_response(request, error.status_code, sentence)

@@ -1,0 +1,442 @@
+"""Evaluations started from a page: ``karat run``, one at a time, watched and stopped over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from fastapi import APIRouter, FastAPI, Header, HTTPException, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from pydantic import BaseModel, Field
+
+from karat.errors import KaratError, UsageError, unknown
+from karat.jobs.redaction import redactor
+from karat.store import SavedEvaluation, Store, checked_tags
+from karat.store.database import VARIABLE as STORE_VARIABLE
+from karat.web.answers import RunAnswer, RunsAnswer
+from karat.web.evaluations import Name
+from karat.web.responses import Json, NotFoundError, Refusal, UnavailableError
+from karat.web.run_process import GRACE_SECONDS, RunProcess
+from karat.web.settings import TOKEN_VARIABLE, Settings, secrets_of
+
+router = APIRouter(prefix="/api", tags=["runs"])
+
+_JOBS_KEPT = 50
+_LOG_LINES, _LOG_LINE_LENGTH = 500, 2_000
+_SHUTDOWN_GRACE_SECONDS = 3.0
+_HEARTBEAT_SECONDS = 15.0
+# How soon a stream tells what happened, and notices that the server ends.
+_POLL_SECONDS = 0.2
+_RECENT = 200
+# Streams stay open, and must leave connections to pages.
+_MOST_STREAMS = 50
+_NUMBER = re.compile(r"[0-9]{1,15}")
+_REFUSALS: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 404: {"model": Refusal}}
+
+_SAVED = re.compile(r"saved as (\d+(?:, \d+)*) in ")
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
+_WARNING = "karat: warning:"
+
+# The exit codes of karat run. A gate that fails is a result, not a failure.
+_FINISHED = {
+    0: "Finished: no gate fails, and nothing got worse.",
+    1: "Finished: a gate fails, or a system got worse. The evaluation itself is complete.",
+    3: "Finished, but it cannot tell: too little could be measured for a verdict.",
+}
+_FAILED = {
+    2: "Not evaluated: the karat.yaml, a file or a value cannot be used.",
+    70: "Not evaluated: a bug in karat ended it.",
+}
+
+
+class BusyError(UsageError):
+    """Another evaluation is running."""
+
+
+class RunRequest(BaseModel):
+    """What to evaluate; no systems means all of the karat.yaml."""
+
+    systems: list[Name] = Field(default=[], max_length=1_000)
+    tags: list[Name] = Field(default=[], max_length=100)
+    fresh: bool = Field(default=False, strict=True)
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that happened: ``kind`` is progress, log or state; numbers only go up."""
+
+    number: int
+    kind: str
+    data: Mapping[str, Any]
+
+
+class Job:
+    """The state of a run; written by the threads that watch its process, read by any.
+
+    Keeps the latest progress of each system and the last lines of the log, so that a stream
+    that was interrupted misses steps but never the outcome. ``redact`` removes secrets from the
+    log.
+    """
+
+    process: RunProcess
+
+    def __init__(
+        self,
+        id: int,
+        wanted: RunRequest,
+        systems: Sequence[str],
+        *,
+        redact: Callable[[str], str] = str,
+    ) -> None:
+        self.id, self.systems = id, systems
+        self._wanted, self._redact = wanted, redact
+        self._lock = threading.Lock()
+        self._number = 0
+        self._log: deque[RunEvent] = deque(maxlen=_LOG_LINES)
+        self._progress: dict[str | None, RunEvent] = {}
+        self._state: RunEvent
+        self._stopping = False
+        self._why: str | None = None
+        self._saved: list[int] = []
+        self._set_state(
+            "running", None, "Running: the systems are asked, then their answers are scored."
+        )
+
+    @property
+    def running(self) -> bool:
+        """Return whether the process has not ended yet."""
+        return self._state.data["state"] in ("running", "stopping")
+
+    def since(self, number: int) -> list[RunEvent]:
+        """Return the events after a number, in order."""
+        with self._lock:
+            events = (*self._log, *self._progress.values(), self._state)
+            # A higher number is of a job of a server that ran before this one.
+            after = number if number <= self._number else 0
+        new = (event for event in events if event.number > after)
+        return sorted(new, key=lambda event: event.number)
+
+    def read(self, line: str) -> None:
+        """Read a line of the command's standard error."""
+        progress = _parse_progress(line)
+        if progress is not None:
+            self._add("progress", progress)
+            return
+        # Of a progress bar that is drawn over and over, only the last state counts.
+        text = _COLOURS.sub("", line.rpartition("\r")[2])
+        text = self._redact(_CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text))
+        if saved := _SAVED.match(text):
+            self._saved = list(map(int, saved[1].split(", ")))
+        if text.startswith("karat: ") and not text.startswith(_WARNING):
+            self._why = text.removeprefix("karat: ")
+        self._add("log", {"line": text[:_LOG_LINE_LENGTH]})
+        for system in self.systems:
+            # A log that is reused reports no progress of its own.
+            if reused := re.match(rf"{re.escape(system)}: ([\d,]+) calls, log reused", text):
+                calls = int(reused[1].replace(",", ""))
+                done = {"system": system, "what": "reused", "done": calls, "total": calls}
+                self._add("progress", done)
+                return
+
+    def stop(self, grace: float) -> None:
+        """Stop the process; one that has ended stays as it is."""
+        if self.running:
+            self.stopping()
+            self.process.stop(grace)
+
+    def stopping(self) -> None:
+        """Note that a user asked for the end."""
+        self._stopping = True
+        self._set_state("stopping", None, "Stopping: what is logged so far is being kept.")
+
+    def end(self, code: int) -> None:
+        """Note the exit code; 1 without anything saved is Python's own, and no verdict."""
+        if code in _FINISHED and (code != 1 or self._saved):
+            self._set_state("done", code, _FINISHED[code])
+        elif self._stopping:
+            meaning = "Stopped before the end; calls already logged are used when it is run again."
+            self._set_state("stopped", code, meaning)
+        else:
+            meaning = _FAILED.get(code, f"Not evaluated: it ended with {code}.")
+            self._set_state("failed", code, meaning)
+
+    def document(self) -> dict[str, Any]:
+        """Return the job as JSON has it."""
+        with self._lock:
+            return {
+                "id": self.id,
+                "url": f"/runs/{self.id}",
+                "systems": list(self.systems),
+                "tags": list(self._wanted.tags),
+                "fresh": self._wanted.fresh,
+                **self._state.data,
+                "progress": [dict(event.data) for event in self._progress.values()],
+                "log": [event.data["line"] for event in self._log],
+                "last": self._number,
+            }
+
+    def _set_state(self, state: str, code: int | None, meaning: str) -> None:
+        ended = state in ("done", "failed", "stopped")
+        data = {
+            "state": state,
+            "exit_code": code,
+            "meaning": meaning,
+            "why": self._why if ended else None,
+            "saved": self._saved,
+        }
+        self._add("state", data)
+
+    def _add(self, kind: str, data: Mapping[str, Any]) -> None:
+        with self._lock:
+            self._number += 1
+            event = RunEvent(self._number, kind, data)
+            if kind == "log":
+                self._log.append(event)
+            elif kind == "progress":
+                self._progress[data["system"]] = event
+            elif data["state"] != "stopping" or self._state.data["exit_code"] is None:
+                # It may end by itself at the moment at which it is stopped.
+                self._state = event
+
+
+def _parse_progress(line: str) -> dict[str, Any] | None:
+    """Parse a line of KARAT_PROGRESS=json; return None for any other line."""
+    if not line.startswith('{"karat": "progress"'):
+        return None
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    numbers = [data.get("done"), data.get("total")]
+    if not all(isinstance(number, int) and number >= 0 for number in numbers):
+        return None
+    system = data.get("system")
+    return {
+        "system": None if system is None else str(system),
+        "what": str(data.get("what")),
+        "done": numbers[0],
+        "total": numbers[1],
+    }
+
+
+class Jobs:
+    """The evaluations started since the server was; the last of them are kept.
+
+    ``streams`` is the number of pages that watch them.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._jobs: dict[int, Job] = {}
+        self._last_id = 0
+        self._closed = False
+        self.streams = 0
+
+    def start(self, wanted: RunRequest, systems: Sequence[str]) -> Job:
+        """Start an evaluation of these systems; refuse if another one runs."""
+        with self._lock:
+            running = next((job.id for job in self._jobs.values() if job.running), None)
+            if running is not None:
+                raise BusyError(
+                    f"evaluation {running} is still running; wait for its end, or stop it first"
+                )
+            if self._closed:
+                raise BusyError("the server is ending")
+            self._last_id += 1
+            redact = redactor(secrets_of(self._settings))
+            job = Job(self._last_id, wanted, systems, redact=redact)
+            command, environment = self._command(wanted), self._environment()
+            try:
+                job.process = RunProcess(command, environment, job.read, job.end)
+            except OSError as error:
+                reason = error.strerror or type(error).__name__
+                raise BusyError(f"the evaluation could not be started: {reason}") from None
+            self._jobs[job.id] = job
+            for old in list(self._jobs)[:-_JOBS_KEPT]:
+                del self._jobs[old]
+            return job
+
+    def all(self) -> list[Job]:
+        """Return every job, the latest first."""
+        with self._lock:
+            return list(reversed(self._jobs.values()))
+
+    def job(self, id: int) -> Job:
+        """Return one job."""
+        with self._lock:
+            if id not in self._jobs:
+                raise NotFoundError(
+                    f"no evaluation {id} was started since karat serve was; "
+                    "what earlier ones saved is on the first page"
+                )
+            return self._jobs[id]
+
+    def close(self) -> None:
+        """Stop what runs, and wait for its end; may be called more than once."""
+        with self._lock:
+            self._closed = True
+        for job in self.all():
+            if job.running:
+                job.stop(_SHUTDOWN_GRACE_SECONDS)
+                job.process.wait(_SHUTDOWN_GRACE_SECONDS + 5)
+
+    def _command(self, wanted: RunRequest) -> list[str]:
+        """Return the command; each value is joined to its option, so that none reads as one."""
+        options = [f"--system={name}" for name in dict.fromkeys(wanted.systems)]
+        options += [f"--tag={tag}" for tag in wanted.tags]
+        options += ["--fresh"] if wanted.fresh else []
+        return ["karat", "run", "--save", *options, "--", str(self._settings.config)]
+
+    def _environment(self) -> dict[str, str]:
+        """Return the environment of the command, without the token.
+
+        The store is passed here, since every user of the machine can read the arguments of a
+        command, and it may hold a password.
+        """
+        environment = {key: value for key, value in os.environ.items() if key != TOKEN_VARIABLE}
+        environment |= {"KARAT_PROGRESS": "json", "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"}
+        if self._settings.store is not None:
+            environment[STORE_VARIABLE] = self._settings.store
+        return environment
+
+
+@router.post(
+    "/runs", response_model=RunAnswer, status_code=201, responses=_REFUSALS | {409: _REFUSALS[400]}
+)
+def start(request: Request, new: RunRequest) -> Response:
+    """Start ``karat run --save`` with the karat.yaml of the server; one at a time."""
+    systems = list(request.app.state.live.opened().config.system_configs)
+    for name in new.systems:
+        if name not in systems:
+            raise unknown("system", name, systems)
+    if not systems:
+        raise UsageError("the karat.yaml has no systems; add some, then start it from here")
+    new = new.model_copy(update={"tags": checked_tags(new.tags)})
+    chosen = list(dict.fromkeys(new.systems or systems))
+    try:
+        job = request.app.state.jobs.start(new, chosen)
+    except BusyError as error:
+        raise HTTPException(409, str(error)) from None
+    return Json(run_document(request.app, job.id), status_code=201)
+
+
+@router.get("/runs", response_model=RunsAnswer)
+def runs(request: Request) -> Response:
+    """Return every run since the server started."""
+    return Json({"runs": run_documents(request.app)})
+
+
+@router.get("/runs/{id}", response_model=RunAnswer, responses=_REFUSALS)
+def run(request: Request, id: int) -> Response:
+    """Return one run, finished or not."""
+    return Json(run_document(request.app, id))
+
+
+@router.post("/runs/{id}/stop", response_model=RunAnswer, responses=_REFUSALS)
+def stop(request: Request, id: int) -> Response:
+    """Stop a run; what it has logged is kept, and used by the next."""
+    request.app.state.jobs.job(id).stop(GRACE_SECONDS)
+    return Json(run_document(request.app, id))
+
+
+@router.get(
+    "/runs/{id}/events",
+    response_class=StreamingResponse,
+    responses=_REFUSALS
+    | {
+        200: {
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "description": "progress, log and state",
+        },
+        503: _REFUSALS[400],
+        204: {"description": "it has ended, and there are no further events"},
+    },
+)
+async def events(
+    request: Request,
+    id: int,
+    after: Annotated[int, Query(ge=0)] = 0,
+    last_event_id: Annotated[str | None, Header()] = None,
+) -> Response:
+    """Stream the events of a run until it ends.
+
+    ``after`` is the number of the last known event; a browser that reconnects sends it as
+    Last-Event-ID.
+    """
+    jobs: Jobs = request.app.state.jobs
+    job = jobs.job(id)
+    seen = int(last_event_id) if last_event_id and _NUMBER.fullmatch(last_event_id) else after
+    if not job.running and not job.since(seen):
+        # Without this status a browser would reconnect.
+        return Response(status_code=204)
+    if jobs.streams >= _MOST_STREAMS:
+        raise UnavailableError(
+            f"{_MOST_STREAMS} pages are watching evaluations; load this one again later"
+        )
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    stream = _stream(jobs, job, seen, request.app.state.stopping)
+    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
+
+
+async def _stream(
+    jobs: Jobs, job: Job, seen: int, stopping: threading.Event
+) -> AsyncIterator[bytes]:
+    jobs.streams += 1
+    try:
+        yield b"retry: 1000\n\n"
+        quiet = 0.0
+        while True:
+            running = job.running
+            for event in job.since(seen):
+                seen, quiet = event.number, 0.0
+                data = json.dumps(dict(event.data), ensure_ascii=True)
+                yield f"id: {event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
+            if not running or stopping.is_set():
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+            quiet += _POLL_SECONDS
+            if quiet >= _HEARTBEAT_SECONDS:
+                quiet = 0.0
+                yield b": still running\n\n"
+    finally:
+        jobs.streams -= 1
+
+
+def run_document(app: FastAPI, id: int) -> dict[str, Any]:
+    """Return a run and what it saved as JSON has it."""
+    return _with_evaluations([app.state.jobs.job(id).document()], app.state.store)[0]
+
+
+def run_documents(app: FastAPI) -> list[dict[str, Any]]:
+    """Return every run and what it saved as JSON has them, the latest first."""
+    documents = [job.document() for job in app.state.jobs.all()]
+    return _with_evaluations(documents, app.state.store)
+
+
+def _with_evaluations(documents: Iterable[dict[str, Any]], store: Store) -> list[dict[str, Any]]:
+    documents = list(documents)
+    saved: dict[int, SavedEvaluation] = {}
+    if any(document["saved"] for document in documents):
+        # The ids are shown even if the store cannot be read now.
+        with suppress(KaratError):
+            saved = {evaluation.id: evaluation for evaluation in store.evaluations(limit=_RECENT)}
+    for document in documents:
+        document["evaluations"] = [
+            {
+                "id": id,
+                "system": saved[id].system if id in saved else None,
+                "verdict": saved[id].verdict if id in saved else None,
+            }
+            for id in document["saved"]
+        ]
+    return documents
