@@ -128,7 +128,7 @@ def test_ctrl_c_while_scoring_costs_no_log(run, place, monkeypatch):
         raise KeyboardInterrupt
 
     write("a: {retriever: bm25}", "b: {retriever: bm25, k: 3}")
-    monkeypatch.setattr("karat.project.project.report_comparison", stop)
+    monkeypatch.setattr("karat.project.project.report", stop)
     done = run("run", "--quiet")
     assert done.code == 130
     assert done.err == (

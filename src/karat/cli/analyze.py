@@ -28,6 +28,7 @@ from karat.cli.options import (
     ScoringOptions,
     notify,
     parse_settings,
+    publish_report,
     show,
 )
 from karat.errors import UsageError
@@ -390,7 +391,6 @@ def chunks(  # noqa: C901 -- each branch refuses options that contradict each ot
     """
     from karat.analysis.chunks import parse_chunkers
     from karat.cli.progress import counting
-    from karat.cli.publish import publish
     from karat.cli.streams import heed_interrupts
     from karat.reports.document import build_report
     from karat.reports.outputs import OWN_FORMS, parse_outputs, write_stdout
@@ -438,7 +438,7 @@ def chunks(  # noqa: C901 -- each branch refuses options that contradict each ot
     if result.comparisons is not None:
         report = replace(report, comparisons=result.comparisons)
     quiet = output.quiet or write == "-"
-    return publish(report, outputs, as_json=output.as_json, quiet=quiet)
+    return publish_report(report, outputs, as_json=output.as_json, quiet=quiet)
 
 
 # Formats of a corpus that keep every column.

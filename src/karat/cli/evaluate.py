@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+import karat
 from karat.cli.command import argument, command, flag, option
 from karat.cli.options import (
     FIELDS,
@@ -20,6 +21,7 @@ from karat.cli.options import (
     parse_fields,
     parse_settings,
 )
+from karat.errors import UsageError
 
 if TYPE_CHECKING:
     from karat.retrieve.search import SearchResult
@@ -44,27 +46,12 @@ def evaluate(inputs: ReportOptions, output: OutputOptions, saving: SavingOptions
       karat eval run.jsonl --gold qrels.txt --queries queries.jsonl --gates gates.yaml
       karat eval "s3a://runs/2026-11/*.parquet" --gold qrels.parquet --engine spark
     """
-    from karat.reports.assembly import report_runs
-    from karat.reports.outputs import default_names, needs_document, needs_items, refuse_collisions
-
-    runs = inputs.runs
-    outputs = output.parse(
-        [*inputs.files(), *saving.files()],
-        names=default_names(runs),
-        systems=len(runs),
-        profile=inputs.profile,
-    )
-    time = output.time(outputs)
-    saving.check()
-    full = saving.save or needs_document(outputs, output.as_json)
-    evaluation, details = inputs.load(
-        outputs, full=full, indexed=saving.save or needs_items(outputs)
-    )
-    with evaluation:
-        report = replace(report_runs(evaluation, runs, details), timestamp=time)
-    refuse_collisions(outputs, report)
-    saving.keep(report)
-    return output.publish(report, outputs)
+    outputs = output.parse(inputs, saving, systems=len(inputs.runs))
+    forms = output.forms(outputs, saving)
+    with inputs.evaluation(forms=forms) as evaluation:
+        details = inputs.details(evaluation, forms)
+        report = karat.report(evaluation, *inputs.runs, compare=False, details=details)
+    return output.publish(report, outputs, saving)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,47 +91,24 @@ def compare(
       karat compare base.jsonl new.jsonl --gold qrels.txt --queries queries.jsonl --by language
       karat compare new.jsonl --gold qrels.txt --baseline main
     """
-    from karat.reports.assembly import Details, check_comparison, report_comparison
-    from karat.reports.outputs import (
-        default_names,
-        forms_in,
-        needs_document,
-        needs_items,
-        refuse_collisions,
-    )
-
-    rule, runs = decided_by.rule(), inputs.runs
-    outputs = output.parse(
-        [*inputs.files(), *saving.files(used=baseline is not None)],
-        names=default_names(runs),
-        systems=len(runs) + (baseline is not None),
-        profile=inputs.profile,
-    )
-    time = output.time(outputs)
-    saving.check()
-    asked = Details(strict_bounds=inputs.strict_bounds, forms=forms_in(outputs))
-    check_comparison(len(runs), rule, asked, replicates=replicates, baseline=baseline)
-    evaluation, details = inputs.load(
-        outputs,
-        full=saving.save or needs_document(outputs, output.as_json),
-        indexed=saving.save or needs_items(outputs),
-        primary=rule.primary,
-    )
-    with evaluation:
-        report = report_comparison(
+    rule, systems = decided_by.rule(), len(inputs.runs) + (baseline is not None)
+    if systems < 2:
+        raise UsageError("compare needs two runs at least: the baseline first, then the others")
+    outputs = output.parse(inputs, saving, systems=systems, reads_store=baseline is not None)
+    forms = output.forms(outputs, saving)
+    with inputs.evaluation(forms=forms, primary=rule.primary) as evaluation:
+        report = karat.report(
             evaluation,
-            runs,
-            rule,
-            details,
+            *inputs.runs,
+            rule=rule,
+            details=inputs.details(evaluation, forms),
             replicates=replicates,
             baseline=baseline,
             store=saving.store,
         )
-    report = replace(report, timestamp=time)
-    refuse_collisions(outputs, report)
     # A stored baseline is not saved again.
-    saving.keep(report, skip=[] if baseline is None else [report.systems[0].name])
-    return output.publish(report, outputs, require_verdict=require_verdict)
+    stored = None if baseline is None else report.systems[0].name
+    return output.publish(report, outputs, saving, stored=stored, require_verdict=require_verdict)
 
 
 @command
@@ -174,10 +138,8 @@ def run(
       karat run --set rel=2 --set seed=7
       karat run --json
     """
-    import karat
     from karat.cli.progress import counting, progress
     from karat.cli.streams import heed_interrupts
-    from karat.reports.outputs import forms_in, needs_document, needs_items
 
     heed_interrupts()
     quiet = output.quiet or output.as_json
@@ -191,20 +153,15 @@ def run(
         progress=partial(progress, quiet=quiet),
         open_bar=partial(counting, quiet=quiet),
     )
-    saving.check()
-    texts = output.output or []
-    outputs = project.outputs(texts, stdout_taken=output.as_json, taken=saving.files())
-    time = output.time(outputs)
+    outputs = project.outputs(
+        output.output or [], stdout_taken=output.as_json, taken=saving.files()
+    )
     report = project.run(
         fresh=fresh,
-        full=saving.save or needs_document(outputs, output.as_json),
-        indexed=saving.save or needs_items(outputs),
-        forms=forms_in(outputs),
+        forms=output.forms(outputs, saving),
         report_search=partial(show_search, quiet=quiet),
     )
-    report = replace(report, timestamp=time)
-    saving.keep(report)
-    return output.publish(report, outputs, require_verdict=require_verdict, name_files=True)
+    return output.publish(report, outputs, saving, require_verdict=require_verdict, name_files=True)
 
 
 def show_search(result: SearchResult, *, quiet: bool) -> None:

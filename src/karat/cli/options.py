@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -219,46 +219,40 @@ class ReportOptions(ScoringOptions):
         named = [*super().files(), self.gates, self.judged, *(self.human or [])]
         return [name for name in named if name is not None]
 
-    def load(
-        self, outputs: Sequence[Output], *, full: bool, indexed: bool, primary: str | None = None
-    ) -> tuple[Evaluation, Details]:
-        """Read the inputs; ``indexed`` with an index of the corpus. ``full`` is of ``Details``."""
+    def evaluation(self, *, forms: Sequence[Form] = (), **more: Any) -> Evaluation:
+        """Read and check everything but the runs, as far as the forms of the report need it."""
+        from karat.jobs.cache import CACHE_FOLDER
         from karat.measure.conventions import PROFILES, conventions_of
-        from karat.reports.assembly import Details, correction_of
-        from karat.reports.outputs import forms_in
 
-        asked = {"--human": self.human, "--bounds": self.bounds}
-        asked["--strict-bounds"] = self.strict_bounds
-        for name, given in asked.items():
-            if given and self.engine != "local":
+        local = {"--human": self.human, "--bounds": self.bounds}
+        local["--strict-bounds"] = self.strict_bounds
+        for name, value in local.items():
+            if value and self.engine != "local":
                 raise UsageError(f"{name} needs every list in one place; use --engine local")
         conventions_of(self.profile)
-        forms = forms_in(outputs)
         # Another tool's own form holds all measures of its profile.
         dialect = any(form.profile is not None for form in forms)
-        evaluation = self.evaluation(
+        return super().evaluation(
             measures=self.measures or None,
             gates=None if self.gates is None else Path(self.gates),
             judged=self.judged,
             engine=self.engine,
-            primary=primary,
             more_measures=PROFILES[self.profile].measures if dialect else (),
-            index_cache=_cache_folder() if indexed else None,
+            index_cache=Path(CACHE_FOLDER) if any(form.indexed for form in forms) else None,
+            **more,
         )
-        details = Details(
-            full=full,
+
+    def details(self, evaluation: Evaluation, forms: Sequence[Form]) -> Details:
+        """Return what the report tells beside scores."""
+        from karat.reports.assembly import Details, correction_of
+
+        return Details(
+            full=any(form.in_full for form in forms),
             bounds=self.bounds,
             strict_bounds=self.strict_bounds,
             forms=forms,
             correction=correction_of(evaluation, self.judged, self.human or []),
         )
-        return evaluation, details
-
-
-def _cache_folder() -> Path:
-    from karat.jobs.cache import CACHE_FOLDER
-
-    return Path(CACHE_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -378,19 +372,35 @@ class OutputOptions:
     )
 
     def parse(
-        self, inputs: Sequence[str], *, names: Sequence[str], systems: int, profile: str
+        self,
+        inputs: ReportOptions,
+        saving: SavingOptions,
+        *,
+        systems: int,
+        reads_store: bool = False,
     ) -> list[Output]:
         """Read every ``-o``; an output that cannot be written is refused before any work."""
-        from karat.reports.outputs import parse_outputs
+        from karat.reports.outputs import default_names, parse_outputs
 
-        return parse_outputs(
+        outputs = parse_outputs(
             self.output or [],
-            inputs=inputs,
+            inputs=[*inputs.files(), *saving.files(used=reads_store)],
             stdout_taken=self.as_json,
             systems=systems,
-            names=names,
-            profile=profile,
+            names=default_names(inputs.runs),
+            profile=inputs.profile,
         )
+        self.time(outputs)
+        return outputs
+
+    def forms(self, outputs: Sequence[Output], saving: SavingOptions) -> list[Form]:
+        """Return every form that the report will have, also for ``--json`` and the store."""
+        from karat.reports.outputs import JSON as JSON_FORM
+        from karat.reports.outputs import STORED
+
+        forms = dict.fromkeys(output.form for output in outputs)
+        forms |= {JSON_FORM: None} if self.as_json else {}
+        return [*forms, *([STORED] if saving.save else [])]
 
     def time(
         self, outputs: Sequence[Output], environ: Mapping[str, str] = os.environ
@@ -418,17 +428,24 @@ class OutputOptions:
         self,
         report: Report,
         outputs: Sequence[Output],
+        saving: SavingOptions,
         *,
+        stored: str | None = None,
         require_verdict: bool = False,
         name_files: bool = False,
     ) -> int:
-        """Write and print the report; return the exit code that it asks for.
+        """Save, write and print the report; return the exit code that it asks for.
 
-        ``name_files`` says where it was written, for files that the user did not name.
+        ``stored`` is a system that is in the store already. ``name_files`` says where the report
+        was written, for files that the user did not name.
         """
-        from karat.cli.publish import publish
+        from karat.reports.outputs import refuse_collisions
 
-        return publish(
+        report = replace(report, timestamp=self.time(outputs))
+        refuse_collisions(outputs, report)
+        # Before the exit code is decided: a failed gate is part of the history too.
+        saving.keep(report, skip=stored)
+        return publish_report(
             report,
             outputs,
             as_json=self.as_json,
@@ -436,6 +453,38 @@ class OutputOptions:
             require_verdict=require_verdict,
             name_files=name_files,
         )
+
+
+def publish_report(
+    report: Report,
+    outputs: Sequence[Output],
+    *,
+    as_json: bool,
+    quiet: bool,
+    require_verdict: bool = False,
+    name_files: bool = False,
+) -> int:
+    """Write and print a report, annotate GitHub's page of the run, and return the exit code."""
+    from karat.pages.result import to_json
+    from karat.reports.outputs import write_outputs, write_stdout
+
+    files = write_outputs(outputs, report)
+    if as_json:
+        write_stdout(to_json(report))
+    elif not quiet and all(output.path is not None for output in outputs):
+        show(report)
+    if name_files and files and not (quiet or as_json):
+        notify(f"report → {', '.join(map(str, files))}")
+    for line in report.uncounted_failures([output.form.name for output in outputs]):
+        notify(f"karat: {line}")
+    if os.environ.get("GITHUB_ACTIONS"):
+        from karat.reports.github import announce
+
+        announce(report, os.environ, require_verdict=require_verdict)
+    code, reasons = report.outcome(require_verdict=require_verdict)
+    for reason in reasons:
+        notify(f"karat: {reason}")
+    return code
 
 
 _EPOCH = "SOURCE_DATE_EPOCH"
@@ -466,19 +515,22 @@ class SavingOptions:
     store: str | None = STORE
 
     def files(self, *, used: bool = False) -> list[str]:
-        """Return the files of the store, if it is used; no output may take their place."""
+        """Return the files of the store, if it is used; no output may take their place.
+
+        Refuses now, before any work, what could not be saved later.
+        """
+        if self.tag and not self.save:
+            raise UsageError("--tag is for what is saved; add --save")
         if not (used or self.save):
             return []
+        if self.save:
+            self.check()
         from karat.store.database import store_address
 
         return store_address(self.store).files()
 
     def check(self) -> None:
         """Refuse now, before any work, what could not be saved later."""
-        if not self.save:
-            if self.tag:
-                raise UsageError("--tag is for what is saved; add --save")
-            return
         from karat.store import Store, checked_tags
 
         checked_tags(self.tag or [])
@@ -487,18 +539,15 @@ class SavingOptions:
                 raise UsageError("a store in memory keeps nothing; name a file")
             opened.check()
 
-    def keep(self, report: Report, *, skip: Collection[str] = ()) -> None:
-        """Save every system of the report but those in ``skip``, if ``--save`` is given.
-
-        Call it before the exit code is decided: a failed gate is part of the history too.
-        """
+    def keep(self, report: Report, *, skip: str | None) -> None:
+        """Save every system of the report but ``skip``, if ``--save`` is given."""
         if not self.save:
             return
         from karat.evaluation.systems import distinct_names
         from karat.reports.html.view import view_of
         from karat.store import Store, revision_here
 
-        systems = [system for system in report.systems if system.name not in skip]
+        systems = [system for system in report.systems if system.name != skip]
         if not any(summary.n for system in systems for summary in system.summaries.values()):
             notify("karat: warning: nothing was saved: not one query could be scored")
             return

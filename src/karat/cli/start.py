@@ -66,16 +66,15 @@ def demo(
     from karat.cli.streams import heed_interrupts
     from karat.project.project import Project
     from karat.project.recipes import write_recipe
-    from karat.reports.outputs import OWN_FORMS, forms_in, write_outputs
+    from karat.reports.outputs import OWN_FORMS, write_outputs
 
     heed_interrupts()
     _check_outputs(output or [], Path(folder), stdout_taken=not quiet)
     place = write_recipe(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
     project = Project(place / "karat.yaml", open_bar=partial(counting, quiet=quiet))
     files = project.outputs(output or [], stdout_taken=not quiet, forms=OWN_FORMS)
-    report = project.run(
-        indexed=True, forms=forms_in(files), report_search=partial(show_search, quiet=quiet)
-    )
+    forms = [output.form for output in files]
+    report = project.run(forms=forms, report_search=partial(show_search, quiet=quiet))
     write_outputs(files, report)
     if not quiet:
         _show_demo(report, place)

@@ -30,9 +30,9 @@ from karat.measure.names import parse_measures
 from karat.measure.scores import Counts, Scores
 from karat.project.config import Config, read_config
 from karat.project.systems import SearchPlan, build_context_of, config_path, plan_search
-from karat.reports.assembly import Details, correction_of, report_comparison, report_runs
+from karat.reports.assembly import Details, correction_of, report
 from karat.reports.document import Report, build_report
-from karat.reports.outputs import FORMS, Form, Output, parse_outputs
+from karat.reports.outputs import FORMS, JSON, Form, Output, parse_outputs
 from karat.retrieve.build_context import check_files, files_of, run_digest
 from karat.retrieve.run_log import failed_log, first_meta, has_digest, is_complete, notes_in
 from karat.retrieve.search import (
@@ -83,16 +83,14 @@ class Project:
         self,
         *,
         fresh: bool = False,
-        full: bool = True,
-        indexed: bool = False,
-        forms: Sequence[Form] = (),
+        forms: Sequence[Form] = (JSON,),
         report_search: Callable[[SearchResult], None] = lambda result: None,
     ) -> Report:
-        """Search, score what the systems returned, compare it, and hold it against the gates.
+        """Search, score what the systems returned, compare it, and check the gates.
 
-        A log is reused if nothing that it depends on changed, unless ``fresh``. ``full`` also
-        reports curves, failures and latencies, ``indexed`` the texts of single items.
-        ``report_search`` is called with the outcome of each system's search.
+        A log is reused if nothing that it depends on changed, unless ``fresh``. ``forms`` are those
+        that the report will be written in, and decide how much it holds. ``report_search`` is
+        called with the outcome of each system's search.
         """
         try:
             plan = plan_search(self.path, systems=self._systems, fields=self._fields)
@@ -102,10 +100,10 @@ class Project:
             raise
         config = plan.config
         # Report errors in the gold, the gates or a system before the first call.
-        evaluation = self._evaluation(plan, forms, indexed=indexed)
+        evaluation = self._evaluation(plan, forms)
         human = [config.path(name) for name in config.human]
         details = Details(
-            full=full,
+            full=any(form.in_full for form in forms),
             bounds=config.bounds,
             strict_bounds=config.strict_bounds,
             correction=correction_of(evaluation, self._file(config.judged), human),
@@ -122,17 +120,16 @@ class Project:
         refuse_all_failed(results)
         logs = [str(plan.logs[system_config.name]) for system_config in plan.system_configs]
         with _keeping_logs(plan):
-            if len(logs) == 1 or not config.compare:
-                report = report_runs(evaluation, logs, details)
-            else:
-                report = report_comparison(evaluation, logs, self._rule(), details)
+            made = report(
+                evaluation, *logs, compare=config.compare, rule=self._rule(), details=details
+            )
         # Versions that the file does not name are those of the logs: a log that is reused was not
         # made by the code that is checked out now.
         return replace(
-            report,
+            made,
             config_digest=config.digest,
-            dataset_version=config.dataset_version or report.dataset_version,
-            code_version=config.code_version or report.code_version,
+            dataset_version=config.dataset_version or made.dataset_version,
+            code_version=config.code_version or made.code_version,
         )
 
     def outputs(
@@ -183,7 +180,7 @@ class Project:
             primary=config.primary, margin=margin, margin_on=config.margin_on, no_regression=strict
         )
 
-    def _evaluation(self, plan: SearchPlan, forms: Sequence[Form], *, indexed: bool) -> Evaluation:
+    def _evaluation(self, plan: SearchPlan, forms: Sequence[Form]) -> Evaluation:
         """Read what the file names; settings of the caller go before its own."""
         config = plan.config
         gold = config.gold or config.queries
@@ -209,7 +206,7 @@ class Project:
             fields=config.mapping.without_runs(),
             seed=None if "seed" in self._settings else config.seed,
             more_measures=PROFILES[config.profile].measures if dialect else (),
-            index_cache=plan.context.cache if indexed else None,
+            index_cache=plan.context.cache if any(form.indexed for form in forms) else None,
             notify=self._notify,
             progress=self._progress,
         )
@@ -256,7 +253,7 @@ class Project:
         scores = [_scores_of_nothing(config, name) for name in names]
         judgments = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
         asked = {"query_id": pl.String, "text": pl.String}
-        report = build_report(
+        empty = build_report(
             scores,
             gold=Gold(pl.DataFrame(schema=judgments), ()),
             queries=Queries(pl.DataFrame(schema=asked), source),
@@ -268,7 +265,7 @@ class Project:
             if config.gates
         ]
         return replace(
-            report,
+            empty,
             gold=source,
             gatings=tuple(gatings),
             config_digest=config.digest,
@@ -323,9 +320,7 @@ def run(
         runs: list[Any] = [str(result.path) for result in results]
         if logs is None:
             runs = [read_run(path) for path in runs]
-        if len(runs) == 1:
-            return report_runs(evaluation, runs)
-        return report_comparison(evaluation, runs, rule)
+        return report(evaluation, *runs, rule=rule)
 
 
 def _holds_no_queries(path: str) -> bool:

@@ -1,7 +1,7 @@
 """Reports from an Evaluation: its runs scored, compared, checked by gates, and explained.
 
-``report`` is ``karat.report``, ``report_runs`` what ``karat eval`` shows, ``report_comparison``
-what ``karat compare`` and ``karat run`` show. What a report holds is in ``document``.
+``report`` is ``karat.report``, and what ``karat eval``, ``compare`` and ``run`` show. What a report
+holds is in ``document``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Details:
     outputs, which may need whole lists.
     """
 
-    full: bool = False
+    full: bool = True
     bounds: bool | None = None
     strict_bounds: bool = False
     correction: Correction | None = None
@@ -49,58 +49,45 @@ class Details:
 
 
 def report(
-    evaluation: Evaluation, *systems: Any, rule: Rule | None = None, **decided_by: Any
+    evaluation: Evaluation,
+    *systems: Any,
+    compare: bool = True,
+    rule: Rule | None = None,
+    details: Details | None = None,
+    replicates: bool = False,
+    baseline: str | None = None,
+    store: str | None = None,
+    **decided_by: Any,
 ) -> Report:
     """Return one document on the systems of an evaluation, with its gates.
 
     Takes scores of this evaluation, or runs; only runs are diagnosed, with curves over k, failures
-    and findings. Several systems are compared with the first one. What decides is a ``Rule``, or
-    its parts by name, as in ``Evaluation.compare``.
+    and findings. Unless ``compare`` is false, several systems are compared with the first one, or
+    with ``baseline``, an evaluation in the ``store``. What decides is a ``Rule``, or its parts by
+    name, as in ``Evaluation.compare``. All systems but the first of a comparison are checked by
+    the gates.
 
     >>> evaluation = Evaluation({"q1": {"a": 1}, "q2": {"b": 1}}, measures=["RR"])
     >>> bm25 = evaluation.score({"q1": ["x", "a"], "q2": ["b"]}, name="bm25")
     >>> report(evaluation, bm25).to_dict()["systems"][0]["measures"]["RR"]["mean"]
     0.75
     """
-    rule, details = rule_from(rule, decided_by), Details(full=True)
+    rule, details = rule_from(rule, decided_by), details or Details()
+    compare = compare and (len(systems) > 1 or baseline is not None)
+    if compare:
+        _check_comparison(rule, details, replicates=replicates, baseline=baseline)
     scores = [system for system in systems if isinstance(system, Scores)]
     if scores and len(scores) < len(systems):
         raise UsageError("report takes runs or scores; not a mixture")
     if scores:
         scored = ScoredRuns(evaluation, scores)
     else:
-        scored = _score(evaluation, systems, details, keep=DEPTH if len(systems) > 1 else 0)
-    return _compared(scored, rule, details) if len(systems) > 1 else _scored(scored, details)
-
-
-def report_runs(
-    evaluation: Evaluation, runs: Sequence[Any], details: Details | None = None
-) -> Report:
-    """Score runs, check each against the gates of the evaluation, and report it all."""
-    details = details or Details()
-    return _scored(_score(evaluation, runs, details), details)
-
-
-def report_comparison(
-    evaluation: Evaluation,
-    runs: Sequence[Any],
-    rule: Rule,
-    details: Details | None = None,
-    *,
-    replicates: bool = False,
-    baseline: str | None = None,
-    store: str | None = None,
-) -> Report:
-    """Score runs, compare them with the first, and check all but the first against the gates.
-
-    ``baseline`` names a stored evaluation that takes the place of the first run.
-    """
-    details = details or Details()
-    check_comparison(len(runs), rule, details, replicates=replicates, baseline=baseline)
-    scored = _score(evaluation, runs, details, keep=DEPTH)
+        scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
+    if not compare:
+        return _scored(scored, details)
     everyone = scored
     if baseline is not None:
-        scores = with_baseline(
+        with_stored = with_baseline(
             baseline,
             scored.scores,
             gold=evaluation.gold,
@@ -110,8 +97,23 @@ def report_comparison(
             store=store,
             primary=rule.primary,
         )
-        everyone = replace(scored, scores=scores)
+        everyone = replace(scored, scores=with_stored)
     return _compared(scored, rule, details, everyone=everyone, replicates=replicates)
+
+
+def _check_comparison(
+    rule: Rule, details: Details, *, replicates: bool, baseline: str | None
+) -> None:
+    """Refuse a comparison that could not be made, before anything is scored."""
+    if details.strict_bounds:
+        check_boundable(rule, replicates=replicates)
+        if baseline is not None:
+            raise UsageError("--strict-bounds: a stored baseline has no lists; give its run")
+    with_lists = next((form.name for form in details.forms if form.lists != "none"), None)
+    if baseline is not None and with_lists is not None:
+        raise UsageError(
+            f"output {with_lists}: needs every list, and a stored baseline has none; give its run"
+        )
 
 
 def _scored(scored: ScoredRuns, details: Details) -> Report:
@@ -125,14 +127,13 @@ def _compared(
     rule: Rule,
     details: Details,
     *,
-    everyone: ScoredRuns | None = None,
-    replicates: bool = False,
+    everyone: ScoredRuns,
+    replicates: bool,
 ) -> Report:
     """Return the report on scored runs and their comparison.
 
     ``everyone`` are the scored runs with a stored baseline before them, if there is one.
     """
-    everyone = everyone or scored
     findings = _findings(scored)
     made = _report(everyone, details.correction, findings)
     names = [system.name for system in made.systems]
@@ -158,28 +159,6 @@ def _compared(
         if (decision.baseline, decision.system) == pair
     )
     return replace(made, findings=tuple(to_fix(findings, next(decisions, None))))
-
-
-def check_comparison(
-    runs: int,
-    rule: Rule,
-    details: Details,
-    *,
-    replicates: bool = False,
-    baseline: str | None = None,
-) -> None:
-    """Refuse a comparison that could not be made, before anything is scored."""
-    if details.strict_bounds:
-        check_boundable(rule, replicates=replicates)
-        if baseline is not None:
-            raise UsageError("--strict-bounds: a stored baseline has no lists; give its run")
-    if runs + (baseline is not None) < 2:
-        raise UsageError("compare needs two runs at least: the baseline first, then the others")
-    whole = next((form.name for form in details.forms if form.lists != "none"), None)
-    if baseline is not None and whole is not None:
-        raise UsageError(
-            f"output {whole}: needs every list, and a stored baseline has none; give its run"
-        )
 
 
 def _score(

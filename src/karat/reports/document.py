@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from karat.data.columns import Source
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import UsageError
+from karat.evaluation.inputs import why_skipped, without_grades
 from karat.evaluation.origins import origin_of
 from karat.evaluation.segments import SMALL, By, Segments, segment_means
 from karat.evaluation.systems import distinct_names
 from karat.measure.scores import Scores, Summary
-from karat.pages.formatting import histogram, utf8
+from karat.pages.formatting import histogram, label, plural, utf8
 from karat.pages.result import ENVELOPE, Result, input_of
 from karat.parallel import parallel_map
 
@@ -33,6 +34,11 @@ if TYPE_CHECKING:
     from karat.evaluation.stages import Staged
     from karat.pages.page import Page
     from karat.retrieve.corpus_index import CorpusIndex
+
+
+_UNKNOWN = "cannot tell: {}"
+# Forms of other tools that have no place for calls that failed.
+_WITHOUT_FAILURES = ("memory", "ab")
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +186,48 @@ class Report(Result):
         """The names of the systems with too many failed calls."""
         return tuple(system.name for system in self.systems if system.scores.partial)
 
+    def outcome(self, *, require_verdict: bool = False) -> tuple[int, list[str]]:
+        """Return the exit code that a build should end with, and what to say about it.
+
+        0 is fine, 1 a failed gate or a confirmed regression, 3 cannot tell; with
+        ``require_verdict`` an unclear comparison is 3 too.
+        """
+        compared = self.comparisons
+        skips = [why_skipped(system.scores) for system in self.systems]
+        skipped = None not in skips and not self.partial
+        silent = [label(system.name) for system in self.systems if not _answered(system)]
+        if skipped:
+            silent = []
+        notes = [f"skipped: {skips[0]}"] if skipped else []
+        if silent and (compared is not None or len(silent) == len(self.systems)):
+            whose = "" if len(self.systems) == 1 else f" of {', '.join(silent)}"
+            # Gold is that of all systems.
+            reason = without_grades(self.systems[0].scores)
+            return 3, [_UNKNOWN.format(reason or f"not one query{whose} could be scored")]
+        if self.partial:
+            names = ", ".join(label(name) for name in self.partial)
+            return 3, [_UNKNOWN.format(f"too many calls of {names} failed")]
+        gates = {gating.verdict for gating in self.gatings}
+        if "fail" in gates or (compared is not None and compared.regression):
+            return 1, notes
+        unmeasured = [] if compared is None or skipped else compared.unmeasured
+        notes += [
+            _UNKNOWN.format(label(reason))
+            for reason in dict.fromkeys(row.because or "" for row in unmeasured)
+        ]
+        unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
+        undecided = require_verdict and unclear and not skipped
+        return (3 if "unmeasurable" in gates or unmeasured or undecided else 0), notes
+
+    def uncounted_failures(self, forms: Sequence[str]) -> list[str]:
+        """Return a line per system with failed calls that other tools' forms count as 0."""
+        dialects = ", ".join(form for form in forms if form in _WITHOUT_FAILURES)
+        return [
+            f"{plural(failed, 'failed call')} of {label(system.name)} counted as 0 in {dialects}"
+            for system in self.systems
+            if (failed := system.scores.counts.failed_calls) and dialects
+        ]
+
     def to_dict(self) -> dict[str, Any]:
         """Return the whole document, with the digest of every input."""
         inputs: dict[str, Any] = {
@@ -278,6 +326,14 @@ def build_report(
         tables=Tables(gold, queries, corpus),
         **origin_of([run_scores.meta for run_scores in scores], queries),
     )
+
+
+def _answered(system: System) -> bool:
+    """Return whether anything was measured: a system that failed everywhere only counts as 0."""
+    counts = system.scores.counts
+    unanswered = counts.missing + counts.failed_calls
+    measured = any(summary.n for summary in system.summaries.values())
+    return measured and (counts.scored > 0 or unanswered < counts.queries)
 
 
 def _logged_names(scores: Sequence[Scores]) -> list[str | None]:

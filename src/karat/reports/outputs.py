@@ -131,6 +131,8 @@ FORMS = forms_of(
         lists="k",
     ),
 )
+# What is kept in a store holds everything.
+STORED = Form("store", None, "an evaluation in the store", "", in_full=True, indexed=True)
 # karat's own forms, without those of other tools.
 OWN_FORMS = {name: form for name, form in FORMS.items() if form.systems is None}
 # Forms of an analysis; some have more.
@@ -279,21 +281,6 @@ def default_names(runs: Iterable[str]) -> list[str]:
     return [
         Input(Source(Path(run).name), path=None if run == "-" else Path(run)).stem for run in runs
     ]
-
-
-def forms_in(outputs: Sequence[Output]) -> list[Form]:
-    """Return the requested forms, each once."""
-    return list(dict.fromkeys(output.form for output in outputs))
-
-
-def needs_document(outputs: Sequence[Output], stdout: bool) -> bool:
-    """Return whether the whole document is needed: for JSON or a page."""
-    return stdout or any(output.form.in_full for output in outputs)
-
-
-def needs_items(outputs: Sequence[Output]) -> bool:
-    """Return whether a form shows single items with their texts."""
-    return any(output.form.indexed for output in outputs)
 
 
 def write_outputs(outputs: Sequence[Output], report: Rendered) -> list[Path]:

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import karat
 from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.verdict import Rule
-from karat.reports.assembly import Details, report_comparison
 from karat.reports.document import Report
 
 # Forty items; the gold of a stands at raw rank 37 of the second system, beyond its final list.
@@ -88,4 +87,4 @@ def compared(folder: Path) -> Report:
         index_cache=Path(".karat"),
     )
     runs = ["first.jsonl", "second.jsonl"]
-    return report_comparison(evaluation, runs, Rule(primary="R@2"), Details(full=True))
+    return karat.report(evaluation, *runs, primary="R@2")
