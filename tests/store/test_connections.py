@@ -12,11 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event, text
+from sqlalchemy import text
 
 from karat.errors import InputError
 from karat.store import LabelItem, NoHistoryError, Store
-from karat.store.database import checkpoint
 
 from .conftest import small
 
@@ -41,23 +40,6 @@ def other(folder: Path) -> Path:
 
 def systems(store: Store) -> list[str]:
     return [one.system for one in store.listed().evaluations]
-
-
-def connections_of(store: Store) -> list[object]:
-    """Grows with every connection that is opened from now on."""
-    opened: list[object] = []
-    event.listen(store._database.readers, "do_connect", lambda *told: opened.append(told))
-    return opened
-
-
-def test_a_connection_is_opened_once(store):
-    store.save(*small())
-    store.listed()
-    opened = connections_of(store)
-    for _ in range(5):
-        store.listed()
-        store.stamp()
-    assert opened == []
 
 
 @pytest.mark.parametrize("replace", [os.replace, shutil.copyfile], ids=["moved", "copied"])
@@ -145,12 +127,6 @@ def test_a_reader_in_the_middle_of_it_keeps_nobody_from_saving(file):
         assert reader.listed().total == 2
 
 
-def test_what_cannot_be_moved_into_the_file_now_is_no_error():
-    connection = sqlite3.connect(":memory:")
-    connection.close()
-    checkpoint(connection)
-
-
 def test_threads_share_a_store(where):
     with Store.open(where) as store, ThreadPoolExecutor(12) as threads:
         own = store.add_label_set("one", ITEMS)
@@ -212,7 +188,6 @@ def test_a_store_that_nobody_closed_leaves_no_connection_open(file):
     before = open_files(file)
     store = Store.open(file)
     store.listed()
-    assert open_files(file) > before
     del store
     gc.collect()
     assert open_files(file) == before

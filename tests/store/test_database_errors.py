@@ -368,12 +368,10 @@ def test_a_password_that_the_server_repeats_is_not_passed_on(server):
 
 
 @pytest.mark.parametrize(
-    ("kind", "driver", "package"),
-    [("oracle+oracledb", "oracledb", "oracledb"), ("mysql", "MySQLdb", "mysqlclient")],
+    ("kind", "driver"), [("oracle+oracledb", "oracledb"), ("mysql", "MySQLdb")]
 )
-def test_a_driver_that_is_not_installed_is_told_by_its_package(kind, driver, package):
-    told = f"^the store's URL needs the driver {driver}; install it with: pip install {package}$"
-    with pytest.raises(MissingExtraError, match=told):
+def test_a_driver_that_is_not_installed_is_named(kind, driver):
+    with pytest.raises(MissingExtraError, match=f"needs the driver {driver}, which is not inst"):
         Store.open(f"{kind}://ann:{SECRET}@host/x")
 
 

@@ -10,9 +10,9 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from itertools import chain
 from json import JSONDecodeError
 from pathlib import Path
@@ -23,12 +23,11 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import (
     ArgumentError,
     DBAPIError,
-    InvalidatePoolError,
     NoSuchModuleError,
     SQLAlchemyError,
     TimeoutError,
 )
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 
 from karat.errors import InputError, MissingExtraError, UsageError, missing_extra, unknown
 from karat.jobs.cache import CACHE_FOLDER
@@ -41,7 +40,7 @@ _KINDS, _PSYCOPG = ("sqlite", "postgresql"), "postgresql+psycopg"
 # Seconds to wait for another process that saves, and for a server to accept a connection.
 PATIENCE, _CONNECT_SECONDS = 60.0, 10
 # Seconds that a thread waits at least for other threads of this process to return a connection.
-_FILE_QUEUE_SECONDS, _SERVER_QUEUE_SECONDS = 2.0, 30.0
+_SERVER_QUEUE_SECONDS = 30.0
 # Seconds before a user learns that another process holds the store.
 _NOTICE_SECONDS = 2.0
 # Connections to a server for reading, and as many for writing.
@@ -55,8 +54,6 @@ _MISTYPED = re.compile(
 _FILE_URI = re.compile("file:", re.I)
 _IN_MEMORY = ":memory:"
 _COMPANIONS = ("-wal", "-shm", "-journal")
-# Packages whose names differ from their drivers'.
-_PACKAGES = {"MySQLdb": "mysqlclient", "mysql": "mysql-connector-python"}
 
 _DAMAGED = "is damaged; restore it from a copy"
 _IN_USE = "is in use by another process; try again"
@@ -174,9 +171,8 @@ class Reading(NamedTuple):
 class Database:
     """Transactions on the database at a path or URL; safe for any number of threads.
 
-    ``patience``, ``waiting`` and ``saving`` are those of ``Store.open``. Readers and writers have
-    their own connections. A SQLite file has one connection for writing: threads of this process
-    wait in the pool for it, and only its holder competes with other processes for the lock.
+    ``patience``, ``waiting`` and ``saving`` are those of ``Store.open``. Writers of a SQLite file
+    wait for its lock, whether they are threads or processes.
     """
 
     def __init__(
@@ -198,11 +194,13 @@ class Database:
         memory = self.address.in_memory
         self.readers = self.writers if memory else _engine(self.address, patience, writes=False)
         # A store that is never closed leaves no connection open.
-        weakref.finalize(self, _dispose, self.readers, self.writers)
+        for engine in (self.readers, self.writers):
+            weakref.finalize(self, engine.dispose)
 
     def close(self) -> None:
         """Close all connections."""
-        _dispose(self.readers, self.writers)
+        self.readers.dispose()
+        self.writers.dispose()
 
     def check(self) -> None:
         """Refuse what a write would refuse, without creating anything."""
@@ -235,17 +233,14 @@ class Database:
                 self._check_exists()
             if self.address.path is not None:
                 _create_file(self.address.path)
-            with self.writers.connect() as connection:
-                with self._begin(connection):
-                    version = version_of(connection, self.address.name)
-                    if version == 0 and not create:
-                        raise self._no_history()
-                    upgrade(connection, self.address.name, version=version)
-                    yield connection
-                    if marks:
-                        mark_changed(connection)
-                if self.address.path is not None:
-                    checkpoint(connection.connection.driver_connection)
+            with self.writers.connect() as connection, self._begin(connection):
+                version = version_of(connection, self.address.name)
+                if version == 0 and not create:
+                    raise self._no_history()
+                upgrade(connection, self.address.name, version=version)
+                yield connection
+                if marks:
+                    mark_changed(connection)
 
     def _begin(self, connection: Connection) -> RootTransaction:
         """Begin a transaction; call ``waiting`` if another process holds the store for long."""
@@ -283,33 +278,30 @@ def _engine(address: StoreAddress, patience: float | None, *, writes: bool) -> E
             raise unknown(f"driver of {kind}", address.url.get_driver_name(), ["psycopg"]) from None
         raise unknown("kind of store", kind, _KINDS) from None
     except ImportError as error:
-        raise _missing_driver(address.url, error) from None
+        if address.url.drivername == _PSYCOPG:
+            raise missing_extra("a store on PostgreSQL", "psycopg", "postgres") from None
+        driver = error.name or address.url.get_driver_name()
+        message = f"the store's URL needs the driver {driver}, which is not installed"
+        raise MissingExtraError(message) from None
     except (ArgumentError, TypeError, ValueError):
         raise UsageError("the store's URL has options that its driver does not know") from None
-    if not address.in_memory:
-        _ENGINES.add(engine)
-        _close_before_forks()
-    if address.path is not None:
-        _reopen_replaced_file(engine, address.path)
     if engine.dialect.name == "sqlite":
         _configure_sqlite(engine, writes=writes)
+    else:
+        _forget_connections_in_forks(engine)
     if engine.dialect.name == "postgresql" and patience is not None:
         _limit_lock_waits(engine, patience)
     return engine
 
 
 def _options(address: StoreAddress, patience: float | None, *, writes: bool) -> dict[str, Any]:
-    one_connection = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
-    if address.in_memory:
-        return {"connect_args": {"check_same_thread": False}, **one_connection}
     if address.path is not None:
         seconds = PATIENCE if patience is None else patience
-        creator = partial(_open_file, address.path, seconds)
-        if writes:
-            queue_seconds = max(seconds, _FILE_QUEUE_SECONDS)
-            return {"creator": creator, "pool_timeout": queue_seconds, **one_connection}
-        # No limit: a thread that waits for a lock must not keep others from reading.
-        return {"creator": creator, "pool_size": _POOL_SIZE, "max_overflow": -1}
+        # No pool: opening a file is cheap, and it may be replaced at any time.
+        return {"creator": partial(_open_file, address.path, seconds), "poolclass": NullPool}
+    if address.in_memory:
+        one_connection = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
+        return {"connect_args": {"check_same_thread": False}, **one_connection}
     options: dict[str, Any] = {
         # A server may have been restarted since the last use of a connection.
         "pool_pre_ping": True,
@@ -329,51 +321,20 @@ def _options(address: StoreAddress, patience: float | None, *, writes: bool) -> 
     return options
 
 
-def _missing_driver(url: URL, error: ImportError) -> MissingExtraError:
-    if url.drivername == _PSYCOPG:
-        return missing_extra("a store on PostgreSQL", "psycopg", "postgres")
-    driver = error.name or url.get_driver_name()
-    package = _PACKAGES.get(driver, driver)
-    return MissingExtraError(
-        f"the store's URL needs the driver {driver}; install it with: pip install {package}"
-    )
+def _forget_connections_in_forks(engine: Engine) -> None:
+    """Make a forked child open connections of its own instead of using its parent's."""
+    reference = weakref.ref(engine)
 
+    def forget() -> None:
+        if (inherited := reference()) is not None:
+            inherited.dispose(close=False)
 
-_ENGINES: weakref.WeakSet[Engine] = weakref.WeakSet()
-
-
-def _dispose(*engines: Engine, close: bool = True) -> None:
-    for engine in engines:
-        engine.dispose(close=close)
-
-
-@cache
-def _close_before_forks() -> None:
-    """Close all connections before a fork: a child would use its parent's, and their locks.
-
-    SQLite records its file locks by process, and a child believes that it holds them too.
-    """
-    # Starting another program, as subprocess does, is no fork in this sense.
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(
-            before=lambda: _dispose(*_ENGINES),
-            after_in_child=lambda: _dispose(*_ENGINES, close=False),
-        )
-
-
-def _reopen_replaced_file(engine: Engine, path: Path) -> None:
-    """Replace a pooled connection whose file is no longer the one at the path."""
-
-    @event.listens_for(engine, "checkout")
-    def check(connection: _FileConnection, record: Any, proxy: Any) -> None:
-        if connection.fresh:
-            connection.fresh = False
-        elif connection.opened_on != _file_state(path):
-            raise InvalidatePoolError("the file has changed")
+        os.register_at_fork(after_in_child=forget)
 
 
 def _configure_sqlite(engine: Engine, *, writes: bool) -> None:
-    """Use WAL, and begin a transaction that will write with the lock for it."""
+    """Begin a transaction that will write with the lock for it."""
 
     @event.listens_for(engine, "connect")
     def configure(connection: sqlite3.Connection, record: object) -> None:
@@ -381,9 +342,6 @@ def _configure_sqlite(engine: Engine, *, writes: bool) -> None:
         connection.execute("PRAGMA foreign_keys = ON")
         # SQLite's own lower() knows only ASCII letters.
         connection.create_function("lower", 1, _lower, deterministic=True)
-        if writes:
-            # If another process is in the way, the next connection tries again.
-            _run_without_waiting(connection, "PRAGMA journal_mode = WAL")
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
@@ -392,25 +350,6 @@ def _configure_sqlite(engine: Engine, *, writes: bool) -> None:
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
-
-
-def _run_without_waiting(connection: sqlite3.Connection, statement: str) -> None:
-    """Run a statement that only improves something; do nothing if it cannot be run now."""
-    with suppress(sqlite3.Error):
-        ((usual,),) = connection.execute("PRAGMA busy_timeout")
-        connection.execute("PRAGMA busy_timeout = 0")
-        with suppress(sqlite3.Error):
-            connection.execute(statement).fetchall()
-        connection.execute(f"PRAGMA busy_timeout = {usual}")
-
-
-def checkpoint(connection: Any) -> None:
-    """Move saved data from the write-ahead log into the file, unless others read now.
-
-    A copy of the file is then complete, and a file put in its place meets no foreign log. The
-    data is safe in the log: if it cannot be moved now, the next save moves it.
-    """
-    _run_without_waiting(connection, "PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _limit_lock_waits(engine: Engine, patience: float) -> None:
@@ -424,46 +363,15 @@ def _limit_lock_waits(engine: Engine, patience: float) -> None:
         connection.commit()
 
 
-# Changes when a file is replaced or written to: mode, device, inode, time, size.
-_FileState = tuple[str, int, int, int, int] | None
-
-
-class _FileConnection(sqlite3.Connection):
-    """A connection that knows which file it was opened on, and whether it was ever used."""
-
-    opened_on: _FileState = None
-    fresh = True
-
-
-def _open_file(path: Path, patience: float) -> _FileConnection:
+def _open_file(path: Path, patience: float) -> sqlite3.Connection:
     """Open an existing SQLite file, read-only where nothing may be written."""
-    state = _file_state(path)
-    uri = f"{path.absolute().as_uri()}?mode={_open_mode(path)}"
-    connection = sqlite3.connect(
-        uri, uri=True, timeout=patience, check_same_thread=False, factory=_FileConnection
-    )
-    connection.opened_on = state
-    return connection
-
-
-def _file_state(path: Path) -> _FileState:
-    """Return what identifies the file at a path now, or None if there is none.
-
-    Never opens the file: closing it would give up every lock of this process on it.
-    """
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return _open_mode(path), status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
-
-
-def _open_mode(path: Path) -> str:
+    mode = "rw"
     wal = path.with_name(path.name + "-wal")
     if not os.access(path.parent, os.W_OK) and not wal.exists():
         # SQLite writes beside the file even to read it, unless it may assume that nobody writes.
-        return "ro&immutable=1"
-    return "rw"
+        mode = "ro&immutable=1"
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    return sqlite3.connect(uri, uri=True, timeout=patience, check_same_thread=False)
 
 
 def _check_not_folder(path: Path) -> None:
@@ -485,11 +393,17 @@ def check_writable(path: Path) -> None:
 
 
 def _create_file(path: Path) -> None:
-    """Create the file if there is none."""
+    """Create the file if there is none, with a write-ahead log: readers and a writer do not wait.
+
+    The last connection that is closed moves the log into the file.
+    """
     check_writable(path)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
+        # Another process that creates the file at this moment sets the same.
+        with suppress(sqlite3.OperationalError), closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA journal_mode = WAL")
 
 
 @contextmanager
