@@ -19,7 +19,7 @@ import karat
 from karat.cli.main import main
 from karat.pytest_plugin import Karat, Lines
 from karat.reports.github import annotation_lines
-from karat.reports.stored_comparison import align, compare_stored, rule_of
+from karat.reports.stored_comparison import compare_stored
 from karat.store import Store
 
 N = 30
@@ -103,7 +103,7 @@ def test_every_shell_has_the_same_verdict(folder, capfd, monkeypatch):
     with Store.open("s.db") as store:
         stored = [store.baseline(str(one)) for one in (1, 2)]
         assert [one.evaluation.verdict for one in stored] == [None, "better"]
-    again = compare_stored(align(stored)[0], rule_of(stored))
+    again = compare_stored(stored).document
     assert [told(one) for one in again["decisions"]] == [expected]
     assert again["decisions"][0]["because"] == sentence
 

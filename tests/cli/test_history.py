@@ -288,10 +288,12 @@ def test_a_stale_baseline_is_warned_of(history, capfd):
 def test_a_baseline_on_other_gold_is_refused(history):
     report = report_on("dense.jsonl")
     runs = [system.scores for system in report.systems]
-    with pytest.raises(UsageError, match=r"the baseline 4 cannot be compared .*not among its own"):
+    with pytest.raises(UsageError, match=r"the baseline 4 cannot be compared .*only one of them"):
         stored_before("4", runs, store=None, gold=report.gold)
     strict = report_on("dense.jsonl", settings={"rel": 2}).systems[0].scores
-    with pytest.raises(UsageError, match=r"rel was 1\.0 and is 2\.0; score it again and save it"):
+    with pytest.raises(
+        UsageError, match=r"rel is 1\.0 for one and 2\.0 for the other; score it again and save it"
+    ):
         stored_before("main", [strict], store=None, gold=report.gold)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -173,7 +174,6 @@ def with_baseline(
     """
     from karat.store import (
         Store,
-        find_differences,
         find_same_run,
         reorder_like,
         staleness_warnings,
@@ -183,18 +183,19 @@ def with_baseline(
     with Store.open(store) as opened:
         stored = opened.baseline(ref)
     stored = replace(stored, scores=reorder_like(stored.scores, runs[0]))
-    different = dict.fromkeys(found for run in runs for found in find_differences(stored, run))
-    wrong = [str(difference) for difference in different if difference.what != "measures"]
-    if wrong:
-        raise UsageError(
-            f"the baseline {ref} cannot be compared with these runs: {'; '.join(wrong)};"
-            " score it again and save it"
-        )
     deciding = primary_of(Rule(primary=primary), runs[0].measures, runs[0].conventions).measure
-    if deciding not in map(str, stored.scores.measures):
+    measures = dict.fromkeys(measure for run in runs for measure in run.measures)
+    lacking = [str(measure) for measure in measures if measure not in stored.scores.measures]
+    if deciding in lacking:
         raise UsageError(
             f"the baseline {ref} was not scored by {deciding}, the measure that decides;"
             " name another with --primary, or score it again and save it"
+        )
+    baseline, *runs = with_common_measures(stored.scores, runs)
+    if different := dict.fromkeys(chain.from_iterable(differences(baseline, run) for run in runs)):
+        raise UsageError(
+            f"the baseline {ref} cannot be compared with these runs: {'; '.join(different)};"
+            " score it again and save it"
         )
     warnings = staleness_warnings(
         stored,
@@ -204,14 +205,16 @@ def with_baseline(
         runs=runs,
         version=__version__,
     )
-    for sentence in (*map(str, different), *warnings):
+    if lacking:
+        warnings.insert(0, f"it was not scored by {', '.join(lacking)}")
+    for sentence in warnings:
         notify(f"karat: warning: baseline {ref}: {sentence}")
-    baseline = replace(stored.scores, system=f"{stored.scores.system}@{ref}")
+    baseline = replace(baseline, system=f"{baseline.system}@{ref}")
     same = find_same_run(stored, runs)
     if same is not None and same.conventions.order == baseline.conventions.order:
         # Lists are not stored, but these are the very ones.
         baseline = replace(baseline, lists=same.lists)
-    return with_common_measures(baseline, runs)
+    return [baseline, *runs]
 
 
 @dataclass(frozen=True, slots=True)

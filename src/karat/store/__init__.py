@@ -9,8 +9,6 @@ from __future__ import annotations
 from karat.data.revision import Revision, revision_here
 from karat.errors import missing_extra
 from karat.store.differences import (
-    Difference,
-    find_differences,
     find_same_run,
     reorder_like,
     staleness_warnings,
@@ -46,7 +44,6 @@ except ModuleNotFoundError as error:
 __all__ = [
     "AddedJudgments",
     "AddedLabelSet",
-    "Difference",
     "EvaluationPage",
     "Judgment",
     "LabelItem",
@@ -63,7 +60,6 @@ __all__ = [
     "StoredNames",
     "TrendPoint",
     "checked_tags",
-    "find_differences",
     "find_same_run",
     "reorder_like",
     "revision_here",

@@ -23,9 +23,9 @@ from sqlalchemy import (
 
 from karat.data.revision import Revision
 from karat.errors import UsageError, unknown
+from karat.measure.conventions import DECISIVE
 from karat.measure.scores import Scores, Summary
 from karat.store.database import Database
-from karat.store.differences import trend_points
 from karat.store.labels import LabelStore
 from karat.store.records import (
     EvaluationPage,
@@ -306,7 +306,7 @@ class Store(LabelStore):
             stored = connection.execute(select(MEASURES.c.measure).distinct()).scalars()
             name = stored_measure_name(measure, sorted(stored))
             evaluations = _evaluations(connection, chosen, measure=name)
-        return trend_points(evaluations, name)
+        return _trend_points(evaluations, name)
 
     def tag(self, id: int, tags: Sequence[str], *, now: datetime | None = None) -> None:
         """Tag an evaluation; from now on the tags name this one."""
@@ -458,3 +458,49 @@ def _add_tags(
             if not connection.execute(update(TAGS).where(same).values(tagged_at=moment)).rowcount:
                 row = {"evaluation_id": id, "tag": tag, "tagged_at": moment}
                 connection.execute(insert(TAGS).values(row))
+
+
+def _trend_points(evaluations: Sequence[SavedEvaluation], measure: str) -> list[TrendPoint]:
+    """Return one point per evaluation, system by system, oldest first."""
+    points: list[TrendPoint] = []
+    before: SavedEvaluation | None = None
+    measured = [saved for saved in evaluations if measure in saved.summaries]
+    # Sorted here, since databases differ in the order of letters.
+    for saved in sorted(measured, key=lambda saved: (saved.system, saved.saved_at, saved.id)):
+        summary = saved.summaries[measure]
+        breaks: tuple[str, ...] = ()
+        change = None
+        if before is not None and before.system == saved.system:
+            breaks = _trend_breaks(before, saved)
+            previous = points[-1].mean
+            if not breaks and summary.mean is not None and previous is not None:
+                change = summary.mean - previous
+        point = TrendPoint(
+            measure=measure,
+            id=saved.id,
+            saved_at=saved.saved_at,
+            system=saved.system,
+            mean=summary.mean,
+            n=summary.n,
+            ci=summary.ci,
+            revision=saved.revision,
+            gold=saved.gold,
+            tags=saved.tags,
+            breaks=breaks,
+            change=change,
+        )
+        points.append(point)
+        before = saved
+    return points
+
+
+def _trend_breaks(before: SavedEvaluation, after: SavedEvaluation) -> tuple[str, ...]:
+    """Return what changed between two evaluations so that they cannot be compared."""
+    same_file = before.gold.sha256 == after.gold.sha256
+    breaks = []
+    if before.fingerprint != after.fingerprint:
+        breaks = ["queries" if same_file and before.gold.sha256 is not None else "gold"]
+    if any(before.conventions.get(key) != after.conventions.get(key) for key in DECISIVE):
+        # The same file read at another level is other gold; the conventions are the reason.
+        breaks = [*(change for change in breaks if change == "gold"), "conventions"]
+    return tuple(breaks)

@@ -19,7 +19,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from karat.errors import CallError, InputError, UsageError
-from karat.reports.stored_comparison import ComparedView, compare_views, rule_of, with_texts
+from karat.reports.stored_comparison import StoredComparison, compare_stored, with_texts
 from karat.store import EvaluationPage, Store, StoredNames
 from karat.web.answers import (
     ComparisonAnswer,
@@ -194,14 +194,17 @@ def _without_details(report_id: int) -> NotFoundError:
     )
 
 
-async def compared(request: Request, wanted: ComparisonRequest) -> ComparedView:
+async def compared(request: Request, wanted: ComparisonRequest) -> StoredComparison:
     """Return a comparison; one that is not cached waits for a slot."""
     app, key = request.app, (tuple(wanted.chosen), wanted.primary, wanted.margin)
 
-    def compare() -> ComparedView:
+    def compare() -> StoredComparison:
         stored = [app.state.store.baseline(str(id)) for id in wanted.chosen]
-        rule = rule_of(stored, primary=wanted.primary, margin=wanted.margin)
-        return compare_views(stored, rule, partial(part_of, app))
+        parts = partial(part_of, app)
+        made = compare_stored(stored, parts, primary=wanted.primary, margin=wanted.margin)
+        # Computed here, in the slot of this comparison.
+        _ = made.document, made.head
+        return made
 
     get = partial(app.state.comparisons.get, key, compare)
     if app.state.comparisons.holds(key):
@@ -327,7 +330,7 @@ async def comparison_rows(request: Request, wanted: Comparison) -> Response:
     """Return every query of a comparison, column by column."""
     view = await compared(request, wanted)
     _head_of(view)
-    return await _in_turn(request, lambda: Json(view.view.rows))
+    return await _in_turn(request, lambda: Json(view.rows))
 
 
 @router.get("/comparisons/queries/{index}", tags=["comparisons"], response_model=QueryAnswer)
@@ -337,10 +340,10 @@ async def comparison_query(request: Request, index: Index, wanted: Comparison) -
     queries = _head_of(view)["queries"]
     if index >= queries:
         raise NotFoundError(f"they have {queries:,} queries, counted from 0")
-    return await run_in_threadpool(lambda: Json(view.view.query(index)))
+    return await run_in_threadpool(lambda: Json(view.query(index)))
 
 
-def _head_of(view: ComparedView) -> Any:
+def _head_of(view: StoredComparison) -> Any:
     if view.head is None:
         raise NotFoundError("none of these was saved with details of its queries")
     return view.head

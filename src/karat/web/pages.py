@@ -189,7 +189,7 @@ async def comparison(request: Request, wanted: Comparison) -> Response:
         head=view.head,
         rows_url=f"/api/comparisons/rows?{wanted.query_string}",
         query_url=f"/api/comparisons/queries/{{index}}?{wanted.query_string}",
-        entries=view.view.entries,
+        compared=view.systems,
         names=system_names(view.document),
         warnings=view.warnings,
         turned={id: wanted.with_baseline(id) for id in wanted.chosen},
