@@ -22,12 +22,12 @@ from karat.retrieve.system_config import (
     KINDS,
     CallsForm,
     MmrForm,
-    NormaliseForm,
     RerankForm,
     RewriteForm,
     StagesForm,
     maker,
 )
+from karat.retrieve.text_rules import NormaliseForm
 
 PAGE = Path(__file__).parent / "reference.md"
 

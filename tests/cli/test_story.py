@@ -19,6 +19,7 @@ from karat.cli.main import main
 from karat.formats import read_corpus, read_eval_set
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 # Given: three scenes Sc1, Sc2 and Finale; what happens in Sc1 and in Finale, word by word; that
@@ -511,7 +512,7 @@ def test_evaluate_gives_the_same_value_for_any_story(told, queries, profile):
         corpus = read_corpus(paths[0])
         asked, gold = read_eval_set(paths[1])
     system_config = parse_systems({"s": {"retriever": profile}}, Place("karat.yaml"))["s"]
-    system = BuildContext(corpus=lambda: corpus).build(system_config)
+    system = build_system(system_config, BuildContext(corpus=lambda: corpus))
     run = system.search(asked, corpus.frame.height)
     scores = karat.evaluate(run, gold, profile="story", queries=asked)
     assert scores.means()["RR"] == result["value"]

@@ -24,6 +24,7 @@ from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
 from karat.reports.document import build_report
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 SCENES = {
@@ -135,8 +136,8 @@ def test_the_bytes_are_those_of_karat_story_for_any_story(texts, queries, name):
         expected = Path(paths[2]).read_bytes()
         corpus, (asked, gold) = read_corpus(paths[0]), read_eval_set(paths[1])
     system_config = parse_systems({"s": {"retriever": name}}, Place("karat.yaml"))["s"]
-    found = (
-        BuildContext(corpus=lambda: corpus).build(system_config).search(asked, corpus.frame.height)
+    found = build_system(system_config, BuildContext(corpus=lambda: corpus)).search(
+        asked, corpus.frame.height
     )
     ready = prepare(gold, conventions_of("story"), queries=asked)
     scores = score(found, ready, parse_measures(["RR"]), keep=100)

@@ -12,7 +12,7 @@ from karat.data.tables import Corpus
 from karat.formats.settings import parse_yaml
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.system import System
+from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
 # Ids and texts with accents, CJK, Cyrillic, emoji, spaces and '#'.
@@ -99,7 +99,7 @@ def system_config(yaml: str, name: str = "one") -> SystemConfig:
 
 def built(shop: BuildContext, yaml: str, name: str = "one") -> System:
     """The system of this name, out of the text of a karat.yaml."""
-    return shop.build(system_config(yaml, name))
+    return build_system(system_config(yaml, name), shop)
 
 
 def system(shop: BuildContext, spec: str) -> System:

@@ -11,9 +11,10 @@ from small_corpus import BEST, TEXTS, ask, by_cosine, cosine, embed, ids
 from store_servers import ChromaServer, fill_chroma, free_port
 
 from karat.errors import CallError, InputError, KaratError
-from karat.retrieve.build_context import run_digest
 from karat.retrieve.protocol import Query
 from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.system import build_system
+from karat.retrieve.system_config import run_digest
 
 # A client that could not be made leaves its connection to the garbage collector.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
@@ -261,7 +262,7 @@ def test_asking_a_folder_changes_no_digest(folder):
     )
     shop = small_corpus.context(folder)
     before = run_digest(asked_for, shop, [], k=5)
-    assert ask(shop.build(asked_for), "plain gravel roads")
+    assert ask(build_system(asked_for, shop), "plain gravel roads")
     assert run_digest(asked_for, shop, [], k=5) == before
     (folder / "embed.py").write_text(small_corpus.EMBED + "\n")
     assert run_digest(asked_for, shop, [], k=5) != before

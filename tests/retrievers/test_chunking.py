@@ -20,6 +20,7 @@ from karat.evaluation.api import evaluate
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import Chunker, chunk_corpus, sentences
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 DATA = Path(__file__).parents[2] / "../shared/data/chroma-chunking"
@@ -423,7 +424,7 @@ def searched(corpus, queries, chunker, k=5):
     """The run of bm25 over chunks, through what a karat.yaml says, and the chunks."""
     spec = {"retriever": "bm25", "chunker": chunker}
     system_config = parse_systems({"s": spec}, Place("karat.yaml"))["s"]
-    system = BuildContext(corpus=lambda: corpus).build(system_config)
+    system = build_system(system_config, BuildContext(corpus=lambda: corpus))
     return system.search(queries, k), chunk_corpus(corpus, chunker)
 
 

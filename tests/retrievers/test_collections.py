@@ -13,6 +13,7 @@ import karat
 from karat.data.tables import Corpus, Gold, Queries
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 DATA = Path(__file__).parents[2] / "../shared/data"
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.skipif(not DATA.is_dir(), reason="needs the collections
 def searched(corpus: dict, queries: dict[str, str], **options: float):
     system_config = parse_systems({"bm25": BM25 | options}, Place("karat.yaml"))["bm25"]
     table = Corpus.from_dict(corpus)
-    system = BuildContext(corpus=lambda: table).build(system_config)
+    system = build_system(system_config, BuildContext(corpus=lambda: table))
     return system.search(Queries.from_dict(queries), 1000)
 
 

@@ -19,6 +19,7 @@ from karat.project.config import read_config
 from karat.retrieve import fuse, route
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import MmrForm, StagesForm, parse_systems
 
 ITEMS = [
@@ -384,7 +385,9 @@ def test_rules_of_a_system_and_of_its_part_reach_the_index_in_the_order_of_the_q
         },
         YamlPlace("karat.yaml"),
     )
-    system = BuildContext(corpus=lambda: corpus, folder=tmp_path).build(system_configs["outer"])
+    system = build_system(
+        system_configs["outer"], BuildContext(corpus=lambda: corpus, folder=tmp_path)
+    )
     # "model" becomes "neural" and then "dog", in the query and in d1 alike.
     [answer] = system.find([Query("q", "model")], 5)
     assert sorted(hit.item_id for hit in answer.hits) == ["d1", "d2"]
@@ -403,7 +406,7 @@ def test_a_fusion_asks_its_parts_for_more_than_it_shows(tmp_path):
     corpus = Corpus.from_dict({f"d{n:02}": f"word w{n}" for n in range(80)})
     spec = {"both": {"retriever": "fuse", "of": ["bm25", "bow"], "k": 3}}
     system_config = parse_systems(spec, YamlPlace("karat.yaml"))["both"]
-    system = BuildContext(corpus=lambda: corpus, folder=tmp_path).build(system_config)
+    system = build_system(system_config, BuildContext(corpus=lambda: corpus, folder=tmp_path))
     [answer] = system.find([Query("q", "word")], 3)
     assert len(answer.hits) == 3
     assert len(answer.lists["bm25"]) == len(answer.lists["raw"]) == 50

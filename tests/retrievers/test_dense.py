@@ -23,6 +23,7 @@ from karat.errors import CallError, InputError, KaratError, UsageError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 from karat.retrieve.vectors import ExactIndex
 
@@ -40,7 +41,7 @@ def build(folder: Path, corpus, **spec):
     system_config = parse_systems({"dense": spec}, Place("karat.yaml"))["dense"]
     table = corpus if isinstance(corpus, Corpus) else Corpus.from_dict(corpus)
     context = BuildContext(corpus=lambda: table, folder=folder, cache=folder / ".karat")
-    return context.build(system_config)
+    return build_system(system_config, context)
 
 
 def with_vectors(folder, rows, queries=None, **spec):

@@ -12,6 +12,7 @@ from servers import BLOCKS, PAGE, RECIPE, ROOT, asked, built, example, karat, lo
 from karat.formats.settings import parse_yaml
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Hit
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 FILES = ROOT / "src" / "karat" / "recipes" / "first"
@@ -33,7 +34,7 @@ def test_every_block_of_the_page_can_be_built(block):
     assert system_configs
     for name, system_config in system_configs.items():
         with BuildContext(environment=ENVIRONMENT, folder=RECIPE).open() as context:
-            system = context.build(system_config)
+            system = build_system(system_config, context)
         # The log says where it asked, as the page has it and without a secret.
         assert system.meta["endpoint"] == systems[name]["url"]
 

@@ -19,10 +19,11 @@ from servers import asked, free_port, karat, logged
 from karat.errors import CallError, KaratError
 from karat.formats.settings import parse_yaml
 from karat.project.systems import read_systems
-from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.http import connection as starting
 from karat.retrieve.protocol import Query
-from karat.retrieve.system_config import parse_systems
+from karat.retrieve.system import build_system
+from karat.retrieve.system_config import parse_systems, run_digest
 
 # Answers every call with its own name, and writes down its number so that tests can look for it.
 SERVICE = """
@@ -171,7 +172,7 @@ def system_config(yaml: str):
 
 def refused(yaml: str, folder: Path = Path()) -> str:
     with pytest.raises(KaratError) as error, BuildContext(folder=folder).open() as context:
-        context.build(system_config(yaml))
+        build_system(system_config(yaml), context)
     return str(error.value)
 
 
@@ -324,7 +325,7 @@ def test_one_that_never_listens_is_stopped_in_time(folder):
 def test_one_that_ignores_being_asked_to_end_is_made_to(folder, monkeypatch):
     monkeypatch.setattr(starting, "_GRACE", 0.3)
     with BuildContext(folder=folder).open() as context:
-        built = context.build(system_config(system("live", "deaf")))
+        built = build_system(system_config(system("live", "deaf")), context)
         pid = pid_of(folder)
         assert alive(pid)
     assert not alive(pid)
@@ -332,7 +333,7 @@ def test_one_that_ignores_being_asked_to_end_is_made_to(folder, monkeypatch):
 
 
 def test_one_that_nobody_can_ask_any_more_is_stopped(folder):
-    built = BuildContext(folder=folder).build(system_config(system()))
+    built = build_system(system_config(system()), BuildContext(folder=folder))
     assert alive(pid_of(folder))
     del built
     assert not alive(pid_of(folder))
@@ -340,7 +341,7 @@ def test_one_that_nobody_can_ask_any_more_is_stopped(folder):
 
 def test_what_a_service_starts_ends_with_it(folder):
     with BuildContext(folder=folder).open() as context:
-        built = context.build(system_config(system("live", "parent")))
+        built = build_system(system_config(system("live", "parent")), context)
         child = pid_of(folder, "child")
         assert alive(child)
     assert built.name == "live"
@@ -512,7 +513,7 @@ def test_numbers_and_flags_are_words_too():
 def test_a_query_may_have_a_port_of_its_own(folder):
     yaml = system().replace("/search", "/search?of={port}")
     with BuildContext(folder=folder).open() as context:
-        built = context.build(system_config(yaml))
+        built = build_system(system_config(yaml), context)
         assert asked(built, port=21).hits[0].item_id == "live pie"
         with pytest.raises(CallError, match="neither query, k nor an attribute"):
             asked(built)

@@ -24,7 +24,6 @@ from karat.compat.ab_traces import (
 from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.retrieve.fuse import by_interpolation
-from karat.retrieve.mmr import ab_order
 from karat.retrieve.protocol import Hit
 from karat.retrieve.quality import (
     STOP_WORDS,
@@ -37,6 +36,7 @@ from karat.retrieve.quality import (
     vectors_of,
 )
 from karat.retrieve.quality_config import read_config, read_document
+from karat.retrieve.stages import ab_order
 
 ITEMS = {
     "d1": "apple tart recipe with cinnamon and butter",

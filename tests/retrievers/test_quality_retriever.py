@@ -11,9 +11,10 @@ from small_corpus import ask, ids, system_config
 from karat.cli.main import main
 from karat.data.tables import Corpus, Queries
 from karat.errors import InputError
-from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.quality import QualityEngine
 from karat.retrieve.quality_config import read_config
+from karat.retrieve.system_config import run_digest
 
 ITEMS = {
     "m1": "Basalt cools fast and has small grains",

@@ -16,11 +16,12 @@ from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, UsageError
 from karat.formats.settings import Place
 from karat.project.config import read_config
-from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.rerank import reranker
-from karat.retrieve.system_config import RerankForm, parse_systems
+from karat.retrieve.system import build_system
+from karat.retrieve.system_config import RerankForm, parse_systems, run_digest
 
 TEXTS = {
     "calm": "a calm sea",
@@ -155,7 +156,7 @@ def test_a_bi_encoder_gives_the_cosines_of_a_dense_system(minilm, tmp_path):
     spec = {"retriever": "dense", "model": model_folders.MINILM, "path": str(minilm)}
     corpus = Corpus.from_dict(TEXTS)
     context = BuildContext(corpus=lambda: corpus, folder=tmp_path, cache=tmp_path)
-    dense = context.build(parse_systems({"dense": spec}, Place("karat.yaml"))["dense"])
+    dense = build_system(parse_systems({"dense": spec}, Place("karat.yaml"))["dense"], context)
     query = Query("1", "rough weather on the ocean")
     expected = [(hit.item_id, hit.score) for hit in dense.find([query], 4)[0].hits]
     bi = stage(minilm, TEXTS, model=model_folders.MINILM, path=".", kind="bi")
@@ -176,7 +177,7 @@ def test_in_a_system_the_reranked_list_is_a_stage_of_its_own(cross_encoder, tmp_
         {"a": "sea sea sea", "b": "storm storm at sea sea", "c": "sea storm", "d": "tax"}
     )
     context = BuildContext(corpus=lambda: corpus, folder=tmp_path)
-    system = context.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
+    system = build_system(parse_systems({"s": spec}, Place("karat.yaml"))["s"], context)
     (answer,) = system.find([Query("1", "storm sea")], 2)
     assert [hit.item_id for hit in answer.hits] == ["b", "a"]
     assert [hit.item_id for hit in answer.lists["rerank"]] == ["b", "a", "c"]
@@ -210,6 +211,7 @@ def test_what_cannot_work_is_refused(tmp_path, minilm, form, error, told):
 # Counts the words that a text shares with the query.
 SCORE = """
 from karat.retrieve.protocol import Query
+from karat.retrieve.system import build_system
 
 def shared(text, texts):
     return [len(set(text.split()) & set(one.split())) for one in texts]
@@ -379,7 +381,7 @@ def test_in_a_system_a_callables_list_is_the_stage_rerank(tmp_path):
     spec = {"retriever": "bm25", "k": 2, "k_raw": 3, "rerank": {"call": "scorer.py:shared"}}
     corpus = Corpus.from_dict({"a": "sea sea sea", "b": "a storm at sea", "c": "sea", "d": "tax"})
     context = BuildContext(corpus=lambda: corpus, folder=tmp_path)
-    system = context.build(parse_systems({"s": spec}, Place("karat.yaml"))["s"])
+    system = build_system(parse_systems({"s": spec}, Place("karat.yaml"))["s"], context)
     (answer,) = system.find([Query("1", "storm sea")], 2)
     assert answer.lists["rerank"][0].item_id == answer.hits[0].item_id == "b"
     assert len(answer.hits) == 2

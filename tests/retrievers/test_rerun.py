@@ -28,7 +28,7 @@ from karat.retrieve.rerun import RerunStart, StageRerun, mine_negatives
 from karat.retrieve.runner import FailedCall
 from karat.retrieve.search import search_system
 from karat.retrieve.stages import DistinctDocs, Filter, Threshold
-from karat.retrieve.system import System
+from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import RerankForm, parse_systems
 
 # Words that the models' tokenizer does not cut.
@@ -65,7 +65,9 @@ def context(folder, corpus):
 
 def rerunner(shop, spec, k=10):
     system_config = parse_systems({"one": spec}, Place("karat.yaml"))["one"]
-    return StageRerun(system_config, shop.build(system_config), system_config.stages.k or k, shop)
+    return StageRerun(
+        system_config, build_system(system_config, shop), system_config.stages.k or k, shop
+    )
 
 
 def asked(cases):

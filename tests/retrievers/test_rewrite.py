@@ -17,8 +17,8 @@ from karat.retrieve.protocol import Query
 from karat.retrieve.run_log import record_of
 from karat.retrieve.stages import Rewrite, Threshold
 from karat.retrieve.system import System
-from karat.retrieve.system_config import NormaliseForm, RewriteForm
-from karat.retrieve.text_rules import TextRules, text_rules
+from karat.retrieve.system_config import RewriteForm
+from karat.retrieve.text_rules import NormaliseForm, TextRules, text_rules
 
 CALLS = """
 from __future__ import annotations

@@ -18,6 +18,7 @@ from karat.data.tables import Queries
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import ModelForm, embedder
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 DATA = Path(__file__).parents[2] / "../shared/data/scifact"
@@ -50,7 +51,9 @@ def test_bm25_and_minilm_are_as_good_as_published_and_better_together(minilm, tm
     queries = claims()
     shop = context(tmp_path, minilm, queries)
     system_configs = parse_systems(SYSTEMS, Place("karat.yaml"))
-    runs = {name: shop.build(one).search(queries, 100) for name, one in system_configs.items()}
+    runs = {
+        name: build_system(one, shop).search(queries, 100) for name, one in system_configs.items()
+    }
     gold = karat.read_gold(str(DATA / "qrels.beir-v1.0.0-scifact.test.txt"))
     ndcg, recall = (
         {name: karat.evaluate(run, gold, [measure]).means()[measure] for name, run in runs.items()}

@@ -17,6 +17,7 @@ from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.sparse import TermLists, Terms
+from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
 # Tokens of the words: storm 4040, sea 2712, calm 5475, wind 3612.
@@ -33,8 +34,8 @@ def build(folder, corpus, **spec):
     spec = {"retriever": "sparse", **spec}
     system_config = parse_systems({"sparse": spec}, Place("karat.yaml"))["sparse"]
     table = Corpus.from_dict(corpus)
-    return BuildContext(corpus=lambda: table, folder=folder, cache=folder / ".karat").build(
-        system_config
+    return build_system(
+        system_config, BuildContext(corpus=lambda: table, folder=folder, cache=folder / ".karat")
     )
 
 

@@ -12,8 +12,7 @@ from karat.errors import CallError, InputError, UsageError
 from karat.formats.settings import Place, validate
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Query
-from karat.retrieve.system_config import NormaliseForm
-from karat.retrieve.text_rules import TextRules, normalised, read_aliases, text_rules
+from karat.retrieve.text_rules import NormaliseForm, TextRules, normalised, read_aliases, text_rules
 
 
 def how(**given):

@@ -15,7 +15,7 @@ from karat.errors import InputError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.system import System
+from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import parse_systems
 from karat.retrieve.vsa import Encoder, fnv1a
 
@@ -55,7 +55,7 @@ def signs(components: list[int]) -> str:
 
 def system(texts: dict[str, str], **spec: object) -> System:
     system_configs = parse_systems({"s": {"retriever": "vsa", **spec}}, Place("karat.yaml"))
-    return BuildContext(corpus=lambda: Corpus.from_dict(texts)).build(system_configs["s"])
+    return build_system(system_configs["s"], BuildContext(corpus=lambda: Corpus.from_dict(texts)))
 
 
 def found(system: System, text: str, k: int = 100) -> list[tuple[str, float]]:

@@ -30,7 +30,7 @@ from karat.pages.result import Result
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import ALGOS, Chunker, chunk_corpus, documents
 from karat.retrieve.search import OpenBar, no_bar
-from karat.retrieve.system import DEFAULT_K
+from karat.retrieve.system import DEFAULT_K, build_system
 from karat.retrieve.system_config import KINDS, parse_systems
 
 MEASURES = ("R@5", "DistinctDocs@5")
@@ -257,7 +257,7 @@ def _search(
     depth = max(_depth(measure, prepared, chunks) for measure in task.measures)
     config = parse_systems({name: {"retriever": task.retriever}}, Place("--retriever"))[name]
     with open_bar(name, task.queries.frame.height) as bar:
-        system = BuildContext(corpus=lambda: chunks, progress=bar.build).build(config)
+        system = build_system(config, BuildContext(corpus=lambda: chunks, progress=bar.build))
         k = min(depth, chunks.frame.height)
         run = system.search(task.queries, k, advance=bar.advance)
     size = run.meta.get("index_bytes")

@@ -33,7 +33,6 @@ from karat.project.systems import SearchPlan, build_context_of, config_path, pla
 from karat.reports.assembly import Details, correction_of, report
 from karat.reports.document import Report, build_report
 from karat.reports.outputs import FORMS, JSON, Form, Output, parse_outputs
-from karat.retrieve.build_context import check_files, files_of, run_digest
 from karat.retrieve.run_log import failed_log, first_meta, has_digest, is_complete, notes_in
 from karat.retrieve.search import (
     OpenBar,
@@ -43,7 +42,7 @@ from karat.retrieve.search import (
     refuse_all_failed,
     search,
 )
-from karat.retrieve.system_config import SystemConfig
+from karat.retrieve.system_config import SystemConfig, check_files, files_of, run_digest
 
 _NO_QUERIES = Source("nothing asked")
 

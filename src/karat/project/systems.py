@@ -26,7 +26,7 @@ from karat.retrieve.search import (
     no_bar,
     search_system,
 )
-from karat.retrieve.system import DEFAULT_K, System
+from karat.retrieve.system import DEFAULT_K, System, build_system
 from karat.retrieve.system_config import SystemConfig
 
 CONFIG_FILE = "karat.yaml"
@@ -49,7 +49,7 @@ class Systems(Mapping[str, System]):
         if name not in self._system_configs:
             raise unknown("system", name, self._system_configs)
         if name not in self._built:
-            self._built[name] = self._context.build(self._system_configs[name])
+            self._built[name] = build_system(self._system_configs[name], self._context)
         return self._built[name]
 
     def __enter__(self) -> Systems:

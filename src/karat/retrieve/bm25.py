@@ -22,7 +22,7 @@ from karat.retrieve.vectors import top_rows
 WORD = re.compile(r"(?u)\b\w\w+\b")
 
 
-class Options(Form):
+class Bm25Options(Form):
     """BM25's parameters, and how texts are split into words."""
 
     method: Literal["lucene", "robertson", "atire", "bm25l", "bm25+"] = Field(
@@ -37,7 +37,10 @@ class Options(Form):
     title: bool = Field(True, description="true to put an item's title before its text, or false")
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Bm25:
+Options = Bm25Options
+
+
+def make(options: Bm25Options, context: BuildContext, parts: Mapping[str, Finder]) -> Bm25:
     """Return the index over the corpus."""
     return Bm25(options, context.items, context.rules)
 
@@ -49,7 +52,7 @@ class Bm25:
     concurrency = 1
     deep = True
 
-    def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
+    def __init__(self, options: Bm25Options, items: Items, rules: TextRules) -> None:
         bm25s = _library()
         _check(options)
         self.items = items
@@ -108,7 +111,7 @@ class Bm25:
         )
 
 
-def _check(options: Options) -> None:
+def _check(options: Bm25Options) -> None:
     """Refuse settings that would give nan or equal scores."""
     if options.k1 == 0 and options.method in ("bm25l", "bm25+"):
         raise UsageError(

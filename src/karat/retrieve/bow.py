@@ -62,13 +62,16 @@ def word_bags(texts: Iterable[str]) -> WordBags:
     )
 
 
-class Options(Form):
+class BowOptions(Form):
     """Which texts of items are read."""
 
     title: bool = Field(True, description="true to put an item's title before its text, or false")
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Bow:
+Options = BowOptions
+
+
+def make(options: BowOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Bow:
     """Return the index over the corpus."""
     return Bow(options, context.items, context.rules)
 
@@ -84,7 +87,7 @@ class Bow:
     concurrency = 1
     deep = True
 
-    def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
+    def __init__(self, options: BowOptions, items: Items, rules: TextRules) -> None:
         self.items = items
         texts = rules.apply_all(items.titled if options.title else items.texts)
         bags = word_bags(texts)

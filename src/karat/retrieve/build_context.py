@@ -1,39 +1,29 @@
-"""The build context: what systems are built with, and the digest of all that a run depends on."""
+"""The build context: what systems are built with."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from karat.data.tables import Corpus
-from karat.errors import InputError, KaratError, MissingExtraError, UsageError
+from karat.errors import UsageError
 from karat.jobs.cache import CACHE_FOLDER
 from karat.jobs.redaction import Redact, redactor
 from karat.retrieve.chunking import chunk_corpus
 from karat.retrieve.items import Items
-from karat.retrieve.placeholders import credential_names
-from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
-from karat.retrieve.system import System
-from karat.retrieve.system_config import SystemConfig, maker
-from karat.retrieve.text_rules import TextRules, read_aliases, text_rules
-from karat.version import __version__
+from karat.retrieve.protocol import Answer, Hit, Hits, Progress
+from karat.retrieve.text_rules import TextRules
 
 _SECRET = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 # Shorter words may well occur in ids by chance.
 _SHORTEST_IN_HITS = 6
-
-# Told what is being built and how much of it is done; for a progress bar.
-Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,34 +126,6 @@ class BuildContext:
             for answer in answers:
                 _redact_answer(answer, redact)
 
-    def build(self, config: SystemConfig) -> System:
-        """Build the system of a config, its parts first."""
-        self.credentials.update(credential_names(config.spec))
-        try:
-            rules = self._rules(config)
-            inside = self._for_parts(config, rules)
-            parts: dict[str, Finder] = {
-                name: inside.build(part) for name, part in config.parts.items()
-            }
-            finder = maker(config.kind).make(config.options, inside, parts)
-            return System.of(config, finder, inside, rules)
-        except (InputError, MissingExtraError):
-            raise
-        except KaratError as error:
-            raise type(error)(f"{config.place}: system {config.name!r}: {error}") from None
-
-    def _for_parts(self, config: SystemConfig, rules: TextRules) -> BuildContext:
-        timeout = self.timeout_given or (
-            config.calls.timeout if "timeout" in config.spec else self.timeout
-        )
-        chunker = config.chunker or self.chunker
-        return replace(self, timeout=timeout, chunker=chunker, rules=rules.after(self.rules))
-
-    def _rules(self, config: SystemConfig) -> TextRules:
-        setting = config.stages.aliases
-        aliases = read_aliases(self.path(setting)) if isinstance(setting, str) else setting or {}
-        return text_rules(config.stages.normalise, aliases)
-
 
 @lru_cache(maxsize=16)
 def _credential_redactor(credentials: tuple[tuple[str, str], ...]) -> Redact:
@@ -183,123 +145,3 @@ def _redacted(hits: Hits, redact: Redact) -> Hits:
         Hit._make(redact(value) if isinstance(value, str) else value for value in hit)
         for hit in hits
     ]
-
-
-# Larger files are identified by size and time: no model is that large, a store may be.
-_LARGEST = 2_000_000_000
-# Counts up when the same files would be read differently.
-_READING = 2
-
-
-def run_digest(
-    config: SystemConfig, context: BuildContext, queries: Sequence[Query], *, k: int
-) -> str:
-    """Return the sha256 of all that a log depends on; ``k`` is for a system that sets none."""
-    cutoff = config.stages.k or k
-    digest = hashlib.sha256(f"karat {__version__}\0{_READING}\0{cutoff}\0{config.digest}".encode())
-    for name in sorted(_files(config, context)):
-        digest.update(f"\0{name}\0{_state(context.path(name))}".encode())
-    reading = json.dumps(dict(context.reading), sort_keys=True)
-    digest.update(f"\0{context.corpus_digest}\0{reading}\0".encode())
-    for query in queries:
-        facts = [query.query_id, query.text, dict(query.attributes)]
-        digest.update(json.dumps(facts, sort_keys=True, default=str).encode())
-    return digest.hexdigest()
-
-
-def check_files(config: SystemConfig, context: BuildContext) -> None:
-    """Refuse files of a system that cannot be read, without building it."""
-    _files(config, context)
-    setting = config.stages.aliases
-    aliases = read_aliases(context.path(setting)) if isinstance(setting, str) else setting or {}
-    try:
-        text_rules(config.stages.normalise, aliases)
-    except UsageError as error:
-        where = f"{config.place}: system {config.name!r}"
-        raise UsageError(f"{where}: {error}") from None
-    for part in config.parts.values():
-        check_files(part, context)
-
-
-def files_of(config: SystemConfig, context: BuildContext) -> set[Path]:
-    """Return the files and folders that a system reads."""
-    named = _files(config, context) | _stores(config)
-    return {context.path(name) for name in named}
-
-
-def _files(config: SystemConfig, context: BuildContext) -> set[str]:
-    named = {value for value in _texts(config.spec) if _may_be_path(value)}
-    lead_to = getattr(maker(config.kind), "files", lambda options, context: ())
-    named |= set(lead_to(config.options, context))
-    sources = {_source(name, context) for name in named}
-    inner = [_files(part, context) for part in config.parts.values()]
-    existing = {name for name in sources if _exists(context.path(name))}.union(*inner)
-    return existing - _stores(config)
-
-
-def _source(name: str, context: BuildContext) -> str:
-    """Return the file of ``file.py:callable`` or ``module:callable``; any other name as it is."""
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not attribute.isidentifier():
-        return name
-    if place.endswith(".py"):
-        return place
-    steps = place.replace(".", "/")
-    for beside in (f"{steps}.py", f"{steps}/__init__.py"):
-        if context.path(beside).is_file():
-            return beside
-    try:
-        spec = find_spec(place)
-    except (ImportError, ValueError):
-        spec = None
-    return name if spec is None or spec.origin is None else spec.origin
-
-
-def _stores(config: SystemConfig) -> set[str]:
-    """Return folders of live stores, whose files change by being read."""
-    keys = getattr(maker(config.kind), "STORES", ())
-    folders = {config.spec[key] for key in keys if isinstance(config.spec.get(key), str)}
-    return folders.union(*(_stores(part) for part in config.parts.values()))
-
-
-def _texts(value: Any) -> list[str]:
-    if isinstance(value, str):
-        return [value]
-    inside = value.values() if isinstance(value, Mapping) else value
-    if not isinstance(value, (Mapping, list)):
-        return []
-    return [text for inner in inside for text in _texts(inner)]
-
-
-def _may_be_path(text: str) -> bool:
-    return 0 < len(text) < 1000 and "\n" not in text and "\0" not in text and "://" not in text
-
-
-def _exists(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _state(path: Path) -> str:
-    """Return what a file holds, or the files of a folder and of a model's ``onnx`` folder in it."""
-    if path.is_file():
-        return _content(path)
-    files = [*path.iterdir(), *(path / "onnx").glob("*")]
-    return repr(
-        sorted(
-            (file.name, _content(file))
-            for file in files
-            if file.is_file() and not file.name.startswith(".")
-        )
-    )
-
-
-def _content(path: Path) -> str:
-    """Return the sha256 of a file; of a very large one its size and time."""
-    stat = path.stat()
-    if stat.st_size > _LARGEST:
-        return f"{stat.st_size} {stat.st_mtime_ns}"
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -40,7 +40,7 @@ _OF_A_SERVER = ("host", "port", "ssl", "token", "headers")
 _NO_LISTENER = "Could not connect"
 
 
-class Options(FieldsForm):
+class ChromaOptions(FieldsForm):
     """Where the collection is, and what its records hold."""
 
     host: Text | None = Field(None, description="the server's name, such as 127.0.0.1")
@@ -61,7 +61,7 @@ class Options(FieldsForm):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Options:
+    def _agree(self) -> ChromaOptions:
         one_place = (self.host is None) != (self.path is None)
         bare_host = not set("/@") & set(self.host or "")
         idle = sorted(set(_OF_A_SERVER) & self.model_fields_set) if self.path else []
@@ -76,7 +76,10 @@ class Options(FieldsForm):
         return self
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
+Options = ChromaOptions
+
+
+def make(options: ChromaOptions, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
     """Prepare the collection; nothing is asked yet."""
     _library()
     if options.where is not None and is_plain(options.where):
@@ -113,7 +116,7 @@ def _settings(**more: Any) -> Any:
     return Settings(**settings)
 
 
-def _folder_client(options: Options, context: BuildContext) -> Callable[[], Any]:
+def _folder_client(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
     """Return how to open a folder."""
     folder = context.path(options.path or "")
     if not (folder / "chroma.sqlite3").is_file():
@@ -127,7 +130,7 @@ def _folder_client(options: Options, context: BuildContext) -> Callable[[], Any]
     )
 
 
-def _server_client(options: Options, context: BuildContext) -> Callable[[], Any]:
+def _server_client(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
     """Return how to reach a server."""
     host = context.expand(options.host or "")
     headers = {name: context.expand(value) for name, value in options.headers.items()}
@@ -147,7 +150,7 @@ def _server_client(options: Options, context: BuildContext) -> Callable[[], Any]
 class _Collection:
     """Asks a collection; it is looked up once, and again after it disappeared."""
 
-    def __init__(self, options: Options, connect: Callable[[], Any], redact: Redact) -> None:
+    def __init__(self, options: ChromaOptions, connect: Callable[[], Any], redact: Redact) -> None:
         self._options = options
         self._connect = connect
         self._redact = redact

@@ -243,14 +243,14 @@ def _library_version() -> str:
 
 
 def _build(corpus: Corpus) -> CorpusIndex:
-    from karat.retrieve.bm25 import WORD, Bm25, Options
+    from karat.retrieve.bm25 import WORD, Bm25, Bm25Options
     from karat.retrieve.items import Items, token_counts
     from karat.retrieve.text_rules import TextRules
 
     items = Items(corpus)
     postings = None
     with contextlib.suppress(MissingExtraError):
-        retriever = Bm25(Options.model_validate({}), items, TextRules())
+        retriever = Bm25(Bm25Options.model_validate({}), items, TextRules())
         postings = Postings.of(retriever.index, WORD.pattern)
     return CorpusIndex(
         items=corpus.frame.drop("text"),

@@ -29,7 +29,7 @@ from karat.retrieve.vectors import (
 _QUERIES_AT_ONCE = 64
 
 
-class Options(ModelForm):
+class DenseOptions(ModelForm):
     """Where vectors come from, and how they are compared."""
 
     vectors: Text | None = Field(
@@ -43,7 +43,10 @@ class Options(ModelForm):
     title: bool = Field(True, description="true to put an item's title before its text, or false")
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Dense:
+Options = DenseOptions
+
+
+def make(options: DenseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Dense:
     """Read or compute the vectors of the corpus, and prepare those of queries."""
     _check(options)
     items = context.items
@@ -174,7 +177,7 @@ class _ByFile:
         return rows, [Answer([]) for _ in queries]
 
 
-def _check(options: Options) -> None:
+def _check(options: DenseOptions) -> None:
     """Refuse options without vectors, and options without effect."""
     for whose, key in (("items", "vectors"), ("queries", "query_vectors")):
         if (options.model, options.embed, getattr(options, key)) == (None, None, None):
@@ -191,7 +194,7 @@ def _check(options: Options) -> None:
 
 
 def _check_width(
-    width: int, query_vectors: _QueryVectors, options: Options, context: BuildContext
+    width: int, query_vectors: _QueryVectors, options: DenseOptions, context: BuildContext
 ) -> None:
     """Refuse items and queries with vectors of different lengths."""
     file = options.vectors or options.query_vectors

@@ -194,7 +194,7 @@ def _only_for(*methods: str) -> AfterValidator:
     return AfterValidator(check)
 
 
-class Options(Form):
+class FuseOptions(Form):
     """What to fuse, and how."""
 
     of: Annotated[Parts, AfterValidator(check_part_names)] = Field(
@@ -219,12 +219,15 @@ class Options(Form):
     )
 
 
-def parts(options: Options) -> dict[str, Spec]:
+Options = FuseOptions
+
+
+def parts(options: FuseOptions) -> dict[str, Spec]:
     """Return the retrievers by the names that their lists have in the log."""
     return parts_by_name(options.of)
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Fuse:
+def make(options: FuseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Fuse:
     """Return the fusion of the parts."""
     return Fuse(options, parts)
 
@@ -236,7 +239,7 @@ class Fuse:
     """
 
     def __init__(
-        self, options: Options, parts: Mapping[str, Finder], *, label: bool = False
+        self, options: FuseOptions, parts: Mapping[str, Finder], *, label: bool = False
     ) -> None:
         self.options = options
         self.parts = dict(parts)

@@ -26,7 +26,7 @@ _KEYS = (*ITEM_NAMES, "source")
 Ask = Callable[[str, int], Any]
 
 
-class Options(Form):
+class LangchainOptions(Form):
     """Which retriever or vector store, and where its documents hold their ids."""
 
     call: Text = Field(
@@ -45,12 +45,17 @@ class Options(Form):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Options:
+    def _agree(self) -> LangchainOptions:
         refuse_literals(self.options)
         return self
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> LangChain:
+Options = LangchainOptions
+
+
+def make(
+    options: LangchainOptions, context: BuildContext, parts: Mapping[str, Finder]
+) -> LangChain:
     """Load the retriever or vector store."""
     try:
         from langchain_core.vectorstores import VectorStore
@@ -107,7 +112,7 @@ class LangChain:
     def __init__(
         self,
         ask: Ask,
-        options: Options,
+        options: LangchainOptions,
         code: UserCode,
         meta: Mapping[str, Any],
     ) -> None:

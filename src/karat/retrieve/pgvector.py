@@ -176,7 +176,7 @@ _PASSWORD = re.compile(r"://[^/?#@]*:[^/?#@]+@|\b(?:ssl)?password\s*=\s*[^\s&]",
 _LEAST_WAIT = 2
 
 
-class Options(FieldsForm):
+class PgvectorOptions(FieldsForm):
     """Where the database is, and which table or SQL to ask."""
 
     dsn: Text = Field(description="how to connect, such as ${DATABASE_URL}")
@@ -193,7 +193,7 @@ class Options(FieldsForm):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Options:
+    def _agree(self) -> PgvectorOptions:
         refuse(_written_password(self.dsn), _contradiction(self))
         return self
 
@@ -205,7 +205,12 @@ class Options(FieldsForm):
         return {"vector", "k"} | places_in(self.where or "", "where")
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
+Options = PgvectorOptions
+
+
+def make(
+    options: PgvectorOptions, context: BuildContext, parts: Mapping[str, Finder]
+) -> StoreFinder:
     """Prepare the table or the SQL; nothing is asked yet."""
     _library()
     dsn = _dsn(options.dsn, context)
@@ -223,7 +228,7 @@ def _library() -> Any:
     return import_library("psycopg", "retriever pgvector", "psycopg", "pgvector")
 
 
-def _contradiction(options: Options) -> str | None:
+def _contradiction(options: PgvectorOptions) -> str | None:
     """Return which settings contradict each other."""
     if (options.table is None) == (options.sql is None):
         return "give table, with id and embedding, or sql"
@@ -337,7 +342,7 @@ def _close(connections: list[Any]) -> None:
 class _Table:
     """Asks a table, or the SQL."""
 
-    def __init__(self, options: Options, connections: _Connections) -> None:
+    def __init__(self, options: PgvectorOptions, connections: _Connections) -> None:
         self._connections = connections
         self._metric: Metric = options.metric
         self._own = options.sql

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -49,6 +49,9 @@ class Hit(NamedTuple):
 
 
 Hits = list[Hit]
+
+# Gets what is being built, how much of it is done and how much there is; for a progress bar.
+Progress = Callable[[str, int, int], None]
 
 
 @dataclass(slots=True)

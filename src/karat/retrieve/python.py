@@ -27,7 +27,7 @@ _BATCH = 32
 _OPTIONAL = ("score", "doc_id", "version", "source", "similarity", "start", "end")
 
 
-class Options(Form):
+class PythonOptions(Form):
     """Which callable, and its further arguments."""
 
     call: Text = Field(description="module:callable or file.py:callable")
@@ -37,12 +37,15 @@ class Options(Form):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Options:
+    def _agree(self) -> PythonOptions:
         refuse_literals(self.options)
         return self
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Finder:
+Options = PythonOptions
+
+
+def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Finder:
     """Load the callable or object as a finder."""
     code = UserCode(options.call, context.timeout, context.redact)
     arguments = expanded(options.options, context)

@@ -45,7 +45,7 @@ _SLOWEST_CLOSE = 30.0
 _URL = re.compile(r"https?://|\$\{")
 
 
-class Options(FieldsForm):
+class QdrantOptions(FieldsForm):
     """Where the collection is, and what its points hold."""
 
     url: Text | None = Field(None, description="the server's URL, such as http://127.0.0.1:6333")
@@ -58,7 +58,7 @@ class Options(FieldsForm):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Options:
+    def _agree(self) -> QdrantOptions:
         one_place = (self.url is None) != (self.path is None)
         server = _URL.match(self.url or "http://")
         refuse(
@@ -72,7 +72,10 @@ class Options(FieldsForm):
         return self
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
+Options = QdrantOptions
+
+
+def make(options: QdrantOptions, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
     """Prepare the collection; nothing is asked yet."""
     _library()
     redact = context.redact
@@ -151,7 +154,7 @@ def _close(client: Any, closed: threading.Event) -> None:
         closed.set()
 
 
-def _server_client(options: Options, context: BuildContext) -> Callable[[], _Client]:
+def _server_client(options: QdrantOptions, context: BuildContext) -> Callable[[], _Client]:
     """Return how to reach a server."""
     url = context.expand(options.url or "")
     key = None if options.api_key is None else context.expand(options.api_key)
@@ -173,7 +176,7 @@ class _Collection:
     """Asks a collection; its vector settings are looked up once."""
 
     def __init__(
-        self, options: Options, connect: Callable[[], _Client], redact: Callable[[str], str]
+        self, options: QdrantOptions, connect: Callable[[], _Client], redact: Callable[[str], str]
     ) -> None:
         self._options = options
         self._connect = connect

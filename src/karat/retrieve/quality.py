@@ -29,8 +29,9 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.protocol import Answer, Finder, Hits, Query
 from karat.retrieve.quality_config import Config, Settings, read_config
-from karat.retrieve.system_config import NormaliseForm, Text
-from karat.retrieve.text_rules import normalised, read_aliases
+from karat.retrieve.stages import farthest_first
+from karat.retrieve.system_config import Text
+from karat.retrieve.text_rules import NormaliseForm, normalised, read_aliases
 
 _HORIZON_DAYS = 365.0
 _USUAL_IMPORTANCE = 0.5
@@ -464,26 +465,25 @@ def diversified(
     ``weight`` is that of difference, which is the largest distance to anything chosen
     before. The first choice is by relevance alone, and so is everything after the head.
     """
-    left = best_first(relevance, by_id, rows)
-    chosen: list[int] = []
-    farthest = np.zeros(len(relevance))
-    while len(left) and len(chosen) < head:
-        worth = weight * farthest + (1.0 - weight) * relevance if chosen else relevance
-        best = left[worth[left] == worth[left].max()]
-        pick = int(best[np.argmin(by_id[best])])
-        chosen.append(pick)
-        left = left[left != pick]
-        farthest = np.maximum(farthest, lexicon.distances(pick))
-    return np.concatenate((np.array(chosen, dtype=np.intp), left))
+    ordered = rows[np.argsort(by_id[rows])]
+    picked = farthest_first(
+        relevance[ordered], lambda at: lexicon.distances(ordered[at])[ordered], weight, head
+    )
+    chosen = ordered[np.array(picked, dtype=np.intp)]
+    others = best_first(relevance, by_id, rows[~np.isin(rows, chosen)])
+    return np.concatenate((chosen, others))
 
 
-class Options(Form):
+class QualityOptions(Form):
     """Which config to search with."""
 
     config: Text = Field(description="a YAML file with t2.quality settings, as karat ab takes it")
 
 
-def files(options: Options, context: BuildContext) -> list[str]:
+Options = QualityOptions
+
+
+def files(options: QualityOptions, context: BuildContext) -> list[str]:
     """Return the alias file that the config names."""
     settings = _read(options, context).settings
     # Bad aliases are refused before any system is asked.
@@ -492,7 +492,9 @@ def files(options: Options, context: BuildContext) -> list[str]:
     return [] if named is None else [str(named)]
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> QualityRetriever:
+def make(
+    options: QualityOptions, context: BuildContext, parts: Mapping[str, Finder]
+) -> QualityRetriever:
     """Return the engine over the corpus."""
     config = _read(options, context)
     items = context.items
@@ -502,7 +504,7 @@ def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -
     return QualityRetriever(options.config, config, quality, items)
 
 
-def _read(options: Options, context: BuildContext) -> Config:
+def _read(options: QualityOptions, context: BuildContext) -> Config:
     return read_config(str(context.path(options.config)))
 
 

@@ -20,7 +20,7 @@ from karat.retrieve.items import Items
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
 from karat.retrieve.runner import CallLimits, FailedCall, Runner
 from karat.retrieve.search import is_reusable
-from karat.retrieve.system import System
+from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
 # Stages that read texts.
@@ -168,7 +168,7 @@ def mine_negatives(
         raise UsageError("negatives are mined from a corpus; name one: --corpus items.jsonl")
     cut = {} if chunker is None else {"chunker": dict(chunker)}
     spec = {"retriever": "bm25", **cut}
-    system = context.build(parse_systems({"bm25": spec}, Place("--negatives"))["bm25"])
+    system = build_system(parse_systems({"bm25": spec}, Place("--negatives"))["bm25"], context)
     mined = {}
     for query in queries:
         (answer,) = system.find([query], count + _MORE)

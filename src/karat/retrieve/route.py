@@ -53,7 +53,7 @@ def _known(name: str, info: ValidationInfo) -> str:
     return name
 
 
-class Options(Form):
+class RouteOptions(Form):
     """What to choose among, and how."""
 
     of: Annotated[dict[str, Spec], AfterValidator(fuse.check_part_names)] = Field(
@@ -69,7 +69,7 @@ class Options(Form):
     )
 
     @model_validator(mode="after")
-    def _one_way(self) -> Options:
+    def _one_way(self) -> RouteOptions:
         set_keys = [key for key in ("by", "column", "rules") if getattr(self, key) is not None]
         if len(set_keys) != 1:
             has = f"has {' and '.join(set_keys)}" if set_keys else "has none of them"
@@ -77,12 +77,15 @@ class Options(Form):
         return self
 
 
-def parts(options: Options) -> dict[str, Spec]:
+Options = RouteOptions
+
+
+def parts(options: RouteOptions) -> dict[str, Spec]:
     """Return the retrievers by name."""
     return options.of
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Route:
+def make(options: RouteOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Route:
     """Return the router over the parts."""
     return Route(_chooser(options, context), parts, options.default)
 
@@ -124,7 +127,7 @@ class Route:
     def _way(self, names: tuple[str, ...]) -> fuse.Fuse:
         if names not in self._ways:
             some = {name: self.parts[name] for name in names}
-            how = fuse.Options.model_validate({"of": list(names)})
+            how = fuse.FuseOptions.model_validate({"of": list(names)})
             self._ways[names] = fuse.Fuse(how, some, label=True)
         return self._ways[names]
 
@@ -146,7 +149,7 @@ class Route:
         return tuple(dict.fromkeys(names))
 
 
-def _chooser(options: Options, context: BuildContext) -> Choose:
+def _chooser(options: RouteOptions, context: BuildContext) -> Choose:
     if options.by is not None:
         return _by_callable(options.by, context)
     if options.column is not None:

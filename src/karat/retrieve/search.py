@@ -20,12 +20,12 @@ from karat.formats.settings import Place
 from karat.jobs.cache import CACHE_FOLDER
 from karat.jobs.journal import RESUME
 from karat.jobs.signals import StoppedBySignal, stop_on_signals
-from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Query, queries_from
 from karat.retrieve.run_log import DIGEST, RunLog, failed_record, notes_in, record_of, to_json_line
 from karat.retrieve.runner import CallLimits, FailedCall, Runner, Tally
-from karat.retrieve.system import DEFAULT_K, System
-from karat.retrieve.system_config import SystemConfig, parse_systems
+from karat.retrieve.system import DEFAULT_K, System, build_system
+from karat.retrieve.system_config import SystemConfig, parse_systems, run_digest
 from karat.version import __version__
 
 SYSTEM_PLACEHOLDER = "{system}"
@@ -291,7 +291,7 @@ def search_system(
         try:
             # What user code prints must not mix with karat's output.
             with stop_on_signals(), redirect_stdout(sys.stderr), context.open() as opened:
-                system = replace(opened, progress=bar.build).build(config)
+                system = build_system(config, replace(opened, progress=bar.build))
                 runner = _runner(config, system, options, context)
                 meta = _meta(config, system, runner, options)
                 meta |= _inputs(context, options) | _origin(queries, options)

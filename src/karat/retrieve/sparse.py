@@ -23,7 +23,7 @@ from karat.retrieve.user_code import error_line
 from karat.retrieve.vectors import Arrays, VectorCache, top_rows
 
 
-class Options(Form):
+class SparseOptions(Form):
     """Which model weighs the terms of texts, and how."""
 
     model: Text = Field(description="the name of a sparse model of fastembed")
@@ -45,7 +45,10 @@ class Terms(NamedTuple):
     weights: npt.NDArray[np.float32]
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Sparse:
+Options = SparseOptions
+
+
+def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Sparse:
     """Return the index over the corpus, its vectors cached or computed."""
     model = load_model(
         "SparseTextEmbedding",

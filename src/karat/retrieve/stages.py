@@ -1,27 +1,35 @@
-"""Stages around retrieving that look at one query or list at a time: rewrite, filters, bonus."""
+"""Stages around retrieving, one query or list at a time: rewrite, filters, bonus, diversity."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, UsageError, unknown
 from karat.measure.kernels.lists import in_time
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Hit, Hits, Query
-from karat.retrieve.system_config import RewriteForm
+from karat.retrieve.system_config import MmrForm, RewriteForm
 from karat.retrieve.user_code import UserCode, load_callable, takes_first
 
-if TYPE_CHECKING:
-    from karat.retrieve.build_context import BuildContext
-
+Floats = npt.NDArray[np.float64]
 
 # What a hit can tell of itself, with or without a corpus.
-_OWN = ("item_id", "doc_id", "version", "source")
+_HIT_FIELDS = ("item_id", "doc_id", "version", "source")
+_WORD = re.compile(r"\w+")
+_ASCII_WORD = re.compile(r"[0-9a-z]+")
+_STOPWORDS = frozenset(("a", "an", "the", "of", "to", "in", "and", "or"))
 
 
 class HitFilter(Protocol):
@@ -120,9 +128,7 @@ class Threshold:
 
     def keeps(self, query: Query, hit: Hit) -> bool:
         """Return whether the score is high enough."""
-        if hit.score is None:
-            raise CallError(f"item {hit.item_id!r} has no score, and threshold needs one")
-        return hit.score >= self.least
+        return _score(hit, self.name) >= self.least
 
     def ends(self, hit: Hit) -> bool:
         """Return whether the score is too low."""
@@ -143,14 +149,20 @@ class DistinctDocs:
         seen: set[str] = set()
         scored: list[tuple[float, Hit]] = []
         for hit in hits:
-            if hit.score is None:
-                raise CallError(f"item {hit.item_id!r} has no score, and distinct_docs needs one")
+            score = _score(hit, self.name)
             doc = str(self._facts.of(hit, "doc_id"))
-            score = hit.score if doc in seen else hit.score + self._bonus
+            if doc not in seen:
+                score += self._bonus
             seen.add(doc)
             scored.append((score, hit))
         scored.sort(key=lambda pair: -pair[0])
         return [hit._replace(score=score) for score, hit in scored]
+
+
+def _score(hit: Hit, stage: str) -> float:
+    if hit.score is None:
+        raise CallError(f"item {hit.item_id!r} has no score, and {stage} needs one")
+    return hit.score
 
 
 class _Facts:
@@ -160,10 +172,10 @@ class _Facts:
         self._items = items
         self._columns: dict[str, list[Any]] = {}
         columns = [] if items is None else items.frame.columns
-        self.names = tuple(dict.fromkeys((*columns, *_OWN)))
+        self.names = tuple(dict.fromkeys((*columns, *_HIT_FIELDS)))
 
     def of(self, hit: Hit, name: str) -> Any:
-        hit_value = getattr(hit, name) if name in _OWN else None
+        hit_value = getattr(hit, name) if name in _HIT_FIELDS else None
         value = hit_value if hit_value is not None else self._in_corpus(hit.item_id, name)
         return doc_of_text(hit.item_id) if value is None and name == "doc_id" else value
 
@@ -221,3 +233,137 @@ class Rewrite:
         if not text.strip():
             raise CallError("rewrite gave a blank text; to leave a query as it is, return its own")
         return replace(query, text=text)
+
+
+def ascii_words(text: str) -> AbstractSet[str]:
+    """Return the words of variant ab: ASCII after NFKC, without a few stop words."""
+    return set(_ASCII_WORD.findall(unicodedata.normalize("NFKC", text).lower())) - _STOPWORDS
+
+
+@dataclass(frozen=True)
+class Mmr:
+    """Maximal marginal relevance: a list reordered so that its top is diverse; scores stay.
+
+    Two hits are alike by the share of words that their texts have in common (Jaccard).
+    """
+
+    form: MmrForm
+    items: Items | None
+    name: str = "mmr"
+
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """Return the list in its new order."""
+        form = self.form
+        relevance = [_score(hit, self.name) for hit in hits]
+        texts = [self._text(hit) for hit in hits]
+        top = len(hits) if form.top is None else form.top
+        if form.variant == "ab":
+            sets = [ascii_words(text) for text in texts]
+            order = ab_order([hit.item_id for hit in hits], relevance, sets, form.weight, top)
+        else:
+            sets = [set(_WORD.findall(text.lower())) for text in texts]
+            order = textbook_order(relevance, sets, form.weight, top)
+        return [hits[at] for at in order]
+
+    def _text(self, hit: Hit) -> str:
+        text = hit.text if self.items is None else self.items.text(hit)
+        if text is None:
+            raise CallError(
+                f"item {hit.item_id!r} has no text, and mmr needs one: name a corpus that holds "
+                "it, or let the retriever return texts"
+            )
+        return text
+
+
+def textbook_order(
+    relevance: Sequence[float], sets: Sequence[AbstractSet[str]], weight: float, top: int
+) -> list[int]:
+    """Order by ``weight × relevance − (1 − weight) × similarity to any chosen``.
+
+    Relevance is scaled to 0..1 over the list. Ties, and what follows the top, keep their order.
+    """
+    scores = np.array(relevance, dtype=np.float64)
+    spread = scores.max(initial=-np.inf) - scores.min(initial=np.inf)
+    scaled = (scores - scores.min()) / spread if spread > 0 else np.ones_like(scores)
+    nearest = np.zeros(len(sets))
+    likeness = _Likeness(sets)
+
+    def value(last: int) -> Floats:
+        np.maximum(nearest, likeness.to(last), out=nearest)
+        return weight * scaled - (1 - weight) * nearest
+
+    chosen = _greedy(weight * scaled, value, top)
+    return chosen + sorted(set(range(len(sets))) - set(chosen))
+
+
+def ab_order(
+    ids: Sequence[str],
+    relevance: Sequence[float],
+    sets: Sequence[AbstractSet[str]],
+    weight: float,
+    top: int,
+) -> list[int]:
+    """Order by ``weight × distance + (1 − weight) × relevance``.
+
+    Here the weight is that of diversity, relevance is the score as it is, and the distance is
+    the greatest to any chosen one. Ties go by id, and what follows the top by falling
+    relevance, then id.
+    """
+    by_id = sorted(range(len(ids)), key=lambda at: ids[at])
+    scores = np.array([relevance[at] for at in by_id], dtype=np.float64)
+    likeness = _Likeness([sets[at] for at in by_id])
+    picked = farthest_first(scores, lambda at: 1 - likeness.to(at), weight, top)
+    chosen = [by_id[at] for at in picked]
+    remaining = set(range(len(ids))) - set(chosen)
+    return chosen + sorted(remaining, key=lambda at: (-relevance[at], ids[at], at))
+
+
+def farthest_first(
+    scores: Floats, distances: Callable[[int], Floats], weight: float, count: int
+) -> list[int]:
+    """Choose positions one by one by ``weight × distance + (1 − weight) × score``.
+
+    ``distances`` gives the distance of every position to one; the greatest to any chosen one
+    counts. The first choice is by score alone; of equal values the first position is chosen.
+    """
+    farthest = np.zeros(len(scores))
+
+    def value(last: int) -> Floats:
+        np.maximum(farthest, distances(last), out=farthest)
+        return weight * farthest + (1 - weight) * scores
+
+    return _greedy(scores, value, count)
+
+
+def _greedy(values: Floats, revalued: Callable[[int], Floats], count: int) -> list[int]:
+    """Choose the best value again and again; each choice changes the remaining values."""
+    free = np.ones(len(values), dtype=bool)
+    chosen: list[int] = []
+    for _ in range(min(count, len(values))):
+        best = int(np.argmax(np.where(free, values, -np.inf)))
+        chosen.append(best)
+        free[best] = False
+        values = revalued(best)
+    return chosen
+
+
+class _Likeness:
+    """Jaccard similarity of sets of words, one against all."""
+
+    def __init__(self, sets: Sequence[AbstractSet[str]]) -> None:
+        numbers: dict[str, int] = {}
+        entries = [numbers.setdefault(word, len(numbers)) for words in sets for word in words]
+        self._words: npt.NDArray[Any] = np.array(entries, dtype=np.intp)
+        self._sizes = np.array([len(words) for words in sets], dtype=np.intp)
+        self._owners = np.repeat(np.arange(len(sets)), self._sizes)
+        self._known = len(numbers)
+
+    def to(self, row: int) -> Floats:
+        """Return the Jaccard index of every set with this one; two empty sets are equal."""
+        has = np.zeros(self._known, dtype=bool)
+        has[self._words[self._owners == row]] = True
+        shared = np.bincount(self._owners[has[self._words]], minlength=len(self._sizes))
+        either = self._sizes + self._sizes[row] - shared
+        similarity: Floats = np.ones(len(self._sizes))
+        np.divide(shared, either, out=similarity, where=either > 0)
+        return similarity

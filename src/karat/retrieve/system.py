@@ -7,27 +7,58 @@ as_of, threshold, rerank, distinct_docs and mmr, and the cut at k gives ``final`
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from karat.data.tables import Queries, Run
+from karat.errors import InputError, KaratError, MissingExtraError
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import Chunker
 from karat.retrieve.items import Items
-from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query, queries_from, shares
+from karat.retrieve.placeholders import credential_names
+from karat.retrieve.protocol import Answer, Finder, Hits, Query, queries_from, shares
 from karat.retrieve.run_log import run_of
-from karat.retrieve.stages import AsOf, DistinctDocs, Filter, HitFilter, Rewrite, Stage, Threshold
-from karat.retrieve.system_config import StagesForm, SystemConfig
+from karat.retrieve.stages import (
+    AsOf,
+    DistinctDocs,
+    Filter,
+    HitFilter,
+    Mmr,
+    Rewrite,
+    Stage,
+    Threshold,
+)
+from karat.retrieve.system_config import StagesForm, SystemConfig, maker, rules_of
 from karat.retrieve.text_rules import TextRules
-
-if TYPE_CHECKING:
-    from karat.retrieve.build_context import BuildContext
 
 DEFAULT_K = 50
 # Fusion, a reranker or a filter needs more to work on than is finally shown.
 _LEAST_RAW = 50
 _DEEPER = 4
+
+
+def build_system(config: SystemConfig, context: BuildContext) -> System:
+    """Build the system of a config, its parts first."""
+    context.credentials.update(credential_names(config.spec))
+    rules = rules_of(config, context)
+    timeout = config.calls.timeout if "timeout" in config.spec else context.timeout
+    inside = replace(
+        context,
+        timeout=context.timeout_given or timeout,
+        chunker=config.chunker or context.chunker,
+        rules=rules.after(context.rules),
+    )
+    try:
+        parts: dict[str, Finder] = {
+            name: build_system(part, inside) for name, part in config.parts.items()
+        }
+        finder = maker(config.kind).make(config.options, inside, parts)
+        return System.of(config, finder, inside, rules)
+    except (InputError, MissingExtraError):
+        raise
+    except KaratError as error:
+        raise type(error)(f"{config.place}: system {config.name!r}: {error}") from None
 
 
 @dataclass(eq=False)
@@ -96,11 +127,9 @@ class System:
         """What the log says of it."""
         meta: dict[str, Any] = {**self.finder.meta, **self.about}
         for stage in self.stages:
-            stage_meta = getattr(stage, "meta", {})
-            libraries = [part.get("libraries", {}) for part in (meta, stage_meta)]
-            meta.update(stage_meta)
-            if all(isinstance(part, Mapping) and part for part in libraries):
-                meta["libraries"] = {**libraries[0], **libraries[1]}
+            stage_meta = dict(getattr(stage, "meta", {}))
+            libraries = {**meta.get("libraries", {}), **stage_meta.pop("libraries", {})}
+            meta |= {**stage_meta, **({"libraries": libraries} if libraries else {})}
         return meta
 
     def depth(self, k: int) -> int:
@@ -134,8 +163,7 @@ class System:
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return one answer per query: retrieved together, then finished one by one."""
         k = k if self.k is None else self.k
-        normalised = [replace(query, text=self.rules.apply(query.text)) for query in queries]
-        rewritten, times = self._rewritten(normalised)
+        normalised, rewritten, times = self._prepared(queries)
         start = time.perf_counter()
         answers = self._retrieved(rewritten, self.depth(k))
         times_ms = shares(_since(start), answers)
@@ -157,8 +185,7 @@ class System:
         A retriever that can is asked for more until enough passes the filters.
         """
         depth = self.depth(k if self.k is None else self.k)
-        normalised = [replace(query, text=self.rules.apply(query.text)) for query in queries]
-        rewritten, _ = self._rewritten(normalised)
+        _, rewritten, _ = self._prepared(queries)
         answers = self._retrieved(rewritten, depth)
         for query, answer in zip(rewritten, answers, strict=True):
             answer.hits = self._deep_enough(query, answer.hits, depth)
@@ -181,16 +208,19 @@ class System:
         self.hide(answers)
         return answers
 
-    def _rewritten(self, originals: list[Query]) -> tuple[list[Query], list[dict[str, float]]]:
-        """Return the rewritten queries, and the milliseconds that each took."""
+    def _prepared(
+        self, queries: Sequence[Query]
+    ) -> tuple[list[Query], list[Query], list[dict[str, float]]]:
+        """Return the queries normalised, then rewritten, and the milliseconds of each rewrite."""
+        normalised = [replace(query, text=self.rules.apply(query.text)) for query in queries]
         if self.rewrite is None:
-            return originals, [{} for _ in originals]
-        queries, times = [], []
-        for query in originals:
+            return normalised, normalised, [{} for _ in normalised]
+        rewritten, times = [], []
+        for query in normalised:
             start = time.perf_counter()
-            queries.append(self.rewrite.apply(query))
+            rewritten.append(self.rewrite.apply(query))
             times.append({"rewrite": _since(start)})
-        return queries, times
+        return normalised, rewritten, times
 
     def _note_rewrites(
         self, original_queries: list[Query], rewritten: list[Query], answers: list[Answer], k: int
@@ -216,14 +246,17 @@ class System:
         raw = answer.hits
         hits = self._filtered(query, answer, depth, deepen=deepen)
         for stage in self.stages:
-            with _timed(answer, stage.name):
-                hits = stage.apply(query, hits)
+            start = time.perf_counter()
+            hits = stage.apply(query, hits)
+            answer.latency[stage.name] = _since(start)
             answer.lists[stage.name] = hits
         if self.filters or self.stages or len(raw) > k:
             answer.lists = {"raw": raw[:depth], **answer.lists}
         answer.hits = hits[:k]
         if self.items is not None:
-            answer.cost.setdefault("tokens", _tokens(answer.hits, self.items))
+            rows = (self.items.rows.get(hit.item_id) for hit in answer.hits)
+            tokens = sum(self.items.tokens[row] for row in rows if row is not None)
+            answer.cost.setdefault("tokens", float(tokens))
 
     def _filtered(self, query: Query, answer: Answer, depth: int, *, deepen: bool) -> Hits:
         """Return the hits that pass every filter, from a deeper list if needed and allowed."""
@@ -232,7 +265,7 @@ class System:
         start = time.perf_counter()
         hits = self._deep_enough(query, answer.hits, depth) if deepen else answer.hits
         for number, hit_filter in enumerate(self.filters, 1):
-            passing = [hit for hit in hits if _passes(self.filters[:number], query, hit)]
+            passing = _passing(self.filters[:number], query, hits)
             answer.lists[hit_filter.name] = passing[:depth]
         answer.latency["filter"] = _since(start)
         return passing[:depth]
@@ -240,24 +273,19 @@ class System:
     def _deep_enough(self, query: Query, hits: Hits, enough: int) -> Hits:
         """Ask for longer lists until enough hits pass the filters."""
         depth = enough
-        while len(self._passing(query, hits)) < enough and self._has_more(hits, depth):
+        while (
+            len(_passing(self.filters, query, hits)) < enough
+            and self.finder.deep
+            and len(hits) >= depth
+            and not any(hit_filter.ends(hits[-1]) for hit_filter in self.filters)
+        ):
             depth *= _DEEPER
             hits = self._retrieved([query], depth)[0].hits
         return hits
 
-    def _has_more(self, hits: Hits, depth: int) -> bool:
-        return (
-            self.finder.deep
-            and len(hits) >= depth
-            and not any(hit_filter.ends(hits[-1]) for hit_filter in self.filters)
-        )
 
-    def _passing(self, query: Query, hits: Hits) -> Hits:
-        return [hit for hit in hits if _passes(self.filters, query, hit)]
-
-
-def _passes(filters: Sequence[HitFilter], query: Query, hit: Hit) -> bool:
-    return all(hit_filter.keeps(query, hit) for hit_filter in filters)
+def _passing(filters: Sequence[HitFilter], query: Query, hits: Hits) -> Hits:
+    return [hit for hit in hits if all(hit_filter.keeps(query, hit) for hit_filter in filters)]
 
 
 def _filters_of(form: StagesForm, items: Items | None) -> list[HitFilter]:
@@ -280,24 +308,9 @@ def _stages_of(form: StagesForm, items: Items | None, context: BuildContext) -> 
     if form.distinct_docs is not None:
         stages.append(DistinctDocs(form.distinct_docs, items))
     if form.mmr is not None:
-        from karat.retrieve.mmr import Mmr
-
-        stages.append(Mmr.of(form.mmr, items))
+        stages.append(Mmr(form.mmr, items))
     return stages
-
-
-def _tokens(hits: Hits, items: Items) -> float:
-    """Return the number of tokens in the texts of some hits."""
-    rows = (items.rows.get(hit.item_id) for hit in hits)
-    return float(sum(items.tokens[row] for row in rows if row is not None))
 
 
 def _since(start: float) -> float:
     return (time.perf_counter() - start) * 1000
-
-
-@contextmanager
-def _timed(answer: Answer, stage: str) -> Iterator[None]:
-    start = time.perf_counter()
-    yield
-    answer.latency[stage] = _since(start)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Field, model_validator
 
 from karat.errors import KaratError, UsageError, unknown
 from karat.formats.settings import Form, Place, custom_error, expectations, preview, validate
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import Chunker
-from karat.retrieve.protocol import Finder
+from karat.retrieve.protocol import Finder, Query
+from karat.retrieve.text_rules import NormaliseForm, TextRules, read_aliases, text_rules
 from karat.retrieve.user_code import error_line
-
-if TYPE_CHECKING:
-    from karat.retrieve.build_context import BuildContext
-
+from karat.version import __version__
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -33,13 +34,6 @@ Scalar = str | int | Finite | bool
 Cutting = Annotated[dict[Text, Scalar], Field(min_length=1)]
 # A system's name, a retriever's name, or a mapping with a retriever of its own.
 Spec = str | dict[str, Any]
-
-
-class NormaliseForm(Form):
-    """How texts are normalised before words are compared."""
-
-    unicode: Literal["NFC", "NFKC", "none"] = Field("NFKC", description="NFC, NFKC or none")
-    case: Literal["lower", "fold", "none"] = Field("lower", description="lower, fold or none")
 
 
 class RewriteForm(Form):
@@ -399,3 +393,124 @@ def _split(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dic
             group = stages if key in in_stages else calls if key in in_calls else of_retriever
             group[key] = value
     return stages, calls, of_retriever
+
+
+# Larger files are identified by size and time: no model is that large, a store may be.
+_LARGEST = 2_000_000_000
+# Counts up when the same files would be read differently.
+_READING = 2
+
+
+def run_digest(
+    config: SystemConfig, context: BuildContext, queries: Sequence[Query], *, k: int
+) -> str:
+    """Return the sha256 of all that a log depends on; ``k`` is for a system that sets none."""
+    cutoff = config.stages.k or k
+    digest = hashlib.sha256(f"karat {__version__}\0{_READING}\0{cutoff}\0{config.digest}".encode())
+    for name in sorted(_files(config, context)):
+        digest.update(f"\0{name}\0{_state(context.path(name))}".encode())
+    reading = json.dumps(dict(context.reading), sort_keys=True)
+    digest.update(f"\0{context.corpus_digest}\0{reading}\0".encode())
+    for query in queries:
+        facts = [query.query_id, query.text, dict(query.attributes)]
+        digest.update(json.dumps(facts, sort_keys=True, default=str).encode())
+    return digest.hexdigest()
+
+
+def rules_of(config: SystemConfig, context: BuildContext) -> TextRules:
+    """Return the rules for texts of a system's own settings."""
+    setting = config.stages.aliases
+    aliases = read_aliases(context.path(setting)) if isinstance(setting, str) else setting or {}
+    try:
+        return text_rules(config.stages.normalise, aliases)
+    except UsageError as error:
+        where = f"{config.place}: system {config.name!r}"
+        raise UsageError(f"{where}: {error}") from None
+
+
+def check_files(config: SystemConfig, context: BuildContext) -> None:
+    """Refuse files of a system that cannot be read, without building it."""
+    _files(config, context)
+    rules_of(config, context)
+    for part in config.parts.values():
+        check_files(part, context)
+
+
+def files_of(config: SystemConfig, context: BuildContext) -> set[Path]:
+    """Return the files and folders that a system reads."""
+    return {context.path(name) for name in _files(config, context) | _stores(config)}
+
+
+def _files(config: SystemConfig, context: BuildContext) -> set[str]:
+    """Return the names of the files that decide what a system returns."""
+    lead_to = getattr(maker(config.kind), "files", lambda options, context: ())
+    names = {*_texts(config.spec), *lead_to(config.options, context)}
+    sources = {_source(name, context) for name in names}
+    inner = [_files(part, context) for part in config.parts.values()]
+    existing = {name for name in sources if _exists(context.path(name))}.union(*inner)
+    return existing - _stores(config)
+
+
+def _source(name: str, context: BuildContext) -> str:
+    """Return the file of ``file.py:callable`` or ``module:callable``; any other name as it is."""
+    place, colon, attribute = name.rpartition(":")
+    if not colon or not attribute.isidentifier():
+        return name
+    if place.endswith(".py"):
+        return place
+    steps = place.replace(".", "/")
+    for beside in (f"{steps}.py", f"{steps}/__init__.py"):
+        if context.path(beside).is_file():
+            return beside
+    try:
+        spec = find_spec(place)
+    except (ImportError, ValueError):
+        spec = None
+    return name if spec is None or spec.origin is None else spec.origin
+
+
+def _stores(config: SystemConfig) -> set[str]:
+    """Return folders of live stores, whose files change by being read."""
+    keys = getattr(maker(config.kind), "STORES", ())
+    folders = {config.spec[key] for key in keys if isinstance(config.spec.get(key), str)}
+    return folders.union(*(_stores(part) for part in config.parts.values()))
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in a setting that may name a file."""
+    if isinstance(value, str):
+        if value and not any(sign in value for sign in ("\n", "\0", "://")):
+            yield value
+    elif isinstance(value, Mapping | list):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _texts(inner)
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # a text that is too long for a file name
+        return False
+
+
+def _state(path: Path) -> str:
+    """Return what a file holds, or the files of a folder and of a model's ``onnx`` folder in it."""
+    if path.is_file():
+        return _content(path)
+    files = [*path.iterdir(), *(path / "onnx").glob("*")]
+    return repr(
+        sorted(
+            (file.name, _content(file))
+            for file in files
+            if file.is_file() and not file.name.startswith(".")
+        )
+    )
+
+
+def _content(path: Path) -> str:
+    """Return the sha256 of a file; of a very large one its size and time."""
+    stat = path.stat()
+    if stat.st_size > _LARGEST:
+        return f"{stat.st_size} {stat.st_mtime_ns}"
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -10,12 +10,19 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from pydantic import Field
+
 from karat.errors import UsageError
-from karat.formats.settings import preview, read_yaml
-from karat.retrieve.system_config import NormaliseForm
+from karat.formats.settings import Form, preview, read_yaml
 
 _WORD = re.compile(r"\w+")
-_Shape = Literal["NFC", "NFKC"]
+
+
+class NormaliseForm(Form):
+    """How texts are normalised before words are compared."""
+
+    unicode: Literal["NFC", "NFKC", "none"] = Field("NFKC", description="NFC, NFKC or none")
+    case: Literal["lower", "fold", "none"] = Field("lower", description="lower, fold or none")
 
 
 @dataclass(frozen=True)
@@ -80,8 +87,7 @@ class TextRules:
 def normalised(text: str, how: NormaliseForm) -> str:
     """Return the text in one Unicode form and case, with single spaces."""
     if how.unicode != "none":
-        shape: _Shape = "NFC" if how.unicode == "NFC" else "NFKC"
-        text = unicodedata.normalize(shape, text)
+        text = unicodedata.normalize(how.unicode, text)
     if how.case != "none":
         text = text.lower() if how.case == "lower" else text.casefold()
     return " ".join(text.split())

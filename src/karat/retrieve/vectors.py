@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,10 +17,8 @@ import numpy.typing as npt
 from karat.errors import InputError, KaratError
 from karat.formats.files import atomic_write, check_writable, unreadable
 from karat.jobs.cache import ignore_in_git
+from karat.retrieve.protocol import Progress
 from karat.retrieve.user_code import error_line
-
-if TYPE_CHECKING:
-    from karat.retrieve.build_context import Progress
 
 Floats = npt.NDArray[np.float32]
 # How the two kinds of files begin.

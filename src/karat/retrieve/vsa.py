@@ -119,7 +119,7 @@ MOST_DIM = 100_000
 MOST_SEED = 2**53 - 1
 
 
-class Options(Form):
+class VsaOptions(Form):
     """The length and the seed of the vectors, and which texts of items are read."""
 
     dim: Annotated[int, Field(ge=1, le=MOST_DIM)] = Field(
@@ -131,7 +131,10 @@ class Options(Form):
     title: bool = Field(True, description="true to put an item's title before its text, or false")
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Vsa:
+Options = VsaOptions
+
+
+def make(options: VsaOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Vsa:
     """Return the index over the corpus."""
     return Vsa(options, context.items, context.rules)
 
@@ -147,7 +150,7 @@ class Vsa:
     concurrency = 1
     deep = True
 
-    def __init__(self, options: Options, items: Items, rules: TextRules) -> None:
+    def __init__(self, options: VsaOptions, items: Items, rules: TextRules) -> None:
         self.items = items
         self._encoder = Encoder(options.dim, options.seed)
         texts = rules.apply_all(items.titled if options.title else items.texts)

@@ -22,13 +22,14 @@ from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranked import UNLIMITED
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
-from karat.retrieve.build_context import BuildContext, run_digest
+from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Query
 from karat.retrieve.rerun import RerunStart, StageRerun
 from karat.retrieve.run_log import is_complete, run_of
 from karat.retrieve.runner import FailedCall
 from karat.retrieve.search import ProgressBar
-from karat.retrieve.system_config import SystemConfig
+from karat.retrieve.system import build_system
+from karat.retrieve.system_config import SystemConfig, run_digest
 
 CONFIG = "karat.yaml"
 # What a run may say of a hit that a corpus says of an item.
@@ -161,7 +162,9 @@ def lists_of_system(
     starts: dict[str, RerunStart] = {}
     failed: dict[str, str] = {}
     with isolate_user_code(), building.open() as context:
-        rerunner = StageRerun(config, context.build(config), config.stages.k or system.k, context)
+        rerunner = StageRerun(
+            config, build_system(config, context), config.stages.k or system.k, context
+        )
         log = _usable_log(system, rerunner)
         for query, start in rerunner.ask(queries) if log is None else rerunner.read(log, queries):
             bar.advance(1)

@@ -113,7 +113,7 @@ Expression = Annotated[Text, AfterValidator(_expression)]
 Values = Annotated[dict[str, Scalar | list[Scalar]], BeforeValidator(_checked_values)]
 
 
-class Options(Form):
+class HttpOptions(Form):
     """What to send to the service, and where its answer holds the hits."""
 
     url: Annotated[str, BeforeValidator(_checked_url)] = Field(
@@ -178,7 +178,7 @@ class Options(Form):
     )
 
     @model_validator(mode="after")
-    def _agree(self) -> Options:
+    def _agree(self) -> HttpOptions:
         if self.body is not None and self.form is not None:
             raise custom_error("body and form are two bodies; keep one of them")
         reserved = next((name for name in self.latency if name in _OWN_TIMES), None)
@@ -201,7 +201,10 @@ class Options(Form):
         return None
 
 
-def make(options: Options, context: BuildContext, parts: Mapping[str, Finder]) -> Http:
+Options = HttpOptions
+
+
+def make(options: HttpOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Http:
     """Return the service, started if needed; nothing is sent yet."""
     return Http(options, context)
 
@@ -213,7 +216,7 @@ class Http:
     concurrency = 8
     deep = False
 
-    def __init__(self, options: Options, context: BuildContext) -> None:
+    def __init__(self, options: HttpOptions, context: BuildContext) -> None:
         self.meta: Mapping[str, Any] = {"endpoint": options.url}
         if has_open_port(options.url):
             options = options.model_copy(update={"url": with_port(options.url, free_port())})
