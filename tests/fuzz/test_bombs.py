@@ -98,7 +98,7 @@ def test_the_command_line_refuses_a_bomb_with_exit_code_2(tmp_path: Path, spawn:
     assert result.code == 2
     assert result.err.count("\n") == 1
     assert "run.trec.gz: " in result.err
-    assert "of it unpack to more than 32 MB" in result.err
+    assert "unpacks to more than 32 MB" in result.err
     assert "set KARAT_MAX_UNPACKED to more" in result.err
 
 
