@@ -46,8 +46,9 @@ def walk() -> tuple[set[str], set[tuple[str, str]]]:
     def trace(frame: FrameType, event: str, argument: Any) -> None:
         module = frame.f_globals.get("__name__", "")
         code = frame.f_code
-        # Neither comprehensions nor module bodies are functions.
-        if event == "call" and module.startswith("karat") and not code.co_name.startswith("<"):
+        # Neither comprehensions, module bodies nor what dataclasses generate are functions.
+        written = not (code.co_name.startswith("<") or "__create_fn__" in code.co_qualname)
+        if event == "call" and module.startswith("karat") and written:
             entered.add((module, code.co_qualname))
 
     with contextlib.redirect_stdout(io.StringIO()):

@@ -442,4 +442,4 @@ def test_forms_without_a_place_for_failed_calls_have_them_told(run, tmp_path, mo
     )
     words = ("run.jsonl", "--gold", "gold.json", "--profile", "memory", "-o", "memory:m.json")
     done = run("eval", *words, "--quiet")
-    assert done.err == "karat: 1 failed call of run counted as 0 in memory:\n"
+    assert done.err == "karat: 1 failed call of run counted as 0 in memory\n"

@@ -161,10 +161,16 @@ class Command:
     def run(self, name: str, words: Sequence[str]) -> int:
         """Parse the words after the command's name, and call it."""
         values = self.parse(name, words)
-        given = {group: kind(**_own(kind, values)) for group, kind in self.groups.items()}
-        plain = inspect.signature(self.function).parameters
-        given |= {key: values[key] for key in plain if key not in self.groups}
-        return self.function(**given) or 0
+        arguments: dict[str, Any] = {}
+        for key in inspect.signature(self.function).parameters:
+            group = self.groups.get(key)
+            if group is None:
+                arguments[key] = values[key]
+            else:
+                arguments[key] = group(
+                    **{field.name: values[field.name] for field in fields(group)}
+                )
+        return self.function(**arguments) or 0
 
     def parse(self, name: str, words: Sequence[str]) -> dict[str, Any]:
         """Return the value of each parameter; raise UsageError for what is not known or missing."""
@@ -196,7 +202,9 @@ class Command:
     def _value(self, slot: _Slot, given: Any) -> Any:
         parameter = slot.parameter
         if given is None or (slot.many and not given):
-            return [] if slot.many and parameter.default is not None else _default(parameter)
+            if slot.many and parameter.default is not None:
+                return []
+            return None if parameter.default is REQUIRED else parameter.default
         if slot.kind is int and isinstance(given, str) and given != parameter.otherwise:
             return whole(slot.shown, given, parameter)
         if slot.kind is float and isinstance(given, str):
@@ -236,14 +244,6 @@ def _declare(parser: argparse.ArgumentParser, slot: _Slot) -> None:
             dest=slot.name,
             action="append" if slot.many else _Once,
         )
-
-
-def _default(parameter: Parameter) -> Any:
-    return None if parameter.default is REQUIRED else parameter.default
-
-
-def _own(group: Any, values: dict[str, Any]) -> dict[str, Any]:
-    return {field.name: values[field.name] for field in fields(group)}
 
 
 def whole(shown: str, text: str, limits: Parameter) -> int:

@@ -13,7 +13,7 @@ from importlib import import_module
 import karat
 from karat.cli.command import Command, definitions
 from karat.cli.options import echo
-from karat.cli.streams import lookalikes, open_streams
+from karat.cli.streams import open_streams
 from karat.errors import KaratError, MisfitError, UsageError, unknown
 from karat.process_limits import check_limits, no_room
 
@@ -69,18 +69,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A command ends before garbage in cycles could add up, and looking for it takes a tenth
     # of the time that a small evaluation takes.
     gc.disable()
-    with open_streams(), _guarded():
-        _survive_any_encoding()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(open_streams())
+        if os.environ.get("GITHUB_ACTIONS"):
+            from karat.reports.github import guarded_streams
+
+            # What karat prints must not be read as commands.
+            stack.enter_context(guarded_streams())
         return _run(list(sys.argv[1:] if arguments is None else arguments))
-
-
-def _guarded() -> contextlib.AbstractContextManager[None]:
-    """Keep what karat prints from being read as commands by GitHub Actions."""
-    if not os.environ.get("GITHUB_ACTIONS"):
-        return contextlib.nullcontext()
-    from karat.reports.github import guarded_streams
-
-    return guarded_streams()
 
 
 def _run(arguments: list[str]) -> int:
@@ -139,19 +135,13 @@ def _split(arguments: list[str]) -> tuple[str | None, list[str]]:
     for length in (2, 1):
         name = " ".join(arguments[:length])
         if name in COMMANDS:
-            _refuse_unknown_part(name, arguments[length:])
-            return name, arguments[length:]
+            words = arguments[length:]
+            parts = [part.removeprefix(f"{name} ") for part in COMMANDS if f"{name} " in part]
+            if parts and words and not words[0].startswith("-"):
+                raise unknown("command", words[0], parts, inside=f"karat {name} {words[0]}")
+            return name, words
     names = [command for command in COMMANDS if " " not in command]
     raise UsageError(f"{unknown('command', arguments[0], names)}; see karat --help")
-
-
-def _refuse_unknown_part(name: str, words: list[str]) -> None:
-    """Refuse a word after a command that only has commands of its own: ``labels lsit``."""
-    parts = [
-        command.removeprefix(f"{name} ") for command in COMMANDS if command.startswith(f"{name} ")
-    ]
-    if parts and words and not words[0].startswith("-"):
-        raise unknown("command", words[0], parts, inside=f"karat {name} {words[0]}")
 
 
 def _refuse(message: str, code: int = EXIT_BAD) -> int:
@@ -172,13 +162,6 @@ def _refuse_in_lines(error: MisfitError) -> int:
         )
         echo(f"  {printable}", err=True)
     return code
-
-
-def _survive_any_encoding() -> None:
-    """Let a terminal that cannot show a character show one that reads alike."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(AttributeError, ValueError):
-            stream.reconfigure(errors=lookalikes())  # type: ignore[union-attr]
 
 
 def _close_quietly() -> None:

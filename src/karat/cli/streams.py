@@ -19,7 +19,7 @@ class _Closed(io.RawIOBase):
     """A stream that takes nothing."""
 
     def __init__(self, name: str) -> None:
-        self._told = f"{name} is closed; open it, or send it to a file or to /dev/null"
+        self._message = f"{name} is closed; open it, or send it to a file or to /dev/null"
 
     def writable(self) -> bool:
         """Return True, so that a write raises the error."""
@@ -27,15 +27,16 @@ class _Closed(io.RawIOBase):
 
     def write(self, data: object, /) -> int:
         """Refuse to write."""
-        raise OSError(errno.EBADF, self._told)
+        raise OSError(errno.EBADF, self._message)
 
 
 @contextmanager
 def open_streams() -> Iterator[None]:
-    """Put a stream in place of each that is closed; nothing can be read from or written to it.
+    """Replace closed streams, and let every stream print what its encoding lacks as lookalikes.
 
-    The numbers of closed streams are taken, or the next file that is opened would get one, and
-    what a library prints would be written into it.
+    Nothing can be read from or written to a replaced stream. The numbers of closed streams are
+    taken, or the next file that is opened would get one, and what a library prints would be
+    written into it.
     """
     closed = [name for name in ("stdin", *_NAMES) if getattr(sys, name) is None]
     taken = [os.open(os.devnull, os.O_RDWR) for _ in closed]
@@ -45,6 +46,9 @@ def open_streams() -> Iterator[None]:
         else:
             raw = io.BufferedWriter(_Closed(_NAMES[name]), buffer_size=1)
             setattr(sys, name, io.TextIOWrapper(raw, encoding="utf-8", write_through=True))
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError, ValueError):
+            stream.reconfigure(errors=LOOKALIKES)  # type: ignore[union-attr]
     try:
         yield
     finally:
@@ -73,18 +77,16 @@ _ALIKE = {
 }
 
 
-def lookalikes() -> str:
-    """The name of an error handler for encoders, registered by now.
+def _encode_lookalikes(error: UnicodeError) -> tuple[str, int]:
+    """Handle an encoding error: write characters that look alike, else question marks.
 
-    >>> "Δ +0.05 · n = 12 … ▁█ é".encode("ascii", lookalikes())
+    >>> "Δ +0.05 · n = 12 … ▁█ é".encode("ascii", LOOKALIKES)
     b'd +0.05 / n = 12 ~ _# ?'
     """
-    codecs.register_error(LOOKALIKES, _shown)
-    return LOOKALIKES
-
-
-def _shown(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
-    return "".join(_ALIKE.get(sign, "?") for sign in lost), error.end
+    return "".join(_ALIKE.get(character, "?") for character in lost), error.end
+
+
+codecs.register_error(LOOKALIKES, _encode_lookalikes)

@@ -21,6 +21,7 @@ from karat.evaluation.systems import distinct_names
 from karat.measure.scores import Scores, Summary
 from karat.pages.formatting import histogram, label, plural, utf8
 from karat.pages.result import ENVELOPE, Result, input_of
+from karat.pages.serialize import plain
 from karat.parallel import parallel_map
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class Report(Result):
         counts = [system.scores.counts.document() for system in self.systems]
         # The worst of each count over all systems: least scored, most missing.
         worst = {name: max(own[name] for own in counts) for name in counts[0]}
-        return {
+        document = {
             **ENVELOPE,
             "conventions": first | dict.fromkeys(different),
             "counts": worst | {"scored": min(own["scored"] for own in counts)},
@@ -122,6 +123,7 @@ class Report(Result):
             **({} if self.bounds_left_out is None else {"bounds_left_out": self.bounds_left_out}),
             **({} if self.verdict is None else {"verdict": self.verdict}),
         }
+        return {key: plain(value) for key, value in document.items()}
 
     def _decided(self) -> dict[str, Any]:
         """Return labels, comparisons, gates and findings, as far as there are any."""
@@ -136,10 +138,10 @@ class Report(Result):
             document |= {
                 "rule": asdict(compared.rule),
                 "primary": compared.primary.to_dict(),
-                "comparisons": [_plain(row.to_dict()) for row in compared.rows],
+                "comparisons": [row.to_dict() for row in compared.rows],
                 "decisions": [decision.to_dict() for decision in compared.decisions],
-                "overlap": [_plain(overlap.to_dict()) for overlap in compared.overlaps],
-                "moved": [_plain(query.to_dict()) for query in compared.moved],
+                "overlap": [overlap.to_dict() for overlap in compared.overlaps],
+                "moved": [query.to_dict() for query in compared.moved],
                 "reversals": list(compared.reversals),
                 "replicates": dict(compared.replicates),
             }
@@ -147,7 +149,7 @@ class Report(Result):
             results = [result for gating in self.gatings for result in gating.results]
             left_out = {name for gating in self.gatings for name in gating.left_out}
             document |= {
-                "gates": [_plain(result.to_dict()) for result in results],
+                "gates": [result.to_dict() for result in results],
                 "blocking": {
                     gating.results[0].system: gating.blocking and gating.blocking.to_dict()
                     for gating in self.gatings
@@ -354,7 +356,7 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     if system.open is not None:
         document |= {"unjudged": system.open.unjudged, "unjudged_apart": system.open.apart}
         for name, ends in system.open.to_dict().items():
-            measures[name]["bounds"] = _plain(ends)
+            measures[name]["bounds"] = ends
     if system.segments:
         document["segments"] = {
             column: {
@@ -404,21 +406,10 @@ def _measure(summary: Summary) -> dict[str, Any]:
     for key in ("quantiles", "ties", "lacks"):
         if getattr(summary, key) is not None:
             document[key] = getattr(summary, key)
-    return _plain(document)
+    return document
 
 
 def _in_segment(summary: Summary) -> dict[str, Any]:
     """Return the summary of a segment, marked as small by the number of its queries."""
     document = {key: _measure(summary)[key] for key in ("mean", "ci", "n", "ceiling")}
     return document | ({"small": True} if summary.n < SMALL else {})
-
-
-def _plain(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document with tuples as lists, and null for NaN."""
-    plain: dict[str, Any] = {}
-    for key, value in document.items():
-        values = value if isinstance(value, tuple) else (value,)
-        # NaN is the only value that differs from itself.
-        numbers = [None if element != element else element for element in values]
-        plain[key] = numbers if isinstance(value, tuple) else numbers[0]
-    return plain
