@@ -141,17 +141,6 @@ def test_panels_of_one_measure_share_their_scale_so_that_they_compare():
     assert len(ends) == 1
 
 
-def test_of_many_segments_the_largest_are_drawn_and_the_title_says_so():
-    values = {f"s{n:02}": {"R": line(0.1, 0.2, 0.3, 0.3, n=n)} for n in range(1, 13)}
-    spec = sweep_chart(
-        document(system("a", {"R": line(0.4, 0.6, 0.7, 0.7)}, segments={"topic": values}))
-    )
-    assert spec["concat"][1]["title"]["text"] == "by topic: 7 of 12, those of most queries"
-    (panel,) = panels(spec, 1)
-    drawn = {row["who"] for row in panel["data"]["values"]}
-    assert drawn == {f"s{n:02}" for n in range(6, 13)}
-
-
 def test_no_two_lines_look_alike():
     marks = marks_of([f"s{n}" for n in range(49)])
     pairs = set(zip(marks["color"]["range"], marks["shape"]["range"], strict=True))

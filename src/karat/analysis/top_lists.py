@@ -98,14 +98,17 @@ def measured(scores: Scores, name: str) -> dict[str, Any]:
     }
 
 
-def share_of(values: Values, scores: Scores, rows: Ints) -> dict[str, Any]:
-    """Return the mean of values between 0 and 1, one for each of these rows, and its interval."""
+def share_of(
+    values: Values, scores: Scores, rows: Ints, *, most: float | None = 1.0
+) -> dict[str, Any]:
+    """Return the mean of values from 0 to ``most``, one for each of these rows, with interval."""
     mean = exact_mean(values)
     ends: Sequence[float] = [math.nan, math.nan]
     if len(values) > 1 and scores.conventions.interval != "none":
         groups = None if scores.groups is None else scores.groups[rows]
         plan = plan_of(scores.conventions)
-        ends = mean_intervals(values[:, None], plan, ranges=[(0.0, 1.0)], groups=groups)[0].tolist()
+        ranges = None if most is None else [(0.0, most)]
+        ends = mean_intervals(values[:, None], plan, ranges=ranges, groups=groups)[0].tolist()
     return {
         "mean": mean,
         "ci": None if math.isnan(ends[0]) else list(ends),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -32,7 +32,6 @@ from karat.evaluation.segments import segments_by
 from karat.evaluation.sentences import conventions_lines, counts_lines
 from karat.measure.names import Measure, parse_measure
 from karat.pages.charts import (
-    COLOURS,
     HEIGHT,
     LOW_HEIGHT,
     WIDTH,
@@ -55,23 +54,11 @@ from karat.pages.formatting import (
 )
 from karat.pages.page import Chart, Grid, Page, Section
 
-__all__ = [
-    "FLAT",
-    "K",
-    "Sweep",
-    "check_sweep",
-    "curve_section",
-    "default_sweep",
-    "size_of",
-    "sweep",
-    "sweep_chart",
-]
+__all__ = ["FLAT", "K", "Sweep", "curve_section", "default_sweep", "size_of", "sweep"]
 
 # Further cut-offs of a sweep that names none, if lists go that far.
 DEEPER_KS = (50, 100)
 _PERCENTILES = ("p50", "p90", "p95", "p99", "mean")
-# So many columns of panels stand beside each other, the next below them.
-_BESIDE = 3
 _COLUMNS: dict[str, type[pl.DataType]] = {
     **dict.fromkeys(("system", "segment", "value", "measure", "k"), pl.String),
     **dict.fromkeys(("mean", "ci_low", "ci_high"), pl.Float64),
@@ -81,6 +68,80 @@ _COLUMNS: dict[str, type[pl.DataType]] = {
 }
 
 Document = Mapping[str, Any]
+
+
+def sweep(
+    evaluation: Evaluation,
+    *runs: Any,
+    measures: Sequence[str] | None = None,
+    ks: str | None = None,
+    flat: float | str = FLAT,
+    budget: str | None = None,
+) -> Sweep:
+    """Measure each run at every cut-off, and find where the curves flatten.
+
+    ``measures`` are written without a cut-off: ``["R", "nDCG"]``. ``ks`` are ranks, ``"1,3,5"``, or
+    budgets, ``"500tok,1000tok"``. A curve is flat where no larger k adds more than ``flat`` of its
+    highest value. ``budget`` is what k costs: ``tokens`` (the default with a corpus), or the
+    latency of a stage, ``latency.total``. A k beyond the end of the lists is not measured.
+    """
+    share, cost = _parse_flat(flat), _parse_budget(budget)
+    cutoffs = (*DEFAULT_KS, *DEEPER_KS) if ks is None else parse_ks(ks)
+    if isinstance(cutoffs[0], str) and cost == TOKENS:
+        raise UsageError("--budget tokens is for ranks; the cut-offs are budgets of tokens already")
+    conventions = evaluation.prepared.conventions
+    curves = parse_curves(measures or DEFAULT_MEASURES, cutoffs, conventions=conventions)
+    if cost is None and evaluation.corpus is not None and isinstance(cutoffs[0], int):
+        cost = TOKENS
+    scored = [measure for curve in curves for measure in curve.at.values()]
+    scored += [cost] if isinstance(cost, Measure) else []
+    # Lengths of items are read from the lists that are kept.
+    keep = size_of(cutoffs[-1]) if cost == TOKENS else 0
+    # Of earlier stages only the gold that they hold matters.
+    staged_runs = stage_runs(evaluation, runs, scored, keep=keep, of_stages=())
+    if ks is None:
+        depths = [staged.depth(staged.final) for staged in staged_runs.systems.values()]
+        longest = max((max(depth.longest, depth.asked or 0) for depth in depths), default=0)
+        cutoffs = (*DEFAULT_KS, *(k for k in DEEPER_KS if k <= longest))
+        curves = [replace(curve, at={k: curve.at[k] for k in cutoffs}) for curve in curves]
+    systems: list[dict[str, Any]] = []
+    for name, staged in staged_runs.systems.items():
+        ids = staged.final.table["query_id"]
+        segments = {
+            str(column): segments_by(ids, evaluation.queries, column) for column in evaluation.by
+        }
+        system = sweep_system(staged, curves, flat=share, segments=segments, budget=cost)
+        systems.append({"name": name, **system})
+    costs = [system["budget"] for system in systems]
+    if budget == TOKENS and not any(costs):
+        raise MissingInputError("--budget tokens needs item token counts or texts: give --corpus")
+    if isinstance(cost, Measure) and all(known["because"] for known in costs):
+        raise MissingInputError(costs[0]["because"])
+    body = {"ks": list(cutoffs), "flat": share, "systems": systems}
+    return staged_runs.result(Sweep, body, sweep_page)
+
+
+def _parse_flat(flat: float | str) -> float:
+    try:
+        share = float(flat)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise UsageError(f"--flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
+    return share
+
+
+def _parse_budget(text: str | None) -> Budget:
+    """Return what is to be shown as the cost of a k; of a latency, its median unless named."""
+    if text is None or text == TOKENS:
+        return None if text is None else TOKENS
+    family, _, stage = text.partition(".")
+    if family != "latency" or not stage:
+        raise UsageError(
+            f"--budget is {text!r}; it is tokens, or the latency of a stage, such as latency.total"
+        )
+    before, _, ending = stage.rpartition(".")
+    return parse_measure(text if before and ending in _PERCENTILES else f"{text}.p50")
 
 
 class Sweep(Analysis):
@@ -125,117 +186,6 @@ def _frame_rows(system: Document) -> Iterator[dict[str, Any]]:
                 "ci_high": high,
                 "beyond_log": point.get("beyond_log", False),
             }
-
-
-def sweep(
-    evaluation: Evaluation,
-    *runs: Any,
-    measures: Sequence[str] | None = None,
-    ks: str | None = None,
-    flat: float | str = FLAT,
-    budget: str | None = None,
-) -> Sweep:
-    """Measure each run at every cut-off, and find where the curves flatten.
-
-    ``measures`` are written without a cut-off: ``["R", "nDCG"]``. ``ks`` are ranks, ``"1,3,5"``, or
-    budgets, ``"500tok,1000tok"``. A curve is flat where no larger k adds more than ``flat`` of its
-    highest value. ``budget`` is what k costs: ``tokens`` (the default with a corpus), or the
-    latency of a stage, ``latency.total``. A k beyond the end of the lists is not measured.
-    """
-    options = check_sweep(measures, ks=ks, flat=flat, budget=budget)
-    conventions = evaluation.prepared.conventions
-    curves = parse_curves(
-        options.measures or DEFAULT_MEASURES, options.possible_ks, conventions=conventions
-    )
-    cost = options.budget
-    if cost is None and evaluation.corpus is not None and not options.in_tokens:
-        cost = TOKENS
-    scored = [measure for curve in curves for measure in curve.at.values()]
-    scored += [cost] if isinstance(cost, Measure) else []
-    # Lengths of items are read from the lists that are kept.
-    keep = max(size_of(k) for k in options.possible_ks) if cost == TOKENS else 0
-    # Of earlier stages only the gold that they hold matters.
-    staged_runs = stage_runs(evaluation, runs, scored, keep=keep, of_stages=())
-    depths = [staged.depth(staged.final) for staged in staged_runs.systems.values()]
-    longest = max((max(depth.longest, depth.asked or 0) for depth in depths), default=0)
-    chosen = options.ks or (*DEFAULT_KS, *(k for k in DEEPER_KS if k <= longest))
-    curves = [replace(curve, at={k: curve.at[k] for k in chosen}) for curve in curves]
-    systems: list[dict[str, Any]] = []
-    for name, staged in staged_runs.systems.items():
-        ids = staged.final.table["query_id"]
-        segments = {
-            str(column): segments_by(ids, evaluation.queries, column) for column in evaluation.by
-        }
-        found = sweep_system(staged, curves, flat=options.flat, segments=segments, budget=cost)
-        systems.append({"name": name, **found})
-    _check_budget(systems, options.budget)
-    body = {"ks": list(chosen), "flat": options.flat, "systems": systems}
-    return staged_runs.result(Sweep, body, sweep_page)
-
-
-@dataclass(frozen=True, slots=True)
-class SweepOptions:
-    """Options of a sweep; None where the runs decide."""
-
-    measures: Sequence[str] | None
-    ks: tuple[K, ...] | None
-    flat: float
-    budget: Budget
-
-    @property
-    def possible_ks(self) -> tuple[K, ...]:
-        """All cut-offs that the sweep may use."""
-        return (*DEFAULT_KS, *DEEPER_KS) if self.ks is None else self.ks
-
-    @property
-    def in_tokens(self) -> bool:
-        """Whether the cut-offs are budgets of tokens."""
-        return isinstance(self.possible_ks[0], str)
-
-
-def check_sweep(
-    measures: Sequence[str] | None = None,
-    *,
-    ks: str | None = None,
-    flat: float | str = FLAT,
-    budget: str | None = None,
-) -> SweepOptions:
-    """Parse the options of a sweep; raises UsageError before any file is read."""
-    try:
-        share = math.nan if "_" in str(flat) else float(flat)
-    except ValueError:
-        share = math.nan
-    if not 0 <= share < 1:
-        raise UsageError(f"--flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
-    cost = None if budget is None else _parse_budget(budget)
-    options = SweepOptions(measures or None, None if ks is None else parse_ks(ks), share, cost)
-    if options.measures is not None:
-        parse_curves(options.measures, options.possible_ks)
-    if options.in_tokens and options.budget == TOKENS:
-        raise UsageError(
-            "--budget tokens: the cut-offs are budgets of tokens already; leave it out"
-        )
-    return options
-
-
-def _parse_budget(text: str) -> Budget:
-    if text == TOKENS:
-        return TOKENS
-    family, _, stage = text.partition(".")
-    if family != "latency" or not stage:
-        raise UsageError(
-            f"--budget is {text!r}; it is tokens, or the latency of a stage, such as latency.total"
-        )
-    before, _, ending = stage.rpartition(".")
-    return parse_measure(text if before and ending in _PERCENTILES else f"{text}.p50")
-
-
-def _check_budget(systems: Sequence[Document], budget: Budget) -> None:
-    """Refuse a budget that no run can have."""
-    if budget == TOKENS and all(system["budget"] is None for system in systems):
-        raise MissingInputError("--budget tokens needs item token counts or texts: give --corpus")
-    if isinstance(budget, Measure) and all(system["budget"]["because"] for system in systems):
-        raise MissingInputError(systems[0]["budget"]["because"])
 
 
 def sweep_page(results: Document) -> Page:
@@ -300,18 +250,19 @@ def curve_section(name: str, systems: Sequence[Document]) -> Section:
 
 
 def _line_note(line: Document) -> str:
-    parts = ["no knee"]
+    """Return the knee and area of a curve, and its shape in small."""
+    note = "no knee"
     if line["knee"] is not None:
         (knee,) = (point for point in line["points"] if point["k"] == line["knee"])
-        parts = [f"knee at k = {line['knee']} ({figure(knee['mean'])})"]
+        note = f"knee at k = {line['knee']} ({figure(knee['mean'])})"
     if area := line["area"]:
         value = f"area {figure(area['mean'])} {interval(area['ci'])}".rstrip()
-        parts.append(f"{value} from k = {area['from']} to {area['to']}")
-    drawn = sparkline([point["mean"] for point in line["points"]]).rstrip()
-    return f"{f'{drawn} ' if drawn else ''}{' · '.join(parts)}"
+        note += f" · {value} from k = {area['from']} to {area['to']}"
+    return f"{sparkline([point['mean'] for point in line['points']]).rstrip()} {note}".lstrip()
 
 
 def _segment_sections(system: Document, *, named: bool) -> Iterator[Section]:
+    whose = f", {label(system['name'])}" if named else ""
     for column, values in system["segments"].items():
         for name, first in next(iter(values.values()), {}).items():
             heads = [f"k = {point['k']}" for point in first["points"]]
@@ -322,20 +273,28 @@ def _segment_sections(system: Document, *, named: bool) -> Iterator[Section]:
                 knee = NOTHING if line["knee"] is None else str(line["knee"])
                 cells = [f"{n} small" if line.get("small") else str(n), knee]
                 grid.append([label(value), *cells, *map(measured, line["points"])])
-            whose = f", {label(system['name'])}" if named else ""
             yield Section(f"{name} by {label(column)}{whose}", grid)
 
 
 def _budget_sections(systems: Sequence[Document]) -> Iterator[Section]:
     budgets = {label(system["name"]): system["budget"] for system in systems if system["budget"]}
-    tokens = {name: budget for name, budget in budgets.items() if budget["kind"] == TOKENS}
-    if tokens:
-        grid: Grid = [["k", *tokens]]
-        for points in zip(*(budget["points"] for budget in tokens.values()), strict=True):
-            grid.append([str(points[0]["k"]), *map(_token_cell, points)])
-        yield Section("tokens of the top k", grid, list(_token_notes(tokens)))
+    timed = [name for name, budget in budgets.items() if budget["kind"] != TOKENS]
+    if timed:
+        yield Section(lines=[_latency_line(name, budgets[name]) for name in timed])
     elif budgets:
-        yield Section(lines=[_latency_note(name, budget) for name, budget in budgets.items()])
+        grid: Grid = [["k", *budgets]]
+        for points in zip(*(budget["points"] for budget in budgets.values()), strict=True):
+            grid.append([str(points[0]["k"]), *map(_token_cell, points)])
+        notes = []
+        if any(budget["counted"] == "words" for budget in budgets.values()):
+            notes.append("words, since the corpus has no token counts")
+        for name, budget in budgets.items():
+            if unknown := budget["unknown_items"]:
+                items = plural(unknown, "item")
+                notes.append(
+                    f"{name} returns {items} of unknown length; their queries are left out"
+                )
+        yield Section("tokens of the top k", grid, notes)
 
 
 def _token_cell(point: Document) -> str:
@@ -345,16 +304,7 @@ def _token_cell(point: Document) -> str:
     return f"{point['mean']:.1f}{PART}{ends}"
 
 
-def _token_notes(tokens: Mapping[str, Document]) -> Iterator[str]:
-    if any(budget["counted"] == "words" for budget in tokens.values()):
-        yield "words, since the corpus has no token counts"
-    for name, budget in tokens.items():
-        if unknown := budget["unknown_items"]:
-            items = plural(unknown, "item")
-            yield f"{name} returns {items} of unknown length; their queries are left out"
-
-
-def _latency_note(name: str, budget: Document) -> str:
+def _latency_line(name: str, budget: Document) -> str:
     if budget["because"]:
         return f"{name}: {budget['because']}"
     value = f"{figure(budget['mean'])} ms {interval(budget['ci'])}".rstrip()
@@ -366,19 +316,14 @@ def _depth_notes(results: Document) -> Iterator[str]:
     for system in results["systems"]:
         points = next(iter(system["measures"].values()))["points"]
         beyond = [str(point["k"]) for point in points if point["beyond_log"]]
-        if not beyond:
-            continue
         depth = system["depth"]["final"]
         ends = [depth["cut_at"], results["conventions"]["depth"]]
         last = min((end for end in ends if end is not None), default=depth["longest"])
-        why = f"lists end at {last}"
-        if isinstance(points[0]["k"], str):
-            why = f"lists end at rank {last}, before the budget is spent"
-        yield f"{label(system['name'])}: {why}; not measured ({NOTHING}): k = {', '.join(beyond)}"
-
-
-# The curves of one column of panels: the name of each line, then of each measure.
-_Lines = Mapping[str, Mapping[str, Document]]
+        if beyond:
+            yield (
+                f"{label(system['name'])}: lists end at {last};"
+                f" not measured ({NOTHING}): k = {', '.join(beyond)}"
+            )
 
 
 def sweep_chart(document: Document) -> Spec:
@@ -388,34 +333,27 @@ def sweep_chart(document: Document) -> Spec:
     a line is flat is ringed; what lies beyond a log is not drawn.
     """
     systems = document["systems"]
-    groups: dict[str, _Lines] = {
-        "all queries": {label(system["name"]): system["measures"] for system in systems}
-    }
+    groups = {"all queries": {label(system["name"]): system["measures"] for system in systems}}
     for system in systems:
         whose = f", {label(system['name'])}" if len(systems) > 1 else ""
         for column, segments in system["segments"].items():
-            groups[f"by {label(column)}{whose}"] = {
-                label(value): lines for value, lines in segments.items()
-            }
+            lines = {label(value): lines for value, lines in segments.items()}
+            groups[f"by {label(column)}{whose}"] = lines
     budgets = {label(system["name"]): system["budget"] for system in systems if system["budget"]}
     in_tokens = isinstance(document["ks"][0], str)
-    timed = [] if in_tokens else [budget["k"] for budget in budgets.values() if budget.get("k")]
+    timed = [budget["k"] for budget in budgets.values() if budget.get("k") and not in_tokens]
     sizes = [size_of(k) for k in document["ks"]]
     axis = {"field": "place", **k_axis(sizes, timed, title="tokens" if in_tokens else "k")}
-    ranges = _value_ranges(groups)
     columns: list[Spec] = []
     for title, lines in groups.items():
-        shown = _largest(lines)
-        if len(shown) < len(lines):
-            title += f": {len(shown)} of {len(lines)}, those of most queries"
         panels = [
-            _panel(name, HEIGHT, axis, list(shown), _rows(shown, name), ranges[name])
-            for name in next(iter(shown.values()), {})
+            _panel(name, HEIGHT, axis, list(lines), _rows(lines, name), _ends(groups, name))
+            for name in next(iter(lines.values()), {})
         ]
         if not columns:
+            costs = _budget_rows(budgets)
             panels += [
-                _panel(name, LOW_HEIGHT, axis, list(shown), rows)
-                for name, rows in _budget_rows(budgets, shown).items()
+                _panel(name, LOW_HEIGHT, axis, list(lines), rows) for name, rows in costs.items()
             ]
         columns.append(
             {
@@ -426,34 +364,20 @@ def sweep_chart(document: Document) -> Spec:
             }
         )
     separate = {"scale": {"color": "independent", "shape": "independent"}}
-    beside = {"concat": columns, "columns": _BESIDE, "spacing": 40}
-    return chart_spec(beside | {"resolve": separate})
+    return chart_spec({"concat": columns, "columns": 3, "spacing": 40, "resolve": separate})
 
 
-def _value_ranges(groups: Mapping[str, _Lines]) -> dict[str, list[float]]:
-    """Return the ends of each measure in any panel, so that panels can be compared."""
-    ranges: dict[str, list[float]] = {}
-    for lines in (lines for group in groups.values() for lines in group.values()):
-        for name, line in lines.items():
-            known = [point for point in line["points"] if point["mean"] is not None]
-            values = [value for point in known for value in (point["mean"], *(point["ci"] or ()))]
-            low, high = ranges.get(name, [0.0, 0.0])
-            ranges[name] = [min([low, *values]), max([high, *values])]
-    return ranges
+def _ends(groups: Mapping[str, Mapping[str, Document]], name: str) -> list[float]:
+    """Return the ends of a measure in any panel, so that panels can be compared."""
+    values = [0.0]
+    for line in (lines[name] for group in groups.values() for lines in group.values()):
+        for point in line["points"]:
+            if point["mean"] is not None:
+                values += [point["mean"], *(point["ci"] or ())]
+    return [min(values), max(values)]
 
 
-def _largest(lines: _Lines) -> _Lines:
-    """Return as many lines as there are colours: those over most queries."""
-
-    def queries(name: str) -> int:
-        points = [point for line in lines[name].values() for point in line["points"]]
-        return max((point["n"] for point in points), default=0)
-
-    largest = set(sorted(lines, key=queries, reverse=True)[: len(COLOURS)])
-    return {name: measures for name, measures in lines.items() if name in largest}
-
-
-def _rows(lines: _Lines, measure: str) -> list[dict[str, Any]]:
+def _rows(lines: Mapping[str, Document], measure: str) -> list[dict[str, Any]]:
     """Return the points that were measured, as rows that Vega-Lite takes."""
     return [
         _row(name, point) | {"knee": point["k"] == measures[measure]["knee"]}
@@ -469,13 +393,13 @@ def _row(name: str, point: Document) -> dict[str, Any]:
     return {"who": name, "place": place, "mean": point["mean"], "low": low, "high": high}
 
 
-def _budget_rows(budgets: Mapping[str, Document], shown: _Lines) -> dict[str, list[dict[str, Any]]]:
+def _budget_rows(budgets: Mapping[str, Document]) -> dict[str, list[dict[str, Any]]]:
     """Return what the cut-offs cost, by what is spent."""
     rows: dict[str, list[dict[str, Any]]] = {}
     for name, budget in budgets.items():
         title = TOKENS if budget["kind"] == TOKENS else f"{budget['kind']} (ms)"
         for point in budget.get("points", [budget]):
-            if name in shown and point["mean"] is not None and point["k"]:
+            if point["mean"] is not None and point["k"]:
                 rows.setdefault(title, []).append(_row(name, point))
     return rows
 

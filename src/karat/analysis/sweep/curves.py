@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from karat.analysis.top_lists import share_of
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.segments import SMALL, Segment
 from karat.evaluation.stages import Staged, rescore_stages
@@ -20,10 +20,8 @@ from karat.measure.aggregates import Values, mean
 from karat.measure.conventions import Conventions
 from karat.measure.evaluate_measure import gain_of, gold_for, values_of
 from karat.measure.names import Measure, parse_measure
-from karat.measure.ranked import Entries, Ranked, Target, in_best_order, is_budget
-from karat.measure.registry import MEASURES, Definition
-from karat.measure.scores import Scores, Summary, number_of, plan_of
-from karat.stats.means import mean_intervals
+from karat.measure.ranked import Entries, Mask, Target, in_best_order, is_budget
+from karat.measure.scores import Scores, Summary, number_of
 
 # A cut-off: a rank, or a budget such as 500tok.
 K = int | str
@@ -38,7 +36,6 @@ TOKENS: Literal["tokens"] = "tokens"
 # What a cut-off costs: tokens, or the latency of a stage.
 Budget = Measure | Literal["tokens"] | None
 
-_Mask = NDArray[np.bool_]
 Better = Literal["higher", "lower", "none"]
 
 # Commas and blanks that stand outside of brackets.
@@ -120,48 +117,22 @@ def parse_curves(
         raise UsageError("no measure named; give one without a cut-off, such as R")
     curves: dict[str, Curve] = {}
     for name in names:
-        _check_has_curve(name)
-        at = {k: parse_measure(f"{name}@{k}", conventions=conventions) for k in ks}
-        first = at[ks[0]]
-        bare = str(replace(first, k=None))
-        if any(measure.k != k for k, measure in at.items()):
-            raise _cut_off_refused(name, bare, str(first.k))
-        curves.setdefault(bare, Curve(bare, at))
+        bare, at, cut = name.partition("@")
+        if at:
+            raise UsageError(f"{name!r} has a cut-off; write {bare}, and --k {cut.strip('{}')}")
+        if bare.partition(".")[0] in ("latency", "cost"):
+            raise UsageError(
+                f"{name} is measured once per call and has no curve over k; --budget {name}"
+                " shows a latency beside a curve"
+            )
+        measures = {k: parse_measure(f"{name}@{k}", conventions=conventions) for k in ks}
+        if any(m.k != k or m.definition.cutoff == "recall" for k, m in measures.items()):
+            raise UsageError(
+                f"{name} has no curve over k; name a measure without its cut-off, such as R"
+            )
+        bare = str(replace(measures[ks[0]], k=None))
+        curves.setdefault(bare, Curve(bare, measures))
     return list(curves.values())
-
-
-def _check_has_curve(text: str) -> None:
-    """Refuse a measure that names a cut-off, since the sweep chooses it, or that takes none."""
-    if "@" in text:
-        name, _, cut = text.partition("@")
-        raise _cut_off_refused(text, name, cut.strip("{}"))
-    definition = _definition_named(text)
-    if definition is None:
-        measure = parse_measure(text)
-        if measure.k is not None:
-            raise _cut_off_refused(text, str(replace(measure, k=None)), str(measure.k))
-        definition = measure.definition
-    if definition.cutoff == "path":
-        other = "; --budget latency.total shows it beside a curve"
-        message = f"{text} is measured once per call and has no curve over k"
-        raise UsageError(message + (other if definition.name == "latency" else ""))
-    if definition.cutoff == "recall":
-        raise UsageError(f"{definition.name} is taken at points of recall, not at cut-offs")
-    if definition.cutoff == "none":
-        raise UsageError(f"{definition.name} takes no cut-off, so it has no curve over k; try R")
-
-
-def _cut_off_refused(text: str, name: str, cut: str) -> UsageError:
-    return UsageError(f"{text!r} has a cut-off, which a sweep chooses; write {name}, and --k {cut}")
-
-
-def _definition_named(text: str) -> Definition | None:
-    """Return the measure of a name in any spelling, with or without parameters."""
-    name = text.partition("(")[0].strip().casefold()
-    for definition in MEASURES.values():
-        if name in {alias.casefold() for alias in (definition.name, *definition.aliases)}:
-            return definition
-    return None
 
 
 def knee_of(
@@ -232,41 +203,44 @@ def sweep_system(
     scores = _with_areas(final, curves, measured, latency)
     best = best_values(staged, curves, measured)
 
-    def lines_of(mask: _Mask, summaries: Mapping[str, Summary]) -> dict[str, Any]:
+    def lines_of(mask: Mask) -> dict[str, Any]:
+        summaries = scores.summarise(mask)
         return {
             curve.name: _line(curve, measured, scores, best, mask, summaries, flat)
             for curve in curves
         }
 
-    everyone = np.ones(final.table.height, dtype=bool)
-    summaries = scores.summarise(everyone)
     by_segment: dict[str, dict[str, Any]] = {}
     for column, values in (segments or {}).items():
-        by_segment[column] = {}
-        for segment in values:
-            lines = lines_of(segment.mask, scores.summarise(segment.mask))
-            for line in lines.values():
-                if max(point["n"] for point in line["points"]) < SMALL:
-                    line["small"] = True
-            by_segment[column][segment.name] = lines
-    raw_depth = None if staged.raw is final else asdict(staged.depth(staged.raw))
+        by_segment[column] = {segment.name: lines_of(segment.mask) for segment in values}
+        for line in (line for lines in by_segment[column].values() for line in lines.values()):
+            if max(point["n"] for point in line["points"]) < SMALL:
+                line["small"] = True
+    everyone = np.ones(final.table.height, dtype=bool)
+    costs = None
+    if isinstance(budget, Measure):
+        costs = _latency(budget, scores.summarise(everyone)[str(budget)], depth.known)
+    elif budget == TOKENS:
+        costs = _token_costs(staged, [k for k in curves[0].at if isinstance(k, int)], measured)
     return {
-        "measures": lines_of(everyone, summaries),
+        "measures": lines_of(everyone),
         "segments": by_segment,
-        "budget": _cost(staged, curves, measured, budget, summaries),
-        "depth": {"final": asdict(depth), "raw": raw_depth},
+        "budget": costs,
+        "depth": {
+            "final": asdict(depth),
+            "raw": None if staged.raw is final else asdict(staged.depth(staged.raw)),
+        },
     }
 
 
-def default_sweep(staged: Staged, *, flat: float = FLAT) -> dict[str, Any]:
+def default_sweep(staged: Staged) -> dict[str, Any]:
     """Return the curves that every report holds: R and nDCG, without scoring the run again."""
     conventions = staged.final.conventions
     curves = parse_curves(DEFAULT_MEASURES, DEFAULT_KS, conventions=conventions)
     measures = [measure for curve in curves for measure in curve.at.values()]
-    again = replace(staged, final=rescore_stages(staged, measures))
-    system = sweep_system(again, curves, flat=flat)
+    system = sweep_system(replace(staged, final=rescore_stages(staged, measures)), curves)
     shown = {key: system[key] for key in ("measures", "depth")}
-    return {"ks": list(DEFAULT_KS), "flat": flat, **shown}
+    return {"ks": list(DEFAULT_KS), "flat": FLAT, **shown}
 
 
 def _line(
@@ -274,7 +248,7 @@ def _line(
     measured: Sequence[K],
     scores: Scores,
     best: Mapping[str, Values],
-    mask: _Mask,
+    mask: Mask,
     summaries: Mapping[str, Summary],
     flat: float,
 ) -> dict[str, Any]:
@@ -285,12 +259,15 @@ def _line(
     """
     points = []
     for k, measure in curve.at.items():
-        summary = summaries[str(measure)]
+        name = str(measure)
+        summary = summaries[name]
         point: dict[str, Any] = {"k": k, "n": summary.n, "mean": None, "ci": None}
         point |= {"ceiling": summary.ceiling, "headroom": None, "beyond_log": k not in measured}
         if k in measured:
             point |= {"mean": summary.mean, "ci": summary.ci and list(summary.ci)}
-            point["headroom"] = _headroom(str(measure), scores, best, mask, summary.mean)
+            if name in best and summary.mean is not None:
+                highest = mean(best[name][mask & ~np.isnan(scores.values(name))])
+                point["headroom"] = _difference(highest, summary.mean)
         points.append(point)
     known = [point for point in points if point["mean"] is not None]
     values = [point["mean"] for point in known]
@@ -303,27 +280,22 @@ def _line(
     }
 
 
-def _headroom(
-    name: str, scores: Scores, best: Mapping[str, Values], mask: _Mask, value: float | None
-) -> float | None:
-    if name not in best or value is None:
-        return None
-    highest = mean(best[name][mask & ~np.isnan(scores.values(name))])
-    if highest is None:
-        return None
-    # The same sum in two orders may differ in its last bits.
-    return 0.0 if math.isclose(highest, value, abs_tol=_ROUNDING) else highest - value
+def _difference(highest: float | None, value: float) -> float | None:
+    """Return how far a value is below the highest; the same sum in two orders counts as equal."""
+    if highest is None or math.isclose(highest, value, abs_tol=_ROUNDING):
+        return None if highest is None else 0.0
+    return highest - value
 
 
-def _area(known: Sequence[Mapping[str, Any]], summary: Summary | None) -> dict[str, Any] | None:
+def _area(points: Sequence[Mapping[str, Any]], summary: Summary | None) -> dict[str, Any] | None:
     """Return the area divided by its width, from the first cut-off measured to the last."""
-    if len(known) < 2:
+    if len(points) < 2:
         return None
-    ends = {"from": known[0]["k"], "to": known[-1]["k"]}
+    ends = {"from": points[0]["k"], "to": points[-1]["k"]}
     if summary is None:
-        heights = [np.array([point["mean"]]) for point in known]
-        (area,) = area_under(heights, [size_of(point["k"]) for point in known])
-        n = min(point["n"] for point in known)
+        heights = [np.array([point["mean"]]) for point in points]
+        (area,) = area_under(heights, [size_of(point["k"]) for point in points])
+        n = min(point["n"] for point in points)
         return ends | {"mean": float(area), "ci": None, "n": n}
     if summary.mean is None:
         return None
@@ -362,34 +334,31 @@ def best_values(staged: Staged, curves: Sequence[Curve], ks: Sequence[K]) -> dic
     The lists are those of the retriever, before anything was taken out, and the final ones.
     Measures that another order cannot raise, or cannot be computed for, are left out.
     """
-    best = _best_order(staged)
-    if best is None:
+    raw, final = staged.raw.trace, staged.final.trace
+    if raw is None or final is None:
         return {}
-    conventions = staged.gold.conventions
+    best = in_best_order(raw.ranked)
+    first, last = raw.ranked.found, final.ranked.found
+    if raw is not final and first.row is not None and last.row is not None:
+        entries = _joined(first, last.where(~np.isin(last.row, first.row)))
+        best = in_best_order(replace(raw.ranked, found=entries))
     return {
         str(curve.at[k]): values_of(curve.at[k], best, staged.gold)
         for curve in curves
         for k in ks
-        if _order_decides(curve.at[k], best.target, conventions)
+        if _order_decides(curve.at[k], best.target, staged.gold.conventions)
     }
 
 
-def _best_order(staged: Staged) -> Ranked | None:
-    """Return the gold that the raw or the final list of each query holds, best grades first."""
-    raw, final = staged.raw.trace, staged.final.trace
-    if raw is None or final is None:
-        return None
-    first, last = raw.ranked.found, final.ranked.found
-    if raw is final or first.row is None or last.row is None:
-        return in_best_order(raw.ranked)
-    new = last.where(~np.isin(last.row, first.row))
+def _joined(first: Entries, second: Entries) -> Entries:
+    """Return the judged hits of two lists as those of one."""
 
-    def joined(name: str) -> np.ndarray:
-        return np.concatenate([getattr(first, name), getattr(new, name)])
+    def column(name: str) -> np.ndarray:
+        return np.concatenate([getattr(first, name), getattr(second, name)])
 
-    repeat = None if first.repeat is None or new.repeat is None else joined("repeat")
-    columns = (joined("query"), joined("rank"), joined("grade"), repeat, joined("row"))
-    return in_best_order(replace(raw.ranked, found=Entries(first.n, *columns)))
+    repeat = None if first.repeat is None or second.repeat is None else column("repeat")
+    columns = (column("query"), column("rank"), column("grade"), repeat, column("row"))
+    return Entries(first.n, *columns)
 
 
 def _order_decides(measure: Measure, target: Target, conventions: Conventions) -> bool:
@@ -406,27 +375,16 @@ def _order_decides(measure: Measure, target: Target, conventions: Conventions) -
     return judged and not mapped and not (target.shared and by_chunk)
 
 
-def _cost(
-    staged: Staged,
-    curves: Sequence[Curve],
-    measured: Sequence[K],
-    budget: Budget,
-    summaries: Mapping[str, Summary],
-) -> dict[str, Any] | None:
-    """Return the tokens of each cut-off, or the latency of a call at the k of the log."""
-    if isinstance(budget, Measure):
-        summary = summaries[str(budget)]
-        return {
-            "kind": str(budget),
-            "k": staged.depth(staged.final).known,
-            "mean": summary.mean,
-            "ci": summary.ci and list(summary.ci),
-            "n": summary.n,
-            "because": summary.lacks,
-        }
-    if budget is None:
-        return None
-    return _token_costs(staged, [k for k in curves[0].at if isinstance(k, int)], measured)
+def _latency(measure: Measure, summary: Summary, k: int) -> dict[str, Any]:
+    """Return the latency of a call, at the only k that a log times."""
+    return {
+        "kind": str(measure),
+        "k": k,
+        "mean": summary.mean,
+        "ci": summary.ci and list(summary.ci),
+        "n": summary.n,
+        "because": summary.lacks,
+    }
 
 
 def _token_costs(staged: Staged, ks: Sequence[int], measured: Sequence[K]) -> dict[str, Any] | None:
@@ -439,15 +397,16 @@ def _token_costs(staged: Staged, ks: Sequence[int], measured: Sequence[K]) -> di
     if lists is None or "tokens" not in lists.columns or lists["tokens"].is_null().all():
         return None
     top = lists.filter(pl.col("rank") <= max([k for k in ks if k in measured], default=0))
-    points = []
-    for k in ks:
-        point: dict[str, Any] = {"k": k, "mean": None, "ci": None, "n": 0, "beyond_log": True}
-        if k in measured:
-            point |= {**_tokens_at(staged.final, top, k), "beyond_log": False}
-        points.append(point)
-    counted = "tokens" if corpus is None or "tokens" in corpus.columns else "words"
-    unknown = top.filter(pl.col("tokens").is_null())["item_id"].n_unique()
-    return {"kind": TOKENS, "points": points, "counted": counted, "unknown_items": unknown}
+    unmeasured = {"mean": None, "ci": None, "n": 0, "beyond_log": True}
+    return {
+        "kind": TOKENS,
+        "points": [
+            {"k": k, **(_tokens_at(staged.final, top, k) if k in measured else unmeasured)}
+            for k in ks
+        ],
+        "counted": "tokens" if corpus is None or "tokens" in corpus.columns else "words",
+        "unknown_items": top.filter(pl.col("tokens").is_null())["item_id"].n_unique(),
+    }
 
 
 def _tokens_at(scores: Scores, lists: pl.DataFrame, k: int) -> dict[str, Any]:
@@ -458,11 +417,5 @@ def _tokens_at(scores: Scores, lists: pl.DataFrame, k: int) -> dict[str, Any]:
     values: Values = np.bincount(rows, weights=tokens, minlength=scores.table.height).astype(float)
     answered = (scores.status == "scored").to_numpy()
     answered[lists["row"].unique().to_numpy()] = True
-    known = answered & ~np.isnan(values)
-    ends = [math.nan]
-    if scores.conventions.interval != "none":
-        groups = None if scores.groups is None else scores.groups[known]
-        plan = plan_of(scores.conventions)
-        ends = mean_intervals(values[known][:, None], plan, groups=groups)[0].tolist()
-    ci = None if math.isnan(ends[0]) else ends
-    return {"mean": mean(values[known]), "ci": ci, "n": int(known.sum())}
+    known = np.flatnonzero(answered & ~np.isnan(values))
+    return {**share_of(values[known], scores, known, most=None), "beyond_log": False}
