@@ -12,9 +12,6 @@ from karat.analysis.stages.routing import (
     rewriting_of,
 )
 from karat.data.tables import Gold, Queries, Run
-from karat.evaluation.verdict import Rule
-
-RULE = Rule()
 
 
 def made_up(n=30, seed=0):
@@ -43,7 +40,7 @@ def made_up(n=30, seed=0):
 
 def judged(records, gold, queries=None, cuts=None):
     staged = staged_of(records, gold, queries=queries, cuts=cuts)
-    return rewriting_of(staged, cuts or cuts_of(), RULE, queries)
+    return rewriting_of(staged, cuts or cuts_of(), queries)
 
 
 def test_original_and_rewritten_are_compared_like_two_runs():

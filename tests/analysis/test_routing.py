@@ -37,7 +37,7 @@ RECORDS = [
 
 
 def test_a_router_by_hand():
-    told = routed(RECORDS, SOURCES).to_dict()
+    told = routed(RECORDS, SOURCES)
     # q1 and q3 got to the right source, q2 and q4 did not; q5 has none, q6 failed.
     assert told["coverage"]["mean"] == 0.5
     assert told["coverage"]["n"] == told["n"] == 4
@@ -60,7 +60,7 @@ def test_a_router_by_hand():
 
 
 def test_how_often_each_source_is_asked_counts_calls_that_went_well():
-    told = routed(RECORDS, SOURCES).to_dict()
+    told = routed(RECORDS, SOURCES)
     assert told["chosen"] == {
         "docs": {"n": 3, "share": 3 / 5},
         "mail": {"n": 2, "share": 2 / 5},
@@ -70,7 +70,7 @@ def test_how_often_each_source_is_asked_counts_calls_that_went_well():
 
 
 def test_recall_is_told_for_the_queries_of_each_source():
-    told = routed(RECORDS, SOURCES).to_dict()["by_source"]
+    told = routed(RECORDS, SOURCES)["by_source"]
     # docs: q1 found, q2 not, q6 failed; mail: q3 found, q4 not.
     assert told["docs"]["R@2"]["mean"] == pytest.approx(1 / 3)
     assert told["mail"]["R@2"]["mean"] == pytest.approx(1 / 2)
@@ -92,7 +92,7 @@ def test_recall_is_told_for_the_queries_of_each_source():
 )
 def test_sources_are_one_name_a_list_or_joined(source, chosen):
     records = [{"query_id": "q1", "source": source, "topk": ["a"]}]
-    (wrong,) = routed(records, {"q1": "nowhere"}).to_dict()["misroutes"]
+    (wrong,) = routed(records, {"q1": "nowhere"})["misroutes"]
     assert wrong["chosen"] == chosen
 
 
@@ -101,7 +101,7 @@ def test_one_log_may_have_names_and_lists():
         {"query_id": "q1", "source": ["docs", "mail"], "topk": ["a"]},
         {"query_id": "q2", "source": "mail", "topk": ["b"]},
     ]
-    told = routed(records, {"q1": "mail", "q2": "docs"}).to_dict()
+    told = routed(records, {"q1": "mail", "q2": "docs"})
     assert told["confusion"] == {"docs": {"mail": 1}, "mail": {"docs+mail": 1}}
 
 
@@ -109,7 +109,7 @@ def test_several_right_sources_are_reached_by_one():
     queries = Queries.from_dict({"q1": {"text": "", "source": ["docs", "mail"]}})
     records = [{"query_id": "q1", "source": "mail", "topk": ["a"]}]
     staged = staged_of(records, {"q1": ["a"]}, cuts=CUTS, queries=queries)
-    told = routing_of(staged, queries, CUTS.recall).to_dict()
+    told = routing_of(staged, queries, CUTS.recall)
     assert told["coverage"]["mean"] == 1.0
     assert told["coverage"]["ci"] is None
     assert told["over_asked"] == 0
@@ -123,7 +123,7 @@ def test_the_corpus_says_where_gold_is():
             "x": {"text": "", "source": "mail"},
         }
     )
-    told = routed(RECORDS[:3], corpus=corpus).to_dict()
+    told = routed(RECORDS[:3], corpus=corpus)
     assert told["right_from"] == {"corpus": 2}
     assert told["confusion"] == {"docs": {"docs": 1}, "mail": {"mail": 1}}
     # c is in no source that the corpus tells; q4, q5 and q6 were never called.
@@ -142,7 +142,7 @@ def test_what_the_queries_say_comes_before_the_corpus():
     corpus = Corpus.from_dict(
         {"a": {"text": "", "source": "docs"}, "b": {"text": "", "source": "docs"}}
     )
-    told = routed(RECORDS[:2], {"q1": "mail"}, corpus=corpus).to_dict()
+    told = routed(RECORDS[:2], {"q1": "mail"}, corpus=corpus)
     assert told["right_from"] == {"queries": 1, "corpus": 1}
     assert [one["right"] for one in told["misroutes"]] == [["mail"], ["docs"]]
 
@@ -159,14 +159,14 @@ def test_documents_have_the_sources_of_their_chunks():
         {"query_id": "q1", "source": "mail", "topk": ["a#1"]},
         {"query_id": "q2", "source": "docs", "topk": ["b#1"]},
     ]
-    told = routed(records, corpus=corpus, level="doc").to_dict()
+    told = routed(records, corpus=corpus, level="doc")
     assert told["confusion"] == {"docs+mail": {"mail": 1}, "mail": {"docs": 1}}
     assert told["by_source"]["docs"]["R@2"]["mean"] == 1.0
 
 
 def test_hits_bring_their_own_source():
     hits = [{"chunk_id": "a", "source": "docs"}, {"chunk_id": "x"}, {"chunk_id": "y"}]
-    told = routed([{"query_id": "q1", "topk": hits}]).to_dict()
+    told = routed([{"query_id": "q1", "topk": hits}])
     assert told["hits"] == {"k": 2, "n": 2, "unknown": 1, "shares": {"docs": 0.5}}
     assert told["coverage"] is None
     assert told["chosen"] == {}
@@ -188,7 +188,7 @@ def test_conversations_are_drawn_together():
             }
         )
         staged = staged_of(records, names, cuts=CUTS, queries=queries)
-        ends.append(routing_of(staged, queries, CUTS.recall).to_dict()["coverage"]["ci"])
+        ends.append(routing_of(staged, queries, CUTS.recall)["coverage"]["ci"])
     assert ends[1] == pytest.approx(exact(7, 10))
     assert ends[0] != ends[1]
 
@@ -198,7 +198,7 @@ def test_recall_is_not_told_below_the_end_of_the_lists():
     cuts = cuts_of(k=9)
     records = [{**one, "k": 2} for one in RECORDS]
     found = routing_of(staged_of(records, GOLD, cuts=cuts, queries=queries), queries, cuts.recall)
-    told = found.to_dict()["by_source"]["docs"]
+    told = found["by_source"]["docs"]
     assert told["R@2"]["mean"] == pytest.approx(1 / 3)
     assert "R@9" not in told
 
@@ -213,7 +213,7 @@ def test_what_is_missing_is_named():
 
 def test_calls_that_do_not_tell_are_left_out():
     records = [*RECORDS[:1], {"query_id": "q2", "topk": ["b"]}]
-    told = routed(records, SOURCES).to_dict()
+    told = routed(records, SOURCES)
     assert told["n"] == 1
     assert told["left_out"] == {
         "failed": 0,

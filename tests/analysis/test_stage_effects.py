@@ -25,10 +25,7 @@ from karat.analysis.stages.effects import (
 )
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.segments import By
-from karat.evaluation.verdict import Rule
 from karat.measure.names import parse_measure
-
-RULE = Rule()
 
 
 def lists_of(records, key):
@@ -58,7 +55,7 @@ def test_the_raw_retriever_is_measured_fifty_deep():
 
 def test_raw_and_final_values_are_those_of_their_lists():
     gold, records = made_up(seed=1)
-    effect = effect_of(staged_of(records, gold), cuts_of(), RULE)
+    effect = effect_of(staged_of(records, gold), cuts_of())
     for measure, function in {
         "nDCG@5": ndcg,
         "P@5": precision,
@@ -73,7 +70,7 @@ def test_raw_and_final_values_are_those_of_their_lists():
 def test_gains_are_exponential_where_that_is_asked_for():
     gold, records = made_up(seed=2)
     cuts = cuts_of(measures="nDCG(gain='exp')@5")
-    row = overall(effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE), str(cuts.chosen[0]))
+    row = overall(effect_of(staged_of(records, gold, cuts=cuts), cuts), str(cuts.chosen[0]))
     expected = mean_of(ndcg, lists_of(records, "topk"), gold, 5, worth=lambda g: 2**g - 1)
     assert row["system_mean"] == pytest.approx(expected)
 
@@ -84,7 +81,7 @@ def test_the_change_is_that_of_comparing_two_runs():
     languages = {name: "pt" if int(name[1:]) % 3 else "en" for name in gold}
     queries = Queries.from_dict({name: {"text": "", "language": languages[name]} for name in gold})
     staged = staged_of(records, gold, queries=queries)
-    effect = effect_of(staged, cuts_of(), RULE, queries=queries, by=[By.parse("language")])
+    effect = effect_of(staged, cuts_of(), queries=queries, by=[By.parse("language")])
     runs = [
         Run.from_dict(lists_of(records, key), name=name)
         for key, name in (("raw", "raw"), ("topk", "final"))
@@ -123,7 +120,7 @@ def test_a_query_without_a_raw_list_has_its_final_one():
     for record in records[:5]:
         del record["raw"], record["stages"]
     staged = staged_of(records, gold)
-    row = overall(effect_of(staged, cuts_of(), RULE), "nDCG@5")
+    row = overall(effect_of(staged, cuts_of()), "nDCG@5")
     lists = {record["query_id"]: record.get("raw", record["topk"]) for record in records}
     assert row["baseline_mean"] == pytest.approx(mean_of(ndcg, lists, gold, 5))
     assert len(staged.logged["final"] - staged.logged["raw"]) == 5
@@ -133,7 +130,7 @@ def test_lists_are_not_compared_below_the_end_of_the_final_ones():
     """Final lists of three say nothing of ranks four to ten, which raw lists have."""
     gold, records = made_up(k=3)
     cuts = cuts_of(k=10)
-    effect = effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE)
+    effect = effect_of(staged_of(records, gold, cuts=cuts), cuts)
     assert effect["k"] == {"asked": 10, "used": 3, "beyond_log": True}
     row = overall(effect, "P@3")
     assert row["baseline_mean"] == pytest.approx(
@@ -150,7 +147,7 @@ def test_a_log_that_says_k_is_compared_there_though_lists_are_shorter():
     for record in records:
         record["k"] = 10
     cuts = cuts_of(k=10)
-    effect = effect_of(staged_of(records, gold, cuts=cuts), cuts, RULE)
+    effect = effect_of(staged_of(records, gold, cuts=cuts), cuts)
     assert effect["k"] == {"asked": 10, "used": 10, "beyond_log": False}
     assert overall(effect, "P@10")["system_mean"] == pytest.approx(
         mean_of(precision, lists_of(records, "topk"), gold, 10)
@@ -163,7 +160,7 @@ def test_a_few_short_lists_are_complete():
         {"query_id": "q1", "raw": ["x", "a"], "topk": ["a", "x"]},
         {"query_id": "q2", "raw": ["b", "x"], "topk": ["b", "x"]},
     ]
-    effect = effect_of(staged_of(records, gold), cuts_of(), RULE)
+    effect = effect_of(staged_of(records, gold), cuts_of())
     assert effect["k"] == {"asked": 5, "used": 5, "beyond_log": False}
     assert overall(effect, "P@5")["system_mean"] == pytest.approx(1 / 5)
 
@@ -173,15 +170,15 @@ def test_without_raw_lists_there_is_no_effect():
     for record in records:
         del record["raw"]
     staged = staged_of(records, gold)
-    assert effect_of(staged, cuts_of(), RULE) is None
+    assert effect_of(staged, cuts_of()) is None
     assert raw_of(staged, cuts_of()) is None
-    assert [step["stage"] for step in steps_of(staged, cuts_of(), RULE)] == ["rerank", "final"]
+    assert [step["stage"] for step in steps_of(staged, cuts_of())] == ["rerank", "final"]
 
 
 def test_final_lists_alone_are_one_stage():
     gold, records = made_up()
     plain = [{"query_id": one["query_id"], "topk": one["topk"]} for one in records]
-    (step,) = steps_of(staged_of(plain, gold), cuts_of(), RULE)
+    (step,) = steps_of(staged_of(plain, gold), cuts_of())
     assert (step["stage"], step["before"], step["change"]) == ("final", None, {})
     assert step["measures"]["R@5"]["mean"] == pytest.approx(
         mean_of(recall, lists_of(records, "topk"), gold, 5)
@@ -194,7 +191,7 @@ def test_every_stage_has_the_values_of_its_lists_and_the_change_from_the_one_bef
         record["k_raw"] = 50
         record["stages"]["filter"] = record["raw"][::2]
         record["stages"]["mmr"] = record["stages"]["rerank"][1:] + record["raw"][:1]
-    steps = steps_of(staged_of(records, gold), cuts_of(), RULE)
+    steps = steps_of(staged_of(records, gold), cuts_of())
     assert [step["stage"] for step in steps] == ["raw", "filter", "rerank", "mmr", "final"]
     lists = {name: {} for name in ("raw", "filter", "rerank", "mmr", "final")}
     for record in records:
@@ -232,7 +229,7 @@ def test_verdicts_of_stages_allow_for_how_many_there_are():
     gold, records = made_up(seed=6)
     for record in records:
         record["stages"]["filter"] = record["raw"][1:]
-    steps = steps_of(staged_of(records, gold), cuts_of(), RULE)[1:]
+    steps = steps_of(staged_of(records, gold), cuts_of())[1:]
     rows = [next(row for row in step["change"].values() if row["primary"]) for step in steps]
     ordered = sorted(row["p"] for row in rows)
     # Holm: the smallest p times 3, the next times 2, never below the one before.
@@ -245,7 +242,7 @@ def test_verdicts_of_stages_allow_for_how_many_there_are():
 
 def test_a_stage_that_leaves_the_top_as_it_was_is_the_same():
     gold, records = made_up()
-    final = steps_of(staged_of(records, gold), cuts_of(), RULE)[-1]
+    final = steps_of(staged_of(records, gold), cuts_of())[-1]
     assert {row["verdict"] for row in final["change"].values()} == {"same"}
 
 
@@ -262,7 +259,7 @@ def test_a_reranker_that_hurts_one_language_is_found_there():
         records.append({"query_id": name, "raw": raw, "topk": top, "latency_ms": {"rerank": 5.0}})
     queries = Queries.from_dict(languages)
     staged = staged_of(records, gold, queries=queries)
-    effect = effect_of(staged, cuts_of(), RULE, queries=queries, by=[By.parse("language")])
+    effect = effect_of(staged, cuts_of(), queries=queries, by=[By.parse("language")])
     rows = {row["segment"]["language"]: row for row in effect["comparisons"] if row["segment"]}
     worth = {"en": (0.43067655807, 1.0), "pt": (1.0, 0.43067655807)}  # 1 / log2(5) and 1
     for language, (before, after) in worth.items():
@@ -289,7 +286,7 @@ def test_a_reranker_that_hurts_everywhere_is_said_in_a_sentence():
         {"query_id": name, "raw": ["a", "b"], "topk": ["b", "a"], "stages": {"rerank": ["b", "a"]}}
         for name in gold
     ]
-    steps = steps_of(staged_of(records, gold), cuts_of(), RULE)
+    steps = steps_of(staged_of(records, gold), cuts_of())
     told = steps[1]["says"]
     # Twenty lists of two: deeper than that nothing was measured.
     assert told.startswith("the reranker takes nDCG@2 from 1.000 to 0.631 (-0.369 [")
@@ -301,7 +298,7 @@ def test_a_failed_call_counts_for_no_stage():
     records = [{"query_id": "q0", "topk": ["a"], "raw": ["a"], "error": "timeout"}]
     records += [{"query_id": f"q{i}", "raw": ["x", "a"], "topk": ["a", "x"]} for i in range(1, 4)]
     staged = staged_of(records, gold)
-    row = overall(effect_of(staged, cuts_of(), RULE), "RR@5")
+    row = overall(effect_of(staged, cuts_of()), "RR@5")
     assert (row["baseline_mean"], row["system_mean"]) == pytest.approx((3 * 0.5 / 4, 3 / 4))
     assert (row["wins"], row["ties"], row["losses"]) == (3, 1, 0)
     assert staged.final.counts.failed_calls == 1
@@ -315,7 +312,7 @@ def test_chunks_count_for_their_documents_where_documents_count():
     ]
     cuts = cuts_of(k=2, depth=3)
     staged = staged_of(records, gold, cuts=cuts, level="doc")
-    row = overall(effect_of(staged, cuts, RULE), "R@2")
+    row = overall(effect_of(staged, cuts), "R@2")
     assert (row["baseline_mean"], row["system_mean"]) == (0.75, 1.0)
     assert raw_of(staged, cuts)["R@3"]["mean"] == 0.75
 

@@ -233,7 +233,7 @@ def test_budgets_of_tokens_are_cut_offs_too(run, files):
     ks = "20tok,60tok,500tok"
     done = run("sweep", "dense.jsonl", *GOLD, "--corpus", "corpus.jsonl", "-m", "R", "--k", ks)
     assert done.code == 0
-    assert "dense: lists end at rank 5" in done.out
+    assert "dense: lists end at 5" in done.out
     run_, gold = karat.read_run("dense.jsonl"), karat.read_gold("qrels.txt")
     scores = karat.evaluate(run_, gold, ["R@60tok"], corpus=karat.read_corpus("corpus.jsonl"))
     mean = scores.means()["R@60tok"]

@@ -180,7 +180,7 @@ def wrong_source(case: Case) -> Iterator[Observation]:
     lacks = missing_for_routing(routing)
     if routing is None or lacks is not None:
         raise MissingInputError(lacks or "needs the source of each call")
-    n, wrong = len(routing.judged), [one.query_id for one in routing.judged if not one.covered]
+    n, wrong = routing["n"], [query["query_id"] for query in routing["misroutes"]]
     if wrong:
         text = f"{len(wrong)} of {n} queries went to a wrong source, such as {wrong[0]!r}"
         figures = {"wrong": len(wrong), "n": n, "share": len(wrong) / n}

@@ -40,7 +40,6 @@ from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.sentences import conventions_lines, counts_lines
 from karat.evaluation.stages import KEEP, ORIGINAL, RAW, Staged, stage_names, with_raw
 from karat.evaluation.tables import compared_segments, comparison_tables, moved_tables
-from karat.evaluation.verdict import Rule
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints, Mask
@@ -137,10 +136,10 @@ def raw_and_final(runs: Sequence[Run | Blocks], gold: Prepared) -> Run | None:
 
 
 def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any]:
-    rule, queries, final = Rule(), evaluation.queries, staged.final
+    queries, final = evaluation.queries, staged.final
     parts = parts_of(staged, cuts)
     routing = routing_of(staged, queries, cuts.recall)
-    rewriting = rewriting_of(staged, cuts, rule, queries)
+    rewriting = rewriting_of(staged, cuts, queries)
     linking, unlinked = linking_of(staged)
     # Measures that only lack longer lists are reported with the depth.
     known = {str(LINKING), *(() if final.cut is None else final.cut.beyond)}
@@ -155,10 +154,10 @@ def _system(staged: Staged, cuts: Cuts, evaluation: Evaluation) -> dict[str, Any
     return {
         "depth": _depth(staged, cuts),
         "raw": raw_of(staged, cuts),
-        "effect": effect_of(staged, cuts, rule, queries=queries, by=evaluation.by),
-        "stages": steps_of(staged, cuts, rule),
+        "effect": effect_of(staged, cuts, queries=queries, by=evaluation.by),
+        "stages": steps_of(staged, cuts),
         "parts": parts,
-        "router": routing and routing.to_dict(),
+        "router": routing,
         "rewriting": rewriting,
         "entities": linking,
         "lacks": {name: reason for name, reason in lacks.items() if reason is not None},

@@ -27,6 +27,7 @@ from karat.pages.serialize import Record
 from karat.stats.paired import holm
 
 LINKING = Measure("EL_F1")
+RULE = Rule()
 FINAL = "final"
 _ENDS = {"better": "it helps", "worse": "it hurts", "same": "it changes nothing that matters"}
 
@@ -98,23 +99,14 @@ def fair_cuts(staged: Staged, cuts: Cuts) -> dict[Measure, Measure]:
 
 def cuts_to(measures: Iterable[Measure], k: int) -> dict[Measure, Measure]:
     """Return each measure at a cut-off of at most k; one that needs whole lists stays as it is."""
-    return {
-        measure: replace(measure, k=k)
-        if isinstance(measure.k, int) and measure.k > k and _by_ranks(measure)
-        else measure
-        for measure in measures
-    }
-
-
-def _by_ranks(measure: Measure) -> bool:
-    """Return whether the ranks of judged hits are all that it takes."""
-    definition = measure.definition
-    return (
-        definition.ceiling == "ideal"
-        and not definition.needs
-        and definition.evidence is None
-        and measure.arguments.get("of") != "corpus"
-    )
+    cuts = {}
+    for measure in measures:
+        definition = measure.definition
+        by_ranks = definition.ceiling == "ideal" and not definition.needs
+        by_ranks &= definition.evidence is None and measure.arguments.get("of") != "corpus"
+        below = isinstance(measure.k, int) and measure.k > k
+        cuts[measure] = replace(measure, k=k) if by_ranks and below else measure
+    return cuts
 
 
 def cut_at(scores: Scores, gold: Prepared, cuts: Mapping[Measure, Measure]) -> Scores:
@@ -160,7 +152,6 @@ def cells(scores: Scores, mask: Mask | None = None) -> Cells:
 def compare_stages(
     names: tuple[str, str],
     scores: tuple[Scores, Scores],
-    rule: Rule,
     *,
     k: int,
     queries: Queries | None = None,
@@ -168,10 +159,10 @@ def compare_stages(
 ) -> Comparisons:
     """Compare two stages query by query."""
     systems = []
-    for name, own in zip(names, scores, strict=True):
-        top = None if own.lists is None else own.lists.filter(pl.col("rank") <= min(k, DEPTH))
-        systems.append(ComparedSystem(name, (replace(own, lists=top),)))
-    return compare_scores(systems, rule, queries=queries, by=by)
+    for name, stage in zip(names, scores, strict=True):
+        top = None if stage.lists is None else stage.lists.filter(pl.col("rank") <= min(k, DEPTH))
+        systems.append(ComparedSystem(name, (replace(stage, lists=top),)))
+    return compare_scores(systems, RULE, queries=queries, by=by)
 
 
 def comparison_document(comparisons: Comparisons) -> dict[str, Any]:
@@ -199,7 +190,6 @@ def effect_sentence(stage: str, row: Comparison) -> str:
 def effect_of(
     staged: Staged,
     cuts: Cuts,
-    rule: Rule,
     *,
     queries: Queries | None = None,
     by: Sequence[By] = (),
@@ -211,18 +201,18 @@ def effect_of(
     if RAW not in staged.line:
         return None
     k, fair = fair_cut(staged, cuts.k), fair_cuts(staged, cuts)
-    raw, final = (cut_at(own, staged.gold, fair) for own in (staged.raw, staged.final))
-    found = compare_stages((RAW, FINAL), (raw, final), rule, k=k.used, queries=queries, by=by)
+    raw, final = (cut_at(scores, staged.gold, fair) for scores in (staged.raw, staged.final))
+    comparisons = compare_stages((RAW, FINAL), (raw, final), k=k.used, queries=queries, by=by)
     later = _later_stages(staged)
     hurts = []
-    for row in found.rows:
+    for row in comparisons.rows:
         if row.segment and row.primary and row.verdict == "worse":
             where = " and ".join(f"{column} is {value}" for column, value in row.segment.items())
             hurts.append(effect_sentence(f"where {where}, {later}", row))
     return {
-        **comparison_document(found),
+        **comparison_document(comparisons),
         "k": k.to_dict(),
-        "says": effect_sentence(later, found.of(FINAL)),
+        "says": effect_sentence(later, comparisons.of(FINAL)),
         "hurts": hurts,
     }
 
@@ -247,7 +237,7 @@ def raw_of(staged: Staged, cuts: Cuts) -> Cells | None:
     return {name: depth.marked(cell) for name, cell in measured.items()}
 
 
-def steps_of(staged: Staged, cuts: Cuts, rule: Rule) -> list[dict[str, Any]]:
+def steps_of(staged: Staged, cuts: Cuts) -> list[dict[str, Any]]:
     """Return every logged stage on the way to the final list, each against the one before.
 
     ``logged`` counts the queries that a stage has a list of its own for.
@@ -280,9 +270,9 @@ def steps_of(staged: Staged, cuts: Cuts, rule: Rule) -> list[dict[str, Any]]:
         )
         if before is not None:
             old, new = (cut_at(own, staged.gold, here) for own in (line[before], scores))
-            changes[name] = compare_stages((before, name), (old, new), rule, k=k)
+            changes[name] = compare_stages((before, name), (old, new), k=k)
         before = name
-    corrected = _corrected(changes, rule, staged.final.conventions.alpha)
+    corrected = _corrected(changes, staged.final.conventions.alpha)
     for step in steps:
         rows = corrected.get(step["stage"], [])
         primary = next((row for row in rows if row.primary), None)
@@ -297,11 +287,9 @@ def _step_name(staged: Staged, step: Mapping[str, Any]) -> str:
     return "the reranker" if step["stage"] == "rerank" else str(step["stage"])
 
 
-def _corrected(
-    changes: Mapping[str, Comparisons], rule: Rule, alpha: float
-) -> dict[str, list[Comparison]]:
+def _corrected(changes: Mapping[str, Comparisons], alpha: float) -> dict[str, list[Comparison]]:
     """Correct the verdicts for the number of stages; the deciding measure is one family."""
-    rows = [row for found in changes.values() for row in found.rows]
+    rows = [row for comparisons in changes.values() for row in comparisons.rows]
     adjusted: dict[tuple[str, str], tuple[float | None, int]] = {}
     for primary in (True, False):
         family = [row for row in rows if row.primary == primary]
@@ -309,13 +297,13 @@ def _corrected(
         for row, p in zip(family, holm([row.p for row in family]), strict=True):
             adjusted[row.system, row.measure] = p, tests
     corrected: dict[str, list[Comparison]] = {}
-    for stage, found in changes.items():
+    for stage, comparisons in changes.items():
         # The stage may have left every top k as it was.
-        same = any(overlap.identical for overlap in found.overlaps)
+        same = any(overlap.identical for overlap in comparisons.overlaps)
         corrected[stage] = []
-        for row in found.rows:
+        for row in comparisons.rows:
             p, tests = adjusted[row.system, row.measure]
             identical = same and not row.wins and not row.losses
             row = replace(row, p_adjusted=p, tests=tests)
-            corrected[stage].append(judge_row(row, rule, alpha=alpha, identical=identical))
+            corrected[stage].append(judge_row(row, RULE, alpha=alpha, identical=identical))
     return corrected

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,7 @@ from karat.analysis.stages.effects import (
 )
 from karat.analysis.top_lists import share_of
 from karat.data.tables import Queries
-from karat.evaluation.comparison import Comparisons
 from karat.evaluation.stages import ORIGINAL, Staged
-from karat.evaluation.verdict import Rule
 from karat.formats.json_records import from_text
 from karat.measure.names import Measure
 from karat.measure.prepare import entity_sets
@@ -75,42 +73,13 @@ def source_names(value: Any) -> Names:
     return tuple(dict.fromkeys(parts)) if all(parts) else (str(value),)
 
 
-@dataclass(frozen=True, slots=True)
-class RoutedQuery:
-    """One query: the sources that hold its answer, and those that it was sent to."""
-
-    row: int
-    query_id: str
-    right: Names
-    chosen: Names
-
-    @property
-    def covered(self) -> bool:
-        """Whether it reached a right source."""
-        return bool({*self.right} & {*self.chosen})
-
-
-@dataclass(frozen=True, eq=False)
-class Routing:
-    """Where queries were sent, and where they should have been.
-
-    ``judged`` are the queries of which both is known. In the ``document``, ``left_out`` counts the
-    others by why, ``chosen`` how often each source was asked, ``hits`` of which source the
-    top k are, and ``by_source`` has what the queries that belong to each source got.
-    """
-
-    judged: Sequence[RoutedQuery]
-    document: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the routing as plain data."""
-        return dict(self.document)
-
-
-def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> Routing | None:
+def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict[str, Any] | None:
     """Return what the log tells of a router; None where neither calls nor hits have a source.
 
-    ``recall`` is one of the measures that the run was scored by, with a cut-off.
+    ``recall`` is one of the measures that the run was scored by, with a cut-off. ``n`` counts the
+    queries of which both the chosen and the right source are known, ``left_out`` the others by
+    the reason, ``chosen`` how often each source was asked. ``hits`` has the sources of the top k,
+    ``by_source`` what the queries that belong to each source got.
     """
     k = recall.k if isinstance(recall.k, int) else staged.final.conventions.k
     chosen, hits = chosen_sources(staged), _hit_sources(staged, k)
@@ -118,53 +87,73 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> Rout
         return None
     named = _by_query(staged, None if queries is None else queries.frame, "source")
     of_gold = named if all(named) else _gold_sources(staged)
-    right = [own or other for own, other in zip(named, of_gold, strict=True)]
+    right = [names or others for names, others in zip(named, of_gold, strict=True)]
     failed, called = _outcomes(staged)
-    well = np.flatnonzero(called & ~failed).tolist()
-    judged = [
-        RoutedQuery(row, staged.gold.query_ids[row], right[row], chosen[row])
-        for row in np.flatnonzero(~failed).tolist()
-        if right[row] and chosen[row]
-    ]
-    sent = [row for row in well if chosen[row]]
-    asked = Counter(name for row in sent for name in chosen[row])
-    right_somewhere = {name for query in judged for name in query.right}
-    document = {
+    answered = np.flatnonzero(called & ~failed).tolist()
+    sent = [row for row in answered if chosen[row]]
+    judged = [row for row in np.flatnonzero(~failed).tolist() if right[row] and chosen[row]]
+    covered = [bool({*right[row]} & {*chosen[row]}) for row in judged]
+    calls = Counter(name for row in sent for name in chosen[row])
+    right_somewhere = {name for row in judged for name in right[row]}
+
+    def coverage(source: str | None = None) -> dict[str, Any]:
+        pairs = zip(judged, covered, strict=True)
+        return _coverage(
+            staged, {row: hit for row, hit in pairs if source is None or source in right[row]}
+        )
+
+    final = staged.final
+    fair = used_depth(staged, [final], k)
+    final = cut_at(final, staged.gold, cuts_to([recall], fair.used))
+    by_source = {}
+    for name in sorted({name for names in right for name in names}):
+        mask = np.array([name in names for names in right], dtype=bool)
+        counts = {"queries": int(mask.sum()), "coverage": coverage(name)}
+        by_source[name] = {**counts, **cells(final, mask)}
+    confusion: dict[str, dict[str, int]] = {}
+    for row in judged:
+        cell = confusion.setdefault(JOINED.join(sorted(right[row])), {})
+        sources = JOINED.join(sorted(chosen[row]))
+        cell[sources] = cell.get(sources, 0) + 1
+    return {
         "n": len(judged),
-        "coverage": _coverage(staged, judged) if judged else None,
+        "coverage": coverage() if judged else None,
         "misroutes": [
-            {"query_id": query.query_id, "right": [*query.right], "chosen": [*query.chosen]}
-            for query in judged
-            if not query.covered
+            {
+                "query_id": staged.gold.query_ids[row],
+                "right": [*right[row]],
+                "chosen": [*chosen[row]],
+            }
+            for row, hit in zip(judged, covered, strict=True)
+            if not hit
         ],
-        "confusion": _confusion(judged),
-        "over_asked": sum(len(query.chosen) > 1 and len(query.right) == 1 for query in judged),
-        "chosen": {name: {"n": n, "share": n / len(sent)} for name, n in sorted(asked.items())},
-        "never_right": sorted({*asked} - right_somewhere) if judged else [],
+        "confusion": {name: dict(sorted(cell.items())) for name, cell in sorted(confusion.items())},
+        "over_asked": sum(len(chosen[row]) > 1 and len(right[row]) == 1 for row in judged),
+        "chosen": {name: {"n": n, "share": n / len(sent)} for name, n in sorted(calls.items())},
+        "never_right": sorted({*calls} - right_somewhere) if judged else [],
         "left_out": {
             "failed": int(failed.sum()),
             "not_called": int((~called).sum()),
-            "without_choice": len(well) - len(sent),
+            "without_choice": len(answered) - len(sent),
             "without_right": sum(not right[row] for row in sent),
         },
         "right_from": dict(
             Counter(
-                "queries" if own else "corpus"
-                for own, other in zip(named, of_gold, strict=True)
-                if own or other
+                "queries" if names else "corpus"
+                for names, others in zip(named, of_gold, strict=True)
+                if names or others
             )
         ),
-        "by_source": _by_source(staged, right, judged, recall, k),
+        "by_source": by_source,
         "hits": hits,
     }
-    return Routing(judged, document)
 
 
-def missing_for_routing(routing: Routing | None) -> str | None:
+def missing_for_routing(routing: Mapping[str, Any] | None) -> str | None:
     """Return what would have to be there for a router to be judged."""
-    if routing is None or not routing.document["chosen"]:
+    if routing is None or not routing["chosen"]:
         return NO_CHOICE
-    return None if routing.judged else NO_RIGHT
+    return None if routing["n"] else NO_RIGHT
 
 
 def chosen_sources(staged: Staged) -> list[Names]:
@@ -190,8 +179,8 @@ def _gold_sources(staged: Staged) -> list[Names]:
     if gold.corpus is None or "source" not in gold.corpus.columns:
         return names
     relevant = gold.rows.filter(pl.col("grade") >= gold.conventions.rel)
-    wanted = relevant["item_id"].unique().implode()
-    rows = gold.corpus.filter(pl.col("item_id").is_in(wanted) | pl.col("doc_id").is_in(wanted))
+    ids = relevant["item_id"].unique().implode()
+    rows = gold.corpus.filter(pl.col("item_id").is_in(ids) | pl.col("doc_id").is_in(ids))
     items: dict[str, Names] = {}
     docs: dict[str, Names] = {}
     for item, doc, source in rows.select("item_id", "doc_id", "source").iter_rows():
@@ -218,49 +207,21 @@ def _outcomes(staged: Staged) -> tuple[Mask, Mask]:
     return failed, called
 
 
-def _confusion(judged: Sequence[RoutedQuery]) -> dict[str, dict[str, int]]:
-    """Return how often queries of each source were sent where."""
-    pairs = Counter(
-        (JOINED.join(sorted(query.right)), JOINED.join(sorted(query.chosen))) for query in judged
-    )
-    table: dict[str, dict[str, int]] = {}
-    for (right, chosen), n in sorted(pairs.items()):
-        table.setdefault(right, {})[chosen] = n
-    return table
-
-
-def _coverage(staged: Staged, judged: Sequence[RoutedQuery]) -> dict[str, Any]:
+def _coverage(staged: Staged, covered: Mapping[int, bool]) -> dict[str, Any]:
     """Return the share of queries that reached a right source, with Clopper and Pearson's interval.
 
     Queries of one conversation are drawn together instead.
     """
-    n, scores = len(judged), staged.final
+    n, scores = len(covered), staged.final
     if not n:
         return {"mean": None, "ci": None, "n": 0}
-    covered = np.array([query.covered for query in judged], dtype=np.float64)
+    values = np.array(list(covered.values()), dtype=np.float64)
     if scores.groups is not None:
-        return share_of(covered, scores, np.array([query.row for query in judged]))
+        return share_of(values, scores, np.array(list(covered)))
     ci = None
     if n > 1 and scores.conventions.interval != "none":
-        ci = list(clopper_pearson(int(covered.sum()), n, confidence=scores.conventions.ci))
-    return {"mean": float(covered.sum() / n), "ci": ci, "n": n}
-
-
-def _by_source(
-    staged: Staged, right: Sequence[Names], judged: Sequence[RoutedQuery], recall: Measure, k: int
-) -> dict[str, dict[str, Any]]:
-    """Return for each source its queries, how many were sent there, and what was found."""
-    depth = used_depth(staged, [staged.final], k)
-    final = cut_at(staged.final, staged.gold, cuts_to([recall], depth.used))
-    sources = {}
-    for name in sorted({name for names in right for name in names}):
-        mask = np.array([name in names for names in right], dtype=bool)
-        sources[name] = {
-            "queries": int(mask.sum()),
-            "coverage": _coverage(staged, [query for query in judged if name in query.right]),
-            **cells(final, mask),
-        }
-    return sources
+        ci = list(clopper_pearson(int(values.sum()), n, confidence=scores.conventions.ci))
+    return {"mean": float(values.sum() / n), "ci": ci, "n": n}
 
 
 def _hit_sources(staged: Staged, k: int) -> dict[str, Any] | None:
@@ -283,7 +244,7 @@ def _hit_sources(staged: Staged, k: int) -> dict[str, Any] | None:
 
 
 def rewriting_of(
-    staged: Staged, cuts: Cuts, rule: Rule, queries: Queries | None = None
+    staged: Staged, cuts: Cuts, queries: Queries | None = None
 ) -> dict[str, Any] | None:
     """Compare original with rewritten queries; None if the log has neither texts nor lists.
 
@@ -311,21 +272,36 @@ def rewriting_of(
     new = cut_at(staged.final, staged.gold, fair)
     old = _filled(cut_at(staged.beside[ORIGINAL], staged.gold, fair), new, same)
     compared = has | same
-    found = compare_stages(
+    comparisons = compare_stages(
         (ORIGINAL, REWRITTEN),
         (only_where(old, compared), only_where(new, compared)),
-        rule,
         k=fair_cut(staged, cuts.k).used,
         queries=queries,
     )
-    row = found.of(REWRITTEN)
+    row = comparisons.of(REWRITTEN)
+    worse = [query for query in comparisons.moved if query.change == "worse"]
     return {
         **counts,
-        **comparison_document(found),
+        **comparison_document(comparisons),
         "n": row.n,
         "left_out": sum(name in changed and not compared[at] for at, name in enumerate(ids)),
         "says": effect_sentence("rewriting", row),
-        "hurt": _hurt(found, texts),
+        "hurt": [
+            {
+                "query_id": query.query_id,
+                "measure": query.measure,
+                "original": query.baseline_value,
+                "rewritten": query.system_value,
+                **dict(
+                    zip(
+                        ("query", "rewritten_text"),
+                        texts.get(query.query_id, (None, None)),
+                        strict=True,
+                    )
+                ),
+            }
+            for query in worse[:MOST]
+        ],
     }
 
 
@@ -334,27 +310,6 @@ def missing_for_rewriting(rewriting: Mapping[str, Any] | None) -> str | None:
     if rewriting is None:
         return NO_TEXTS
     return NO_LISTS if rewriting["comparisons"] is None else None
-
-
-def _hurt(
-    found: Comparisons, texts: Mapping[str, tuple[str | None, str | None]]
-) -> list[dict[str, Any]]:
-    """Return the queries that lost most by being rewritten, with both texts."""
-    worse = [query for query in found.moved if query.change == "worse"][:MOST]
-    hurt = []
-    for query in worse:
-        old, new = texts.get(query.query_id, (None, None))
-        hurt.append(
-            {
-                "query_id": query.query_id,
-                "measure": query.measure,
-                "original": query.baseline_value,
-                "rewritten": query.system_value,
-                "query": old,
-                "rewritten_text": new,
-            }
-        )
-    return hurt
 
 
 def _filled(old: Scores, new: Scores, mask: Mask) -> Scores:
@@ -372,18 +327,14 @@ def _texts_of(staged: Staged, queries: Queries | None) -> dict[str, tuple[str | 
     calls = staged.calls
     if calls is None:
         return {}
-    asked = {} if queries is None else dict(queries.frame.select("query_id", "text").iter_rows())
-    known = {*staged.gold.query_ids}
-    nothing = [None] * calls.height
-    columns = (
-        calls[name].to_list() if name in calls.columns else nothing
-        for name in ("query_id", "query", "rewritten", "error")
-    )
-    return {
-        name: (asked.get(name) if old is None else old, new)
-        for name, old, new, error in zip(*columns, strict=True)
-        if error is None and name in known
-    }
+    texts = {} if queries is None else dict(queries.frame.select("query_id", "text").iter_rows())
+    names = {*staged.gold.query_ids}
+    pairs: dict[str, tuple[str | None, str | None]] = {}
+    for call in calls.iter_rows(named=True):
+        name, text = call["query_id"], call.get("query")
+        if call.get("error") is None and name in names:
+            pairs[name] = (texts.get(name) if text is None else text, call.get("rewritten"))
+    return pairs
 
 
 def linking_of(staged: Staged) -> tuple[dict[str, Any] | None, str | None]:
@@ -404,10 +355,10 @@ def linking_of(staged: Staged) -> tuple[dict[str, Any] | None, str | None]:
     right = wrong = missed = 0
     for code, gold in enumerate(staged.gold.entities):
         if gold is not None and not np.isnan(values[code]):
-            expected, found = {*gold}, {*(linked.get(code) or ())}
-            right += len(expected & found)
-            wrong += len(found - expected)
-            missed += len(expected - found)
+            expected, links = {*gold}, {*(linked.get(code) or ())}
+            right += len(expected & links)
+            wrong += len(links - expected)
+            missed += len(expected - links)
     document = {
         **cells(cut_at(final, staged.gold, {LINKING: LINKING})),
         "right": right,
