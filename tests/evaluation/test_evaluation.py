@@ -91,3 +91,28 @@ def test_systems_are_searched_and_reported_without_a_karat_yaml(tmp_path, monkey
     assert report.verdict == "better"
     lines = Path("runs/new.jsonl").read_text().splitlines()
     assert len([line for line in lines if "topk" in json.loads(line)]) == len(GOLD)
+
+
+def test_a_function_of_a_text_is_a_system():
+    def search(text):
+        return [("a", 2.0), ("b", 1.0)]
+
+    report = karat.run(
+        search, {"q1": "one?", "q2": "two?"}, {"q1": ["a"], "q2": ["b"]}, measures=["RR"]
+    )
+    assert report.systems[0].name == "search"
+    assert report.systems[0].scores.means() == {"RR": 0.75}
+
+
+def test_lists_of_pairs_and_of_mappings_are_runs_in_their_order():
+    gold = {"q1": ["a"], "q2": ["b"]}
+    pairs = {"q1": [("x", 2.0), ("a", 3.0)], "q2": [("b", 1)]}
+    mappings = {"q1": [{"item_id": "x"}, {"item_id": "a"}], "q2": [{"item_id": "b"}]}
+    empty = {"q1": [("a", 1.0)], "q2": []}
+    means = [karat.evaluate(run, gold, ["RR"]).means()["RR"] for run in (pairs, mappings, empty)]
+    assert means == [0.75, 0.75, 0.5]
+
+
+def test_pairs_and_ids_do_not_mix():
+    with pytest.raises(karat.UsageError, match="give all hits as"):
+        karat.Run.from_dict({"q1": [("a", 1.0)], "q2": ["b"]})

@@ -245,6 +245,11 @@ def test_k_may_be_a_keyword(made):
     assert ids(ask(found, "x", 2)) == ["x", "x"]
 
 
+def test_k_may_be_left_out(made):
+    found = made("def find(text):\n    return [text, 'a', 'b']\n")
+    assert ids(ask(found, "x", 2)) == ["x", "a"]
+
+
 def test_options_go_to_the_callable(made):
     found = made(
         "def find(text, k, index, boost=1):\n    return [f'{index}-{boost}-{text}']\n",

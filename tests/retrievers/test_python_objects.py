@@ -108,7 +108,6 @@ def test_a_class_a_factory_or_an_object_can_be_named(made, call, more, expected)
         (CLASS, "search.py:Searcher", ", options: {sise: 4}", "takes (size=1); it must take sise"),
         (CLASS, "search.py:nothing", "", "has no 'nothing'"),
         ("find = 3", "search.py:find", "", "is int, which can neither be called nor searched"),
-        ("def find(text): return []", "search.py:find", "", "takes (text); it must take (text, k)"),
         ("def find(a, b, c): return []", "search.py:find", "", "takes (a, b, c); it must take"),
         ("def find(): raise OSError('no')", "search.py:find", "", "made: OSError: no"),
         ("def find(): raise SystemExit(3)", "search.py:find", "", "made: SystemExit: 3"),

@@ -212,10 +212,22 @@ class Run:
 
     @classmethod
     def from_dict(
-        cls, scores: Mapping[str, Mapping[str, float] | Sequence[str]], *, name: str = "run"
+        cls, scores: Mapping[str, Mapping[str, float] | Sequence[Any]], *, name: str = "run"
     ) -> Run:
-        """Make a run from ``{query_id: {item_id: score}}`` or ``{query_id: [item_id, …]}``."""
+        """Make a run from ``{query_id: {item_id: score}}`` or ``{query_id: [item_id, …]}``.
+
+        A list may also hold pairs of an item and its score, or mappings with the columns of a hit;
+        its order ranks them.
+
+        >>> Run.from_dict({"q1": [("a", 0.5), ("b", 0.2)]}).hits.rows()
+        [('q1', 1, 'a', 0.5), ('q1', 2, 'b', 0.2)]
+        """
         check_lists(scores, "a run")
+        hits = chain.from_iterable(
+            items for items in scores.values() if not isinstance(items, Mapping | AbstractSet)
+        )
+        if not isinstance(next(hits, ""), str | int):
+            return cls._from_hits(scores, name)
         for query_id, ranking in scores.items():
             if isinstance(ranking, AbstractSet):
                 raise UsageError(f"query {query_id!r} holds a set, which has no order; give a list")
@@ -242,6 +254,27 @@ class Run:
         calls = pl.DataFrame({"query_id": queries}) if 0 in lengths else None
         order: Order = "rank" if ranked else "score"
         return cls.from_frame(pl.DataFrame(columns), calls=calls, name=name, order=order)
+
+    @classmethod
+    def _from_hits(cls, lists: Mapping[str, Any], name: str) -> Run:
+        """Make a run from lists of pairs or mappings, ranked in their order."""
+        rows = []
+        for query_id, hits in lists.items():
+            for rank, hit in enumerate(hits, 1):
+                if isinstance(hit, tuple | list) and len(hit) == 2:
+                    row = {"item_id": hit[0], "score": hit[1]}
+                elif isinstance(hit, Mapping):
+                    row = dict(hit)
+                else:
+                    raise UsageError(
+                        f"query {query_id!r} holds {hit!r}; give all hits as (item, score), or all"
+                        " as mappings"
+                    )
+                rows.append({"query_id": query_id, "rank": rank, **row})
+        queries = text_series("query_id", list(lists))
+        calls = pl.DataFrame({"query_id": queries}) if not all(map(len, lists.values())) else None
+        frame = frame_of_rows(rows, ("query_id",))
+        return cls.from_frame(frame, calls=calls, name=name, order="rank")
 
     @classmethod
     def from_frame(

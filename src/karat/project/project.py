@@ -274,7 +274,7 @@ class Project:
 
 
 def run(
-    systems: Mapping[str, Any],
+    systems: Mapping[str, Any] | Callable[..., Any],
     queries: Any,
     gold: Any = None,
     *,
@@ -289,7 +289,8 @@ def run(
 ) -> Report:
     """Search, evaluate, compare and gate systems without a karat.yaml; the first is the baseline.
 
-    A system is a mapping as in a karat.yaml, or a function from a text and k to a ranked list.
+    A system is a mapping as in a karat.yaml, or a function from a text, or a text and k, to a
+    ranked list. A single function is a system by its own name.
     Without ``gold`` it is in the queries' file. ``logs`` keeps the run logs under such a name as
     ``runs/{system}.jsonl``. ``decided_by`` are parts of a ``Rule``, such as ``primary``.
 
@@ -298,6 +299,8 @@ def run(
     {'RR': 1.0}
     """
     rule = rule_from(None, decided_by)
+    if not isinstance(systems, Mapping):
+        systems = {getattr(systems, "__name__", "system").strip("<>"): systems}
     evaluation = Evaluation(
         queries if gold is None else gold,
         queries=queries,

@@ -110,9 +110,12 @@ def _resolved(
         return loaded, arguments
     if _fits(loaded, (), arguments):
         return made_by(loaded, arguments, code), {}
+    if _fits(loaded, ("",), arguments):
+        return loaded, arguments
     names = "".join(f", {name}" for name in arguments)
     raise UsageError(
-        f"{code.name} takes {_parameters(loaded)}; it must take (text, k{names}), or make what does"
+        f"{code.name} takes {_parameters(loaded)}; it must take (text, k{names}), or the text"
+        f" alone, or make what does"
     )
 
 
@@ -158,14 +161,15 @@ class Calls:
         code: UserCode,
         meta: Mapping[str, Any],
     ) -> None:
-        if not _fits(call, ("", 1), more) and not _fits(call, ("",), {**more, "k": 1}):
+        self._by_place = _fits(call, ("", 1), more)
+        self._by_name = not self._by_place and _fits(call, ("",), {**more, "k": 1})
+        if not (self._by_place or self._by_name or _fits(call, ("",), more)):
             raise UsageError(f"{code.name} takes {_parameters(call)}; it must take (text, k)")
         self.meta = meta
         self._call = call
         self._more = dict(more)
         self._code = code
         self._takes_query = takes_first(call, Query)
-        self._by_place = _fits(call, ("", 1), more)
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the callable's hits for each query, cut at k."""
@@ -178,8 +182,10 @@ class Calls:
         def ask() -> Hits:
             if self._by_place:
                 returned = self._call(argument, k, **self._more)
-            else:
+            elif self._by_name:
                 returned = self._call(argument, k=k, **self._more)
+            else:
+                returned = self._call(argument, **self._more)
             return hits_from(returned, k, self._code.name)
 
         return ask
