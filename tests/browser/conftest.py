@@ -22,8 +22,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from karat.cli.main import main
 from karat.reports.document import Report
-from karat.web.app import create_app
-from karat.web.server import options
+from karat.web.server import create_app, options
 from karat.web.settings import Settings
 
 from .checks import DESKTOP, PATIENCE, Pages

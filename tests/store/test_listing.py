@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import event
 
 from karat.errors import InputError, UsageError
-from karat.store import LabelItem, NewJudgment, NotStoredError, Store
+from karat.store import LabelItem, NotStoredError, Store
 
 from .conftest import small
 
@@ -200,47 +200,6 @@ def test_the_stamp_is_another_after_every_change_and_only_then(store, where):
             other.judge(own.id, 1, "Ana", 1)
     assert not changed()
     assert len(set(seen)) == 4
-
-
-def test_the_stamp_of_judgments_is_another_after_each_and_only_then(store, where):
-    first, second = (
-        store.add_label_set(name, [LabelItem("q", name, "?", "!")]) for name in ("one", "two")
-    )
-    seen = [store.judgments_stamp(first.id)]
-
-    def changed() -> bool:
-        seen.append(store.judgments_stamp(first.id))
-        return seen[-1] not in seen[:-1]
-
-    assert not changed()
-    with Store.open(where) as other:
-        kept = other.judge(first.id, 0, "Ana", 1)
-        assert changed()
-        other.judge(first.id, 0, "Ana", 2)
-        assert changed()
-        other.take_back(first.id, "Ana")
-        assert changed()
-        other.withdraw(first.id, kept.id)
-        assert changed()
-        other.judge_many(first.id, [NewJudgment(0, "Bo", 0)])
-        assert changed()
-        other.judge(second.id, 0, "Ana", 1)
-        other.judgments(first.id)
-        assert not changed()
-    with pytest.raises(NotStoredError, match="no label set 9"):
-        store.judgments_stamp(9)
-
-
-def test_another_store_in_place_of_this_one_has_other_stamps_of_judgments(tmp_path):
-    """As after a copy is put back: the same numbers and moments, another set or other grades."""
-    seen = set()
-    for at, (name, grade) in enumerate([("one", 1), ("one", 2), ("two", 1), ("two", None)]):
-        with Store.open(tmp_path / f"{at}.db") as other:
-            own = other.add_label_set(name, [LabelItem("q", "a", "?", "!")], now=JANUARY)
-            seen.add(other.judgments_stamp(own.id))
-            other.judge(own.id, 0, "Ana", grade, now=JANUARY)
-            seen.add(other.judgments_stamp(own.id))
-    assert len(seen) == 6
 
 
 def test_a_page_is_a_handful_of_questions_over_a_connection_that_is_there(store):

@@ -21,8 +21,7 @@ import uvicorn
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
-from karat.web.app import create_app
-from karat.web.server import options
+from karat.web.server import create_app, options
 from karat.web.settings import Settings
 
 READY_IN = 60.0

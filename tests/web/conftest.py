@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from karat.cli.main import main
 from karat.store import Store
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 BASE = "http://127.0.0.1:8000"

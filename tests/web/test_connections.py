@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from karat.web import server
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 from .benches import Bench, bench_listening, lay

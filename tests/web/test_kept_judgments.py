@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from karat.store import LabelItem, NewJudgment, Store
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 TOKEN = "a-token-of-these-tests"

@@ -15,8 +15,8 @@ from karat.errors import InputError
 from karat.formats import read_gold
 from karat.label.labels import read_labels
 from karat.store import LabelItem, Store
-from karat.web.app import create_app
 from karat.web.labels import import_pool
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 TOKEN = "a-token-of-these-tests"
@@ -214,28 +214,6 @@ def test_agreement_is_what_hand_counting_gives(client):
     assert pair["kappa"] == pytest.approx((0.8 - 0.48) / (1 - 0.48))
     assert found["majority"] == {"graded": 9, "ties": 2, "cannot_tell": 0, "unjudged": 1}
     assert found["ties"][0] == {"query_id": "q1", "item_id": "d#4", "grades": {"ana": 0, "bo": 3}}
-
-
-@pytest.mark.parametrize("path", ["/api/label-sets/1/agreement", "/label/1/results"])
-def test_agreement_is_made_once_until_somebody_says_something(client, store, path):
-    judge(client, "ana", 0, 2)
-    read = client.app.state.store.judgments
-    asked: list[int] = []
-
-    def counted(set_id: int, **which):
-        asked.append(set_id)
-        return read(set_id, **which)
-
-    client.app.state.store.judgments = counted
-    assert [client.get(path).status_code for _ in range(3)] == [200] * 3
-    assert len(asked) == 1
-    with Store.open(str(store)) as other:
-        other.judge(1, 0, "Quill", 2)
-        assert "Quill" in client.get(path).text
-        assert len(asked) == 2
-        other.take_back(1, "Quill")
-    assert "Quill" not in client.get(path).text
-    assert len(asked) == 3
 
 
 def test_too_few_items_make_no_agreement(client):

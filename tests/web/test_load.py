@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from karat.store import LabelItem, Store
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 from .bench_load import checks, stage

@@ -12,7 +12,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from karat.cli.main import main
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 from .benches import bench_listening, lay

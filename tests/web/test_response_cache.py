@@ -10,18 +10,6 @@ import pytest
 from karat.web.responses import ResponseCache
 
 
-def test_what_was_made_is_given_again_until_the_stamp_changes():
-    kept, made = ResponseCache[int](4), []
-
-    def make():
-        made.append(1)
-        return len(made)
-
-    assert [kept.get("a", make, stamp="s") for _ in range(3)] == [1, 1, 1]
-    assert kept.get("a", make, stamp="t") == 2
-    assert kept.get("a", make, stamp="s") == 3
-
-
 def test_only_what_was_used_last_is_kept():
     kept = ResponseCache[str](2)
     for key in ("a", "b", "a", "c"):

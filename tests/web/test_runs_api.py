@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from karat.store import Store
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings
 
 from .benches import Bench, bench_in_process, bench_listening, bench_served, ended, lay

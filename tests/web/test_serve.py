@@ -283,31 +283,12 @@ def test_what_runs_here_sees_neither_the_token_nor_the_store(saved, tmp_path):
     assert "sees [] and knows ${KARAT_TOKEN}" in answer.json()["error"]
 
 
-def test_the_charts_script_is_begun_before_anybody_asks(saved, tmp_path):
+def test_the_charts_script_is_made_before_anybody_asks(saved, tmp_path):
     pytest.importorskip("vl_convert")
-    empty = {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    folder = tmp_path / "cache"
     words = ["--no-token", "--store", str(saved / "history.db")]
-    with served(*words, cwd=tmp_path, **empty) as (url, process, _):
-
-        def begun() -> bool:
-            words = ["ps", "-wwo", "args=", "--ppid", str(process.pid)]
-            return "vega" in subprocess.run(words, capture_output=True, text=True).stdout
-
-        awaited(begun)
-        # It is made in another process, so that this one can answer meanwhile.
+    with served(*words, cwd=tmp_path, XDG_CACHE_HOME=str(folder)) as (url, process, _):
+        awaited(lambda: any(folder.glob("karat/vega-*.js")))
         assert httpx.get(f"{url}/", timeout=5).status_code == 200
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=10) == 0
-
-
-def test_the_charts_script_is_what_another_process_makes_or_has_made(monkeypatch, tmp_path):
-    pytest.importorskip("vl_convert")
-    from karat.web import assets
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    # Not in this process.
-    monkeypatch.setattr("karat.reports.html.assets.vega", None)
-    made = assets.VegaScript().made()
-    assert b"window.vegaEmbed" in made
-    monkeypatch.delattr(assets.VegaScript, "_from_process")
-    assert assets.VegaScript().made() == made
+        assert process.wait(timeout=20) == 0

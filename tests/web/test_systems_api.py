@@ -16,7 +16,7 @@ from karat.data.tables import Queries
 from karat.formats import read_queries
 from karat.jobs.redaction import redactor
 from karat.project.systems import read_systems
-from karat.web.app import create_app
+from karat.web.server import create_app
 from karat.web.settings import Settings, secrets_of
 
 from .benches import bench_in_process, bench_listening, bench_served, ended, lay

@@ -237,10 +237,7 @@ class Store(LabelStore):
         return StoredNames(*(sorted(name for name in some if name is not None) for some in names))
 
     def stamp(self) -> str:
-        """Return a text that changes with every evaluation, tag and label set.
-
-        Judgments have their own, ``judgments_stamp``.
-        """
+        """Return a text that changes with every evaluation, tag and label set."""
         with self._database.reading() as (connection, version):
             if version >= FIRST_WITH_LABELS:
                 return str(connection.execute(select(VERSIONS.c.stamp)).scalar_one())

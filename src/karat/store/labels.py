@@ -7,17 +7,12 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
 from datetime import datetime
-from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import (
-    ColumnElement,
     Connection,
     FromClause,
     Select,
-    Text,
-    cast,
-    func,
     insert,
     literal,
     select,
@@ -257,50 +252,16 @@ class LabelStore:
         counting = {judgment.id for judgment in newest.values() if name in (None, judgment.rater)}
         return [judgment for judgment in judgments if judgment.id in counting]
 
-    def judgments_stamp(self, set_id: int) -> str:
-        """Return a text that changes with every judgment and withdrawal in a set.
-
-        It is a digest of all judgments: another store may have been put in place of this one.
-        """
-        with self._database.reading() as (connection, version):
-            label_set = self._label_set(connection, set_id, version)
-            table, judgments = _judgments_in(set_id, version)
-            row: ColumnElement[str] = literal("")
-            for column in table.c:
-                if column.name not in ("set_id", "rationale"):
-                    row = row + "\t" + func.coalesce(cast(column, Text), "")
-            rows = judgments.with_only_columns(func.aggregate_strings(row, "\n"))
-            content = connection.execute(rows).scalar()
-            return sha256(f"{label_set}\n{content}".encode()).hexdigest()
-
     def tallies(self, set_id: int) -> list[RaterTally]:
-        """Return how many items each rater has judged, by name; decisions are not counted.
-
-        Equals counting ``judgments``, without reading them all.
-        """
-        with self._database.reading() as (connection, version):
-            self._label_set(connection, set_id, version)
-            table, judgments = _judgments_in(set_id, version)
-            newest_first = func.row_number().over(
-                partition_by=(table.c.rater, table.c.position),
-                order_by=(table.c.given_at.desc(), table.c.id.desc()),
-            )
-            votes = (
-                judgments.with_only_columns(
-                    table.c.rater, table.c.grade, newest_first.label("place")
-                )
-                .where(table.c.withdrawn_at.is_(None), table.c.source != ADJUDICATION)
-                .subquery()
-            )
-            judged = func.count()
-            statement = (
-                select(votes.c.rater, judged, judged - func.count(votes.c.grade))
-                .where(votes.c.place == 1)
-                .group_by(votes.c.rater)
-            )
-            rows = connection.execute(statement).all()
-        # Sorted here, since databases differ in the order of letters.
-        return sorted((RaterTally(*row) for row in rows), key=lambda tally: tally.rater)
+        """Return how many items each rater has judged, by name; decisions are not counted."""
+        grades: dict[str, list[float | None]] = {}
+        for judgment in self.judgments(set_id):
+            if not judgment.decides:
+                grades.setdefault(judgment.rater, []).append(judgment.grade)
+        return [
+            RaterTally(rater, len(given), given.count(None))
+            for rater, given in sorted(grades.items())
+        ]
 
     def _judging(self) -> AbstractContextManager[Connection]:
         """Begin a transaction on judgments; it leaves the stamp, since no report shows them."""

@@ -18,18 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
+from karat.data.revision import Revision
 from karat.errors import CallError, InputError, UsageError
 from karat.reports.stored_comparison import StoredComparison, compare_stored, with_texts
 from karat.store import EvaluationPage, Store, StoredNames
-from karat.web.answers import (
-    ComparisonAnswer,
-    EvaluationAnswer,
-    EvaluationsAnswer,
-    QueryAnswer,
-    ReportAnswer,
-    RowsAnswer,
-    TrendAnswer,
-)
 from karat.web.responses import (
     Json,
     NotFoundError,
@@ -50,6 +42,9 @@ _COMPARISON_PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.25
 
 Result = TypeVar("Result")
+Interval = Annotated[list[float | None], Field(min_length=2, max_length=2)]
+# An item, its score and its grade; null if unknown.
+Hit = Annotated[list[str | float | None], Field(min_length=3, max_length=3)]
 Id = Annotated[int, Path(ge=1, le=_HIGHEST_ID)]
 Index = Annotated[int, Path(ge=0, le=_HIGHEST_ID)]
 # No name is longer, and a refused one is repeated in the error.
@@ -151,6 +146,166 @@ class NewTags(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     tags: list[Name] = Field(min_length=1, max_length=20)
+
+
+class InputFile(BaseModel):
+    """An input file; data that was no file has no digest."""
+
+    name: str
+    sha256: str | None
+
+
+class MeasureAnswer(BaseModel):
+    """The mean of a measure, its interval and the number of queries."""
+
+    mean: float | None
+    ci: Interval | None
+    n: int
+    better: str
+
+
+class EvaluationAnswer(BaseModel):
+    """A stored evaluation; ``report_id`` is the report that it was saved with."""
+
+    id: int
+    report_id: int
+    saved_at: str
+    system: str
+    tags: list[str]
+    revision: Revision | None
+    note: str | None
+    verdict: str | None
+    karat: str
+    measures: dict[str, MeasureAnswer]
+    conventions: dict[str, Any]
+    inputs: dict[str, InputFile | None]
+    meta: dict[str, Any]
+
+
+class EvaluationsAnswer(BaseModel):
+    """A page of evaluations, newest first."""
+
+    evaluations: list[EvaluationAnswer]
+    total: int
+    page: int
+    pages: int
+
+
+class TrendPointAnswer(BaseModel):
+    """One evaluation in a trend; ``breaks`` names what changed so that it is not comparable."""
+
+    id: int
+    saved_at: str
+    system: str
+    mean: float | None
+    n: int
+    ci: Interval | None
+    change: float | None
+    breaks: list[str]
+    revision: Revision | None
+    gold: InputFile
+    tags: list[str]
+
+
+class TrendAnswer(BaseModel):
+    """A measure over time, system by system."""
+
+    measure: str
+    points: list[TrendPointAnswer]
+
+
+class ReportAnswer(BaseModel):
+    """A report as karat eval -o report.json writes it; later versions of karat may add keys."""
+
+    model_config = ConfigDict(extra="allow")
+
+    schema_version: int
+    tool: dict[str, str]
+    conventions: dict[str, Any]
+    counts: dict[str, int]
+    systems: list[dict[str, Any]]
+    inputs: dict[str, Any]
+    verdict: str | None = None
+    rule: dict[str, Any] = {}
+    comparisons: list[dict[str, Any]] = []
+    decisions: list[dict[str, Any]] = []
+    reversals: list[str] = []
+    gates: list[dict[str, Any]] = []
+    findings: list[str] = []
+    findings_of: str | None = None
+
+
+class ComparisonAnswer(ReportAnswer):
+    """A comparison as karat compare writes it, and warnings."""
+
+    warnings: list[str]
+
+
+class RowsAnswer(BaseModel):
+    """Every query, column by column; columns of systems have one list per system.
+
+    ``status`` and ``class`` are positions in the names of the page's head; class -1 is no miss.
+    """
+
+    query_id: list[str]
+    text: list[str | None]
+    gold: list[int]
+    status: list[list[int]]
+    values: dict[str, list[list[float | None]]]
+    rank: list[list[int | None]]
+    miss_class: list[list[int]] = Field(alias="class")
+    unjudged: list[list[int]]
+    different: list[float]
+    segments: dict[str, dict[str, Any]]
+
+
+class GoldDetail(BaseModel):
+    """An item of the gold, its grade, and its rank in each list of each system."""
+
+    item_id: str
+    doc_id: str | None
+    grade: float | None
+    in_corpus: bool | None
+    version: str | None
+    section: str | None
+    ranks: list[dict[str, int]]
+    bm25: int | None
+
+
+class SystemDetail(BaseModel):
+    """The result of a system for a query."""
+
+    status: str
+    error: str | None
+    miss_class: str | None = Field(alias="class")
+    because: str | None
+    searched: int | None
+    hits: list[Hit]
+    calls: dict[str, Any]
+
+
+class ItemText(BaseModel):
+    """The text of an item; ``cut`` if it is longer."""
+
+    text: str
+    cut: bool
+    title: str | None
+
+
+class QueryAnswer(BaseModel):
+    """One query in full: its gold, the list of every system and BM25's, and their texts."""
+
+    index: int
+    query_id: str
+    text: str | None
+    note: str | None
+    attributes: dict[str, Any]
+    gold: list[GoldDetail]
+    gold_left_out: int
+    systems: list[SystemDetail]
+    bm25: list[Hit] | None
+    negatives: list[str]
+    texts: dict[str, ItemText]
 
 
 def part_of(app: FastAPI, report_id: int, name: str) -> Any:

@@ -31,9 +31,8 @@ from karat.label.labelling import (
     votes,
 )
 from karat.store import Judgment, LabelItem, LabelSet, NewJudgment, NoHistoryError, Store
-from karat.web.answers import AgreementAnswer, JudgedAnswer, NextAnswer, SetAnswer, SetsAnswer
 from karat.web.evaluations import block_of, part_of
-from karat.web.responses import Json, NotFoundError, cached_json
+from karat.web.responses import Json, NotFoundError
 
 router = APIRouter(prefix="/api", tags=["labels"])
 
@@ -73,6 +72,89 @@ class UndoRequest(BaseModel):
     rater: str = Field(max_length=200)
 
 
+class RaterProgress(BaseModel):
+    """The progress of a rater; ``judged`` includes "can't tell"."""
+
+    rater: str
+    judged: int
+    cannot_tell: int
+    of: int
+    finished: bool
+
+
+class SetAnswer(BaseModel):
+    """A set and the progress of its raters; ``own`` is that of the rater who asks."""
+
+    id: int
+    name: str
+    made_at: str
+    size: int
+    about: str
+    raters: list[RaterProgress]
+    own: RaterProgress | None = None
+
+
+class SetsAnswer(BaseModel):
+    """Every set, newest first."""
+
+    sets: list[SetAnswer]
+
+
+class NextAnswer(BaseModel):
+    """The next item of a rater, null if all are judged."""
+
+    item: LabelItem | None
+    judged: int
+
+
+class OwnJudgment(BaseModel):
+    """A judgment of the rater who asks."""
+
+    position: int
+    grade: float | None
+    rationale: str
+
+
+class JudgedAnswer(BaseModel):
+    """The judgment that was added or withdrawn, and the rater's next item."""
+
+    judgment: OwnJudgment | None
+    judged: int
+    next: int | None
+
+
+class PairAgreement(BaseModel):
+    """The agreement of two raters; ``because`` says why a number is null."""
+
+    raters: list[str]
+    n: int
+    same: int
+    share: float | None
+    kappa: float | None
+    kappa_linear: float | None
+    because: str | None
+
+
+class TieAnswer(BaseModel):
+    """An item on which no grade has a majority, with every rater's grade."""
+
+    query_id: str
+    item_id: str
+    grades: dict[str, float]
+
+
+class AgreementAnswer(BaseModel):
+    """The agreement of raters; ``few`` is the number of common items that a kappa needs."""
+
+    set: int
+    size: int
+    few: int
+    raters: list[RaterProgress]
+    pairs: list[PairAgreement]
+    majority: dict[str, int]
+    ties: list[TieAnswer]
+
+
 @router.get("/label-sets", response_model=SetsAnswer)
 def label_sets(request: Request) -> Response:
     """Return every set, newest first, with the progress of its raters."""
@@ -83,10 +165,9 @@ def label_sets(request: Request) -> Response:
 def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     """Make a set of every unjudged item in the top of any system of a stored report."""
     pairs = _unjudged_in_report(request, new)
-    about = pairs.about()
     name = " ".join(new.name.split()) or f"Report {new.report_id}, top {new.depth}"
     store: Store = request.app.state.store
-    label_set = store.add_label_set(name, _label_items(pairs.items), about=about)
+    label_set = store.add_label_set(name, _label_items(pairs.items), about=pairs.about())
     return Json(set_document(store, label_set), status_code=201)
 
 
@@ -153,13 +234,7 @@ def _judged(
 @router.get("/label-sets/{set_id}/agreement", response_model=AgreementAnswer)
 def agreement_of(request: Request, set_id: int) -> Response:
     """Return the agreement of every two raters, and items without a majority grade."""
-    store: Store = request.app.state.store
-    label_set = store.label_set(set_id)
-    return cached_json(
-        request,
-        lambda: agreement_document(request, label_set),
-        stamp=store.judgments_stamp(set_id),
-    )
+    return Json(agreement_document(request, request.app.state.store.label_set(set_id)))
 
 
 @router.get("/label-sets/{set_id}/export", response_class=Response, responses=_FILES)
@@ -255,9 +330,8 @@ def _items_of(request: Request, label_set: LabelSet) -> list[LabelItem]:
     """Return the items of a set; they never change, so they are cached."""
     state = request.app.state
     items: list[LabelItem] = state.parts.get(
-        ("label-set", label_set.id),
+        ("label-set", label_set.id, label_set.digest),
         lambda: state.store.label_items(label_set.id),
-        stamp=label_set.digest,
     )
     return items
 

@@ -29,7 +29,6 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import System
-from karat.web.answers import SearchAnswer, SuggestionsAnswer, SystemsAnswer
 from karat.web.evaluations import Name, run_until_stopping
 from karat.web.responses import Json, Refusal, UnavailableError
 from karat.web.settings import Settings, secrets_of
@@ -339,6 +338,73 @@ class SearchRequest(BaseModel):
     system: Name
     text: str = Field(max_length=LONGEST_TEXT)
     k: int = Field(default=10, ge=1, le=MOST_HITS, strict=True)
+
+
+class HitAnswer(BaseModel):
+    """One hit; ``grade`` is null unless the text is a query of the eval set."""
+
+    item_id: str
+    score: float | None
+    rank: int
+    text: str | None
+    cut: bool
+    grade: float | None
+
+
+class RankedGold(BaseModel):
+    """A relevant item and its rank; null if it is not among the hits."""
+
+    item_id: str
+    grade: float
+    rank: int | None
+
+
+class SearchAnswer(BaseModel):
+    """The result of a search."""
+
+    system: str
+    query_id: str | None
+    latency_ms: float | None
+    rewritten: str | None
+    source: str | None
+    hits: list[HitAnswer]
+    gold: list[RankedGold]
+    error: str | None
+
+
+class SystemAbout(BaseModel):
+    """A system by its name and kind; ``live`` ones can change without the karat.yaml."""
+
+    name: str
+    retriever: str
+    live: bool
+    k: int | None
+    built: bool
+
+
+class SystemsAnswer(BaseModel):
+    """The systems of the karat.yaml, and the inputs beside them."""
+
+    config: str
+    systems: list[SystemAbout]
+    corpus: bool
+    queries: int
+    rel: float
+    note: str | None
+
+
+class Suggestion(BaseModel):
+    """A query of the eval set."""
+
+    query_id: str
+    text: str
+
+
+class SuggestionsAnswer(BaseModel):
+    """Matching queries of the eval set, and their total number."""
+
+    queries: list[Suggestion]
+    total: int
 
 
 @router.get("/systems", response_model=SystemsAnswer, responses={400: {"model": Refusal}})

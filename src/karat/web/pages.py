@@ -18,7 +18,6 @@ from karat.reports.history import HEIGHT, WIDTH, evaluation_table, trend_lines
 from karat.reports.html.elements import system_names
 from karat.store import NoHistoryError, Store
 from karat.store.records import timestamp
-from karat.web.assets import asset_table, body_of
 from karat.web.evaluations import (
     Comparison,
     EvaluationFilters,
@@ -29,7 +28,7 @@ from karat.web.evaluations import (
 )
 from karat.web.labels import agreement_document, set_document, set_documents
 from karat.web.live import LONGEST_TEXT, MOST_HITS
-from karat.web.responses import cached_page, render, render_report, render_template
+from karat.web.responses import asset_table, cached_page, render, render_report, render_template
 from karat.web.runs import run_document, run_documents
 
 router = APIRouter(include_in_schema=False)
@@ -63,7 +62,9 @@ def _page(app: FastAPI, shown: HomeFilters) -> bytes:
         return render_template(app, "empty.html", title="Evaluations", here="/")
     listed = evaluation_table(page.evaluations)
     measure = shown.measure or next(iter(listed["measures"]), None)
-    trends = _trends(app, shown, measure)
+    trends = []
+    if measure is not None:
+        trends = trend_lines(store.trend(measure, system=shown.system, tag=shown.tag))
     return render_template(
         app,
         "home.html",
@@ -79,20 +80,6 @@ def _page(app: FastAPI, shown: HomeFilters) -> bytes:
         more=len(trends) - _TRENDS_SHOWN,
         box=(WIDTH, HEIGHT),
     )
-
-
-def _trends(app: FastAPI, shown: HomeFilters, measure: str | None) -> list[dict[str, Any]]:
-    """Return the trend of every system; all pages of the list share them."""
-    if measure is None:
-        return []
-    store: Store = app.state.store
-    filters = {"system": shown.system, "tag": shown.tag}
-    lines: list[dict[str, Any]] = app.state.trends.get(
-        (measure, *filters.values()),
-        lambda: trend_lines(store.trend(measure, **filters)),
-        stamp=store.stamp(),
-    )
-    return lines
 
 
 def _neighbours(shown: HomeFilters, pages: int) -> dict[str, Any]:
@@ -126,7 +113,7 @@ def asset(request: Request, name: str) -> Response:
     headers = {"Cache-Control": _CACHE_FOREVER if same else "no-cache", "ETag": f'"{file.digest}"'}
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(status_code=304, headers=headers)
-    return Response(body_of(file), media_type=file.kind, headers=headers)
+    return Response(file.content(), media_type=file.kind, headers=headers)
 
 
 @router.get("/explore")
@@ -241,29 +228,29 @@ def label_sets(request: Request) -> HTMLResponse:
 def label(request: Request, set_id: int) -> HTMLResponse:
     """Return the labelling page; its items come from the API, once the rater has a name."""
     store: Store = request.app.state.store
-    one = set_document(store, store.label_set(set_id))
+    document = set_document(store, store.label_set(set_id))
     return render(
-        request, "label.html", title=one["name"], here="/label", one=one, scale=list(SCALE.items())
+        request,
+        "label.html",
+        title=document["name"],
+        here="/label",
+        label_set=document,
+        scale=list(SCALE.items()),
     )
 
 
 @router.get("/label/{set_id}/results")
 def results(request: Request, set_id: int) -> Response:
     """Return progress and agreement of raters, and the exports; no single grade is shown."""
-    store: Store = request.app.state.store
-    label_set = store.label_set(set_id)
-
-    def page() -> bytes:
-        return render_template(
-            request.app,
-            "label_results.html",
-            title=f"{label_set.name}: results",
-            here="/label",
-            one=set_document(store, label_set),
-            found=agreement_document(request, label_set),
-        )
-
-    return cached_page(request, page, stamp=store.judgments_stamp(set_id))
+    label_set = request.app.state.store.label_set(set_id)
+    return render(
+        request,
+        "label_results.html",
+        title=f"{label_set.name}: results",
+        here="/label",
+        label_set=set_document(request.app.state.store, label_set),
+        agreement=agreement_document(request, label_set),
+    )
 
 
 def _reports(store: Store) -> list[dict[str, Any]]:

@@ -1,17 +1,22 @@
-"""Answers of the workbench: pages from templates, JSON, errors in one sentence, and a cache.
+"""Answers of the workbench: assets, pages from templates, JSON, errors in a sentence, a cache.
 
 A browser can take neither a page's data nor JSON for a script.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -25,9 +30,13 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from karat.errors import CallError, InputError, KaratError, MissingExtraError
 from karat.pages.formatting import label
+from karat.reports.html.assets import SCRIPTS, STYLES, vega
+from karat.reports.html.render import context_of, environment
 from karat.store import NotStoredError
-from karat.web.assets import CHARTS, VEGA, address, asset_table
 
+# Vega and the script that draws with it are served as one.
+VEGA, CHARTS = "vega.js", "charts.js"
+_KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8"}
 # Placeholders in a rendered page for what differs per answer, so that the page can be cached.
 _NONCE, _CSRF = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
 _PLAIN_STYLES = ("tokens.css", "karat.css", "page.css", "print.css", "workbench.css")
@@ -78,6 +87,41 @@ def escape_html_in_json(data: bytes) -> bytes:
     return data
 
 
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """A file of the pages; ``body`` is None for Vega, which is large and made on demand."""
+
+    kind: str
+    digest: str
+    body: bytes | None
+
+    def content(self) -> bytes:
+        """Return the content, which for Vega may take seconds to make."""
+        if self.body is not None:
+            return self.body
+        return b"\n".join([(vega() or "").encode(), asset_table()[CHARTS].body or b""])
+
+
+@cache
+def asset_table() -> Mapping[str, Asset]:
+    """Return every asset by its name; no other name is served, and no name is a path."""
+    assets = {}
+    for package in ("karat.reports.html", "karat.web"):
+        for file in files(package).joinpath("assets").iterdir():
+            if kind := _KINDS.get(Path(file.name).suffix):
+                body = file.read_bytes()
+                assets[file.name] = Asset(kind, hashlib.sha256(body).hexdigest()[:16], body)
+    with suppress(PackageNotFoundError):
+        digest = f"{version('vl-convert-python')}-{assets[CHARTS].digest}"
+        assets[VEGA] = Asset(_KINDS[".js"], digest, None)
+    return assets
+
+
+def _address(name: str) -> str:
+    """Return the URL of an asset; it changes with the content."""
+    return f"/assets/{name}?v={asset_table()[name].digest}"
+
+
 @dataclass(frozen=True)
 class PageAssets:
     """The styles and scripts of a page, each with the nonce that lets it run."""
@@ -89,7 +133,7 @@ class PageAssets:
         """Return links to the style sheets of every page, then to those named."""
         tag = Markup('<link rel="stylesheet" href="{}" nonce="{}">')
         return Markup("\n").join(
-            tag.format(address(name), _NONCE) for name in (*self.base_styles, *names)
+            tag.format(_address(name), _NONCE) for name in (*self.base_styles, *names)
         )
 
     def scripts(self, *names: str) -> Markup:
@@ -100,7 +144,7 @@ class PageAssets:
             VEGA: Markup(" async"),
         }
         return Markup("\n").join(
-            tag.format(address(name), _NONCE, attributes.get(name, Markup(" defer")))
+            tag.format(_address(name), _NONCE, attributes.get(name, Markup(" defer")))
             for name in (*self.base_scripts, *names)
         )
 
@@ -108,8 +152,6 @@ class PageAssets:
 @cache
 def templates() -> Environment:
     """Return the workbench's templates, with those of the report below them."""
-    from karat.reports.html.render import environment
-
     made = environment()
     made.loader = ChoiceLoader([PackageLoader("karat.web"), PackageLoader("karat.reports.html")])
     return made
@@ -130,9 +172,6 @@ def render_report(
     **context: Any,
 ) -> HTMLResponse:
     """Return the page of a report; without the ``head`` of a view it shows no single queries."""
-    from karat.reports.html.assets import SCRIPTS, STYLES
-    from karat.reports.html.render import context_of
-
     # The library is large and loads asynchronously.
     charts = VEGA if VEGA in asset_table() else CHARTS
     scripts = (*(name for name in SCRIPTS if name != CHARTS), "api.js", charts)
@@ -163,63 +202,57 @@ def personalize(request: Request, page: bytes, *, status_code: int = 200) -> HTM
 
 
 class ResponseCache(Generic[Value]):
-    """The values used last, each with the stamp of the store that it was made under.
-
-    Threads that need the same value at once wait for the one that makes it.
-    """
+    """The values used last; threads that need the same one at once wait for the one making it."""
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._values: OrderedDict[Hashable, tuple[str, Future[Value]]] = OrderedDict()
+        self._values: OrderedDict[Hashable, Future[Value]] = OrderedDict()
         self._lock = Lock()
 
-    def get(self, key: Hashable, make: Callable[[], Value], *, stamp: str = "") -> Value:
-        """Return the value made for this key under this stamp; make it if there is none."""
+    def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        """Return the value made for this key; make it if there is none."""
         with self._lock:
-            entry = self._values.get(key)
-            is_new = entry is None or entry[0] != stamp
-            if entry is None or is_new:
-                entry = self._values[key] = stamp, Future()
+            future = self._values.get(key)
+            is_new = future is None
+            if future is None:
+                future = self._values[key] = Future()
             self._values.move_to_end(key)
             if len(self._values) > self._size:
                 self._values.popitem(last=False)
-        future = entry[1]
         if is_new:
             try:
                 future.set_result(make())
             except BaseException as error:
                 with self._lock:
-                    if self._values.get(key) is entry:
+                    if self._values.get(key) is future:
                         del self._values[key]
                 future.set_exception(error)
         return future.result()
 
     def holds(self, key: Hashable) -> bool:
-        """Return whether there is a value for this key, under any stamp."""
+        """Return whether there is a value for this key."""
         with self._lock:
-            entry = self._values.get(key)
-        return entry is not None and entry[1].done()
+            future = self._values.get(key)
+        return future is not None and future.done()
 
 
-def cached_json(request: Request, make: Callable[[], Any], *, stamp: str | None = None) -> Response:
-    """Return data as JSON, made once per URL and stamp."""
-    body = _cached(request, lambda: bytes(Json(make()).body), stamp)
+def cached_json(request: Request, make: Callable[[], Any]) -> Response:
+    """Return data as JSON, made once per URL while the store stays as it is."""
+    body = _cached(request, lambda: bytes(Json(make()).body))
     return Response(body, media_type=Json.media_type)
 
 
-def cached_page(
-    request: Request, make: Callable[[], bytes], *, stamp: str | None = None
-) -> Response:
-    """Return a rendered page, made once per URL and stamp."""
-    return personalize(request, _cached(request, make, stamp))
+def cached_page(request: Request, make: Callable[[], bytes]) -> Response:
+    """Return a rendered page, made once per URL while the store stays as it is."""
+    return personalize(request, _cached(request, make))
 
 
-def _cached(request: Request, make: Callable[[], bytes], stamp: str | None) -> bytes:
-    url = (request.url.path, request.scope["query_string"])
+def _cached(request: Request, make: Callable[[], bytes]) -> bytes:
     state = request.app.state
     # Read before the data: a change meanwhile makes the answer old, not wrong.
-    stamp = state.store.stamp() if stamp is None else stamp
-    body: bytes = state.answers.get(url, make, stamp=stamp)
+    stamp = state.store.stamp()
+    key = request.url.path, request.scope["query_string"], stamp
+    body: bytes = state.answers.get(key, make)
     return body
 
 

@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 _LONGEST_LINE = 65_536
 # How long the end of the output may come after the end of the process.
@@ -73,7 +74,6 @@ class RunProcess:
         reader = threading.Thread(target=self._read, name="karat-run-lines", daemon=True)
         reader.start()
         code = self._process.wait()
-        reader.join(_LAST_LINES_SECONDS)
         # A child that outlived it may still hold its output open.
         _signal_group(self._process.pid, _KILL)
         reader.join(_LAST_LINES_SECONDS)
@@ -83,12 +83,10 @@ class RunProcess:
         self._ended.set()
 
     def _read(self) -> None:
-        stream = self._process.stderr
-        if stream is None:
-            return
-        with stream:
-            while line := stream.readline(_LONGEST_LINE):
-                self._on_line(line.decode("utf-8", "replace").rstrip("\r\n"))
+        if self._process.stderr is not None:
+            with self._process.stderr as stream:
+                while line := stream.readline(_LONGEST_LINE):
+                    self._on_line(line.decode("utf-8", "replace").rstrip("\r\n"))
 
 
 def _signal_group(leader: int, number: int) -> None:
@@ -101,9 +99,8 @@ def main() -> None:
     """Run the module of the arguments, and end when the pipe is closed."""
     pipe = os.dup(0)
     # The module must not read the pipe.
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
+    with Path(os.devnull).open() as nothing:
+        os.dup2(nothing.fileno(), 0)
     threading.Thread(target=_end_with, args=(pipe,), name="karat-watchdog", daemon=True).start()
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)

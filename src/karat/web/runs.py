@@ -8,20 +8,19 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Header, HTTPException, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from karat.errors import KaratError, UsageError, unknown
 from karat.jobs.redaction import redactor
-from karat.store import SavedEvaluation, Store, checked_tags
+from karat.store import Store, checked_tags
 from karat.store.database import VARIABLE as STORE_VARIABLE
-from karat.web.answers import RunAnswer, RunsAnswer
 from karat.web.evaluations import Name
 from karat.web.responses import Json, NotFoundError, Refusal, UnavailableError
 from karat.web.run_process import GRACE_SECONDS, RunProcess
@@ -35,7 +34,6 @@ _SHUTDOWN_GRACE_SECONDS = 3.0
 _HEARTBEAT_SECONDS = 15.0
 # How soon a stream tells what happened, and notices that the server ends.
 _POLL_SECONDS = 0.2
-_RECENT = 200
 # Streams stay open, and must leave connections to pages.
 _MOST_STREAMS = 50
 _NUMBER = re.compile(r"[0-9]{1,15}")
@@ -68,6 +66,54 @@ class RunRequest(BaseModel):
     systems: list[Name] = Field(default=[], max_length=1_000)
     tags: list[Name] = Field(default=[], max_length=100)
     fresh: bool = Field(default=False, strict=True)
+
+
+class RunProgress(BaseModel):
+    """The progress of a system, as a line of KARAT_PROGRESS=json has it.
+
+    ``what`` is calls, reused, or what is being built.
+    """
+
+    system: str | None
+    what: str
+    done: int = Field(ge=0, strict=True)
+    total: int = Field(ge=0, strict=True)
+
+
+class SavedByRun(BaseModel):
+    """A saved evaluation of a run."""
+
+    id: int
+    system: str | None
+    verdict: str | None
+
+
+class RunAnswer(BaseModel):
+    """A run that is running, stopping, done, failed or stopped; ``why`` is karat's message.
+
+    With exit code 1 it is done: a gate fails, and that is its verdict.
+    """
+
+    id: int
+    url: str
+    systems: list[str]
+    tags: list[str]
+    fresh: bool
+    state: str
+    exit_code: int | None
+    meaning: str
+    why: str | None
+    saved: list[int]
+    evaluations: list[SavedByRun]
+    progress: list[RunProgress]
+    log: list[str]
+    last: int
+
+
+class RunsAnswer(BaseModel):
+    """Every run since the server started, the latest first."""
+
+    runs: list[RunAnswer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +173,8 @@ class Job:
 
     def read(self, line: str) -> None:
         """Read a line of the command's standard error."""
-        progress = _parse_progress(line)
-        if progress is not None:
-            self._add("progress", progress)
+        with suppress(ValidationError):
+            self._add("progress", RunProgress.model_validate_json(line).model_dump())
             return
         # Of a progress bar that is drawn over and over, only the last state counts.
         text = _COLOURS.sub("", line.rpartition("\r")[2])
@@ -206,26 +251,6 @@ class Job:
             elif data["state"] != "stopping" or self._state.data["exit_code"] is None:
                 # It may end by itself at the moment at which it is stopped.
                 self._state = event
-
-
-def _parse_progress(line: str) -> dict[str, Any] | None:
-    """Parse a line of KARAT_PROGRESS=json; return None for any other line."""
-    if not line.startswith('{"karat": "progress"'):
-        return None
-    try:
-        data = json.loads(line)
-    except ValueError:
-        return None
-    numbers = [data.get("done"), data.get("total")]
-    if not all(isinstance(number, int) and number >= 0 for number in numbers):
-        return None
-    system = data.get("system")
-    return {
-        "system": None if system is None else str(system),
-        "what": str(data.get("what")),
-        "done": numbers[0],
-        "total": numbers[1],
-    }
 
 
 class Jobs:
@@ -414,29 +439,21 @@ async def _stream(
 
 def run_document(app: FastAPI, id: int) -> dict[str, Any]:
     """Return a run and what it saved as JSON has it."""
-    return _with_evaluations([app.state.jobs.job(id).document()], app.state.store)[0]
+    return _with_evaluations(app.state.jobs.job(id).document(), app.state.store)
 
 
 def run_documents(app: FastAPI) -> list[dict[str, Any]]:
     """Return every run and what it saved as JSON has them, the latest first."""
-    documents = [job.document() for job in app.state.jobs.all()]
-    return _with_evaluations(documents, app.state.store)
+    return [_with_evaluations(job.document(), app.state.store) for job in app.state.jobs.all()]
 
 
-def _with_evaluations(documents: Iterable[dict[str, Any]], store: Store) -> list[dict[str, Any]]:
-    documents = list(documents)
-    saved: dict[int, SavedEvaluation] = {}
-    if any(document["saved"] for document in documents):
+def _with_evaluations(document: dict[str, Any], store: Store) -> dict[str, Any]:
+    evaluations = []
+    for id in document["saved"]:
+        evaluation = {"id": id, "system": None, "verdict": None}
         # The ids are shown even if the store cannot be read now.
         with suppress(KaratError):
-            saved = {evaluation.id: evaluation for evaluation in store.evaluations(limit=_RECENT)}
-    for document in documents:
-        document["evaluations"] = [
-            {
-                "id": id,
-                "system": saved[id].system if id in saved else None,
-                "verdict": saved[id].verdict if id in saved else None,
-            }
-            for id in document["saved"]
-        ]
-    return documents
+            saved = store.evaluation(id)
+            evaluation |= {"system": saved.system, "verdict": saved.verdict}
+        evaluations.append(evaluation)
+    return {**document, "evaluations": evaluations}

@@ -1,4 +1,4 @@
-"""The server process: checks its settings, listens, answers, and ends on Ctrl-C or SIGTERM."""
+"""The workbench's application, and the server that answers until Ctrl-C or SIGTERM."""
 
 from __future__ import annotations
 
@@ -12,24 +12,35 @@ import socket
 import sys
 import threading
 import webbrowser
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, nullcontext, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from html import escape
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
+from anyio.to_thread import current_default_thread_limiter
+from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from karat.errors import InputError, UsageError
 from karat.project.config import read_config
+from karat.reports.html.assets import vega
 from karat.store import NoHistoryError, Store
-from karat.web.app import create_app, stop_work
-from karat.web.assets import VEGA, VEGA_SCRIPT, asset_table
-from karat.web.security import LARGEST_HEADERS, LONGEST_URL
+from karat.version import __version__
+from karat.web import evaluations, labels, live, pages, runs
+from karat.web.responses import VEGA, Json, Refusal, ResponseCache, asset_table, handle_errors
+from karat.web.security import LARGEST_HEADERS, LONGEST_URL, RequestGuard
 from karat.web.settings import Settings, link_with_token
 
+# The sizes of the caches: rendered answers, parts of reports, comparisons.
+_ANSWERS, _PARTS, _COMPARISONS = 64, 64, 8
+# Readers of a page wait less for another process than writers do.
+_PATIENCE, _SAVING_PATIENCE = 3.0, 20.0
+# Most threads wait for a lock or a disk; requests that only read must not wait for these.
+_THREADS = 100
 # From the start of a connection, or its last answer, to the end of the next headers.
 HEADER_SECONDS = 10.0
 _BACKLOG = 1_024
@@ -47,6 +58,65 @@ _REDIRECT = """\
 <title>karat</title>
 <p><a href="{url}">Open the workbench</a></p>
 """
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """Return the application; it opens the store, and closes it when the server stops.
+
+    ``app.state.stopping`` is an event that is set when the server ends.
+    """
+    app = FastAPI(
+        title="karat",
+        version=__version__,
+        summary="Evaluations of retrieval systems: listed, compared, labelled and started.",
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+        default_response_class=Json,
+        redirect_slashes=False,
+        lifespan=_lifespan,
+    )
+    # Read now, so that a missing file fails at the start.
+    asset_table()
+    app.state.settings = settings
+    app.state.store = Store.open(settings.store, patience=_PATIENCE, saving=_SAVING_PATIENCE)
+    app.state.live = live.LiveSystems(settings)
+    app.state.jobs = runs.Jobs(settings)
+    app.state.answers = ResponseCache[bytes](_ANSWERS)
+    app.state.parts = ResponseCache[Any](_PARTS)
+    app.state.comparisons = ResponseCache[Any](_COMPARISONS)
+    app.state.comparing = asyncio.Semaphore(evaluations.COMPARISONS_AT_ONCE)
+    app.state.stopping = threading.Event()
+    if settings.pool is not None:
+        labels.import_pool(app.state.store, settings.pool)
+    for module in (evaluations, labels, live, runs):
+        app.include_router(
+            module.router,
+            responses={"default": {"model": Refusal, "description": "why not, in one sentence"}},
+            # The guard checks the token; this documents it for programs.
+            dependencies=[Depends(HTTPBearer(auto_error=False))],
+        )
+    app.include_router(pages.router)
+    handle_errors(app)
+    app.add_middleware(RequestGuard, settings=settings)
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = _THREADS
+    try:
+        yield
+    finally:
+        await stop_work(app)
+    app.state.store.close()
+
+
+async def stop_work(app: FastAPI) -> None:
+    """Stop streams, evaluations and services; takes a few seconds at most."""
+    app.state.stopping.set()
+    await asyncio.to_thread(app.state.jobs.close)
+    await asyncio.to_thread(app.state.live.close)
 
 
 def serve(
@@ -157,12 +227,12 @@ class _Server(uvicorn.Server):
         if not self.should_exit:
             self._ready()
             if VEGA in asset_table():
-                VEGA_SCRIPT.begin()
+                # The first page with charts need not wait for it then.
+                threading.Thread(target=vega, name="karat-vega", daemon=True).start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End streams and evaluations before waiting for requests."""
         self.last_resort.start()
-        VEGA_SCRIPT.end()
         await stop_work(self._app)
         # Streams that are cut off after the grace period are no errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
