@@ -109,12 +109,12 @@ def test_many_costly_comparisons_stop_no_page(saved, monkeypatch):
     monkeypatch.setattr("karat.web.evaluations._COMPARISON_PATIENCE_SECONDS", 0.5)
     free, begun = threading.Event(), []
 
-    def compare(*_):
+    def compare(*_, **__):
         begun.append(1)
         free.wait(20)
         raise RuntimeError("only the waiting matters")
 
-    monkeypatch.setattr("karat.web.evaluations.compare_views", compare)
+    monkeypatch.setattr("karat.web.evaluations.compare_stored", compare)
     app = create_app(Settings(store=str(saved / "history.db")))
     with bench_listening(app) as bench:
         answers = []
@@ -148,12 +148,12 @@ from pathlib import Path
 import karat.web.evaluations, karat.web.pages, karat.web.server as server
 from karat.cli.main import main
 
-def stuck(*_):
+def stuck(*_, **__):
     Path("stuck").touch()
     time.sleep(600)
 
 server._LAST_SECONDS, server._GRACE_SECONDS = 3.0, 1
-karat.web.evaluations.compare_views = karat.web.pages._page = stuck
+karat.web.evaluations.compare_stored = karat.web.pages._page = stuck
 sys.exit(main(["serve", "--no-token", "--port", "0", "--store", sys.argv[1]]))
 """
 
