@@ -198,6 +198,16 @@ def listed(parts: Sequence[str]) -> str:
     return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def first_few(parts: Sequence[str]) -> str:
+    """Return the first things as part of a sentence, and how many more there are.
+
+    >>> first_few(["a", "b", "c", "d", "e"])
+    'a, b, c and 2 more'
+    """
+    more = len(parts) - NAMED
+    return listed([*parts[:NAMED], *([f"{more} more"] if more > 0 else [])])
+
+
 _DASHES = [4, 4]
 
 
@@ -269,37 +279,13 @@ def _other_keys(curves: _Curves, share: float | None) -> Iterator[Key]:
 
 
 def _curve_sentence(curves: _Curves, k: K) -> str:
-    points = curves.at(k)
-    ranked = sorted(points, key=lambda at: -points[at]["mean"])
-    names = {at: shown(curves.names[at]) for at in ranked}
-    values = {at: _value(points[at]) for at in ranked}
-    what = f"{label(curves.measure)} at k = {k}"
-    if len(ranked) > NAMED:
-        best, worst = ranked[0], ranked[-1]
-        ends = f"highest for {names[best]} ({values[best]}) and lowest for {names[worst]}"
-        return f"{what} of {len(ranked)} systems is {ends} ({values[worst]})."
-    if len(curves.names) == 1:
-        return f"{what} is {values[ranked[0]]}; {_knees({'it': curves.lines[ranked[0]]})}."
-    texts = listed([f"{values[at]} for {names[at]}" for at in ranked])
-    return f"{what} is {texts}; {_knees({names[at]: curves.lines[at] for at in ranked})}."
+    points = sorted(curves.at(k).items(), key=lambda pair: -pair[1]["mean"])
+    values = [f"{_value(point)} for {shown(curves.names[at])}" for at, point in points]
+    return f"{label(curves.measure)} at k = {k} is {first_few(values)}."
 
 
 def _value(point: Document) -> str:
     return f"{figure(point['mean'])} {interval(point['ci'])}".rstrip()
-
-
-def _knees(lines: Mapping[str, Document]) -> str:
-    """Return where the curves level off, systems with the same knee together."""
-    knees: dict[K | None, list[str]] = {}
-    for name, line in lines.items():
-        knees.setdefault(line["knee"], []).append(name)
-    flat = [
-        f"{listed(names)} {'levels' if len(names) == 1 else 'level'} off at k = {knee}"
-        for knee, names in knees.items()
-        if knee is not None
-    ]
-    steep = [f"no knee for {listed(knees[None])}"] if None in knees else []
-    return ", ".join(flat + steep)
 
 
 def _curve_table(curves: _Curves) -> Grid:
@@ -393,24 +379,11 @@ def loss_charts(document: Document) -> Iterator[Chart]:
 
 
 def _loss_sentence(fall: Document) -> str:
-    ends = f"its ceiling {figure(fall['ceiling'])} and its value {figure(fall['value'])}"
-    lost = {
-        label(part["part"]): part["lost"]
-        for part in fall["parts"]
-        if _is_known(part, fall) and abs(part["lost"]) > _NOTHING
-    }
-    most = max(lost, key=lambda name: lost[name], default="")
-    if most and lost[most] > 0:
-        sentence = f"Between {ends}, {most} loses the most, {figure(lost[most])}"
-    else:
-        sentence = f"No part loses anything between {ends}"
-    if back := [f"{name} wins {figure(-loss)} back" for name, loss in lost.items() if loss < 0]:
-        sentence += f"; {listed(back)}"
-    if fall["unknown"]:
-        sentence += f"; the loss of {listed([label(part) for part in fall['unknown']])} is unknown"
-    if fall.get("ends_at"):
-        sentence += f"; the lists end at rank {fall['ends_at']}; nothing below it was measured"
-    return f"{sentence}."
+    known = [part for part in fall["parts"] if _is_known(part, fall) and part["lost"] > _NOTHING]
+    known.sort(key=lambda part: -part["lost"])
+    lost = [f"{figure(part['lost'])} in {label(part['part'])}" for part in known]
+    ends = f"From its ceiling {figure(fall['ceiling'])} to its value {figure(fall['value'])}"
+    return f"{ends}, {label(fall['measure'])} loses {first_few(lost) if lost else 'nothing'}."
 
 
 def _is_known(part: Document, fall: Document) -> bool:

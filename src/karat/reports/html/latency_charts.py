@@ -6,22 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from karat.analysis.latency import ms
-from karat.pages.formatting import NOTHING, figure, interval, label, percent
+from karat.pages.formatting import NOTHING, figure, interval, label
 from karat.pages.page import Grid
 from karat.reports.html.charts import (
     DASH,
     HEIGHT,
     MUTED,
-    NAMED,
     TOOLTIP,
     WORD_AXIS,
     Chart,
     Key,
     Spec,
     amounts,
+    first_few,
     keys_of,
     layer,
-    listed,
     marked,
     scale_of,
     shown,
@@ -70,29 +69,9 @@ def _about(rows: Sequence[Document]) -> str:
     """Return the chart in a sentence: the whole call if it was timed, else the first stage."""
     stage = TOTAL if any(row["stage"] == TOTAL for row in rows) else rows[0]["stage"]
     calls = sorted((row for row in rows if row["stage"] == stage), key=lambda row: row["p50"])
-    what = "a call" if stage == TOTAL else stage
-    if len(calls) > NAMED:
-        fast, slow = calls[0], calls[-1]
-        ends = f"{ms(fast['p50'])} ms with {shown(fast['system'])}, the fastest of {len(calls)}"
-        ends += f" systems, to {ms(slow['p50'])} ms with {shown(slow['system'])}, the slowest"
-        return f"The median of {what} goes from {ends}{_longest(rows, slow)}."
-    several = len({row["at"] for row in rows}) > 1
-    parts = []
-    for row in calls:
-        whose = f" with {shown(row['system'])}" if several else ""
-        times = f"{ms(row['p50'])} ms at the median"
-        times += "" if row["p95"] is None else f" and {ms(row['p95'])} ms at p95"
-        parts.append(f"{times}{whose}{_longest(rows, row)}")
-    return f"{what[0].upper()}{what[1:]} takes {'; '.join(parts)}."
-
-
-def _longest(rows: Sequence[Document], call: Document) -> str:
-    """Return where a system spends most of its time, if its stages are timed."""
-    parts = [row for row in rows if row["at"] == call["at"] and row["share"] is not None]
-    if not parts or call["stage"] != TOTAL:
-        return ""
-    most = max(parts, key=lambda row: row["share"])
-    return f", {percent(most['share'])} of it in {shown(most['stage'])}"
+    medians = [f"{ms(row['p50'])} ms with {shown(row['system'])}" for row in calls]
+    what = "A call" if stage == TOTAL else f"{stage[0].upper()}{stage[1:]}"
+    return f"{what} takes {first_few(medians)} at the median."
 
 
 def _spec(rows: Sequence[Document]) -> Spec:
@@ -198,21 +177,14 @@ def _beats(other: Document, row: Document, *, lower: bool) -> bool:
 
 
 def _trade_sentence(points: Sequence[Document], measure: str) -> str:
-    ranked = sorted(points, key=lambda row: (row["latency"], row["at"]))
-    texts = {
-        row["at"]: f"{shown(row['system'])} ({figure(row['quality'])} at {ms(row['latency'])} ms)"
-        for row in ranked
-    }
-    if len(points) == 1:
-        return f"The {label(measure)} of {texts[ranked[0]['at']]} is the only one with both."
-    front = [row for row in ranked if row["front"]]
-    named = [texts[row["at"]] for row in front[:NAMED]]
-    more = len(front) - len(named)
-    named += [f"{more} more"] if more else []
-    sentence = f"No system beats {listed(named)} in both {label(measure)} and latency"
-    if rest := len(points) - len(front):
-        sentence += f"; {rest} of {len(points)} systems {'is' if rest == 1 else 'are'} beaten"
-    return f"{sentence}."
+    front = sorted(
+        (row for row in points if row["front"]), key=lambda row: (row["latency"], row["at"])
+    )
+    texts = [
+        f"{shown(row['system'])} ({figure(row['quality'])} at {ms(row['latency'])} ms)"
+        for row in front
+    ]
+    return f"No system beats {first_few(texts)} in both {label(measure)} and latency."
 
 
 def _trade_spec(points: Sequence[Document], measure: str) -> Spec:
