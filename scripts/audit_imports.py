@@ -22,7 +22,7 @@ PARTS = {
     "reports/html/assets.py": "charts",
     "retrieve/bm25.py": "bm25",
     "retrieve/chroma.py": "chroma",
-    "retrieve/http/": "http",
+    "retrieve/http": "http",
     "retrieve/langchain.py": "langchain",
     "retrieve/models.py": "dense",
     "retrieve/pgvector": "pgvector",

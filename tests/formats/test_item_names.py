@@ -12,9 +12,9 @@ import pytest
 from karat.data.columns import ITEM_NAMES
 from karat.data.tables import Corpus
 from karat.formats import read_corpus, read_gold, read_run
-from karat.retrieve.http.connection import Response
-from karat.retrieve.http.response import Reader
-from karat.retrieve.http.service import Options
+from karat.retrieve.http import HttpOptions
+from karat.retrieve.http_connection import Response
+from karat.retrieve.http_response import Reader
 from karat.retrieve.user_code import hits_from
 
 OWN = [name for name in ITEM_NAMES if name != "doc_id"]
@@ -66,7 +66,7 @@ def test_hits_of_logs_functions_and_services_name_the_item(tmp_path: Path, own: 
     (returned,) = hits_from([hit], 5, "search")
     assert (returned.item_id, returned.doc_id) == ("c", "d")
 
-    reader = Reader(Options(url="http://127.0.0.1:1/search"), lambda text: text)
+    reader = Reader(HttpOptions(url="http://127.0.0.1:1/search").model_dump(), lambda text: text)
     body = json.dumps({"hits": [hit]}).encode()
     (answered,) = reader.answer(Response(200, {"content-type": "application/json"}, body), 5).hits
     assert answered.item_id == "c"
@@ -79,7 +79,7 @@ def test_of_two_names_of_an_item_every_reader_takes_the_same(tmp_path: Path) -> 
     assert read_run(log).hits["item_id"].to_list() == [expected]
     assert hits_from([names], 5, "search")[0].item_id == expected
     assert Corpus.from_frame(pl.DataFrame([{**names, "text": ""}])).frame["item_id"][0] == expected
-    reader = Reader(Options(url="http://127.0.0.1:1/search"), lambda text: text)
+    reader = Reader(HttpOptions(url="http://127.0.0.1:1/search").model_dump(), lambda text: text)
     body = json.dumps({"hits": [names]}).encode()
     answered = reader.answer(Response(200, {"content-type": "application/json"}, body), 5)
     assert answered.hits[0].item_id == expected
@@ -87,7 +87,7 @@ def test_of_two_names_of_an_item_every_reader_takes_the_same(tmp_path: Path) -> 
 
 def test_a_null_name_is_no_name(tmp_path: Path) -> None:
     hit = {"item_id": None, "id": "c", "doc_id": "d"}
-    reader = Reader(Options(url="http://127.0.0.1:1/search"), lambda text: text)
+    reader = Reader(HttpOptions(url="http://127.0.0.1:1/search").model_dump(), lambda text: text)
     body = json.dumps({"hits": [hit]}).encode()
     answered = reader.answer(Response(200, {"content-type": "application/json"}, body), 5)
     assert answered.hits[0].item_id == "c"

@@ -150,7 +150,7 @@ def test_the_time_limit_of_the_command_line_reaches_the_call(tmp_path):
         set_up(tmp_path, server.url, 1, "    retries: 0\n")
         done = karat("search", "--timeout", "0.2", folder=tmp_path)
         stop.set()
-    assert f"127.0.0.1:{server.port} did not answer within 0.2 s" in done.stdout
+    assert f"127.0.0.1:{server.port} took longer than 0.2 s" in done.stdout
     assert done.returncode == 2
 
 

@@ -27,7 +27,7 @@ def refused(yaml, **environment):
         ("url: http://x\n\nitem_id: chunk-id", "k.yaml:5: 'chunk-id' is no JMESPath expression"),
         (
             "url: http://x\nscore: foo(@)",
-            "k.yaml:4: 'foo(@)' is no JMESPath expression: unknown function",
+            "k.yaml:4: 'foo(@)' is no JMESPath expression: Unknown function",
         ),
         ("url: http://x\ncost: {a: '['}", "k.yaml:4: '[' is no JMESPath expression"),
         ("url: localhost:8000/s", "k.yaml:3: url is 'localhost:8000/s'; it must begin with http"),

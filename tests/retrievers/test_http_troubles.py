@@ -29,7 +29,7 @@ def test_a_service_that_is_down_may_come_back():
 
 def test_a_host_without_an_address_is_named():
     with pytest.raises(
-        CallError, match=r"no address is known for the host 'nowhere\.invalid'"
+        CallError, match=r"cannot connect to nowhere\.invalid: Name or service"
     ) as e:
         asked(built("retriever: http\nurl: http://nowhere.invalid/s"))
     assert e.value.may_pass
@@ -37,7 +37,7 @@ def test_a_host_without_an_address_is_named():
 
 def test_a_service_that_hangs_up_may_do_better_next_time():
     told, error = failure(lambda connection, got: None)
-    assert told == "127.0.0.1:PORT hung up without an answer"
+    assert told == "127.0.0.1:PORT hung up before its answer was complete"
     assert error.may_pass
 
 
@@ -48,7 +48,7 @@ def test_a_connection_that_is_reset_may_do_better_next_time():
         connection.close()
 
     told, error = failure(act)
-    assert told == "127.0.0.1:PORT hung up without an answer"
+    assert told == "127.0.0.1:PORT hung up before its answer was complete"
     assert error.may_pass
 
 
@@ -62,7 +62,7 @@ def test_a_connection_that_is_reset_may_do_better_next_time():
 )
 def test_half_an_answer_is_no_answer(half):
     told, error = failure(lambda connection, got: connection.sendall(half) or None)
-    assert told == "127.0.0.1:PORT broke off in the middle of its answer"
+    assert told == "127.0.0.1:PORT hung up before its answer was complete"
     assert error.may_pass
 
 
@@ -79,7 +79,7 @@ def test_packed_bytes_that_end_early_are_half_an_answer_too():
 
 def test_what_is_not_http_is_no_answer():
     told, error = failure(lambda connection, got: connection.sendall(b"220 smtp ready\r\n\r\n"))
-    assert told == "127.0.0.1:PORT hung up without an answer"
+    assert told == "127.0.0.1:PORT hung up before its answer was complete"
     assert error.may_pass
 
 
@@ -100,24 +100,21 @@ def dribbled(response):
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    "act",
     [
-        (slow, "127.0.0.1:PORT did not answer within 0.3 s"),
-        (dribbled(reply(hits("a"))), "127.0.0.1:PORT did not answer within 0.3 s"),
-        (
-            lambda connection, got: (
-                connection.sendall(reply(hits("a"))[:-19])
-                or dribbled(reply(hits("a"))[-19:])(connection, got)
-            ),
-            "127.0.0.1:PORT did not finish its answer within 0.3 s",
+        slow,
+        dribbled(reply(hits("a"))),
+        lambda connection, got: (
+            connection.sendall(reply(hits("a"))[:-19])
+            or dribbled(reply(hits("a"))[-19:])(connection, got)
         ),
     ],
     ids=["silent", "dribbles the head", "dribbles the body"],
 )
-def test_the_time_limit_is_for_the_whole_call(act, told):
+def test_the_time_limit_is_for_the_whole_call(act):
     start = time.monotonic()
     got, error = failure(act, timeout=0.3)
-    assert got == told
+    assert "127.0.0.1:PORT took longer than 0.3 s" in got
     assert error.may_pass
     # The server's own thread is joined before the clock is read.
     assert time.monotonic() - start < 3

@@ -15,9 +15,10 @@ from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError, missing_extra
 from karat.formats.settings import Form, preview
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.placeholders import literal_inside, map_texts
 from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
-from karat.retrieve.python import expanded, made_by, refuse_literals
-from karat.retrieve.system_config import Text
+from karat.retrieve.python import made_by
+from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, hits_from, load_object, text_of
 
 # The file or page that a text was loaded from is better than nothing.
@@ -46,7 +47,7 @@ class LangchainOptions(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> LangchainOptions:
-        refuse_literals(self.options)
+        refuse(literal_inside(self.options, "options"))
         return self
 
 
@@ -68,7 +69,7 @@ def make(
         context.redact,
         around=lambda: tracing_context(enabled=False),
     )
-    arguments = expanded(options.options, context)
+    arguments = map_texts(options.options, context.expand)
     loaded = code.load(lambda: load_object(options.call, context.folder))
     if inspect.isclass(loaded) or inspect.isroutine(loaded):
         loaded = made_by(loaded, arguments, code)

@@ -19,7 +19,7 @@ from karat.formats.settings import custom_error
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
-from karat.retrieve.system_config import Text
+from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, error_line, hits_from, import_library
 from karat.retrieve.vector_stores import (
     SERVER_CONCURRENCY,
@@ -27,7 +27,6 @@ from karat.retrieve.vector_stores import (
     QueryModelForm,
     StoreFinder,
     query_model,
-    refuse,
     wrong_model,
 )
 from karat.retrieve.vectors import Floats

@@ -134,25 +134,29 @@ def fill_placeholders(
     >>> fill_placeholders({"q": "{query}", "n": "{k}"}, Query("q1", "apple tart"), {"k": 5})
     {'q': 'apple tart', 'n': 5}
     """
-    if isinstance(template, Mapping):
-        return {
-            key: fill_placeholders(value, query, more, quote) for key, value in template.items()
-        }
-    if isinstance(template, list):
-        return [fill_placeholders(value, query, more, quote) for value in template]
-    if not isinstance(template, str):
-        return template
 
     def put(place: re.Match[str]) -> str:
         if place[1] is not None:
             return f"{{{place[1]}}}"
         return quote(_value(place[2], query, more))
 
-    whole = _PLACE.fullmatch(template)
-    if whole is not None and whole[2] is not None:
-        value = _value(whole[2], query, more)
+    def fill(text: str) -> Any:
+        lone = _PLACE.fullmatch(text)
+        if lone is None or lone[2] is None:
+            return _PLACE.sub(put, text)
+        value = _value(lone[2], query, more)
         return quote(value) if isinstance(value, str) else value
-    return _PLACE.sub(put, template)
+
+    return map_texts(template, fill)
+
+
+def map_texts(value: Any, change: Callable[[str], Any]) -> Any:
+    """Return a setting with every text in it changed, also inside lists and mappings."""
+    if isinstance(value, Mapping):
+        return {key: map_texts(inner, change) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [map_texts(inner, change) for inner in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def _value(name: str, query: Query, more: Mapping[str, Any]) -> Any:

@@ -15,11 +15,11 @@ from pydantic import Field, model_validator
 
 from karat.data.tables import Queries, Run
 from karat.errors import CallError, UsageError
-from karat.formats.settings import Form, custom_error
+from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.placeholders import literal_inside
+from karat.retrieve.placeholders import literal_inside, map_texts
 from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query
-from karat.retrieve.system_config import Text
+from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, hits_from, load_object, takes_first
 
 # What an object that searches for many queries at once is given at a time.
@@ -38,7 +38,7 @@ class PythonOptions(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> PythonOptions:
-        refuse_literals(self.options)
+        refuse(literal_inside(self.options, "options"))
         return self
 
 
@@ -48,7 +48,7 @@ Options = PythonOptions
 def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Finder:
     """Load the callable or object as a finder."""
     code = UserCode(options.call, context.timeout, context.redact)
-    arguments = expanded(options.options, context)
+    arguments = map_texts(options.options, context.expand)
     loaded = context.objects.get(options.call)
     if loaded is None:
         loaded = code.load(lambda: load_object(options.call, context.folder))
@@ -64,24 +64,6 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
     if one_by_one and not takes_first(target, Queries):
         return Calls(target, arguments, code, meta)
     return Batches(target, arguments, code, meta)
-
-
-def refuse_literals(options: Mapping[str, Any]) -> None:
-    """Refuse a key or a password that is written out in the file."""
-    why = literal_inside(options, "options")
-    if why is not None:
-        raise custom_error(why)
-
-
-def expanded(value: Any, context: BuildContext) -> Any:
-    """Return a setting with each ``${NAME}`` replaced by that environment variable."""
-    if isinstance(value, str):
-        return context.expand(value)
-    if isinstance(value, list):
-        return [expanded(inner, context) for inner in value]
-    if isinstance(value, dict):
-        return {key: expanded(inner, context) for key, inner in value.items()}
-    return value
 
 
 def made_by(factory: Any, arguments: Mapping[str, Any], code: UserCode) -> Any:

@@ -20,7 +20,7 @@ from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import fill_placeholders, literal_in_url
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
-from karat.retrieve.system_config import Text
+from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
     FieldsForm,
@@ -29,7 +29,6 @@ from karat.retrieve.vector_stores import (
     hit_of,
     is_plain,
     literal,
-    refuse,
     wrong_model,
 )
 from karat.retrieve.vectors import Floats

@@ -84,6 +84,13 @@ class MmrForm(Form):
     )
 
 
+def refuse(*whys: str | None) -> None:
+    """Refuse a form for the first of some reasons that is not None."""
+    why = next(filter(None, whys), None)
+    if why is not None:
+        raise custom_error(why)
+
+
 def _one_or_form(value: Any) -> Any:
     return {"call": value} if isinstance(value, str) else value
 
@@ -179,7 +186,7 @@ KINDS: dict[str, Kind] = {
         Kind("fuse", "several retrievers' lists made one", "karat.retrieve.fuse"),
         Kind("route", "one of several retrievers, chosen query by query", "karat.retrieve.route"),
         Kind("quality", "a config of karat ab's engine", "karat.retrieve.quality"),
-        Kind("http", "any search service over HTTP", "karat.retrieve.http.service", live=True),
+        Kind("http", "any search service over HTTP", "karat.retrieve.http", live=True),
         Kind("python", "a callable of yours", "karat.retrieve.python", live=True),
         Kind("langchain", "a LangChain retriever", "karat.retrieve.langchain", live=True),
         Kind("qdrant", "a Qdrant collection", "karat.retrieve.qdrant", live=True),

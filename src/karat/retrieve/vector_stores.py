@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError
-from karat.formats.settings import Form, custom_error
+from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Embedder, ModelForm, embedder
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE, fill_placeholders
@@ -54,13 +54,6 @@ class FieldsForm(QueryModelForm):
     doc_id: Text | None = Field(None, description="the name of the field that holds the document")
     version: Text | None = Field(None, description="the name of the field that holds the version")
     source: Text | None = Field(None, description="the name of the field that holds the source")
-
-
-def refuse(*whys: str | None) -> None:
-    """Refuse a form for the first of some reasons that is not None."""
-    why = next(filter(None, whys), None)
-    if why is not None:
-        raise custom_error(why)
 
 
 def wrong_model(form: QueryModelForm) -> str | None:

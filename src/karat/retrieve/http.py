@@ -1,0 +1,425 @@
+"""The http retriever: one call per query, made from the templates of a karat.yaml."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import quote, quote_plus, urlencode
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from karat.data.columns import ITEM_NAMES
+from karat.errors import CallError, UsageError
+from karat.formats.settings import Form, custom_error
+from karat.retrieve.build_context import BuildContext
+from karat.retrieve.http_connection import Address, Connection, Request, parse_url
+from karat.retrieve.http_process import ServiceProcess, free_port, start_service
+from karat.retrieve.http_response import JsonPath, Reader
+from karat.retrieve.placeholders import (
+    ENVIRONMENT_VARIABLE,
+    as_text,
+    fill_placeholders,
+    literal_in_headers,
+    literal_in_url,
+    literal_inside,
+    map_texts,
+)
+from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.system_config import Scalar, Seconds, Text, refuse
+from karat.retrieve.user_code import UserCode
+from karat.version import __version__
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_URL = re.compile(r"(?:https?://|\$\{)\S")
+_PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
+# Only behind the host: in a path it is an attribute of the query.
+_OPEN_PORT = re.compile(r"([^/?#]*//[^/?#]*):\{port\}(?=[/?#]|$)")
+# Characters that need no encoding in a path and query; % begins an encoded one.
+_SAFE = "/?:@!$&'()*+,;=-._~%"
+_JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+# Times that karat takes itself.
+_KARAT_TIMES = ("retrieve", "total")
+
+
+def _expression(text: str) -> str:
+    try:
+        JsonPath(text)
+    except ValueError as error:
+        line = str(error).partition("\n")[0].rstrip(":. ")
+        raise custom_error(
+            f"{text!r} is no JMESPath expression: {line}; keys with other signs than letters, "
+            "digits and _ stand in double quotation marks"
+        ) from None
+    return text
+
+
+def _checked_url(value: Any) -> Any:
+    if isinstance(value, str):
+        refuse(literal_in_url(value))
+        if not _URL.match(value):
+            raise custom_error(f"url is {value[:60]!r}; it must begin with http:// or https://")
+        if not ENVIRONMENT_VARIABLE.search(value):
+            try:
+                _parts(with_port(value, 1), value)
+            except UsageError as error:
+                raise custom_error(str(error)) from None
+    return value
+
+
+def _checked_start(words: Any) -> Any:
+    """Check the words of a command; numbers need no quotation marks."""
+    if not isinstance(words, list):
+        return words
+    refuse(_unquoted(words, ("port", "python")))
+    words = [as_text(item) if isinstance(item, int | float) else item for item in words]
+    texts = [item for item in words if isinstance(item, str)]
+    for word, after in zip(texts, [*texts[1:], "-"], strict=True):
+        name, equals, value = word.partition("=")
+        value = value if equals else after
+        is_option = word.startswith("-") and not name.endswith(("file", "path"))
+        if is_option and not value.startswith("-"):
+            refuse(literal_inside({name.lstrip("-"): value}, "start"))
+    return words
+
+
+def _checked_headers(value: Any) -> Any:
+    if isinstance(value, dict):
+        wrong = next((name for name in value if not _HEADER.fullmatch(str(name))), None)
+        refuse(
+            literal_in_headers(value),
+            None if wrong is None else f"headers: {wrong!r} is no name of a header",
+        )
+    return value
+
+
+def _checked_values(value: Any) -> Any:
+    refuse(literal_inside(value, "a value"), _unquoted(value))
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        raise custom_error("holds a number that JSON cannot: not a number, or infinite") from None
+    return value
+
+
+def _unquoted(value: Any, names: Sequence[str] = ("query", "k", "query_id")) -> str | None:
+    """Refuse ``top_k: {k}`` without quotation marks, which YAML reads as a mapping."""
+    if isinstance(value, dict):
+        name = next(iter(value), None)
+        if len(value) == 1 and name in names and value[name] is None:
+            return f'{{{name}}} stands without quotation marks; write "{{{name}}}"'
+        value = list(value.values())
+    inside = value if isinstance(value, list) else ()
+    return next(filter(None, (_unquoted(inner, names) for inner in inside)), None)
+
+
+Expression = Annotated[Text, AfterValidator(_expression)]
+Values = Annotated[dict[str, Scalar | list[Scalar]], BeforeValidator(_checked_values)]
+
+
+class HttpOptions(Form):
+    """What to send to the service, and where its answer holds the hits."""
+
+    url: Annotated[str, BeforeValidator(_checked_url)] = Field(
+        description="the address of the service, http://… or https://…, with {query} if it is "
+        "there; its port is {port} where start is given one"
+    )
+    start: Annotated[list[str], Field(min_length=1), BeforeValidator(_checked_start)] | None = (
+        Field(
+            None,
+            description="the command that starts the service here, a list of words; {port} is a "
+            "free port, {python} this Python; it is stopped at the end",
+        )
+    )
+    start_timeout: Seconds = Field(
+        30.0, description="seconds until a service that is started must listen, above 0"
+    )
+    method: Annotated[str, Field(pattern="^[A-Za-z]+$")] | None = Field(
+        None, description="GET, POST or another method; POST if there is a body or form, else GET"
+    )
+    params: Values = Field(
+        default_factory=dict, description="a mapping of names to values, sent in the URL"
+    )
+    headers: Annotated[dict[str, Scalar], BeforeValidator(_checked_headers)] = Field(
+        default_factory=dict, description="a mapping of headers to texts, secrets as ${NAME}"
+    )
+    body: Annotated[dict[str, Any] | list[Any] | Text | None, BeforeValidator(_checked_values)] = (
+        Field(None, description="a mapping or list, sent as JSON, or the text to send")
+    )
+    form: Values | None = Field(
+        None, description="a mapping of names to values, sent as a form instead of a body"
+    )
+    hits: Expression = Field("hits[]", description="a JMESPath expression for the list of hits")
+    item_id: Expression | None = Field(
+        None,
+        description="a JMESPath expression for a hit's id; if absent, the first of "
+        + ", ".join(ITEM_NAMES),
+    )
+    score: Expression | None = Field(
+        None, description="a JMESPath expression for a hit's score; score if absent"
+    )
+    text: Expression | None = Field(
+        None, description="a JMESPath expression for a hit's text; text if absent"
+    )
+    doc_id: Expression | None = Field(
+        None, description="a JMESPath expression for a hit's document; doc_id if absent"
+    )
+    version: Expression | None = Field(
+        None, description="a JMESPath expression for a hit's version; version if absent"
+    )
+    source: Expression | None = Field(
+        None, description="a JMESPath expression for a hit's source; source if absent"
+    )
+    latency: dict[str, Expression] = Field(
+        default_factory=dict,
+        description="a mapping of names to JMESPath expressions for times in ms, such as "
+        "{service: took}",
+    )
+    cost: dict[str, Expression] = Field(
+        default_factory=dict,
+        description="a mapping of names to JMESPath expressions for numbers, such as "
+        "{tokens: usage.total_tokens}",
+    )
+
+    @model_validator(mode="after")
+    def _agree(self) -> HttpOptions:
+        has_port = _OPEN_PORT.match(self.url) is not None
+        passes_port = any("{port}" in word for word in self.start or ())
+        reserved = next((name for name in self.latency if name in _KARAT_TIMES), "")
+        idle = "start_timeout" if "start_timeout" in self.model_fields_set else "{port} in url"
+        refuse(
+            "body and form are two bodies; keep one of them"
+            if self.body is not None and self.form is not None
+            else None,
+            f"latency: {reserved} is what karat measures; rename it" if reserved else None,
+            f"{idle} is for a service that karat starts; give start too"
+            if self.start is None and (has_port or idle == "start_timeout")
+            else None,
+            "url has {port} and start has not; the service must be told its port"
+            if self.start is not None and has_port and not passes_port
+            else None,
+        )
+        return self
+
+
+Options = HttpOptions
+
+
+def make(options: HttpOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Http:
+    """Return the service, started if needed; nothing is sent yet."""
+    return Http(options, context)
+
+
+class Http:
+    """Calls a service once per query; hits keep the order of the answer."""
+
+    batch = 1
+    concurrency = 8
+    deep = False
+
+    def __init__(self, options: HttpOptions, context: BuildContext) -> None:
+        self.meta: Mapping[str, Any] = {"endpoint": options.url}
+        if _OPEN_PORT.match(options.url):
+            options = options.model_copy(update={"url": with_port(options.url, free_port())})
+        self._template = Template.of(options, context)
+        self._reader = Reader(options.model_dump(), context.redact)
+        address = self._template.address
+        # The time limit is for a call as a whole; a step that takes longer is of no more use.
+        self._code = UserCode(str(address), context.timeout, context.redact, again=True)
+        self._connection = Connection(address, context.timeout + 1)
+        self._service: ServiceProcess | None = None
+        if options.start is not None:
+            self._service = start_service(options.start, address, options.start_timeout, context)
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
+        """Make one call per query."""
+        return [self._call(query, k) for query in queries]
+
+    def _call(self, query: Query, k: int) -> Answer:
+        request = self._template.filled(query, k)
+        try:
+            response = self._code.call(lambda: self._connection.send(request))
+            return self._reader.answer(response, k)
+        except CallError as error:
+            ending = None if self._service is None else self._service.ended()
+            if ending is not None:
+                raise CallError(ending) from None
+            raise error.saying(self._code.redact(str(error))) from None
+
+
+@dataclass(frozen=True, eq=False)
+class Template:
+    """A request with its secrets filled in and its placeholders open."""
+
+    address: Address
+    method: str
+    path: str
+    params: Mapping[str, Any]
+    headers: Mapping[str, str]
+    body: Any
+    form: Mapping[str, Any] | None
+
+    @classmethod
+    def of(cls, options: HttpOptions, context: BuildContext) -> Template:
+        """Return the request of some options; environment variables are read now."""
+        address, path, user_info = _parts(_expanded_url(options.url, context), options.url)
+        has_body = options.body is not None or options.form is not None
+        headers = {
+            name: _expanded(as_text(text), context) for name, text in options.headers.items()
+        }
+        body = _expanded(options.body, context)
+        defaults = {
+            "Host": str(address),
+            "Accept": _JSON,
+            "Accept-Encoding": "gzip, deflate",
+            "User-Agent": f"karat/{__version__}",
+        }
+        if options.form is not None:
+            defaults["Content-Type"] = _FORM
+        elif isinstance(body, str) and not body.lstrip().startswith(("{", "[")):
+            defaults["Content-Type"] = "text/plain; charset=utf-8"
+        elif body is not None:
+            defaults["Content-Type"] = _JSON
+        if user_info:
+            packed = base64.b64encode(user_info.encode()).decode()
+            context.secrets["url"] = packed
+            defaults["Authorization"] = f"Basic {packed}"
+        set_names = {name.lower() for name in headers}
+        return cls(
+            address,
+            (options.method or ("POST" if has_body else "GET")).upper(),
+            path,
+            _expanded(options.params, context),
+            {name: text for name, text in defaults.items() if name.lower() not in set_names}
+            | headers,
+            body,
+            _expanded(options.form, context),
+        )
+
+    def filled(self, query: Query, k: int) -> Request:
+        """Return the call for one query."""
+        more = {"k": k}
+        try:
+            return Request(
+                self.method,
+                self._target(query, more),
+                self._headers(query, more),
+                self._content(query, more),
+            )
+        except UnicodeEncodeError:
+            raise CallError(
+                f"query {query.query_id!r} holds half of a character (a lone surrogate), "
+                "which cannot be sent"
+            ) from None
+        except ValueError as error:
+            raise CallError(f"the body for query {query.query_id!r} is not JSON: {error}") from None
+
+    def _target(self, query: Query, more: Mapping[str, Any]) -> str:
+        filled = fill_placeholders(self.path, query, more, lambda value: quote(as_text(value), ""))
+        path = quote(filled, safe=_SAFE)
+        if not self.params:
+            return path
+        params = urlencode(_pairs(fill_placeholders(self.params, query, more)), quote_via=quote)
+        joint = "" if path.endswith(("?", "&")) else "&" if "?" in path else "?"
+        return f"{path}{joint}{params}"
+
+    def _headers(self, query: Query, more: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+        headers = []
+        for name, template in self.headers.items():
+            text = as_text(fill_placeholders(template, query, more)).strip()
+            if not text.isascii() or not text.isprintable():
+                raise CallError(
+                    f"header {name} would hold a character that headers cannot carry; "
+                    "put the query into params or body"
+                )
+            headers.append((name.encode(), text.encode()))
+        return headers
+
+    def _content(self, query: Query, more: Mapping[str, Any]) -> bytes | None:
+        if self.form is not None:
+            pairs = _pairs(fill_placeholders(self.form, query, more))
+            return urlencode(pairs, quote_via=quote_plus).encode()
+        if isinstance(self.body, str):
+            return self._text(query, more).encode()
+        if self.body is not None:
+            body = fill_placeholders(self.body, query, more)
+            return json.dumps(body, allow_nan=False, default=str).encode()
+        return b"" if self.method in ("POST", "PUT", "PATCH") else None
+
+    def _text(self, query: Query, more: Mapping[str, Any]) -> str:
+        """Return a text body; values in JSON or GraphQL are escaped."""
+        headers = {name.lower(): text.lower() for name, text in self.headers.items()}
+        kind = headers["content-type"]
+        escaped = "json" in kind or "graphql" in kind
+        text = as_text(
+            fill_placeholders(self.body, query, more, _inside_json if escaped else as_text)
+        )
+        if kind.startswith(_JSON):
+            json.loads(text)
+        return text
+
+
+def with_port(url: str, port: int) -> str:
+    """Return a URL with a number in place of the port ``{port}``.
+
+    >>> with_port("http://127.0.0.1:{port}/search?from={port}", 8000)
+    'http://127.0.0.1:8000/search?from={port}'
+    """
+    return _OPEN_PORT.sub(rf"\g<1>:{port}", url)
+
+
+def _inside_json(value: Any) -> str:
+    """Return a value for use inside JSON text, without quotation marks."""
+    text = json.dumps(value, default=str)
+    return text[1:-1] if isinstance(value, str) else text
+
+
+def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return names and values for a query string; a list repeats its name."""
+    return [
+        (name, as_text(item))
+        for name, value in values.items()
+        for item in (value if isinstance(value, list) else [value])
+    ]
+
+
+def _expanded(value: Any, context: BuildContext) -> Any:
+    """Fill in environment variables; braces in their values are no placeholders."""
+
+    def put(name: re.Match[str]) -> str:
+        return _without_placeholders(context.expand(name[0]))
+
+    return map_texts(value, lambda text: ENVIRONMENT_VARIABLE.sub(put, text))
+
+
+def _expanded_url(url: str, context: BuildContext) -> str:
+    """Fill in environment variables, percent-encoded where they are values."""
+    start = url.find("?") if "?" in url else len(url)
+    authority = re.match(r"[^/?#]*//[^/?#]*@", url)
+
+    def put(name: re.Match[str]) -> str:
+        value = context.expand(name[0])
+        is_value = name.start() > start or (authority and name.end() < authority.end())
+        return _without_placeholders(quote(value, safe="") if is_value else value.strip())
+
+    return ENVIRONMENT_VARIABLE.sub(put, url)
+
+
+def _without_placeholders(text: str) -> str:
+    return _PLACE.sub(lambda place: f"{{{place[0]}}}", text)
+
+
+def _parts(url: str, shown: str) -> tuple[Address, str, str]:
+    """Return the address, the path with query, and user:password of a URL."""
+    try:
+        address, path, user_info = parse_url(url)
+    except ValueError:
+        raise UsageError(
+            f"url: {shown} is no address; it must begin with http:// or https://, and have a host"
+        ) from None
+    if _PLACE.search(address.host):
+        raise UsageError(f"url: {shown} has a placeholder in its host; give one host a system")
+    return address, path, user_info

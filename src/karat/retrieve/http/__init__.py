@@ -1,1 +1,0 @@
-"""http: any search service over HTTP: request, connection, response, and the service itself."""

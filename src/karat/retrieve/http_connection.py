@@ -1,0 +1,236 @@
+"""The connection to a search service: requests over httpcore, and why none was answered.
+
+httpcore is used directly, because httpx logs every URL with the keys in it.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import weakref
+import zlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from karat.errors import CallError, UsageError
+from karat.retrieve.user_code import import_library
+
+if TYPE_CHECKING:
+    import httpcore
+
+# As many as the highest concurrency that a system may have; they are opened as needed.
+_MOST_CONNECTIONS = 256
+# Shorter than servers keep an idle connection, so that they do not close it under a call.
+_IDLE_SECONDS = 2.0
+_MOST_BYTES = 100_000_000
+_MOST_BYTES_OF_ERROR = 100_000
+_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where the service listens."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def port_if_unusual(self) -> int | None:
+        """The port, None if it is the scheme's own."""
+        return None if self.port == _PORTS[self.scheme] else self.port
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port_if_unusual is None else f"{host}:{self.port}"
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is on this machine."""
+        if self.host == "localhost" or self.host.endswith(".localhost"):
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse_url(url: str) -> tuple[Address, str, str]:
+    """Return the address, the path with query, and user:password of a URL; ValueError if bad."""
+    parts = urlsplit(url)
+    host = (parts.hostname or "").encode("idna").decode()
+    if parts.scheme not in _PORTS or not host:
+        raise ValueError("it must begin with http:// or https://")
+    address = Address(parts.scheme, host, parts.port or _PORTS[parts.scheme])
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return address, path, unquote(parts.netloc.rpartition("@")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call, ready to be sent."""
+
+    method: str
+    target: str
+    headers: list[tuple[bytes, bytes]]
+    content: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """A complete, unpacked response."""
+
+    status: int
+    headers: dict[str, str]
+    content: bytes
+
+
+class Connection:
+    """Sends requests to one address from any number of threads.
+
+    ``timeout`` limits each step of a call, such as one read.
+    """
+
+    def __init__(self, address: Address, timeout: float) -> None:
+        self.address = address
+        self._timeouts = dict.fromkeys(("connect", "read", "write", "pool"), timeout)
+        self._pool = _pool(address)
+        # No one tells a retriever that the run is over.
+        self.close = weakref.finalize(self, self._pool.close)
+
+    def send(self, request: Request) -> Response:
+        """Return the response to a request; raises CallError if none comes."""
+        httpcore = _library()
+        url = httpcore.URL(
+            scheme=self.address.scheme,
+            host=self.address.host,
+            port=self.address.port_if_unusual,
+            target=request.target,
+        )
+        try:
+            with self._pool.stream(
+                request.method,
+                url,
+                headers=request.headers,
+                content=request.content,
+                extensions={"timeout": self._timeouts},
+            ) as response:
+                return _read_response(response)
+        except httpcore.TimeoutException:
+            raise CallError(f"{self.address} did not answer in time", may_pass=True) from None
+        except httpcore.ConnectError as error:
+            # httpcore passes the system's error as an argument.
+            raise self._unreachable(error.args[0] if error.args else None) from None
+        except (httpcore.NetworkError, httpcore.RemoteProtocolError):
+            message = f"{self.address} hung up before its answer was complete"
+            raise CallError(message, may_pass=True) from None
+        except httpcore.ProxyError as error:
+            raise CallError(f"the proxy on the way to {self.address} refused: {error}") from None
+        except httpcore.LocalProtocolError as error:
+            raise CallError(f"the request cannot be sent: {error}") from None
+
+    def _unreachable(self, cause: object) -> CallError:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return CallError(
+                f"the certificate of {self.address} cannot be trusted: {cause.verify_message}; "
+                "SSL_CERT_FILE names the authorities to trust"
+            )
+        if isinstance(cause, ssl.SSLError):
+            return CallError(f"{self.address} does not speak TLS as expected; is it http:// there?")
+        why = getattr(cause, "strerror", None) or "no connection"
+        message = f"cannot connect to {self.address}: {why}; is the service running there?"
+        return CallError(message, may_pass=True)
+
+
+def _read_response(response: httpcore.Response) -> Response:
+    """Read the response to its end; refuse one that is too large."""
+    headers = {
+        name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers
+    }
+    succeeded = response.status < 300
+    most = _MOST_BYTES if succeeded else _MOST_BYTES_OF_ERROR
+    content = bytearray()
+    for chunk in _unpacked(response.iter_stream(), headers.get("content-encoding", "")):
+        content += chunk
+        if len(content) > most:
+            if not succeeded:
+                break
+            raise CallError(f"the answer is larger than {most // 1_000_000} MB; ask for less")
+    return Response(response.status, headers, bytes(content))
+
+
+def _unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """Yield the bytes inside gzip or deflate, a little at a time."""
+    encoding = encoding.strip().lower()
+    if encoding in ("", "identity"):
+        yield from chunks
+        return
+    if encoding not in ("gzip", "x-gzip", "deflate"):
+        raise CallError(f"the answer is packed as {encoding!r}; gzip or deflate were asked for")
+    # 32 finds out whether it is gzip or zlib.
+    unpacker = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
+    started = False
+    try:
+        for chunk in chunks:
+            started = True
+            packed = chunk
+            while packed and not unpacker.eof:
+                yield unpacker.decompress(packed, 1_000_000)
+                packed = unpacker.unconsumed_tail
+        yield unpacker.flush()
+    except zlib.error as error:
+        raise CallError(f"the answer cannot be unpacked: {error}") from None
+    if started and not unpacker.eof:
+        raise CallError("the answer breaks off in the middle of what is packed", may_pass=True)
+
+
+def _pool(address: Address) -> httpcore.ConnectionPool:
+    library = _library()
+    settings: dict[str, Any] = {
+        "max_connections": _MOST_CONNECTIONS,
+        "keepalive_expiry": _IDLE_SECONDS,
+        "ssl_context": _trust() if address.scheme == "https" else None,
+    }
+    proxy = _proxy(address)
+    pool: httpcore.ConnectionPool
+    if proxy is None:
+        pool = library.ConnectionPool(**settings)
+        return pool
+    parts = urlsplit(proxy)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise UsageError(
+            f"the environment's proxy for {address.scheme} is no http:// or https:// address; "
+            "correct it, or set NO_PROXY for this host"
+        )
+    user = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
+    port = parts.port or _PORTS[parts.scheme]
+    url = library.URL(scheme=parts.scheme, host=parts.hostname, port=port, target="/")
+    pool = library.HTTPProxy(proxy_url=url, proxy_auth=user, **settings)
+    return pool
+
+
+def _proxy(address: Address) -> str | None:
+    """Return the environment's proxy for an address; None for this machine."""
+    if address.is_local or proxy_bypass(address.host):
+        return None
+    proxies = getproxies()
+    proxy = proxies.get(address.scheme) or proxies.get("all")
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+
+
+def _trust() -> ssl.SSLContext:
+    """Trust SSL_CERT_FILE or SSL_CERT_DIR, else the system's and certifi's authorities."""
+    trust = ssl.create_default_context()
+    if not os.environ.get("SSL_CERT_FILE") and not os.environ.get("SSL_CERT_DIR"):
+        import certifi
+
+        trust.load_verify_locations(certifi.where())
+    return trust
+
+
+def _library() -> Any:
+    return import_library("httpcore", "retriever http", "httpcore", "http")
