@@ -5,9 +5,9 @@ Queries are embedded here, never by Chroma, and its telemetry is off.
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field, model_validator
@@ -15,16 +15,16 @@ from pydantic import Field, model_validator
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import fill_placeholders, literal_in_headers
-from karat.retrieve.protocol import Finder, Hit, Hits, Query
+from karat.retrieve.protocol import Finder, Hits, Query
 from karat.retrieve.system_config import Text, refuse
-from karat.retrieve.user_code import error_line, import_library, may_pass
+from karat.retrieve.user_code import UserCode, error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
     FieldsForm,
     StoreFinder,
-    collection_finder,
     hit_of,
     is_plain,
     literal,
+    query_model,
     wrong_model,
 )
 from karat.retrieve.vectors import Floats
@@ -83,14 +83,18 @@ def make(options: ChromaOptions, context: BuildContext, parts: Mapping[str, Find
     _library()
     if options.where is not None and is_plain(options.where):
         _check_filter(options.where)
-    redact = context.redact
-    connect = (
-        _folder_client(options, context)
-        if options.host is None
-        else _server_client(options, context)
+    store = ChromaStore(
+        options,
+        _server_client(options, context) if options.host else _folder_client(options, context),
+        context.redact,
     )
-    collection = _Collection(options, connect, redact)
-    return collection_finder("chroma", collection, options, context)
+    return StoreFinder(
+        store,
+        query_model(options, context),
+        UserCode("chroma", context.timeout, context.redact, again=True),
+        meta={"store": "chroma", "collection": options.collection},
+        folder=options.path is not None,
+    )
 
 
 def _library() -> Any:
@@ -106,27 +110,13 @@ def _check_filter(where: Mapping[str, Any]) -> None:
         raise UsageError(f"where is not a filter of Chroma's: {error}") from None
 
 
-def _settings(**more: Any) -> Any:
-    """Return settings that no .env file of the current folder changes."""
-    from chromadb.config import Settings
-
-    quiet = {"anonymized_telemetry": False, "chroma_otel_collection_endpoint": ""}
-    settings: dict[str, Any] = {"_env_file": None, **quiet, **more}
-    return Settings(**settings)
-
-
 def _folder_client(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
     """Return how to open a folder."""
     folder = context.path(options.path or "")
     if not (folder / "chroma.sqlite3").is_file():
         what = "holds no collections" if folder.is_dir() else "no such folder"
         raise InputError(f"{what}; path must be a folder that Chroma made", where=str(folder))
-    return lambda: _library().PersistentClient(
-        str(folder.resolve()),
-        settings=_settings(),
-        tenant=options.tenant,
-        database=options.database,
-    )
+    return lambda: _client("PersistentClient", options, {}, path=str(folder.resolve()))
 
 
 def _server_client(options: ChromaOptions, context: BuildContext) -> Callable[[], Any]:
@@ -135,88 +125,73 @@ def _server_client(options: ChromaOptions, context: BuildContext) -> Callable[[]
     headers = {name: context.expand(value) for name, value in options.headers.items()}
     if options.token is not None:
         headers[_TOKEN] = context.expand(options.token)
-    return lambda: _library().HttpClient(
-        host=host,
-        port=options.port,
-        ssl=options.ssl,
-        headers=dict(headers),
-        settings=_settings(chroma_server_host=host, chroma_server_http_port=options.port),
-        tenant=options.tenant,
-        database=options.database,
+    where = {"host": host, "port": options.port, "ssl": options.ssl}
+    settings = {"chroma_server_host": host, "chroma_server_http_port": options.port}
+    return lambda: _client("HttpClient", options, settings, headers=dict(headers), **where)
+
+
+def _client(kind: str, options: ChromaOptions, settings: Mapping[str, Any], **where: Any) -> Any:
+    """Return a client whose settings no .env file of the current folder changes."""
+    from chromadb.config import Settings
+
+    quiet = {"anonymized_telemetry": False, "chroma_otel_collection_endpoint": ""}
+    arguments: dict[str, Any] = {"_env_file": None, **quiet, **settings}
+    return getattr(_library(), kind)(
+        settings=Settings(**arguments), tenant=options.tenant, database=options.database, **where
     )
 
 
-class _Collection:
-    """Asks a collection; it is looked up once, and again after it disappeared."""
+@dataclass(frozen=True, eq=False)
+class ChromaStore:
+    """Asks a collection of Chroma."""
 
-    def __init__(self, options: ChromaOptions, connect: Callable[[], Any], redact: Redact) -> None:
-        self._options = options
-        self._connect = connect
-        self._redact = redact
-        self._client: Any = None
-        self._collection: Any = None
-        self._first = threading.Lock()
+    options: ChromaOptions
+    make_client: Callable[[], Any]
+    redact: Redact
 
-    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
+    def connect(self) -> Any:
+        """Return the client; it is closed when this store is no longer used."""
+        client = self.make_client()
+        weakref.finalize(self, _close, client)
+        return client
+
+    def look_up(self, client: Any) -> Any:
+        """Return the collection; the library embeds nothing with a model that it fetches."""
+        return client.get_collection(self.options.collection, embedding_function=None)
+
+    def ask(
+        self, client: Any, collection: Any, query: Query, vector: Floats | None, k: int
+    ) -> Hits:
         """Return the nearest records as hits."""
-        if vector is None:
-            raise AssertionError("every query has a vector here")
-        where = self._options.where
-        where = None if where is None else fill_placeholders(where, query, {"k": k})
-        try:
-            collection = self._ready()
-            response = collection.query(
-                query_embeddings=[vector.tolist()],
-                n_results=k,
-                where=where,
-                include=["metadatas", "documents", "distances"],
-            )
-        except Exception as error:
-            raise self._call_error(error) from error
+        response = collection.query(
+            query_embeddings=[[] if vector is None else vector.tolist()],
+            n_results=k,
+            where=fill_placeholders(self.options.where, query, {"k": k}),
+            include=["metadatas", "documents", "distances"],
+        )
         cosine = _space(collection) == "cosine"
-        return [self._hit(record, cosine) for record in _records(response)]
+        columns = ("ids", "distances", "metadatas", "documents")
+        return [
+            hit_of(
+                metadata or {},
+                self.options,
+                name=f"collection {self.options.collection!r}",
+                item=item,
+                score=-distance,
+                # A distance may be a little below 0, so that this may be a little above 1.
+                similarity=1 - distance if cosine else None,
+                text=document,
+            )
+            for item, distance, metadata, document in zip(
+                *(response[name][0] for name in columns), strict=True
+            )
+        ]
 
-    def connected(self) -> Any:
-        """Return the client, created once."""
-        with self._first:
-            if self._client is None:
-                self._client = self._connect()
-                weakref.finalize(self, _close, self._client)
-            return self._client
-
-    def _ready(self) -> Any:
-        client = self.connected()
-        with self._first:
-            if self._collection is None:
-                # Without this the library would embed with a model that it fetches.
-                self._collection = client.get_collection(
-                    self._options.collection, embedding_function=None
-                )
-            return self._collection
-
-    def _hit(self, record: tuple[str, float, Any, str | None], cosine: bool) -> Hit:
-        item, distance, metadata, document = record
-        return hit_of(
-            metadata or {},
-            self._options,
-            f"collection {self._options.collection!r}",
-            item=item,
-            score=-distance,
-            # A distance may be a little below 0, so that this may be a little above 1.
-            similarity=1 - distance if cosine else None,
-            text=document,
-        )
-
-    def _call_error(self, error: Exception) -> CallError:
+    def failure(self, error: Exception) -> CallError:
         """Return what went wrong, and whether it may pass."""
-        kind, text, status = (
-            type(error).__name__,
-            error_line(error, self._redact),
-            _status(error),
-        )
-        if kind == "NotFoundError":
-            self._collection = None
-            missing = f"no collection {self._options.collection!r}"
+        text, status = error_line(error, self.redact), _status(error)
+        if type(error).__name__ == "NotFoundError":
+            missing = f"no collection {self.options.collection!r}"
             what = missing if "Collection" in text else text
             return CallError(f"chroma: {what}; check collection, tenant and database")
         if status in (401, 403):
@@ -250,11 +225,6 @@ def _close(client: Any) -> None:
         session = getattr(getattr(each_client, "_server", None), "_session", None)
         if session is not None:
             session.close()
-
-
-def _records(response: Any) -> list[tuple[str, float, Any, str | None]]:
-    lists = (response["ids"], response["distances"], response["metadatas"], response["documents"])
-    return list(zip(*(column[0] for column in lists), strict=True))
 
 
 def _space(collection: Any) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
@@ -22,7 +21,6 @@ from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, error_line, hits_from, import_library
 from karat.retrieve.vector_stores import (
-    SERVER_CONCURRENCY,
     FieldsForm,
     QueryModelForm,
     StoreFinder,
@@ -67,35 +65,29 @@ def statement_of(
     """
     from psycopg import sql
 
+    def identifier(*names: str) -> sql.Identifier:
+        # Placeholders are looked for in names too.
+        return sql.Identifier(*(name.replace("%", "%%") for name in names))
+
+    def raw(text: Any) -> sql.SQL:
+        return sql.SQL(text)
+
     named = [
-        sql.SQL("{} AS {}").format(_identifier(column), sql.Identifier(key))
+        sql.SQL("{} AS {}").format(identifier(column), sql.Identifier(key))
         for key, column in columns.items()
     ]
-    distance = sql.SQL("{} {} %(vector)s").format(_identifier(embedding), _raw(_OPERATORS[metric]))
-    kept = sql.SQL("") if where is None else sql.SQL("WHERE ({}) ").format(_raw(where))
+    distance = sql.SQL("{} {} %(vector)s").format(identifier(embedding), raw(_OPERATORS[metric]))
+    condition = sql.SQL("") if where is None else sql.SQL("WHERE ({}) ").format(raw(where))
     return sql.SQL(
-        "SELECT * FROM (SELECT {named}, {distance} AS distance FROM {table} {kept}"
+        "SELECT * FROM (SELECT {named}, {distance} AS distance FROM {table} {condition}"
         "ORDER BY {distance} LIMIT %(k)s) AS nearest "
         "WHERE distance < 'Infinity' ORDER BY distance, item_id"
     ).format(
         named=sql.SQL(", ").join(named),
         distance=distance,
-        table=_identifier(*table.split(".")),
-        kept=kept,
+        table=identifier(*table.split(".")),
+        condition=condition,
     )
-
-
-def _identifier(*names: str) -> Any:
-    from psycopg import sql
-
-    # Placeholders are looked for in names too.
-    return sql.Identifier(*(name.replace("%", "%%") for name in names))
-
-
-def _raw(text: Any) -> Any:
-    from psycopg import sql
-
-    return sql.SQL(text)
 
 
 def places_in(text: str, key: str) -> set[str]:
@@ -133,39 +125,6 @@ def values_for(names: set[str], query: Query, vector: Floats | None, k: int) -> 
                 f"it has {', '.join(sorted(known))}"
             )
     return {name: known[name] for name in names}
-
-
-def scored(row: Mapping[str, Any], metric: Metric) -> Hit:
-    """Return a row as a hit whose score is high for what is near."""
-    near = -float(row["distance"])
-    if metric == "cosine":
-        near += 1.0
-    fields = {key: value for key, value in row.items() if key != "distance"}
-    return Hit(**fields)._replace(score=near, similarity=near if metric == "cosine" else None)
-
-
-def not_connected(error: Exception, redact: Callable[[str], str]) -> CallError:
-    """Return why there is no connection, and whether there may be one later."""
-    text = " ".join(redact(str(error)).split())
-    refused = "FATAL" in text and not any(words in text for words in _SOON)
-    wrong = text.startswith("connection is bad")
-    return CallError(f"PostgreSQL: {text[:300]}", may_pass=not refused and not wrong)
-
-
-def not_answered(
-    error: Exception, seconds: float, redact: Callable[[str], str], *, lost: bool
-) -> CallError:
-    """Return why a query failed, what to do, and whether it may pass."""
-    state = getattr(error, "sqlstate", None) or ""
-    if state == _TIMEOUT:
-        return CallError(
-            f"PostgreSQL took longer than {seconds:g} s; raise timeout or add an index",
-            may_pass=True,
-        )
-    primary = getattr(getattr(error, "diag", None), "message_primary", None)
-    text = error_line(error, redact) if primary is None else " ".join(redact(primary).split())[:300]
-    hint = f"; {_HINTS[state]}" if state in _HINTS else ""
-    return CallError(f"PostgreSQL: {text}{hint}", may_pass=lost or state.startswith(_PASSING))
 
 
 _COLUMNS = ("text", "doc_id", "version", "source")
@@ -213,12 +172,10 @@ def make(
     """Prepare the table or the SQL; nothing is asked yet."""
     _library()
     dsn = _dsn(options.dsn, context)
-    redact = context.redact
     return StoreFinder(
-        _Table(options, _Connections(dsn, context.timeout, redact)).hits,
+        PgvectorStore(options, dsn, context.timeout, context.redact),
         query_model(options, context) if "vector" in options.places else None,
-        UserCode("PostgreSQL", context.timeout + 1, redact, again=True),
-        concurrency=SERVER_CONCURRENCY,
+        UserCode("PostgreSQL", context.timeout + 1, context.redact, again=True),
         meta={"store": "pgvector"} | ({} if options.table is None else {"table": options.table}),
     )
 
@@ -281,34 +238,62 @@ def _dsn(written: str, context: BuildContext) -> str:
     return dsn
 
 
-class _Connections:
-    """One connection per concurrent call; a lost one is not used again."""
+class PgvectorStore:
+    """Asks a table, or the SQL; one connection per concurrent call, no lost one twice."""
 
-    def __init__(self, dsn: str, seconds: float, redact: Any) -> None:
-        self.seconds = seconds
-        self.redact = redact
+    def __init__(
+        self, options: PgvectorOptions, dsn: str, seconds: float, redact: Callable[[str], str]
+    ) -> None:
+        self._options = options
         self._dsn = dsn
+        self._seconds = seconds
+        self._redact = redact
+        self._places = options.places
         self._idle: list[Any] = []
-        self._lock = threading.Lock()
         weakref.finalize(self, _close, self._idle)
+        self._statement: Any = options.sql
+        if options.sql is None:
+            columns = {key: getattr(options, key) for key in _COLUMNS if getattr(options, key)}
+            self._statement = statement_of(
+                options.table or "",
+                {"item_id": options.id or "", **columns},
+                options.embedding or "",
+                options.metric,
+                options.where,
+            )
 
-    def rows(self, statement: Any, values: Mapping[str, Any]) -> list[dict[str, Any]]:
-        with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        if connection is None:
+    def connect(self) -> Any:
+        """Return nothing: connections are made as calls need them."""
+
+    def look_up(self, client: Any) -> Any:
+        """Return nothing: the statement says all."""
+
+    def ask(
+        self, client: Any, collection: Any, query: Query, vector: Floats | None, k: int
+    ) -> Hits:
+        """Return the nearest rows as hits, or the rows of the SQL in their order."""
+        values = values_for(self._places, query, vector, k)
+        try:
+            connection = self._idle.pop()
+        except IndexError:
             connection = self._connect()
         try:
-            rows: list[dict[str, Any]] = connection.execute(statement, values).fetchall()
-        except Exception as error:
-            lost = bool(connection.broken)
-            raise not_answered(error, self.seconds, self.redact, lost=lost) from error
+            rows: list[dict[str, Any]] = connection.execute(self._statement, values).fetchall()
         finally:
             if connection.broken:
                 connection.close()
             else:
-                with self._lock:
-                    self._idle.append(connection)
-        return rows
+                self._idle.append(connection)
+        if self._options.sql is not None:
+            return hits_from(rows, k, "sql")
+        return hits_from([self._scored(row) for row in rows], k, "the table")
+
+    def _scored(self, row: Mapping[str, Any]) -> Hit:
+        """Return a row as a hit whose score is high for what is near."""
+        cosine = self._options.metric == "cosine"
+        score = -float(row["distance"]) + (1.0 if cosine else 0.0)
+        fields = {key: value for key, value in row.items() if key != "distance"}
+        return Hit(**fields)._replace(score=score, similarity=score if cosine else None)
 
     def _connect(self) -> Any:
         from psycopg.rows import dict_row
@@ -321,44 +306,39 @@ class _Connections:
                 # Prepared statements fail behind some poolers.
                 prepare_threshold=None,
                 row_factory=dict_row,
-                connect_timeout=max(_LEAST_WAIT, math.ceil(self.seconds)),
+                connect_timeout=max(_LEAST_WAIT, math.ceil(self._seconds)),
                 fallback_application_name="karat",
             )
             connection.execute(
-                f"SET statement_timeout = {max(1, round(self.seconds * 1000))}; "
+                f"SET statement_timeout = {max(1, round(self._seconds * 1000))}; "
                 "SET default_transaction_read_only = on"
             )
         except library.Error as error:
-            raise not_connected(error, self.redact) from error
+            text = " ".join(self._redact(str(error)).split())
+            refused = "FATAL" in text and not any(words in text for words in _SOON)
+            passes = not refused and not text.startswith("connection is bad")
+            raise CallError(f"PostgreSQL: {text[:300]}", may_pass=passes) from error
         return connection
+
+    def failure(self, error: Exception) -> CallError:
+        """Return why a query failed, what to do, and whether it may pass."""
+        state = getattr(error, "sqlstate", None) or ""
+        if state == _TIMEOUT:
+            return CallError(
+                f"PostgreSQL took longer than {self._seconds:g} s; raise timeout or add an index",
+                may_pass=True,
+            )
+        primary = getattr(getattr(error, "diag", None), "message_primary", None)
+        text = " ".join(self._redact(primary).split())[:300] if primary else ""
+        hint = f"; {_HINTS[state]}" if state in _HINTS else ""
+        # A lost connection has no state.
+        lost = not state and isinstance(error, _library().OperationalError)
+        return CallError(
+            f"PostgreSQL: {text or error_line(error, self._redact)}{hint}",
+            may_pass=lost or state.startswith(_PASSING),
+        )
 
 
 def _close(connections: list[Any]) -> None:
     for connection in connections:
         connection.close()
-
-
-class _Table:
-    """Asks a table, or the SQL."""
-
-    def __init__(self, options: PgvectorOptions, connections: _Connections) -> None:
-        self._connections = connections
-        self._metric: Metric = options.metric
-        self._own = options.sql
-        self._places = options.places
-        if options.sql is not None:
-            self._statement: Any = options.sql
-            return
-        names = {"item_id": options.id or "", **{key: getattr(options, key) for key in _COLUMNS}}
-        columns = {key: name for key, name in names.items() if name is not None}
-        self._statement = statement_of(
-            options.table or "", columns, options.embedding or "", options.metric, options.where
-        )
-
-    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
-        """Return the nearest rows as hits, or the rows of the SQL in their order."""
-        values = values_for(self._places, query, vector, k)
-        rows = self._connections.rows(self._statement, values)
-        if self._own is not None:
-            return hits_from(rows, k, "sql")
-        return hits_from([scored(row, self._metric) for row in rows], k, "the table")

@@ -21,14 +21,14 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import fill_placeholders, literal_in_url
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
-from karat.retrieve.user_code import error_line, import_library, may_pass
+from karat.retrieve.user_code import UserCode, error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
     FieldsForm,
     StoreFinder,
-    collection_finder,
     hit_of,
     is_plain,
     literal,
+    query_model,
     wrong_model,
 )
 from karat.retrieve.vectors import Floats
@@ -77,15 +77,19 @@ Options = QdrantOptions
 def make(options: QdrantOptions, context: BuildContext, parts: Mapping[str, Finder]) -> StoreFinder:
     """Prepare the collection; nothing is asked yet."""
     _library()
-    redact = context.redact
     if options.path is None:
         connect = _server_client(options, context)
     else:
         connect = _folder_client(context.path(options.path))
     if options.where is not None and is_plain(options.where):
         _filter(options.where)
-    collection = _Collection(options, connect, redact)
-    return collection_finder("qdrant", collection, options, context)
+    return StoreFinder(
+        QdrantStore(options, connect, context.redact),
+        query_model(options, context),
+        UserCode("qdrant", context.timeout, context.redact, again=True),
+        meta={"store": "qdrant", "collection": options.collection},
+        folder=options.path is not None,
+    )
 
 
 def _library() -> Any:
@@ -171,83 +175,55 @@ def _new_client(**arguments: Any) -> Any:
         return _library().QdrantClient(**arguments)
 
 
-class _Collection:
-    """Asks a collection; its vector settings are looked up once."""
+@dataclass(frozen=True, eq=False)
+class QdrantStore:
+    """Asks a collection of Qdrant."""
 
-    def __init__(
-        self, options: QdrantOptions, connect: Callable[[], _Client], redact: Callable[[str], str]
-    ) -> None:
-        self._options = options
-        self._connect = connect
-        self._redact = redact
-        self._client: _Client | None = None
-        self._about: tuple[int, str] | None = None
-        self._first = threading.Lock()
+    options: QdrantOptions
+    connect: Callable[[], _Client]
+    redact: Callable[[str], str]
 
-    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits:
+    def look_up(self, client: _Client) -> tuple[int, str]:
+        """Return the length of the collection's vectors and their metric."""
+        collection, name = self.options.collection, self.options.vector_name
+        with client.turn:
+            vectors = client.calls.get_collection(collection).config.params.vectors
+        named = vectors if isinstance(vectors, Mapping) else {}
+        settings = named.get(name) if named or name is not None else vectors
+        if settings is None:
+            raise CallError(
+                f"collection {collection!r} has {', '.join(named) or 'no named vectors'}; "
+                + ("set vector_name to one of them" if named else "leave out vector_name")
+            )
+        return int(settings.size), str(settings.distance.value)
+
+    def ask(
+        self,
+        client: _Client,
+        collection: tuple[int, str],
+        query: Query,
+        vector: Floats | None,
+        k: int,
+    ) -> Hits:
         """Return the nearest points as hits."""
-        if vector is None:
-            raise AssertionError("every query has a vector here")
-        try:
-            where = self._where(query, k)
-            client, (size, metric) = self._ready()
-            if size != len(vector):
-                raise CallError(
-                    f"collection {self._options.collection!r} holds vectors of {size} numbers, "
-                    f"and the model makes {len(vector)}; use the model that made them"
-                )
-            with client.turn:
-                response = client.calls.query_points(
-                    self._options.collection,
-                    query=vector.tolist(),
-                    using=self._options.vector_name,
-                    query_filter=where,
-                    limit=k,
-                    with_payload=True,
-                )
-        except CallError:
-            raise
-        except Exception as error:
-            raise self._call_error(error) from error
+        size, metric = collection
+        values = [] if vector is None else vector.tolist()
+        if size != len(values):
+            raise CallError(
+                f"collection {self.options.collection!r} holds vectors of {size} numbers, "
+                f"and the model makes {len(values)}; use the model that made them"
+            )
+        where = fill_placeholders(self.options.where, query, {"k": k})
+        with client.turn:
+            response = client.calls.query_points(
+                self.options.collection,
+                query=values,
+                using=self.options.vector_name,
+                query_filter=None if where is None else _filter(where),
+                limit=k,
+                with_payload=True,
+            )
         return [self._hit(point, metric) for point in response.points]
-
-    def _where(self, query: Query, k: int) -> Any:
-        if self._options.where is None:
-            return None
-        try:
-            return _filter(fill_placeholders(self._options.where, query, {"k": k}))
-        except UsageError as error:
-            raise CallError(str(error)) from None
-
-    def connected(self) -> _Client:
-        """Return the client, created once."""
-        with self._first:
-            if self._client is None:
-                self._client = self._connect()
-            return self._client
-
-    def _ready(self) -> tuple[_Client, tuple[int, str]]:
-        client = self.connected()
-        with self._first:
-            if self._about is None:
-                with client.turn:
-                    about = client.calls.get_collection(self._options.collection)
-                self._about = self._vectors(about.config.params.vectors)
-            return client, self._about
-
-    def _vectors(self, vectors: Any) -> tuple[int, str]:
-        """Return the length of the vectors and their metric."""
-        name = self._options.vector_name
-        named = vectors if isinstance(vectors, Mapping) else None
-        if name is None and named is None and vectors is not None:
-            return int(vectors.size), str(vectors.distance.value)
-        if name is not None and named is not None and name in named:
-            return int(named[name].size), str(named[name].distance.value)
-        has = ", ".join(named) if named else "no named vectors"
-        raise CallError(
-            f"collection {self._options.collection!r} has {has}; "
-            + ("leave out vector_name" if not named else "set vector_name to one of them")
-        )
 
     def _hit(self, point: Any, metric: str) -> Hit:
         payload = point.payload or {}
@@ -255,31 +231,33 @@ class _Collection:
         score = float(point.score)
         return hit_of(
             payload,
-            self._options,
-            f"collection {self._options.collection!r}",
+            self.options,
+            name=f"collection {self.options.collection!r}",
             item=point.id if payload_id is None else payload_id,
             score=-score if metric in _DISTANCES else score,
             similarity=score if metric == "Cosine" else None,
         )
 
-    def _call_error(self, error: Exception) -> CallError:
+    def failure(self, error: Exception) -> CallError:
         """Return what went wrong, and whether it may pass."""
-        name = self._options.collection
+        name = self.options.collection
         status = getattr(error, "status_code", None)
         cause = getattr(error, "source", error)
         wait = getattr(error, "retry_after_s", None)
+        if isinstance(error, UsageError):
+            return CallError(str(error))
         if status in (401, 403):
             return CallError(f"qdrant refused the key ({status}); check api_key")
         if status == 404 or (isinstance(error, ValueError) and "not found" in str(error)):
-            at = "url" if self._options.path is None else "path"
+            at = "url" if self.options.path is None else "path"
             return CallError(f"qdrant has no collection {name!r}; check collection and {at}")
         if wait is not None or status == 429:
             return CallError("qdrant asks to be called less often", may_pass=True, wait=wait)
         if status is not None:
-            reason = _reason(error, self._redact)
+            reason = _reason(error, self.redact)
             return CallError(f"qdrant answered {status}: {reason}", may_pass=status >= 500)
         return CallError(
-            f"qdrant cannot be asked: {error_line(cause, self._redact)}",
+            f"qdrant cannot be asked: {error_line(cause, self.redact)}",
             may_pass=may_pass(cause),
         )
 

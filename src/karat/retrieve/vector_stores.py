@@ -1,13 +1,10 @@
-"""What the adapters of vector stores share: the query's vector, the call, and fields of records.
-
-How each store is asked is the business of its own module.
-"""
+"""What the adapters of vector stores share: the query's vector, the call, and fields of records."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from pydantic import Field
@@ -24,9 +21,6 @@ from karat.retrieve.vectors import Floats
 
 # How many calls a store that is a server is asked at once.
 SERVER_CONCURRENCY = 4
-
-# A query, its vector if there is one, and k in; hits out.
-Ask = Callable[[Query, Floats | None, int], Hits]
 
 
 class QueryModelForm(Form):
@@ -68,56 +62,34 @@ def wrong_model(form: QueryModelForm) -> str | None:
 
 def query_model(form: QueryModelForm, context: BuildContext) -> Embedder:
     """Return the model of a form; vectors keep their length, as those in the store may."""
-    model_form = ModelForm.model_validate(
-        {
-            "model": form.model,
-            "path": form.model_path,
-            "embed": form.embed,
-            "max_length": form.max_length,
-            "query_prefix": form.query_prefix,
-            "threads": form.threads,
-        }
-    )
-    try:
-        return embedder(model_form, context, unit=False)
+    settings = form.model_dump(include=set(QueryModelForm.model_fields))
     # The model's folder has another name here, where path is the store's.
+    settings["path"] = settings.pop("model_path")
+    try:
+        return embedder(ModelForm.model_validate(settings), context, unit=False)
     except InputError as error:
-        what = error.what.replace("path must", "model_path must")
-        raise InputError(what, where=error.where, line=error.line) from None
+        message = error.what.replace("path must", "model_path must")
+        raise InputError(message, where=error.where, line=error.line) from None
     except UsageError as error:
         raise UsageError(str(error).replace("give path:", "give model_path:")) from None
 
 
-class Collection(Protocol):
-    """A collection of a store that is a server or a folder."""
+class Store(Protocol):
+    """A vector store: how to connect to it, ask it, and tell why it fails."""
 
-    def hits(self, query: Query, vector: Floats | None, k: int) -> Hits: ...
-    def connected(self) -> Any: ...
+    def connect(self) -> Any:
+        """Return a client; called once, when the first query comes."""
 
+    def look_up(self, client: Any) -> Any:
+        """Return what each call must know of the collection; called again after a failure."""
 
-class CollectionForm(Protocol):
-    """The options that such stores have in common."""
+    def ask(
+        self, client: Any, collection: Any, query: Query, vector: Floats | None, k: int
+    ) -> Hits:
+        """Return the nearest records as hits."""
 
-    path: str | None
-    collection: str
-
-
-def collection_finder(
-    store: str, collection: Collection, options: Any, context: BuildContext
-) -> StoreFinder:
-    """Return a finder over a collection."""
-    named: CollectionForm = options
-    code = UserCode(store, context.timeout, context.redact, again=True)
-    if named.path is not None:
-        # A folder takes a while to open, and no query's time should hold that.
-        code.load(collection.connected, done="opened")
-    return StoreFinder(
-        collection.hits,
-        query_model(options, context),
-        code,
-        concurrency=SERVER_CONCURRENCY if named.path is None else 1,
-        meta={"store": store, "collection": named.collection},
-    )
+    def failure(self, error: Exception) -> CallError:
+        """Return what went wrong, and whether it may pass."""
 
 
 class StoreFinder:
@@ -128,19 +100,25 @@ class StoreFinder:
 
     def __init__(
         self,
-        ask: Ask,
+        store: Store,
         model: Embedder | None,
         code: UserCode,
         *,
-        concurrency: int,
         meta: Mapping[str, Any],
+        folder: bool = False,
     ) -> None:
-        self.concurrency = concurrency
-        self._ask = ask
+        self.concurrency = 1 if folder else SERVER_CONCURRENCY
+        self._store = store
         self._model = model
         self._code = code
         self._meta = meta
-        self._one_text = threading.Lock()
+        self._client: Any = None
+        self._collection: Any = None
+        self._connecting = threading.Lock()
+        self._embedding = threading.Lock()
+        if folder:
+            # A folder takes a while to open, and no query's time should hold that.
+            code.load(self._connected, done="opened")
 
     @property
     def meta(self) -> Mapping[str, Any]:
@@ -164,11 +142,31 @@ class StoreFinder:
         answer.hits = self._code.call(work)
         return answer
 
+    def _ask(self, query: Query, vector: Floats | None, k: int) -> Hits:
+        try:
+            client = self._connected()
+            with self._connecting:
+                if self._collection is None:
+                    self._collection = self._store.look_up(client)
+                collection = self._collection
+            return self._store.ask(client, collection, query, vector, k)
+        except CallError:
+            raise
+        except Exception as error:
+            self._collection = None
+            raise self._store.failure(error) from error
+
+    def _connected(self) -> Any:
+        with self._connecting:
+            if self._client is None:
+                self._client = self._store.connect()
+            return self._client
+
     def _vector(self, text: str, answer: Answer) -> Floats | None:
         if self._model is None:
             return None
         # A model uses every core by itself, and a callable may not bear company.
-        with self._one_text:
+        with self._embedding:
             start = time.perf_counter()
             vector = self._model.query(text)
             answer.latency["embed"] = (time.perf_counter() - start) * 1000
@@ -181,8 +179,8 @@ class StoreFinder:
 def hit_of(
     fields: Mapping[str, Any],
     form: FieldsForm,
-    name: str,
     *,
+    name: str,
     item: Any,
     score: float,
     similarity: float | None = None,
@@ -195,20 +193,21 @@ def hit_of(
             raise CallError(
                 f"{name} has a record without {form.id!r}; it has {', '.join(fields) or 'nothing'}"
             )
+    details = {
+        key: None if field is None else text_of(field_of(fields, field))
+        for key in ("doc_id", "version", "source", "text")
+        for field in [getattr(form, key)]
+    }
     hit = Hit(
         item,
         score,
-        doc_id=_text_field(fields, form.doc_id),
-        version=_text_field(fields, form.version),
-        source=_text_field(fields, form.source),
+        doc_id=details["doc_id"],
+        version=details["version"],
+        source=details["source"],
         similarity=similarity,
-        text=text if form.text is None else _text_field(fields, form.text),
+        text=text if form.text is None else details["text"],
     )
     return hits_from([hit], 1, name)[0]
-
-
-def _text_field(fields: Mapping[str, Any], name: str | None) -> str | None:
-    return None if name is None else text_of(field_of(fields, name))
 
 
 def field_of(fields: Mapping[str, Any], name: str) -> Any:
