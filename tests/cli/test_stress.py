@@ -339,7 +339,7 @@ LOG = ("stress", "run.jsonl", "--gold", "eval.jsonl")
     ("arguments", "words"),
     [
         ((*LOG, "--at", "0"), ("--at is '0'", "from 1")),
-        ((*LOG, "--at", "1,1"), ("rank 1 is in it twice",)),
+        ((*LOG, "--at", "1,1"), ("different ranks",)),
         ((*LOG, "--at", "1,x"), ("--at is '1,x'",)),
         ((*LOG, "--at", ""), ("--at is ''",)),
         ((*LOG, "--insert", "2", "--at", "1,2,3"), ("--insert 2 contradicts", "3 ranks")),

@@ -534,8 +534,10 @@ def stress(
       karat stress --negatives bm25 --sample 200 --by language -o stress.json -o stress.md
       karat stress run.jsonl --gold eval.jsonl --insert 2 --at 1,3
     """
+    from karat.analysis.stress import check_negatives
+    from karat.analysis.stress.edits import parse_edits
     from karat.cli.progress import counting
-    from karat.project.stress import check_negatives, parse_edits, plan_stress
+    from karat.project.project import plan_stress
 
     quiet = output.quiet or output.as_json
     edits = parse_edits(insert=insert, at=at, drop=drop, shuffle=shuffle, truncate=truncate)
@@ -545,10 +547,10 @@ def stress(
     if subject is None or Path(subject).suffix.lower() in (".yaml", ".yml"):
         for_runs = {"--gold": gold, "--queries": queries, "--corpus": corpus, "--strict": strict}
         for_runs |= {"--run-format": run_format, "--gold-format": gold_format}
-        plan = plan_stress(subject, systems=system, edits=edits, for_runs=for_runs)
-        outputs = output.parse(plan.files)
-        evaluation = plan.evaluation(
-            profile=profile,
+        plan, systems = plan_stress(subject, systems=system, edits=edits, for_runs=for_runs)
+        outputs = output.parse(plan.config.files)
+        evaluation = plan.config.evaluation(
+            profile=profile or plan.config.profile,
             settings=parse_settings(settings or []),
             measures=chosen,
             by=by or [],
@@ -557,11 +559,11 @@ def stress(
         )
         result = karat.stress(
             evaluation,
-            systems=plan.systems,
+            systems=systems,
             edits=edits,
             sample_size=_SAMPLE if sample is None else size,
             negatives=negatives,
-            inputs=plan.inputs,
+            inputs=plan.config.inputs,
             open_bar=partial(counting, quiet=quiet),
         )
         return output.publish(result, outputs)

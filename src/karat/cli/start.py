@@ -211,10 +211,10 @@ def check(
     """
     from karat.cli.progress import progress
     from karat.cli.streams import heed_interrupts
-    from karat.project.check import check_files
+    from karat.project.project import check_eval_set
 
     heed_interrupts()
-    result = check_files(
+    result = check_eval_set(
         config,
         gold=gold,
         queries=queries,

@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, InstanceOf, PrivateAttr
 
-from karat.errors import KaratError
+from karat.data.columns import Source
+from karat.errors import InputError, KaratError
+from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.gate_files import parse_gates
 from karat.evaluation.gates import Gate
 from karat.evaluation.segments import By
@@ -152,6 +154,50 @@ class Config(Form):
     def path(self, name: str) -> str:
         """Return a file's name as seen from here: names in the file are relative to its folder."""
         return name if name == "-" else str(self._folder / name)
+
+    def file(self, name: str | None) -> str | None:
+        """Return the same for a file that may not be named."""
+        return None if name is None else self.path(name)
+
+    @property
+    def files(self) -> list[str]:
+        """The karat.yaml and the inputs that it names."""
+        named = (self.place.file, self.queries, self.gold, self.corpus, self.judged, *self.human)
+        return [self.path(name) for name in named if name is not None]
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """The karat.yaml, as a document lists it among its inputs."""
+        return {
+            "config": Source.of(Path(self.path(self.place.file))),
+            "config_digest": self.digest,
+        }
+
+    def evaluation(
+        self,
+        *,
+        settings: Mapping[str, Any],
+        seed: int | str | None = None,
+        **options: Any,
+    ) -> Evaluation:
+        """Return the evaluation of what the file names; settings and options go before its own."""
+        gold = self.gold or self.queries
+        if gold is None:
+            raise InputError("has no gold; name its file: gold: qrels.txt", where=self.place.file)
+        own = dict(self.settings)
+        if seed is not None:
+            own.pop("seed", None)
+        elif "seed" not in settings:
+            seed = self.seed
+        inputs = {
+            "queries": self.file(self.queries),
+            "corpus": self.file(self.corpus),
+            "profile": self.profile,
+            "fields": self.mapping.without_runs(),
+        }
+        return Evaluation(
+            self.path(gold), settings=own | dict(settings), seed=seed, **{**inputs, **options}
+        )
 
     def output(self, text: str) -> str:
         """Return an output as seen from here, behind its prefix if it has one."""

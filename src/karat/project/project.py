@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +11,14 @@ from typing import Any
 
 import polars as pl
 
+from karat.analysis.check import Check, check
+from karat.analysis.stress.edits import Edit, most_negatives
+from karat.analysis.stress.lists import SearchedSystem
 from karat.data.columns import Source
 from karat.data.tables import Gold, Queries
 from karat.errors import InputError, UsageError
 from karat.evaluation.evaluation import Evaluation, Progress
+from karat.evaluation.gate_files import read_gate_file
 from karat.evaluation.gates import judge, measures_of
 from karat.evaluation.inputs import STORY as STORY
 from karat.evaluation.verdict import Rule, rule_from
@@ -24,12 +27,18 @@ from karat.formats.field_mapping import Fields
 from karat.formats.files import safe_file_name
 from karat.formats.story import read_story_queries
 from karat.jobs.journal import part_of
-from karat.measure.conventions import PROFILES
+from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.misfits import refuse_foreign_corpus
 from karat.measure.names import parse_measures
 from karat.measure.scores import Counts, Scores
 from karat.project.config import Config, read_config
-from karat.project.systems import SearchPlan, build_context_of, config_path, plan_search
+from karat.project.systems import (
+    CONFIG_FILE,
+    SearchPlan,
+    build_context_of,
+    config_path,
+    plan_search,
+)
 from karat.reports.assembly import Details, correction_of, report
 from karat.reports.document import Report, build_report
 from karat.reports.outputs import FORMS, JSON, Form, Output, parse_outputs
@@ -43,8 +52,6 @@ from karat.retrieve.search import (
     search,
 )
 from karat.retrieve.system_config import SystemConfig, check_files, files_of, run_digest
-
-_NO_QUERIES = Source("nothing asked")
 
 
 class Project:
@@ -105,7 +112,7 @@ class Project:
             full=any(form.in_full for form in forms),
             bounds=config.bounds,
             strict_bounds=config.strict_bounds,
-            correction=correction_of(evaluation, self._file(config.judged), human),
+            correction=correction_of(evaluation, config.file(config.judged), human),
             forms=forms,
         )
         evaluation.fields.check()
@@ -159,17 +166,13 @@ class Project:
     def _files(self, systems: Sequence[str]) -> list[str]:
         """Return what no report may replace: every file that is read, and the logs."""
         config = self.config
-        named = [config.queries, config.gold, config.corpus, config.judged, *config.human]
-        files = [str(self.path), *(config.path(name) for name in named if name is not None)]
+        files = list(config.files)
         context = build_context_of(config, self.path.parent.absolute())
         for name in systems:
             files += sorted(map(str, files_of(config.system_configs[name], context)))
             log = Path(config.path(config.runs)) / f"{safe_file_name(name)}.jsonl"
             files += [str(log), str(part_of(log)), str(failed_log(log))]
         return files
-
-    def _file(self, name: str | None) -> str | None:
-        return None if name is None else self.config.path(name)
 
     def _rule(self) -> Rule:
         config = self.config
@@ -182,28 +185,14 @@ class Project:
     def _evaluation(self, plan: SearchPlan, forms: Sequence[Form]) -> Evaluation:
         """Read what the file names; settings of the caller go before its own."""
         config = plan.config
-        gold = config.gold or config.queries
-        if gold is None:
-            raise InputError("has no gold; name its file: gold: qrels.txt", where=config.place.file)
-        # A setting of the file as --set takes it.
-        settings = {
-            key: value if isinstance(value, str) else json.dumps(value)
-            for key, value in config.settings.items()
-        }
         dialect = any(form.profile is not None for form in forms)
-        return Evaluation(
-            config.path(gold),
-            queries=self._file(config.queries),
-            corpus=self._file(config.corpus),
-            profile=config.profile,
-            settings=settings | self._settings,
+        return config.evaluation(
+            settings=self._settings,
             measures=config.measures or None,
             primary=self._rule().primary,
             by=config.by,
             gates=self.path if config.gates else None,
-            judged=self._file(config.judged),
-            fields=config.mapping.without_runs(),
-            seed=None if "seed" in self._settings else config.seed,
+            judged=config.file(config.judged),
             more_measures=PROFILES[config.profile].measures if dialect else (),
             index_cache=plan.context.cache if any(form.indexed for form in forms) else None,
             notify=self._notify,
@@ -244,27 +233,36 @@ class Project:
             return None
         if file is not None and not _holds_no_queries(config.path(file)):
             return None
-        source = _NO_QUERIES if file is None else Source.of(Path(config.path(file)))
+        source = Source("nothing asked") if file is None else Source.of(Path(config.path(file)))
         # A story that cannot be read is refused, whether anything is asked or not.
-        corpus = self._file(config.corpus)
+        corpus = config.file(config.corpus)
         texts = None if corpus is None else read_corpus(corpus, fields=config.mapping)
-        names = dict.fromkeys(self._systems or config.system_configs)
-        scores = [_scores_of_nothing(config, name) for name in names]
-        judgments = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
-        asked = {"query_id": pl.String, "text": pl.String}
-        empty = build_report(
-            scores,
-            gold=Gold(pl.DataFrame(schema=judgments), ()),
-            queries=Queries(pl.DataFrame(schema=asked), source),
-            corpus=texts,
+        gold, queries = Gold.from_dict({}), Queries.from_dict({})
+        measures = parse_measures(
+            config.measures or PROFILES[STORY].measures, conventions=config.conventions
         )
+        measures = list(dict.fromkeys([*measures, *measures_of(config.gates)]))
+        columns = {str(measure): pl.Float64 for measure in measures}
+        scores = [
+            Scores(
+                system=name,
+                source=source,
+                measures=tuple(measures),
+                table=pl.DataFrame(schema={"query_id": pl.String, **columns}),
+                status=pl.Series("status", [], dtype=pl.String),
+                counts=Counts(),
+                conventions=config.conventions,
+                meta={},
+            )
+            for name in dict.fromkeys(self._systems or config.system_configs)
+        ]
         gatings = [
-            judge(config.gates, own, None, system=own.system, left_out=config.left_out)
-            for own in scores
+            judge(config.gates, system, None, system=system.system, left_out=config.left_out)
+            for system in scores
             if config.gates
         ]
         return replace(
-            empty,
+            build_report(scores, gold=gold, queries=queries, corpus=texts),
             gold=source,
             gatings=tuple(gatings),
             config_digest=config.digest,
@@ -325,30 +323,102 @@ def run(
         return report(evaluation, *runs, rule=rule)
 
 
+def plan_stress(
+    path: str | None,
+    *,
+    systems: Sequence[str] | None,
+    edits: Sequence[Edit],
+    for_runs: Mapping[str, object],
+) -> tuple[SearchPlan, list[SearchedSystem]]:
+    """Return the systems of a karat.yaml to damage; options ``for_runs`` are refused."""
+    for name, value in for_runs.items():
+        if value:
+            raise UsageError(f"{name} is for a run; {config_path(path).name} names its own inputs")
+    plan = plan_search(path, systems=systems or None)
+    chosen = [
+        SearchedSystem(config, plan.context, plan.queries, plan.logs[config.name], plan.options.k)
+        for config in plan.system_configs
+    ]
+    if plan.config.corpus is None and most_negatives(edits):
+        for config in plan.system_configs:
+            if config.stages.rerank is not None or config.stages.mmr is not None:
+                raise UsageError(
+                    f"system {config.name!r} reads texts, and those of negatives come from a"
+                    " corpus; name one in karat.yaml: corpus: items.jsonl"
+                )
+    return plan, chosen
+
+
+def check_eval_set(
+    config_file: str | None = None,
+    *,
+    gold: str | None = None,
+    queries: str | None = None,
+    corpus: str | None = None,
+    gates: str | None = None,
+    by: Sequence[str] = (),
+    runs: Sequence[str] = (),
+    measures: Sequence[str] | None = None,
+    profile: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    spread: float | None = None,
+    fields: Fields | None = None,
+    strict: bool = False,
+    progress: Callable[[Sequence[str]], AbstractContextManager[Callable[[str], None]]],
+) -> Check:
+    """Check the eval set that the options name, else the karat.yaml.
+
+    A wrong option is refused before any file is read.
+    """
+    config = Config()
+    if config_file is not None or (gold is None and Path(CONFIG_FILE).is_file()):
+        config = read_config(config_file or CONFIG_FILE)
+    profile = profile or config.profile
+    settings = config.settings | dict(settings or {})
+    conventions = conventions_of(profile, settings)
+    if len(runs) not in (0, 2):
+        raise UsageError("--run is given twice, for two runs whose difference tells the spread")
+    if runs and spread is not None:
+        raise UsageError("--spread is assumed where there are no runs; give --run or --spread")
+    queries = queries or config.file(config.queries)
+    gold = gold or config.file(config.gold) or queries
+    corpus = corpus or config.file(config.corpus)
+    if gold is None:
+        raise UsageError("nothing to check: name a karat.yaml, or give --gold FILE")
+    files = [name for name in (gold, corpus, *runs) if name is not None]
+    if [*files, gates].count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
+    limits = None if gates is None else read_gate_file(gates, conventions=conventions)
+    with progress(files) as begin:
+        begin(files[0])
+        evaluation = Evaluation(
+            gold,
+            queries=queries,
+            corpus=corpus,
+            profile=profile,
+            settings=settings,
+            measures=measures or config.measures or None,
+            fields=config.mapping.updated(fields or Fields()),
+        )
+        result = check(
+            evaluation,
+            *runs,
+            gates=config.gates if limits is None else limits.gates,
+            by=by or config.by,
+            spread=spread,
+            strict=strict,
+        )
+    digest = {"config_digest": config.digest} if config.digest else {}
+    source = None if limits is None else limits.source
+    return replace(result, inputs={**result.inputs, "gates": source, **digest})
+
+
 def _holds_no_queries(path: str) -> bool:
     """Return whether a file is a list of queries with nothing in it."""
     try:
         return not read_story_queries(path)
     except InputError:
         return False
-
-
-def _scores_of_nothing(config: Config, system: str) -> Scores:
-    """Return the scores of a system that was asked nothing."""
-    conventions = config.conventions
-    named = parse_measures(config.measures or PROFILES[STORY].measures, conventions=conventions)
-    measures = tuple(dict.fromkeys([*named, *measures_of(config.gates)]))
-    columns = {str(measure): pl.Float64 for measure in measures}
-    return Scores(
-        system=system,
-        source=_NO_QUERIES,
-        measures=measures,
-        table=pl.DataFrame(schema={"query_id": pl.String, **columns}),
-        status=pl.Series("status", [], dtype=pl.String),
-        counts=Counts(),
-        conventions=conventions,
-        meta={},
-    )
 
 
 @contextmanager

@@ -187,8 +187,7 @@ def _chosen_systems(config: Config, names: Sequence[str] | None) -> list[SystemC
 
 
 def _refuse_inputs_as_logs(config: Config, logs: Mapping[str, Path]) -> None:
-    named = (config.queries, config.gold, config.corpus, config.place.file)
-    inputs = {os.path.realpath(config.path(name)) for name in named if name}
+    inputs = {os.path.realpath(name) for name in config.files}
     for log in logs.values():
         if os.path.realpath(log) in inputs:
             raise UsageError(f"output {str(log)!r} is also an input; choose another name")

@@ -16,6 +16,7 @@ import numpy as np
 
 from karat.analysis.runs import Analysis
 from karat.analysis.stress.edits import (
+    DEFAULT_EDITS,
     Edit,
     EditedList,
     Insert,
@@ -37,7 +38,7 @@ from karat.analysis.stress.lists import (
     with_gold,
 )
 from karat.analysis.top_lists import share_of
-from karat.errors import InputError, UsageError
+from karat.errors import InputError, UsageError, unknown
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.origins import origin_inputs
@@ -68,11 +69,10 @@ from karat.retrieve.rerun import mine_negatives
 from karat.retrieve.search import OpenBar, no_bar
 from karat.stats.paired import holm
 
-__all__ = ["DEFAULT_EDITS", "MINED", "OWN", "Stress", "most_negatives", "stress"]
+__all__ = ["Stress", "check_negatives", "stress"]
 
 # Where negatives come from: the eval set itself, or BM25.
 OWN, MINED = "own", "bm25"
-DEFAULT_EDITS: tuple[Edit, ...] = (Insert((1, 2, 3)),)
 # How long the top of a list is where no measure names a cut-off.
 _TOP = 5
 
@@ -151,6 +151,14 @@ def stress(
             **origin_inputs([log.meta for log in logs], evaluation.queries),
         },
     )
+
+
+def check_negatives(negatives: str | None, edits: Sequence[Edit]) -> None:
+    """Refuse a source of negatives that is not known, or that no edit needs."""
+    if negatives is not None and not most_negatives(edits):
+        raise UsageError("--negatives says what --insert puts in; give --insert too")
+    if negatives not in (None, OWN, MINED):
+        raise unknown("--negatives", str(negatives), (OWN, MINED))
 
 
 @dataclass(frozen=True, eq=False)

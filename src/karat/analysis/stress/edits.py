@@ -14,10 +14,14 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
 
+from karat.errors import UsageError
+
 # An item and its score, best first; a list without scores has None for each.
 ScoredItem = tuple[str, float | None]
 
 _LARGEST = sys.float_info.max
+# The deepest rank and the longest cut that an option may name.
+_MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +117,9 @@ class Insert:
         )
 
 
+DEFAULT_EDITS: tuple[Edit, ...] = (Insert((1, 2, 3)),)
+
+
 @dataclass(frozen=True, slots=True)
 class Drop:
     """Take the best items out."""
@@ -183,6 +190,48 @@ class Truncate:
     def apply(self, before: ListToEdit) -> EditedList:
         short = len(before.entries) < self.count
         return EditedList.of(before, before.entries[: self.count], short=short)
+
+
+def parse_edits(
+    *,
+    insert: int | None = None,
+    at: str | None = None,
+    drop: Sequence[str] | None = None,
+    shuffle: bool = False,
+    truncate: Sequence[str] | None = None,
+) -> list[Edit]:
+    """Return the edits that options name, each a scenario; by default three negatives on top."""
+    edits: list[Edit] = []
+    if insert is not None or at is not None:
+        edits.append(Insert(_ranks(insert, at)))
+    for text in drop or ():
+        edits.append(DropGold() if text == "gold" else Drop(_count("--drop", text, " or gold")))
+    edits += [Shuffle()] if shuffle else []
+    edits += [Truncate(_count("--truncate", text)) for text in truncate or ()]
+    for place, edit in enumerate(edits):
+        if edit in edits[:place]:
+            raise UsageError(f"--{edit.name} is given twice; keep one")
+    return edits or list(DEFAULT_EDITS)
+
+
+def _count(option: str, text: str, more: str = "") -> int:
+    if text.isascii() and text.isdecimal() and len(text) < 9 and 1 <= int(text) <= _MOST:
+        return int(text)
+    raise UsageError(f"{option} is {text!r}; it is a whole number from 1 to {_MOST:,}{more}")
+
+
+def _ranks(insert: int | None, at: str | None) -> tuple[int, ...]:
+    if at is None:
+        return tuple(range(1, (insert or 0) + 1))
+    try:
+        ranks = [int(text) for text in at.split(",")]
+    except ValueError:
+        ranks = [0]
+    if not all(1 <= rank <= _MOST for rank in ranks) or len(set(ranks)) < len(ranks):
+        raise UsageError(f"--at is {at!r}; it is different ranks, from 1, as in 1,2,3")
+    if insert is not None and insert != len(ranks):
+        raise UsageError(f"--insert {insert} contradicts --at {at}, which names {len(ranks)} ranks")
+    return tuple(sorted(ranks))
 
 
 def most_negatives(edits: Sequence[Edit]) -> int:
