@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karat.cli.main import main
-from karat.compat.story_output import report_to_json
+from karat.compat.story import report_to_json
 from karat.data.tables import Run
 from karat.errors import UsageError
 from karat.formats import read_corpus, read_eval_set

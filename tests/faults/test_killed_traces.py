@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 
-from karat.compat.ab_traces import FILE, append_traces
+from karat.compat.ab_output import TRACES, append_traces
 
 
 def test_a_torn_line_spoils_no_later_trace(tmp_path):
     assert append_traces(tmp_path, [{"query": "one"}]) is None
-    with (tmp_path / FILE).open("ab") as file:
+    with (tmp_path / TRACES).open("ab") as file:
         file.write(b'{"query": "tw')
     assert append_traces(tmp_path, [{"query": "ünd"}, {"query": "four"}]) is None
-    lines = (tmp_path / FILE).read_bytes().decode().splitlines()
+    lines = (tmp_path / TRACES).read_bytes().decode().splitlines()
     assert lines.pop(1) == '{"query": "tw'
     assert [json.loads(line)["query"] for line in lines] == ["one", "ünd", "four"]

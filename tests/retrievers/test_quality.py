@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.compat.ab_traces import (
+from karat.compat.ab_output import (
     append_traces,
     gate_digest,
     query_digest,

@@ -135,9 +135,8 @@ def story(
       karat story novel.cnl --queries queries.json --profile bow
       karat story novel.cnl --queries queries.json --dim 10000 -k 3 -o result.json
     """
+    from karat.compat.story import show_story, story_outputs, story_to_json
     from karat.compat.story import story as measure
-    from karat.compat.story import story_outputs
-    from karat.compat.story_output import show_story, story_to_json
     from karat.pages.terminal import standard_console
     from karat.reports.outputs import write_files, write_stdout
 
@@ -152,7 +151,7 @@ def story(
         for note in result.notes:
             notify(f"karat: {note}")
     elif not quiet:
-        show_story(result.quality, result.about, result.notes, standard_console())
+        show_story(result, standard_console())
     elif result.quality.passed is None:
         notify(f"karat: skipped: {result.quality.why_skipped}")
     # A skipped metric is no failure.

@@ -1,6 +1,6 @@
 """karat ab: two configs of a retrieval engine on the same queries, scored and compared.
 
-The engine is ``retrieve.quality``; the JSON and CSV are in ``ab_output``.
+The engine is ``retrieve.quality``; the JSON, CSV and traces are in ``ab_output``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,15 +22,20 @@ from karat.compat.ab_output import (
     PROFILE,
     AbReport,
     Side,
+    append_traces,
     digest_of_bytes,
     side_of,
     to_csv,
     to_json,
+    trace_folder,
+    trace_of,
 )
-from karat.compat.ab_traces import append_traces, trace_folder, trace_of
-from karat.data.tables import Corpus, Gold, Queries, Run
+from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
-from karat.evaluation.sentences import nothing_found
+from karat.evaluation.comparison import compare_scores
+from karat.evaluation.sentences import headlines, nothing_found
+from karat.evaluation.systems import compared_systems
+from karat.evaluation.verdict import Rule
 from karat.formats import read_corpus, read_run
 from karat.formats.files import Input, layout_suffix, open_input
 from karat.measure.conventions import PROFILES, conventions_of
@@ -84,11 +89,9 @@ class AbRequest:
 
     def files(self) -> list[str]:
         """Return the names of all inputs."""
-        named = [self.queries, self.truth, self.config_a, self.config_b]
-        return [
-            *named,
-            *(file for file in (self.corpus, self.run_a, self.run_b) if file is not None),
-        ]
+        more = (self.corpus, self.run_a, self.run_b)
+        named = (self.queries, self.truth, self.config_a, self.config_b, *more)
+        return [file for file in named if file is not None]
 
 
 @dataclass(frozen=True)
@@ -119,32 +122,28 @@ def write_ab(result: AbResult, outputs: Sequence[Output]) -> list[str]:
 
 def ab(request: AbRequest, *, open_bar: OpenBar = no_bar) -> AbResult:
     """Score both configs on the same queries and compare them by nDCG@k."""
-    queries, gold = read_queries(request.queries), read_truth(request.truth)
-    gold_notes = _notes_on_gold(queries, gold)
-    inputs = _Inputs(queries, gold, request.k)
+    inputs = _Inputs(read_queries(request.queries), read_truth(request.truth), request.k)
+    gold_notes = _notes_on_gold(inputs.queries, inputs.gold)
+    corpus_digest = ABSENT
     if request.corpus is None:
-        sides = _from_runs(request, inputs)
+        _add_runs(request, inputs)
     else:
-        sides = _from_search(request, inputs, open_bar)
+        corpus_digest = _add_searches(request, request.corpus, inputs, open_bar)
     report = AbReport(
         k=request.k,
-        corpus_digest=sides.corpus_digest,
-        queries_digest=digest_of_bytes(queries.source),
-        qrels_digest=digest_of_bytes(gold.source),
-        a=sides.sides[0],
-        b=sides.sides[1],
+        corpus_digest=corpus_digest,
+        queries_digest=digest_of_bytes(inputs.queries.source),
+        qrels_digest=digest_of_bytes(inputs.gold.source),
+        a=inputs.sides[0],
+        b=inputs.sides[1],
     )
-    notes = [*sides.notes, *gold_notes]
-    return AbResult(report, _verdict(sides.scores), notes, sides.traces)
+    notes = [*inputs.notes, *gold_notes]
+    traces = {folder: rows for folder, rows in inputs.traces.items() if rows}
+    return AbResult(report, _verdict(inputs.scores), notes, traces)
 
 
 def _verdict(scores: Sequence[Scores]) -> list[str]:
     """Return whether B is better than A, in the words of every comparison."""
-    from karat.evaluation.comparison import compare_scores
-    from karat.evaluation.sentences import headlines
-    from karat.evaluation.systems import compared_systems
-    from karat.evaluation.verdict import Rule
-
     comparison = compare_scores(compared_systems(scores, names=["A", "B"]), Rule())
     decisions = [decision.to_dict() for decision in comparison.decisions]
     lines = []
@@ -156,59 +155,64 @@ def _verdict(scores: Sequence[Scores]) -> list[str]:
 
 @dataclass(frozen=True)
 class _Inputs:
+    """Queries and judgments, and what the two configs made of them so far."""
+
     queries: Queries
     gold: Gold
     k: int
+    sides: list[Side] = field(default_factory=list)
+    scores: list[Scores] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    traces: dict[Path, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def texts(self) -> list[tuple[str, str]]:
         """Each query's id and text."""
         return self.queries.frame.select("query_id", "text").rows()
 
-    def score(self, run: Run) -> Scores:
-        """Score a run under the harness's conventions, in the order in which it ranks its hits."""
+    def add(self, name: str, run: Run, config_path: str, config_digest: str) -> None:
+        """Score what a config returned, as the harness does: in the order that ranks the hits."""
         conventions = conventions_of(PROFILE, {"k": self.k, "order": run.order})
         measures = parse_measures(PROFILES[PROFILE].measures, conventions=conventions)
         prepared = prepare(self.gold, conventions, queries=self.queries)
-        return score(run, prepared, measures, keep=self.k)
+        scores = score(run, prepared, measures, keep=self.k)
+        counts = scores.counts
+        self.note(f"run {name}: missing queries, which score 0", counts.missing)
+        self.note(f"run {name}: failed calls, which score 0", counts.failed_calls)
+        self.note(f"run {name}: repeated hits, which earn nothing", counts.repeats)
+        left_out = "queries that are not in the queries file, which are left out"
+        self.note(f"run {name}: {left_out}", counts.not_in_gold)
+        if scores.nothing_found:
+            self.notes.append(f"config {name}: {nothing_found(scores.nothing_found)}")
+        self.scores.append(scores)
+        self.sides.append(side_of(scores, config_path, config_digest))
+
+    def note(self, what: str, count: int) -> None:
+        """Note how often something happened, if it did."""
+        if count:
+            self.notes.append(f"{what}: {count}")
 
 
-class _Sides(NamedTuple):
-    sides: Sequence[Side]
-    scores: Sequence[Scores]
-    notes: Sequence[str]
-    corpus_digest: str = ABSENT
-    traces: Mapping[Path, Sequence[Mapping[str, Any]]] = {}
-
-
-def _from_runs(request: AbRequest, inputs: _Inputs) -> _Sides:
-    """Return both sides from runs; the configs are only recorded."""
-    sides, all_scores = [], []
-    notes = ["runs are given, so the configs are recorded and have no effect"]
+def _add_runs(request: AbRequest, inputs: _Inputs) -> None:
+    """Score both runs; the configs are only recorded."""
+    inputs.notes.append("runs are given, so the configs are recorded and have no effect")
     pairs = ((request.config_a, request.run_a), (request.config_b, request.run_b))
     for name, (config, path) in zip("AB", pairs, strict=True):
         with _naming_config(name):
             document = read_document(config)
-        scores = inputs.score(read_run(path or "", name=name))
-        notes.extend([*_notes_on_run(scores, name), *_nothing_found(scores, name)])
-        all_scores.append(scores)
-        sides.append(side_of(scores, document.path, document.digest))
-    return _Sides(sides, all_scores, notes)
+        inputs.add(name, read_run(path or "", name=name), document.path, document.digest)
 
 
-def _from_search(request: AbRequest, inputs: _Inputs, open_bar: OpenBar) -> _Sides:
-    """Return both sides by searching the corpus under each config."""
+def _add_searches(request: AbRequest, corpus_path: str, inputs: _Inputs, open_bar: OpenBar) -> str:
+    """Search the corpus under each config and score the lists; return the corpus's digest."""
     configs: dict[str, Config] = {}
     for name, path in zip("AB", (request.config_a, request.config_b), strict=True):
         with _naming_config(name):
             configs[name] = read_config(path)
-    corpus_path = request.corpus or ""
     is_jsonl = layout_suffix(corpus_path) == ".jsonl"
     corpus = read_corpus(corpus_path, format="jsonl" if is_jsonl else None)
-    notes = [f"config {name}: {note}" for name, config in configs.items() for note in config.notes]
-    sides: list[Side] = []
-    all_scores: list[Scores] = []
-    traces: dict[Path, list[Mapping[str, Any]]] = defaultdict(list)
+    for name, config in configs.items():
+        inputs.notes.extend(f"config {name}: {note}" for note in config.notes)
     for name, config in configs.items():
         with _naming_config(name):
             engine = QualityEngine(corpus, config.settings)
@@ -217,22 +221,24 @@ def _from_search(request: AbRequest, inputs: _Inputs, open_bar: OpenBar) -> _Sid
             for query_id, text in inputs.texts:
                 lists[query_id] = engine.rank(text, inputs.k)
                 bar.advance(1)
-        notes.extend(_notes_on_lists(engine, lists, inputs, name))
-        scores = inputs.score(
-            Run.from_dict({query_id: ranked.item_ids for query_id, ranked in lists.items()})
-        )
-        notes.extend(_nothing_found(scores, name))
-        all_scores.append(scores)
-        sides.append(side_of(scores, config.document.path, config.document.digest))
+        _note_lists(engine, lists, inputs, name)
+        run = Run.from_dict({query_id: ranked.item_ids for query_id, ranked in lists.items()})
+        inputs.add(name, run, config.document.path, config.document.digest)
         if request.emit_traces:
-            folder = Path(request.trace_dir or trace_folder(config.settings))
-            rows = _traces(config, lists, inputs)
-            traces[folder].extend(rows)
+            settings = config.settings
+            traces = [
+                trace_of(settings, text, lists[query_id], os.environ)
+                for query_id, text in inputs.texts
+            ]
+            rows = [trace for trace in traces if trace is not None]
+            inputs.traces[Path(request.trace_dir or trace_folder(settings))].extend(rows)
             if not rows:
-                notes.append(f"config {name}: no traces: {_why_no_traces(config.settings)}")
-    notes.extend(_notes_on_corpus(corpus, inputs))
-    written = {folder: rows for folder, rows in traces.items() if rows}
-    return _Sides(sides, all_scores, notes, digest_of_bytes(corpus.source), written)
+                inputs.notes.append(f"config {name}: no traces: {_why_no_traces(settings)}")
+    query_ids = {query_id for query_id, _ in inputs.texts}
+    judged = inputs.gold.frame.filter(pl.col("query_id").is_in(query_ids) & (pl.col("grade") > 0))
+    absent = {*judged["item_id"]} - {*corpus.frame["item_id"]}
+    inputs.note("relevant items that are not in the corpus", len(absent))
+    return digest_of_bytes(corpus.source)
 
 
 @contextmanager
@@ -244,30 +250,18 @@ def _naming_config(name: str) -> Iterator[None]:
         raise InputError(f"config {name}: {error}") from None
 
 
-def _traces(
-    config: Config, lists: Mapping[str, Ranked], inputs: _Inputs
-) -> list[Mapping[str, Any]]:
-    traces = (
-        trace_of(config.settings, text, lists[query_id], os.environ)
-        for query_id, text in inputs.texts
-    )
-    return [trace for trace in traces if trace is not None]
-
-
 def _why_no_traces(settings: Settings) -> str:
-    if settings.traced and settings.fuses:
-        return "no query has a candidate"
     if settings.traced:
-        return (
-            f"only fused lists are traced, and fusion.mode {settings.fusion.mode!r} fuses nothing"
-        )
+        mode = settings.fusion.mode
+        fused = f"only fused lists are traced, and fusion.mode {mode!r} fuses nothing"
+        return "no query has a candidate" if settings.fuses else fused
     needed = {
         "perf.enabled": settings.perf.enabled,
         "perf.metrics.report_memory": settings.metrics.report_memory,
         "t2.quality.enabled (or .shadow)": settings.quality.shadow or settings.quality.enabled,
     }
-    lacking = " and ".join(name for name, on in needed.items() if not on)
-    return f"tracing is off; set {lacking} to true"
+    off = " and ".join(name for name, on in needed.items() if not on)
+    return f"tracing is off; set {off} to true"
 
 
 def _notes_on_gold(queries: Queries, gold: Gold) -> list[str]:
@@ -277,52 +271,26 @@ def _notes_on_gold(queries: Queries, gold: Gold) -> list[str]:
     if not query_ids & judged:
         what = f"judges no query of {queries.source.name}; check that both belong together"
         raise InputError(what, where=gold.source.name)
+    left_out = "judged queries that are not in the queries file, which are left out"
     counts = {
         "queries without judgments, which score 0": len(query_ids - judged),
-        "judged queries that are not in the queries file, which are left out": len(
-            judged - query_ids
-        ),
+        left_out: len(judged - query_ids),
     }
     return [f"{what}: {number}" for what, number in counts.items() if number]
 
 
-def _notes_on_run(scores: Scores, name: str) -> list[str]:
-    counts = scores.counts
-    notes = {
-        "missing queries, which score 0": counts.missing,
-        "failed calls, which score 0": counts.failed_calls,
-        "repeated hits, which earn nothing": counts.repeats,
-        "queries that are not in the queries file, which are left out": counts.not_in_gold,
-    }
-    return [f"run {name}: {what}: {number}" for what, number in notes.items() if number]
-
-
-def _notes_on_lists(
+def _note_lists(
     engine: QualityEngine, lists: Mapping[str, Ranked], inputs: _Inputs, name: str
-) -> Iterator[str]:
-    """Yield settings without effect and queries that a config cannot search for."""
+) -> None:
+    """Note settings without effect and queries that a config cannot search for."""
     settings, rules = engine.settings, engine.rules
-    for note in rules.notes():
-        yield f"config {name}: {note}"
-    if empty := sum(not ranked.candidates for ranked in lists.values()):
-        limit = settings.retrieval.sim_threshold
-        yield f"config {name}: queries without a candidate above sim_threshold {limit}: {empty}"
-    if settings.fuses and (mute := sum(not rules.words(text) for _, text in inputs.texts)):
-        yield f"config {name}: queries without a word, whose lexical ranking is by id: {mute}"
-
-
-def _notes_on_corpus(corpus: Corpus, inputs: _Inputs) -> list[str]:
-    item_ids = set(corpus.frame["item_id"].to_list())
-    query_ids = {query_id for query_id, _ in inputs.texts}
-    rows = inputs.gold.frame.select("query_id", "item_id", "grade").rows()
-    relevant = {item for query_id, item, grade in rows if query_id in query_ids and grade > 0}
-    missing = len(relevant - item_ids)
-    return [f"relevant items that are not in the corpus: {missing}"] if missing else []
-
-
-def _nothing_found(scores: Scores, name: str) -> list[str]:
-    queries = scores.nothing_found
-    return [f"config {name}: {nothing_found(queries)}"] if queries else []
+    inputs.notes.extend(f"config {name}: {note}" for note in rules.notes())
+    limit = settings.retrieval.sim_threshold
+    empty = sum(not ranked.candidates for ranked in lists.values())
+    inputs.note(f"config {name}: queries without a candidate above sim_threshold {limit}", empty)
+    wordless = sum(not rules.words(text) for _, text in inputs.texts) if settings.fuses else 0
+    what = f"config {name}: queries without a word, whose lexical ranking is by id"
+    inputs.note(what, wordless)
 
 
 def read_queries(path: str) -> Queries:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,19 @@ def to_memory(report: Report) -> bytes:
 def memory_document(report: Report) -> dict[str, Any]:
     """Return the report on its one system as plain data."""
     (system,) = report.systems
-    values = {key: _mean(system, name) for key, name in METRICS.items()}
+    queries = memories = None
+    if report.tables is not None:
+        queries, corpus = report.tables.queries, report.tables.corpus
+        gold = report.tables.gold.frame["item_id"]
+        memories = gold.n_unique() if corpus is None else corpus.frame.height
     return {
         "timestamp": report.timestamp,
         "configuration": system.logged_as or system.name,
         "total_queries": system.summaries[METRICS["recall_at_1"]].n,
-        "total_memories": _memories(report),
-        "metrics": values,
+        "total_memories": memories,
+        "metrics": {key: _mean(system, name) for key, name in METRICS.items()},
         "failures_by_category": _failures(system),
-        "query_category_breakdown": _breakdown(system.scores, _queries(report)),
+        "query_category_breakdown": _breakdown(system.scores, queries),
     }
 
 
@@ -75,58 +79,42 @@ def _mean(system: System, name: str) -> float | None:
     return None if value is None or math.isnan(value) else value
 
 
-def _memories(report: Report) -> int | None:
-    """Return the number of items in the corpus, else of the memories in the gold."""
-    if report.tables is None:
-        return None
-    if report.tables.corpus is not None:
-        return report.tables.corpus.frame.height
-    return report.tables.gold.frame["item_id"].n_unique()
-
-
 def _failures(system: System) -> dict[str, int | None]:
     """Return the queries in each of the five categories; null if the run was not diagnosed.
 
     A category is null, not 0, if none of its classes could be checked.
     """
-    found = system.diagnostics.get("failures", {})
-    counts, unchecked = found.get("failures_by_category", {}), found.get("unchecked", {})
-    untold = {name for name, kinds in FIVE.items() if unchecked.keys() >= set(kinds)}
+    failures = system.diagnostics.get("failures", {})
+    counts, unchecked = failures.get("failures_by_category", {}), failures.get("unchecked", {})
+    unknown = {name for name, kinds in FIVE.items() if unchecked.keys() >= set(kinds)}
     return {
-        name: None if name in untold and not counts.get(name) else counts.get(name) for name in FIVE
+        name: counts.get(name) or (None if name in unknown else counts.get(name)) for name in FIVE
     }
-
-
-def _queries(report: Report) -> Queries | None:
-    return None if report.tables is None else report.tables.queries
 
 
 def _breakdown(scores: Scores, queries: Queries | None) -> dict[str, dict[str, float | None]]:
     """Return the six categories first, then the others of the queries, by name."""
-    rows: dict[str, list[int]] = {name: [] for name in CATEGORIES}
-    known = dict(_categories(queries))
+    masks = {name: np.zeros(scores.table.height, dtype=np.bool_) for name in CATEGORIES}
+    known = {} if queries is None else _categories(queries)
     for row, query_id in enumerate(scores.table["query_id"].to_list()):
         for name in known.get(query_id, ()):
-            rows.setdefault(name, []).append(row)
-    others = sorted(name for name in rows if name not in CATEGORIES)
-    return {name: _values(scores, rows[name]) for name in (*CATEGORIES, *others)}
+            masks.setdefault(name, np.zeros(scores.table.height, dtype=np.bool_))[row] = True
+    others = sorted(name for name in masks if name not in CATEGORIES)
+    return {
+        name: {key: scores.number(parse_measure(METRICS[key]), masks[name]) for key in _BY_CATEGORY}
+        for name in (*CATEGORIES, *others)
+    }
 
 
-def _values(scores: Scores, rows: list[int]) -> dict[str, float | None]:
-    mask = np.zeros(scores.table.height, dtype=np.bool_)
-    mask[rows] = True
-    return {key: scores.number(parse_measure(METRICS[key]), mask) for key in _BY_CATEGORY}
-
-
-def _categories(queries: Queries | None) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Return each query with its categories: none, one, or several."""
-    if queries is None:
-        return
+def _categories(queries: Queries) -> dict[str, list[str]]:
+    """Return the categories of each query: none, one, or several."""
     frame = queries.frame
     if "category" not in frame.columns:
         frame = frame.with_columns(category=pl.lit(None, dtype=pl.String))
-    for query_id, text, given in frame.select("query_id", "text", "category").iter_rows():
-        found = category_of(text or "", None if given == [] else given)
-        several = found if isinstance(found, list) else [found]
-        names = [str(one) for one in several if one is not None]
-        yield query_id, tuple(dict.fromkeys(_SPELLED.get(name, name) for name in names))
+    categories = {}
+    for query_id, text, labels in frame.select("query_id", "text", "category").iter_rows():
+        names = category_of(text or "", None if labels == [] else labels)
+        several = names if isinstance(names, list) else [names]
+        spelled = (_SPELLED.get(str(name), str(name)) for name in several if name is not None)
+        categories[query_id] = list(spelled)
+    return categories

@@ -61,16 +61,21 @@ def metrics_of(system: System) -> dict[str, Any]:
     failed call counts as nothing found and is counted; where every call failed, nothing was
     measured.
     """
-    counts = system.scores.counts
+    scores, counts = system.scores, system.scores.counts
+    cutoffs = np.array([scores.conventions.k])
+    if scores.trace is not None:
+        cutoffs = np.unique(scores.trace.ranked.target.own_k)
+    assessed = scores.status.is_in(ASSESSED).to_numpy()
     means = {name: system.summaries[name].mean for name in ("R@k", *_MEANS.values())}
     if counts.failed_calls and not counts.scored:
         means = dict.fromkeys(means)
     return {
         "recall_at_k": means["R@k"],
-        "k": _k_of(system.scores),
+        "k": int(cutoffs[0]) if len(cutoffs) == 1 else None,
         **{key: means[name] for key, name in _MEANS.items()},
         "n": system.summaries["R@k"].n,
-        "n_misses": _misses_in(system.scores),
+        # With the queries that have gold but no answer.
+        "n_misses": int((assessed & ~(scores.values("Hit@k") > 0)).sum()),
         "n_failed": counts.failed_calls,
         "n_out_of_kb": counts.no_answer + counts.empty_gold,
     }
@@ -84,16 +89,3 @@ def to_misses(report: Report) -> bytes:
     refuse_short("misses", scores, tables.corpus)
     gold = prepare(tables.gold, scores.conventions, queries=tables.queries, corpus=tables.corpus)
     return dumps(misses_of(scores, gold, tables.queries, gold.own_k), sort_keys=False)
-
-
-def _k_of(scores: Scores) -> int | None:
-    if scores.trace is None:
-        return scores.conventions.k
-    different = np.unique(scores.trace.ranked.target.own_k)
-    return int(different[0]) if len(different) == 1 else None
-
-
-def _misses_in(scores: Scores) -> int:
-    """Return how many queries have gold and no hit, including those without an answer."""
-    assessed = scores.status.is_in(ASSESSED).to_numpy()
-    return int((assessed & ~(scores.values("Hit@k") > 0)).sum())

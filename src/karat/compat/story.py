@@ -1,12 +1,14 @@
-"""karat story: how well the scenes of a CNL story are found, by queries about them."""
+"""karat story: how well queries find the scenes of a CNL story, and the result object of that."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import polars as pl
+from rich.console import Console
 
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import MissingInputError, UsageError, unknown
@@ -15,7 +17,10 @@ from karat.evaluation.sentences import nothing_found
 from karat.formats.story import StoryQuery, read_story, read_story_queries
 from karat.measure.conventions import PROFILES
 from karat.measure.scores import Scores
-from karat.pages.formatting import plural
+from karat.pages.formatting import NOTHING, figure, label, plural
+from karat.pages.serialize import dumps
+from karat.pages.terminal import print_line, show_table
+from karat.reports.document import Report
 from karat.reports.outputs import Output, parse_outputs
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
@@ -23,6 +28,17 @@ from karat.retrieve.system_config import maker
 
 THRESHOLD = 0.6
 DEFAULT_K = 5
+# The profiles, and the retriever that each stands for.
+RETRIEVERS = {"vsa": "vsa", "bow": "bow", "basic": "bow"}
+_PREFIX = "story:"
+# What the metric leaves no choice about; k, ties, order and the like stay the caller's.
+_FIXED = ("level", "empty_gold", "depth")
+_STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
+# Of more rows than this, the queries that did worst are shown.
+_MOST_ROWS = 30
+_LONGEST = 48
+# How many names a note lists.
+_NAMED = 3
 
 # All scenes in the order of their scores for a query, best first; a run may have no scores.
 Ranking = Sequence[tuple[str, float | None]]
@@ -51,6 +67,22 @@ class QueryQuality:
         if self.recall is None:
             return None
         return 0.0 if self.rank is None else 1 / self.rank
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the query with the keys of a story tool."""
+        row: dict[str, Any] = {"id": self.query_id, "query": self.text}
+        if self.recall is None:
+            return {**row, "status": "skipped", "reason": self.trouble or "no_ground_truth"}
+        if self.trouble is not None:
+            row["status"] = self.trouble
+        return {
+            **row,
+            "topK": self.k,
+            "reciprocal_rank": self.reciprocal_rank,
+            "first_relevant_rank": self.rank,
+            "recall_at_k": self.recall,
+            "top_results": [{"id": scene, "score": score} for scene, score in self.top],
+        }
 
 
 @dataclass(frozen=True)
@@ -92,28 +124,46 @@ class StoryQuality:
         """The same in words."""
         return None if self.reason is None else SKIPPED[self.reason]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return ``value``, ``threshold``, ``pass`` and ``details``, with a story tool's keys."""
+        details: dict[str, Any] = {"status": "skipped", "reason": self.reason}
+        if self.reason is None:
+            details = {
+                "mrr": self.value,
+                "recall_at_k_avg": self.recall,
+                "labeled_queries": len(self.labelled),
+                "total_queries": self.total,
+                "per_query": [query.to_dict() for query in self.queries],
+            }
+        return {
+            "value": self.value,
+            "threshold": THRESHOLD,
+            "pass": self.passed,
+            "details": details,
+        }
+
 
 def story_quality(
     queries: Sequence[StoryQuery], rank: Callable[[StoryQuery], Ranking], *, k: int = DEFAULT_K
 ) -> StoryQuality:
     """Ask every query that has a text and gold; ``k`` is for those without their own."""
-    results = tuple(_found(query, rank, query.k or k) for query in queries if query.text)
-    return StoryQuality(results, len(queries))
-
-
-def _found(query: StoryQuery, rank: Callable[[StoryQuery], Ranking], k: int) -> QueryQuality:
-    if not query.relevant:
-        return QueryQuality(query.query_id, query.text)
-    ranking = rank(query)
-    places = [place for place, (scene, _) in enumerate(ranking, 1) if scene in query.relevant]
-    return QueryQuality(
-        query.query_id,
-        query.text,
-        k,
-        rank=places[0] if places else None,
-        recall=sum(place <= k for place in places) / len(query.relevant),
-        top=tuple(ranking[:k]),
-    )
+    results = []
+    for query in queries:
+        if not query.text:
+            continue
+        result = QueryQuality(query.query_id, query.text)
+        if query.relevant:
+            ranking, cutoff = rank(query), query.k or k
+            ranks = [at for at, (scene, _) in enumerate(ranking, 1) if scene in query.relevant]
+            result = replace(
+                result,
+                k=cutoff,
+                rank=ranks[0] if ranks else None,
+                recall=sum(at <= cutoff for at in ranks) / len(query.relevant),
+                top=tuple(ranking[:cutoff]),
+            )
+        results.append(result)
+    return StoryQuality(tuple(results), len(queries))
 
 
 def _mean(values: Iterable[float | None]) -> float | None:
@@ -122,135 +172,99 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-# What the metric leaves no choice about; k, ties, order and the like stay the caller's.
-_FIXED = ("level", "empty_gold", "depth")
-
-
 def quality_of(
     scores: Scores, gold: Gold, queries: Queries | None, corpus: Corpus | None
 ) -> StoryQuality:
-    """What ``karat story`` would find, had it ranked the scenes as this run does."""
-    _check(scores, queries)
-    story_queries = _asked(queries, gold, scores.conventions.rel) if queries is not None else []
-    lists = _Lists.of(scores, corpus)
-    k = scores.conventions.k
-    status = dict(zip(scores.table["query_id"], scores.status, strict=True))
-
-    def rank(query: StoryQuery) -> Ranking:
-        if status[query.query_id] == "scored":
-            lists.check(query, query.k or k)
-        return lists.of_query.get(query.query_id, [])
-
-    quality = story_quality(story_queries, rank, k=k)
-    skip = scores.conventions.missing == "skip"
-    results = [
-        _with_trouble(result, status[result.query_id], skip=skip) for result in quality.queries
-    ]
-    return replace(quality, queries=tuple(results))
-
-
-def _check(scores: Scores, queries: Queries | None) -> None:
-    usual = PROFILES[STORY].conventions
+    """Return what ``karat story`` would find, had it ranked the scenes as this run does."""
     for name in _FIXED:
         value = getattr(scores.conventions, name)
-        if value != getattr(usual, name):
+        if value != getattr(PROFILES[STORY].conventions, name):
             raise UsageError(f"output story: has no {name}={value}; leave out that setting")
     if queries is None:
         raise MissingInputError(
             "output story: shows what was asked, and the gold holds no texts; "
             "name the queries: --queries queries.json"
         )
+    lists = _lists_of(scores)
+    scenes = None if corpus is None else frozenset(corpus.frame["item_id"])
+    k = scores.conventions.k
+    status = dict(zip(scores.table["query_id"], scores.status, strict=True))
+
+    def rank(query: StoryQuery) -> Ranking:
+        ranking = lists.get(query.query_id, [])
+        if status[query.query_id] == "scored":
+            _refuse_short(scores, query, query.k or k, ranking, scenes)
+        return ranking
+
+    quality = story_quality(_story_queries(queries, gold, scores.conventions.rel), rank, k=k)
+    results = []
+    for result in quality.queries:
+        trouble = status[result.query_id]
+        if result.recall is not None and trouble in ("failed", "missing"):
+            # A query that was never answered counts as 0, or not at all.
+            if scores.conventions.missing == "skip":
+                result = QueryQuality(result.query_id, result.text)
+            result = replace(result, trouble=trouble)
+        results.append(result)
+    return replace(quality, queries=tuple(results))
 
 
-def _asked(queries: Queries, gold: Gold, rel: float) -> list[StoryQuery]:
-    """The queries with their gold, as they stand in a file of a story's queries."""
+def _story_queries(queries: Queries, gold: Gold, rel: float) -> list[StoryQuery]:
+    """Return the queries with their gold, as they are in a file of a story's queries."""
     relevant: dict[str, set[str]] = {}
     judged = gold.frame.filter(pl.col("grade") >= rel)
     for query_id, item_id in judged.select("query_id", "item_id").iter_rows():
         relevant.setdefault(query_id, set()).add(item_id)
-    ids, texts = queries.frame["query_id"], queries.frame["text"]
-    cutoff_column = queries.frame.get_column("k", default=pl.Series([None] * len(ids)))
+    frame = queries.frame
+    if "k" not in frame.columns:
+        frame = frame.with_columns(k=pl.lit(None))
     # Scoring has refused what is no whole number.
-    cuts = cutoff_column.cast(pl.Float64, strict=False).to_list()
+    rows = frame.select("query_id", "text", pl.col("k").cast(pl.Float64, strict=False)).iter_rows()
     return [
         StoryQuery(
             name, text.strip(), frozenset(relevant.get(name, ())), None if k is None else int(k)
         )
-        for name, text, k in zip(ids, texts, cuts, strict=True)
+        for name, text, k in rows
     ]
 
 
-def _with_trouble(result: QueryQuality, status: str, *, skip: bool) -> QueryQuality:
-    """A query that was never answered says so: it counts as 0, or not at all."""
-    if result.recall is None or status not in ("failed", "missing"):
-        return result
-    if skip:
-        return QueryQuality(result.query_id, result.text, trouble=status)
-    return replace(result, trouble=status)
-
-
-@dataclass(frozen=True)
-class _Lists:
-    """A run's lists by query, and what is known of where they end.
-
-    ``most`` is how many hits it was asked for, None if that cannot be told.
-    """
-
-    system: str
-    of_query: Mapping[str, Ranking]
-    scenes: frozenset[str] | None
-    most: int | None
-
-    @classmethod
-    def of(cls, scores: Scores, corpus: Corpus | None) -> _Lists:
-        ids = scores.table["query_id"].to_list()
-        lists: dict[str, list[tuple[str, float | None]]] = {}
-        for row, item_id, score in _hits(scores):
-            lists.setdefault(ids[row], []).append((item_id, score))
-        # Only karat's own logs surely mean by k what is meant here, and say it of every call.
-        k = scores.meta.get("k") if "run_digest" in scores.meta else None
-        dropped = scores.counts.repeats and scores.conventions.repeats == "drop"
-        whole = isinstance(k, int) and not dropped
-        scenes = None if corpus is None else frozenset(corpus.frame["item_id"])
-        return cls(scores.system, lists, scenes, k if whole else None)
-
-    def check(self, query: StoryQuery, k: int) -> None:
-        """Refuse a list that ends too early to tell the query's rank or recall."""
-        length = len(self.of_query.get(query.query_id, []))
-        if self.most is not None and length < self.most:
-            return
-        if self.scenes is not None and length >= len(self.scenes):
-            return
-        ranked = {scene for scene, _ in self.of_query.get(query.query_id, [])}
-        left = (query.relevant if self.scenes is None else query.relevant & self.scenes) - ranked
-        if left and (length < k or not ranked & query.relevant):
-            raise self._too_short(query, length, left)
-
-    def _too_short(self, query: StoryQuery, length: int, left: Collection[str]) -> UsageError:
-        enough, hint = "above the number of scenes", "; --corpus tells which there are"
-        if self.scenes is not None:
-            enough, hint = f"{len(self.scenes):,} or more", ""
-        return UsageError(
-            f"output story: the list of {self.system} for query {query.query_id!r} ends after "
-            f"{length:,} scenes without {' or '.join(sorted(left))}; "
-            f"search again with its k {enough}{hint}"
-        )
-
-
-def _hits(scores: Scores) -> list[tuple[int, str, float | None]]:
+def _lists_of(scores: Scores) -> dict[str, list[tuple[str, float | None]]]:
+    """Return the list of each query."""
+    lists: dict[str, list[tuple[str, float | None]]] = {}
     if scores.lists is None:
-        return []
+        return lists
     frame = scores.lists.sort("row", "rank")
     if "score" not in frame.columns:
         frame = frame.with_columns(score=pl.lit(None, dtype=pl.Float64))
-    return list(frame.select("row", "item_id", "score").iter_rows())
+    ids = scores.table["query_id"].to_list()
+    for row, item_id, score in frame.select("row", "item_id", "score").iter_rows():
+        lists.setdefault(ids[row], []).append((item_id, score))
+    return lists
 
 
-# The profiles, and the retriever that each stands for.
-RETRIEVERS = {"vsa": "vsa", "bow": "bow", "basic": "bow"}
-_PREFIX = "story:"
-# How many names a note lists.
-_NAMED = 3
+def _refuse_short(
+    scores: Scores, query: StoryQuery, k: int, ranking: Ranking, scenes: frozenset[str] | None
+) -> None:
+    """Refuse a list that ends too early to tell the query's rank or recall."""
+    # Only karat's own logs surely mean by k what is meant here, and say it of every call.
+    asked = scores.meta.get("k") if "run_digest" in scores.meta else None
+    dropped = scores.counts.repeats and scores.conventions.repeats == "drop"
+    if isinstance(asked, int) and not dropped and len(ranking) < asked:
+        return
+    if scenes is not None and len(ranking) >= len(scenes):
+        return
+    ranked = {scene for scene, _ in ranking}
+    absent = (query.relevant if scenes is None else query.relevant & scenes) - ranked
+    if not absent or (len(ranking) >= k and ranked & query.relevant):
+        return
+    enough, hint = "above the number of scenes", "; --corpus tells which there are"
+    if scenes is not None:
+        enough, hint = f"{len(scenes):,} or more", ""
+    raise UsageError(
+        f"output story: the list of {scores.system} for query {query.query_id!r} ends after "
+        f"{len(ranking):,} scenes without {' or '.join(sorted(absent))}; "
+        f"search again with its k {enough}{hint}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -323,8 +337,8 @@ def _notes(queries: Sequence[StoryQuery], corpus: Corpus, profile: str) -> Itera
 
 def _some(names: Iterable[str]) -> str:
     listed = list(names)
-    rest = len(listed) - _NAMED
-    return ", ".join(listed[:_NAMED]) + (f" and {rest:,} more" if rest > 0 else "")
+    more = len(listed) - _NAMED
+    return ", ".join(listed[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def story_outputs(texts: Sequence[str], inputs: Sequence[str], *, as_json: bool) -> list[Output]:
@@ -337,3 +351,59 @@ def story_outputs(texts: Sequence[str], inputs: Sequence[str], *, as_json: bool)
             raise UsageError(f"output {text!r}: use out.json, story:FILE or -")
         files.append(f"json:{file}")
     return parse_outputs(files, inputs=inputs, stdout_taken=as_json)
+
+
+def report_to_json(report: Report) -> bytes:
+    """Return the result object of a report's one system, as ``karat story`` writes it."""
+    if len(report.systems) != 1 or report.tables is None:
+        raise UsageError("output story: holds one system, with the queries it was scored with")
+    (system,) = report.systems
+    gold, queries, corpus = report.tables
+    return story_to_json(quality_of(system.scores, gold, queries, corpus))
+
+
+def story_to_json(quality: StoryQuality) -> bytes:
+    """Return the result object; same inputs, same bytes."""
+    return dumps(quality.to_dict())
+
+
+def show_story(result: StoryResult, console: Console) -> None:
+    """Print the verdict, the measures, one row per query, and notes."""
+    quality, notes = result.quality, result.notes
+    verdict = f"SKIPPED  {quality.why_skipped}"
+    if quality.value is not None:
+        # As many decimals as it takes to differ from the threshold.
+        value = figure(quality.value)
+        value = repr(quality.value) if float(value) == THRESHOLD != quality.value else value
+        verb = "PASS  MRR {} is above {}" if quality.passed else "FAIL  MRR {} is not above {}"
+        verdict = verb.format(value, THRESHOLD)
+    print_line(verdict, console, style=_STYLES[quality.passed])
+    gold = f"{len(quality.labelled)} of {plural(quality.total, 'query', 'queries')} with gold"
+    parts = [f"R@k {figure(quality.recall)}", gold, result.about]
+    print_line(label(f"  {' · '.join(parts)}"), console)
+    console.print()
+    rows = sorted(quality.labelled, key=lambda query: query.reciprocal_rank or 0.0)[:_MOST_ROWS]
+    if quality.labelled and len(quality.queries) <= _MOST_ROWS:
+        rows = list(quality.queries)
+    if rows:
+        show_table(_grid(rows), console)
+    if len(rows) < len(quality.labelled):
+        notes = [f"the {len(rows)} queries that did worst; all are in -o out.json", *notes]
+    for note in notes:
+        print_line(label(note), console)
+
+
+def _grid(rows: Sequence[QueryQuality]) -> list[list[str]]:
+    grid = [["query", "rank", "RR", "R@k", "k", "ranked first", "text"]]
+    for query in rows:
+        cells = ["no gold", NOTHING, NOTHING, NOTHING, NOTHING]
+        if query.recall is not None:
+            rank = "none" if query.rank is None else str(query.rank)
+            values = [figure(query.reciprocal_rank), figure(query.recall), str(query.k)]
+            cells = [rank, *values, _short(label(query.top[0][0]))]
+        grid.append([label(query.query_id), *cells, _short(label(query.text))])
+    return grid
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

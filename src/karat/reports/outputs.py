@@ -89,7 +89,7 @@ FORMS = forms_of(
         "story",
         None,
         "a story tool's result object, under --profile story",
-        "karat.compat.story_output.report_to_json",
+        "karat.compat.story.report_to_json",
         profile="story",
         systems=1,
         lists="all",
