@@ -147,8 +147,8 @@ def ab_report(report: Report) -> AbReport:
     """Return the two systems of a report as the harness reports them."""
     a, b = (system.scores for system in report.systems)
     k, queries = a.conventions.k, report.tables and report.tables.queries
-    cutoffs = [] if queries is None else queries.frame.get_column("k", default=pl.Series([]))
-    if queries is not None and any(other not in (None, k) for other in cutoffs):
+    named = queries is not None and "k" in queries.frame.columns
+    if queries is not None and named and any(queries.frame["k"].drop_nulls() != k):
         raise UsageError(
             f"output ab: has one k for all queries, here {k}; {queries.source.name} brings others"
         )
@@ -219,7 +219,7 @@ def trace_of(
         return None
     places = range(1, len(ranked.item_ids) + 1)
     if quality.enabled:
-        rows = zip(ranked.item_ids, ranked.base_ranks, places, ranked.fused, strict=True)
+        rows = zip(ranked.item_ids, ranked.base_ranks, places, ranked.fused or (), strict=True)
         names: tuple[str, ...] = ("id", "rank_sem", "rank_fused", "score_fused")
         items = [dict(zip(names, row, strict=True)) for row in rows]
         meta = {
