@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from karat.analysis.failures import classify
 from karat.data.tables import Corpus, Gold, Queries
-from karat.evaluation.stages import score_stages
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Thresholds, score_stages
 from karat.formats.runlog import run_of_records
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures

@@ -8,8 +8,7 @@ from typing import Any
 
 from karat.analysis.findings import Findings, findings
 from karat.data.tables import Corpus, Gold, Queries
-from karat.evaluation.stages import Staged, score_stages
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Staged, Thresholds, score_stages
 from karat.formats.runlog import run_of_records
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures

@@ -10,7 +10,7 @@ from failing import failures_of, fillers, with_gold
 
 from karat.data.tables import Corpus, Gold
 from karat.errors import InputError
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Thresholds
 
 
 def test_a_query_with_gold_at_the_line_does_not_miss_and_one_below_it_does():

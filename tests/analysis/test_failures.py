@@ -13,7 +13,7 @@ from slow_failures import SmallWorld
 
 from karat.analysis.failures import CLASSES, FIVE, NOT_COUNTED, classify
 from karat.errors import UsageError
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Thresholds
 
 PLANTED = world()
 

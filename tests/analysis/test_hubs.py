@@ -11,7 +11,7 @@ from scipy.stats import binom, binomtest, skew
 
 from karat.analysis.hubs import hubs
 from karat.errors import UsageError
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Thresholds
 
 N, K = 60, 3
 

@@ -15,8 +15,7 @@ from karat.analysis.triage import QueryInspector, shared_terms, terms_of
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.segments import By
-from karat.evaluation.stages import score_stages
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Thresholds, score_stages
 from karat.formats.runlog import run_of_records
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measure

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from karat.errors import UsageError
-from karat.evaluation.thresholds import Thresholds, parse_thresholds
+from karat.evaluation.stages import Thresholds, parse_thresholds
 
 
 def test_a_line_is_drawn_where_it_is_asked_for_and_nowhere_else():

@@ -12,7 +12,7 @@ from karat.data.columns import is_date
 from karat.errors import KaratError
 from karat.evaluation.gate_files import parse_gates, read_gate_file
 from karat.evaluation.segments import By
-from karat.evaluation.thresholds import parse_thresholds
+from karat.evaluation.stages import parse_thresholds
 from karat.formats.limits import parse_size
 from karat.formats.runlog_schema import check_log
 from karat.formats.story import parse_story

@@ -205,7 +205,7 @@ def _task(
         raise unknown("retriever", retriever, known)
     judged = gold_of(
         gold or queries,
-        in_queries=gold is None,
+        queries,
         duplicates=conventions.duplicates,
         fields=Fields(),
     )

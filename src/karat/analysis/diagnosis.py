@@ -29,10 +29,9 @@ from karat.analysis.sweep import curve_section, default_sweep
 from karat.data.tables import Queries
 from karat.errors import MissingInputError
 from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.report_text import conventions_lines, counts_lines
 from karat.evaluation.segments import By
-from karat.evaluation.sentences import conventions_lines, counts_lines
-from karat.evaluation.stages import KEEP, Staged, rescore_stages
-from karat.evaluation.thresholds import Thresholds, thresholds_of
+from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_of
 from karat.measure.names import Measure, parse_measure, parse_measures
 from karat.pages.charts import pareto_chart
 from karat.pages.formatting import label, plural

@@ -15,8 +15,7 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.top_lists import MOST, SHOWN_ROWS, Ints, shown, texts_of, top_lists
-from karat.evaluation.stages import KEEP, Staged
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import KEEP, Staged, Thresholds
 from karat.measure.aggregates import Values
 from karat.measure.lists import without_repeats
 from karat.measure.prepare import Prepared

@@ -27,10 +27,9 @@ from karat.analysis.top_lists import (
 from karat.data.tables import Queries, Run
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.report_text import conventions_lines, nothing_found
 from karat.evaluation.segments import By, segments_by
-from karat.evaluation.sentences import conventions_lines, nothing_found
-from karat.evaluation.stages import KEEP, Staged, rescore_stages
-from karat.evaluation.thresholds import Thresholds, thresholds_of
+from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_of
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints, Mask

@@ -180,7 +180,7 @@ def triage(
       karat triage run.trec --gold eval.jsonl -m R@5 --worst 5 --line miss=5
       karat triage run.jsonl --gold eval.jsonl --by language -o triage.md -o misses:misses.json
     """
-    from karat.evaluation.thresholds import parse_thresholds
+    from karat.evaluation.stages import parse_thresholds
 
     if len(inputs.runs) > 1:
         raise UsageError(
@@ -317,7 +317,7 @@ def diagnose(
       karat diagnose run.jsonl --gold qrels.txt --line miss=5 --line similarity=0.4
       karat diagnose new.jsonl --gold qrels.txt --baseline old.jsonl -o losses.svg
     """
-    from karat.evaluation.thresholds import parse_thresholds
+    from karat.evaluation.stages import parse_thresholds
 
     thresholds = parse_thresholds(lines or [], inputs.profile)
     outputs = output.parse([*inputs.files(), baseline], *_forms("png", "svg"))

@@ -100,7 +100,7 @@ def _check_outputs(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -
 
 def _show_demo(report: Report, folder: Path) -> None:
     """Print the verdicts, three findings, and what to try next."""
-    from karat.evaluation.sentences import headlines
+    from karat.evaluation.report_text import headlines
     from karat.project.recipes import cd_command
 
     place = folder.as_posix()

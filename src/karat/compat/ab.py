@@ -33,7 +33,7 @@ from karat.compat.ab_output import (
 from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
 from karat.evaluation.comparison import compare_scores
-from karat.evaluation.sentences import headlines, nothing_found
+from karat.evaluation.report_text import headlines, nothing_found
 from karat.evaluation.systems import compared_systems
 from karat.evaluation.verdict import Rule
 from karat.formats import read_corpus, read_run

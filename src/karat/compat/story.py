@@ -13,7 +13,7 @@ from rich.console import Console
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.evaluation.inputs import SKIPPED, STORY
-from karat.evaluation.sentences import nothing_found
+from karat.evaluation.report_text import nothing_found
 from karat.formats.story import StoryQuery, read_story, read_story_queries
 from karat.measure.conventions import PROFILES
 from karat.measure.scores import Scores

@@ -6,24 +6,23 @@ For several questions about the same inputs, build an ``Evaluation``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from karat.data.tables import Run
 from karat.errors import UsageError
-from karat.evaluation.comparison import Comparisons, compare_scores
-from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.gates import Gating, judge
+from karat.evaluation.evaluation import MIXTURE, NO_LISTS, Evaluation
 from karat.evaluation.inputs import queries_of
 from karat.evaluation.segments import By
-from karat.evaluation.systems import DEPTH, compared_systems
-from karat.evaluation.verdict import Rule, check_boundable, rule_from
+from karat.evaluation.systems import compared_systems
+from karat.evaluation.verdict import Rule, rule_from
 from karat.formats.field_mapping import Fields
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
 
 if TYPE_CHECKING:
+    from karat.evaluation.comparison import Comparisons
     from karat.evaluation.gate_files import Gates
+    from karat.evaluation.gates import Gating
 
 
 def evaluate(
@@ -85,46 +84,44 @@ def compare(
 
     >>> gold = {f"q{i}": ["a"] for i in range(8)}
     >>> old, new = ({f"q{i}": items for i in range(8)} for items in (["x", "a"], ["a", "x"]))
-    >>> found = compare({"old": old, "new": new}, gold, ["RR"])
-    >>> found.verdict, found.of("new").delta, found.of("new").p
+    >>> comparisons = compare({"old": old, "new": new}, gold, ["RR"])
+    >>> comparisons.verdict, comparisons.of("new").delta, comparisons.of("new").p
     ('better', 0.5, 0.0078125)
     """
     rule = rule_from(rule, decided_by)
-    if strict_bounds or bounds:
-        check_boundable(rule, replicates=replicates)
-    names = None
-    if isinstance(runs, Mapping):
-        names, runs = list(runs), list(runs.values())
-    if isinstance(runs, str | Run) or len(runs) < 2:
+    names = list(runs) if isinstance(runs, Mapping) else None
+    systems = list(runs.values()) if isinstance(runs, Mapping) else runs
+    if isinstance(systems, str | Run) or len(systems) < 2:
         raise UsageError("a comparison needs at least two runs: the baseline and another")
-    if all(isinstance(run, Scores) for run in runs) and gold is None:
-        if bounds or strict_bounds:
-            raise UsageError("bounds need whole lists, which scores do not have; give the runs")
-        asked = queries_of(queries, None, gold_format=None, fields=Fields.of(fields))
-        systems = compared_systems(runs, replicates=replicates, names=names)
-        return compare_scores(systems, rule, queries=asked, by=[By.parse(column) for column in by])
-    if gold is None:
-        raise UsageError("compare takes runs with their gold, or scores; not a mixture")
-    evaluation = Evaluation(
-        gold,
-        queries=queries,
-        corpus=corpus,
-        profile=profile,
-        settings=settings,
-        measures=measures or None,
-        primary=rule.primary,
-        fields=fields,
-        by=by,
-    )
-    if names is None or any(isinstance(run, Scores) for run in runs):
-        return evaluation.compare(
-            *runs, rule=rule, replicates=replicates, bounds=bounds, strict_bounds=strict_bounds
+    if gold is not None:
+        evaluation = Evaluation(
+            gold,
+            queries=queries,
+            corpus=corpus,
+            profile=profile,
+            settings=settings,
+            measures=measures or None,
+            primary=rule.primary,
+            fields=fields,
+            by=by,
         )
-    scored = evaluation.score_runs(
-        runs, keep=DEPTH, bounds=bounds or strict_bounds, strict_bounds=strict_bounds
-    )
-    named = [replace(one, system=name) for one, name in zip(scored.scores, names, strict=True)]
-    return replace(scored, scores=named).compare(rule, replicates=replicates)
+        return evaluation.compare(
+            *systems,
+            rule=rule,
+            names=names,
+            replicates=replicates,
+            bounds=bounds,
+            strict_bounds=strict_bounds,
+        )
+    if not all(isinstance(system, Scores) for system in systems):
+        raise UsageError(MIXTURE)
+    if bounds or strict_bounds:
+        raise UsageError(NO_LISTS)
+    from karat.evaluation.comparison import compare_scores
+
+    table = queries_of(queries, None, gold_format=None, fields=Fields.of(fields))
+    compared = compared_systems(systems, replicates=replicates, names=names)
+    return compare_scores(compared, rule, queries=table, by=[By.parse(column) for column in by])
 
 
 def gate(
@@ -138,7 +135,7 @@ def gate(
     settings: Mapping[str, Any] | None = None,
     fields: Mapping[str, str] | None = None,
 ) -> Gating:
-    """Hold a run, which needs its ``gold``, or scores made before against gates.
+    """Compare a run, which needs its ``gold``, or scores made before, with gates.
 
     ``gates`` is a line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate
     file. The queries say which segment each belongs to. Inputs are as in ``Evaluation``.
@@ -148,11 +145,12 @@ def gate(
     'pass'
     """
     if isinstance(measured, Scores):
-        asked = queries_of(queries, gold, gold_format=None, fields=Fields.of(fields))
         from karat.evaluation.gate_files import gates_of
+        from karat.evaluation.gates import judge
 
+        table = queries_of(queries, gold, gold_format=None, fields=Fields.of(fields))
         read = gates_of(gates, measured.conventions)
-        return judge(read.gates, measured, asked, system=measured.system, left_out=read.left_out)
+        return judge(read.gates, measured, table, system=measured.system, left_out=read.left_out)
     if gold is None:
         raise UsageError(
             "a run needs gold to be compared with gates; give gold=, or scores such as"

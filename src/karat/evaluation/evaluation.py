@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -16,35 +15,33 @@ from karat.data.columns import Duplicates, Source
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.evaluation.bounds import WHOLE_LISTS, RangeCollector, ScoreRanges
-from karat.evaluation.comparison import Comparisons, compare_scores
-from karat.evaluation.gates import Gate, Gating, check_segments, judge, measures_of
 from karat.evaluation.inputs import (
     STORY,
     corpus_of,
     gold_of,
     is_file,
     is_spark,
-    labels_of,
     open_run,
     queries_of,
-    same_file,
     without_blank,
 )
 from karat.evaluation.segments import By, check_by, with_versions
 from karat.evaluation.systems import DEPTH, ComparedSystem, compared_systems
-from karat.evaluation.thresholds import thresholds_of
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.field_mapping import Fields
 from karat.formats.limits import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
-from karat.measure.conventions import PROFILES, Conventions, conventions_of
+from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
 from karat.measure.score_builder import score as score_run
 from karat.measure.scores import Scores
+from karat.pages.formatting import plural
 from karat.parallel import cores, parallel_map
 
 if TYPE_CHECKING:
-    from karat.evaluation.gate_files import Gates, GateSet
+    from karat.evaluation.comparison import Comparisons
+    from karat.evaluation.gate_files import Gates
+    from karat.evaluation.gates import Gate, Gating
     from karat.evaluation.judged_labels import Labelled
     from karat.evaluation.stages import Staged
 
@@ -125,71 +122,85 @@ class Evaluation:
         self.notify = notify or (lambda message: None)
         self.progress = progress or _no_progress
         self._run_format, self._strict = run_format, strict
-        # What is misspelled is refused before any file is read.
-        conventions = conventions_of(profile, _with_seed(settings, seed))
-        self._conventions = conventions
-        named = PROFILES[profile].measures if measures is None else measures
-        only_gates = measures == () and gates is not None
-        chosen = [] if only_gates else parse_measures(named, conventions=conventions)
-        if primary is not None:
-            chosen += parse_measures([primary], conventions=conventions)
-        chosen = list(dict.fromkeys(chosen))
-        self.by = tuple(By.parse(column) for column in by)
-        _check_standard_input([gold, queries, corpus, gates, judged])
-        self.gates: tuple[Gate, ...] = ()
-        self.gates_left_out: tuple[str, ...] = ()
-        self.gates_file: Source | None = None
-        if gates is not None:
-            read = _read_gates(gates, conventions)
-            self.gates, self.gates_left_out = tuple(read.gates), read.left_out
-            self.gates_file = read.source
-        self.engine = self._engine(engine, gold, profile=profile, judged=judged)
-        self.gold = self._read_gold(
-            gold,
-            in_queries=same_file(gold, queries),
-            duplicates=conventions.duplicates,
-            format=gold_format,
-        )
+        # Misspelled names are refused before any file is read.
+        settings = dict(settings or {})
+        if seed is not None and str(settings.setdefault("seed", seed)) != str(seed):
+            raise UsageError("--seed and --set seed=… contradict each other")
+        self._conventions = conventions_of(profile, settings)
+        self.by = tuple(map(By.parse, by))
+        inputs = (gold, queries, corpus, gates, judged)
+        if [str(name) for name in inputs if is_file(name)].count("-") > 1:
+            raise UsageError("only one input can be standard input (-)")
+        self._choose_measures(measures, primary, gates, more_measures)
+
+        local = engine == "local" and not is_spark(gold)
+        self.engine = None if local else self._engine(engine, gold, judged=judged)
+        self.gold = self._read_gold(gold, queries, gold_format)
         self.queries = queries_of(
-            queries,
-            gold,
-            gold_format=gold_format,
-            fields=self.fields,
-            for_spark=self.engine is not None,
+            queries, gold, gold_format=gold_format, fields=self.fields, for_spark=not local
         )
         if profile == STORY and self.queries is not None:
             self.gold, blank = without_blank(self.gold, self.queries)
             if blank:
-                many = "1 query" if blank == 1 else f"{blank:,} queries"
-                self.notify(f"karat: {many} without text asked nothing: gold left out")
+                many = plural(blank, "query", "queries")
+                self.notify(f"karat: gold of {many} without text is left out")
         self.corpus, self.index = corpus_of(
             corpus,
-            [*chosen, *measures_of(self.gates)],
+            self.measures,
             fields=self.fields,
             index_cache=index_cache,
             notify=self.notify,
         )
         self.prepared = self._prepare(self.gold)
-        if self.engine is None:
-            self.queries = with_versions(self.queries, self.gold, self.corpus, self.by)
-        check_by(self.queries, self.by)
+        if self.by:
+            if local:
+                self.queries = with_versions(self.queries, self.gold, self.corpus, self.by)
+            check_by(self.queries, self.by)
         if self.gates:
+            from karat.evaluation.gates import check_segments
+
             check_segments(self.gates, self.queries, self.prepared.query_ids)
-        more = measures_of(self.gates)
-        if more_measures:
-            more += parse_measures(list(more_measures), conventions=conventions)
-        extra = [measure for measure in dict.fromkeys(more) if measure not in chosen]
-        self.measures = [*chosen, *extra]
-        # A measure that nobody named may lack its inputs; one that was named must not.
-        self.lenient = [*chosen, *extra] if measures is None else extra
-        self.not_compared = frozenset(extra)
         self.labelled: Labelled | None = None
         self.with_labels: Prepared | None = None
         if judged is not None:
+            from karat.evaluation.judged_labels import labels_of
+
             self.labelled = labels_of(judged, self.gold, self.prepared)
             self.with_labels = self._prepare(self.labelled.gold)
             top = float(self.with_labels.grade.max(initial=0.0))
             self.prepared = replace(self.prepared, top_grade=top)
+
+    def _choose_measures(
+        self,
+        measures: str | Sequence[str | Measure] | None,
+        primary: str | None,
+        gates: Gates | None,
+        more: Sequence[str],
+    ) -> None:
+        """Set the measures to score, those among them that are not compared, and the gates."""
+        conventions = self._conventions
+        compared: list[Measure] = []
+        if measures != () or gates is None:
+            names = PROFILES[conventions.profile].measures if measures is None else measures
+            compared = parse_measures(names, conventions=conventions)
+        if primary is not None:
+            compared += parse_measures([primary], conventions=conventions)
+        self.gates: tuple[Gate, ...] = ()
+        self.gates_left_out: tuple[str, ...] = ()
+        self.gates_file: Source | None = None
+        if gates is not None:
+            from karat.evaluation.gate_files import gates_of
+
+            read = gates_of(gates, conventions)
+            self.gates, self.gates_left_out = tuple(read.gates), read.left_out
+            self.gates_file = read.source
+        extra = [gate.measure for gate in self.gates]
+        if more:
+            extra += parse_measures(list(more), conventions=conventions)
+        self.measures = list(dict.fromkeys([*compared, *extra]))
+        self.not_compared = frozenset(extra).difference(compared)
+        # A measure that nobody named may lack its inputs; one that was named must not.
+        self.lenient = list(self.measures if measures is None else self.not_compared)
 
     def __enter__(self) -> Evaluation:
         return self
@@ -204,8 +215,7 @@ class Evaluation:
 
         ``keep`` is how many of the top items of each query the scores keep, for comparing lists.
         """
-        scores = self._score(run, keep=keep)
-        self.fields.check()
+        scores = self.score_runs([run], keep=keep).scores[0]
         return scores if name is None else replace(scores, system=name)
 
     def stages(
@@ -247,27 +257,32 @@ class Evaluation:
         ``strict_bounds`` decides only what holds in all of these ranges.
         """
         if self.engine is not None or any(map(is_spark, runs)):
-            return self._with_engine(runs, keep, bounds=bounds, strict_bounds=strict_bounds)
+            # One after the other: each takes all of the engine.
+            if bounds or strict_bounds:
+                raise _needs_lists("--bounds" if bounds else "--strict-bounds")
+            scores = [self._score_with_engine(run, keep) for run in runs]
+            left_out = None if bounds is False else _ENGINE_WITHOUT_RANGES
+            return ScoredRuns(self, scores, why_no_ranges=left_out)
         collector = RangeCollector.of(runs, self.prepared, bounds=bounds, strict=strict_bounds)
-        score_one = partial(self._score_run, collector=collector, keep=keep, stages=stages)
         # Only the main thread hears of Ctrl-C while standard input is awaited.
         most = 1 if "-" in [run for run in runs if is_file(run)] else min(len(runs), cores())
-        found: list[_ScoredRun] = []
         names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
-        named = dict(zip(map(id, runs), names, strict=False))
+        scored: list[_ScoredRun] = []
         with self.progress(names) as begin, concurrent_readers(most) as at_once:
-            scored = parallel_map(
-                score_one, runs, at_once=at_once, begin=lambda run: begin(named[id(run)])
-            )
-            for one in scored:
-                collector.take(one.whole)
-                found.append(replace(one, whole=None))
+            for result in parallel_map(
+                lambda named: self._score_run(named[1], collector, keep=keep, stages=stages),
+                list(zip(names, runs, strict=True)),
+                at_once=at_once,
+                begin=lambda named: begin(named[0]),
+            ):
+                collector.take(result.whole)
+                scored.append(replace(result, whole=None))
         self.fields.check()
         return ScoredRuns(
             self,
-            [one.scores for one in found],
-            tuple(one.staged for one in found if one.staged is not None),
-            tuple(one.labelled for one in found if one.labelled is not None),
+            [result.scores for result in scored],
+            tuple(result.staged for result in scored if result.staged is not None),
+            tuple(result.labelled for result in scored if result.labelled is not None),
             ranges=collector.ranges(self.prepared),
             strict_bounds=strict_bounds,
             why_no_ranges=collector.left_out,
@@ -277,6 +292,7 @@ class Evaluation:
         self,
         *systems: Any,
         rule: Rule | None = None,
+        names: Sequence[str] | None = None,
         replicates: bool = False,
         bounds: bool = False,
         strict_bounds: bool = False,
@@ -289,32 +305,37 @@ class Evaluation:
         could change, which needs the runs themselves.
         """
         rule = rule_from(rule, decided_by)
-        if bounds or strict_bounds:
+        ranged = bounds or strict_bounds
+        if ranged:
             check_boundable(rule, replicates=replicates)
         scores = [system for system in systems if isinstance(system, Scores)]
         if scores and len(scores) < len(systems):
-            raise UsageError("compare takes runs with their gold, or scores; not a mixture")
-        if scores and (bounds or strict_bounds):
-            raise UsageError("bounds need whole lists, which scores do not have; give the runs")
+            raise UsageError(MIXTURE)
+        if scores and ranged:
+            raise UsageError(NO_LISTS)
         if scores:
             scored = ScoredRuns(self, scores)
         else:
             scored = self.score_runs(
-                systems, keep=DEPTH, bounds=bounds or strict_bounds, strict_bounds=strict_bounds
+                systems, keep=DEPTH, bounds=ranged, strict_bounds=strict_bounds
             )
-        return scored.compare(rule, replicates=replicates)
+        compared = compared_systems(scored.compared(), replicates=replicates, names=names)
+        return scored.compare(rule, compared)
 
     def gate(
         self, scores: Scores, gates: Gates | None = None, *, system: str | None = None
     ) -> Gating:
-        """Hold the scores of a system against gates; without any, against the evaluation's own."""
-        wanted, left_out = self.gates, self.gates_left_out
+        """Compare the scores of a system with gates; without any, with the evaluation's own."""
+        from karat.evaluation.gates import judge
+
+        to_judge, left_out = self.gates, self.gates_left_out
         if gates is not None:
-            read = _read_gates(gates, self._conventions)
-            wanted, left_out = tuple(read.gates), read.left_out
-        return judge(
-            wanted, scores, self.queries, system=system or scores.system, left_out=left_out
-        )
+            from karat.evaluation.gate_files import gates_of
+
+            read = gates_of(gates, self._conventions)
+            to_judge, left_out = tuple(read.gates), read.left_out
+        name = system or scores.system
+        return judge(to_judge, scores, self.queries, system=name, left_out=left_out)
 
     def open(self, run: Any) -> Run | Blocks:
         """Open a run without scoring it; a function is asked every query first."""
@@ -338,19 +359,15 @@ class Evaluation:
             refuse_all_failed(results)
             return read_run(results[0].path, name=name)
 
-    def _engine(
-        self, engine: str | Engine, gold: Any, *, profile: str, judged: str | None
-    ) -> Engine | None:
-        """Return the engine that is not this machine; None for this machine."""
-        if is_spark(gold) and engine == "local":
+    def _engine(self, engine: str | Engine, gold: Any, *, judged: str | None) -> Engine:
+        """Return the engine that a name or gold of Spark asks for."""
+        if not isinstance(engine, str):
+            return engine
+        if engine == "local":
             from karat.spark.engine import SparkEngine
 
             return SparkEngine(gold.sparkSession, ours=False)
-        if not isinstance(engine, str):
-            return engine
         name, equals, master = engine.partition("=")
-        if name == "local" and not equals:
-            return None
         if name != "spark" or (equals and not master.strip()):
             raise UsageError(
                 f"--engine {engine!r} is not known; it is local, spark or spark=MASTER, such "
@@ -358,7 +375,7 @@ class Evaluation:
             )
         if judged is not None:
             raise _needs_lists("--judged")
-        if profile == STORY:
+        if self._conventions.profile == STORY:
             raise _needs_lists("--profile story")
         if self.fields:
             raise UsageError(
@@ -371,78 +388,60 @@ class Evaluation:
 
         return start(master or None, progress=self.progress is not _no_progress)
 
-    def _read_gold(
-        self, gold: Any, *, in_queries: bool, duplicates: Duplicates, format: str | None
-    ) -> Gold:
+    def _read_gold(self, gold: Any, queries: Any, format: str | None) -> Gold:
+        duplicates = self._conventions.duplicates
         if self.engine is not None and (is_file(gold) or is_spark(gold)):
             return self.engine.read_gold(gold, duplicates=duplicates, format=format)
-        read = gold_of(
-            gold, in_queries=in_queries, duplicates=duplicates, format=format, fields=self.fields
-        )
+        table = gold_of(gold, queries, duplicates=duplicates, format=format, fields=self.fields)
         if self.engine is None:
-            return read
-        return self.engine.read_gold(read, duplicates=duplicates, format=format)
+            return table
+        return self.engine.read_gold(table, duplicates=duplicates, format=format)
 
     def _prepare(self, gold: Gold) -> Prepared:
         return prepare(gold, self._conventions, queries=self.queries, corpus=self.corpus)
 
-    def _score(self, run: Any, *, keep: int) -> Scores:
-        return self.score_runs([run], keep=keep).scores[0]
-
     def _score_run(
-        self, run: Any, *, collector: RangeCollector, keep: int, stages: bool
+        self, run: Any, collector: RangeCollector, *, keep: int, stages: bool
     ) -> _ScoredRun:
         opened = self.open(run)
-        labelled = whole = None
+        labelled = None
         if self.with_labels is not None:
-            labelled = _score_with_labels(opened, self.with_labels, self.measures)
+            from karat.evaluation.judged_labels import score_with_labels
+
+            labelled = score_with_labels(opened, self.with_labels, self.measures)
         if stages:
-            staged = self._score_stages(opened, keep=keep)
+            staged = self._score_stages(opened, keep)
+            whole = None
             if collector.wanted:
                 whole = collector.whole(opened, staged.final, self.prepared)
             return _ScoredRun(staged.final, staged, labelled, whole)
+        depth = WHOLE_LISTS if collector.wanted else keep
+        scores = score_run(opened, self.prepared, self.measures, lenient=self.lenient, keep=depth)
         if collector.wanted:
-            whole = self._score_lists(opened, WHOLE_LISTS)
-            return _ScoredRun(collector.cut(whole, keep), None, labelled, whole)
-        return _ScoredRun(self._score_lists(opened, keep), None, labelled)
+            return _ScoredRun(collector.cut(scores, keep), None, labelled, scores)
+        return _ScoredRun(scores, None, labelled)
 
-    def _score_lists(self, run: Run | Blocks, keep: int) -> Scores:
-        return score_run(run, self.prepared, self.measures, lenient=self.lenient, keep=keep)
+    def _score_stages(self, run: Run | Blocks, keep: int) -> Staged:
+        from karat.evaluation.stages import KEEP, Staged, score_stages, thresholds_of
 
-    def _score_stages(self, run: Run | Blocks, *, keep: int) -> Staged:
-        from karat.evaluation.stages import KEEP, Staged, score_stages
-
-        keep = max(keep, KEEP, thresholds_of(self.prepared.conventions.profile).far)
+        keep = max(keep, KEEP, thresholds_of(self._conventions.profile).far)
+        how: dict[str, Any] = {"lenient": self.lenient, "keep": keep}
         if run.staged and not fits_in_memory(run.source):
-            where = f"{run.source.name} takes more memory than {MEMORY_VARIABLE} allows"
-            told = "only its final lists are looked at, not its calls and earlier stages"
-            self.notify(f"karat: {where}: {told}")
-            return Staged(self._score_lists(run, keep), self.prepared)
-        return score_stages(
-            run, self.prepared, self.measures, lenient=self.lenient, keep=keep, of_stages=[]
-        )
+            self.notify(
+                f"karat: {run.source.name} takes more memory than {MEMORY_VARIABLE} allows: only"
+                " its final lists are looked at, not its calls and earlier stages"
+            )
+            return Staged(score_run(run, self.prepared, self.measures, **how), self.prepared)
+        return score_stages(run, self.prepared, self.measures, of_stages=[], **how)
 
-    def _with_engine(
-        self, runs: Sequence[Any], keep: int, *, bounds: bool | None, strict_bounds: bool
-    ) -> ScoredRuns:
-        """Score runs one after the other: each takes all of the engine."""
-        if bounds:
-            raise _needs_lists("--bounds")
-        if strict_bounds:
-            raise _needs_lists("--strict-bounds")
-        left_out = None if bounds is False else _ENGINE_WITHOUT_RANGES
-        scores = [self._score_there(run, keep) for run in runs]
-        return ScoredRuns(self, scores, why_no_ranges=left_out)
-
-    def _score_there(self, run: Any, keep: int) -> Scores:
+    def _score_with_engine(self, run: Any, keep: int) -> Scores:
         engine, prepared = self.engine, self.prepared
         if engine is None:
             # A DataFrame of Spark is scored where its rows are, against gold that is sent there.
             from karat.spark.engine import SparkEngine
 
             engine = SparkEngine(run.sparkSession, ours=False)
-            header = engine.read_gold(self.gold, duplicates="agree", format=None)
-            prepared = self._prepare(header)
+            prepared = self._prepare(engine.read_gold(self.gold, duplicates="agree", format=None))
         elif not is_file(run) and not is_spark(run):
             raise UsageError(
                 "gold of Spark goes with a run of Spark; make both DataFrames or neither"
@@ -460,7 +459,18 @@ class Evaluation:
         )
 
 
-_ENGINE_WITHOUT_RANGES = "bounds are told by the local engine, which sees every list"
+_ENGINE_WITHOUT_RANGES = "bounds are reported by the local engine, which sees every list"
+MIXTURE = "compare takes runs with their gold, or scores; not a mixture"
+NO_LISTS = "bounds need whole lists, which scores do not have; give the runs"
+
+
+def _needs_lists(option: str) -> UsageError:
+    return UsageError(f"{option} needs every list in one place; use --engine local")
+
+
+@contextmanager
+def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
+    yield lambda name: None
 
 
 @dataclass(frozen=True, eq=False)
@@ -493,33 +503,27 @@ class ScoredRuns:
         """Return the scores without the measures that are scored but not compared."""
         left_out = self.evaluation.not_compared
         return [
-            replace(one, measures=tuple(m for m in one.measures if m not in left_out))
-            for one in self.scores
+            replace(scores, measures=tuple(m for m in scores.measures if m not in left_out))
+            for scores in self.scores
         ]
 
-    def compare(
-        self,
-        rule: Rule,
-        *,
-        replicates: bool = False,
-        systems: Sequence[ComparedSystem] | None = None,
-    ) -> Comparisons:
+    def compare(self, rule: Rule, systems: Sequence[ComparedSystem]) -> Comparisons:
         """Compare the systems with the first, with ranges where every system has one run."""
+        from karat.evaluation.comparison import compare_scores
+
         evaluation = self.evaluation
-        chosen = systems or compared_systems(self.compared(), replicates=replicates)
         queries, by = evaluation.queries, evaluation.by
-        found = compare_scores(chosen, rule, queries=queries, by=by)
-        ranges = [one for one in self.ranges if one is not None]
-        single = all(len(system.runs) == 1 for system in chosen)
-        if not single or found.rule.pairs != "baseline":
-            return found
-        if not ranges or len(ranges) != len(chosen) or len(ranges) != len(self.ranges):
-            return found
+        comparisons = compare_scores(systems, rule, queries=queries, by=by)
+        ranges = [run_ranges for run_ranges in self.ranges if run_ranges is not None]
+        single = all(len(system.runs) == 1 for system in systems)
+        complete = ranges and len(ranges) == len(systems) == len(self.ranges)
+        if not single or not complete or comparisons.rule.pairs != "baseline":
+            return comparisons
         from karat.evaluation.bounds import with_bounds
 
         return with_bounds(
-            found,
-            chosen,
+            comparisons,
+            systems,
             ranges,
             evaluation.prepared,
             queries=queries,
@@ -528,59 +532,18 @@ class ScoredRuns:
         )
 
     def gatings(self, names: Sequence[str], *, skip: Collection[str] = ()) -> list[Gating]:
-        """Hold every run but some against the gates; ``names`` are those of the runs."""
+        """Compare every run but some with the gates; ``names`` are those of the runs."""
         evaluation = self.evaluation
         if not evaluation.gates:
             return []
-        ranges = self.ranges if self.strict_bounds else (None,) * len(self.scores)
+        from karat.evaluation.gates import judge_strictly
+
+        all_ranges = self.ranges if self.strict_bounds else (None,) * len(self.scores)
         gatings = []
-        for name, scores, own in zip(names, self.scores, ranges, strict=True):
-            if name in skip:
-                continue
-            gating = evaluation.gate(scores, system=name)
-            if own is not None:
-                from karat.evaluation.gates import judge_strictly
-
-                gating = judge_strictly(gating, evaluation.gates, own, evaluation.queries)
-            gatings.append(gating)
+        for name, scores, ranges in zip(names, self.scores, all_ranges, strict=True):
+            if name not in skip:
+                gating = evaluation.gate(scores, system=name)
+                if ranges is not None:
+                    gating = judge_strictly(gating, evaluation.gates, ranges, evaluation.queries)
+                gatings.append(gating)
         return gatings
-
-
-@contextmanager
-def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
-    yield lambda name: None
-
-
-def _with_seed(
-    settings: Mapping[str, Any] | None, seed: int | str | None
-) -> Mapping[str, Any] | None:
-    if seed is None:
-        return settings
-    if str((settings or {}).get("seed", seed)) != str(seed):
-        raise UsageError("--seed and --set seed=… contradict each other")
-    return {**(settings or {}), "seed": seed}
-
-
-def _read_gates(gates: Gates, conventions: Conventions) -> GateSet:
-    # Its schema library is loaded only where there are gates.
-    from karat.evaluation.gate_files import gates_of
-
-    return gates_of(gates, conventions)
-
-
-def _check_standard_input(inputs: Iterable[Any]) -> None:
-    if sum(is_file(one) and str(one) == "-" for one in inputs) > 1:
-        raise UsageError("only one input can be standard input (-)")
-
-
-def _score_with_labels(run: Run | Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:
-    from karat.evaluation.judged_labels import judgeable
-
-    wanted = judgeable(measures)
-    if not wanted:
-        raise UsageError("--judged is for P and nDCG; name one of them with -m, such as P@5")
-    return score_run(run, gold, wanted, derived=True)
-
-
-def _needs_lists(option: str) -> UsageError:
-    return UsageError(f"{option} needs every list in one place; use --engine local")

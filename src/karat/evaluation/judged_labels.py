@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -15,13 +15,18 @@ import numpy as np
 import polars as pl
 
 from karat.data.columns import Source
-from karat.data.tables import Gold
-from karat.errors import InputError
+from karat.data.tables import Blocks, Gold, Run
+from karat.errors import InputError, UsageError
 from karat.evaluation.bounds import with_columns
-from karat.formats.labels import check_highest_grade, no_grades_error
+from karat.formats import read_gold
+from karat.formats.files import open_input
+from karat.formats.labels import check_highest_grade, count_failed, no_grades_error
+from karat.formats.registry import detect_format
 from karat.measure.conventions import Conventions
 from karat.measure.names import Measure
+from karat.measure.prepare import Prepared
 from karat.measure.ranked import is_budget
+from karat.measure.score_builder import score
 from karat.measure.scores import Scores, Summary
 
 # What labels of more items can move, and what a judge may be asked about.
@@ -59,7 +64,7 @@ class Labelled:
 def with_labels(
     gold: Gold, labels: Gold, conventions: Conventions, *, asked: Sequence[str]
 ) -> Labelled:
-    """The gold with a judge's labels, for the queries among ``asked`` that take part in a mean.
+    """Return the gold with a judge's labels, for those queries of ``asked`` that a mean is over.
 
     These are the queries with anything relevant, by whatever grade a measure asks for, or all
     where a query without counts as 0.
@@ -103,13 +108,31 @@ def with_labels(
     )
 
 
-def judgeable(measures: Sequence[Measure]) -> list[Measure]:
-    """Return the measures that labels may move."""
-    return [measure for measure in measures if measure.name in JUDGEABLE]
+def labels_of(path: str, gold: Gold, prepared: Prepared) -> Labelled:
+    """Read a judge's labels and put them into the gold where it has no judgment."""
+    if path == "-":
+        raise UsageError("--judged is read twice, so it cannot be standard input; name a file")
+    labels = read_gold(path)
+    graded = detect_format(path, "gold").name != "labels"
+    failed = 0 if graded else count_failed(open_input(path))
+    labelled = with_labels(gold, labels, prepared.conventions, asked=prepared.query_ids)
+    if not labelled.added and not labelled.known:
+        raise InputError(
+            "holds no label of a query that has gold; were these queries judged?", where=path
+        )
+    return replace(labelled, failed=failed)
+
+
+def score_with_labels(run: Run | Blocks, gold: Prepared, measures: Sequence[Measure]) -> Scores:
+    """Score a run by the measures that labels may move, on gold with labels."""
+    movable = [measure for measure in measures if measure.name in JUDGEABLE]
+    if not movable:
+        raise UsageError("--judged is for P and nDCG; name one of them with -m, such as P@5")
+    return score(run, gold, movable, derived=True)
 
 
 def of_the_same_queries(on_both: Scores, on_gold: Scores) -> Scores:
-    """Scores with labels, of the queries that each measure scores on gold alone.
+    """Return scores with labels, of the queries that each measure scores on gold alone.
 
     A label brings no query into a mean: the two would be means of different queries.
     """
@@ -141,7 +164,7 @@ def label_bounds(on_gold: Mapping[str, Summary], on_both: Scores) -> dict[str, d
 
 
 def _unjudged(scores: Scores, measure: Measure) -> float | None:
-    """Of the hits within the measure's cut-off, the share that has no judgment."""
+    """Return the share of the hits within the measure's cut-off that has no judgment."""
     if measure.k is None or is_budget(measure.k) or scores.trace is None:
         return None
     ranked = scores.trace.ranked
@@ -166,12 +189,12 @@ def reversed_by_labels(bounds: Mapping[str, Mapping[str, Any]]) -> list[dict[str
     [('a', 'b', 'P@5')]
     """
     reversals = []
-    for (baseline, ours), (system, theirs) in combinations(bounds.items(), 2):
-        for name in (name for name in ours if name in theirs):
+    for (baseline, old), (system, new) in combinations(bounds.items(), 2):
+        for name in (name for name in old if name in new):
             deltas = {}
             for side in SIDES:
-                old, new = ours[name][side]["mean"], theirs[name][side]["mean"]
-                deltas[side] = 0.0 if old is None or new is None else float(new - old)
+                before, after = old[name][side]["mean"], new[name][side]["mean"]
+                deltas[side] = 0.0 if before is None or after is None else float(after - before)
             if min(deltas.values()) < -_SAME and max(deltas.values()) > _SAME:
                 row = {"measure": name, "baseline": baseline, "system": system, **deltas}
                 reversals.append(row)

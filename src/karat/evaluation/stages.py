@@ -2,13 +2,16 @@
 
 The retriever gives ``raw``; filters, an as_of and a threshold take items out; a reranker and
 the like give another order; the cut at k gives the final list. Parts of a fusion and the list
-for the ``original`` query stand beside that line.
+for the ``original`` query stand beside that line. The thresholds by which analyses judge such lists
+are here too.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +19,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.data.tables import Blocks, Order, Run, with_ranks
-from karat.errors import UsageError
+from karat.errors import UsageError, unknown
 from karat.measure.aggregates import NOTHING
 from karat.measure.depth import beyond_cut, last_ranks
 from karat.measure.evaluate_measure import values_of
@@ -26,6 +29,7 @@ from karat.measure.prepare import Prepared
 from karat.measure.ranked import Cut, ideal_of
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
+from karat.pages.serialize import Record
 
 RAW, ORIGINAL = "raw", "original"
 # The name under which a log tells how deep the lists before the final ones go.
@@ -103,8 +107,8 @@ class Staged:
 
 def whole_in(meta: Mapping[str, Any], name: str) -> int | None:
     """Return a whole number that a log tells of itself; None where it tells none."""
-    told = meta.get(name)
-    return told if isinstance(told, int) and not isinstance(told, bool) else None
+    value = meta.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def score_stages(
@@ -123,46 +127,40 @@ def score_stages(
     if not run.staged:
         final = score(run, gold, measures, lenient=lenient, keep=keep)
         return Staged(final, gold, calls=run.calls if isinstance(run, Run) else None)
-    whole = run.read()
-
-    earlier = measures if of_stages is None else of_stages
-
-    def all_ids() -> pl.DataFrame:
-        return ids_of_stages(whole)
-
-    def scored(own: Run, stage: str = "final", *, derived: bool = False) -> Scores:
-        return score(
-            own,
-            gold,
-            earlier,
-            lenient=lenient,
-            keep=keep,
-            derived=derived,
-            depth_in_log=DEPTH_OF_STAGES,
-            stage=stage,
-            all_ids=all_ids,
-        )
-
-    names = stage_names(whole)
+    log = run.read()
+    names = stage_names(log)
     line = [name for name in LINE if name in names]
-    logged = {name: _queries_at(whole, name) for name in (*names, "final")}
+    logged = {
+        name: frozenset(log.at(name).hits["query_id"].unique().to_list())
+        for name in (*names, "final")
+    }
     queries = frozenset[str]().union(*logged.values())
-
-    def in_line(name: str, later: Sequence[str]) -> Scores:
-        if logged[name] == queries:
-            return scored(whole.at(name), name)
+    score_stage = partial(
+        score,
+        gold=gold,
+        measures=measures if of_stages is None else of_stages,
+        lenient=lenient,
+        keep=keep,
+        depth_in_log=DEPTH_OF_STAGES,
+        all_ids=lambda: ids_of_stages(log),
+    )
+    scores = {}
+    for name in names:
+        if name not in LINE or logged[name] == queries:
+            scores[name] = score_stage(log.at(name), stage=name)
+            continue
         # Lists that are passed on would hide that its own do not fit.
-        score(whole.at(name), gold, (), stage=name, all_ids=all_ids)
-        return scored(passed_on(whole, later), derived=True)
-
+        score_stage(log.at(name), measures=(), stage=name)
+        lists = passed_on(log, line[line.index(name) :])
+        scores[name] = score_stage(lists, derived=True)
     return Staged(
-        score(whole, gold, measures, lenient=lenient, keep=keep),
+        score(log, gold, measures, lenient=lenient, keep=keep),
         gold,
-        line={name: in_line(name, line[at:]) for at, name in enumerate(line)},
-        beside={name: scored(whole.at(name), name) for name in names if name not in LINE},
-        calls=whole.calls,
+        line={name: scores[name] for name in line},
+        beside={name: scores[name] for name in names if name not in LINE},
+        calls=log.calls,
         logged=logged,
-        run=whole if names else None,
+        run=log if names else None,
     )
 
 
@@ -180,21 +178,16 @@ def with_raw(final: Run, raw: Run) -> Run:
     Calls and what the log says of itself are those of the final run; its ``k_raw`` is the depth
     to which the raw one was asked.
     """
-    both = [final.at("final"), raw.at("final")]
-    order: Order = final.order if final.order == both[1].order else "rank"
-    lists = [
-        (
-            one.hits if one.order == order else with_ranks(one.hits.drop("rank", strict=False))
-        ).with_columns(stage=pl.lit(stage))
-        for one, stage in zip(both, ("final", RAW), strict=True)
-    ]
+    order: Order = final.order if final.order == raw.order else "rank"
+    lists = []
+    for run, stage in ((final, "final"), (raw, RAW)):
+        hits = run.at("final").hits
+        if run.order != order:
+            hits = with_ranks(hits.drop("rank", strict=False))
+        lists.append(hits.with_columns(stage=pl.lit(stage)))
     depth = whole_in(raw.meta, "k")
     meta = {**final.meta, DEPTH_OF_STAGES: depth} if depth is not None else final.meta
     return replace(final, hits=pl.concat(lists, how="diagonal_relaxed"), order=order, meta=meta)
-
-
-def _queries_at(run: Run, stage: str) -> frozenset[str]:
-    return frozenset(run.at(stage).hits["query_id"].unique().to_list())
 
 
 def passed_on(run: Run, stages: Sequence[str]) -> Run:
@@ -219,10 +212,8 @@ def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
     ranked = final.trace.ranked
     ideal = ideal_of(ranked.target, gold.conventions.depth)
     left_out = ~_answered(staged) & (gold.conventions.missing == "skip")
-    columns = {
-        str(one): np.where(left_out, np.nan, values_of(one, ranked, gold)) for one in measures
-    }
-    ranks = {one: own for one in measures if (own := last_ranks(one, ranked)) is not None}
+    columns = {str(m): np.where(left_out, np.nan, values_of(m, ranked, gold)) for m in measures}
+    ranks = {m: last for m in measures if (last := last_ranks(m, ranked)) is not None}
     cut = final.cut
     beyond = () if cut is None else tuple(map(str, beyond_cut(measures, cut.depth, ranks)))
     columns |= {name: np.full(ranked.n, np.nan) for name in beyond}
@@ -235,9 +226,9 @@ def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
         measures=tuple(measures),
         table=final.table.select("query_id").with_columns(series),
         ceilings={
-            str(one): (values_of(one, ideal, gold), NOTHING)
-            for one in measures
-            if one.definition.ceiling == "ideal"
+            str(measure): (values_of(measure, ideal, gold), NOTHING)
+            for measure in measures
+            if measure.definition.ceiling == "ideal"
         },
         tied={},
         evidence={},
@@ -247,7 +238,7 @@ def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
 
 
 def _answered(staged: Staged) -> NDArray[np.bool_]:
-    """Which queries the run answers, be it with nothing."""
+    """Return which queries the run answers, be it with nothing."""
     final = staged.final
     returned = np.zeros(0) if final.trace is None else final.trace.ranked.returned
     answered = (final.status == "scored").to_numpy() | (returned > 0)
@@ -258,3 +249,104 @@ def _answered(staged: Staged) -> NDArray[np.bool_]:
         codes = staged.gold.code_of(calls["query_id"])
         answered[codes[codes >= 0]] = True
     return answered
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds(Record):
+    """The thresholds, each of which can be set (``--line miss=5``).
+
+    A query misses if no gold is in its top ``miss``; gold that is not in the top ``deep`` of
+    any list was missed completely. ``similarity`` below which relevant gold is embedded badly;
+    ``score`` is the system's own score threshold, where its log does not show what it took out.
+    An item dominates that stands above the gold of at least ``dominant_queries`` queries and of
+    the share ``dominant_share`` of all, and ``dominant_lift`` times as many as if every item were
+    equally likely; a query is dominated if such items take the share
+    ``dominance`` of its top ``miss``.
+
+    The rest belongs to the playbook: ``near`` and ``far`` are the two cut-offs at which recall
+    is compared, ``high`` is a recall that is good, ``gap`` a difference that is
+    worth a sentence, ``low_precision`` and ``buried`` the values of P and of nDCG or RR below
+    which the top of the list is poor, ``segment_gap`` how far a segment may lie below the rest,
+    ``fresh`` the share of items that must not be newer than the query's as_of, ``slower`` how
+    much more time (a share) a call may take than the baseline's.
+    """
+
+    miss: int = 10
+    deep: int = 100
+    similarity: float = 0.3
+    score: float | None = None
+    dominant_queries: int = 3
+    dominant_share: float = 0.02
+    dominant_lift: float = 2.0
+    dominance: float = 0.5
+    near: int = 5
+    far: int = 50
+    high: float = 0.8
+    gap: float = 0.15
+    low_precision: float = 0.5
+    buried: float = 0.6
+    segment_gap: float = 0.1
+    fresh: float = 1.0
+    slower: float = 0.1
+
+
+# What each kind of threshold must be: in words, its least, and its most.
+_ANY = ("a number", -math.inf, math.inf)
+_WHOLE = ("a whole number above 0", 1, 1e9)
+_POSITIVE = ("a number from 0", 0, 1e6)
+_SHARE = ("a share from 0 to 1", 0, 1)
+_KINDS: dict[str, tuple[str, float, float]] = {
+    **dict.fromkeys(("miss", "deep", "dominant_queries", "near", "far"), _WHOLE),
+    **dict.fromkeys(("similarity", "score"), _ANY),
+    **dict.fromkeys(("slower", "dominant_lift"), _POSITIVE),
+}
+# A minimal eval loop looks at five places, and so do its misses.
+_OF_PROFILES = {"minimal": {"miss": 5}}
+
+
+def thresholds_of(profile: str) -> Thresholds:
+    """Return the thresholds of a profile."""
+    return replace(Thresholds(), **_OF_PROFILES.get(profile, {}))
+
+
+def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds:
+    """Return the thresholds of a profile with some changed, each given as ``KEY=VALUE``.
+
+    >>> parse_thresholds(["miss=5", "similarity=0.4"]).miss
+    5
+    >>> parse_thresholds(["mis=5"])
+    Traceback (most recent call last):
+    karat.errors.UsageError: unknown line 'mis'; did you mean miss?
+    """
+    names = [field.name for field in fields(Thresholds)]
+    values: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not value:
+            raise UsageError(f"--line takes KEY=VALUE, not {text!r}; known: {', '.join(names)}")
+        if key not in names:
+            raise unknown("line", key, names)
+        if key in values:
+            raise UsageError(f"--line {key} is given twice")
+        values[key] = _number(key, value)
+    thresholds = replace(thresholds_of(profile), **values)
+    near, far, miss, deep = (getattr(thresholds, name) for name in ("near", "far", "miss", "deep"))
+    if near >= far:
+        raise UsageError(f"near is {near} and far {far}; far must be the larger one")
+    if miss > deep:
+        raise UsageError(f"miss is {miss} and deep {deep}; deep must not be smaller")
+    return thresholds
+
+
+def _number(key: str, text: str) -> float | int:
+    """Return a threshold as the number that its key takes."""
+    expected, least, most = kind = _KINDS.get(key, _SHARE)
+    try:
+        number = math.nan if "_" in text else float(text)
+    except ValueError:
+        number = math.nan
+    whole = kind is _WHOLE
+    fits = math.isfinite(number) and least <= number <= most
+    if not fits or (whole and number != int(number)):
+        raise UsageError(f"{key} is {text!r}; {expected} is expected")
+    return int(number) if whole else number

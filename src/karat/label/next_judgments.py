@@ -13,7 +13,7 @@ import polars as pl
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.evaluation.bounds import stability_of
-from karat.evaluation.sentences import counts_lines
+from karat.evaluation.report_text import counts_lines
 from karat.evaluation.verdict import NO_DIFFERENCE, Rule
 from karat.label.inputs import (
     PAIR,

@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from karat.errors import UsageError
 from karat.evaluation.bounds import WHOLE_LISTS
-from karat.evaluation.comparison import Comparisons
 from karat.evaluation.evaluation import Evaluation, ScoredRuns
 from karat.evaluation.systems import DEPTH, compared_systems, with_baseline
-from karat.evaluation.thresholds import thresholds_of
 from karat.evaluation.verdict import Comparison, Rule, check_boundable, rule_from
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
@@ -26,6 +24,7 @@ from karat.reports.document import Report, System, build_report
 if TYPE_CHECKING:
     from karat.analysis.findings import Finding
     from karat.data.columns import Source
+    from karat.evaluation.comparison import Comparisons
     from karat.evaluation.stages import Staged
     from karat.label.corrected import Corrector
     from karat.reports.outputs import Form
@@ -139,7 +138,7 @@ def _compared(
     names = [system.name for system in made.systems]
     compared = everyone.compared()
     systems = compared_systems(compared, replicates=replicates, names=names)
-    comparisons = everyone.compare(rule, systems=systems)
+    comparisons = everyone.compare(rule, systems)
     if details.correction is not None and not replicates:
         by_name = dict(zip(names, everyone.scores, strict=True))
         comparisons = details.correction.compared(comparisons, by_name)
@@ -220,6 +219,7 @@ def _findings(scored: ScoredRuns) -> tuple[Finding, ...] | None:
     if not scored.staged:
         return None
     from karat.analysis.findings import findings
+    from karat.evaluation.stages import thresholds_of
 
     staged, evaluation = scored.staged[-1], scored.evaluation
     thresholds = thresholds_of(staged.final.conventions.profile)

@@ -15,7 +15,7 @@ from karat.data.columns import Source
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import UsageError
 from karat.evaluation.inputs import why_skipped, without_grades
-from karat.evaluation.origins import origin_of
+from karat.evaluation.report_text import origin_of
 from karat.evaluation.segments import SMALL, By, Segments, segment_means
 from karat.evaluation.systems import distinct_names
 from karat.measure.scores import Scores, Summary

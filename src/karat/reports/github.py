@@ -79,7 +79,7 @@ def _errors(results: Document) -> Iterator[Message]:
 
 
 def _warnings(results: Document, *, require_verdict: bool) -> Iterator[Message]:
-    from karat.evaluation.sentences import cautions_beside, other_reversals
+    from karat.evaluation.report_text import cautions_beside, other_reversals
 
     for gate in results.get("gates", []):
         if gate["verdict"] == "unmeasurable":

@@ -10,32 +10,29 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from karat.analysis.diagnosis import diagnostics_sections
-from karat.evaluation.sentences import (
-    Headline,
-    blocking_lines,
-    conventions_lines,
-    counts_lines,
-    headlines,
-    lacks_lines,
-    left_out_lines,
-    other_reversals,
-    overlap_lines,
-    rule_line,
-    tests_line,
-    unreachable,
-)
-from karat.evaluation.tables import (
+from karat.evaluation.report_text import (
     COMPARED_FULL,
     COMPARED_SHORT,
+    Headline,
     artifact_table,
     compared_segments,
     comparison_tables,
+    conventions_lines,
+    counts_lines,
     distribution_table,
+    gate_lines,
     gate_table,
+    headlines,
     input_table,
+    lacks_lines,
     measure_table,
     moved_tables,
+    other_reversals,
+    overlap_lines,
+    rule_line,
     segment_table,
+    tests_line,
+    unreachable,
 )
 from karat.pages.formatting import label, plural
 from karat.pages.markdown import bullets, content, escape, join, table
@@ -110,7 +107,7 @@ def _gates(document: Document) -> Iterator[str]:
         yield table(gate_table({"gates": gates[:MOST_ROWS]}))
     if len(gates) > MOST_ROWS:
         yield f"Shown: {MOST_ROWS} of {len(gates)} gates, those that do not pass first."
-    if lines := [*blocking_lines(document), *left_out_lines(document)]:
+    if lines := gate_lines(document):
         yield bullets(lines)
 
 

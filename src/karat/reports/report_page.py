@@ -9,28 +9,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from karat.evaluation.sentences import (
-    blocking_lines,
+from karat.evaluation.report_text import (
+    compared_segments,
+    comparison_tables,
     conventions_lines,
     counts_lines,
+    gate_lines,
+    gate_table,
     headlines,
     lacks_lines,
-    left_out_lines,
+    measure_table,
+    moved_tables,
     origin_lines,
     other_reversals,
     overlap_lines,
     rule_line,
+    segment_table,
     tests_line,
     unreachable,
-)
-from karat.evaluation.tables import (
-    compared_segments,
-    comparison_tables,
-    gate_table,
-    measure_table,
-    moved_tables,
-    segment_table,
-    transposed,
 )
 from karat.pages.formatting import (
     NOTHING,
@@ -82,7 +78,7 @@ def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]
     yield from _decided(results)
     measures = measure_table(results, spreads)
     if len(results["systems"]) > SIDE_BY_SIDE:
-        measures = transposed(measures)
+        measures = [list(column) for column in zip(*measures, strict=True)]
         measures[0][0] = "system"
     yield Section("", measures)
     if bounds := bounds_table(results):
@@ -105,7 +101,7 @@ def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]
 def _decided(results: Results) -> Iterator[Section]:
     """Yield the gates and the comparisons over all queries."""
     grid = gate_table(results) if results.get("gates") else None
-    lines = [*blocking_lines(results), *left_out_lines(results)]
+    lines = gate_lines(results)
     if grid or lines:
         yield Section("", grid, lines)
     compared = comparison_tables(results) if "comparisons" in results else {}

@@ -36,9 +36,8 @@ from karat.analysis.top_lists import MOST, ranked_of
 from karat.data.columns import join_spans
 from karat.data.tables import Queries
 from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.sentences import conventions_lines, counts_lines
-from karat.evaluation.stages import Staged
-from karat.evaluation.thresholds import Thresholds, thresholds_of
+from karat.evaluation.report_text import conventions_lines, counts_lines
+from karat.evaluation.stages import Staged, Thresholds, thresholds_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import Prepared
 from karat.pages.charts import waterfall_chart

@@ -17,8 +17,7 @@ from karat.analysis.top_lists import kept_lists, ranked_of
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.evaluation.segments import By
-from karat.evaluation.stages import ORIGINAL, RAW, REORDERING, SIEVES, Staged, passed_on
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import ORIGINAL, RAW, REORDERING, SIEVES, Staged, Thresholds, passed_on
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import values_of
 from karat.measure.kernels.lists import in_time

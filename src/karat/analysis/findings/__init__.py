@@ -12,8 +12,7 @@ from karat.analysis.findings.rules import Observation, short
 from karat.data.tables import Queries
 from karat.errors import MissingInputError
 from karat.evaluation.segments import CROSS, By, check_by
-from karat.evaluation.stages import Staged
-from karat.evaluation.thresholds import Thresholds
+from karat.evaluation.stages import Staged, Thresholds
 from karat.evaluation.verdict import Caution, Decision
 from karat.pages.formatting import label
 from karat.pages.page import Section

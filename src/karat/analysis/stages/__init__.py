@@ -37,9 +37,14 @@ from karat.analysis.stages.routing import (
 from karat.data.tables import Blocks, Run
 from karat.errors import UsageError
 from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.sentences import conventions_lines, counts_lines
+from karat.evaluation.report_text import (
+    compared_segments,
+    comparison_tables,
+    conventions_lines,
+    counts_lines,
+    moved_tables,
+)
 from karat.evaluation.stages import KEEP, ORIGINAL, RAW, Staged, stage_names, with_raw
-from karat.evaluation.tables import compared_segments, comparison_tables, moved_tables
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints, Mask

@@ -41,9 +41,8 @@ from karat.analysis.top_lists import share_of
 from karat.errors import InputError, UsageError, unknown
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.origins import origin_inputs
+from karat.evaluation.report_text import conventions_lines, origin_inputs
 from karat.evaluation.segments import CROSS, SMALL
-from karat.evaluation.sentences import conventions_lines
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Comparison, Rule
 from karat.measure.aggregates import mean

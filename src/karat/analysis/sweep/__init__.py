@@ -28,8 +28,8 @@ from karat.analysis.sweep.curves import (
 )
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.report_text import conventions_lines, counts_lines
 from karat.evaluation.segments import segments_by
-from karat.evaluation.sentences import conventions_lines, counts_lines
 from karat.measure.names import Measure, parse_measure
 from karat.pages.charts import (
     HEIGHT,

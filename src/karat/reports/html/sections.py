@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from karat.analysis.failures import MEANINGS, PARTS
-from karat.evaluation.sentences import conventions_lines, fates_of
-from karat.evaluation.tables import artifact_table, input_table
+from karat.evaluation.report_text import artifact_table, conventions_lines, fates_of, input_table
 from karat.measure.conventions import ANY_GRADE, PROFILES
 from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural
 from karat.pages.page import Grid

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from karat.errors import UsageError
-from karat.evaluation.segments import CROSS, SMALL
-from karat.evaluation.sentences import (
+from karat.evaluation.report_text import (
+    distribution_table,
     lacks_lines,
+    measure_table,
     nothing_found_lines,
     overlap_lines,
     rule_line,
     tests_line,
 )
-from karat.evaluation.tables import distribution_table, measure_table
+from karat.evaluation.segments import CROSS, SMALL
 from karat.evaluation.verdict import reversal_facts
 from karat.measure.names import definition_named
 from karat.pages.formatting import figure, interval, p_value, verdict_words

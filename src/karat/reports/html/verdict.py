@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from karat.evaluation.sentences import blocking_lines, headlines, left_out_lines, unreachable
+from karat.evaluation.report_text import gate_lines, headlines, unreachable
 from karat.pages.formatting import PART, figure, gate_mean, gate_name, plural
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
@@ -57,7 +57,7 @@ def verdict_of(document: Document, head: Document | None = None) -> Context:
         "findings": [link_names(sentence, links) for sentence in document.get("findings") or ()],
         "findings_of": "" if findings_of is None else shown.get(findings_of, short(findings_of)),
         "gates": _grouped(list(shown), gates),
-        "notes": sentences([*blocking_lines(document), *left_out_lines(document)]),
+        "notes": sentences(gate_lines(document)),
         "tall": len(gates) > TALL,
     }
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from karat.analysis.failures import CLASSES
 from karat.data.columns import Source
-from karat.evaluation.stages import KEEP
-from karat.evaluation.thresholds import thresholds_of
+from karat.evaluation.stages import KEEP, thresholds_of
 from karat.evaluation.verdict import Rule
 from karat.evaluation.verdict import primary_of as primary_measure
 from karat.measure.conventions import SETTABLE, Conventions, conventions_of

@@ -1,0 +1,602 @@
+"""What people read of results: verdicts, sentences and tables, before any form gives them borders.
+
+Everything here reads the results part of a report's document. A table is a grid of cells whose
+first row is the header; a tab in a cell separates parts that line up in a column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from karat.data.columns import date_range
+from karat.data.tables import Queries
+from karat.evaluation.segments import CROSS, SMALL
+from karat.evaluation.verdict import reversal_facts
+from karat.measure.conventions import ANY_GRADE
+from karat.pages.formatting import (
+    NOTHING,
+    PART,
+    change,
+    figure,
+    gate_mean,
+    gate_name,
+    interval,
+    label,
+    measured,
+    number_range,
+    p_value,
+    pair_name,
+    percent,
+    plural,
+    verdict_words,
+)
+from karat.pages.page import VERDICT_TONES, Grid, Tone
+
+Results = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+# How many cautions stand beside a verdict; the tables mark all of them.
+MOST_CAUTIONS = 4
+
+_TONES: dict[str, Tone] = {**VERDICT_TONES, "same": "good"}
+_URGENCY = ("bad", "unsure", "good")
+# What gates do that do not pass, one and several; the most serious first.
+_STOPS = {
+    "fail": ("fails", "fail"),
+    "unmeasurable": ("cannot be judged", "cannot be judged"),
+    "skipped": ("skipped", "skipped"),
+}
+# Each count in words, for one and for more.
+_COUNTED = {
+    "missing": ("missing from the run", "missing from the run"),
+    "failed_calls": ("failed call", "failed calls"),
+    "empty_gold": ("without relevant gold", "without relevant gold"),
+    "no_answer": ("without an answer", "without an answer"),
+    "not_in_gold": ("query in the run has no gold", "queries in the run have no gold"),
+    "not_in_queries": ("in the gold but not in the queries", "in the gold but not in the queries"),
+    "repeats": ("repeated hit", "repeated hits"),
+    "order_conflicts": ("rank contradicts its score", "ranks contradict their scores"),
+    "versions_unknown": ("unknown version", "unknown versions"),
+}
+# A measure whose gain is that of the conventions.
+_USES_GAIN = re.compile(r"(n?DCG|CG|AUC\(of='(n?DCG|CG)'\))(@|$)")
+# Conventions about resampling have a phrase of their own.
+_RESAMPLING = ("interval", "unit", "ci", "boot", "permutations", "seed")
+# Keys of a log that say what a system is made of.
+_ARTIFACTS = ("index_version", "chunker", "embedding_model", "reranker_model")
+# Digits of a digest that are shown.
+_DIGEST = 12
+# Facts that a log states about the data and the code, with their names in tables.
+_ORIGIN = {
+    "dataset_version": "dataset version",
+    "as_of_range": "as_of range",
+    "code_version": "code version",
+}
+# A longer name goes into the title, since it would widen the column.
+_LONGEST_HEAD = 12
+# Columns of a comparison in a pull request, on a terminal, and in full.
+COMPARED_SHORT = ("baseline", "system", "Δ", "verdict")
+COMPARED = ("baseline", "system", "Δ", "p", "n", "+/=/−", "verdict")
+COMPARED_FULL = (*COMPARED[:-1], "detects", "verdict")
+
+
+# Verdicts.
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """A verdict in one word, what it is about, and the sentences that explain it.
+
+    ``pair`` is true for the verdict on a comparison, false for the one on the gates.
+    """
+
+    word: str
+    about: str
+    tone: Tone
+    because: tuple[str, ...] = ()
+    pair: bool = False
+
+
+def headlines(results: Results) -> list[Headline]:
+    """Return the verdict on the gates and on every comparison, the most urgent first."""
+    verdicts = [_gates_headline(results["gates"])] if results.get("gates") else []
+    for decision in results.get("decisions", []):
+        pair, word = pair_name(decision), decision["verdict"]
+        reasons = [decision["because"], *_caution_lines(decision)]
+        reasons += [decision["bounds"]] if decision.get("bounds") else []
+        because = tuple(map(label, reasons))
+        verdicts.append(Headline(word.upper(), pair, _TONES[word], because, pair=True))
+        stops = [caution for caution in decision.get("cautions", ()) if caution["regression"]]
+        if stops:
+            about = f"{pair}: {plural(len(stops), 'measure')} got worse by more than allowed"
+            because = tuple(label(caution["because"]) for caution in stops)
+            verdicts.append(Headline("FAIL", about, "bad", because))
+    return sorted(verdicts, key=lambda headline: _URGENCY.index(headline.tone))
+
+
+def _gates_headline(gates: Sequence[Row]) -> Headline:
+    """Return one verdict for all gates, with a reason for each that does not pass."""
+    by_verdict = {word: [gate for gate in gates if gate["verdict"] == word] for word in _STOPS}
+    stopped = [gate for group in by_verdict.values() for gate in group]
+    parts: list[str] = []
+    for word, group in by_verdict.items():
+        who = str(len(group)) if parts else f"{len(group)} of {len(gates)} gates"
+        who = "the gate" if len(gates) == 1 else who
+        parts += [f"{who} {_STOPS[word][len(group) > 1]}"] if group else []
+    passed = "the gate passes" if len(gates) == 1 else f"all {len(gates)} gates pass"
+    verdict = next((word for word, group in by_verdict.items() if group), "pass")
+    several = len({gate["system"] for gate in gates}) > 1
+    # The unreachable gates have sentences of their own.
+    because = tuple(
+        (f"{label(gate['system'])}: " if several else "") + label(gate["because"])
+        for gate in stopped
+        if not gate["unreachable"]
+    )
+    word = "CANNOT TELL" if verdict == "unmeasurable" else verdict.upper()
+    return Headline(word, ", ".join(parts) or passed, _TONES[verdict], because)
+
+
+def unreachable(results: Results) -> list[str]:
+    """Return why no system could pass some gates on this gold."""
+    gates = [gate for gate in results.get("gates", []) if gate["unreachable"]]
+    return list(dict.fromkeys(label(gate["because"]) for gate in gates))
+
+
+def cautions_beside(decision: Results) -> list[Row]:
+    """Return the cautions that add something to the verdict; "worse" needs no further warning."""
+    return [] if decision["verdict"] == "worse" else list(decision.get("cautions", ()))
+
+
+def _caution_lines(decision: Results) -> list[str]:
+    cautions = [caution for caution in cautions_beside(decision) if not caution["regression"]]
+    lines = [f"but {caution['because']}" for caution in cautions[:MOST_CAUTIONS]]
+    more = len(cautions) - MOST_CAUTIONS
+    return [*lines, f"and {plural(more, 'more caution')}"] if more > 0 else lines
+
+
+# Sentences beside the tables.
+
+
+def counts_lines(results: Results) -> list[str]:
+    """Return what happened to the queries: one line, or one per system where they differ."""
+    lines = []
+    for system in results["systems"]:
+        counts, fates = system["counts"], fates_of(results, system)
+        events = [
+            f"{counts[name]:,} {words[counts[name] > 1]}"
+            + (f" ({fates[name]})" if name in fates else "")
+            for name, words in _COUNTED.items()
+            if counts.get(name)
+        ]
+        events += ["PARTIAL: too many calls failed"] if system.get("partial") else []
+        scored = f"{counts['scored']:,} of {counts['queries']:,} queries scored"
+        lines.append(" · ".join([scored, *events]))
+    if len(set(lines)) == 1:
+        lines = lines[:1]
+    else:
+        systems = results["systems"]
+        lines = [f"{label(s['name'])}: {line}" for s, line in zip(systems, lines, strict=True)]
+    return [*lines, *nothing_found_lines(results)]
+
+
+def nothing_found_lines(results: Results) -> list[str]:
+    """Return a sentence for each system that found nothing relevant."""
+    named = len(results["systems"]) > 1
+    return [
+        (f"{label(system['name'])}: " if named else "") + nothing_found(system["nothing_found"])
+        for system in results["systems"]
+        if system.get("nothing_found")
+    ]
+
+
+def nothing_found(queries: int) -> str:
+    """Return the sentence on a system that found nothing relevant for any query with gold."""
+    which = "the only query" if queries == 1 else f"any of the {queries:,} queries"
+    return f"No relevant item was found for {which}."
+
+
+def fates_of(results: Results, system: Results) -> dict[str, str]:
+    """Return how queries without a result count, and those without gold where they count."""
+    conventions = results["conventions"] | system.get("conventions", {})
+    no_result = "left out" if conventions["missing"] == "skip" else "worst value"
+    fates = dict.fromkeys(("missing", "failed_calls"), no_result)
+    if conventions["empty_gold"] == "zero":
+        fates |= dict.fromkeys(("empty_gold", "no_answer"), "counted as 0")
+    return fates
+
+
+def lacks_lines(results: Results) -> list[str]:
+    """Return which measures could not be computed and why, and where runs do not match."""
+    systems = results["systems"]
+    named = len(systems) > 1
+    reasons: dict[str, dict[str, None]] = {}
+    deeper = []
+    for system in systems:
+        beyond = system.get("beyond_log", ())
+        name = label(system["name"])
+        for measure, cell in system["measures"].items():
+            if "lacks" in cell:
+                # Short lists are one system's; any other missing input is shared by all.
+                head = f"{name}: not measured" if named and measure in beyond else "not measured"
+                reasons.setdefault(f"{head}: {{}} ({cell['lacks']})", {})[measure] = None
+        if reaching := [m for m in beyond if "lacks" not in system["measures"][m]]:
+            deeper.append(
+                f"{name} was asked for {system['meta']['k']} hits per query; "
+                f"{', '.join(reaching)} would look at more"
+            )
+    lines = [line.replace("{}", ", ".join(names), 1) for line, names in reasons.items()] + deeper
+    for key in _ORIGIN:
+        values = {label(s["name"]): _fact(s.get("meta", {}), key) for s in systems}
+        known = {name: _spelled_fact(value) for name, value in values.items() if value is not None}
+        if len(set(known.values())) > 1:
+            versions = ", ".join(f"{name} {label(value)}" for name, value in known.items())
+            doubt = "" if key == "code_version" else "; their queries may differ"
+            lines.append(f"{key} differs between the runs: {versions}{doubt}")
+    return lines
+
+
+def conventions_lines(results: Results) -> list[str]:
+    """Return the conventions that the numbers depend on, then how they were resampled."""
+    conventions = {}
+    for name, value in results["conventions"].items():
+        if value is None:
+            # Systems differ.
+            values = {system.get("conventions", {}).get(name) for system in results["systems"]}
+            value = " or ".join(sorted(str(other) for other in values if other is not None))
+        conventions[name] = value
+    resampling = {name: conventions.pop(name) for name in _RESAMPLING if name in conventions}
+    for name in _unused_conventions(results):
+        conventions.pop(name, None)
+    parts = [f"profile {conventions.pop('profile')}"]
+    for name, value in conventions.items():
+        if name == "rel" and value == ANY_GRADE:
+            parts.append("rel above 0")
+        elif isinstance(value, list) and value:
+            parts.append(f"{name} {' < '.join(map(str, value))}")
+        elif value:
+            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
+    lines = [" · ".join(parts)]
+    return [*lines, _resampling_line(resampling, results)] if resampling else lines
+
+
+def _unused_conventions(results: Results) -> list[str]:
+    """Return the settings that no number here depends on, such as the cover of spans."""
+    names = list(results["systems"][0].get("measures", ()))
+    used = {
+        "cover": results["conventions"]["level"] == "span",
+        "k": any(name.endswith("@k") for name in names),
+        "repeats": any(system.get("counts", {}).get("repeats") for system in results["systems"]),
+        "gain": not names or any(_USES_GAIN.match(name) for name in names),
+        # With "refuse", the numbers would not be there.
+        "missing_ids": results["conventions"].get("missing_ids") != "refuse",
+    }
+    return [name for name, is_used in used.items() if not is_used]
+
+
+def _resampling_line(settings: Mapping[str, Any], results: Results) -> str:
+    # A setting in which systems differ is text already.
+    shown = {k: f"{v:,}" if k != "seed" and type(v) is int else v for k, v in settings.items()}
+    compared = "comparisons" in results
+    tests = f" · p from {shown['permutations']} permutations" if compared else ""
+    seed = f"seed {shown['seed']}"
+    if shown["interval"] == "none":
+        return "no intervals" + (f"{tests}, {seed}" if tests else "")
+    resamples = "resamples of groups" if shown["unit"] == "group" else "resamples"
+    method = f"{shown['interval']}, {shown['boot']} {resamples}, {seed}"
+    level = f"{100 * shown['ci']:.4g} %" if isinstance(shown["ci"], float) else shown["ci"]
+    return f"{level} intervals, not corrected for their number ({method}){tests}"
+
+
+def rule_line(results: Results) -> str:
+    """Return what decided the comparison."""
+    rule = results["rule"]
+    margin = f"{rule['margin']:g}"
+    if rule["margin_kind"] == "relative":
+        margin = f"{100 * rule['margin']:.4g} % of the baseline's mean"
+    on_mean = ", compared with the difference itself" if rule["margin_on"] == "mean" else ""
+    runs = [f"{label(name)}: {plural(n, 'run')}" for name, n in results["replicates"].items()]
+    note = results.get("primary", {}).get("note")
+    no_regression = ["no measure may regress"] if rule.get("no_regression") == "all" else []
+    decides = "* decides" if note is None else f"* {note}"
+    rows = [row for row in results.get("comparisons", []) if row["primary"]]
+    if rows and not any(row["n"] for row in rows if row["segment"] is None):
+        decides = f"{label(str(rule['primary']))} decides, but could not be compared"
+    return " · ".join([decides, f"margin {margin}{on_mean}", *no_regression, *runs])
+
+
+def tests_line(results: Results) -> str:
+    """Return how to read the figures beside the differences."""
+    rule = results["rule"]
+    how = "over all pairs" if rule["pairs"] == "all" else f"({rule['correction']})"
+    return f"p corrected {how} · +/=/− queries better, equal, worse"
+
+
+def other_reversals(results: Results) -> list[str]:
+    """Return the segments that go the other way and are not cautions of the verdict already."""
+    decides = results.get("rule", {}).get("primary")
+    return [
+        sentence
+        for sentence in results.get("reversals", [])
+        if not (reversal_facts(sentence)[1] and f" {decides} " in sentence)
+    ]
+
+
+def overlap_lines(results: Results) -> list[str]:
+    """Return how alike the lists of the systems are."""
+    lines = []
+    for overlap in results.get("overlap", []):
+        if overlap["identical"]:
+            lines.append(f"{pair_name(overlap)}: both return the same lists")
+            continue
+        jaccard, rbo, tau = (
+            NOTHING if overlap[key] is None else f"{overlap[key]:.2f}"
+            for key in ("Jaccard@10", "RBO", "tau")
+        )
+        queries = plural(overlap["queries"], "query", "queries")
+        alike = f"{jaccard} of the first 10 shared (Jaccard@10) · RBO {rbo} · tau {tau}"
+        lines.append(f"{pair_name(overlap)}: {alike} over {queries}")
+    return lines
+
+
+def gate_lines(results: Results) -> list[str]:
+    """Return how often the gates block a good system, and which are not about retrieval."""
+    chances = [(name, odds) for name, odds in results.get("blocking", {}).items() if odds]
+    lines = [
+        (f"{label(name)}: these" if len(chances) > 1 else "These")
+        + f" gates would block a system exactly at every limit {percent(odds['at_limits'])} of"
+        + f" the time, and one as good as this {percent(odds['as_measured'])}."
+        for name, odds in chances
+    ]
+    if results.get("gates_left_out"):
+        names = label(", ".join(results["gates_left_out"]))
+        lines.append(f"gates not about retrieval, left out: {names}")
+    return lines
+
+
+# Where the numbers come from: the dataset, its dates and the code.
+
+
+def origin_of(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> dict[str, Any]:
+    """Return dataset version, code version and as_of range; None where unknown or not shared.
+
+    The queries themselves know their dates better than a log does.
+    """
+    dates = None
+    if queries is not None and "as_of" in queries.frame.columns:
+        dates = date_range(queries.frame["as_of"])
+    origin = {}
+    for key in _ORIGIN:
+        facts = [_fact(meta, key) for meta in metas]
+        origin[key] = facts[0] if facts and facts.count(facts[0]) == len(facts) else None
+    return origin | ({"as_of_range": dates} if dates else {})
+
+
+def origin_inputs(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> dict[str, Any]:
+    """Return the same among the inputs of a document: only what is known."""
+    origin = {key: value for key, value in origin_of(metas, queries).items() if value is not None}
+    return {key: list(v) if isinstance(v, tuple) else v for key, v in origin.items()}
+
+
+def _fact(meta: Mapping[str, Any], key: str) -> Any:
+    """Return what a log states under a key; None for a value that cannot be right."""
+    value = meta.get(key)
+    if key == "as_of_range":
+        if isinstance(value, list | tuple) and [type(end) for end in value] == [str, str]:
+            return tuple(value)
+        return None
+    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
+    return str(value) if plain and value != "" else None
+
+
+def _spelled_fact(value: Any) -> str:
+    return value if isinstance(value, str) else " to ".join(value)
+
+
+def origin_lines(inputs: Results) -> list[str]:
+    """Return the version of the data and of the code, where one of them is known."""
+    if inputs.get("dataset_version") is None and inputs.get("code_version") is None:
+        return []
+    return [" · ".join(f"{name} {value}" for name, value in _origin_parts(inputs).items())]
+
+
+def _origin_parts(inputs: Results) -> dict[str, str]:
+    facts = {name: inputs.get(key) for key, name in _ORIGIN.items()}
+    return {n: label(_spelled_fact(value)) for n, value in facts.items() if value is not None}
+
+
+# Tables.
+
+
+def measure_table(results: Results, spreads: Mapping[str, str] | None = None) -> Grid:
+    """Return measures as rows, systems as columns; other columns only where they add something.
+
+    One system alone has room for the quartiles of its queries, and for how they spread, drawn,
+    where ``spreads`` has that; ``distribution_table`` has all.
+    """
+    drawn = spreads or {}
+    systems = results["systems"]
+    measures = [system["measures"] for system in systems]
+    most = max((cell["n"] for cells in measures for cell in cells.values()), default=0)
+    names = [label(system["name"]) for system in systems]
+    grid = [["measure", *names, "quartiles", "spread", "n", "ceiling"]]
+    for name in measures[0]:
+        cells = [cells[name] for cells in measures]
+        ns = [cell["n"] for cell in cells]
+        n = "" if set(ns) == {most} else number_range(str(min(ns)), str(max(ns)))
+        quantiles = cells[0].get("quantiles") if len(cells) == 1 else None
+        quartiles = " · ".join(map(figure, quantiles[1:4])) if quantiles else ""
+        spread = drawn.get(name, "") if quartiles else ""
+        grid.append([name, *map(measured, cells), quartiles, spread, n, _ceiling(cells)])
+        ties = [_tie_range(cell) for cell in cells]
+        if any(ties):
+            grid.append(["  by tie order", *ties, "", "", "", ""])
+    return _without(grid, ("quartiles", "spread", "n", "ceiling"))
+
+
+def _ceiling(cells: Iterable[Row]) -> str:
+    """Return the best reachable value, if it is below 1."""
+    reachable = [
+        cell["ceiling"]
+        for cell in cells
+        if cell["better"] == "higher" and cell["ceiling"] not in (None, 1.0)
+    ]
+    return number_range(figure(min(reachable)), figure(max(reachable))) if reachable else ""
+
+
+def _tie_range(cell: Row) -> str:
+    """Return the range of the mean over tie orders, if it is wide enough to see."""
+    low, high = map(figure, cell.get("ties", (None, None)))
+    return "" if low == high else number_range(low, high)
+
+
+def distribution_table(results: Results) -> Grid:
+    """Return how values spread over the queries: the ends, the quartiles and the median."""
+    grid = [["measure", "system", "lowest", "25 %", "median", "75 %", "highest"]]
+    for name in results["systems"][0]["measures"]:
+        for system in results["systems"]:
+            if spread := system["measures"][name].get("quantiles"):
+                grid.append([name, label(system["name"]), *map(figure, spread)])
+    return grid
+
+
+def segment_table(segments: Mapping[str, Mapping[str, Any]], column: str) -> Grid:
+    """Return the values of one segment column as rows, measures as columns; marks small ones."""
+    measures = list(next(iter(segments.values()), {}))
+    grid = [[label(column), "n", *measures]]
+    for value, cells in segments.items():
+        known = [cell for cell in cells.values() if cell["n"]]
+        ns = [cell["n"] for cell in known] or [0]
+        small = any(cell.get("small") for cell in known or cells.values())
+        n = number_range(str(min(ns)), str(max(ns))) + (" small" if small else "")
+        grid.append([label(value), n, *(measured(cells[name]) for name in measures)])
+    return grid
+
+
+def gate_table(results: Results) -> Grid:
+    """Return gates as rows, below the name of their system if there are several."""
+    grid = [["gate", "verdict", "mean", "n", "needed"]]
+    groups: dict[str, list[Row]] = {}
+    for gate in results["gates"]:
+        groups.setdefault(label(gate["system"]), []).append(gate)
+    several = len(groups) > 1
+    for system, gates in groups.items():
+        grid += [[system, *[""] * 4]] if several else []
+        for gate in gates:
+            title = ("  " if several else "") + gate_name(gate)
+            cells = [gate["verdict"], gate_mean(gate), str(gate["n"]), figure(gate["needed"])]
+            grid.append([title, *cells])
+    return grid
+
+
+def comparison_tables(results: Results, columns: Sequence[str] = COMPARED) -> dict[str, Grid]:
+    """Return a titled table per pair, measures as rows; the deciding one is first and starred."""
+    rows = [row for row in results["comparisons"] if row["segment"] is None and row["n"]]
+    rows.sort(key=lambda row: not row["primary"])
+    grids: dict[str, Grid] = {}
+    for row in rows:
+        head = ["measure", *_heads(row, columns)]
+        cells = _compared(row) | {"verdict": verdict_words(row, p="p" not in columns)}
+        grid = grids.setdefault(pair_name(row), [head])
+        name = f"{row['measure']} *" if row["primary"] else row["measure"]
+        grid.append([name, *(cells[column] for column in columns)])
+    if len({row["n"] for row in rows}) > 1:
+        return grids
+    return {title: _without(grid, ("n",), filled=True) for title, grid in grids.items()}
+
+
+def compared_segments(results: Results) -> dict[str, Grid]:
+    """Return a titled table per pair and segment column, for the deciding measure."""
+    rows = [row for row in results["comparisons"] if row["segment"] and row["primary"]]
+    grids: dict[str, Grid] = {}
+    columns = ("n", "baseline", "system", "Δ", "p", "verdict")
+    for row in rows:
+        column = label(CROSS.join(row["segment"]))
+        title = f"{row['measure']} by {column}, {pair_name(row)}"
+        cells = _compared(row) | {"verdict": verdict_words(row)}
+        cells["n"] += " small" if row["n"] < SMALL else ""
+        grid = grids.setdefault(title, [[column, *_heads(row, columns)]])
+        value = label(CROSS.join(row["segment"].values()))
+        grid.append([value, *(cells[name] for name in columns)])
+    return grids
+
+
+def _compared(row: Row) -> dict[str, str]:
+    return {
+        "baseline": figure(row["baseline_mean"]),
+        "system": figure(row["system_mean"]),
+        "Δ": f"{change(row['delta'])}{PART}{interval(row['ci'])}",
+        "p": p_value(row["p_adjusted"]),
+        "n": str(row["n"]),
+        "+/=/−": f"{row['wins']}/{row['ties']}/{row['losses']}",
+        "detects": figure(row["detectable"]),
+    }
+
+
+def _heads(row: Row, columns: Sequence[str]) -> list[str]:
+    """Return the headers, with the names of the two systems if these are short."""
+    names = {key: label(row[key]) for key in ("baseline", "system")}
+    if max(map(len, names.values())) > _LONGEST_HEAD:
+        return list(columns)
+    return [names.get(column, column) for column in columns]
+
+
+def moved_tables(results: Results) -> dict[str, Grid]:
+    """Return a titled table per pair of the queries that moved most; the text comes last."""
+    grids: dict[str, Grid] = {}
+    for query in results.get("moved", []):
+        head = ["query", query["measure"], "change", "text"]
+        grid = grids.setdefault(pair_name(query), [head])
+        values = f"{figure(query['baseline_value'])}{PART}→ {figure(query['system_value'])}"
+        grid.append([label(query["query_id"]), values, query["change"], label(query["text"] or "")])
+    return {title: _without(grid, ("text",)) for title, grid in grids.items()}
+
+
+def input_table(inputs: Results) -> Grid:
+    """Return every input with its digest, then the versions of data and code."""
+    rows = [["input", "file", "sha256"]]
+    for kind in ("gold", "queries", "corpus"):
+        if inputs[kind] is not None:
+            rows.append([kind, label(inputs[kind]["name"]), inputs[kind]["sha256"] or ""])
+    rows += [["run", label(run["name"]), run["sha256"] or ""] for run in inputs["runs"]]
+    return rows + [[name, value, ""] for name, value in _origin_parts(inputs).items()]
+
+
+def artifact_table(results: Results) -> Grid:
+    """Return what each system is made of, as its log says; no rows if no log says it."""
+    grid = [["system", *(name.replace("_", " ") for name in _ARTIFACTS)]]
+    for system in results["systems"]:
+        meta = system.get("meta", {})
+        grid.append([label(system["name"]), *(label(_spelled(meta.get(n))) for n in _ARTIFACTS)])
+    filled = _without(grid, grid[0][1:])
+    return filled if len(filled[0]) > 1 else []
+
+
+def _spelled(value: Any) -> str:
+    """Return a setting in words: a name first, digests shortened.
+
+    >>> _spelled({"algo": "paragraph", "overlap": 0}), _spelled("v3"), _spelled(None)
+    ('algo paragraph, overlap 0', 'v3', '')
+    >>> _spelled({"sha256": "0123456789abcdef", "name": "rank.py:score", "call": "rank.py:score"})
+    'rank.py:score, sha256 0123456789ab'
+    """
+    if not isinstance(value, Mapping):
+        return "" if value is None else str(value)
+    name = value.get("name")
+    parts = [] if name is None else [str(name)]
+    for key, element in value.items():
+        if element is not None and element != name:
+            parts.append(f"{key} {str(element)[:_DIGEST] if key == 'sha256' else element}")
+    return ", ".join(parts)
+
+
+def _without(grid: Grid, names: Collection[str], *, filled: bool = False) -> Grid:
+    """Return the table without those of the named columns that are empty, or without them all.
+
+    A system with such a name comes before them, so that the last column of a name is meant.
+    """
+    places = {name: at for at, name in enumerate(grid[0]) if at and name in names}.values()
+    gone = [at for at in places if filled or not any(row[at] for row in grid[1:])]
+    return [[cell for at, cell in enumerate(row) if at not in gone] for row in grid]
