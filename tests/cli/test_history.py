@@ -231,8 +231,8 @@ def test_nothing_is_saved_where_nothing_was_scored(files, capfd):
 
 
 def test_what_could_not_be_saved_is_refused_before_any_work(files):
-    saving(save=False, store="qrels.txt").check()
-    saving(tag=["main"]).check()
+    saving(save=False, store="qrels.txt").files()
+    saving(tag=["main"]).files()
     assert not (files / ".karat").exists()
     for options, told in (
         ({"save": False, "store": None, "tag": ["main"]}, "--tag is for what is saved; add"),
@@ -244,7 +244,7 @@ def test_what_could_not_be_saved_is_refused_before_any_work(files):
         ({"save": True, "store": "postgresql://127.0.0.1:1/x", "tag": []}, "cannot be used"),
     ):
         with pytest.raises(KaratError, match=told):
-            saving(**options).check()
+            saving(**options).files()
 
 
 def stored_before(ref, runs, *, store, gold, primary=None):
@@ -378,7 +378,7 @@ def test_a_baseline_is_not_saved_again(history, capfd):
     runs = [system.scores for system in report.systems]
     both = stored_before("main", runs, store=None, gold=report.gold)
     compared = build_report(both, gold=read_gold("qrels.txt"))
-    saving().keep(compared, skip=[compared.systems[0].name])
+    saving().keep(compared, skip=compared.systems[0].name)
     assert capfd.readouterr().err.splitlines()[-1] == "saved as 5 in .karat/history.db"
     with Store.open() as store:
         assert store.evaluations()[0].system == "bm25"

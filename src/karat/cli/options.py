@@ -246,12 +246,13 @@ class ReportOptions(ScoringOptions):
         """Return what the report tells beside scores."""
         from karat.reports.assembly import Details, correction_of
 
+        correction = correction_of(evaluation, self.judged, self.human) if self.human else None
         return Details(
             full=any(form.in_full for form in forms),
             bounds=self.bounds,
             strict_bounds=self.strict_bounds,
             forms=forms,
-            correction=correction_of(evaluation, self.judged, self.human or []),
+            correction=correction,
         )
 
 
@@ -441,10 +442,12 @@ class OutputOptions:
         """
         from karat.reports.outputs import refuse_collisions
 
-        report = replace(report, timestamp=self.time(outputs))
-        refuse_collisions(outputs, report)
+        if outputs:
+            report = replace(report, timestamp=self.time(outputs))
+            refuse_collisions(outputs, report)
         # Before the exit code is decided: a failed gate is part of the history too.
-        saving.keep(report, skip=stored)
+        if saving.save:
+            saving.keep(report, skip=stored)
         return publish_report(
             report,
             outputs,
@@ -468,15 +471,16 @@ def publish_report(
     from karat.pages.result import to_json
     from karat.reports.outputs import write_outputs, write_stdout
 
-    files = write_outputs(outputs, report)
+    files = write_outputs(outputs, report) if outputs else []
     if as_json:
         write_stdout(to_json(report))
     elif not quiet and all(output.path is not None for output in outputs):
         show(report)
     if name_files and files and not (quiet or as_json):
         notify(f"report → {', '.join(map(str, files))}")
-    for line in report.uncounted_failures([output.form.name for output in outputs]):
-        notify(f"karat: {line}")
+    if outputs:
+        for line in report.uncounted_failures([output.form.name for output in outputs]):
+            notify(f"karat: {line}")
     if os.environ.get("GITHUB_ACTIONS"):
         from karat.reports.github import announce
 
@@ -539,10 +543,8 @@ class SavingOptions:
                 raise UsageError("a store in memory keeps nothing; name a file")
             opened.check()
 
-    def keep(self, report: Report, *, skip: str | None) -> None:
-        """Save every system of the report but ``skip``, if ``--save`` is given."""
-        if not self.save:
-            return
+    def keep(self, report: Report, *, skip: str | None = None) -> None:
+        """Save every system of the report but ``skip``."""
         from karat.evaluation.systems import distinct_names
         from karat.reports.html.view import view_of
         from karat.store import Store, revision_here

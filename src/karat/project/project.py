@@ -112,7 +112,9 @@ class Project:
             full=any(form.in_full for form in forms),
             bounds=config.bounds,
             strict_bounds=config.strict_bounds,
-            correction=correction_of(evaluation, config.file(config.judged), human),
+            correction=(
+                correction_of(evaluation, config.file(config.judged), human) if human else None
+            ),
             forms=forms,
         )
         evaluation.fields.check()

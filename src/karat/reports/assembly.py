@@ -83,7 +83,9 @@ def report(
     else:
         scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
     if not compare:
-        return _scored(scored, details)
+        made = _report(scored, details.correction, _findings(scored))
+        gatings = scored.gatings([system.name for system in made.systems])
+        return replace(made, gatings=tuple(gatings))
     everyone = scored
     if baseline is not None:
         with_stored = with_baseline(
@@ -113,12 +115,6 @@ def _check_comparison(
         raise UsageError(
             f"output {with_lists}: needs every list, and a stored baseline has none; give its run"
         )
-
-
-def _scored(scored: ScoredRuns, details: Details) -> Report:
-    made = _report(scored, details.correction, _findings(scored))
-    gatings = scored.gatings([system.name for system in made.systems])
-    return replace(made, gatings=tuple(gatings))
 
 
 def _compared(
@@ -297,12 +293,8 @@ class Correction:
         return replace(comparisons, rows=tuple(map(corrected, comparisons.rows)))
 
 
-def correction_of(
-    evaluation: Evaluation, judged: str | None, human: Sequence[str]
-) -> Correction | None:
-    """Read the files of a judge and of people; None if no people are named."""
-    if not human:
-        return None
+def correction_of(evaluation: Evaluation, judged: str | None, human: Sequence[str]) -> Correction:
+    """Read the files of a judge and of people."""
     if judged is None:
         raise UsageError("--human corrects the labels of a judge; name them with --judged")
     if "-" in human:

@@ -317,8 +317,12 @@ def build_report(
         }
         return System(name, run_scores, run_scores.summaries, segments, logged_as=logged_as)
 
+    logged = [run_scores.meta.get("system") for run_scores in scores]
+    known = [None if name in (None, "") else utf8(str(name)) for name in logged]
+    # A name in several logs names none of them.
+    unique = [name if known.count(name) == 1 else None for name in known]
     # In parallel, since intervals take longer than the scores.
-    named = list(zip(names, _logged_names(scores), scores, strict=True))
+    named = list(zip(names, unique, scores, strict=True))
     systems = tuple(parallel_map(system, named))
     return Report(
         systems,
@@ -338,15 +342,17 @@ def _answered(system: System) -> bool:
     return measured and (counts.scored > 0 or unanswered < counts.queries)
 
 
-def _logged_names(scores: Sequence[Scores]) -> list[str | None]:
-    """Return the name of the system in each log; None if it has none or shares it with another."""
-    logged = [run_scores.meta.get("system") for run_scores in scores]
-    names = [None if name in (None, "") else utf8(str(name)) for name in logged]
-    return [name if names.count(name) == 1 else None for name in names]
-
-
 def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     scores = system.scores
+    requested = scores.meta.get("k")
+    # The measures that look at more hits than the run was asked for.
+    beyond = [] if scores.cut is None else list(scores.cut.beyond)
+    if scores.cut is None and isinstance(requested, int) and "run_digest" in scores.meta:
+        beyond = [
+            str(measure)
+            for measure in scores.measures
+            if isinstance(measure.k, int) and measure.k > requested
+        ]
     measures = {name: _measure(summary) for name, summary in system.summaries.items()}
     document: dict[str, Any] = {
         "name": system.name,
@@ -372,27 +378,13 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         "bounds": dict(system.bounds),
         "partial": scores.partial,
         "nothing_found": scores.nothing_found,
-        "beyond_log": _beyond_log(scores),
+        "beyond_log": beyond,
         "meta": dict(scores.meta),
     }
     document |= {key: value for key, value in optional.items() if value}
     if scores.cut is not None:
         document["cut_at"] = scores.cut.depth
     return document | dict(system.diagnostics)
-
-
-def _beyond_log(scores: Scores) -> list[str]:
-    """Return the measures that look at more hits than the run was asked for."""
-    if scores.cut is not None:
-        return list(scores.cut.beyond)
-    asked = scores.meta.get("k")
-    if not isinstance(asked, int) or "run_digest" not in scores.meta:
-        return []
-    return [
-        str(measure)
-        for measure in scores.measures
-        if isinstance(measure.k, int) and measure.k > asked
-    ]
 
 
 def _measure(summary: Summary) -> dict[str, Any]:

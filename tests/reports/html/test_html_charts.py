@@ -195,7 +195,7 @@ def test_a_waterfall_names_the_largest_losses():
     chart = charts(system("a"))["loss-0-0"]
     assert chart.about == (
         "From its ceiling 0.9000 to its value 0.5000, R@10 loses 0.3000 in retriever and 0.2000 in"
-        " xx."
+        " cut_off."
     )
     assert ["filters", "-", "", "", "needs the raw lists in the log"] in chart.table
     short = FALL | {"ends_at": 5, "parts": [part("retriever", 0.0)], "unknown": {}, "value": 0.9}
