@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import combinations, pairwise
 from typing import Any
 
@@ -20,7 +20,7 @@ from karat.measure.differences import difference_range
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
-from karat.measure.ranges import Listed, listed
+from karat.measure.ranges import listed
 from karat.measure.ranked import Ints, Mask, Ranked, Target
 from karat.measure.scores import Scores, number_of
 
@@ -30,49 +30,6 @@ SAME = 1e-12
 _BAND_ENDS = (5, 10, 20, 50, 100, 200, 500, 1000)
 # All ranks below the last one that is kept weigh less than this together.
 _NO_WEIGHT = 1e-15
-
-
-@dataclass(frozen=True, slots=True)
-class Band:
-    """A range of ranks: how many items a run has there, and how many of them are judged."""
-
-    first: int
-    last: int
-    items: int
-    judged: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; the share is null where nothing was returned."""
-        return {
-            "from": self.first,
-            "to": self.last,
-            "items": self.items,
-            "judged": self.judged,
-            "share": self.judged / self.items if self.items else None,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Residual:
-    """RBP and the weight that is unknown: of unjudged items, and of ranks below the list's end."""
-
-    low: float
-    unjudged: float
-    beyond: float
-
-    @property
-    def high(self) -> float:
-        """The highest value that it can have."""
-        return min(self.low + self.unjudged + self.beyond, 1.0)
-
-    def to_dict(self) -> dict[str, float]:
-        """Return plain data."""
-        return {
-            "low": self.low,
-            "high": self.high,
-            "unjudged": self.unjudged,
-            "beyond": self.beyond,
-        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,35 +85,42 @@ class JudgedRun:
         length = np.bincount(hits.query, minlength=hits.n)
         return replace(self.ranked, hits=hits, found=hits, returned=length)
 
-    def bands(self, depth: int) -> list[Band]:
-        """Return the judged items by rank, over the queries that have any judgment."""
+    def bands(self, depth: int) -> list[dict[str, Any]]:
+        """Return the judged items by rank, over the queries that have any judgment.
+
+        The share is None for ranks at which nothing was returned.
+        """
         hits, asked = self.ranked.hits, judged_queries(self.ranked.target)
         returned = self.ranked.returned[asked]
         judged = hits.rank[(hits.grade >= 0) & asked[hits.query]]
         ends = [0, *(end for end in _BAND_ENDS if end < depth), depth]
-        return [
-            Band(
-                start + 1,
-                end,
-                int((np.minimum(returned, end) - np.minimum(returned, start)).sum()),
-                int(((judged > start) & (judged <= end)).sum()),
+        bands = []
+        for start, end in pairwise(ends):
+            items = int((np.minimum(returned, end) - np.minimum(returned, start)).sum())
+            known = int(((judged > start) & (judged <= end)).sum())
+            share = known / items if items else None
+            bands.append(
+                {"from": start + 1, "to": end, "items": items, "judged": known, "share": share}
             )
-            for start, end in pairwise(ends)
-        ]
+        return bands
 
-    def residual(self, rbp: Measure) -> Residual | None:
-        """Return what a run's RBP leaves open; None where no query has a value.
+    def residual(self, rbp: Measure) -> dict[str, float] | None:
+        """Return the lowest and highest value that a run's RBP can have; None without a value.
 
-        Ranks below the end of a list, or below the cut-off, are as unknown as unjudged items.
+        Between the two lies the weight of ``unjudged`` items, and of the ranks ``beyond`` the end
+        of a list or the cut-off.
         """
         low = self.value(rbp)
         if low is None:
             return None
         weight = Measure("RBPres", rbp.k, tuple((k, v) for k, v in rbp.params if k == "p"))
-        whole = self._query_values(weight, self.ranked, rbp)
-        beyond = self.beyond(rbp)[~np.isnan(self.scores.values(str(rbp)))]
-        unjudged = np.maximum(whole - beyond, 0.0)
-        return Residual(low, aggregates.mean(unjudged) or 0.0, aggregates.mean(beyond) or 0.0)
+        rows = ~np.isnan(self.scores.values(str(rbp)))
+        beyond = self.beyond(rbp)[rows]
+        open_weight = self._query_values(weight, self.ranked, rbp)
+        unjudged = aggregates.mean(np.maximum(open_weight - beyond, 0.0)) or 0.0
+        below = aggregates.mean(beyond) or 0.0
+        high = min(low + unjudged + below, 1.0)
+        return {"low": low, "high": high, "unjudged": unjudged, "beyond": below}
 
     def beyond(self, rbp: Measure) -> Values:
         """Return the weight of the ranks below the end of each list, or below the cut-off."""
@@ -176,23 +140,6 @@ def without_judgments(target: Target, removed: Mask) -> Target:
     return replace(
         target, query=target.query[kept], grade=target.grade[kept], unit=target.unit[kept]
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Swap:
-    """Two systems that change places, with the difference between them before and after.
-
-    ``first`` is the better one before; both differences are its value less the other's.
-    """
-
-    first: str
-    second: str
-    before: float
-    after: float
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
 
 
 def ranks(values: Sequence[float | None], *, lower: bool = False) -> list[int | None]:
@@ -238,64 +185,28 @@ def swaps(
     after: Sequence[float | None],
     *,
     lower: bool = False,
-) -> list[Swap]:
+) -> list[dict[str, Any]]:
     """Return the pairs of systems that change places; a tie on either side is no change.
 
-    >>> [(swap.first, swap.second) for swap in swaps(["a", "b"], [0.1, 0.2], [0.2, 0.1])]
+    ``first`` is the better one before; both differences are its value less the other's.
+
+    >>> [(swap["first"], swap["second"]) for swap in swaps(["a", "b"], [0.1, 0.2], [0.2, 0.1])]
     [('b', 'a')]
     """
-
-    def difference(first: float | None, second: float | None) -> float:
-        return 0.0 if first is None or second is None else first - second
-
-    found = []
-    for i, j in combinations(range(len(names)), 2):
-        deltas = [difference(values[i], values[j]) for values in (before, after)]
-        if _both_signs(min(deltas), max(deltas)):
-            ahead = (deltas[0] > 0) is not lower
-            better, worse = (i, j) if ahead else (j, i)
-            sign = 1 if ahead else -1
-            found.append(Swap(names[better], names[worse], *(sign * delta for delta in deltas)))
-    return found
-
-
-@dataclass(frozen=True, slots=True)
-class RBPDifference:
-    """The second run's RBP less the first one's: now, and at least and at most.
-
-    ``low`` and ``high`` are over all labels that the unjudged items of the two could have.
-    ``below`` and ``above`` are how much further the ranks below the end of the first list, and of
-    the second one, could move them. All are means over the queries that both have a value for.
-    """
-
-    first: str
-    second: str
-    queries: int
-    now: float
-    low: float
-    high: float
-    below: float
-    above: float
-
-    @property
-    def open(self) -> str | None:
-        """What leaves the order open: equal, unjudged, beyond (only ranks below the end), None."""
-        if abs(self.now) <= SAME:
-            return "equal"
-        if _both_signs(self.low, self.high):
-            return "unjudged"
-        return "beyond" if _both_signs(self.low - self.below, self.high + self.above) else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "systems": [self.first, self.second],
-            "queries": self.queries,
-            "delta": self.now,
-            "range": [self.low, self.high],
-            "range_beyond": [self.low - self.below, self.high + self.above],
-            "open": self.open,
-        }
+    columns = list(zip(names, before, after, strict=True))
+    turned = []
+    for (first, *values), (second, *others) in combinations(columns, 2):
+        deltas = [
+            value - other
+            for value, other in zip(values, others, strict=True)
+            if value is not None and other is not None
+        ]
+        if len(deltas) < 2 or not _both_signs(min(deltas), max(deltas)):
+            continue
+        if (deltas[0] > 0) is lower:
+            first, second, deltas = second, first, [-delta for delta in deltas]
+        turned.append({"first": first, "second": second, "before": deltas[0], "after": deltas[1]})
+    return turned
 
 
 def rbp_depth(measures: Sequence[Measure]) -> int:
@@ -314,32 +225,46 @@ def _persistence(rbp: Measure) -> float:
     return float(rbp.arguments.get("p", rbp.definition.parameters["p"]))
 
 
-def rbp_differences(rbp: Measure, runs: Sequence[JudgedRun], gold: Prepared) -> list[RBPDifference]:
-    """Return the difference of every pair of runs that have a query in common, in order."""
+def rbp_differences(
+    rbp: Measure, runs: Sequence[JudgedRun], gold: Prepared
+) -> list[dict[str, Any]]:
+    """Return the second run's RBP less the first one's, for every two with a common query.
+
+    ``range`` is over all labels that the unjudged items of the two could have; ``range_beyond``
+    adds what the ranks below the end of their lists could change. ``open`` says what leaves the
+    order open: equal, unjudged, beyond (only ranks below the end) or None.
+    """
     lists = [(run, listed(run.scores)) for run in runs]
-    pairs = (
-        _rbp_difference(rbp, *first, *second, gold) for first, second in combinations(lists, 2)
-    )
-    return [pair for pair in pairs if pair is not None]
-
-
-def _rbp_difference(
-    rbp: Measure,
-    first: JudgedRun,
-    first_list: Listed,
-    second: JudgedRun,
-    second_list: Listed,
-    gold: Prepared,
-) -> RBPDifference | None:
-    # What is known of a pair is cached as long as both its lists live: a copy frees it.
-    reach = difference_range(rbp, first_list, replace(second_list), gold)
-    rows = ~np.isnan(reach.low)
-    if not rows.any():
-        return None
-    now = second_list.values(str(rbp)) - first_list.values(str(rbp))
-    columns = (now, reach.low, reach.high, first.beyond(rbp), second.beyond(rbp))
-    means = [aggregates.mean(values[rows]) or 0.0 for values in columns]
-    return RBPDifference(first.name, second.name, int(rows.sum()), *means)
+    differences = []
+    for (first, first_list), (second, second_list) in combinations(lists, 2):
+        # What is known of a pair is cached as long as both its lists live: a copy frees it.
+        reach = difference_range(rbp, first_list, replace(second_list), gold)
+        rows = ~np.isnan(reach.low)
+        if not rows.any():
+            continue
+        deltas = second_list.values(str(rbp)) - first_list.values(str(rbp))
+        columns = (deltas, reach.low, reach.high, first.beyond(rbp), second.beyond(rbp))
+        delta, low, high, below, above = (
+            aggregates.mean(values[rows]) or 0.0 for values in columns
+        )
+        undecided = None
+        if abs(delta) <= SAME:
+            undecided = "equal"
+        elif _both_signs(low, high):
+            undecided = "unjudged"
+        elif _both_signs(low - below, high + above):
+            undecided = "beyond"
+        differences.append(
+            {
+                "systems": [first.name, second.name],
+                "queries": int(rows.sum()),
+                "delta": delta,
+                "range": [low, high],
+                "range_beyond": [low - below, high + above],
+                "open": undecided,
+            }
+        )
+    return differences
 
 
 def _both_signs(low: float, high: float) -> bool:

@@ -28,8 +28,7 @@ from karat.label.inputs import (
     refuse_two_pipes,
     runs_by_name,
 )
-from karat.label.pool_bias import PoolBias, bias_measures, pool_bias
-from karat.label.pool_bias_page import bias_sections
+from karat.label.pool_bias import PoolBias, bias_measures, bias_sections, pool_bias
 from karat.measure.conventions import ANY_GRADE, Conventions
 from karat.measure.lists import ListNeeds, without_repeats
 from karat.measure.names import Measure

@@ -6,8 +6,8 @@ Leave-one-run-out (Zobel 1998), RBP residuals (Moffat and Zobel 2008), condensed
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,7 @@ from karat.errors import InputError, UsageError
 from karat.label.inputs import PAIR
 from karat.label.judged_runs import (
     SAME,
-    Band,
     JudgedRun,
-    RBPDifference,
-    Residual,
-    Swap,
     judged_queries,
     ranks,
     rbp_depth,
@@ -31,19 +27,29 @@ from karat.label.judged_runs import (
     tau,
     without_judgments,
 )
-from karat.label.pool_bias_page import THRESHOLDS, bias_page, is_fair, sentences
 from karat.measure.conventions import Conventions
 from karat.measure.names import Measure, parse_measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
-from karat.measure.ranked import UNLIMITED, is_budget
+from karat.measure.ranked import UNLIMITED, Ranked, is_budget
 from karat.measure.score_builder import score
-from karat.pages.page import Page
+from karat.pages.formatting import NOTHING, change, figure, label, percent, plural
+from karat.pages.page import Grid, Page, Section
 from karat.pages.result import Result
 
 MEASURES = ("nDCG@10", "AP", "RBP")
 # These measure how much is judged, so gold cannot be unfair by them.
 _OF_JUDGMENTS = ("Judged", "Hole", "RBPres")
 _BPREF = parse_measure("Bpref")
+
+
+# Worth a sentence: a run that changes by a larger share of its value without the judgments that
+# only it has; a top of which a smaller share is judged; ranks at which the judged shares of two
+# runs differ by more; a larger share of judgments that are in no given run's top.
+THRESHOLDS = {"change": 0.05, "coverage": 0.5, "uneven": 0.1, "elsewhere": 0.2}
+# A sentence names this many pairs of runs and counts the others.
+_NAMED = 3
+
+Body = Mapping[str, Any]
 
 
 def bias_measures(
@@ -84,191 +90,76 @@ def pool_bias(
 
     >>> runs = {"a": Run.from_dict({"q": ["x", "y"]}), "b": Run.from_dict({"q": ["y", "z"]})}
     >>> bias = pool_bias(runs, [Gold.from_dict({"q": {"x": 1, "y": 1}})], depth=2, measures=["AP"])
-    >>> bias.systems[0].left_out.measures["AP"].other
+    >>> bias.body["systems"][0]["left_out"]["measures"]["AP"]["without"]
     0.5
     """
     conventions = conventions or Conventions()
     _check(runs, gold, depth, conventions)
     chosen = bias_measures(measures, conventions=conventions)
-    residuals = [measure for measure in chosen if measure.name == "RBP"] or [parse_measure("RBP")]
-    whole, disagreeing = _merged(gold)
-    prepared = prepare(whole, replace(conventions, short_lists="complete"), queries=queries)
-    scored = list(dict.fromkeys([*chosen, *residuals, _BPREF]))
-    keep = rbp_depth(residuals)
+    rbps = [measure for measure in chosen if measure.name == "RBP"] or [parse_measure("RBP")]
+    merged, disagreeing = _merged(gold)
+    prepared = prepare(merged, replace(conventions, short_lists="complete"), queries=queries)
+    scored = list(dict.fromkeys([*chosen, *rbps, _BPREF]))
+    keep = rbp_depth(rbps)
     judged = [
         JudgedRun.of(name, score(run, prepared, scored, keep=keep), prepared)
         for name, run in runs.items()
     ]
-    left_out, condensed = _left_out(judged, chosen, depth), _condensed(judged, chosen)
+    left_out = _left_out(judged, chosen, depth)
+    condensed = _condensed(judged, chosen)
     bpref = [run.value(_BPREF) for run in judged]
-    bpref_ranks = ranks(bpref)
-    systems = tuple(
-        SystemBias(
-            run.name,
-            run.bands(depth),
-            left_out[at] if left_out else None,
-            {str(rbp): run.residual(rbp) for rbp in residuals},
-            {name: changes[at] for name, changes in condensed.items()},
-            (bpref[at], bpref_ranks[at]),
-        )
-        for at, run in enumerate(judged)
-    )
-    return PoolBias(
-        depth,
-        tuple(map(str, chosen)),
-        _gold_counts(prepared, judged, depth) | {"disagreeing": disagreeing},
-        systems,
-        {name: _taus(name, left_out, condensed[name]) for name in map(str, chosen)},
-        {str(measure): _condensed_swaps(systems, measure) for measure in chosen},
-        {str(rbp): rbp_differences(rbp, judged, prepared) for rbp in residuals},
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A value now and under other conditions, with the run's rank among all runs each time."""
-
-    value: float | None
-    other: float | None
-    rank: int | None
-    other_rank: int | None
-    better: str
-
-    @property
-    def change(self) -> float | None:
-        """The other value less the one now; rounding errors of the sum count as 0."""
-        if self.value is None or self.other is None:
-            return None
-        change = self.other - self.value
-        return change if abs(change) > SAME else 0.0
-
-    def to_dict(self, other: str) -> dict[str, Any]:
-        """Return plain data, with the name of the other condition as a key."""
-        share = self.change / abs(self.value) if self.value and self.change is not None else None
-        return {
-            "value": self.value,
-            other: self.other,
-            "change": self.change,
-            "share": share,
-            "rank": self.rank,
-            f"rank_{other}": self.other_rank,
-            "better": self.better,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class LeftOut:
-    """A run on gold without the judgments that only it has in its top.
-
-    ``unique`` counts these judgments, ``relevant`` the relevant ones among them, and ``emptied``
-    the queries that lose their last relevant item; they stay in every mean. ``taus`` and
-    ``swaps`` compare the order of all runs on the whole gold with the one on this gold.
-    """
-
-    unique: int
-    relevant: int
-    emptied: int
-    measures: Mapping[str, Change]
-    taus: Mapping[str, float | None]
-    swaps: Mapping[str, Sequence[Swap]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "unique": self.unique,
-            "unique_relevant": self.relevant,
-            "queries_emptied": self.emptied,
-            "measures": {
-                name: {
-                    **change.to_dict("without"),
-                    "tau": self.taus[name],
-                    "turned": [swap.to_dict() for swap in self.swaps[name]],
-                }
-                for name, change in self.measures.items()
-            },
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class SystemBias:
-    """One run: what is judged by rank, and its values on other gold and other lists."""
-
-    system: str
-    bands: Sequence[Band]
-    left_out: LeftOut | None
-    residual: Mapping[str, Residual | None]
-    condensed: Mapping[str, Change]
-    bpref: tuple[float | None, int | None]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "name": self.system,
-            "coverage": [band.to_dict() for band in self.bands],
-            "left_out": self.left_out and self.left_out.to_dict(),
-            "residual": {
-                name: residual and residual.to_dict() for name, residual in self.residual.items()
-            },
+    systems = [
+        {
+            "name": run.name,
+            "coverage": run.bands(depth),
+            "left_out": left_out[at] if left_out else None,
+            "residual": {str(rbp): run.residual(rbp) for rbp in rbps},
             "condensed": {
-                "measures": {
-                    name: change.to_dict("condensed") for name, change in self.condensed.items()
-                },
-                "Bpref": dict(zip(("value", "rank"), self.bpref, strict=True)),
+                "measures": {name: cells[at] for name, cells in condensed.items()},
+                "Bpref": {"value": bpref[at], "rank": ranks(bpref)[at]},
             },
         }
-
-
-@dataclass(frozen=True, slots=True)
-class Taus:
-    """Kendall's tau of the order of the runs by one measure, now and under other conditions.
-
-    ``left_out`` is the lowest of those without one run's own judgments, all runs on the same gold;
-    ``each_without_own`` takes every run by its value without its own judgments, so each on other
-    gold; ``condensed`` is of condensed lists. None where there is no order.
-    """
-
-    left_out: float | None
-    each_without_own: float | None
-    condensed: float | None
+        for at, run in enumerate(judged)
+    ]
+    names = [run.name for run in judged]
+    body: dict[str, Any] = {
+        "depth": depth,
+        "measures": [str(measure) for measure in chosen],
+        "gold": _gold_counts(prepared, judged, depth) | {"disagreeing": disagreeing},
+        "thresholds": dict(THRESHOLDS),
+        "systems": systems,
+        "taus": {name: _taus(name, left_out, cells) for name, cells in condensed.items()},
+        "turned": {
+            str(measure): swaps(
+                names,
+                *_columns(condensed[str(measure)], "condensed"),
+                lower=measure.definition.better == "lower",
+            )
+            for measure in chosen
+        },
+        "differences": {str(rbp): rbp_differences(rbp, judged, prepared) for rbp in rbps},
+    }
+    return PoolBias({**body, "fair": _is_fair(body), "sentences": list(_sentences(body))})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PoolBias(Result):
-    """Every run, the orders they are in, and what that means.
+    """Every run and the orders they are in, as plain data, and the sentences on what it means.
 
-    ``swaps`` are the pairs of runs that change places with condensed lists, ``differences`` all
-    pairs, with the range of their difference by RBP over all labels.
+    Of a system, ``left_out`` has its values on gold without the judgments that only it has in its
+    top, ``residual`` what RBP leaves open, and ``condensed`` its values without unjudged items.
     """
 
-    depth: int
-    measures: tuple[str, ...]
-    gold: Mapping[str, int]
-    systems: tuple[SystemBias, ...]
-    taus: Mapping[str, Taus]
-    swaps: Mapping[str, Sequence[Swap]]
-    differences: Mapping[str, Sequence[RBPDifference]]
+    body: Mapping[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data, with the sentences that say what it means."""
-        body = {
-            "depth": self.depth,
-            "measures": list(self.measures),
-            "gold": dict(self.gold),
-            "thresholds": dict(THRESHOLDS),
-            "systems": [system.to_dict() for system in self.systems],
-            "taus": {name: asdict(taus) for name, taus in self.taus.items()},
-            "turned": {
-                name: [swap.to_dict() for swap in swaps] for name, swaps in self.swaps.items()
-            },
-            "differences": {
-                name: [pair.to_dict() for pair in pairs] for name, pairs in self.differences.items()
-            },
-        }
-        return {**body, "fair": is_fair(body), "sentences": sentences(body)}
+        """Return everything as plain data."""
+        return dict(self.body)
 
     def page(self) -> Page:
         """Return the page: what it means, coverage by rank, and each way to look at it."""
-        return bias_page(self.to_dict())
+        sections = bias_sections(self.body)
+        return Page(sections[0].title, self.body["sentences"], sections[1:])
 
 
 def _check(
@@ -322,43 +213,52 @@ def _gold_counts(gold: Prepared, judged: Sequence[JudgedRun], depth: int) -> dic
 
 def _left_out(
     judged: Sequence[JudgedRun], measures: Sequence[Measure], depth: int
-) -> list[LeftOut]:
-    """Return each run without its own judgments, all runs scored on the rest; none for one run."""
+) -> list[dict[str, Any]]:
+    """Return each run without its own judgments, all runs scored on the others; none for one run.
+
+    ``queries_emptied`` counts the queries that lose their last relevant item; they stay in every
+    mean. ``tau`` and ``turned`` compare the order of all runs on the two golds.
+    """
     if len(judged) < 2:
         return []
     tops = [run.contributed(depth) for run in judged]
     # A list holds an item once, so each run meets a judgment at most once.
     times = np.bincount(np.concatenate(tops), minlength=len(judged[0].gold.grade))
-    now = {measure: [run.value(measure) for run in judged] for measure in measures}
-    return [_without_own(at, judged, top[times[top] == 1], now) for at, top in enumerate(tops)]
-
-
-def _without_own(
-    at: int,
-    judged: Sequence[JudgedRun],
-    own: np.ndarray[Any, np.dtype[np.int64]],
-    now: Mapping[Measure, list[float | None]],
-) -> LeftOut:
-    whole = judged[at].ranked.target
-    rel = judged[at].gold.conventions.rel
-    removed = np.zeros(len(whole.query), dtype=bool)
-    removed[own] = True
-    target = without_judgments(whole, removed)
-    lists = [run.without(target, removed) for run in judged]
-    then = {measure: _values_on(measure, judged, lists) for measure in now}
+    before = {measure: [run.value(measure) for run in judged] for measure in measures}
     names = [run.name for run in judged]
-    return LeftOut(
-        # A pair that was pooled and not judged is removed too, but is no judgment.
-        unique=int((whole.grade[own] >= 0).sum()),
-        relevant=int((whole.grade[own] >= rel).sum()),
-        emptied=int(((whole.relevant(rel) > 0) & (target.relevant(rel) == 0)).sum()),
-        measures={str(m): _changes(m, now[m], then[m])[at] for m in now},
-        taus={str(m): tau(now[m], then[m]) for m in now},
-        swaps={str(m): swaps(names, now[m], then[m], lower=_lower_is_better(m)) for m in now},
-    )
+    target, rel = judged[0].ranked.target, judged[0].gold.conventions.rel
+    systems = []
+    for at, top in enumerate(tops):
+        unique = top[times[top] == 1]
+        removed = np.zeros(len(target.query), dtype=bool)
+        removed[unique] = True
+        smaller = without_judgments(target, removed)
+        lists = [run.without(smaller, removed) for run in judged]
+        cells = {}
+        for measure, values in before.items():
+            after = _values_on(measure, judged, lists)
+            lower = measure.definition.better == "lower"
+            cells[str(measure)] = {
+                **_changes(measure, values, after, "without")[at],
+                "tau": tau(values, after),
+                "turned": swaps(names, values, after, lower=lower),
+            }
+        emptied = (target.relevant(rel) > 0) & (smaller.relevant(rel) == 0)
+        systems.append(
+            {
+                # A pair that was pooled and not judged is removed too, but is no judgment.
+                "unique": int((target.grade[unique] >= 0).sum()),
+                "unique_relevant": int((target.grade[unique] >= rel).sum()),
+                "queries_emptied": int(emptied.sum()),
+                "measures": cells,
+            }
+        )
+    return systems
 
 
-def _condensed(judged: Sequence[JudgedRun], measures: Sequence[Measure]) -> dict[str, list[Change]]:
+def _condensed(
+    judged: Sequence[JudgedRun], measures: Sequence[Measure]
+) -> dict[str, list[dict[str, Any]]]:
     """Return each measure on condensed lists, run by run."""
     lists = [run.condensed() for run in judged]
     return {
@@ -366,50 +266,364 @@ def _condensed(judged: Sequence[JudgedRun], measures: Sequence[Measure]) -> dict
             measure,
             [run.value(measure) for run in judged],
             _values_on(measure, judged, lists),
+            "condensed",
         )
         for measure in measures
     }
 
 
 def _values_on(
-    measure: Measure, judged: Sequence[JudgedRun], lists: Sequence[Any]
+    measure: Measure, judged: Sequence[JudgedRun], lists: Sequence[Ranked]
 ) -> list[float | None]:
     return [run.value_on(measure, ranked) for run, ranked in zip(judged, lists, strict=True)]
 
 
 def _changes(
-    measure: Measure, now: Sequence[float | None], then: Sequence[float | None]
-) -> list[Change]:
-    places = [ranks(values, lower=_lower_is_better(measure)) for values in (now, then)]
-    return [
-        Change(value, other, rank, other_rank, measure.definition.better)
-        for value, other, rank, other_rank in zip(now, then, *places, strict=True)
-    ]
+    measure: Measure, before: Sequence[float | None], after: Sequence[float | None], other: str
+) -> list[dict[str, Any]]:
+    """Return each run's value and rank, now and under the ``other`` condition."""
+    better = measure.definition.better
+    places = [ranks(values, lower=better == "lower") for values in (before, after)]
+    cells = []
+    for value, changed, rank, new_rank in zip(before, after, *places, strict=True):
+        delta = None if value is None or changed is None else changed - value
+        if delta is not None and abs(delta) <= SAME:
+            # A rounding error of the sum.
+            delta = 0.0
+        cells.append(
+            {
+                "value": value,
+                other: changed,
+                "change": delta,
+                "share": delta / abs(value) if value and delta is not None else None,
+                "rank": rank,
+                f"rank_{other}": new_rank,
+                "better": better,
+            }
+        )
+    return cells
 
 
-def _lower_is_better(measure: Measure) -> bool:
-    return measure.definition.better == "lower"
+def _columns(cells: Sequence[Body], other: str) -> tuple[list[float | None], list[float | None]]:
+    return [cell["value"] for cell in cells], [cell[other] for cell in cells]
 
 
-def _taus(name: str, left_out: Sequence[LeftOut], condensed: Sequence[Change]) -> Taus:
-    def tau_of(changes: Sequence[Change]) -> float | None:
-        return tau([change.value for change in changes], [change.other for change in changes])
+def _taus(
+    name: str, left_out: Sequence[Body], condensed: Sequence[Body]
+) -> dict[str, float | None]:
+    """Return Kendall's tau of the order of the runs by one measure, under each condition.
 
-    known = [run.taus[name] for run in left_out]
-    numbers = [value for value in known if value is not None]
-    return Taus(
+    ``left_out`` is the lowest of those without one run's own judgments, all runs on the same gold;
+    ``each_without_own`` takes every run by its value without its own judgments, so each on other
+    gold. None where there is no order.
+    """
+    cells = [system["measures"][name] for system in left_out]
+    taus = [cell["tau"] for cell in cells]
+    return {
         # Where one of them leaves no order at all, the lowest of the others claims too much.
-        left_out=min(numbers, default=None) if len(numbers) == len(known) else None,
-        each_without_own=tau_of([run.measures[name] for run in left_out]),
-        condensed=tau_of(condensed),
+        "left_out": None if None in taus else min(taus, default=None),
+        "each_without_own": tau(*_columns(cells, "without")),
+        "condensed": tau(*_columns(condensed, "condensed")),
+    }
+
+
+def _is_fair(body: Body) -> bool | None:
+    """Return whether every run keeps its score and place without the judgments only it has.
+
+    None where this is unknown: there is one run, nothing was scored, too little is judged to
+    find anything, or many judgments come from outside the tops of these runs.
+    """
+    if _share_of(body["gold"], "in_no_top") > THRESHOLDS["elsewhere"]:
+        return None
+    if any(_is_moved(system) for system in body["systems"]):
+        return False
+    judged = min(_judged_shares(body).values(), default=0.0)
+    complete = all(system["left_out"] and _is_scored(system) for system in body["systems"])
+    return True if complete and judged >= THRESHOLDS["coverage"] else None
+
+
+def _sentences(body: Body) -> Iterator[str]:
+    """Yield what the numbers mean, the verdict first."""
+    if not any(_is_scored(system) for system in body["systems"]):
+        yield "no conclusion: no query has a relevant item in this gold"
+        return
+    if not any(_judged_shares(body).values()):
+        yield (
+            f"no conclusion: no run has a judged item in its top {body['depth']:,}; check that gold"
+            " and runs name the same items (a document id is not a chunk id)"
+        )
+        return
+    yield from _verdict(body)
+    yield from _uneven(body)
+    for rbp, pairs in body["differences"].items():
+        yield from _orders(rbp, pairs)
+    if len(body["systems"]) > 1:
+        yield from _condensed_orders(body)
+
+
+def _verdict(body: Body) -> Iterator[str]:
+    systems, gold, depth = body["systems"], body["gold"], body["depth"]
+    if len(systems) < 2:
+        yield (
+            "leave-one-run-out needs two runs or more: one run alone does not show which judgments"
+            " others would have contributed"
+        )
+        return
+    shares = _judged_shares(body)
+    low = min(shares, key=shares.__getitem__)
+    moved = [system for system in systems if _is_moved(system)]
+    pooled_here = _share_of(gold, "in_no_top") <= THRESHOLDS["elsewhere"]
+    if not pooled_here:
+        yield (
+            f"cannot tell whether the gold is fair to these runs: {gold['in_no_top']:,} of"
+            f" {plural(gold['judgments'], 'judgment')} are in no given run's top {depth:,}, so"
+            " leaving out what only one given run has overstates the bias; give every run that was"
+            " pooled, and the --depth of the pool"
+        )
+        yield (
+            "a run that was not pooled loses by its unjudged items: at most"
+            f" {percent(1 - shares[low])} of a top {depth:,} ({low})"
+        )
+    for system in moved:
+        yield from _losses(system, conclude=pooled_here)
+        if pooled_here:
+            yield from _places(system)
+    if moved or not pooled_here:
+        return
+    if shares[low] < THRESHOLDS["coverage"]:
+        yield (
+            f"leave-one-run-out finds no bias, but that says little: only {percent(shares[low])} of"
+            f" the top {depth:,} of {low} is judged, below {percent(THRESHOLDS['coverage'])}"
+        )
+    else:
+        yield (
+            "the gold is fair to these runs: without the judgments that no other given run has, no"
+            f" run changes by more than {percent(THRESHOLDS['change'])} or changes places"
+        )
+
+
+def _losses(system: Body, *, conclude: bool) -> Iterator[str]:
+    """Name the measures by which a run changes much without the judgments that only it has."""
+    left_out = system["left_out"]
+    judgments = f"the {plural(left_out['unique'], 'judgment')} that no other given run has"
+    cells = {name: cell for name, cell in left_out["measures"].items() if _is_large(cell)}
+    for looks in ("worse", "better"):
+        changes = []
+        for name, cell in cells.items():
+            if ((cell["change"] > 0) is (cell["better"] == "lower")) is (looks == "worse"):
+                share = "" if cell["share"] is None else f" ({percent(abs(cell['share']))})"
+                changes.append(f"{cell['change']:+.4f} {name}{share}")
+        if changes:
+            means = f": a new run of its kind would look {looks} than it is" if conclude else ""
+            yield f"{system['name']} changes by {_and(changes)} without {judgments}{means}"
+
+
+def _places(system: Body) -> Iterator[str]:
+    """Name the runs that a run changes places with without the judgments only it has."""
+    name, others, places = system["name"], dict[str, None](), []
+    for measure, cell in system["left_out"]["measures"].items():
+        pairs = [{pair["first"], pair["second"]} for pair in cell["turned"]]
+        passed = [other for pair in pairs if name in pair for other in pair - {name}]
+        if passed:
+            others.update(dict.fromkeys(passed))
+            places.append(f"from rank {cell['rank']} to {cell['rank_without']} by {measure}")
+    if places:
+        yield (
+            f"without the judgments that no other given run has, {name} changes places with"
+            f" {_first_few(others)}: {_and(places)}"
+        )
+
+
+def _uneven(body: Body) -> Iterator[str]:
+    """Name the first ranks at which unequal shares of two runs are judged."""
+    for bands in zip(*(system["coverage"] for system in body["systems"]), strict=True):
+        shares = {
+            system["name"]: band["share"]
+            for system, band in zip(body["systems"], bands, strict=True)
+            if band["share"] is not None
+        }
+        low, high = (end(shares, key=shares.__getitem__, default="") for end in (min, max))
+        if shares and shares[high] - shares[low] > THRESHOLDS["uneven"]:
+            yield (
+                f"at ranks {bands[0]['from']:,} to {bands[0]['to']:,} {percent(shares[low])} of"
+                f" {low} is judged and {percent(shares[high])} of {high}: unjudged items count"
+                f" against {low} more"
+            )
+            return
+
+
+def _orders(rbp: str, pairs: Sequence[Body]) -> Iterator[str]:
+    """Name runs that RBP cannot order, then those that only ranks below the end could reverse."""
+
+    def reach(pair: Body, name: str) -> str:
+        (first, second), (low, high) = pair["systems"], pair[name]
+        return f"{first} and {second} ({second} less {first}: {low:+.4f} to {high:+.4f})"
+
+    unordered = [reach(pair, "range") for pair in pairs if pair["open"] in ("unjudged", "equal")]
+    beyond = [reach(pair, "range_beyond") for pair in pairs if pair["open"] == "beyond"]
+    if unordered:
+        yield f"the unjudged items decide how {rbp} orders {_first_few(unordered)}"
+    elif pairs:
+        yield f"{rbp} orders every pair of runs, whatever the unjudged items are"
+    if beyond:
+        yield f"by {rbp} only ranks below the end of lists could reverse {_first_few(beyond)}"
+
+
+def _condensed_orders(body: Body) -> Iterator[str]:
+    """Name pairs of runs whose order depends on whether unjudged items use up ranks."""
+    for measure, pairs in body["turned"].items():
+        swapped = [
+            f"{pair['first']} and {pair['second']} ({pair['before']:+.4f} becomes"
+            f" {pair['after']:+.4f})"
+            for pair in pairs
+        ]
+        if swapped:
+            yield f"condensed lists reverse by {measure} {_first_few(swapped)}"
+    if not any(body["turned"].values()):
+        yield "condensed lists do not change the order of the runs"
+
+
+def _is_scored(system: Body) -> bool:
+    return any(cell["value"] is not None for cell in system["condensed"]["measures"].values())
+
+
+def _is_moved(system: Body) -> bool:
+    """Return whether a run changes by more than the threshold, or changes places."""
+    name, cells = system["name"], (system["left_out"] or {"measures": {}})["measures"]
+    return any(
+        _is_large(cell) or any(name in (pair["first"], pair["second"]) for pair in cell["turned"])
+        for cell in cells.values()
     )
 
 
-def _condensed_swaps(systems: Sequence[SystemBias], measure: Measure) -> list[Swap]:
-    changes = [system.condensed[str(measure)] for system in systems]
-    return swaps(
-        [system.system for system in systems],
-        [change.value for change in changes],
-        [change.other for change in changes],
-        lower=_lower_is_better(measure),
-    )
+def _is_large(cell: Body) -> bool:
+    if not cell["change"]:
+        return False
+    return cell["share"] is None or abs(cell["share"]) > THRESHOLDS["change"]
+
+
+def _judged_shares(body: Body) -> dict[str, float]:
+    """Return how much of each run's top is judged."""
+    shares = {}
+    for system in body["systems"]:
+        items = sum(band["items"] for band in system["coverage"])
+        if items:
+            shares[system["name"]] = sum(band["judged"] for band in system["coverage"]) / items
+    return shares
+
+
+def _share_of(gold: Body, name: str) -> float:
+    share: float = gold[name] / gold["judgments"] if gold["judgments"] else 0.0
+    return share
+
+
+def _and(parts: Sequence[str]) -> str:
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _first_few(names: Iterable[str]) -> str:
+    first = list(names)
+    more = [f"{len(first) - _NAMED:,} more"] if len(first) > _NAMED else []
+    return _and([*first[:_NAMED], *more])
+
+
+_RESIDUAL = (
+    "unjudged: the weight of returned items without a judgment · beyond: the weight of ranks below"
+    " the end of a list or below the cut-off"
+)
+
+
+def bias_sections(bias: Body) -> list[Section]:
+    """Return the sections on the ``bias`` of a pool."""
+    systems = bias["systems"]
+    judged = plural(bias["gold"]["queries_judged"], "query", "queries")
+    sections = [
+        Section("Is the gold fair to every run?", None, bias["sentences"]),
+        Section(f"Judged by rank, of {judged} with judgments", _bands(systems), _gold_lines(bias)),
+    ]
+    if all(system["left_out"] for system in systems):
+        lines = [
+            f"{label(system['name'])}: {plural(left_out['unique'], 'judgment')} that no other given"
+            f" run has, {left_out['unique_relevant']:,} relevant; queries that lose the last"
+            f" relevant item (still counted in every mean): {left_out['queries_emptied']:,}"
+            for system in systems
+            for left_out in [system["left_out"]]
+        ]
+        lines += _tau_line(bias, "left_out", "the lowest of all runs left out")
+        grid = _change_grid(bias, "left_out", "without")
+        sections.append(Section("Without what only one run has", grid, lines))
+    names = ("low", "unjudged", "beyond", "high")
+    for rbp in bias["differences"]:
+        grid = [["system", "at least", "unjudged", "beyond", "at most"]]
+        for system in systems:
+            residual = system["residual"][rbp] or {}
+            grid.append([label(system["name"]), *(figure(residual.get(name)) for name in names)])
+        sections.append(Section(f"{rbp} and what it leaves open", grid, [_RESIDUAL]))
+    grid = _change_grid(bias, "condensed", "condensed")
+    if "Bpref" not in bias["measures"]:
+        # It uses judged items only, so condensing changes nothing.
+        for system in systems:
+            bpref = system["condensed"]["Bpref"]
+            value, rank = figure(bpref["value"]), _rank_cell(bpref["rank"], bpref["rank"])
+            grid.append(["Bpref", label(system["name"]), value, value, NOTHING, NOTHING, rank])
+    lines = _tau_line(bias, "condensed", "now and condensed")
+    return [*sections, Section("Condensed lists", grid, lines)]
+
+
+def _bands(systems: Sequence[Body]) -> Grid:
+    grid = [["system", *(f"{band['from']}-{band['to']}" for band in systems[0]["coverage"])]]
+    for system in systems:
+        shares = [band["share"] for band in system["coverage"]]
+        cells = [NOTHING if share is None else percent(share) for share in shares]
+        grid.append([label(system["name"]), *cells])
+    return grid
+
+
+def _gold_lines(bias: Body) -> list[str]:
+    gold = bias["gold"]
+    queries = plural(gold["queries_with_relevant"], "query", "queries")
+    judgments = f"{plural(gold['judgments'], 'judgment')}, {gold['relevant']:,} relevant"
+    lines = [
+        f"the gold: {judgments}, of {queries} with a relevant item",
+        f"never left out, since in no given run's top: {gold['in_no_top']:,}",
+    ]
+    if gold["below_zero"]:
+        lines.append(f"grades below 0 (pooled, not judged): {gold['below_zero']:,}")
+    if gold["disagreeing"]:
+        pairs = f"pairs graded differently in several files: {gold['disagreeing']:,}"
+        lines.append(f"{pairs}; the first file counts")
+    return lines
+
+
+def _change_grid(bias: Body, kind: str, other: str) -> Grid:
+    """Return measures and systems as rows: the value now and otherwise, and the rank each time."""
+    grid = [["measure", "system", "now", other, "Δ", "share", "rank"]]
+    for name in bias["measures"]:
+        for system in bias["systems"]:
+            cell = system[kind]["measures"][name]
+            share = cell["share"]
+            grid.append(
+                [
+                    name,
+                    label(system["name"]),
+                    figure(cell["value"]),
+                    figure(cell[other]),
+                    change(cell["change"]),
+                    NOTHING if share is None else f"{100 * share:+.1f} %" if share else "0.0 %",
+                    _rank_cell(cell["rank"], cell[f"rank_{other}"]),
+                ]
+            )
+    return grid
+
+
+def _rank_cell(before: int | None, after: int | None) -> str:
+    if before is None or after is None:
+        return NOTHING
+    return f"{before}" if before == after else f"{before} → {after}"
+
+
+def _tau_line(bias: Body, kind: str, name: str) -> list[str]:
+    taus = {measure: tau[kind] for measure, tau in bias["taus"].items() if tau[kind] is not None}
+    values = " · ".join(f"{measure} {value:.2f}" for measure, value in taus.items())
+    return [f"Kendall's tau of the order of the runs, {name}: {values}"] if taus else []
