@@ -224,7 +224,7 @@ def test_several_people_become_one(run, world, three):
     assert "People among themselves on 1,000 pairs that several judged" in page
     assert "ana and the judge" in page
     assert (
-        f"the grade of a pair is the one that most of its raters gave · {ties} ties left out"
+        f"the grade of a pair is the one that most of its raters gave · {ties} pairs tied, left out"
         in page
     )
     assert "Krippendorff's alpha of people: nominal 0." in page
@@ -348,7 +348,7 @@ def test_labels_from_standard_input(spawn, world):
         (("--interval", "betta"), "unknown interval 'betta'; did you mean beta?"),
         (("--interval", "beta", "--set", "boot=100"), "--set boot: this calibration does not"),
         (("--interval", "ppi", "--set", "boot=100"), "--set boot: this calibration does not"),
-        (("--interval", "ppi", "--seed", "4"), "--seed: --interval ppi draws nothing"),
+        (("--interval", "ppi", "--seed", "4"), "--set seed: this calibration does not"),
         (("--truth", "majorty"), "unknown truth 'majorty'; did you mean majority?"),
         (("--human", "people.jsonl"), "--human people.jsonl is named twice"),
         (("--human", "judged.jsonl"), "JUDGED and --human are the same file"),
@@ -466,7 +466,7 @@ def test_a_grade_below_0_is_said_to_be_no_judgment_whoever_gave_it(run, world):
     assert after["raters_agreement"]["truth"] == before["raters_agreement"]["truth"]
     page = Path("page.md").read_text()
     assert "2 labels of the judge below 0: pooled, not judged" in page
-    assert "1 label below 0: pooled, not judged" in page
+    assert "1 pair below 0, pooled and not judged" in page
     assert "nobody could tell" not in page
 
 

@@ -194,7 +194,7 @@ def test_gold_is_exported_in_every_format_that_there_is(run, labelled, name):
 def test_one_rater_s_gold_is_what_that_rater_said(run, labelled):
     run("labels", "export", "--resolve", "majority", "--rater", "Ana", "-o", "ana.txt")
     assert gold("ana.txt") == {"d0": 2, "d1": 2, "d2": 0}
-    assert "nothing was judged by Eve" in refused(
+    assert "Eve has not judged anything" in refused(
         run, "export", "--resolve", "majority", "--rater", "Eve", "-o", "eve.txt"
     )
 
@@ -331,8 +331,9 @@ def test_a_set_is_chosen_by_id_or_name(run, labelled):
     # As an older karat let them be.
     with closing(sqlite3.connect(".karat/history.db")) as connection, connection:
         connection.execute("UPDATE karat_label_sets SET name = 'other' WHERE id = 3")
-    assert "2 label sets are called 'other'; choose one by id: 3 (other), 2 (other)" in refused(
-        run, *words, "other"
+    assert (
+        "2 label sets called 'other'; choose one with --set and its id: 3 (other), 2 (other)"
+        in refused(run, *words, "other")
     )
     assert "did you mean returns?" in refused(run, *words, "retruns")
     assert "there are 3 label sets; choose one with --set" in refused(run, "conflicts")

@@ -187,7 +187,7 @@ def test_a_run_from_standard_input(spawn, files):
         (("--seed", "1", "--set", "seed=2"), "contradict each other"),
         (
             ("--set", "rel=2"),
-            "--set rel: a pool does not depend on it, only on order, ties, repeats and",
+            "--set rel: a pool does not depend on it, only on order, ties, repeats, seed",
         ),
         (("--set", "tie=given"), "unknown setting 'tie'; did you mean ties?"),
         (("--gold", "nowhere.txt"), "nowhere.txt: no such file"),

@@ -402,5 +402,5 @@ def test_a_pool_with_nothing_to_read_is_refused(tmp_path):
     path = tmp_path / "pool.jsonl"
     pair = {"query_id": "q", "item_id": "a", "query": "why", "text": " \n"}
     path.write_text(json.dumps(pair) + "\n")
-    with pytest.raises(InputError, match="pair 1 has an empty text"):
+    with pytest.raises(InputError, match=r"pool\.jsonl:1: an empty text"):
         read_pool(path)

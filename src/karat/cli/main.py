@@ -24,10 +24,11 @@ _MODULES = {
     "start": ("demo", "init", "check"),
     "evaluate": ("eval", "compare", "run"),
     "analyze": ("sweep", "triage", "stages", "stress", "diagnose", "chunks"),
-    "label": (
-        *("pool", "judge", "calibrate", "next", "labels", "labels list", "labels new"),
-        *("labels import", "labels conflicts", "labels adjudicate", "labels withdraw"),
-        *("labels agreement", "labels export", "labels log"),
+    "label": ("pool", "judge", "calibrate", "next"),
+    "labels": (
+        *("labels", "labels list", "labels new", "labels import", "labels conflicts"),
+        *("labels adjudicate", "labels withdraw", "labels agreement", "labels export"),
+        "labels log",
     ),
     "data": ("search", "convert", "measures", "schema"),
     "workbench": ("history", "serve"),

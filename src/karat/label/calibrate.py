@@ -23,7 +23,7 @@ from karat.label.inputs import (
     RunLike,
     Settings,
     conventions_for,
-    gold_table,
+    gold_tables,
     open_run,
     queries_table,
     refuse_two_pipes,
@@ -67,7 +67,7 @@ def calibrate(
     rater: str | None = None,
     truth: str = "majority",
     run: RunLike | None = None,
-    k: int = 5,
+    k: int | None = None,
     gold: GoldLike | None = None,
     queries: QueriesLike | None = None,
     by: Sequence[str] = (),
@@ -83,11 +83,21 @@ def calibrate(
 
     Several people make one grade per pair by ``truth``; one person alone is believed. ``rater``
     picks one judge of a file with several. The corrected share is that of everything judged, or of
-    the top ``k`` of a ``run``; there, ``gold`` counts before the judge does. An item is relevant
-    from the grade ``rel`` of the settings on. ``queries`` decides which queries count and which
-    belong to one conversation; ``by`` names columns of theirs to report separately.
+    the top ``k`` of a ``run`` (5); there, ``gold`` counts before the judge does. An item is
+    relevant from the grade ``rel`` of the settings on. ``queries`` decides which queries count and
+    which belong to one conversation; ``by`` names columns of theirs to report separately.
     """
     _check_files(judged, human, run, gold, queries)
+    of_run = {
+        "-k": k,
+        "--gold": gold,
+        "--run-format": run_format,
+        "--gold-format": gold_format,
+        "--strict": strict,
+    }
+    for name, value in of_run.items():
+        if run is None and value:
+            raise UsageError(f"{name} is for the top of a run; name one with --run")
     if interval not in METHODS:
         raise unknown("interval", interval, METHODS)
     if truth not in TRUTHS:
@@ -99,15 +109,15 @@ def calibrate(
     columns = [By.parse(text) for text in by]
     labels = judged if isinstance(judged, Labels) else read_labels(os.fspath(judged), rater=rater)
     people = people_of(human, format=human_format)
-    known = None if gold is None else gold_table(gold, format=gold_format)
+    (known,) = gold_tables(gold, format=gold_format) or (None,)
     asked = queries_table(queries, gold, gold_format=gold_format)
     check_by(asked, columns)
     top = None
     if run is not None:
         table = open_run(run, format=run_format, strict=strict)
         ids = all_query_ids([table], gold=[] if known is None else [known], queries=asked)
-        hits = top_hits(table, ids, depth=k, conventions=conventions)
-        top = RunTop(utf8(table.name), hits, k, known)
+        hits = top_hits(table, ids, depth=k or 5, conventions=conventions)
+        top = RunTop(utf8(table.name), hits, k or 5, known)
     only = None if asked is None else asked.frame["query_id"].to_list()
     settled = one_grade(people, way)
     pairs = side_by_side(labels, settled.gold, top=top, only=only)

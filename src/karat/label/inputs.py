@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from karat.data.columns import Duplicates
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
-from karat.errors import UsageError
+from karat.errors import InputError, UsageError
+from karat.evaluation import inputs
 from karat.evaluation.systems import distinct_names
-from karat.formats import queries_in_gold, read_corpus, read_gold, read_queries, scan_run
+from karat.formats.field_mapping import Fields
 from karat.measure.conventions import SETTABLE, Conventions, conventions_of
 from karat.pages.formatting import utf8
 
@@ -27,19 +29,18 @@ Settings = Mapping[str, Any]
 
 
 def conventions_for(
-    profile: str | Conventions, settings: Settings | None, allowed: Collection[str], what: str
+    profile: str | Conventions, settings: Settings | None, allowed: Collection[str], purpose: str
 ) -> Conventions:
     """Return a profile's conventions with some settings changed.
 
-    Raises UsageError for a setting that has no effect on ``what``.
+    Raises UsageError for a setting that has no effect on ``purpose``.
     """
     if isinstance(profile, Conventions):
         return profile
     for key in settings or {}:
         if key in SETTABLE and key not in allowed:
-            *most, last = allowed
-            names = f"{', '.join(most)} and {last}"
-            raise UsageError(f"--set {key}: {what} does not depend on it, only on {names}")
+            names = ", ".join(allowed)
+            raise UsageError(f"--set {key}: {purpose} does not depend on it, only on {names}")
     return conventions_of(profile, dict(settings or {}))
 
 
@@ -47,6 +48,17 @@ def refuse_two_pipes(*names: Any) -> None:
     """Raise UsageError if standard input is named more than once."""
     if sum(isinstance(name, str) and name == "-" for name in names) > 1:
         raise UsageError("only one input can be standard input (-)")
+
+
+def refuse_repeats(option: str, files: Iterable[Any]) -> None:
+    """Raise UsageError if an option names a file twice."""
+    places = set()
+    for file in files:
+        if inputs.is_file(file) and str(file) != "-":
+            place = os.path.realpath(file)
+            if place in places:
+                raise UsageError(f"{option}{file} is given twice; give each file once")
+            places.add(place)
 
 
 def as_list(value: Any) -> list[Any]:
@@ -75,10 +87,8 @@ def runs_by_name(
 
 def open_run(run: RunLike, *, format: str | None = None, strict: bool = False) -> Run | Blocks:
     """Return a run; a file is opened to be read in blocks, standard input is read here."""
-    if isinstance(run, str | os.PathLike):
-        blocks = scan_run(os.fspath(run), format=format, strict=strict)
-        return blocks.read() if str(run) == "-" else blocks
-    return Run.from_dict(dict(run)) if isinstance(run, Mapping) else run
+    opened = inputs.open_run(run, format=format, strict=strict, fields=Fields())
+    return opened.read() if run == "-" else opened
 
 
 def gold_tables(
@@ -88,36 +98,38 @@ def gold_tables(
     duplicates: Duplicates = "agree",
 ) -> list[Gold]:
     """Return the judgments of every file or table."""
-    return [gold_table(source, format=format, duplicates=duplicates) for source in as_list(gold)]
-
-
-def gold_table(
-    gold: GoldLike, *, format: str | None = None, duplicates: Duplicates = "agree"
-) -> Gold:
-    """Return one table of judgments."""
-    if isinstance(gold, str | os.PathLike):
-        return read_gold(os.fspath(gold), format=format, duplicates=duplicates)
-    return Gold.from_dict(gold) if isinstance(gold, Mapping) else gold
+    return [
+        inputs.gold_of(source, format=format, duplicates=duplicates, fields=Fields())
+        for source in as_list(gold)
+    ]
 
 
 def queries_table(
     queries: QueriesLike | None, gold: Any = (), *, gold_format: str | None = None
 ) -> Queries | None:
     """Return the queries, else those that a gold file carries itself."""
-    if isinstance(queries, str | os.PathLike):
-        return read_queries(os.fspath(queries))
-    if queries is not None:
-        return queries
-    files = (source for source in as_list(gold) if isinstance(source, str | os.PathLike))
-    for file in files:
-        # A pipe can be read only once, and the gold has been read from it.
-        if Path(file).is_file() or Path(file).is_dir():
-            carried = queries_in_gold(os.fspath(file), format=gold_format)
-            if carried is not None:
-                return carried
+    for source in as_list(gold) or [None]:
+        table = inputs.queries_of(queries, source, gold_format=gold_format, fields=Fields())
+        if table is not None:
+            return table
     return None
 
 
 def corpus_table(corpus: CorpusLike | None) -> Corpus | None:
     """Return the corpus."""
-    return read_corpus(os.fspath(corpus)) if isinstance(corpus, str | os.PathLike) else corpus
+    return inputs.corpus_of(corpus, (), fields=Fields(), notify=lambda message: None)[0]
+
+
+def refuse_spans(gold: Gold) -> None:
+    """Raise InputError for gold of character spans, which judge no item."""
+    if "start" in gold.frame.columns:
+        raise InputError(
+            "holds character spans, which judge no item; give judgments of items",
+            where=gold.source.name,
+        )
+
+
+def judged_pairs(gold: Gold) -> pl.DataFrame:
+    """Return the judgments of items; a grade below 0 marks a pair that nobody judged."""
+    refuse_spans(gold)
+    return gold.frame.filter(pl.col("grade") >= 0)

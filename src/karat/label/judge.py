@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karat.errors import InputError, KaratError, UsageError, unknown
+from karat.formats.json_records import parse_json
 from karat.jobs.cache import CACHE_FOLDER, JsonlCache
 from karat.jobs.calls import in_order
 from karat.jobs.journal import RESUME, Journal, json_lines, part_of
@@ -68,7 +69,7 @@ def judge(
     model: str | None = None,
     key_env: str | None = None,
     prompt: str | os.PathLike[str] | None = None,
-    body: Mapping[str, Any] | None = None,
+    body: Mapping[str, Any] | str | None = None,
     concurrency: int | None = None,
     rate: float | None = None,
     timeout: float | None = None,
@@ -117,7 +118,7 @@ def judge(
         "price_out": price_out,
     }
     if judge == "model":
-        chosen = _model_judge(url, model, key_env, prompt, body, rate, timeout)
+        chosen = _model_judge(url, model, key_env, prompt, _json_object(body), rate, timeout)
     else:
         chosen = _stand_in(model_only) if isinstance(judge, str) else judge
     with closing(chosen):
@@ -154,6 +155,19 @@ def _check(pool: Any, output: Any, prompt: Any, cache: Any) -> None:
             raise UsageError(f"output {str(output)!r} is also an input; choose another name")
 
 
+def _json_object(body: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
+    """Return the further fields of a call; a text must be a JSON object."""
+    if not isinstance(body, str):
+        return body or {}
+    try:
+        fields = parse_json(body, "--body", None)
+    except InputError as error:
+        raise UsageError(f"--body is {error.what}") from None
+    if not isinstance(fields, dict):
+        raise UsageError('--body is no JSON object; an example is {"cache_prompt": false}')
+    return fields
+
+
 def _stand_in(model_only: Mapping[str, Any]) -> Judge:
     option = next((name for name, value in model_only.items() if value is not None), None)
     if option is not None:
@@ -168,7 +182,7 @@ def _model_judge(
     model: str | None,
     key_env: str | None,
     prompt: str | os.PathLike[str] | None,
-    body: Mapping[str, Any] | None,
+    body: Mapping[str, Any],
     rate: float | None,
     timeout: float | None,
 ) -> Judge:
@@ -186,7 +200,7 @@ def _model_judge(
         key_env=key_env,
         timeout=60.0 if timeout is None else timeout,
         rate=rate,
-        more=body or {},
+        more=body,
     )
     return Endpoint(access, read_prompt(None if prompt is None else os.fspath(prompt)), os.environ)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,28 +19,23 @@ import polars as pl
 from karat.data.columns import join_spans
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError, UsageError
-from karat.formats import read_gold
-from karat.formats.files import Input, open_input, refuse_binary
+from karat.formats.files import Input
 from karat.formats.json_records import Record, preview, read_records
-from karat.formats.labels import ADJUDICATION, Label, read_label_lines
-from karat.formats.registry import detect_input, format_named
+from karat.formats.labels import (
+    ADJUDICATION,
+    HIGHEST_GRADE,
+    Label,
+    out_of_range,
+    read_label_lines,
+)
+from karat.label.inputs import PAIR
 from karat.label.labelling import CANNOT_TELL, rater_name
-from karat.label.labels import read_pairs
+from karat.label.labels import open_judgments, read_pool_records
+from karat.store import LabelItem
 
 # What a rater sees beside the two texts. None of it comes from a run.
 FACTS = ("as_of", "title", "doc_id", "version")
 _CUT = "only its beginning is kept here"
-
-
-@dataclass(frozen=True, slots=True)
-class PairToLabel:
-    """A pair with its texts; ``facts`` is what else helps to judge it, such as ``as_of``."""
-
-    query_id: str
-    item_id: str
-    query: str
-    text: str
-    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +46,7 @@ class UnjudgedPairs:
     read, ``cut`` the pairs with only the beginning of the text.
     """
 
-    items: list[PairToLabel]
+    items: list[LabelItem]
     depth: int
     systems: int
     without_text: int
@@ -61,30 +56,26 @@ class UnjudgedPairs:
     def about(self) -> str:
         """Return one sentence on where the items come from; it names no system."""
         many = "one system" if self.systems == 1 else f"{self.systems} systems"
-        told = [f"Unjudged items in the top {self.depth} of {many}"]
-        for count, what in (
-            (self.without_text, "left out because they have no text"),
-            (self.without_query, "left out because their query has no text"),
-            (self.cut, "with only the beginning of their text"),
-        ):
-            if count:
-                told.append(f"{count:,} {what}")
-        return ", ".join(told) + "."
+        counts = {
+            "left out because they have no text": self.without_text,
+            "left out because their query has no text": self.without_query,
+            "with only the beginning of their text": self.cut,
+        }
+        parts = [f"{count:,} {words}" for words, count in counts.items() if count]
+        return ", ".join([f"Unjudged items in the top {self.depth} of {many}", *parts]) + "."
 
 
-def read_pool(path: str | Path) -> list[PairToLabel]:
+def read_pool(path: str | Path) -> list[LabelItem]:
     """Read a pool file in its order, which ``karat pool`` has shuffled; an empty one is refused."""
-    pairs = read_pairs(path)
+    pairs = read_pool_records(path)
     if not pairs:
         raise InputError("holds no pair; nothing is left to label", where=Path(path).name)
-    blank = next((at for at, pair in enumerate(pairs, 1) if not pair.text.strip()), None)
-    if blank is not None:
-        told = f"pair {blank} has an empty text: a rater would have nothing to read; leave it out"
-        raise InputError(told, where=Path(path).name)
-    records = read_records(open_input(path))
+    for pair, record in pairs:
+        if not pair.text.strip():
+            raise record.error("an empty text: a rater would have nothing to read; leave it out")
     return [
-        PairToLabel(*pair, facts=_facts(record.value))
-        for pair, record in zip(pairs, records, strict=True)
+        LabelItem(pair.query_id, pair.item_id, pair.query, pair.text, facts=_facts(record.value))
+        for pair, record in pairs
     ]
 
 
@@ -94,45 +85,39 @@ def pairs_to_label(
     queries: Queries | None = None,
     corpus: Corpus | None = None,
     seed: int = 0,
-) -> list[PairToLabel]:
+) -> list[LabelItem]:
     """Return pairs to label, each once, in an order that depends only on which they are.
 
     With a corpus and queries every pair must have both its texts; without, none has any.
     """
-    wanted = dict.fromkeys(pairs)
-    asked = {} if queries is None else _by_id(queries.frame, "query_id")
-    known = {} if corpus is None else _by_id(corpus.frame, "item_id")
-    if queries is not None and corpus is not None:
-        lacking = [
-            (query, item)
-            for query, item in wanted
-            if not _told(asked.get(query, {}).get("text"))
-            or not _told(known.get(item, {}).get("text"))
-        ]
-        if lacking:
-            raise InputError(_without_texts(lacking, asked))
-    found: dict[str, dict[str, PairToLabel]] = {}
-    for query, item in wanted:
-        told = asked.get(query, {}), known.get(item, {})
-        facts = _facts(told[0], ("as_of",)) | _facts(told[1], ("title", "doc_id", "version"))
-        asks, tells = (str(one.get("text") or "") for one in told)
-        found.setdefault(query, {})[item] = PairToLabel(query, item, asks, tells, facts)
-    return _shuffled(found, seed)
+    query_rows = {} if queries is None else _by_id(queries.frame, "query_id")
+    item_rows = {} if corpus is None else _by_id(corpus.frame, "item_id")
+    by_query: dict[str, dict[str, LabelItem]] = {}
+    for query_id, item_id in pairs:
+        query, item = query_rows.get(query_id, {}), item_rows.get(item_id, {})
+        if queries is not None and corpus is not None:
+            for name, row in (("query", query), ("item", item)):
+                if not _is_text(row.get("text")):
+                    raise InputError(
+                        f"query {query_id!r}, item {item_id!r} cannot be read: the {name} has no"
+                        " text in what --queries and --corpus hold; add it there, or import"
+                        " without either"
+                    )
+        facts = _facts(query, ("as_of",)) | _facts(item, ("title", "doc_id", "version"))
+        by_query.setdefault(query_id, {})[item_id] = LabelItem(
+            query_id,
+            item_id,
+            str(query.get("text") or ""),
+            str(item.get("text") or ""),
+            facts=facts,
+        )
+    return _shuffled(by_query, seed)
 
 
 def _by_id(frame: pl.DataFrame, key: str) -> dict[str, dict[str, Any]]:
-    names = [name for name in (key, "text", *FACTS) if name in frame.columns]
-    return {row[key]: row for row in frame.select(list(dict.fromkeys(names))).iter_rows(named=True)}
-
-
-def _without_texts(lacking: Sequence[tuple[str, str]], asked: Mapping[str, Any]) -> str:
-    query, item = lacking[0]
-    what = "the item" if query in asked and _told(asked[query].get("text")) else "the query"
-    more = f" (and {len(lacking) - 1:,} more pairs)" if len(lacking) > 1 else ""
-    return (
-        f"query {query!r}, item {item!r}{more} cannot be read: {what} has no text in what"
-        " --queries and --corpus hold; add it there, or import without either"
-    )
+    names = dict.fromkeys((key, "text", *FACTS))
+    table = frame.select(name for name in names if name in frame.columns)
+    return {row[key]: row for row in table.iter_rows(named=True)}
 
 
 def unjudged_pairs(
@@ -149,13 +134,13 @@ def unjudged_pairs(
             f"depth is {depth}; the report keeps the first {head['kept']} items of every list,"
             f" so it is from 1 to {head['kept']}"
         )
-    found: dict[str, dict[str, PairToLabel]] = {}
+    by_query: dict[str, dict[str, LabelItem]] = {}
     lacking = Counter[str]()
     for block in blocks:
         for query in block["queries"]:
-            found[query["query_id"]] = _readable(query, block["texts"], depth, lacking)
+            by_query[query["query_id"]] = _readable(query, block["texts"], depth, lacking)
     return UnjudgedPairs(
-        _shuffled(found, seed),
+        _shuffled(by_query, seed),
         depth,
         len(head["systems"]),
         without_text=lacking["text"],
@@ -166,29 +151,28 @@ def unjudged_pairs(
 
 def _readable(
     query: Mapping[str, Any], texts: Mapping[str, Any], depth: int, lacking: Counter[str]
-) -> dict[str, PairToLabel]:
+) -> dict[str, LabelItem]:
     """Return the unjudged items of a query that can be read; count those without a text."""
-    wanted = _unjudged(query, depth)
-    if not _told(query["text"]):
-        lacking["query"] += len(wanted)
+    tops = (system["hits"][:depth] for system in query["systems"])
+    # Sorted to hide the order of the systems' lists.
+    unjudged = sorted({item for hits in tops for item, _, grade in hits if grade is None})
+    if not _is_text(query["text"]):
+        lacking["query"] += len(unjudged)
         return {}
-    kept = [one for one in wanted if one in texts and _told(texts[one]["text"])]
-    lacking["text"] += len(wanted) - len(kept)
-    lacking["cut"] += sum(bool(texts[one]["cut"]) for one in kept)
-    return {one: _item(query, one, texts[one]) for one in kept}
-
-
-def _unjudged(query: Mapping[str, Any], depth: int) -> list[str]:
-    """Return the ids of items without a grade in any system's top, sorted to hide the order."""
-    tops = (one["hits"][:depth] for one in query["systems"])
-    return sorted({item for hits in tops for item, _, grade in hits if grade is None})
-
-
-def _item(query: Mapping[str, Any], item_id: str, text: Mapping[str, Any]) -> PairToLabel:
-    facts = _facts(query.get("attributes") or {}, ("as_of",)) | _facts(text, ("title",))
-    if text["cut"]:
-        facts["text"] = _CUT
-    return PairToLabel(query["query_id"], item_id, query["text"], text["text"], facts)
+    items = {}
+    for item_id in unjudged:
+        text = texts.get(item_id, {"text": None})
+        if not _is_text(text["text"]):
+            lacking["text"] += 1
+            continue
+        facts = _facts(query.get("attributes") or {}, ("as_of",)) | _facts(text, ("title",))
+        if text["cut"]:
+            lacking["cut"] += 1
+            facts["text"] = _CUT
+        items[item_id] = LabelItem(
+            query["query_id"], item_id, query["text"], text["text"], facts=facts
+        )
+    return items
 
 
 def _facts(known: Mapping[str, Any], names: Sequence[str] = FACTS) -> dict[str, str]:
@@ -200,25 +184,23 @@ def _facts(known: Mapping[str, Any], names: Sequence[str] = FACTS) -> dict[str, 
     }
 
 
-def _told(text: Any) -> bool:
+def _is_text(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
 
 
-def _shuffled(found: Mapping[str, Mapping[str, PairToLabel]], seed: int) -> list[PairToLabel]:
+def _shuffled(by_query: Mapping[str, Mapping[str, LabelItem]], seed: int) -> list[LabelItem]:
     """Return the pairs with queries, and the items of each, in random order."""
     rng = np.random.default_rng(seed)
-    queries = sorted(found)
-    places = {name: sorted(found[name]) for name in queries}
+    queries = sorted(by_query)
     order = []
     for at in rng.permutation(len(queries)):
-        items = places[queries[at]]
-        order += [found[queries[at]][items[one]] for one in rng.permutation(len(items))]
+        items = [item for _, item in sorted(by_query[queries[at]].items())]
+        order += [items[place] for place in rng.permutation(len(items))]
     return order
 
 
 # The source of judgments that name none.
 IMPORT = "import"
-HIGHEST_GRADE = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,17 +240,11 @@ def read_judgments(
     ``rater`` is the rater of judgments that name none, as in gold. ``source`` overrides the
     source that the file names.
     """
-    who = None if rater is None else rater_name(rater)
-    if str(path) != "-" and Path(path).is_dir():
-        return _of_gold(read_gold(path, format=format), "beir", who, source)
-    file = open_input(path)
-    if format not in (None, "parquet"):
-        refuse_binary(file)
-    form = detect_input(file, "gold") if format is None else format_named(format)
-    if form.name == "labels":
-        return _of_lines(file, who, source)
-    gold = form.reader("gold")(file, duplicates="agree")
-    return _of_gold(gold, form.name, who, source)
+    name = None if rater is None else rater_name(rater)
+    form, _, file = open_judgments(path, format)
+    if isinstance(file, Gold):
+        return _of_gold(file, form, name, source)
+    return _of_lines(file, name, source)
 
 
 def _of_gold(gold: Gold, form: str, rater: str | None, source: str | None) -> ImportedFile:
@@ -277,136 +253,127 @@ def _of_gold(gold: Gold, form: str, rater: str | None, source: str | None) -> Im
         raise UsageError(f"{name} is gold, which names no rater; name one with --rater")
     if not gold.frame.height:
         raise InputError("holds no judgment; at least one is expected", where=name)
-    table = join_spans(gold.frame).select("query_id", "item_id", "grade")
-    told = []
-    for query, item, grade in table.iter_rows():
+    judgments = []
+    for query, item, grade in join_spans(gold.frame).select(*PAIR, "grade").iter_rows():
         if not 0 <= grade <= HIGHEST_GRADE:
             pair = f"query {query!r}, item {item!r}"
-            raise InputError(f"{pair}: {_out_of_range(grade)}", where=name)
-        told.append(
+            raise InputError(f"{pair}: {out_of_range(grade)}", where=name)
+        judgments.append(
             ImportedJudgment(query, item, rater, grade, "", source or IMPORT, None, None, name)
         )
-    return ImportedFile(name, form, told, 0)
+    return ImportedFile(name, form, judgments, 0)
 
 
 def _of_lines(file: Input, rater: str | None, source: str | None) -> ImportedFile:
-    told: list[ImportedJudgment] = []
+    judgments: list[ImportedJudgment] = []
     failed, unnamed = 0, 0
     for label, record in zip(read_label_lines(file), read_records(file), strict=True):
         if label.error is not None and label.error != CANNOT_TELL:
             failed += 1
             continue
         unnamed += label.rater is None
-        told.append(_judgment(label, record, file.name, rater, source))
-    if not told:
+        judgments.append(_judgment(label, record, file.name, rater, source))
+    if not judgments:
         each = f": each of its {failed:,} lines failed" if failed else ""
         raise InputError(f"holds no judgment{each}; judge its pairs again", where=file.name)
     if rater is not None and not unnamed:
         raise UsageError(f"{file.name} names the rater of every line; leave --rater out")
-    return ImportedFile(file.name, "labels", told, failed)
+    return ImportedFile(file.name, "labels", judgments, failed)
 
 
 def _judgment(
-    label: Label, record: Record, where: str, rater: str | None, source: str | None
+    label: Label, record: Record, file: str, default_rater: str | None, source: str | None
 ) -> ImportedJudgment:
-    line, value = label.line, record.value
-    who = label.rater if label.rater is not None else rater
-    if who is None:
-        told = "names no rater; add one to the line, or name one with --rater"
-        raise InputError(told, where=where, line=line)
+    name = label.rater if label.rater is not None else default_rater
+    if name is None:
+        raise record.error("names no rater; add one to the line, or name one with --rater")
     if label.grade is not None and not 0 <= label.grade <= HIGHEST_GRADE:
-        raise InputError(_out_of_range(label.grade), where=where, line=line)
-    from_where = _text(value, "source", where, line) or IMPORT
-    if source is not None and from_where == ADJUDICATION:
-        raise InputError(
-            "is an adjudication, which --source would turn into a vote; leave --source out",
-            where=where,
-            line=line,
+        raise record.error(out_of_range(label.grade))
+    line_source = _text(record, "source") or IMPORT
+    if source is not None and line_source == ADJUDICATION:
+        raise record.error(
+            "is an adjudication, which --source would turn into a vote; leave --source out"
         )
-    given, withdrawn = (_moment(value, key, where, line) for key in ("given_at", "withdrawn_at"))
-    if withdrawn is not None and given is None:
-        told = "has withdrawn_at and no given_at; add given_at, or leave the line out"
-        raise InputError(told, where=where, line=line)
+    given_at, withdrawn_at = _moment(record, "given_at"), _moment(record, "withdrawn_at")
+    if withdrawn_at is not None and given_at is None:
+        raise record.error("has withdrawn_at and no given_at; add given_at, or leave the line out")
     try:
-        name = rater_name(who)
+        rater = rater_name(name)
     except UsageError as error:
-        raise InputError(str(error), where=where, line=line) from None
+        raise record.error(str(error)) from None
     return ImportedJudgment(
         label.query_id,
         label.item_id,
-        name,
+        rater,
         label.grade,
-        _text(value, "rationale", where, line),
-        source or from_where,
-        given,
-        withdrawn,
-        f"{where}:{line}",
+        _text(record, "rationale"),
+        source or line_source,
+        given_at,
+        withdrawn_at,
+        f"{file}:{label.line}",
+    )
+
+
+def _text(record: Record, name: str) -> str:
+    value = record.value.get(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise record.error(f"{name} is {preview(value)}; a text is expected")
+
+
+def _moment(record: Record, name: str) -> datetime | None:
+    value = record.value.get(name)
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value)
+        if moment.tzinfo is not None:
+            # The first and the last hours of the calendar are none in UTC.
+            return moment.astimezone(UTC)
+    except (TypeError, ValueError, OverflowError):
+        # Refused below, as a time without a zone is.
+        pass
+    raise record.error(
+        f"{name} is {preview(value)}; a time with its zone is expected, as 2026-01-31T09:30:00Z"
     )
 
 
 def refuse_contradictions(files: Iterable[ImportedFile]) -> None:
     """Refuse two grades of one rater for a pair without times to order them, and two decisions."""
     first: dict[tuple[Any, ...], ImportedJudgment] = {}
-    for one in (told for file in files for told in file.judgments):
-        decides = one.source == ADJUDICATION
-        whose = None if decides else one.rater
-        key = (one.query_id, one.item_id, whose, one.given_at, one.withdrawn_at)
-        before = first.setdefault(key, one)
-        if before.grade != one.grade:
-            grades = " and ".join(map(_grade, (before.grade, one.grade)))
-            told = "decided" if decides else "judged"
-            raters = f"the same rater {one.rater!r}"
-            if before.rater != one.rater:
-                raters = f"{before.rater!r} and {one.rater!r} at one time"
+    for each in _judgments(files):
+        decides = each.source == ADJUDICATION
+        rater = None if decides else each.rater
+        key = (each.query_id, each.item_id, rater, each.given_at, each.withdrawn_at)
+        before = first.setdefault(key, each)
+        if before.grade != each.grade:
+            grades = " and ".join(
+                CANNOT_TELL if grade is None else f"{grade:g}"
+                for grade in (before.grade, each.grade)
+            )
+            verb = "decided" if decides else "judged"
+            raters = f"the same rater {each.rater!r}"
+            if before.rater != each.rater:
+                raters = f"{before.rater!r} and {each.rater!r} at one time"
             raise InputError(
-                f"query {one.query_id!r}, item {one.item_id!r} is {told} {grades} by {raters}"
-                f" in {before.place} and {one.place}; keep one of the two"
+                f"query {each.query_id!r}, item {each.item_id!r} is {verb} {grades} by {raters}"
+                f" in {before.place} and {each.place}; keep one of the two"
             )
 
 
 def refuse_future(files: Iterable[ImportedFile], too_late: Callable[[datetime], bool]) -> None:
     """Refuse times in the future: such a judgment would override all others until then."""
-    for one in (told for file in files for told in file.judgments):
-        for name, moment in (("given_at", one.given_at), ("withdrawn_at", one.withdrawn_at)):
+    for each in _judgments(files):
+        for name, moment in (("given_at", each.given_at), ("withdrawn_at", each.withdrawn_at)):
             if moment is not None and too_late(moment):
-                told = f"{name} is {moment.isoformat()}, which is in the future; correct the time"
-                raise InputError(told, where=one.place)
-
-
-def _text(value: dict[str, Any], name: str, where: str, line: int) -> str:
-    told = value.get(name)
-    if told is None or isinstance(told, str):
-        return told or ""
-    raise InputError(f"{name} is {preview(told)}; a text is expected", where=where, line=line)
-
-
-def _moment(value: dict[str, Any], name: str, where: str, line: int) -> datetime | None:
-    told = value.get(name)
-    if told is None:
-        return None
-    try:
-        given = datetime.fromisoformat(told)
-        # The first and the last hours of the calendar are none in UTC.
-        moment = None if given.tzinfo is None else given.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        moment = None
-    if moment is None:
-        raise InputError(
-            f"{name} is {preview(told)}; a time with its zone is expected, as 2026-01-31T09:30:00Z",
-            where=where,
-            line=line,
-        )
-    return moment
-
-
-def _out_of_range(grade: float) -> str:
-    return f"grade is {grade:g}; a grade is from 0 to {HIGHEST_GRADE}"
-
-
-def _grade(grade: float | None) -> str:
-    return CANNOT_TELL if grade is None else f"{grade:g}"
+                message = f"{name} is {moment.isoformat()}, which is in the future"
+                raise InputError(f"{message}; correct the time", where=each.place)
 
 
 def pairs_of(files: Iterable[ImportedFile]) -> Iterator[tuple[str, str]]:
     """Yield every pair that the files judge, in their order."""
-    return ((one.query_id, one.item_id) for file in files for one in file.judgments)
+    return ((each.query_id, each.item_id) for each in _judgments(files))
+
+
+def _judgments(files: Iterable[ImportedFile]) -> Iterator[ImportedJudgment]:
+    return (judgment for file in files for judgment in file.judgments)

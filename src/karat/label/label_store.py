@@ -1,7 +1,6 @@
-"""Label sets in the store: made, filled from files, listed, compared, decided on and logged.
+"""Label sets in the store: made, filled from files, listed, compared, decided on and exported.
 
-Every function opens the store, does one thing and returns a result. Exports are in
-``label_export``; pages in ``label_pages``.
+What files bring is in ``label_sets``; what people read of a result in ``label_pages``.
 """
 
 from __future__ import annotations
@@ -10,15 +9,19 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from karat.data.tables import Queries
 from karat.errors import InputError, UsageError, unknown
-from karat.formats.files import check_path
+from karat.formats import write_eval_set, write_gold
+from karat.formats.conversion import lost_columns
+from karat.formats.files import check_path, layout_suffix, refuse_database, write_lines
 from karat.formats.labels import ADJUDICATION
+from karat.formats.registry import FORMATS, Format, format_for_writing
 from karat.label import label_pages
-from karat.label.inputs import corpus_table, queries_table, refuse_two_pipes
+from karat.label.inputs import corpus_table, queries_table, refuse_repeats, refuse_two_pipes
 from karat.label.label_sets import (
     ImportedFile,
     pairs_of,
@@ -30,15 +33,21 @@ from karat.label.label_sets import (
 )
 from karat.label.labelling import (
     FEW,
+    METHODS,
+    Majority,
     agreement,
     alphas,
     conflicts,
     decisions,
+    gold_of,
+    label_lines,
     majority,
     progress,
     rater_name,
     rationale_text,
+    resolve,
 )
+from karat.pages.formatting import plural
 from karat.pages.page import Page
 from karat.pages.result import Result
 from karat.store import (
@@ -51,14 +60,15 @@ from karat.store import (
     NoHistoryError,
     Store,
 )
+from karat.store.database import store_address
 from karat.store.records import as_utc, checked_set_name, checked_source, too_late
 
 _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE --name NAME"
 # A message names this many sets.
 _NAMED = 10
-
-Where = str | None
-Waiting = Callable[[str], None]
+# Written as label lines: the judgments that count, or all that were ever given.
+_EVERY, _LOG = "every", "log"
+_AS_LINES = (_EVERY, _LOG)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,63 +87,308 @@ class LabelResult(Result):
         return self.page_of(self.body)
 
 
-@contextmanager
-def open_store(where: Where, waiting: Waiting | None = None) -> Iterator[Store]:
-    """Open a store that keeps its data; ``waiting`` is called if another process uses it."""
-    with Store.open(where, waiting=waiting or _ignore) as store:
-        if not store.lasting:
-            raise UsageError("a store in memory keeps nothing; name a file")
-        try:
-            yield store
-        except NoHistoryError as error:
-            raise NoHistoryError(
-                f"no judgments are kept here; {_MAKE}", where=error.where
-            ) from None
+class _OpenSet(NamedTuple):
+    """A label set in an open store."""
+
+    store: Store
+    set: LabelSet
+    items: list[LabelItem]
+
+    @property
+    def name(self) -> str:
+        return f"label set {self.set.id} ({self.set.name})"
+
+    def position(self, query: str, item: str) -> int:
+        """Return the position of a pair; one that is not in the set is refused."""
+        for each in self.items:
+            if (each.query_id, each.item_id) == (query, item):
+                return each.position
+        of_query = sorted(each.item_id for each in self.items if each.query_id == query)
+        if of_query:
+            raise unknown(f"item of query {query!r} in label set {self.set.id}", item, of_query)
+        queries = sorted({each.query_id for each in self.items})
+        raise unknown(f"query in label set {self.set.id}", query, queries)
+
+    def judgment_dict(self, judgment: Judgment) -> dict[str, Any]:
+        item = self.items[judgment.position]
+        return {**judgment.document(), "query_id": item.query_id, "item_id": item.item_id}
+
+    def result(self, page_of: Callable[[Mapping[str, Any]], Page], **body: Any) -> LabelResult:
+        return LabelResult({"set": _set_dict(self.set), **body}, page_of)
 
 
-def _ignore(name: str) -> None:
-    pass
+def _set_dict(label_set: LabelSet) -> dict[str, Any]:
+    return {"id": label_set.id, "name": label_set.name, "size": label_set.size}
 
 
-def choose_set(store: Store, name: str | None) -> LabelSet:
+@dataclass(frozen=True)
+class LabelSets:
+    """The label sets of a store; a method opens it, does one thing and returns the result.
+
+    ``waiting`` is called if another process uses the store. ``label_set`` is the id or the name
+    of a set; None stands for the only one that there is.
+    """
+
+    store: str | None = None
+    waiting: Callable[[str], None] = lambda name: None
+
+    @contextmanager
+    def _open(self) -> Iterator[Store]:
+        with Store.open(self.store, waiting=self.waiting) as store:
+            if not store.lasting:
+                raise UsageError("a store in memory keeps nothing; name a file")
+            try:
+                yield store
+            except NoHistoryError as error:
+                raise NoHistoryError(
+                    f"no judgments are kept here; {_MAKE}", where=error.where
+                ) from None
+
+    @contextmanager
+    def _open_set(self, name: str | None) -> Iterator[_OpenSet]:
+        with self._open() as store:
+            label_set = _choose_set(store, name)
+            yield _OpenSet(store, label_set, store.label_items(label_set.id))
+
+    def overview(self) -> LabelResult:
+        """List every set: what is judged, where raters differ, and the progress of each rater."""
+        with self._open() as store:
+            sets = [_summary(store, label_set) for label_set in store.label_sets()]
+        return LabelResult({"sets": sets}, label_pages.sets_page)
+
+    def new(self, pool: str, name: str | None = None) -> LabelResult:
+        """Make a set of a pool's pairs; the same pairs again are the set that exists."""
+        check_path(pool)
+        if name is not None:
+            checked_set_name(name)
+        items = read_pool(pool)
+        file = "stdin" if pool == "-" else Path(pool).name
+        title = file.split(".")[0] if name is None else name
+        with self._open() as store:
+            added = _add_set(store, title, items, about=f"From the pool {file}.")
+        body = {"set": _set_dict(added.set), "new": added.new}
+        return LabelResult(body, label_pages.new_set_page)
+
+    def add(
+        self,
+        files: Sequence[str],
+        *,
+        label_set: str | None = None,
+        name: str | None = None,
+        rater: str | None = None,
+        source: str | None = None,
+        queries: str | None = None,
+        corpus: str | None = None,
+        format: str | None = None,
+    ) -> LabelResult:
+        """Add the judgments of files to a set, or with ``name`` to a new set of their pairs.
+
+        All of it is added or nothing. Judgments that exist already are not added again.
+        """
+        _check_import(files, label_set, name, queries, corpus)
+        source = None if source is None else checked_source(source)
+        imported = [
+            read_judgments(file, rater=rater, source=source, format=format) for file in files
+        ]
+        now = as_utc(None)
+        refuse_future(imported, lambda moment: too_late(moment, now))
+        refuse_contradictions(imported)
+        if name is None:
+            with self._open_set(label_set) as opened:
+                rows = _rows(imported, opened.items, opened.name)
+                judged = opened.store.judge_many(opened.set.id, rows)
+            added = AddedLabelSet(opened.set, False, judged)
+        else:
+            items = _new_items(imported, files, queries, corpus, format)
+            about = f"The pairs of {', '.join(file.name for file in imported)}."
+            with self._open() as store:
+                added = _add_set(store, name, items, _rows(imported, items, name), about=about)
+        judgments = [judgment for file in imported for judgment in file.judgments]
+        body = {
+            "set": _set_dict(added.set),
+            "new": added.new,
+            "files": [
+                {
+                    "name": file.name,
+                    "format": file.form,
+                    "judgments": len(file.judgments),
+                    "failed": file.failed,
+                }
+                for file in imported
+            ],
+            "added": added.judgments.added,
+            "known": added.judgments.known,
+            "cannot_tell": sum(judgment.grade is None for judgment in judgments),
+            "failed": sum(file.failed for file in imported),
+            "raters": dict(sorted(Counter(judgment.rater for judgment in judgments).items())),
+        }
+        return LabelResult(body, label_pages.import_page)
+
+    def conflicts(
+        self,
+        label_set: str | None = None,
+        *,
+        include_decided: bool = False,
+        limit: int | None = None,
+    ) -> LabelResult:
+        """Return the pairs that raters grade differently, with what each of them said."""
+        with self._open_set(label_set) as opened:
+            differing = conflicts(opened.items, opened.store.judgments(opened.set.id))
+        texts = {item.query_id: item.query for item in opened.items}
+        listed = [each for each in differing if include_decided or each.decision is None]
+        return opened.result(
+            label_pages.conflicts_page,
+            total=len(differing),
+            open=sum(conflict.decision is None for conflict in differing),
+            listed=len(listed),
+            conflicts=[
+                {**conflict.to_dict(), "query": texts[conflict.item.query_id]}
+                for conflict in listed[:limit]
+            ],
+        )
+
+    def adjudicate(
+        self,
+        query: str,
+        item: str,
+        grade: float | None,
+        *,
+        rater: str,
+        rationale: str = "",
+        label_set: str | None = None,
+    ) -> LabelResult:
+        """Decide on the grade of a pair; None decides that it gets none."""
+        name, why = rater_name(rater), rationale_text(rationale)
+        with self._open_set(label_set) as opened:
+            at = opened.position(query, item)
+            judgment = opened.store.judge(
+                opened.set.id, at, name, grade, rationale=why, source=ADJUDICATION
+            )
+        document = opened.judgment_dict(judgment)
+        return opened.result(label_pages.judgment_page, act="decided", judgment=document)
+
+    def withdraw(
+        self, query: str, item: str, *, rater: str, label_set: str | None = None
+    ) -> LabelResult:
+        """Withdraw the newest judgment of a rater on a pair."""
+        name = rater_name(rater)
+        with self._open_set(label_set) as opened:
+            at = opened.position(query, item)
+            by_rater = opened.store.judgments(opened.set.id, rater=name)
+            on_pair = [judgment for judgment in by_rater if judgment.position == at]
+            if not on_pair:
+                raise UsageError(
+                    f"{name} has no judgment that counts on query {query!r}, item {item!r} in"
+                    f" {opened.name}; karat labels log lists all judgments"
+                )
+            judgment = opened.store.withdraw(opened.set.id, on_pair[-1].id)
+        document = opened.judgment_dict(judgment)
+        return opened.result(label_pages.judgment_page, act="withdrawn", judgment=document)
+
+    def agreement(self, label_set: str | None = None) -> LabelResult:
+        """Return how far every two raters agree, and all of them, and what a majority leaves."""
+        with self._open_set(label_set) as opened:
+            judgments = opened.store.judgments(opened.set.id)
+        by_majority = majority(opened.items, judgments)
+        return opened.result(
+            label_pages.agreement_page,
+            few=FEW,
+            raters=[rater.to_dict() for rater in progress(opened.set.size, judgments)],
+            pairs=[pair.to_dict() for pair in agreement(judgments)],
+            alpha=alphas(judgments),
+            majority={**by_majority.counts(), "adjudicated": by_majority.adjudicated},
+        )
+
+    def log(
+        self, label_set: str | None = None, *, rater: str | None = None, limit: int | None = None
+    ) -> LabelResult:
+        """Return every judgment, the newest first, and whether it counts, or was replaced."""
+        name = None if rater is None else rater_name(rater)
+        with self._open_set(label_set) as opened:
+            judgments = opened.store.judgments(opened.set.id, rater=name, every=True)
+            valid = opened.store.judgments(opened.set.id, rater=name)
+        if not judgments:
+            raise UsageError(f"{name or 'nobody'} has not judged anything in {opened.name}")
+        states = dict.fromkeys((judgment.id for judgment in valid), "counts")
+        rows = [
+            {
+                **opened.judgment_dict(judgment),
+                "state": states.get(judgment.id, "replaced")
+                if judgment.withdrawn_at is None
+                else "withdrawn",
+            }
+            for judgment in judgments[::-1][:limit]
+        ]
+        return opened.result(label_pages.log_page, total=len(judgments), judgments=rows)
+
+    def export(
+        self,
+        outputs: Sequence[str],
+        resolve_by: str,
+        *,
+        label_set: str | None = None,
+        rater: str | None = None,
+        strict: bool = False,
+    ) -> LabelResult:
+        """Write a set's judgments to files; nothing is written if a file cannot be.
+
+        ``resolve_by`` is majority, dawid-skene or adjudicated (gold with one grade per pair), or
+        every or log (label lines). ``strict`` refuses ties, which are left out otherwise.
+        """
+        as_lines = resolve_by in _AS_LINES
+        if resolve_by not in (*METHODS, *_AS_LINES):
+            raise unknown("way to resolve", resolve_by, (*METHODS, *_AS_LINES))
+        if strict and as_lines:
+            raise UsageError(f"--strict is for ties, which --resolve {resolve_by} does not have")
+        files = _output_files(outputs, store_address(self.store).files(), as_lines=as_lines)
+        name = None if rater is None else rater_name(rater)
+        with self._open_set(label_set) as opened:
+            judgments = opened.store.judgments(opened.set.id, rater=name, every=resolve_by == _LOG)
+        if not judgments:
+            raise UsageError(f"{name or 'nobody'} has not judged anything in {opened.name}")
+        settings = {"resolve": resolve_by, "rater": name}
+        if as_lines:
+            lines = [line.removesuffix("\n") for line in label_lines(opened.items, judgments)]
+            for file in files:
+                write_lines(lines, file.path)
+            written = [file.to_dict(len(lines)) for file in files]
+            return opened.result(
+                label_pages.export_page, **settings, judgments=len(judgments), files=written
+            )
+        resolved = resolve(opened.items, judgments, resolve_by)
+        _check_resolved(resolved, opened, resolve_by, strict=strict)
+        written = _write_gold(resolved, opened.items, files)
+        counts = {**resolved.counts(), "ties": [tie.to_dict() for tie in resolved.ties]}
+        return opened.result(
+            label_pages.export_page,
+            **settings,
+            **counts,
+            adjudicated=resolved.adjudicated,
+            files=written,
+        )
+
+
+def _choose_set(store: Store, name: str | None) -> LabelSet:
     """Return the set with this id or name, or the only one that there is."""
     sets = store.label_sets()
     if not sets:
         raise UsageError(f"there is no label set in {store.name} yet; {_MAKE}")
-    if name is None:
-        if len(sets) > 1:
-            raise UsageError(
-                f"there are {len(sets)} label sets; choose one with --set: {_names(sets)}"
-            )
-        return sets[0]
-    matches = [one for one in sets if str(one.id) == name] or [
-        one for one in sets if one.name == name.strip()
-    ]
+    matches = sets
+    if name is not None:
+        matches = [each for each in sets if str(each.id) == name]
+        matches = matches or [each for each in sets if each.name == name.strip()]
     if not matches:
-        known = [str(one.id) for one in sets] + [one.name for one in sets]
-        raise unknown("label set", name, known)
+        known = [str(each.id) for each in sets] + [each.name for each in sets]
+        raise unknown("label set", str(name), known)
     if len(matches) > 1:
+        names = [f"{each.id} ({each.name})" for each in matches[:_NAMED]]
+        names += ["…"] if len(matches) > _NAMED else []
+        which = "" if name is None else f" called {name!r}"
         raise UsageError(
-            f"{len(matches)} label sets are called {name!r}; choose one by id: {_names(matches)}"
+            f"there are {len(matches)} label sets{which}; choose one with --set and its id:"
+            f" {', '.join(names)}"
         )
     return matches[0]
-
-
-def _names(sets: Sequence[LabelSet]) -> str:
-    names = ", ".join(f"{one.id} ({one.name})" for one in sets[:_NAMED])
-    return names + (", …" if len(sets) > _NAMED else "")
-
-
-def set_dict(label_set: LabelSet) -> dict[str, Any]:
-    """Return the id, name and size of a set."""
-    return {"id": label_set.id, "name": label_set.name, "size": label_set.size}
-
-
-def list_label_sets(store: Where = None, *, waiting: Waiting | None = None) -> LabelResult:
-    """List every set: what is judged, where raters differ, and the progress of each rater."""
-    with open_store(store, waiting) as opened:
-        sets = [_summary(opened, label_set) for label_set in opened.label_sets()]
-    return LabelResult({"sets": sets}, label_pages.sets_page)
 
 
 def _summary(store: Store, label_set: LabelSet) -> dict[str, Any]:
@@ -149,25 +404,6 @@ def _summary(store: Store, label_set: LabelSet) -> dict[str, Any]:
         "sources": dict(sorted(Counter(judgment.source for judgment in judgments).items())),
         "readable": bool(items and items[0].text.strip()),
     }
-
-
-def new_label_set(
-    pool: str, name: str | None = None, store: Where = None, *, waiting: Waiting | None = None
-) -> LabelResult:
-    """Make a set of a pool's pairs; the same pairs again are the set that exists."""
-    check_path(pool)
-    if name is not None:
-        checked_set_name(name)
-    items = [
-        LabelItem(pair.query_id, pair.item_id, pair.query, pair.text, facts=pair.facts)
-        for pair in read_pool(pool)
-    ]
-    file = "stdin" if pool == "-" else Path(pool).name
-    title = file.split(".")[0] if name is None else name
-    with open_store(store, waiting) as opened:
-        added = _add_set(opened, title, items, about=f"From the pool {file}.")
-    body = {"set": set_dict(added.set), "new": added.new}
-    return LabelResult(body, label_pages.new_set_page)
 
 
 def _add_set(
@@ -186,62 +422,6 @@ def _add_set(
         ) from None
 
 
-def import_labels(
-    files: Sequence[str],
-    *,
-    label_set: str | None = None,
-    name: str | None = None,
-    rater: str | None = None,
-    source: str | None = None,
-    queries: str | None = None,
-    corpus: str | None = None,
-    format: str | None = None,
-    store: Where = None,
-    waiting: Waiting | None = None,
-) -> LabelResult:
-    """Add the judgments of files to a set, or with ``name`` to a new set of the files' pairs.
-
-    All of it is added or nothing. Judgments that exist already are not added again.
-    """
-    _check_import(files, label_set, name, queries, corpus)
-    source = None if source is None else checked_source(source)
-    imported = [read_judgments(file, rater=rater, source=source, format=format) for file in files]
-    now = as_utc(None)
-    refuse_future(imported, lambda moment: too_late(moment, now))
-    refuse_contradictions(imported)
-    judgments = [judgment for file in imported for judgment in file.judgments]
-    with open_store(store, waiting) as opened:
-        if name is None:
-            chosen = choose_set(opened, label_set)
-            items = opened.label_items(chosen.id)
-            _refuse_unknown_pairs(imported, items, chosen)
-            rows = _rows(imported, items)
-            added = AddedLabelSet(chosen, False, opened.judge_many(chosen.id, rows))
-        else:
-            items = _new_items(imported, files, queries, corpus, format)
-            about = f"The pairs of {', '.join(file.name for file in imported)}."
-            added = _add_set(opened, name, items, _rows(imported, items), about=about)
-    body = {
-        "set": set_dict(added.set),
-        "new": added.new,
-        "files": [
-            {
-                "name": file.name,
-                "format": file.form,
-                "judgments": len(file.judgments),
-                "failed": file.failed,
-            }
-            for file in imported
-        ],
-        "added": added.judgments.added,
-        "known": added.judgments.known,
-        "cannot_tell": sum(judgment.grade is None for judgment in judgments),
-        "failed": sum(file.failed for file in imported),
-        "raters": dict(sorted(Counter(judgment.rater for judgment in judgments).items())),
-    }
-    return LabelResult(body, label_pages.import_page)
-
-
 def _check_import(
     files: Sequence[str],
     label_set: str | None,
@@ -257,10 +437,7 @@ def _check_import(
     if queries is not None and corpus is None:
         raise UsageError("--queries has the queries' texts; give those of the items with --corpus")
     refuse_two_pipes(*files, queries, corpus)
-    places = [os.path.realpath(file) for file in files if file != "-"]
-    twice = next((file for file in files if places.count(os.path.realpath(file)) > 1), None)
-    if twice is not None:
-        raise UsageError(f"{twice} is given twice; give each file once")
+    refuse_repeats("", files)
     if name is not None:
         checked_set_name(name)
 
@@ -272,195 +449,126 @@ def _new_items(
     corpus: str | None,
     format: str | None,
 ) -> list[LabelItem]:
-    asked = None
+    texts = None
     if corpus is not None:
-        asked = queries_table(queries, list(files), gold_format=format)
-        if asked is None:
+        texts = queries_table(queries, list(files), gold_format=format)
+        if texts is None:
             raise UsageError("--corpus has the items' texts; give the queries' with --queries")
-    pairs = pairs_to_label(pairs_of(imported), queries=asked, corpus=corpus_table(corpus))
-    return [
-        LabelItem(pair.query_id, pair.item_id, pair.query, pair.text, at, pair.facts)
-        for at, pair in enumerate(pairs)
-    ]
+    pairs = pairs_to_label(pairs_of(imported), queries=texts, corpus=corpus_table(corpus))
+    return [replace(pair, position=at) for at, pair in enumerate(pairs)]
 
 
-def _refuse_unknown_pairs(
-    imported: Sequence[ImportedFile], items: Sequence[LabelItem], label_set: LabelSet
-) -> None:
-    """Refuse pairs that the set does not have: their judgments would be lost."""
-    known = {(item.query_id, item.item_id) for item in items}
+def _rows(
+    imported: Sequence[ImportedFile], items: Sequence[LabelItem], set_name: str
+) -> list[NewJudgment]:
+    """Return judgments of a set; those of pairs that it does not have are refused."""
+    positions = {(item.query_id, item.item_id): item.position for item in items}
+    rows = []
     for file in imported:
-        lacking = [told for told in file.judgments if (told.query_id, told.item_id) not in known]
+        pairs = {(judgment.query_id, judgment.item_id): judgment for judgment in file.judgments}
+        lacking = [judgment for pair, judgment in pairs.items() if pair not in positions]
         if lacking:
-            first, count = lacking[0], len({(told.query_id, told.item_id) for told in lacking})
-            more = f" and {count - 1:,} more of its pairs are" if count > 1 else " is"
+            first, more = lacking[0], len(lacking) - 1
+            others = f" and {more:,} more of its pairs are" if more else " is"
             raise InputError(
-                f"query {first.query_id!r}, item {first.item_id!r}{more} not in label set"
-                f" {label_set.id} ({label_set.name}); leave {'them' if count > 1 else 'it'} out, or"
-                " make a set of the file with --name",
+                f"query {first.query_id!r}, item {first.item_id!r}{others} not in {set_name}; leave"
+                f" {'them' if more else 'it'} out, or make a set of the file with --name",
                 where=first.place,
             )
-
-
-def _rows(imported: Sequence[ImportedFile], items: Sequence[LabelItem]) -> list[NewJudgment]:
-    places = {(item.query_id, item.item_id): item.position for item in items}
-    return [
-        NewJudgment(
-            places[judgment.query_id, judgment.item_id],
-            judgment.rater,
-            judgment.grade,
-            judgment.rationale,
-            judgment.source,
-            judgment.given_at,
-            judgment.withdrawn_at,
-        )
-        for file in imported
-        for judgment in file.judgments
-    ]
-
-
-def label_conflicts(
-    label_set: str | None = None,
-    *,
-    include_decided: bool = False,
-    limit: int | None = None,
-    store: Where = None,
-    waiting: Waiting | None = None,
-) -> LabelResult:
-    """Return the pairs that raters grade differently, with what each of them said."""
-    with open_store(store, waiting) as opened:
-        chosen = choose_set(opened, label_set)
-        items, judgments = opened.label_items(chosen.id), opened.judgments(chosen.id)
-    differing = conflicts(items, judgments)
-    texts = {item.query_id: item.query for item in items}
-    listed = [one for one in differing if include_decided or one.decision is None]
-    body = {
-        "set": set_dict(chosen),
-        "total": len(differing),
-        "open": sum(conflict.decision is None for conflict in differing),
-        "listed": len(listed),
-        "conflicts": [
-            {**conflict.to_dict(), "query": texts[conflict.item.query_id]}
-            for conflict in listed[:limit]
-        ],
-    }
-    return LabelResult(body, label_pages.conflicts_page)
-
-
-def adjudicate(
-    query: str,
-    item: str,
-    grade: float | None,
-    *,
-    rater: str,
-    rationale: str = "",
-    label_set: str | None = None,
-    store: Where = None,
-    waiting: Waiting | None = None,
-) -> LabelResult:
-    """Decide on the grade of a pair; None decides that it gets none."""
-    name, why = rater_name(rater), rationale_text(rationale)
-    with open_store(store, waiting) as opened:
-        chosen = choose_set(opened, label_set)
-        items = opened.label_items(chosen.id)
-        at = _position(items, chosen, query, item)
-        kept = opened.judge(chosen.id, at, name, grade, rationale=why, source=ADJUDICATION)
-    body = {"set": set_dict(chosen), "act": "decided", "judgment": _judgment(kept, items)}
-    return LabelResult(body, label_pages.judgment_page)
-
-
-def withdraw_judgment(
-    query: str,
-    item: str,
-    *,
-    rater: str,
-    label_set: str | None = None,
-    store: Where = None,
-    waiting: Waiting | None = None,
-) -> LabelResult:
-    """Withdraw the newest judgment of a rater on a pair."""
-    name = rater_name(rater)
-    with open_store(store, waiting) as opened:
-        chosen = choose_set(opened, label_set)
-        items = opened.label_items(chosen.id)
-        at = _position(items, chosen, query, item)
-        by_rater = opened.judgments(chosen.id, rater=name)
-        on_pair = [judgment for judgment in by_rater if judgment.position == at]
-        if not on_pair:
-            raise UsageError(
-                f"{name} has no judgment that counts on query {query!r}, item {item!r} in label"
-                f" set {chosen.id}; karat labels log lists all judgments"
+        rows += [
+            NewJudgment(
+                positions[judgment.query_id, judgment.item_id],
+                judgment.rater,
+                judgment.grade,
+                judgment.rationale,
+                judgment.source,
+                judgment.given_at,
+                judgment.withdrawn_at,
             )
-        taken = opened.withdraw(chosen.id, on_pair[-1].id)
-    body = {"set": set_dict(chosen), "act": "withdrawn", "judgment": _judgment(taken, items)}
-    return LabelResult(body, label_pages.judgment_page)
+            for judgment in file.judgments
+        ]
+    return rows
 
 
-def _position(items: Sequence[LabelItem], label_set: LabelSet, query: str, item: str) -> int:
-    positions = {(one.query_id, one.item_id): one.position for one in items}
-    if (query, item) in positions:
-        return positions[query, item]
-    queries = {one.query_id for one in items}
-    if query not in queries:
-        raise unknown(f"query in label set {label_set.id}", query, sorted(queries))
-    of_query = sorted(one.item_id for one in items if one.query_id == query)
-    raise unknown(f"item of query {query!r} in label set {label_set.id}", item, of_query)
+def _check_resolved(resolved: Majority, opened: _OpenSet, resolve_by: str, *, strict: bool) -> None:
+    if strict and resolved.ties:
+        first = resolved.ties[0]
+        raise UsageError(
+            f"{opened.name} has {plural(len(resolved.ties), 'tie')} by {resolve_by}, the first on"
+            f" query {first.query_id!r}, item {first.item_id!r}; decide them with karat labels"
+            " adjudicate, or leave --strict out"
+        )
+    if not resolved.grades:
+        raise UsageError(
+            f"no pair of {opened.name} gets a grade by {resolve_by}; karat labels conflicts shows"
+            " what raters say"
+        )
 
 
-def _judgment(judgment: Judgment, items: Sequence[LabelItem]) -> dict[str, Any]:
-    item = items[judgment.position]
-    return {**judgment.document(), "query_id": item.query_id, "item_id": item.item_id}
+class _OutputFile(NamedTuple):
+    path: str
+    form: Format
+
+    def to_dict(self, rows: int, lost: Sequence[str] = ()) -> dict[str, Any]:
+        return {"path": self.path, "format": self.form.name, "rows": rows, "lost": list(lost)}
 
 
-def label_agreement(
-    label_set: str | None = None, store: Where = None, *, waiting: Waiting | None = None
-) -> LabelResult:
-    """Return how far every two raters agree, all of them together, and what a majority leaves."""
-    with open_store(store, waiting) as opened:
-        chosen = choose_set(opened, label_set)
-        items, judgments = opened.label_items(chosen.id), opened.judgments(chosen.id)
-    by_majority = majority(items, judgments)
-    body = {
-        "set": set_dict(chosen),
-        "few": FEW,
-        "raters": [rater.to_dict() for rater in progress(chosen.size, judgments)],
-        "pairs": [pair.to_dict() for pair in agreement(judgments)],
-        "alpha": alphas(judgments),
-        "majority": {**by_majority.counts(), "adjudicated": by_majority.adjudicated},
-    }
-    return LabelResult(body, label_pages.agreement_page)
+def _output_files(
+    outputs: Sequence[str], store_files: Sequence[str], *, as_lines: bool
+) -> list[_OutputFile]:
+    """Return the files to write, with the format of their prefix or suffix; never the store."""
+    if not outputs:
+        raise UsageError("nothing to write; name a file with -o")
+    files = [_output_file(text, as_lines=as_lines) for text in outputs]
+    taken = dict.fromkeys(map(os.path.realpath, store_files), "the store itself")
+    for path in (file.path for file in files):
+        place = path if path == "-" else os.path.realpath(path)
+        if place in taken:
+            raise UsageError(f"-o {path} is {taken[place]}; choose another name")
+        refuse_database(path)
+        taken[place] = "given twice"
+    return files
 
 
-def label_log(
-    label_set: str | None = None,
-    *,
-    rater: str | None = None,
-    limit: int | None = None,
-    store: Where = None,
-    waiting: Waiting | None = None,
-) -> LabelResult:
-    """Return every judgment, the newest first, and whether it counts, or was replaced."""
-    name = None if rater is None else rater_name(rater)
-    with open_store(store, waiting) as opened:
-        chosen = choose_set(opened, label_set)
-        items = opened.label_items(chosen.id)
-        judgments = opened.judgments(chosen.id, rater=name, every=True)
-        counting = {judgment.id for judgment in opened.judgments(chosen.id, rater=name)}
-    if not judgments:
-        who = "nobody has" if name is None else f"{name} has not"
-        raise UsageError(f"{who} judged anything in label set {chosen.id} ({chosen.name})")
+def _output_file(text: str, *, as_lines: bool) -> _OutputFile:
+    check_path(text)
+    prefix, _, name = text.partition(":")
+    form = prefix if name and prefix in FORMATS else None
+    path = name if form else text
+    if not as_lines:
+        if path == "-" and form is None:
+            raise UsageError("-o - is standard output; name its format, as in -o trec:-")
+        writer = format_for_writing(path, "gold", form)
+        writer.writer("gold")
+        return _OutputFile(path, writer)
+    if form not in (None, "labels") or (form is None and layout_suffix(path) != ".jsonl"):
+        raise UsageError(
+            f"-o {text}: every judgment is written as label lines; end the name in .jsonl, or"
+            f" write labels:{path}"
+        )
+    return _OutputFile(path, FORMATS["labels"])
 
-    def state(judgment: Judgment) -> str:
-        if judgment.withdrawn_at is not None:
-            return "withdrawn"
-        return "counts" if judgment.id in counting else "replaced"
 
-    body = {
-        "set": set_dict(chosen),
-        "total": len(judgments),
-        "judgments": [
-            {**_judgment(judgment, items), "state": state(judgment)}
-            for judgment in judgments[::-1][:limit]
-        ],
-    }
-    return LabelResult(body, label_pages.log_page)
+def _write_gold(
+    resolved: Majority, items: list[LabelItem], files: Sequence[_OutputFile]
+) -> list[dict[str, Any]]:
+    gold = gold_of(resolved)
+    graded = {item.query_id for item, _ in resolved.grades}
+    texts = {item.query_id: item.query for item in items if item.query_id in graded}
+    written = []
+    for file in files:
+        try:
+            lost = lost_columns(file.form, "gold", gold)
+        except InputError as error:
+            # If a sample cannot be written in this format, the whole cannot either.
+            raise InputError(error.what, where=file.path) from None
+        written.append(file.to_dict(gold.frame.height, lost))
+    # A set that came without texts has none to write.
+    has_texts = all(text.strip() for text in texts.values())
+    for file in files:
+        if has_texts and file.form.together:
+            queries = Queries.from_dict(texts)
+            write_eval_set(queries, gold, file.path, format=file.form.name)
+        else:
+            write_gold(gold, file.path, format=file.form.name)
+    return written

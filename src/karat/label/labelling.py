@@ -1,6 +1,9 @@
 """Labelling by hand: the next item, progress, agreement, conflicts and one grade per item.
 
-Nothing here knows where items and judgments are stored, or which system returned an item.
+Items have a position, query_id and item_id. Judgments have a position, rater, grade, rationale,
+source, given_at and withdrawn_at; the grade None is "can't tell". A judgment with the source
+adjudication is a decision: it is no vote and overrides all votes. Nothing here knows where they
+are stored, or which system returned an item.
 """
 
 from __future__ import annotations
@@ -10,21 +13,23 @@ import math
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import Any, Literal, Protocol, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.labels import ADJUDICATION
-from karat.stats.agreement import LEVELS, every_two, kappas, krippendorff_alpha
+from karat.stats import agreement as statistics
 from karat.stats.dawid_skene import dawid_skene
+
+if TYPE_CHECKING:
+    from karat.store import Judgment, LabelItem
 
 SCALE = {0: "not relevant", 1: "related", 2: "relevant", 3: "perfect"}
 CANNOT_TELL = "can't tell"
@@ -34,43 +39,6 @@ LONGEST_RATER = 80
 
 _UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _BLANK = re.compile(r"[\s\x00\ufeff]")
-
-
-class Item(Protocol):
-    """A pair to judge, at its position in the order that all raters share."""
-
-    @property
-    def position(self) -> int: ...
-    @property
-    def query_id(self) -> str: ...
-    @property
-    def item_id(self) -> str: ...
-
-
-class RaterJudgment(Protocol):
-    """A rater's judgment of the item at a position; the grade None is "can't tell".
-
-    One with the source ``adjudication`` is a decision: it is no vote and overrides all votes.
-    """
-
-    @property
-    def position(self) -> int: ...
-    @property
-    def rater(self) -> str: ...
-    @property
-    def grade(self) -> float | None: ...
-    @property
-    def rationale(self) -> str: ...
-    @property
-    def source(self) -> str: ...
-    @property
-    def given_at(self) -> datetime: ...
-    @property
-    def withdrawn_at(self) -> datetime | None: ...
-
-
-AnItem = TypeVar("AnItem", bound=Item)
-ASaid = TypeVar("ASaid", bound=RaterJudgment)
 
 
 def rater_name(name: str) -> str:
@@ -99,32 +67,32 @@ def rationale_text(text: str) -> str:
     return plain
 
 
-def votes(said: Iterable[ASaid]) -> list[ASaid]:
+def votes(judgments: Iterable[Judgment]) -> list[Judgment]:
     """Return the judgments of raters, without decisions."""
-    return [one for one in said if one.source != ADJUDICATION]
+    return [judgment for judgment in judgments if judgment.source != ADJUDICATION]
 
 
-def decisions(said: Iterable[ASaid]) -> dict[int, ASaid]:
+def decisions(judgments: Iterable[Judgment]) -> dict[int, Judgment]:
     """Return the newest decision on each decided item, by position."""
-    decided = (one for one in said if one.source == ADJUDICATION)
-    return {one.position: one for one in sorted(decided, key=lambda one: one.given_at)}
+    by_time = sorted(judgments, key=lambda judgment: judgment.given_at)
+    return {each.position: each for each in by_time if each.source == ADJUDICATION}
 
 
 def next_item(
-    items: Sequence[AnItem],
-    said: Sequence[RaterJudgment],
+    items: Iterable[LabelItem],
+    judgments: Iterable[Judgment],
     rater: str,
     *,
     besides: int | None = None,
-) -> AnItem | None:
+) -> LabelItem | None:
     """Return the first item that the rater has not judged; None if there is none left.
 
     Raters share one order, so early stoppers judge the same items as the others. ``besides``
     leaves out the item that the rater is looking at.
     """
-    known = {one.position for one in votes(said) if one.rater == rater}
-    waiting = (one for one in items if one.position not in known and one.position != besides)
-    return min(waiting, key=lambda one: one.position, default=None)
+    known = {judgment.position for judgment in votes(judgments) if judgment.rater == rater}
+    waiting = (item for item in items if item.position not in known | {besides})
+    return min(waiting, key=lambda item: item.position, default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +115,10 @@ class Progress:
         }
 
 
-def progress(size: int, said: Sequence[RaterJudgment]) -> list[Progress]:
+def progress(size: int, judgments: Sequence[Judgment]) -> list[Progress]:
     """Return the progress of every rater, by name; decisions do not count."""
-    said = votes(said)
-    judged = Counter(one.rater for one in said)
-    unsure = Counter(one.rater for one in said if one.grade is None)
+    judged = Counter(vote.rater for vote in votes(judgments))
+    unsure = Counter(vote.rater for vote in votes(judgments) if vote.grade is None)
     return [Progress(name, judged[name], unsure[name], size) for name in sorted(judged)]
 
 
@@ -166,63 +133,63 @@ class Agreement:
     raters: tuple[str, str]
     n: int
     same: int
-    share: float | None
-    kappa: float | None
-    linear: float | None
-    because: str | None
+    share: float | None = None
+    kappa: float | None = None
+    linear: float | None = None
+    because: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
-        return {
-            "raters": list(self.raters),
-            "n": self.n,
-            "same": self.same,
-            "share": self.share,
-            "kappa": self.kappa,
-            "kappa_linear": self.linear,
-            "because": self.because,
-        }
+        body = asdict(self)
+        return {**body, "raters": list(self.raters), "kappa_linear": body.pop("linear")}
 
 
-def agreement(said: Sequence[RaterJudgment], *, few: int = FEW) -> list[Agreement]:
+def agreement(judgments: Sequence[Judgment], *, few: int = FEW) -> list[Agreement]:
     """Return the agreement of every two raters, by name; "can't tell" is not counted."""
-    voted = votes(said)
-    raters = sorted({one.rater for one in voted})
-    grades = sorted({float(one.grade) for one in voted if one.grade is not None})
-    pairs, found = combinations(raters, 2), list[Agreement]()
-    for tables in every_two(_by_rater(voted, raters, grades), len(grades)):
+    graded = _graded(judgments)
+    raters = sorted({vote.rater for vote in votes(judgments)})
+    scale, places = np.unique([vote.grade for vote in graded], return_inverse=True)
+    _, columns = np.unique([vote.position for vote in graded], return_inverse=True)
+    # A row per rater and a column per item: the number of the grade, -1 for none.
+    table = np.full((len(raters), columns.max(initial=-1) + 1), -1, dtype=np.int32)
+    table[np.searchsorted(raters, [vote.rater for vote in graded]), columns] = places
+    pairs, agreements = combinations(raters, 2), list[Agreement]()
+    for tables in statistics.every_two(table, len(scale)):
         n, same = tables.sum(axis=(1, 2)), np.trace(tables, axis1=1, axis2=2)
-        linear = kappas(tables, weights="linear", grades=grades)
-        columns = (one.tolist() for one in (n, same, kappas(tables), linear))
-        found.extend(_agreed(next(pairs), *row, few=few) for row in zip(*columns, strict=True))
-    return found
+        plain = statistics.kappas(tables)
+        linear = statistics.kappas(tables, weights="linear", grades=scale.tolist())
+        rows = zip(n.tolist(), same.tolist(), plain.tolist(), linear.tolist(), strict=True)
+        agreements += [_agreement(next(pairs), *row, few=few) for row in rows]
+    return agreements
 
 
-def _by_rater(
-    said: Iterable[RaterJudgment], raters: Sequence[str], grades: Sequence[float]
-) -> NDArray[np.int32]:
-    """Return a row per rater and a column per item: the number of the grade, -1 for none."""
-    graded = [one for one in said if one.grade is not None]
-    row, column, number = (
-        {name: at for at, name in enumerate(names)}
-        for names in (raters, sorted({one.position for one in graded}), grades)
-    )
-    given = np.full((len(row), len(column)), -1, dtype=np.int32)
-    for one in graded:
-        given[row[one.rater], column[one.position]] = number[one.grade]
-    return given
-
-
-def _agreed(
+def _agreement(
     raters: tuple[str, str], n: int, same: int, plain: float, linear: float, *, few: int
 ) -> Agreement:
     if n < few:
-        lacking = f"not enough: {n} of at least {few} items that both graded"
-        return Agreement(raters, n, same, None, None, None, lacking)
+        because = f"not enough: {n} of at least {few} items that both graded"
+        return Agreement(raters, n, same, because=because)
     if math.isnan(plain):
         because = "no kappa: both gave one and the same grade throughout"
-        return Agreement(raters, n, same, same / n, None, None, because)
-    return Agreement(raters, n, same, same / n, plain, linear, None)
+        return Agreement(raters, n, same, same / n, because=because)
+    return Agreement(raters, n, same, same / n, plain, linear)
+
+
+def _graded(judgments: Iterable[Judgment]) -> list[Judgment]:
+    """Return the votes that are a grade, by rater."""
+    graded = [vote for vote in votes(judgments) if vote.grade is not None]
+    return sorted(graded, key=lambda vote: vote.rater)
+
+
+def alphas(judgments: Sequence[Judgment]) -> dict[str, float | None]:
+    """Return Krippendorff's alpha of all raters, by level; None where it is unknown."""
+    graded = _graded(judgments)
+    items = np.array([vote.position for vote in graded], dtype=np.int64)
+    grades = np.array([vote.grade for vote in graded], dtype=np.float64)
+    return {
+        level: statistics.krippendorff_alpha(items, grades, level=level)
+        for level in statistics.LEVELS
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +216,7 @@ class Majority:
     ``adjudicated`` counts the items with a decision, whatever it was.
     """
 
-    grades: list[tuple[Item, float]]
+    grades: list[tuple[LabelItem, float]]
     ties: list[Tie]
     cannot_tell: int
     unjudged: int
@@ -265,117 +232,86 @@ class Majority:
         }
 
 
-def majority(items: Sequence[Item], said: Sequence[RaterJudgment]) -> Majority:
+Method = Literal["majority", "dawid-skene", "adjudicated"]
+METHODS: tuple[Method, ...] = get_args(Method)
+
+
+def majority(items: Sequence[LabelItem], judgments: Sequence[Judgment]) -> Majority:
     """Return the decided grade of each item, else the majority; "can't tell" is no vote."""
-    return settled(
-        items, said, {at: _most(list(own.values())) for at, own in graded(votes(said)).items()}
-    )
+    return resolve(items, judgments)
 
 
-def graded(said: Iterable[RaterJudgment]) -> dict[int, dict[str, float]]:
-    """Return the grades of each item, by position and by rater."""
-    found: dict[int, dict[str, float]] = {}
-    for one in sorted(said, key=lambda one: one.rater):
-        if one.grade is not None:
-            found.setdefault(one.position, {})[one.rater] = float(one.grade)
-    return found
-
-
-def settled(
-    items: Sequence[Item], said: Sequence[RaterJudgment], chosen: Mapping[int, float | None]
+def resolve(
+    items: Sequence[LabelItem], judgments: Sequence[Judgment], method: str = "majority"
 ) -> Majority:
-    """Return every item with its decided grade, else the chosen one, else among those without.
+    """Return one grade per item: by majority, by Dawid and Skene's model, or as decided.
 
-    ``chosen`` has the grade of each graded item, None where no grade wins.
+    A decision holds whatever the method. If no grade wins, the item is a tie.
     """
-    by_item, decided = graded(votes(said)), decisions(said)
-    judged = {one.position for one in said}
-    grades: list[tuple[Item, float]] = []
+    if method not in METHODS:
+        raise unknown("way to resolve", method, METHODS)
+    decided = decisions(judgments)
+    if method == "adjudicated":
+        judgments = list(decided.values())
+    graded = _graded(judgments)
+    winners = _winners(graded, method)
+    by_item: dict[int, dict[str, float]] = {}
+    for vote in graded:
+        by_item.setdefault(vote.position, {})[vote.rater] = float(vote.grade or 0)
+    judged = {judgment.position for judgment in judgments}
+    grades: list[tuple[LabelItem, float]] = []
     ties: list[Tie] = []
     unsure = 0
-    for item in sorted(items, key=lambda one: one.position):
+    for item in sorted(items, key=lambda item: item.position):
         at = item.position
-        grade = decided[at].grade if at in decided else chosen.get(at)
-        if grade is not None:
+        grade = decided[at].grade if at in decided else winners.get(at)
+        if grade is not None and not math.isnan(grade):
             grades.append((item, float(grade)))
         elif at in by_item and at not in decided:
             ties.append(Tie(at, item.query_id, item.item_id, by_item[at]))
-        elif at in judged:
-            unsure += 1
+        else:
+            unsure += at in judged
     unjudged = len(items) - len(grades) - len(ties) - unsure
     return Majority(grades, ties, unsure, unjudged, len(decided))
 
 
-def _most(given: Sequence[float]) -> float | None:
-    """Return the grade with the most votes; None where two have as many."""
-    first = Counter(given).most_common(2)
-    if not first or (len(first) > 1 and first[0][1] == first[1][1]):
-        return None
-    return first[0][0]
+def _winners(graded: Sequence[Judgment], method: str) -> dict[int, float]:
+    """Return the grade that wins on each graded item; NaN where none does."""
+    positions = np.array([vote.position for vote in graded], dtype=np.int64)
+    grades = np.array([vote.grade for vote in graded], dtype=np.float64)
+    if method != "dawid-skene":
+        known, winners = statistics.majority(positions, grades)
+    else:
+        names, raters = np.unique([vote.rater for vote in graded], return_inverse=True)
+        if len(names) < 2:
+            raise UsageError(
+                "Dawid and Skene's model learns raters' errors from where they differ, so it needs"
+                f" at least two raters; {'one graded' if graded else 'nobody graded'} anything here"
+            )
+        fitted = dawid_skene(raters, positions, grades)
+        known, winners = fitted.items, fitted.most_likely()
+    return dict(zip(known.tolist(), winners.tolist(), strict=True))
 
 
-def label_lines(items: Sequence[Item], said: Sequence[RaterJudgment]) -> Iterator[str]:
-    """Yield every judgment as a line of a label file, by item, then rater, then time.
-
-    A "can't tell" is a line with an ``error``, never a 0.
-    """
-    at = {one.position: one for one in items}
-    for one in sorted(said, key=lambda one: (one.position, one.rater, one.given_at)):
-        item = at[one.position]
-        record: dict[str, Any] = {"query_id": item.query_id, "item_id": item.item_id}
-        if one.grade is None:
-            record["error"] = CANNOT_TELL
-        else:
-            record["grade"] = _plain(one.grade)
-        if one.rationale:
-            record["rationale"] = one.rationale
-        record |= {"rater": one.rater, "source": one.source, "given_at": _spelled(one.given_at)}
-        if one.withdrawn_at is not None:
-            record["withdrawn_at"] = _spelled(one.withdrawn_at)
-        yield json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-
-
-def _spelled(moment: datetime) -> str:
-    """Return a time to the microsecond, so that it is read back unchanged."""
-    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
-
-
-def qrels_lines(found: Majority) -> Iterator[str]:
-    """Yield the grades as TREC qrels; an id that a qrels file cannot hold is refused."""
-    for item, grade in found.grades:
-        for what, name in (("query_id", item.query_id), ("item_id", item.item_id)):
-            if _BLANK.search(name) or (what == "query_id" and name.startswith("#")):
-                raise InputError(
-                    f"{what} {name!r} holds white space or begins with '#', which a TREC file"
-                    " cannot carry; export the labels as JSONL"
-                )
-        yield f"{item.query_id} 0 {item.item_id} {_plain(grade)}\n"
-
-
-def _plain(grade: float) -> float | int:
-    return int(grade) if float(grade).is_integer() else grade
-
-
-Method = Literal["majority", "dawid-skene", "adjudicated"]
-METHODS: tuple[Method, ...] = get_args(Method)
+def gold_of(resolved: Majority) -> Gold:
+    """Return the grades as gold, in the order of the set."""
+    rows = [(item.query_id, item.item_id, grade) for item, grade in resolved.grades]
+    schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
+    return Gold.from_frame(pl.DataFrame(rows, schema=schema, orient="row"))
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Conflict:
     """An item that raters grade differently; ``decision`` is what settled it, if anything.
 
-    ``votes`` are in the order of the raters' names, with "can't tell" among them.
+    ``votes`` are in the order of the raters' names, with "can't tell" among them. ``spread`` is
+    the difference between the highest and the lowest grade.
     """
 
-    item: Item
-    votes: list[RaterJudgment]
-    decision: RaterJudgment | None
-
-    @property
-    def spread(self) -> float:
-        """The difference between the highest and the lowest grade."""
-        grades = [one.grade for one in self.votes if one.grade is not None]
-        return max(grades) - min(grades)
+    item: LabelItem
+    votes: list[Judgment]
+    decision: Judgment | None
+    spread: float
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data."""
@@ -383,85 +319,77 @@ class Conflict:
             "query_id": self.item.query_id,
             "item_id": self.item.item_id,
             "spread": self.spread,
-            "judgments": [_judgment_dict(one) for one in self.votes],
+            "judgments": [_judgment_dict(vote) for vote in self.votes],
             "decision": None if self.decision is None else _judgment_dict(self.decision),
         }
 
 
-def conflicts(items: Sequence[Item], said: Sequence[RaterJudgment]) -> list[Conflict]:
+def conflicts(items: Sequence[LabelItem], judgments: Sequence[Judgment]) -> list[Conflict]:
     """Return items with different grades: largest difference first, then most raters.
 
     "Can't tell" contradicts no grade.
     """
-    differ = {at for at, own in graded(votes(said)).items() if len(set(own.values())) > 1}
-    by_item: dict[int, list[RaterJudgment]] = {at: [] for at in differ}
-    for one in sorted(votes(said), key=lambda one: one.rater):
-        if one.position in differ:
-            by_item[one.position].append(one)
-    decided = decisions(said)
-    found = [
-        Conflict(item, by_item[item.position], decided.get(item.position))
-        for item in items
-        if item.position in differ
-    ]
-    return sorted(found, key=lambda one: (-one.spread, -len(one.votes), one.item.position))
+    decided = decisions(judgments)
+    by_item: dict[int, list[Judgment]] = {}
+    for vote in sorted(votes(judgments), key=lambda vote: vote.rater):
+        by_item.setdefault(vote.position, []).append(vote)
+    differing = []
+    for item in items:
+        of_item = by_item.get(item.position, [])
+        grades = [vote.grade for vote in of_item if vote.grade is not None]
+        if len(set(grades)) > 1:
+            spread = max(grades) - min(grades)
+            differing.append(Conflict(item, of_item, decided.get(item.position), spread))
+    return sorted(differing, key=lambda each: (-each.spread, -len(each.votes), each.item.position))
 
 
-def resolve(
-    items: Sequence[Item], said: Sequence[RaterJudgment], method: str = "majority"
-) -> Majority:
-    """Return one grade per item: by majority, by Dawid and Skene's model, or as decided.
-
-    A decision holds whatever the method. If no grade wins, the item is a tie.
-    """
-    if method == "majority":
-        return majority(items, said)
-    if method == "dawid-skene":
-        return settled(items, said, _most_likely(votes(said)))
-    if method == "adjudicated":
-        return majority(items, list(decisions(said).values()))
-    raise unknown("way to resolve", method, METHODS)
-
-
-def gold_of(found: Majority) -> Gold:
-    """Return the grades as gold, in the order of the set."""
-    rows = [(item.query_id, item.item_id, grade) for item, grade in found.grades]
-    schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64}
-    return Gold.from_frame(pl.DataFrame(rows, schema=schema, orient="row"))
-
-
-def alphas(said: Sequence[RaterJudgment]) -> dict[str, float | None]:
-    """Return Krippendorff's alpha of all raters, by level; None where it is unknown."""
-    told = [one for one in votes(said) if one.grade is not None]
-    items = np.array([one.position for one in told], dtype=np.int64)
-    grades = np.array([one.grade for one in told], dtype=np.float64)
-    return {level: krippendorff_alpha(items, grades, level=level) for level in LEVELS}
-
-
-def _most_likely(said: Iterable[RaterJudgment]) -> dict[int, float | None]:
-    """Return the most probable grade of each item; None where two are equally probable."""
-    told = [one for one in said if one.grade is not None]
-    names = sorted({one.rater for one in told})
-    if len(names) < 2:
-        raise UsageError(
-            "Dawid and Skene's model learns raters' errors from where they differ, so it needs at"
-            f" least two raters; {'one graded' if names else 'nobody graded'} anything here"
-        )
-    places = {name: at for at, name in enumerate(names)}
-    found = dawid_skene(
-        np.array([places[one.rater] for one in told], dtype=np.int64),
-        np.array([one.position for one in told], dtype=np.int64),
-        np.array([one.grade for one in told], dtype=np.float64),
-    )
-    likely = zip(found.items.tolist(), found.most_likely().tolist(), strict=True)
-    return {at: None if np.isnan(grade) else grade for at, grade in likely}
-
-
-def _judgment_dict(one: RaterJudgment) -> dict[str, Any]:
+def _judgment_dict(judgment: Judgment) -> dict[str, Any]:
     return {
-        "rater": one.rater,
-        "grade": one.grade,
-        "rationale": one.rationale,
-        "source": one.source,
-        "given_at": one.given_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "rater": judgment.rater,
+        "grade": judgment.grade,
+        "rationale": judgment.rationale,
+        "source": judgment.source,
+        "given_at": judgment.given_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
     }
+
+
+def label_lines(items: Sequence[LabelItem], judgments: Sequence[Judgment]) -> Iterator[str]:
+    """Yield every judgment as a line of a label file, by item, then rater, then time.
+
+    A "can't tell" is a line with an ``error``, never a 0.
+    """
+    by_position = {item.position: item for item in items}
+    for each in sorted(judgments, key=lambda each: (each.position, each.rater, each.given_at)):
+        item = by_position[each.position]
+        record: dict[str, Any] = {"query_id": item.query_id, "item_id": item.item_id}
+        if each.grade is None:
+            record["error"] = CANNOT_TELL
+        else:
+            record["grade"] = _plain(each.grade)
+        if each.rationale:
+            record["rationale"] = each.rationale
+        record |= {"rater": each.rater, "source": each.source, "given_at": _time(each.given_at)}
+        if each.withdrawn_at is not None:
+            record["withdrawn_at"] = _time(each.withdrawn_at)
+        yield json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _time(moment: datetime) -> str:
+    """Return a time to the microsecond, so that it is read back unchanged."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def qrels_lines(resolved: Majority) -> Iterator[str]:
+    """Yield the grades as TREC qrels; an id that a qrels file cannot hold is refused."""
+    for item, grade in resolved.grades:
+        for column, name in (("query_id", item.query_id), ("item_id", item.item_id)):
+            if _BLANK.search(name) or (column == "query_id" and name.startswith("#")):
+                raise InputError(
+                    f"{column} {name!r} holds white space or begins with '#', which a TREC file"
+                    " cannot carry; export the labels as JSONL"
+                )
+        yield f"{item.query_id} 0 {item.item_id} {_plain(grade)}\n"
+
+
+def _plain(grade: float) -> float | int:
+    return int(grade) if float(grade).is_integer() else grade

@@ -11,13 +11,23 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from karat.data.columns import IN_MEMORY, Source
+from karat.data.tables import Gold
 from karat.errors import InputError
-from karat.formats.files import Input, open_input
+from karat.formats import read_gold
+from karat.formats.files import Input, open_input, refuse_binary
 from karat.formats.json_records import Record, read_records
 from karat.formats.labels import HIGHEST_GRADE, Label, item_id_of, out_of_range, read_label_lines
+from karat.formats.registry import detect_input, format_named
 
 # The grades of a model; people in the workbench have one more, other files their own scale.
 GRADES = (0, 1, 2)
+JUDGMENTS = {
+    "query_id": pl.String,
+    "item_id": pl.String,
+    "rater": pl.String,
+    "grade": pl.Float64,
+    "decided": pl.Boolean,
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,77 +56,77 @@ class Labels:
 def read_labels(path: str | Path, *, rater: str | None = None) -> Labels:
     """Read a label file, all of it or one rater's part.
 
-    A rater judges a pair once; several raters may disagree. A label without a rater is named
-    after its file.
+    A rater judges a pair once, and a decision on it replaces the same rater's vote; several
+    raters may disagree. A label without a rater is named after its file.
     """
     file = open_input(path)
-    every = list(read_label_lines(file))
-    if not every:
+    lines = list(read_label_lines(file))
+    if not lines:
         raise InputError("holds no label; at least one line is expected", where=file.name)
+    nameless = file.stem if any(line.rater is None for line in lines) else None
+    lines = [line if line.rater is not None else line._replace(rater=nameless) for line in lines]
     if rater is not None:
-        every = _of_rater(every, rater, file)
-    failed = [label for label in every if label.grade is None]
-    schema = dict.fromkeys(("query_id", "item_id", "error"), pl.String)
-    return Labels(
-        _graded(every, file),
-        pl.DataFrame(
-            [(label.query_id, label.item_id, label.error) for label in failed],
-            schema=schema,
-            orient="row",
-        ),
-        file.source,
-        sum(label.grade is not None and label.grade < 0 for label in every),
-        file.stem if any(label.rater is None for label in every) else None,
-    )
-
-
-def _of_rater(every: Sequence[Label], rater: str, file: Input) -> list[Label]:
-    own = [label for label in every if _who(label, file)[2] == rater]
-    if not own:
-        names = ", ".join(sorted({repr(_who(label, file)[2]) for label in every}))
-        raise InputError(f"holds no label of {rater!r}; its raters are {names}", where=file.name)
-    return own
-
-
-def _graded(every: Sequence[Label], file: Input) -> pl.DataFrame:
-    """Return each rater's grade of each pair, once."""
-    first: dict[tuple[str, str, str], tuple[float, int]] = {}
-    # A rater's decision on a pair replaces the same rater's vote.
-    told = _judged(every, file)
-    deciding = {_who(label, file) for label, _ in told if label.decided}
-    for label, grade in told:
-        who = _who(label, file)
-        if not label.decided and who in deciding:
-            continue
-        before = first.setdefault(who, (grade, label.line))
-        if before[0] != grade:
+        names = ", ".join(sorted({repr(line.rater) for line in lines}))
+        lines = [line for line in lines if line.rater == rater]
+        if not lines:
             raise InputError(
-                f"query {label.query_id!r}, item {label.item_id!r} is judged {grade:g} here and "
-                f"{before[0]:g} in line {before[1]} by the same rater {who[2]!r};"
-                " keep one of the two",
-                where=file.name,
-                line=label.line,
+                f"holds no label of {rater!r}; its raters are {names}", where=file.name
             )
-    rows = [(query, item, grade, rater) for (query, item, rater), (grade, _) in first.items()]
-    schema = {"query_id": pl.String, "item_id": pl.String, "grade": pl.Float64, "rater": pl.String}
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    judgments, not_judged = judgments_in(lines, file)
+    decided = pl.col("decided")
+    frame = judgments.drop_nulls("grade").filter(
+        decided | ~decided.any().over("query_id", "item_id", "rater")
+    )
+    failed = pl.DataFrame(
+        [(line.query_id, line.item_id, line.error) for line in lines if line.grade is None],
+        schema=dict.fromkeys(("query_id", "item_id", "error"), pl.String),
+        orient="row",
+    )
+    frame = frame.select("query_id", "item_id", "grade", "rater")
+    return Labels(frame, failed, file.source, not_judged, nameless)
 
 
-def _who(label: Label, file: Input) -> tuple[str, str, str]:
-    """Return the pair and the rater; a label without a rater is named after its file."""
-    return label.query_id, label.item_id, file.stem if label.rater is None else label.rater
+def judgments_in(lines: Sequence[Label], file: Input) -> tuple[pl.DataFrame, int]:
+    """Return each rater's judgments of each pair, once, and how many grades are below 0.
 
-
-def _judged(every: Sequence[Label], file: Input) -> list[tuple[Label, float]]:
-    """Return the labels with a grade; one below 0 marks a pair that was pooled and not judged."""
-    found = []
-    for label in every:
-        if label.grade is None or label.grade < 0:
+    ``decided`` marks decisions between raters, of which the last counts. A null grade is "can't
+    tell" or a failure; a grade replaces it. Two different grades of one rater are refused.
+    """
+    rows: dict[tuple[str, str, str | None, bool], tuple[float | None, int]] = {}
+    below = 0
+    for line in lines:
+        grade = line.grade
+        if grade is not None and grade > HIGHEST_GRADE:
+            raise InputError(out_of_range(grade), where=file.name, line=line.line)
+        if grade is not None and grade < 0:
+            below += 1
             continue
-        if label.grade > HIGHEST_GRADE:
-            raise InputError(out_of_range(label.grade), where=file.name, line=label.line)
-        found.append((label, label.grade))
-    return found
+        key = (line.query_id, line.item_id, line.rater, line.decided)
+        before, first_line = rows.get(key, (None, line.line))
+        if None not in (before, grade) and before != grade and not line.decided:
+            whose = "" if line.rater is None else f" by the same rater {line.rater!r}"
+            raise InputError(
+                f"query {line.query_id!r}, item {line.item_id!r} is judged {grade:g} here and"
+                f" {before:g} in line {first_line}{whose}; keep one of the two",
+                where=file.name,
+                line=line.line,
+            )
+        rows[key] = (before if grade is None and not line.decided else grade, line.line)
+    table = [(*pair, rater, grade, decided) for (*pair, rater, decided), (grade, _) in rows.items()]
+    return pl.DataFrame(table, schema=JUDGMENTS, orient="row"), below
+
+
+def open_judgments(path: str | Path, format: str | None = None) -> tuple[str, str, Input | Gold]:
+    """Return the format of a file, its stem, and its gold, or the file if it has label lines."""
+    if str(path) != "-" and Path(path).is_dir():
+        return "beir", Path(path).name, read_gold(path, format=format)
+    file = open_input(path)
+    if format not in (None, "parquet"):
+        refuse_binary(file)
+    form = detect_input(file, "gold") if format is None else format_named(format)
+    if form.name == "labels":
+        return form.name, file.stem, file
+    return form.name, file.stem, form.reader("gold")(file, duplicates="agree")
 
 
 class Pair(NamedTuple):
@@ -134,36 +144,29 @@ def read_pairs(path: str | Path) -> list[Pair]:
     A pool may be an empty file: nothing was left to judge. An empty pipe is refused, since the
     command that fills it may have failed.
     """
-    if _is_blank(path):
-        return []
+    return [pair for pair, _ in read_pool_records(path)]
+
+
+def read_pool_records(path: str | Path) -> list[tuple[Pair, Record]]:
+    """Read a pool as ``read_pairs`` does; each pair comes with its whole record."""
+    # A path that cannot be examined is refused when it is opened.
+    with suppress(OSError, ValueError):
+        if str(path) not in ("", "-") and Path(path).is_file() and not Path(path).stat().st_size:
+            return []
     file = open_input(path)
     lines: dict[tuple[str, str], int | None] = {}
     pairs = []
     for record in read_records(file):
-        pair = _pair(record)
+        query_id = record.as_id(record.value.get("query_id"), "query_id")
+        pair = Pair(query_id, item_id_of(record), _text(record, "query"), _text(record, "text"))
         before = lines.setdefault((pair.query_id, pair.item_id), record.line)
         if before != record.line:
             raise record.error(
                 f"query {pair.query_id!r}, item {pair.item_id!r} occurs again as in line {before}; "
                 "a pair is judged once"
             )
-        pairs.append(pair)
+        pairs.append((pair, record))
     return pairs
-
-
-def _is_blank(path: str | Path) -> bool:
-    """Return whether this is an empty file, which the record reader would refuse."""
-    if str(path) in ("", "-"):
-        return False
-    with suppress(OSError, ValueError):
-        return Path(path).is_file() and not Path(path).stat().st_size
-    # A path that cannot be examined is refused when it is opened.
-    return False
-
-
-def _pair(record: Record) -> Pair:
-    query_id = record.as_id(record.value.get("query_id"), "query_id")
-    return Pair(query_id, item_id_of(record), _text(record, "query"), _text(record, "text"))
 
 
 def _text(record: Record, name: str) -> str:

@@ -14,8 +14,7 @@ import polars as pl
 
 from karat.data.columns import IN_MEMORY, Source
 from karat.data.tables import Gold
-from karat.errors import InputError
-from karat.label.inputs import PAIR
+from karat.label.inputs import PAIR, judged_pairs
 from karat.measure.aggregates import Values
 from karat.measure.ranges import Effects
 from karat.measure.ranked import Ints, Mask
@@ -61,12 +60,7 @@ def merge_gold(files: Sequence[Gold], query_ids: Sequence[str] = ()) -> MergedGo
     frame = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
     again = differently = 0
     for file in files:
-        if "start" in file.frame.columns:
-            raise InputError(
-                "this gold holds character spans, but the next judgments are of items",
-                where=file.source.name,
-            )
-        judged = file.frame.select(*PAIR, "grade").filter(pl.col("grade") >= 0)
+        judged = judged_pairs(file).select(*PAIR, "grade")
         known = judged.join(frame, on=PAIR, how="inner", suffix="_before")
         again += known.height
         differently += int((known["grade"] != known["grade_before"]).sum())

@@ -24,6 +24,7 @@ from karat.label.inputs import (
     conventions_for,
     corpus_table,
     gold_tables,
+    judged_pairs,
     queries_table,
     refuse_two_pipes,
     runs_by_name,
@@ -407,21 +408,12 @@ def _union(tops: Sequence[TopHits], gold: Sequence[Gold]) -> pl.DataFrame:
     """
     hits = pl.concat([top.hits.select(PAIR) for top in tops])
     union = hits.group_by(PAIR).agg(runs=pl.len()).sort(PAIR)
-    known = pl.concat([union.select(PAIR).clear(), *(_judged_pairs(table) for table in gold)])
+    known = pl.concat(
+        [union.select(PAIR).clear(), *(judged_pairs(table).select(PAIR) for table in gold)]
+    )
     known = known.unique().with_columns(judged=pl.lit(value=True))
     union = union.join(known, on=PAIR, how="left", maintain_order="left")
     return union.with_columns(pl.col("judged").fill_null(value=False))
-
-
-def _judged_pairs(gold: Gold) -> pl.DataFrame:
-    if "start" in gold.frame.columns:
-        raise InputError(
-            "this gold holds character spans, which judge no item; leave it out, or give the"
-            " judgments of items",
-            where=gold.source.name,
-        )
-    # A grade below 0 marks a pair that was pooled and not judged.
-    return gold.frame.filter(pl.col("grade") >= 0).select(PAIR)
 
 
 def _shuffled(pairs: pl.DataFrame, sample: int | None, rng: np.random.Generator) -> pl.DataFrame:

@@ -14,8 +14,8 @@ import numpy as np
 import polars as pl
 
 from karat.data.tables import Blocks, Gold, Queries, Run
-from karat.errors import InputError, UsageError
-from karat.label.inputs import PAIR
+from karat.errors import UsageError
+from karat.label.inputs import PAIR, refuse_spans
 from karat.label.judged_runs import (
     SAME,
     JudgedRun,
@@ -173,12 +173,8 @@ def _check(
         raise UsageError(f"depth is {depth}; it must be at least 1")
     if conventions.level != "item":
         raise UsageError(f"level={conventions.level}: a pool holds items only")
-    spans = next((table for table in gold if "start" in table.frame.columns), None)
-    if spans is not None:
-        raise InputError(
-            "this gold holds character spans, which judge no item; give the judgments of items",
-            where=spans.source.name,
-        )
+    for table in gold:
+        refuse_spans(table)
 
 
 def _merged(gold: Sequence[Gold]) -> tuple[Gold, int]:

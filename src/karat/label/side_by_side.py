@@ -10,7 +10,7 @@ import polars as pl
 from karat.data.tables import Gold
 from karat.errors import InputError
 from karat.formats.labels import no_grades_error
-from karat.label.inputs import PAIR
+from karat.label.inputs import PAIR, judged_pairs
 from karat.label.labels import Labels
 from karat.label.pool import TopHits
 
@@ -107,14 +107,7 @@ def _marked(frame: pl.DataFrame, pairs: pl.DataFrame, name: str) -> pl.DataFrame
 
 
 def _grades(gold: Gold, name: str) -> pl.DataFrame:
-    if "start" in gold.frame.columns:
-        raise InputError(
-            "holds character spans, which judge no item; give judgments of items",
-            where=gold.source.name,
-        )
-    # A grade below 0 marks a pair that was pooled and not judged.
-    judged = gold.frame.filter(pl.col("grade") >= 0)
-    return judged.select(*PAIR, pl.col("grade").alias(name))
+    return judged_pairs(gold).select(*PAIR, pl.col("grade").alias(name))
 
 
 def _one_each(judged: Labels) -> pl.DataFrame:

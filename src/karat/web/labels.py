@@ -5,7 +5,6 @@ A rater sees no system, rank or score, and nothing of what other raters said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import chain, count
 from pathlib import Path
@@ -16,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from karat.errors import UsageError
-from karat.label.label_sets import PairToLabel, UnjudgedPairs, read_pool, unjudged_pairs
+from karat.label.label_sets import UnjudgedPairs, read_pool, unjudged_pairs
 from karat.label.labelling import (
     FEW,
     Progress,
@@ -167,7 +166,7 @@ def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     pairs = _unjudged_in_report(request, new)
     name = " ".join(new.name.split()) or f"Report {new.report_id}, top {new.depth}"
     store: Store = request.app.state.store
-    label_set = store.add_label_set(name, _label_items(pairs.items), about=pairs.about())
+    label_set = store.add_label_set(name, pairs.items, about=pairs.about())
     return Json(set_document(store, label_set), status_code=201)
 
 
@@ -283,8 +282,7 @@ def import_pool(store: Store, path: Path) -> LabelSet:
     taken = {label_set.name for label_set in _label_sets(store)}
     names = chain([stem], (f"{stem} {number}" for number in count(2)))
     name = next(name for name in names if name not in taken)
-    items = _label_items(read_pool(path))
-    return store.add_label_set(name, items, about=f"From the pool {path.name}.")
+    return store.add_label_set(name, read_pool(path), about=f"From the pool {path.name}.")
 
 
 def _unjudged_in_report(request: Request, wanted: LabelSetRequest) -> UnjudgedPairs:
@@ -308,14 +306,6 @@ def _unjudged_in_report(request: Request, wanted: LabelSetRequest) -> UnjudgedPa
             )
         raise UsageError(f"report {report_id} has nothing to label in the top {depth}: {reason}")
     return pairs
-
-
-def _label_items(pairs: Sequence[PairToLabel]) -> list[LabelItem]:
-    """Return pairs in the order that raters share."""
-    return [
-        LabelItem(pair.query_id, pair.item_id, pair.query, pair.text, facts=pair.facts)
-        for pair in pairs
-    ]
 
 
 def _label_sets(store: Store) -> list[LabelSet]:
