@@ -51,7 +51,6 @@ _ADDRESS = ("host", "hostaddr", "port")
 _MISTYPED = re.compile(
     r"[a-z][a-z0-9+.-]+:[/\\]|(sqlite|postgres(ql)?)(\+\w+)?:|(?![./\\~]).*:.*@.", re.I | re.S
 )
-_FILE_URI = re.compile("file:", re.I)
 _IN_MEMORY = ":memory:"
 _COMPANIONS = ("-wal", "-shm", "-journal")
 
@@ -120,7 +119,7 @@ def store_address(where: str | os.PathLike[str] | None = None) -> StoreAddress:
             raise UsageError("a URL of SQLite has three slashes, as in sqlite:///history.db")
         if url.database in (None, "", _IN_MEMORY):
             return StoreAddress(url, name="sqlite in memory")
-        file = Path(_refuse_file_uri(str(url.database)))
+        file = Path(_checked_path(str(url.database)))
         return StoreAddress(url, name=str(file), path=file)
     shown = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
     return StoreAddress(url, name=str(shown))
@@ -130,7 +129,10 @@ def _checked_path(text: str) -> str:
     """Return a file's name; refuse a mistyped URL, which would be shown with its password."""
     if text == _IN_MEMORY:
         raise UsageError("a store in memory keeps nothing; name a file")
-    if _MISTYPED.match(_refuse_file_uri(text)):
+    if text.lower().startswith("file:"):
+        # The options of SQLite's URIs would become part of the name.
+        raise UsageError("the store's file is named by its path alone, without file:")
+    if _MISTYPED.match(text):
         raise UsageError(
             "the store looks like a URL but is none; write postgresql://user@host:5432/database,"
             " or a file's name with ./ before it"
@@ -138,25 +140,17 @@ def _checked_path(text: str) -> str:
     return text
 
 
-def _refuse_file_uri(text: str) -> str:
-    """Refuse SQLite's file: URIs, whose options would become part of the name."""
-    if _FILE_URI.match(text):
-        raise UsageError("the store's file is named by its path alone, without file:")
-    return text
-
-
 def _url(text: str) -> URL:
-    scheme, _, rest = text.partition("://")
+    scheme, _, address = text.partition("://")
     try:
-        url = make_url("postgresql://" + rest if scheme == "postgres" else text)
+        url = make_url("postgresql://" + address if scheme == "postgres" else text)
     except (ArgumentError, ValueError):
         raise UsageError(
             "the store's URL cannot be read; write it as postgresql://user@host:5432/database"
         ) from None
-    if "@" in (url.host or ""):
-        raise UsageError("the store's URL has more than one @; in a password write it as %40")
-    if "@" in (url.database or "") and url.get_backend_name() != "sqlite":
-        raise UsageError("the store's URL has an @ in its database; are there too many slashes?")
+    in_database = "@" in (url.database or "") and url.get_backend_name() != "sqlite"
+    if in_database or "@" in (url.host or ""):
+        raise UsageError("the store's URL has one @ too many; in a password write it as %40")
     # SQLAlchemy's own choice of a driver has changed between its versions.
     return url.set(drivername=_PSYCOPG) if url.drivername == "postgresql" else url
 

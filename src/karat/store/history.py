@@ -232,9 +232,12 @@ class Store(LabelStore):
         """Return every system, tag, measure and verdict in the store."""
         columns = (EVALUATIONS.c.system, TAGS.c.tag, MEASURES.c.measure, EVALUATIONS.c.verdict)
         with self._database.reading() as (connection, _):
-            names = [connection.execute(select(one).distinct()).scalars().all() for one in columns]
-        # Sorted here, since databases differ in the order of letters.
-        return StoredNames(*(sorted(name for name in some if name is not None) for some in names))
+            names = [
+                connection.execute(select(column).where(column.is_not(None)).distinct()).scalars()
+                for column in columns
+            ]
+            # Sorted here, since databases differ in the order of letters.
+            return StoredNames(*map(sorted, names))
 
     def stamp(self) -> str:
         """Return a text that changes with every evaluation, tag and label set."""
@@ -424,8 +427,7 @@ def _latest_with_tag(connection: Connection, tag: str, system: str | None) -> Sa
 
 
 def _unknown_tag(connection: Connection, tag: str, system: str | None) -> UsageError:
-    newest_first = select(TAGS.c.tag, TAGS.c.tagged_at).order_by(TAGS.c.tagged_at.desc())
-    tags = list(dict.fromkeys(row.tag for row in connection.execute(newest_first)))
+    tags = connection.execute(select(TAGS.c.tag).distinct().order_by(TAGS.c.tag)).scalars().all()
     if tag in tags:
         return UsageError(f"no evaluation of {system!r} has the tag {tag!r}")
     if not tags:

@@ -55,8 +55,6 @@ from karat.store.schema import (
     new_id,
 )
 
-_SETS_LISTED = 20
-
 
 class LabelStore:
     """The label sets of a store, and what raters say of their items.
@@ -109,7 +107,12 @@ class LabelStore:
             connection.execute(select(VERSIONS.c.id).with_for_update())
             new = False
             if connection.execute(same_items).first() is None:
-                _check_name_free(connection, name)
+                same_name = select(LABEL_SETS.c.id).where(LABEL_SETS.c.name == name)
+                if (taken := connection.execute(same_name).scalar()) is not None:
+                    raise NameTakenError(
+                        f"label set {taken} is called {name!r} already, and has other pairs or"
+                        " texts; give this one another name"
+                    )
                 # An older karat does not wait, and may add the same items at this moment.
                 with suppress(IntegrityError), connection.begin_nested():
                     set_id = new_id(connection.execute(insert(LABEL_SETS).values(row)))
@@ -276,7 +279,6 @@ class LabelStore:
         locked: bool = False,
     ) -> LabelSet:
         """Return one set; ``locked`` keeps others from changing what belongs to it."""
-        known = []
         if version >= FIRST_WITH_LABELS:
             statement = select(LABEL_SETS).where(LABEL_SETS.c.id == clamp_id(id))
             if locked:
@@ -284,10 +286,8 @@ class LabelStore:
             row = connection.execute(statement).mappings().first()
             if row is not None:
                 return LabelSet(**row)
-            newest = select(LABEL_SETS.c.id).order_by(LABEL_SETS.c.id.desc()).limit(_SETS_LISTED)
-            known = sorted(connection.execute(newest).scalars())
-        hint = f"known: {', '.join(map(str, known))}" if known else "there is none yet"
-        raise NotStoredError(f"no label set {id} in {self._database.address.name}; {hint}")
+        where = self._database.address.name
+        raise NotStoredError(f"no label set {id} in {where}; karat labels list shows them")
 
 
 def _judgments_in(set_id: int, version: int) -> tuple[FromClause, Select[Any]]:
@@ -304,16 +304,6 @@ def _check_positions(name: int | str, judgments: Sequence[NewJudgment], size: in
         whole = isinstance(position, int) and not isinstance(position, bool)
         if not whole or not 0 <= position < size:
             raise UsageError(f"label set {name} has no position {position}; it has 0 to {size - 1}")
-
-
-def _check_name_free(connection: Connection, name: str) -> None:
-    same_name = select(LABEL_SETS.c.id).where(LABEL_SETS.c.name == name)
-    taken = connection.execute(same_name.order_by(LABEL_SETS.c.id)).scalar()
-    if taken is not None:
-        raise NameTakenError(
-            f"label set {taken} is called {name!r} already, and has other pairs or texts; give"
-            " this one another name"
-        )
 
 
 def _moved_to_set(

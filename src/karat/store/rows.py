@@ -9,7 +9,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,11 +17,11 @@ from sqlalchemy import RowMapping
 
 from karat.data.columns import Source
 from karat.data.revision import Revision
-from karat.errors import InputError, UsageError, unknown
+from karat.errors import InputError, unknown
 from karat.measure.aggregates import Evidence
 from karat.measure.conventions import PROFILES, Conventions
 from karat.measure.depth import CutDepth
-from karat.measure.names import Measure
+from karat.measure.names import Measure, parse_measure
 from karat.measure.registry import MEASURES as REGISTRY
 from karat.measure.scores import Counts, Scores, Summary
 from karat.store.records import SavedEvaluation, storable_name, storable_text
@@ -136,9 +135,6 @@ def measure_rows(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
 
 def part_rows(parts: Mapping[str, bytes]) -> list[dict[str, Any]]:
     """Return one row per part of a report's page."""
-    for name, data in parts.items():
-        if not isinstance(data, bytes):
-            raise UsageError(f"the part {name!r} is {type(data).__name__}; give bytes")
     return [{"name": storable_name("part", name), "data": data} for name, data in parts.items()]
 
 
@@ -146,7 +142,7 @@ def evaluation_of(
     row: RowMapping, summaries: Mapping[str, Summary], tags: Sequence[str]
 ) -> SavedEvaluation:
     """Return the evaluation of a row."""
-    about = _read_about(row["about"])
+    about = json.loads(row["about"])
     sources: dict[str, Any] = {
         kind: Source(row[f"{kind}_name"], sha256=row[f"{kind}_sha256"])
         for kind in ("run", "gold", "queries", "corpus")
@@ -170,13 +166,6 @@ def evaluation_of(
     )
 
 
-# Cached by its text: a page reads the same evaluations again and again.
-@lru_cache(maxsize=1024)
-def _read_about(text: str) -> Any:
-    return json.loads(text)
-
-
-@lru_cache(maxsize=16_384)
 def summary_of(
     mean: float | None,
     low: float | None,
@@ -194,8 +183,6 @@ def summary_of(
 
 def stored_measure_name(measure: str, known: Sequence[str]) -> str:
     """Return the stored spelling of a measure."""
-    from karat.measure.names import parse_measure
-
     if measure in known:
         return measure
     name = str(parse_measure(measure))
@@ -277,16 +264,24 @@ def unpack(packed: PackedScores, *, system: str, source: Source, where: str) -> 
         part: {name: _evidence(facts, part, name, total) for name, total in totals.items()}
         for part, totals in about["totals"].items()
     }
+    for name, _, _ in about["measures"]:
+        if name not in REGISTRY:
+            message = f"has the measure {name!r}, which this karat does not know"
+            raise InputError(message, where=where)
     values = [frame[_VALUE + name].alias(name) for name in _measures_with(_VALUE, frame)]
     counts, cut = _stored_counts(about["counts"]), about.get("cut")
+    conventions = _stored_conventions(about)
+    if conventions.get("interval") == "bca":
+        # Intervals are computed anew from the stored values, and bca is gone.
+        conventions["interval"] = "gaffke"
     return Scores(
         system=system,
         source=source,
-        measures=tuple(_measure(parts, where) for parts in about["measures"]),
+        measures=tuple(Measure(name, k, _tuples(params)) for name, k, params in about["measures"]),
         table=pl.DataFrame([frame["query_id"], *values]),
         status=frame["status"],
         counts=Counts(**_known_fields(Counts, counts, where)),
-        conventions=_conventions(_stored_conventions(about), where),
+        conventions=Conventions(**_known_fields(Conventions, conventions, where)),
         meta=about["meta"],
         ceilings={
             name: (frame[_CEILING + name].to_numpy(), evidence["ideal"][name])
@@ -322,13 +317,6 @@ def _measures_with(prefix: str, frame: pl.DataFrame) -> list[str]:
     return [name.removeprefix(prefix) for name in frame.columns if name.startswith(prefix)]
 
 
-def _measure(parts: list[Any], where: str) -> Measure:
-    name, k, params = parts
-    if name not in REGISTRY:
-        raise InputError(f"has the measure {name!r}, which this karat does not know", where=where)
-    return Measure(name, k, _tuples(params))
-
-
 def _stored_conventions(about: Row) -> dict[str, Any]:
     """Return the conventions of an evaluation, with those that did not exist when it was made."""
     stored = about["conventions"]
@@ -342,14 +330,6 @@ def _stored_conventions(about: Row) -> dict[str, Any]:
 def _stored_counts(counts: Mapping[str, int]) -> dict[str, int]:
     """Return the counts of a stored evaluation under today's names."""
     return {_RENAMED_COUNTS.get(name, name): number for name, number in counts.items()}
-
-
-def _conventions(values: Row, where: str) -> Conventions:
-    known = _known_fields(Conventions, values, where)
-    if known.get("interval") == "bca":
-        # Intervals are computed anew from the stored values, and bca is gone.
-        known["interval"] = "gaffke"
-    return Conventions(**known)
 
 
 def _known_fields(kind: Any, values: Row, where: str) -> dict[str, Any]:

@@ -43,8 +43,6 @@ _POLL_SECONDS = 0.25
 
 Result = TypeVar("Result")
 Interval = Annotated[list[float | None], Field(min_length=2, max_length=2)]
-# An item, its score and its grade; null if unknown.
-Hit = Annotated[list[str | float | None], Field(min_length=3, max_length=3)]
 Id = Annotated[int, Path(ge=1, le=_HIGHEST_ID)]
 Index = Annotated[int, Path(ge=0, le=_HIGHEST_ID)]
 # No name is longer, and a refused one is repeated in the error.
@@ -259,39 +257,6 @@ class RowsAnswer(BaseModel):
     segments: dict[str, dict[str, Any]]
 
 
-class GoldDetail(BaseModel):
-    """An item of the gold, its grade, and its rank in each list of each system."""
-
-    item_id: str
-    doc_id: str | None
-    grade: float | None
-    in_corpus: bool | None
-    version: str | None
-    section: str | None
-    ranks: list[dict[str, int]]
-    bm25: int | None
-
-
-class SystemDetail(BaseModel):
-    """The result of a system for a query."""
-
-    status: str
-    error: str | None
-    miss_class: str | None = Field(alias="class")
-    because: str | None
-    searched: int | None
-    hits: list[Hit]
-    calls: dict[str, Any]
-
-
-class ItemText(BaseModel):
-    """The text of an item; ``cut`` if it is longer."""
-
-    text: str
-    cut: bool
-    title: str | None
-
-
 class QueryAnswer(BaseModel):
     """One query in full: its gold, the list of every system and BM25's, and their texts."""
 
@@ -300,12 +265,12 @@ class QueryAnswer(BaseModel):
     text: str | None
     note: str | None
     attributes: dict[str, Any]
-    gold: list[GoldDetail]
+    gold: list[dict[str, Any]]
     gold_left_out: int
-    systems: list[SystemDetail]
-    bm25: list[Hit] | None
+    systems: list[dict[str, Any]]
+    bm25: list[list[Any]] | None
     negatives: list[str]
-    texts: dict[str, ItemText]
+    texts: dict[str, dict[str, Any]]
 
 
 def part_of(app: FastAPI, report_id: int, name: str) -> Any:

@@ -122,26 +122,6 @@ class JudgedAnswer(BaseModel):
     next: int | None
 
 
-class PairAgreement(BaseModel):
-    """The agreement of two raters; ``because`` says why a number is null."""
-
-    raters: list[str]
-    n: int
-    same: int
-    share: float | None
-    kappa: float | None
-    kappa_linear: float | None
-    because: str | None
-
-
-class TieAnswer(BaseModel):
-    """An item on which no grade has a majority, with every rater's grade."""
-
-    query_id: str
-    item_id: str
-    grades: dict[str, float]
-
-
 class AgreementAnswer(BaseModel):
     """The agreement of raters; ``few`` is the number of common items that a kappa needs."""
 
@@ -149,9 +129,9 @@ class AgreementAnswer(BaseModel):
     size: int
     few: int
     raters: list[RaterProgress]
-    pairs: list[PairAgreement]
+    pairs: list[dict[str, Any]]
     majority: dict[str, int]
-    ties: list[TieAnswer]
+    ties: list[dict[str, Any]]
 
 
 @router.get("/label-sets", response_model=SetsAnswer)

@@ -351,14 +351,6 @@ class HitAnswer(BaseModel):
     grade: float | None
 
 
-class RankedGold(BaseModel):
-    """A relevant item and its rank; null if it is not among the hits."""
-
-    item_id: str
-    grade: float
-    rank: int | None
-
-
 class SearchAnswer(BaseModel):
     """The result of a search."""
 
@@ -368,7 +360,7 @@ class SearchAnswer(BaseModel):
     rewritten: str | None
     source: str | None
     hits: list[HitAnswer]
-    gold: list[RankedGold]
+    gold: list[dict[str, Any]]
     error: str | None
 
 
@@ -393,17 +385,10 @@ class SystemsAnswer(BaseModel):
     note: str | None
 
 
-class Suggestion(BaseModel):
-    """A query of the eval set."""
-
-    query_id: str
-    text: str
-
-
 class SuggestionsAnswer(BaseModel):
     """Matching queries of the eval set, and their total number."""
 
-    queries: list[Suggestion]
+    queries: list[dict[str, str]]
     total: int
 
 

@@ -80,14 +80,6 @@ class RunProgress(BaseModel):
     total: int = Field(ge=0, strict=True)
 
 
-class SavedByRun(BaseModel):
-    """A saved evaluation of a run."""
-
-    id: int
-    system: str | None
-    verdict: str | None
-
-
 class RunAnswer(BaseModel):
     """A run that is running, stopping, done, failed or stopped; ``why`` is karat's message.
 
@@ -104,7 +96,7 @@ class RunAnswer(BaseModel):
     meaning: str
     why: str | None
     saved: list[int]
-    evaluations: list[SavedByRun]
+    evaluations: list[dict[str, Any]]
     progress: list[RunProgress]
     log: list[str]
     last: int
