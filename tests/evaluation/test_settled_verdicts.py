@@ -19,10 +19,9 @@ from karat.evaluation.comparison import compare_scores
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Rule
 from karat.measure.conventions import conventions_of
-from karat.measure.differences import difference_range
 from karat.measure.names import parse_measure
 from karat.measure.prepare import prepare
-from karat.measure.ranges import Range, listed
+from karat.measure.ranges import Range, difference_range, listed
 from karat.measure.score_builder import score
 from karat.stats.paired import randomisation
 
@@ -193,18 +192,18 @@ def test_against_the_comparison_of_every_labelling(made, seed, swapped, expected
     if swapped:
         old, new = new, old
     runs = [Run.from_dict(old, name="old"), Run.from_dict(new, name="new")]
-    measure = parse_measure("AP@3")
+    measure = parse_measure("nDCG@3")
     prepared = prepare(Gold.from_dict(gold), conventions_of("karat", FAST))
     scores = [score(run, prepared, [measure], keep=100) for run in runs]
     rule = Rule(margin=0.0)
     found_range = difference_range(measure, *(listed(one) for one in scores), prepared)
-    found = stability_of(*scores, found_range, rule, "AP@3")
+    found = stability_of(*scores, found_range, rule, "nDCG@3")
     verdicts = set()
     for labels in product((0, 1), repeat=len(unjudged)):
         more = labelled(gold, unjudged, labels)
         own = prepare(more, conventions_of("karat", FAST))
         pair = [ComparedSystem(run.name, (score(run, own, [measure]),)) for run in runs]
-        verdicts.add(compare_scores(pair, rule).of("new", "AP@3").verdict)
+        verdicts.add(compare_scores(pair, rule).of("new", "nDCG@3").verdict)
     assert verdicts == expected
     assert found.now in verdicts
     assert found.settled == (len(verdicts) == 1)

@@ -16,13 +16,18 @@ from numpy.typing import NDArray
 from karat.data.tables import Gold, Run
 from karat.label.next_candidates import candidates, judged_items
 from karat.measure.conventions import conventions_of
-from karat.measure.differences import difference_range
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import parse_measure
 from karat.measure.prepare import Prepared, prepare
-from karat.measure.ranges import Listed, effects_on_difference, in_common, listed
+from karat.measure.ranges import (
+    Listed,
+    difference_range,
+    effects_on_difference,
+    in_common,
+    judged_more,
+    listed,
+)
 from karat.measure.score_builder import score
-from karat.measure.unjudged import judged_more
 from karat.stats.paired import randomisation
 
 Order = Sequence[int]

@@ -20,9 +20,8 @@ from karat.label.next_candidates import (
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measure
 from karat.measure.prepare import prepare
-from karat.measure.ranges import Effects
+from karat.measure.ranges import ABSENT, Effects
 from karat.measure.score_builder import score
-from karat.measure.unjudged import ABSENT
 
 
 def judged(*rows: tuple[int, int, bool]) -> JudgedItems:

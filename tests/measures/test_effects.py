@@ -15,6 +15,7 @@ from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measure
 from karat.measure.prepare import prepare
 from karat.measure.ranges import (
+    ABSENT,
     changes,
     effects_on_difference,
     effects_on_value,
@@ -22,7 +23,6 @@ from karat.measure.ranges import (
     relevant_grades,
 )
 from karat.measure.score_builder import score
-from karat.measure.unjudged import ABSENT
 
 RNG = random.Random(5)
 ITEMS = [f"d{n:02}" for n in range(14)]

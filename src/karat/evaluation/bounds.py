@@ -36,10 +36,17 @@ from karat.evaluation.verdict import (
     judge_row,
 )
 from karat.measure.aggregates import Values, mean
-from karat.measure.differences import difference_range
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
-from karat.measure.ranges import Listed, Range, in_common, listed, range_of, why_unbounded
+from karat.measure.ranges import (
+    Listed,
+    Range,
+    difference_range,
+    in_common,
+    listed,
+    range_of,
+    why_unbounded,
+)
 from karat.measure.ranked import Mask
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, number_of

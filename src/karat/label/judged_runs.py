@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from karat.measure import aggregates
 from karat.measure.aggregates import Values
-from karat.measure.differences import difference_range
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
-from karat.measure.ranges import listed
+from karat.measure.ranges import difference_range, listed
 from karat.measure.ranked import Ints, Mask, Ranked, Target
 from karat.measure.scores import Scores, number_of
 
@@ -237,8 +236,7 @@ def rbp_differences(
     lists = [(run, listed(run.scores)) for run in runs]
     differences = []
     for (first, first_list), (second, second_list) in combinations(lists, 2):
-        # What is known of a pair is cached as long as both its lists live: a copy frees it.
-        reach = difference_range(rbp, first_list, replace(second_list), gold)
+        reach = difference_range(rbp, first_list, second_list, gold)
         rows = ~np.isnan(reach.low)
         if not rows.any():
             continue

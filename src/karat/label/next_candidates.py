@@ -16,10 +16,9 @@ from karat.data.columns import IN_MEMORY, Source
 from karat.data.tables import Gold
 from karat.label.inputs import PAIR, judged_pairs
 from karat.measure.aggregates import Values
-from karat.measure.ranges import Effects
+from karat.measure.ranges import ABSENT, Effects
 from karat.measure.ranked import Ints, Mask
 from karat.measure.scores import Scores
-from karat.measure.unjudged import ABSENT
 
 # The last rank of each band but the last, and how likely an item of each band is relevant as
 # long as nobody has judged any.

@@ -34,11 +34,11 @@ from karat.label.next_candidates import MergedGold, candidates, judged_items, me
 from karat.label.pool import check_texts, pair_records, shuffled_pairs
 from karat.measure import aggregates
 from karat.measure.conventions import PROFILES, SETTABLE, Conventions
-from karat.measure.differences import difference_range
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranges import (
     Listed,
+    difference_range,
     effects_on_difference,
     effects_on_value,
     listed,

@@ -1,13 +1,14 @@
-"""Bounds over unjudged items: how low and high a query's value could be, and what one label does.
+"""Ranges over unjudged items: how far values and differences could go, and what one label does.
 
-Every labelling counts: each unjudged item that a system returned may get any possible grade. How
-a measure behaves is declared with it (see ``unjudged``); ranges of differences between two
-systems are in ``differences``.
+Every labelling counts: each unjudged item that a system returned may get any possible grade. What
+judgments do to a measure is declared with it (``unjudged=`` in ``registry.measure``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -15,17 +16,36 @@ import polars as pl
 from karat.errors import UsageError
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import arguments_of, values_of
+from karat.measure.kernels.gains import best_first, dcg, gains_of_grades
+from karat.measure.kernels.ranks import nodes_of_area
 from karat.measure.lists import without_repeats
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
-from karat.measure.ranked import Entries, Ints, Ranked, is_budget
+from karat.measure.ranked import (
+    UNLIMITED,
+    Cut,
+    Entries,
+    Ints,
+    Mask,
+    Ranked,
+    Target,
+    add_up,
+    is_budget,
+    ratio,
+    table_of,
+)
+from karat.measure.registry import RANGES, Definition
 from karat.measure.scores import Scores
-from karat.measure.unjudged import ABSENT, Area, PartlyJudged, judged_more
 
+# The rank of an item that a list does not hold.
+ABSENT = UNLIMITED
 # A scale with more steps than this is no scale of raters.
 _MOST_STEPS = 100.0
 # Lists that are held at one time, each with all of its judged items.
 _LISTS = 20_000
+# Each round of the search for the best gains more than doubles the correct digits.
+_ROUNDS = 100
+_QUERY = np.int64(1) << 32
 _PAIR = ("query", "item_id")
 
 
@@ -61,12 +81,6 @@ class Listed:
         """Return each query's value of a measure as things stand; NaN where it has none."""
         return self.scores.values(measure)
 
-    def partly_judged(self, gold: Prepared) -> PartlyJudged:
-        """Return the lists with the grades that their unjudged items may get."""
-        return PartlyJudged(
-            self.ranked, self.unjudged.query, self.unjudged.rank, possible_grades(gold)
-        )
-
 
 def listed(scores: Scores) -> Listed:
     """Return a system's lists, of which all items were kept when it was scored."""
@@ -80,20 +94,18 @@ def listed(scores: Scores) -> Listed:
         rows["rank"].cast(pl.Int64).to_numpy(),
         rows["item_id"],
     )
-    return Listed(_without_pooled(scores.trace.ranked), unjudged, scores)
-
-
-def _without_pooled(ranked: Ranked) -> Ranked:
-    """Return the lists without what was pooled and not judged."""
-    target = ranked.target
-    kept = target.grade >= 0
-    if kept.all():
-        return ranked
-    target = replace(
-        target, query=target.query[kept], grade=target.grade[kept], unit=target.unit[kept]
-    )
-    hits = replace(ranked.hits.where(ranked.hits.grade >= 0), row=None)
-    return replace(ranked, target=target, hits=hits, found=hits)
+    ranked = scores.trace.ranked
+    judged = ranked.target.grade >= 0
+    if not judged.all():
+        target = replace(
+            ranked.target,
+            query=ranked.target.query[judged],
+            grade=ranked.target.grade[judged],
+            unit=ranked.target.unit[judged],
+        )
+        hits = replace(ranked.hits.where(ranked.hits.grade >= 0), row=None)
+        ranked = replace(ranked, target=target, hits=hits, found=hits)
+    return Listed(ranked, unjudged, scores)
 
 
 def possible_grades(gold: Prepared) -> Values:
@@ -106,6 +118,62 @@ def possible_grades(gold: Prepared) -> Values:
     top = used.max(initial=max(1.0, gold.top_grade))
     whole = np.arange(0.0, np.floor(min(top, _MOST_STEPS)) + 1)
     return np.unique(np.concatenate((whole, used, [top])))
+
+
+def judged_more(ranked: Ranked, of: Ints, query: Ints, rank: Ints, grade: Values) -> Ranked:
+    """Return copies of lists with further judgments, as many lists as ``of`` has entries.
+
+    List v is a copy of the one of query ``of[v]``. Each further judgment is an entry of
+    ``query`` (which list, a number into ``of``), ``rank`` (ABSENT where the list lacks the item)
+    and ``grade``.
+
+    >>> target = Target(1, np.array([0]), np.array([1.0]), np.array([1]), np.array([5]),
+    ...     np.array([False]))
+    >>> hits = Entries(1, np.array([0]), np.array([2]), np.array([1.0]))
+    >>> lists = Ranked(target, hits, hits, np.array([3]))
+    >>> more = judged_more(lists, np.array([0, 0]), np.array([1]), np.array([1]), np.array([2.0]))
+    >>> more.hits.rank.tolist(), more.hits.query.tolist(), more.target.grade.tolist()
+    ([2, 1, 2], [0, 1, 1], [1.0, 2.0, 1.0])
+    """
+    target = ranked.target
+    rows, owner = _copied(target.query, target.n, of)
+    owners = np.concatenate((owner, query))
+    grades = np.concatenate((target.grade[rows], grade))
+    order = np.lexsort((-grades, owners))
+    more = Target(
+        n=len(of),
+        query=owners[order],
+        grade=grades[order],
+        # A new judgment is of no unit of the gold; no measure of one query asks further.
+        unit=np.concatenate((target.unit[rows], -np.arange(1, len(query) + 1)))[order],
+        own_k=target.own_k[of],
+        no_answer=target.no_answer[of],
+    )
+    rows, owner = _copied(ranked.hits.query, ranked.n, of)
+    present = rank < ABSENT
+    owners = np.concatenate((owner, query[present]))
+    ranks = np.concatenate((ranked.hits.rank[rows], rank[present]))
+    grades = np.concatenate((ranked.hits.grade[rows], grade[present]))
+    order = np.lexsort((ranks, owners))
+    hits = Entries(len(of), owners[order], ranks[order], grades[order])
+    return Ranked(more, hits, hits, ranked.returned[of])
+
+
+def _copied(query: Ints, n: int, of: Ints) -> tuple[Ints, Ints]:
+    """Return the rows of some queries, one after the other, and each row's place in ``of``."""
+    counts = np.bincount(query, minlength=n)
+    starts = (np.cumsum(counts) - counts)[of]
+    owner, number = _numbered(counts[of])
+    return starts[owner] + number, owner
+
+
+def _numbered(sizes: Ints) -> tuple[Ints, Ints]:
+    """Return the owner of each of so many things per owner, and its number: 0, 1, 2, …"""
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    return owner, np.arange(len(owner)) - (np.cumsum(sizes) - sizes)[owner]
+
+
+# --- The range of a value ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,17 +195,15 @@ def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
     if conventions.level != "item":
         return f"bounds need judgments of items; these are of level {conventions.level}"
     definition, arguments = measure.definition, arguments_of(measure, conventions)
-    declared, parameters = definition.unjudged, dict(definition.parameters)
-    if isinstance(declared, Area):
-        node = declared.nodes(measure.k, **arguments)[0]
-        declared, arguments = node.definition.unjudged, dict(node.arguments)
-        parameters = dict(node.definition.parameters)
-    if isinstance(declared, str):
-        return declared.format(measure)
+    if definition.unjudged == "area":
+        node = nodes_of_area(measure.k, **arguments)[0]
+        definition, arguments = node.definition, dict(node.arguments)
+    if definition.unjudged not in RANGES:
+        return definition.unjudged.format(measure)
     if is_budget(measure.k):
         return f"{measure} cuts lists by tokens; bounds need a cut-off that counts items"
     # A label that the measure itself would refuse.
-    settings = parameters | arguments
+    settings = {**definition.parameters, **arguments}
     highest, top = settings.get("max"), possible_grades(gold).max()
     if highest is not None and settings.get("gain", "linear") == "linear" and top > highest:
         return f"an unjudged item could be of grade {top:g}, above the max={highest:g} of {measure}"
@@ -146,22 +212,361 @@ def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
 
 def range_of(measure: Measure, lists: Listed, gold: Prepared) -> Range:
     """Return the lowest and highest value of each query over all labels of its unjudged items."""
-    low, high, exact = _ends(measure, lists, gold)
+    _refuse_unbounded(measure, gold)
+    unjudged = lists.unjudged
     now = lists.values(str(measure))
-    low, high = np.minimum(low, high), np.maximum(low, high)
+    slots = _Slots(lists.ranked, unjudged.query, unjudged.rank, possible_grades(gold))
+    arguments = arguments_of(measure, gold.conventions)
+    low, high, exact = _ends(measure.definition, slots, measure.k, arguments)
     # Sums in another order may differ in the last bit; as things stand is a labelling too.
     low, high = np.minimum(low, now), np.maximum(high, now)
-    settled = np.isnan(now) | (lists.unjudged.counts(lists.ranked.n) == 0)
+    settled = np.isnan(now) | (unjudged.counts(lists.ranked.n) == 0)
     return Range(np.where(settled, now, low), np.where(settled, now, high), exact)
 
 
-def _ends(measure: Measure, lists: Listed, gold: Prepared) -> tuple[Values, Values, bool]:
-    declared = measure.definition.unjudged
+def _refuse_unbounded(measure: Measure, gold: Prepared) -> None:
     why = why_unbounded(measure, gold)
-    if why is not None or isinstance(declared, str):
+    if why is not None:
         raise UsageError(f"there are no bounds: {why}")
-    function, arguments = measure.definition.function, arguments_of(measure, gold.conventions)
-    return declared.range(function, lists.partly_judged(gold), measure.k, **arguments)
+
+
+@dataclass(frozen=True, eq=False)
+class _Slots:
+    """Lists, the places of their unjudged items (by query, then rank), and the possible grades."""
+
+    ranked: Ranked
+    query: Ints
+    rank: Ints
+    grades: Values
+
+    def labelled(self, labels: Values) -> Ranked:
+        """Return the lists once every unjudged item has a label; grade 0 is like no judgment."""
+        given = labels > 0
+        everyone = np.arange(self.ranked.n)
+        return judged_more(
+            self.ranked, everyone, self.query[given], self.rank[given], labels[given]
+        )
+
+    def inside(self, k: Cut) -> Mask:
+        """Return which items a list holds within its cut-off."""
+        return np.asarray((self.rank <= self.ranked.limit(k)[self.query]) & (self.rank < ABSENT))
+
+    def best_grade(self, arguments: Mapping[str, Any]) -> float:
+        """Return the grade that is worth most; the highest of several."""
+        gain = arguments.get("gain")
+        worth = gains_of_grades(self.grades, gain) if isinstance(gain, Mapping) else self.grades
+        return float(self.grades[np.flatnonzero(worth == worth.max())[-1]])
+
+
+def _ends(
+    definition: Definition, slots: _Slots, k: Cut, arguments: Mapping[str, Any]
+) -> tuple[Values, Values, bool]:
+    """Return the lowest and highest values, and whether both are reached."""
+    if definition.unjudged == "area":
+        return _ends_of_area(definition, slots, k, arguments)
+    if definition.unjudged == "ndcg":
+        labels = _ndcg_labels(slots, k, **arguments)
+    elif definition.unjudged == "ap":
+        labels = _ap_labels(slots, k, **arguments)
+    else:
+        # Relevant items within the cut-off never make the value worse, others never better.
+        grade, inside = slots.best_grade(arguments), slots.inside(k)
+        labels = np.where(inside, 0.0, grade), np.where(inside, grade, 0.0)
+    low, high = (definition.function(slots.labelled(side), k, **arguments) for side in labels)
+    return np.minimum(low, high), np.maximum(low, high), True
+
+
+class _States:
+    """How many items of each owner are relevant: a state for 0, 1, … ``sizes`` of them.
+
+    However many are relevant, a measure is highest with them in the first places of a list and
+    lowest with them in the last, so that a search tries numbers only.
+    """
+
+    def __init__(self, sizes: Ints) -> None:
+        self.sizes = sizes
+        self.owner, self.number = _numbered(sizes + 1)
+        self.start = np.cumsum(sizes + 1) - (sizes + 1)
+
+    def from_top(self, begin: Ints, steps: Values) -> Values:
+        """Return the sum of the first steps in each state; an owner's begin at ``begin``."""
+        total = np.concatenate(([0.0], np.cumsum(steps)))
+        first = begin[self.owner]
+        return np.asarray(total[first + self.number] - total[first])
+
+    def from_end(self, begin: Ints, steps: Values) -> Values:
+        """Return the sum of the last steps in each state."""
+        total = np.concatenate(([0.0], np.cumsum(steps)))
+        end = (begin + self.sizes)[self.owner]
+        return np.asarray(total[end] - total[end - self.number])
+
+    def best(self, values: Values) -> Ints:
+        """Return the number in the state of the largest value of each owner; the least of ties."""
+        if not len(values):
+            return np.empty(0, dtype=np.int64)
+        largest = np.maximum.reduceat(values, self.start)
+        states = np.flatnonzero(values == largest[self.owner])
+        _, first = np.unique(self.owner[states], return_index=True)
+        return self.number[states[first]]
+
+
+class _Inside(_States):
+    """The states of the items within a cut-off; those ``outside`` can only count against a list."""
+
+    def __init__(self, slots: _Slots, k: Cut) -> None:
+        self.mask = slots.inside(k)
+        self.query, self.rank = slots.query[self.mask], slots.rank[self.mask]
+        n = slots.ranked.n
+        super().__init__(np.bincount(self.query, minlength=n))
+        self.begin = np.cumsum(self.sizes) - self.sizes
+        self.place = np.arange(len(self.query)) - self.begin[self.query]
+        self.outside = np.bincount(slots.query[~self.mask], minlength=n)
+
+    def first_relevant(self, number: Ints, grade: float) -> Values:
+        """Return labels: so many of the first items within are relevant, and no others."""
+        labels = np.zeros(len(self.mask))
+        labels[self.mask] = np.where(self.place < number[self.query], grade, 0.0)
+        return labels
+
+    def last_relevant(self, number: Ints, grade: float) -> Values:
+        """Return labels: all items outside are relevant, and the last ones within."""
+        labels = np.full(len(self.mask), grade)
+        last = self.place >= (self.sizes - number)[self.query]
+        labels[self.mask] = np.where(last, grade, 0.0)
+        return labels
+
+
+def _ndcg_labels(slots: _Slots, k: Cut, *, gain: Any = "linear") -> tuple[Values, Values]:
+    """Return the labels of the lowest and of the highest nDCG.
+
+    An ideal list falls through levels of gain, from the best possible grade down to 0. For the
+    highest value v, DCG - v × ideal DCG is at most 0 (Dinkelbach's search): a sum over levels, each
+    of which has a best number of first items that reach it.
+    """
+    ranked, best = slots.ranked, slots.best_grade({"gain": gain})
+    highest = np.zeros(len(slots.query))
+    worth = float(gains_of_grades(np.array([best]), gain)[0])
+    if not worth:
+        return highest, highest
+    inside, limit = _Inside(slots, k), ranked.limit(k)
+    entries, gold_worth = best_first(ranked.target.ideal, gain)
+    # A level: its query and grade, how many gold items are worth as much, its step to the next.
+    order = np.argsort(np.concatenate((np.arange(ranked.n), entries.query)), kind="stable")
+    owner = np.concatenate((np.arange(ranked.n), entries.query))[order]
+    grades = np.concatenate((np.full(ranked.n, best), entries.grade))[order]
+    gains = np.concatenate((np.full(ranked.n, worth), gold_worth))[order]
+    counts = np.concatenate((np.zeros(ranked.n, dtype=np.int64), entries.rank))[order]
+    step = gains - np.where(np.append(owner[1:] != owner[:-1], True), 0.0, np.append(gains[1:], 0))
+    owner, grades, counts, step = (column[step > 0] for column in (owner, grades, counts, step))
+
+    now = dcg(ranked, k, gain=gain)
+    deepest = int((counts + (inside.outside + inside.sizes)[owner]).max(initial=0))
+    logs = table_of("log2", max(deepest, int(inside.rank.max(initial=0))))
+    table = np.concatenate(([0.0], np.cumsum(1.0 / logs[1:])))
+    added = 1.0 / logs[inside.rank]
+    by_level = _States(inside.sizes[owner])
+    query = owner[by_level.owner]
+
+    def ideals(more: Ints) -> Values:
+        """Return the sum of the ideal list's discounts at each level with more items."""
+        return np.asarray(table[np.minimum(counts[by_level.owner] + more, limit[query])])
+
+    parts = step[by_level.owner] * ideals(inside.outside[query] + by_level.number)
+    state = inside.start[query] + by_level.number
+    bottom = add_up(state, parts, len(inside.owner))
+    top = now[inside.owner] + worth * inside.from_end(inside.begin, added)
+    lowest = inside.last_relevant(inside.best(-ratio(top, bottom)), best)
+
+    found, ideal = by_level.from_top(inside.begin[owner], added), ideals(by_level.number)
+    value = ratio(now, add_up(owner, step * ideal[by_level.start], ranked.n))
+    reach = np.zeros(len(owner), dtype=np.int64)
+    for _ in range(_ROUNDS):
+        number = by_level.best(found - value[query] * ideal)
+        chosen = by_level.start + number
+        above = now + add_up(owner, step * found[chosen], ranked.n)
+        tried = ratio(above, add_up(owner, step * ideal[chosen], ranked.n))
+        better = tried > value
+        if not better.any():
+            break
+        reach, value = np.where(better[owner], number, reach), np.where(better, tried, value)
+    # Backwards, so that the highest level that an item reaches is the last to be written.
+    reached = np.flatnonzero(by_level.number < reach[by_level.owner])[::-1]
+    labels = np.zeros(len(inside.query))
+    labels[inside.begin[query[reached]] + by_level.number[reached]] = grades[
+        by_level.owner[reached]
+    ]
+    highest[inside.mask] = labels
+    return lowest, highest
+
+
+def _ap_labels(
+    slots: _Slots, k: Cut, *, norm: str = "gold", rel: float = 1
+) -> tuple[Values, Values]:
+    """Return the labels of the lowest and of the highest AP."""
+    ranked, best = slots.ranked, float(slots.grades.max())
+    if best < rel:
+        nothing = np.zeros(len(slots.query))
+        return nothing, nothing
+    inside, limit = _Inside(slots, k), ranked.limit(k)
+    hits = ranked.hits
+    hits = hits.where(hits.relevant(rel) & (hits.rank <= limit[hits.query]))
+    keys = hits.query * _QUERY + hits.rank
+    before = np.searchsorted(keys, inside.query * _QUERY + inside.rank)
+    above = before - np.searchsorted(keys, inside.query * _QUERY)
+    # An item that turns out relevant adds its precision, and 1 / rank for each hit below it.
+    share = np.concatenate(([0.0], np.cumsum(1.0 / hits.rank)))
+    below = share[np.searchsorted(keys, (inside.query + 1) * _QUERY)] - share[before]
+    slot_share = np.concatenate(([0.0], np.cumsum(1.0 / inside.rank)))
+    end = (inside.begin + inside.sizes)[inside.query]
+    below_filled = slot_share[end] - slot_share[np.arange(len(inside.query)) + 1]
+    top_steps = (above + inside.place + 1) / inside.rank + below
+    end_steps = (above + 1) / inside.rank + below + below_filled
+
+    gold, owner = ranked.target.relevant(rel), inside.owner
+
+    def bottom(more: Ints) -> Values:
+        number = (gold + more)[owner] + inside.number
+        return np.minimum(number, limit[owner]) if norm == "k" else number
+
+    now = add_up(hits.query, hits.so_far(np.ones(len(keys), dtype=bool)) / hits.rank, ranked.n)
+    low = now[owner] + inside.from_end(inside.begin, end_steps)
+    high = now[owner] + inside.from_top(inside.begin, top_steps)
+    least = inside.best(-ratio(low, bottom(inside.outside)))
+    most = inside.best(ratio(high, bottom(np.zeros_like(inside.outside))))
+    return inside.last_relevant(least, best), inside.first_relevant(most, best)
+
+
+def _ends_of_area(
+    definition: Definition, slots: _Slots, k: Cut, arguments: Mapping[str, Any]
+) -> tuple[Values, Values, bool]:
+    """Return the ends of an area, by trying every number of relevant items."""
+    nodes = nodes_of_area(k, **arguments)
+    best, gain = slots.best_grade(nodes[0].arguments), nodes[0].arguments.get("gain", "linear")
+    worth = gains_of_grades(slots.grades, gain)
+    if nodes[0].definition.unjudged == "ndcg" and not np.isin(worth, (0.0, worth.max())).all():
+        # No one labelling need be the best at every cut-off: this range is safe, not exact.
+        ends = [_ends(node.definition, slots, node.k, node.arguments) for node in nodes]
+        low, high = (
+            np.asarray(sum(node.weight * end[side] for node, end in zip(nodes, ends, strict=True)))
+            for side in (0, 1)
+        )
+        return low, high, False
+    inside = _Inside(slots, k)
+    low, high = np.full(slots.ranked.n, np.inf), np.full(slots.ranked.n, -np.inf)
+    for number in range(int(inside.sizes.max(initial=0)) + 1):
+        last = inside.last_relevant(np.minimum(number, inside.sizes), best)
+        low = np.minimum(low, definition.function(slots.labelled(last), k, **arguments))
+        first = inside.first_relevant(np.full_like(inside.sizes, number), best)
+        high = np.maximum(high, definition.function(slots.labelled(first), k, **arguments))
+    return low, high, True
+
+
+# --- The range of a difference -----------------------------------------------------------------
+
+
+def difference_range(measure: Measure, first: Listed, second: Listed, gold: Prepared) -> Range:
+    """Return a lowest and highest second - first of each query that no common labelling exceeds.
+
+    NaN where either has no value. The range of the second less that of the first is safe; for a
+    sum over relevant items, one label of an item in both lists makes it narrower.
+    """
+    _refuse_unbounded(measure, gold)
+    n, arguments = first.ranked.n, arguments_of(measure, gold.conventions)
+    now = second.values(str(measure)) - first.values(str(measure))
+    items, grades = in_common(first, second), possible_grades(gold)
+    ends, slots = [], []
+    for lists, rank in ((first, items.first), (second, items.second)):
+        order = np.lexsort((rank, items.query))
+        slots.append(_Slots(lists.ranked, items.query, rank, grades))
+        ordered = _Slots(lists.ranked, items.query[order], rank[order], grades)
+        low, high, _ = _ends(measure.definition, ordered, measure.k, arguments)
+        values = lists.values(str(measure))
+        ends.append((np.fmin(low, values), np.fmax(high, values)))
+    low, high = ends[1][0] - ends[0][1], ends[1][1] - ends[0][0]
+    for side in _differences_of_sums(measure.definition, slots, measure.k, arguments):
+        low, high = np.fmax(low, side[0]), np.fmin(high, side[1])
+    # Sums in another order may differ in the last bit; as things stand is a labelling too.
+    low, high = np.fmin(low, now), np.fmax(high, now)
+    open_items = np.bincount(items.query, minlength=n) > 0
+    settled = np.isnan(now) | ~open_items | _alike(first.ranked, second.ranked, items)
+    settled |= measure.definition.unjudged == "gold"
+    low, high = (np.where(settled, now, side) + 0.0 for side in (low, high))
+    return Range(low, high, bool((settled | (low == high)).all()))
+
+
+def _alike(first: Ranked, second: Ranked, items: Common) -> Mask:
+    """Return which queries have two lists that no labelling can tell apart."""
+    alike = np.equal(first.returned, second.returned)
+    alike[items.query[items.first != items.second]] = False
+    hits = [
+        np.stack((side.hits.query, side.hits.rank, side.hits.grade)) for side in (first, second)
+    ]
+    places, count = np.unique(np.hstack(hits), axis=1, return_counts=True)
+    alike[places[0, count == 1].astype(np.int64)] = False
+    return alike
+
+
+def _differences_of_sums(
+    definition: Definition, slots: list[_Slots], k: Cut, arguments: Mapping[str, Any]
+) -> list[tuple[Values, Values]]:
+    """Return the range of a difference of sums over relevant items; none for other measures.
+
+    Both sums are divided by the same number, which labels can only raise: from its value as
+    things stand to that with every item relevant. Above it each item adds what it weighs in the
+    second list less what it weighs in the first, if it is relevant.
+    """
+    if definition.unjudged == "area":
+        total = np.zeros((2, slots[0].ranked.n))
+        for node in nodes_of_area(k, **arguments):
+            for ends in _differences_of_sums(node.definition, slots, node.k, node.arguments):
+                total += node.weight * np.array(ends)
+                break
+            else:
+                return []
+        return [(total[0], total[1])]
+    if definition.unjudged not in {"sum", "ndcg"}:
+        return []
+    first, second = slots
+    best = first.best_grade(arguments)
+    gold = first.ranked.target
+    everything = first.labelled(np.full(len(first.query), best)).target
+
+    def value(ranked: Ranked, target: Target, hits: Entries | None = None) -> Values:
+        hits = ranked.hits if hits is None else hits
+        lists = replace(ranked, target=target, hits=hits, found=hits)
+        return definition.function(lists, k, **arguments)
+
+    n, now, gap = gold.n, [], np.zeros(len(first.query))
+    every, top = np.arange(n), np.ones(n, dtype=np.int64)
+    for sign, side in ((-1.0, first), (1.0, second)):
+        now.append(value(side.ranked, everything))
+        # What an item weighs by itself, and how much less among all others.
+        (present,) = np.nonzero(side.rank < ABSENT)
+        query = side.query[present]
+        grade, ranks = np.full(len(query), best), side.rank[present]
+        alone = judged_more(_empty(side.ranked), query, np.arange(len(query)), ranks, grade)
+        single = judged_more(_empty(side.ranked), every, every, top, np.full(n, best))
+        share = ratio(value(single, everything), value(single, single.target))
+        gap[present] += sign * value(alone, alone.target) * share[query]
+    # A gold item weighs less once more items are relevant, by what the sums are divided by.
+    ideal = gold.ideal.where(gold.ideal.rank == 1)
+    before, after = (value(first.ranked, target, ideal) for target in (gold, everything))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        shrunk = np.where(after > 0, before / after, np.inf)
+        low, high = (
+            now[1] - now[0] + add_up(first.query, gaps, n)
+            for gaps in (np.minimum(gap, 0.0), np.maximum(gap, 0.0))
+        )
+        low, high = np.where(low < 0, low * shrunk, low), np.where(high > 0, high * shrunk, high)
+    return [(low, high)]
+
+
+def _empty(ranked: Ranked) -> Ranked:
+    """Return the lists without any judgment."""
+    none = np.empty(0, dtype=np.int64)
+    hits = Entries(ranked.n, none, none, np.empty(0))
+    target = replace(ranked.target, query=none, grade=np.empty(0), unit=none)
+    return replace(ranked, target=target, hits=hits, found=hits)
 
 
 # --- The effect of one more judgment -----------------------------------------------------------
@@ -289,14 +694,7 @@ def _alone(
     measure: Measure, ranked: Ranked, gold: Prepared, query: Ints, rank: Ints, grade: float
 ) -> Values:
     """Return what each item would change in its query's value if nothing else were judged."""
-    target, none = ranked.target, np.empty(0, dtype=np.int64)
-    nothing = Entries(ranked.n, none, none, np.empty(0))
-    bare = replace(
-        ranked,
-        target=replace(target, query=none, grade=np.empty(0), unit=none),
-        hits=nothing,
-        found=nothing,
-    )
+    bare = _empty(ranked)
     zero = replace(gold, conventions=replace(gold.conventions, empty_gold="zero"))
     before = np.nan_to_num(values_of(measure, bare, zero))
     return np.nan_to_num(_judged(measure, bare, zero, query, rank, grade)) - before[query]

@@ -9,10 +9,19 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from karat.measure.aggregates import Evidence, Values, mean
-from karat.measure.unjudged import NO_RANGE, Behaviour
 
 Better = Literal["higher", "lower", "none"]
 Need = Literal["list", "docs", "texts", "versions"]
+
+# What judging further items can do to a measure. "rising": a relevant item within the cut-off
+# never makes it worse, any other never better. "sum": it also is a sum over relevant items, divided
+# by what the gold allows. "gold": it looks at the gold only, and rises with it. "ndcg", "ap" and
+# "area" have a search of their own in ``ranges``.
+RANGES = ("rising", "sum", "gold", "ndcg", "ap", "area")
+# Any other declaration is the reason why there is no range, with {} for the measure.
+NO_RANGE = "no bounds are known for {}"
+COUNTS_JUDGMENTS = "{} counts which items are judged, so that judging changes what it measures"
+IGNORES_RELEVANCE = "{} does not depend on which items are relevant"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +34,8 @@ class Definition:
     which intervals near an end need to know. ``number`` makes one number of the queries' values,
     a mean unless told otherwise; ``evidence`` gathers what it needs besides them, and
     ``settle`` makes values final once all evidence is there. ``needs`` names what the
-    function reads besides the judged hits. ``unjudged`` says how judging further items can
-    change the value, or why that cannot be said: a sentence with {} for the measure.
+    function reads besides the judged hits. ``unjudged`` is one of ``RANGES``, or says why the
+    measure has no range over unjudged items.
     """
 
     name: str
@@ -42,7 +51,7 @@ class Definition:
     parameters: Mapping[str, Any]
     aliases: tuple[str, ...]
     bounded: bool
-    unjudged: Behaviour | str
+    unjudged: str
 
     @property
     def about(self) -> str:
@@ -72,14 +81,13 @@ def measure(
     settle: Callable[..., Values] | None = None,
     aliases: tuple[str, ...] = (),
     bounded: bool = True,
-    unjudged: Behaviour | str = NO_RANGE,
+    unjudged: str = NO_RANGE,
 ) -> Callable[[Callable[..., Values]], Callable[..., Values]]:
     """Register a function of ``(ranked, k, *, parameters)`` as a measure.
 
     ``gold`` says which gold a query must have for a value: ``relevant`` items at the
     threshold, ``graded`` ones of any positive grade, ``any`` that makes it answerable, or
-    ``none`` at all. See ``Definition`` for the rest, and ``unjudged`` (the module) for what a
-    measure can declare about unjudged items; without it the measure has no bounds.
+    ``none`` at all. See ``Definition`` for the rest.
     """
 
     def register(function: Callable[..., Values]) -> Callable[..., Values]:

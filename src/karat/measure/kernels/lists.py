@@ -14,8 +14,7 @@ import polars as pl
 from karat.errors import MissingInputError, UsageError
 from karat.measure.aggregates import Evidence, Values, share_of_keys
 from karat.measure.ranked import Cut, Ints, Ranked, add_up, ratio
-from karat.measure.registry import measure
-from karat.measure.unjudged import IGNORES_RELEVANCE
+from karat.measure.registry import IGNORES_RELEVANCE, measure
 
 Of = Literal["relevant", "all"]
 

@@ -1,13 +1,12 @@
 """Measures of the ranks at which gold is found: hits, recall, precision, cascades, areas.
 
-A measure is one function and its registration. ``unjudged`` says how judging further items can
-change it; a function ``_..._terms`` above a measure describes it as a sum over relevant items.
+A measure is one function and its registration.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -17,10 +16,8 @@ from karat.measure.aggregates import Values, geometric_mean
 from karat.measure.conventions import Gain
 from karat.measure.kernels.gains import HIGHEST_GRADE, gains
 from karat.measure.ranked import (
-    UNLIMITED,
     Cut,
     Entries,
-    Ints,
     Mask,
     Ranked,
     add_up,
@@ -28,45 +25,31 @@ from karat.measure.ranked import (
     ratio,
     table_of,
 )
-from karat.measure.registry import MEASURES, Definition, measure
-from karat.measure.unjudged import (
-    COUNTS_JUDGMENTS,
-    RISING,
-    Area,
-    BestHit,
-    Extremes,
-    Node,
-    PartlyJudged,
-    Places,
-    SumOverGold,
-    Terms,
-    count_terms,
-    each,
-)
+from karat.measure.registry import COUNTS_JUDGMENTS, MEASURES, Definition, measure
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """A measure at one cut-off as part of an area."""
+
+    weight: float
+    definition: Definition
+    k: Cut
+    arguments: Mapping[str, Any]
 
 
 @measure(
     "Hit",
     cutoff="must",
     aliases=("hit_rate", "success", "hits_at_least_one"),
-    unjudged=BestHit(lambda rank: np.ones(rank.shape)),
+    unjudged="rising",
 )
 def hit(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """1 if any of the top k is relevant, else 0 (also known as Success@k)."""
     return np.minimum(r.hits.count(r.top(k) & r.hits.relevant(rel)), 1.0)
 
 
-def _recall_terms(lists: PartlyJudged, k: Cut, *, rel: float = 1) -> Terms:
-    return count_terms(lists, k, rel, each, gold_and_more(lists, rel))
-
-
-def gold_and_more(lists: PartlyJudged, rel: float) -> Callable[[Ints, Ints], Values | Ints]:
-    """Return |G| as a function of queries and of how many more items are relevant."""
-    gold = lists.ranked.target.relevant(rel).astype(np.int64)
-    return lambda query, more: gold[query, None] + more
-
-
-@measure("R", cutoff="must", aliases=("recall",), unjudged=SumOverGold(_recall_terms))
+@measure("R", cutoff="must", aliases=("recall",), unjudged="sum")
 def recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of the gold that is in the top k: |L_k ∩ G| / |G|.
 
@@ -75,13 +58,7 @@ def recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return ratio(r.found.count(r.top_found(k) & r.found.relevant(rel)), r.target.relevant(rel))
 
 
-def _all_labels(lists: PartlyJudged, k: Cut, **_: Any) -> tuple[Values, Values]:
-    """Lowest if the last unjudged item is relevant; a first one counts where there is no gold."""
-    size = lists.sizes
-    return lists.labels_at(np.maximum(size - 1, 0), np.minimum(size, 1), lists.top)
-
-
-@measure("All", cutoff="must", unjudged=Extremes(_all_labels, binary=True))
+@measure("All", cutoff="must", unjudged="rising")
 def all_found(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """1 if every relevant item is in the top k, else 0; Hit asks for any of them."""
     gold = r.target.relevant(rel)
@@ -89,24 +66,12 @@ def all_found(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return np.where((found == gold) & (gold > 0), 1.0, 0.0)
 
 
-def _weighted_recall_terms(lists: PartlyJudged, k: Cut) -> Terms:
-    ideal, top = lists.ranked.target.ideal, lists.top
-    gold = ideal.sum(ideal.grade > 0, ideal.grade)
-    return Terms(
-        lists.ranked.limit(k),
-        top,
-        each,
-        lambda grade: np.maximum(grade, 0.0),
-        lambda query, more: gold[query, None] + top * more,
-    )
-
-
 @measure(
     "WR",
     cutoff="must",
     gold="graded",
     aliases=("wrecall", "weighted_recall"),
-    unjudged=SumOverGold(_weighted_recall_terms),
+    unjudged="sum",
 )
 def weighted_recall(r: Ranked, k: Cut) -> Values:
     """The share of the gold's grades that is in the top k; never above 1."""
@@ -116,12 +81,7 @@ def weighted_recall(r: Ranked, k: Cut) -> Values:
     return np.minimum(ratio(found, ideal.sum(ideal.grade > 0, ideal.grade)), 1.0)
 
 
-def _precision_terms(lists: PartlyJudged, k: Cut, *, rel: float = 1) -> Terms:
-    limit = lists.ranked.limit(k)
-    return count_terms(lists, k, rel, lambda query, _: 1.0 / limit[query])
-
-
-@measure("P", cutoff="must", aliases=("precision",), unjudged=SumOverGold(_precision_terms))
+@measure("P", cutoff="must", aliases=("precision",), unjudged="sum")
 def precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of the top k that is relevant: |L_k ∩ G| / k; short lists are not forgiven.
 
@@ -132,26 +92,14 @@ def precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return ratio(r.hits.count(r.top(k) & r.hits.correct(rel)), r.limit(k))
 
 
-def _f_terms(lists: PartlyJudged, k: Cut, *, beta: float = 1, rel: float = 1) -> Terms:
-    limit, gold, square = lists.ranked.limit(k), gold_and_more(lists, rel), float(beta * beta)
-    return count_terms(
-        lists,
-        k,
-        rel,
-        lambda _, rank: np.full(rank.shape, 1 + square),
-        lambda query, more: np.asarray(square * gold(query, more) + limit[query, None], float),
-        cut=True,
-    )
-
-
-@measure("F", cutoff="must", aliases=("f1",), unjudged=SumOverGold(_f_terms))
+@measure("F", cutoff="must", aliases=("f1",), unjudged="sum")
 def f_measure(r: Ranked, k: Cut, *, beta: float = 1, rel: float = 1) -> Values:
     """The weighted harmonic mean of P@k and R@k; ``beta`` above 1 favours recall."""
     p, q = precision(r, k, rel=rel), recall(r, k, rel=rel)
     return ratio((1 + beta * beta) * p * q, beta * beta * p + q)
 
 
-@measure("RR", aliases=("mrr", "recip_rank"), unjudged=BestHit(lambda rank: 1.0 / rank))
+@measure("RR", aliases=("mrr", "recip_rank"), unjudged="rising")
 def reciprocal_rank(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """1 / rank of the first relevant item within the cut-off, else 0; its mean is MRR."""
     mask = r.top(k) & r.hits.relevant(rel)
@@ -162,27 +110,7 @@ def reciprocal_rank(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return values
 
 
-def _ap_terms(
-    lists: PartlyJudged, k: Cut, *, norm: Literal["gold", "k"] = "gold", rel: float = 1
-) -> Terms:
-    gold, most = gold_and_more(lists, rel), np.full(lists.n, UNLIMITED)
-    if norm == "k":
-        most = lists.ranked.ideal_limit(k)
-    hits = lists.ranked.hits
-    relevant = hits.relevant(rel)
-    return count_terms(
-        lists,
-        k,
-        rel,
-        lambda _, rank: 1.0 / rank,
-        lambda query, more: np.minimum(gold(query, more), most[query, None]),
-        cut=norm == "k",
-        shared=np.reciprocal,
-        relevant=Places(hits.query[relevant], hits.rank[relevant]),
-    )
-
-
-@measure("AP", aliases=("map", "average_precision"), unjudged=SumOverGold(_ap_terms))
+@measure("AP", aliases=("map", "average_precision"), unjudged="ap")
 def average_precision(
     r: Ranked, k: Cut, *, norm: Literal["gold", "k"] = "gold", rel: float = 1
 ) -> Values:
@@ -205,14 +133,14 @@ def average_precision(
     cutoff="none",
     number=geometric_mean,
     aliases=("gm_map",),
-    unjudged=SumOverGold(_ap_terms),
+    unjudged="ap",
 )
 def geometric_map(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The geometric mean of AP over queries, each at least 1e-5; one number for the set."""
     return average_precision(r, k, rel=rel)
 
 
-@measure("ERR", gold="graded", unjudged=RISING)
+@measure("ERR", gold="graded", unjudged="rising")
 def expected_reciprocal_rank(r: Ranked, k: Cut, *, max: float = 4) -> Values:
     """The expected reciprocal rank at which a user who may be satisfied at each item stops.
 
@@ -242,27 +170,7 @@ def _still_there(entries: Entries, stop: Values) -> Values:
     return passing
 
 
-def _rbp_terms(
-    lists: PartlyJudged,
-    k: Cut,
-    *,
-    p: float = 0.8,
-    gain: Literal["binary", "linear"] = "binary",
-    max: float = 4,
-    rel: float = 1,
-) -> Terms:
-    terms = count_terms(
-        lists,
-        k,
-        rel,
-        lambda _, rank: (1 - p) * table_of(p, int(rank.max(initial=1)))[rank],
-    )
-    if gain == "linear":
-        return replace(terms, worth=lambda grade: np.maximum(grade, 0.0) / max)
-    return terms
-
-
-@measure("RBP", aliases=("rank_biased_precision",), unjudged=SumOverGold(_rbp_terms))
+@measure("RBP", aliases=("rank_biased_precision",), unjudged="sum")
 def rank_biased_precision(
     r: Ranked,
     k: Cut,
@@ -312,7 +220,7 @@ def _check_persistence(p: float) -> None:
     cutoff="must",
     better="lower",
     ceiling=0.0,
-    unjudged=BestHit(lambda rank: np.ones(rank.shape), sign=-1),
+    unjudged="rising",
 )
 def false_positive_rate(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """1 if the first item is not relevant or nothing came back: 1 - Hit@1."""
@@ -321,7 +229,7 @@ def false_positive_rate(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return 1.0 - hit(r, k, rel=rel)
 
 
-def _area_nodes(k: Cut, *, of: str = "R", gain: Gain = "linear", rel: float = 1) -> list[Node]:
+def nodes_of_area(k: Cut, *, of: str = "R", gain: Gain = "linear", rel: float = 1) -> list[Node]:
     """Return the measures whose weighted sum an area is: trapezoids over the nodes up to k."""
     if not isinstance(k, int) or k < 2:
         raise UsageError(f"AUC needs a whole cut-off of at least 2, such as AUC@20; not {k!r}")
@@ -343,13 +251,13 @@ def _area_nodes(k: Cut, *, of: str = "R", gain: Gain = "linear", rel: float = 1)
     ]
 
 
-@measure("AUC", cutoff="must", unjudged=Area(_area_nodes))
+@measure("AUC", cutoff="must", unjudged="area")
 def area(r: Ranked, k: Cut, *, of: str = "R", gain: Gain = "linear", rel: float = 1) -> Values:
     """The area under a measure over k: trapezoids over {1, 3, 5, 10, 20} up to K, over K - 1.
 
     ``gain`` is that of the measure under which the area lies, where it takes one.
     """
-    nodes = _area_nodes(k, of=of, gain=gain, rel=rel)
+    nodes = nodes_of_area(k, of=of, gain=gain, rel=rel)
     cuts = [int(node.k or 0) for node in nodes]
     heights = [node.definition.function(r, node.k, **node.arguments) for node in nodes]
     total = np.zeros(r.n)

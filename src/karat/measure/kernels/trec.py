@@ -5,19 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from karat.measure.aggregates import Values, total
-from karat.measure.kernels.ranks import gold_and_more
 from karat.measure.ranked import Cut, Ranked, ratio
-from karat.measure.registry import measure
-from karat.measure.unjudged import (
-    IGNORES_RELEVANCE,
-    RISING,
-    Extremes,
-    PartlyJudged,
-    SumOverGold,
-    Terms,
-    count_terms,
-    each,
-)
+from karat.measure.registry import IGNORES_RELEVANCE, measure
 
 EPSILON = 1e-5
 RANK_OF_GOLD = "{} looks at the rank that the number of relevant items sets"
@@ -105,12 +94,7 @@ def _retrieved(r: Ranked, rel: float) -> Values:
     return r.hits.count(r.hits.relevant(rel))
 
 
-def _set_precision_terms(lists: PartlyJudged, k: Cut, *, rel: float = 1) -> Terms:
-    returned = np.maximum(lists.ranked.returned, 1)
-    return count_terms(lists, k, rel, lambda query, _: 1.0 / returned[query])
-
-
-@measure("SetP", cutoff="none", aliases=("set_P",), unjudged=SumOverGold(_set_precision_terms))
+@measure("SetP", cutoff="none", aliases=("set_P",), unjudged="sum")
 def set_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of everything returned that is relevant."""
     if r.is_ideal:
@@ -118,17 +102,13 @@ def set_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return ratio(_retrieved(r, rel), r.returned)
 
 
-def _set_recall_terms(lists: PartlyJudged, k: Cut, *, rel: float = 1) -> Terms:
-    return count_terms(lists, k, rel, each, gold_and_more(lists, rel))
-
-
-@measure("SetR", cutoff="none", aliases=("set_recall",), unjudged=SumOverGold(_set_recall_terms))
+@measure("SetR", cutoff="none", aliases=("set_recall",), unjudged="sum")
 def set_recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of the gold that was returned at all."""
     return ratio(r.found.count(r.found.relevant(rel)), r.target.relevant(rel))
 
 
-@measure("SetF", cutoff="none", aliases=("set_F",), unjudged=Extremes(RISING.labels, binary=True))
+@measure("SetF", cutoff="none", aliases=("set_F",), unjudged="rising")
 def set_f(r: Ranked, k: Cut, *, beta: float = 1, rel: float = 1) -> Values:
     """The weighted harmonic mean of SetP and SetR."""
     p, q = set_precision(r, k, rel=rel), set_recall(r, k, rel=rel)
@@ -153,7 +133,7 @@ def number_retrieved(r: Ranked, k: Cut) -> Values:
 @measure(
     "NumRel",
     better="none",
-    unjudged=RISING,
+    unjudged="gold",
     cutoff="none",
     ceiling=None,
     number=total,
@@ -165,14 +145,10 @@ def number_relevant(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     return r.target.relevant(rel)
 
 
-def _found_terms(lists: PartlyJudged, k: Cut, *, rel: float = 1) -> Terms:
-    return count_terms(lists, k, rel, each)
-
-
 @measure(
     "NumRelRet",
     better="none",
-    unjudged=SumOverGold(_found_terms),
+    unjudged="sum",
     ceiling=None,
     number=total,
     aliases=("num_rel_ret", "hits"),
