@@ -1,6 +1,6 @@
 """How far long work has got, on standard error: a bar on a terminal, plain lines elsewhere.
 
-With KARAT_PROGRESS=json in the environment it is a JSON object a line, for whoever started karat.
+With KARAT_PROGRESS=json in the environment it is one JSON object per line, for programs.
 """
 
 from __future__ import annotations
@@ -12,29 +12,33 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from rich.progress import Progress
+from karat.pages.formatting import plural
 
 # Less work than this is over before a bar could be read.
 _LONG_BYTES = 50_000_000
 _LONG_RUNS = 5
-# Where there is no terminal, a line this often says that work goes on.
-_LINE_SECONDS = 10.0
-# A rate of less time than this is chance.
+# Seconds between two lines where there is no terminal, and between two JSON objects.
+_LINE_SECONDS, _JSON_SECONDS = 10.0, 0.2
+# A rate over less time than this is chance.
 _RATE_SECONDS = 0.5
-# A program that reads along has enough of this many seconds between two lines.
-_JSON_SECONDS = 0.2
 
 
 @contextmanager
 def progress(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], None]]:
-    """Yields what is to be called with the name of each file as its turn comes."""
+    """Yield what is to be called with the name of each file as its turn comes."""
+    total = len(names)
+    turns = iter(range(total))
     if not quiet and _as_json():
-        yield _JsonFiles(len(names)).begin
+        yield lambda name: _print_json(
+            system=None, what="files", file=name, done=next(turns), total=total
+        )
         return
-    if quiet or not sys.stderr.isatty() or not _is_long(names):
+    files = [Path(name) for name in names if name != "-"]
+    size = sum(file.stat().st_size for file in files if file.is_file())
+    long = total >= _LONG_RUNS or size >= _LONG_BYTES
+    if quiet or not sys.stderr.isatty() or not long:
         yield lambda name: None
         return
     from rich.console import Console
@@ -47,19 +51,12 @@ def progress(names: Sequence[str], *, quiet: bool) -> Iterator[Callable[[str], N
         TextColumn("{task.description}", markup=False),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=len(names))
-        begun = iter(range(len(names)))
-        yield lambda name: bar.update(task, description=name, completed=next(begun))
-
-
-def _is_long(names: Sequence[str]) -> bool:
-    files = [Path(name) for name in names if name != "-"]
-    size = sum(file.stat().st_size for file in files if file.is_file())
-    return len(names) >= _LONG_RUNS or size >= _LONG_BYTES
+        task = bar.add_task("", total=total)
+        yield lambda name: bar.update(task, description=name, completed=next(turns))
 
 
 class Bar(Protocol):
-    """Told what is being built, then of calls as they are done."""
+    """Receives what is being built, then how many calls are done."""
 
     def build(self, what: str, done: int, total: int) -> None: ...
     def advance(self, calls: int) -> None: ...
@@ -67,164 +64,116 @@ class Bar(Protocol):
 
 @contextmanager
 def counting(name: str, total: int, *, quiet: bool) -> Iterator[Bar]:
-    """How many of the calls are done, at what rate, and how long the rest will take."""
+    """Show how many of the calls are done, at what rate, and how long the others will take."""
     if quiet:
         yield _Silent()
-        return
-    if _as_json():
+    elif _as_json():
         yield _JsonBar(name, total)
-        return
-    if not sys.stderr.isatty():
-        yield _Lines(name, total)
-        return
+    elif not sys.stderr.isatty():
+        yield _LineBar(name, total)
+    else:
+        with _terminal_bar(name, total) as bar:
+            yield bar
+
+
+class _Silent:
+    def build(self, what: str, done: int, total: int) -> None:
+        """Print nothing."""
+
+    def advance(self, calls: int) -> None:
+        """Print nothing."""
+
+
+class _JsonBar:
+    """A line at the start, at the end of each phase, and a few per second between them."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total, self.done = name, total, 0
+        self.printed_at = float("-inf")
+        self.build("calls", 0, total)
+
+    def build(self, what: str, done: int, total: int) -> None:
+        """Print how far the work is."""
+        now = time.monotonic()
+        if done >= total or now - self.printed_at >= _JSON_SECONDS:
+            self.printed_at = now
+            _print_json(system=self.name, what=what, done=done, total=total)
+
+    def advance(self, calls: int) -> None:
+        """Count calls."""
+        self.done += calls
+        self.build("calls", self.done, self.total)
+
+
+class _LineBar:
+    """A line every few seconds, for logs of builds."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total, self.done = name, total, 0
+        self.started_at: float | None = None
+        self.counted = 0
+        self.printed_at = time.monotonic()
+
+    def build(self, what: str, done: int, total: int) -> None:
+        """Print how far the index is, if it is time to."""
+        self._print(f"{what} {done:,} of {total:,}", time.monotonic())
+
+    def advance(self, calls: int) -> None:
+        """Count calls; the rate leaves out those that an earlier search made."""
+        self.done += calls
+        now = time.monotonic()
+        if self.started_at is None:
+            self.started_at = now
+            return
+        self.counted += calls
+        seconds = now - self.started_at
+        if seconds < _RATE_SECONDS or not self.counted:
+            return
+        rate = self.counted / seconds
+        calls_done = f"{self.done:,} of {plural(self.total, 'call')}"
+        left = (self.total - self.done) / rate
+        self._print(f"{calls_done}, {rate:.1f} per second, about {left:.0f} s left", now)
+
+    def _print(self, text: str, now: float) -> None:
+        if now - self.printed_at >= _LINE_SECONDS:
+            self.printed_at = now
+            print(f"{self.name}: {text}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _terminal_bar(name: str, total: int) -> Iterator[Bar]:
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=20),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}", markup=False),
-        TimeRemainingColumn(),
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(bar_width=20),
+        progress.MofNCompleteColumn(),
+        progress.TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        yield _Shown(shown, name, total)
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as display:
+        task = display.add_task(name, total=total)
+
+        class TerminalBar:
+            """The bar is the index's until the first call."""
+
+            calling = False
+
+            def build(self, what: str, done: int, total: int) -> None:
+                display.update(task, description=f"{name}: {what}", completed=done, total=total)
+
+            def advance(self, calls: int) -> None:
+                if not self.calling:
+                    self.calling = True
+                    display.reset(task, total=total, description=name)
+                display.update(task, advance=calls)
+
+        yield TerminalBar()
 
 
 def _as_json() -> bool:
     return os.environ.get("KARAT_PROGRESS") == "json"
 
 
-def _say(**facts: object) -> None:
+def _print_json(**facts: object) -> None:
     print(json.dumps({"karat": "progress", **facts}), file=sys.stderr, flush=True)
-
-
-class _JsonBar:
-    """A line for the start, for the end of each phase, and a few a second between them."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self.name, self.total = name, total
-        self.done = 0
-        self.last = float("-inf")
-        self._tell("calls", 0, total)
-
-    def build(self, what: str, done: int, total: int) -> None:
-        """How far the index is."""
-        self._tell(what, done, total)
-
-    def advance(self, calls: int) -> None:
-        """How many calls are done."""
-        self.done += calls
-        self._tell("calls", self.done, self.total)
-
-    def _tell(self, what: str, done: int, total: int) -> None:
-        now = time.monotonic()
-        if done < total and now - self.last < _JSON_SECONDS:
-            return
-        self.last = now
-        _say(system=self.name, what=what, done=done, total=total)
-
-
-class _JsonFiles:
-    """A line as each file's turn comes; the last one's end is the end of the command."""
-
-    def __init__(self, total: int) -> None:
-        self.begun, self.total = 0, total
-
-    def begin(self, name: str) -> None:
-        """A file's turn; those before it are done."""
-        _say(system=None, what="files", file=name, done=self.begun, total=self.total)
-        self.begun += 1
-
-
-class _Silent:
-    def build(self, what: str, done: int, total: int) -> None:
-        """Say nothing."""
-
-    def advance(self, calls: int) -> None:
-        """Say nothing."""
-
-
-class _Rate:
-    """Calls a second since the first was reported; what was done before does not count."""
-
-    def __init__(self) -> None:
-        self._begun: float | None = None
-        self._calls = 0
-
-    def note(self, calls: int) -> float | None:
-        """The rate after some more calls, or None while there is nothing to go by."""
-        now = time.monotonic()
-        if self._begun is None:
-            self._begun = now
-            return None
-        self._calls += calls
-        passed = now - self._begun
-        return self._calls / passed if passed >= _RATE_SECONDS and self._calls else None
-
-
-class _Lines:
-    """A line every few seconds, for logs of builds."""
-
-    def __init__(self, name: str, total: int) -> None:
-        self.name, self.total = name, total
-        self.done = 0
-        self.rate = _Rate()
-        self.last = time.monotonic()
-
-    def build(self, what: str, done: int, total: int) -> None:
-        """How far the index is, if it is time to say so."""
-        if self._is_time():
-            print(f"{self.name}: {what} {done:,} of {total:,}", file=sys.stderr, flush=True)
-
-    def advance(self, calls: int) -> None:
-        """How many calls are done, if it is time to say so."""
-        self.done += calls
-        rate = self.rate.note(calls)
-        if rate is not None and self._is_time():
-            left = (self.total - self.done) / rate
-            print(
-                f"{self.name}: {self.done:,} of {self.total:,} call{'s' * (self.total != 1)}, "
-                f"{rate:.1f} a second, "
-                f"about {left:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def _is_time(self) -> bool:
-        now = time.monotonic()
-        if now - self.last < _LINE_SECONDS:
-            return False
-        self.last = now
-        return True
-
-
-class _Shown:
-    """A bar on a terminal."""
-
-    def __init__(self, shown: Progress, name: str, total: int) -> None:
-        self.shown, self.name, self.total = shown, name, total
-        self.task = shown.add_task(name, total=total, rate="")
-        self.rate = _Rate()
-        self.calling = False
-
-    def build(self, what: str, done: int, total: int) -> None:
-        """The bar is the index's while there are no calls."""
-        about = f"{self.name}: {what}"
-        self.shown.update(self.task, description=about, completed=done, total=total)
-
-    def advance(self, calls: int) -> None:
-        """The bar is the calls'."""
-        if not self.calling:
-            self.calling = True
-            self.shown.reset(self.task, total=self.total, description=self.name, rate="")
-        rate = self.rate.note(calls)
-        self.shown.update(self.task, advance=calls)
-        if rate is not None:
-            self.shown.update(self.task, rate=f"{rate:.1f}/s")
