@@ -17,6 +17,8 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from karat.errors import InputError
+from karat.formats.json_records import parse_json
 from karat.web.responses import error_response, is_api, render
 from karat.web.settings import Settings
 
@@ -140,6 +142,17 @@ async def _read_body(request: Request, most: int) -> bytes:
     return body
 
 
+def _check_json(body: bytes) -> None:
+    """Refuse a body that is not JSON, or has NaN or a key twice."""
+    try:
+        parse_json(body.decode("utf-8"), "the body", None)
+    except UnicodeDecodeError:
+        raise RequestRefusedError(400, "the body is not UTF-8; send JSON in UTF-8") from None
+    except InputError as error:
+        place = "the body" if error.line in (None, 1) else f"the body, line {error.line}"
+        raise RequestRefusedError(400, f"{place}: {error.what}") from None
+
+
 def _replayed(body: bytes, receive: Receive) -> Receive:
     """Return a receive function that gives a body that was read before."""
     messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -255,7 +268,10 @@ class RequestGuard:
         receive = request.receive
         if request.method not in _SAFE_METHODS:
             self._check_write(request, visit)
-            receive = _replayed(await _read_body(request, self._settings.max_body), receive)
+            body = await _read_body(request, self._settings.max_body)
+            if body:
+                _check_json(body)
+            receive = _replayed(body, receive)
         if self._requests >= _MOST_REQUESTS:
             raise RequestRefusedError(503, "too much is asked at once; try again in a moment")
         scope = request.scope
