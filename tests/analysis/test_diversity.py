@@ -42,7 +42,7 @@ def test_near_duplicates_of_higher_places_are_counted():
         "q2": ["sea#1", "sea#2"],
         "q3": ["sea#1", "pay#2", "pay#1"],
     }
-    near = looked_at(lists)[0].near
+    near = looked_at(lists)[0]["near"]
     assert (near["places"], near["repeats"], near["queries"]) == (9, 3, 2)
     # of q1 two of four, of q2 none, of q3 one of three
     assert near["share"]["mean"] == pytest.approx((2 / 4 + 0 + 1 / 3) / 3)
@@ -64,7 +64,7 @@ def test_pairs_that_occur_together_most_often_come_first():
         "q2": ["fee#1", "pay#1"],
         "q3": ["pay#1", "sea#1", "fee#1"],
     }
-    pairs = looked_at(lists)[0].near["pairs"]
+    pairs = looked_at(lists)[0]["near"]["pairs"]
     assert [(pair["items"], pair["queries"]) for pair in pairs] == [
         (["fee#1", "pay#1"], 3),
         (["fee#1", "pay#2"], 1),
@@ -76,29 +76,29 @@ def test_pairs_that_occur_together_most_often_come_first():
 
 def test_clusters_are_joined_through_what_lies_between():
     """tax is near fee and fee near pay, though tax is not near pay: one cluster, one repeat."""
-    near = looked_at({"q1": ["pay#1", "tax#1", "fee#1"]})[0].near
+    near = looked_at({"q1": ["pay#1", "tax#1", "fee#1"]})[0]["near"]
     assert (near["repeats"], near["clusters"]) == (1, 1)
     assert near["largest"][0]["ranks"] == [1, 2, 3]
 
 
 def test_only_the_top_k_and_one_list_at_a_time():
     lists = {"q1": ["pay#1", "sea#1", "pay#2"], "q2": ["pay#2", "sea#2"]}
-    near = looked_at(lists, k=2)[0].near
+    near = looked_at(lists, k=2)[0]["near"]
     assert (near["places"], near["repeats"], near["largest"], near["pairs"]) == (4, 0, [], [])
 
 
 def test_the_overlap_that_counts_can_be_set():
     lists = {"q1": ["pay#1", "tax#1"]}
     # 4 of 6 words
-    assert looked_at(lists, overlap=0.66)[0].near["repeats"] == 1
-    assert looked_at(lists, overlap=0.67)[0].near["repeats"] == 0
+    assert looked_at(lists, overlap=0.66)[0]["near"]["repeats"] == 1
+    assert looked_at(lists, overlap=0.67)[0]["near"]["repeats"] == 0
     with pytest.raises(UsageError, match=r"from 0\.5 to 1"):
         looked_at(lists, overlap=0.4)
 
 
 def test_items_without_a_text_take_no_part():
     texts = {"a": "", "b": "  ", "c": "how to pay", "d": "how to pay"}
-    near = looked_at({"q1": ["a", "b", "unknown", "c", "d"]}, texts)[0].near
+    near = looked_at({"q1": ["a", "b", "unknown", "c", "d"]}, texts)[0]["near"]
     assert (near["places"], near["without_text"], near["repeats"]) == (5, 3, 1)
     assert near["share"]["mean"] == 0.5
 
@@ -106,13 +106,13 @@ def test_items_without_a_text_take_no_part():
 def test_the_measures_are_those_of_the_report():
     lists = {"q1": ["pay#1", "pay#2", "sea#1"], "q2": ["sea#1", "fee#1"], "q3": []}
     found, staged = looked_at(lists, k=3)
-    assert [one["measure"] for one in found.measures] == diversity_measures(3)
-    docs, redundancy, novelty = found.measures
+    assert [one["measure"] for one in found["measures"]] == diversity_measures(3)
+    docs, redundancy, novelty = found["measures"]
     # q3 was answered with nothing, so nothing of it repeats and nothing is new
     assert docs["mean"] == pytest.approx((2 + 2 + 0) / 3)
     assert (redundancy["mean"], redundancy["n"]) == (pytest.approx((1 / 3 + 1 / 3) / 2), 2)
     assert novelty["mean"] == pytest.approx((2 / 3 + 1) / 2)
-    for one in found.measures:
+    for one in found["measures"]:
         expected = staged.final.summaries[one["measure"]]
         assert (one["mean"], one["n"]) == (expected.mean, expected.n)
         assert one["ci"] == pytest.approx(list(expected.ci))
@@ -152,7 +152,7 @@ def test_brute_force_finds_the_same(texts, orders, k, overlap):
             cluster.update(dict.fromkeys(merged, merged))
         sizes += [len(one) for one in {frozenset(c) for c in cluster.values()} if len(one) > 1]
     gold = {query: ["i0"] for query in lists}
-    found = looked_at(lists, texts, k=k, overlap=overlap, gold=gold, boot=100)[0].near
+    found = looked_at(lists, texts, k=k, overlap=overlap, gold=gold, boot=100)[0]["near"]
     assert found["share"]["mean"] == pytest.approx(np.mean(shares))
     assert found["clusters"] == len(sizes)
     assert [one["size"] for one in found["largest"]] == sorted(sizes, reverse=True)[:MOST]
@@ -170,18 +170,18 @@ def test_what_is_no_repeat_is_novel(texts):
     run = Run({"q": list(corpus.frame["item_id"])})
     staged = staged_of(run, {"q": ["i0"]}, measures, corpus=corpus)
     novelty = staged.final.means()["Novelty(overlap=0.8)@6"]
-    assert diversity(staged, k=6).near["share"]["mean"] == pytest.approx(1 - novelty)
+    assert diversity(staged, k=6)["near"]["share"]["mean"] == pytest.approx(1 - novelty)
 
 
 def test_without_a_corpus_documents_are_counted_and_texts_are_asked_for():
     found, _ = looked_at({"q1": ["pay#1", "pay#2"]}, None)
-    assert [one["measure"] for one in found.measures] == ["DistinctDocs@5", "Redundancy@5"]
-    assert found.near is None
-    assert found.lacks == ["Novelty needs the items' texts: give --corpus"]
+    assert [one["measure"] for one in found["measures"]] == ["DistinctDocs@5", "Redundancy@5"]
+    assert found["near"] is None
+    assert found["lacks"] == ["Novelty needs the items' texts: give --corpus"]
 
 
 def test_an_empty_run_is_looked_at_too():
-    near = looked_at({"q1": []})[0].near
+    near = looked_at({"q1": []})[0]["near"]
     assert (near["places"], near["repeats"], near["share"]["mean"]) == (0, 0, None)
     assert json.dumps(looked_at({"q1": []})[0].to_dict(), allow_nan=False)
 

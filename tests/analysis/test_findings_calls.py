@@ -38,8 +38,10 @@ def test_slower_calls_are_told_with_the_stage_that_grew_most():
     assert figures["stage"] == {"name": "retrieve", "baseline": 33.0, "system": 49.5}
     assert figures["k_raw"] == {"baseline": 50, "system": 100}
     sentence = found.findings[0].sentence
-    assert "latency.total.p50 from 53 to 74.5 ms (+41 %)" in sentence
-    assert "most of all retrieve, from 33 to 49.5 ms (+50 %); k_raw went from 50 to 100" in sentence
+    assert "latency.total.p50 from 53.0 to 74.5 ms (+41 %)" in sentence
+    assert (
+        "most of all retrieve, from 33.0 to 49.5 ms (+50 %); k_raw went from 50 to 100" in sentence
+    )
 
 
 @pytest.mark.parametrize(("factor", "expected"), [(1.1, ["slower"]), (1.09, [])])

@@ -50,27 +50,27 @@ def found_in(run, gold, queries, k=2, more=(), corpus=None, strict=False, **sett
 def test_newer_items_are_counted_and_named():
     found, staged = found_in(*planted())
     # in the top 2: half of q1, half of q2, all of q3
-    assert found.fresh["mean"] == pytest.approx((0.5 + 0.5 + 1) / 3)
-    assert found.fresh == {
+    assert found["fresh"]["mean"] == pytest.approx((0.5 + 0.5 + 1) / 3)
+    assert found["fresh"] == {
         "measure": "Fresh@2",
         "mean": staged.final.means()["Fresh@2"],
         "ci": list(staged.final.summaries["Fresh@2"].ci),
         "n": 3,
         "ceiling": 1.0,
     }
-    assert found.places == {"all": 6, "newer": 2, "unknown": 0}
-    assert found.queries == {"all": 3, "newer": 2}
-    assert found.documents == [
+    assert found["places"] == {"all": 6, "newer": 2, "unknown": 0}
+    assert found["queries"] == {"all": 3, "newer": 2}
+    assert found["documents"] == [
         {"doc_id": "news", "version": NEW, "items": 1, "hits": 2, "queries": 2}
     ]
-    assert found.worst[0] == {
+    assert found["worst"][0] == {
         "query_id": "q1",
         "as_of": "2025-06-01",
         "newer": 1,
         "items": ["news#1"],
     }
-    assert found.gold["newer"] == 2
-    assert [one["query_id"] for one in found.gold["examples"]] == ["q1", "q2"]
+    assert found["gold"]["newer"] == 2
+    assert [one["query_id"] for one in found["gold"]["examples"]] == ["q1", "q2"]
 
 
 def test_documents_of_the_most_queries_come_first():
@@ -81,31 +81,33 @@ def test_documents_of_the_most_queries_come_first():
     }
     gold = Gold({query: ["x"] for query in lists})
     found, _ = found_in(logged(lists), gold, asking(*lists), k=3)
-    rows = [(one["doc_id"], one["queries"], one["hits"], one["items"]) for one in found.documents]
+    rows = [
+        (one["doc_id"], one["queries"], one["hits"], one["items"]) for one in found["documents"]
+    ]
     assert rows == [("often", 2, 2, 1), ("many", 1, 3, 3), ("also", 1, 1, 1)]
-    assert [one["query_id"] for one in found.worst] == ["q1", "q3", "q2"]
+    assert [one["query_id"] for one in found["worst"]] == ["q1", "q3", "q2"]
 
 
 def test_enforcing_as_of_closes_the_ranks_up():
     """R@2: q1 1 to 1/2 (a#1 and b#1 are left), q2 1 to 0, q3 and q4 stay at 1."""
     found, _ = found_in(*planted())
-    recall = next(row for row in found.rescored if row["measure"] == "R@2")
+    recall = next(row for row in found["rescored"] if row["measure"] == "R@2")
     assert recall["as_it_is"] == 1.0
     assert recall["enforced"] == pytest.approx((0.5 + 0 + 1 + 1) / 4)
     assert recall["delta"] == pytest.approx(-0.375)
     assert (recall["wins"], recall["ties"], recall["losses"]) == (0, 2, 2)
     # two signs can fall in four ways, two of them as far from 0
     assert recall["p"] == 0.5
-    assert found.taken_out == 3
+    assert found["taken_out"] == 3
     # q2 has one item left and nothing below it; q1 fills up with b#1
-    assert found.shortened == 1
+    assert found["shortened"] == 1
 
 
 def test_strict_takes_out_unknown_versions_too():
     found, _ = found_in(*planted(), strict=True)
-    assert found.taken_out == 4
+    assert found["taken_out"] == 4
     # of q1 only a#1 is left now
-    assert found.shortened == 2
+    assert found["shortened"] == 2
 
 
 def test_the_difference_is_that_of_a_comparison():
@@ -119,7 +121,7 @@ def test_the_difference_is_that_of_a_comparison():
     )
     without = karat.Run.from_frame(kept.select("query_id", "item_id", "rank"), name="without")
     compared = karat.compare([run, without], gold, ["R@2", "nDCG@2"], queries=queries)
-    for row in found.rescored:
+    for row in found["rescored"]:
         expected = compared.of("without", row["measure"])
         assert row["delta"] == pytest.approx(expected.delta)
         assert row["ci"] == pytest.approx(list(expected.ci))
@@ -171,10 +173,10 @@ def test_lists_filtered_by_hand_have_the_same_recall(cases, strict):
             else:
                 left.append(one["chunk_id"])
         recalls.append(len(set(left[:3]) & set(gold[query])) / len(gold[query]))
-    assert (found.places["newer"], found.places["unknown"]) == (newer, unknown)
-    assert found.places["unknown"] == staged.final.counts.versions_unknown
-    assert found.taken_out == gone
-    enforced = {row["measure"]: row["enforced"] for row in found.rescored}
+    assert (found["places"]["newer"], found["places"]["unknown"]) == (newer, unknown)
+    assert found["places"]["unknown"] == staged.final.counts.versions_unknown
+    assert found["taken_out"] == gone
+    enforced = {row["measure"]: row["enforced"] for row in found["rescored"]}
     if gone:
         assert enforced["R@3"] == pytest.approx(sum(recalls) / len(recalls))
     else:
@@ -187,47 +189,52 @@ def test_a_query_that_loses_every_hit_was_answered_with_nothing():
     gold = {"q1": ["g"], "q2": ["g"]}
     for run in (logged(lists), karat.Run(logged(lists).hits, order="rank")):
         found, _ = found_in(run, gold, asking("q1", "q2"), missing="skip")
-        row = found.rescored[0]
+        row = found["rescored"][0]
         assert (row["n"], row["as_it_is"], row["enforced"]) == (2, 1.0, 0.5)
 
 
 def test_a_run_of_newer_items_only_is_worth_nothing():
     lists = {"q1": [hit("g", NEW)], "q2": [hit("g", NEW)]}
     found, _ = found_in(logged(lists), {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"))
-    assert [row["enforced"] for row in found.rescored] == [0.0, 0.0]
-    assert found.taken_out == found.shortened == 2
+    assert [row["enforced"] for row in found["rescored"]] == [0.0, 0.0]
+    assert found["taken_out"] == found["shortened"] == 2
 
 
 def test_what_lies_deeper_fills_the_top_up():
     lists = {"q1": [hit("new", NEW), hit("x", OLD), hit("g", OLD)], "q2": [hit("g", OLD)]}
     found, _ = found_in(logged(lists), {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"))
-    recall = found.rescored[0]
+    recall = found["rescored"][0]
     assert (recall["as_it_is"], recall["enforced"]) == (0.5, 1.0)
-    assert found.shortened == 0
+    assert found["shortened"] == 0
 
 
 def test_versions_come_from_the_corpus_where_the_run_tells_none():
     corpus = Corpus({"g": {"text": "g", "version": NEW}, "x": {"text": "x", "version": OLD}})
     run = Run({"q1": {"g": 2.0, "x": 1.0}, "q2": {"x": 2.0}})
     found, _ = found_in(run, {"q1": ["g"], "q2": ["x"]}, asking("q1", "q2"), corpus=corpus)
-    assert found.places == {"all": 3, "newer": 1, "unknown": 0}
-    assert found.gold["newer"] == 1
-    assert found.taken_out == 1
+    assert found["places"] == {"all": 3, "newer": 1, "unknown": 0}
+    assert found["gold"]["newer"] == 1
+    assert found["taken_out"] == 1
 
 
 def test_versions_that_are_no_dates_follow_their_declared_order():
     lists = {"q1": [hit("g", "v3"), hit("x", "v1")], "q2": [hit("x", "v2")]}
     gold, queries = {"q1": ["g"], "q2": ["x"]}, asking("q1", "q2", as_of="v2")
     found, _ = found_in(logged(lists), gold, queries, versions="v1<v2<v3")
-    assert found.places == {"all": 3, "newer": 1, "unknown": 0}
+    assert found["places"] == {"all": 3, "newer": 1, "unknown": 0}
     found, _ = found_in(logged(lists), gold, queries)
-    assert found.places == {"all": 3, "newer": 0, "unknown": 3}
+    assert found["places"] == {"all": 3, "newer": 0, "unknown": 3}
 
 
 def test_where_nothing_is_newer_nothing_is_scored_again():
     lists = {"q1": [hit("g", OLD)], "q2": [hit("x", OLD)]}
     found, _ = found_in(logged(lists), {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"))
-    assert (found.rescored, found.documents, found.taken_out, found.shortened) == ([], [], 0, 0)
+    assert (found["rescored"], found["documents"], found["taken_out"], found["shortened"]) == (
+        [],
+        [],
+        0,
+        0,
+    )
 
 
 def test_only_the_final_lists_are_filtered():
@@ -237,27 +244,27 @@ def test_only_the_final_lists_are_filtered():
     ]
     run = run_of_records(records, name="log")
     found, _ = found_in(run, {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"))
-    assert (found.places["all"], found.taken_out) == (2, 0)
+    assert (found["places"]["all"], found["taken_out"]) == (2, 0)
 
 
 def test_every_measure_of_relevance_is_scored_again_and_no_other():
     more = ["RR", "P@2", "Coverage@2", "DistinctDocs@2", "latency.retrieve.p50", "NumRet"]
     found, _ = found_in(*planted(), more=more)
-    assert [row["measure"] for row in found.rescored] == ["R@2", "nDCG@2", "RR", "P@2"]
+    assert [row["measure"] for row in found["rescored"]] == ["R@2", "nDCG@2", "RR", "P@2"]
 
 
 def test_queries_that_nobody_asks_for_are_left_alone():
     lists = {"q1": [hit("g", NEW)], "q2": [hit("g", OLD)], "stranger": [hit("g", NEW)]}
     found, _ = found_in(logged(lists), {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"))
-    assert found.taken_out == 1
+    assert found["taken_out"] == 1
 
 
 def test_gold_of_documents_has_no_version_of_its_own():
     lists = {"q1": [hit("g#1", NEW)], "q2": [hit("g#2", OLD)]}
     gold, queries = {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2")
     found, _ = found_in(logged(lists), gold, queries, level="doc")
-    assert found.gold["newer"] is None
-    assert found.rescored[0]["enforced"] == 0.5
+    assert found["gold"]["newer"] is None
+    assert found["rescored"][0]["enforced"] == 0.5
 
 
 def test_no_more_documents_are_named_than_can_be_read():
@@ -265,7 +272,7 @@ def test_no_more_documents_are_named_than_can_be_read():
     found, _ = found_in(
         logged(lists), {"q1": ["g"], "q2": ["g"]}, asking("q1", "q2"), k=50, keep=50
     )
-    assert (len(found.documents), found.more_documents) == (MOST, 3)
+    assert (len(found["documents"]), found["more_documents"]) == (MOST, 3)
     assert len(json.dumps(found.to_dict(), allow_nan=False)) > 0
 
 

@@ -29,7 +29,7 @@ def looked_at(lists=LISTS, gold=GOLD, *, k=2, corpus=TEXTS, whole=True, queries=
 
 def test_gold_is_told_by_how_far_down_it_was_found():
     """Gold is c, x, d, e; c stands third for q1, and d second for q2."""
-    gold = looked_at()[0].gold
+    gold = looked_at()[0]["gold"]
     assert gold["units"] == 4
     assert (gold["top"]["found"], gold["final"]["found"], gold["any"]["found"]) == (1, 2, 2)
     assert gold["final"]["never"] == 2
@@ -40,7 +40,7 @@ def test_gold_is_told_by_how_far_down_it_was_found():
 
 
 def test_gold_in_no_list_is_named_with_its_queries():
-    gold = looked_at(LISTS | {"q3": []})[0].gold
+    gold = looked_at(LISTS | {"q3": []})[0]["gold"]
     assert gold["lost"] == [
         {
             "item_id": "x#1",
@@ -71,33 +71,40 @@ def test_gold_that_was_not_looked_for_is_counted_apart(fate):
         records.append({"query_id": "q3", "topk": [], "error": "timeout"})
     found, staged = looked_at(run_of_records(records, name="log"), gold)
     assert staged.final.status.to_list()[-1] == fate
-    assert [(one["item_id"], one["query_ids"]) for one in found.gold["lost"]] == [("x#1", ["q1"])]
-    assert found.gold["not_asked"] == 2
+    assert [(one["item_id"], one["query_ids"]) for one in found["gold"]["lost"]] == [
+        ("x#1", ["q1"])
+    ]
+    assert found["gold"]["not_asked"] == 2
     # what was not looked for still counts as not found, as in the measure
-    assert (found.gold["units"], found.gold["any"]["never"]) == (5, 3)
-    assert found.gold["top"]["share"] == staged.final.means()["Coverage@2"] == 1 / 5
+    assert (found["gold"]["units"], found["gold"]["any"]["never"]) == (5, 3)
+    assert found["gold"]["top"]["share"] == staged.final.means()["Coverage@2"] == 1 / 5
     # x and the stray
-    assert found.gold["not_in_corpus"] == 2
+    assert found["gold"]["not_in_corpus"] == 2
 
 
 def test_gold_that_is_returned_for_another_query_only_is_not_found():
     found = looked_at({"q1": ["e#1"], "q2": ["d#1"], "q3": ["a#1"]})[0]
-    assert "e#1" in [one["item_id"] for one in found.gold["lost"]]
+    assert "e#1" in [one["item_id"] for one in found["gold"]["lost"]]
 
 
 def test_the_coverage_is_that_of_the_measure():
     found, staged = looked_at()
     told = staged.final.summaries["Coverage@2"]
-    assert found.gold["coverage"]["mean"] == found.gold["top"]["share"] == told.mean == 1 / 4
-    assert found.gold["top"]["ci"] == found.gold["coverage"]["ci"] == list(told.ci)
+    assert found["gold"]["coverage"]["mean"] == found["gold"]["top"]["share"] == told.mean == 1 / 4
+    assert found["gold"]["top"]["ci"] == found["gold"]["coverage"]["ci"] == list(told.ci)
     told = staged.final.summaries["Coverage(of='corpus')@2"]
     # a, b, d of twelve items
-    assert found.corpus["coverage"]["mean"] == found.corpus["top"]["share"] == told.mean == 3 / 12
-    assert found.corpus["top"]["ci"] == list(told.ci)
+    assert (
+        found["corpus"]["coverage"]["mean"]
+        == found["corpus"]["top"]["share"]
+        == told.mean
+        == 3 / 12
+    )
+    assert found["corpus"]["top"]["ci"] == list(told.ci)
 
 
 def test_items_that_are_never_returned_and_their_documents():
-    corpus = looked_at()[0].corpus
+    corpus = looked_at()[0]["corpus"]
     assert (corpus["items"], corpus["top"]["found"], corpus["ever"]["found"]) == (12, 3, 4)
     # c and x, d, e are gold; of these the corpus has c, d, e, and e is in no list
     assert corpus["never_gold"] == 1
@@ -121,13 +128,13 @@ def test_items_that_are_never_returned_and_their_documents():
 
 
 def test_without_the_run_only_the_top_is_known():
-    corpus = looked_at(whole=False)[0].corpus
+    corpus = looked_at(whole=False)[0]["corpus"]
     assert (corpus["looked"], corpus["ever"]["found"]) == ("top", 3)
-    assert looked_at()[0].corpus["looked"] == "lists"
+    assert looked_at()[0]["corpus"]["looked"] == "lists"
 
 
 def test_items_that_the_corpus_lacks_are_counted():
-    corpus = looked_at({"q1": ["a#1", "stray"], "other": ["foreign"]})[0].corpus
+    corpus = looked_at({"q1": ["a#1", "stray"], "other": ["foreign"]})[0]["corpus"]
     assert (corpus["unknown"], corpus["ever"]["found"]) == (1, 1)
 
 
@@ -137,22 +144,22 @@ def test_every_stage_can_find_gold():
         {"query_id": "q2", "topk": ["b#1"], "raw": ["b#1"], "stages": {"bm25": ["d#1"]}},
     ]
     found = looked_at(run_of_records(records, name="log"))[0]
-    assert found.gold["stages"] == ["final", "raw", "bm25"]
-    assert (found.gold["final"]["found"], found.gold["any"]["found"]) == (0, 2)
-    assert found.gold["depth"] == {"final": 1, "any": 3}
-    assert [one["item_id"] for one in found.gold["lost"]] == ["x#1"]
-    assert found.gold["not_asked"] == 1
-    assert found.corpus["ever"]["found"] == 4
+    assert found["gold"]["stages"] == ["final", "raw", "bm25"]
+    assert (found["gold"]["final"]["found"], found["gold"]["any"]["found"]) == (0, 2)
+    assert found["gold"]["depth"] == {"final": 1, "any": 3}
+    assert [one["item_id"] for one in found["gold"]["lost"]] == ["x#1"]
+    assert found["gold"]["not_asked"] == 1
+    assert found["corpus"]["ever"]["found"] == 4
 
 
 def test_gold_of_documents_is_found_by_any_of_their_chunks():
     gold = {"q1": ["b"], "q2": ["e"]}
     found = looked_at(gold=gold, level="doc")[0]
-    assert (found.gold["units"], found.gold["top"]["found"]) == (2, 1)
-    assert found.gold["lost"][0]["item_id"] == "e"
-    assert found.gold["lost"][0]["in_corpus"] is True
-    assert found.corpus["docs"]["unreachable"][0]["doc_id"] == "e"
-    assert found.corpus["docs"]["unreachable_gold"] == 1
+    assert (found["gold"]["units"], found["gold"]["top"]["found"]) == (2, 1)
+    assert found["gold"]["lost"][0]["item_id"] == "e"
+    assert found["gold"]["lost"][0]["in_corpus"] is True
+    assert found["corpus"]["docs"]["unreachable"][0]["doc_id"] == "e"
+    assert found["corpus"]["docs"]["unreachable_gold"] == 1
 
 
 def test_spans_are_named_by_where_they_lie():
@@ -168,31 +175,33 @@ def test_spans_are_named_by_where_they_lie():
     found = looked_at(
         Run({"q1": ["d:0-20"]}), karat.Gold.from_frame(frame), corpus=None, level="span"
     )[0]
-    assert (found.gold["units"], found.gold["top"]["found"]) == (2, 1)
-    lost = found.gold["lost"][0]
+    assert (found["gold"]["units"], found["gold"]["top"]["found"]) == (2, 1)
+    lost = found["gold"]["lost"][0]
     assert (lost["item_id"], lost["start"], lost["end"]) == ("d", 50, 60)
 
 
 def test_queries_that_are_skipped_bring_no_gold():
     """q3 is not in the run: with missing=skip its gold is nobody's."""
     found, staged = looked_at(missing="skip")
-    assert found.gold["units"] == 3
-    assert found.gold["top"]["share"] == staged.final.means()["Coverage@2"] == pytest.approx(1 / 3)
+    assert found["gold"]["units"] == 3
+    assert (
+        found["gold"]["top"]["share"] == staged.final.means()["Coverage@2"] == pytest.approx(1 / 3)
+    )
 
 
 def test_without_a_corpus_the_gold_is_still_told():
     found = looked_at(corpus=None)[0]
-    assert found.corpus is None
-    assert "--corpus" in found.lacks[0]
-    assert found.gold["not_in_corpus"] is None
-    assert found.gold["lost"][0]["in_corpus"] is None
+    assert found["corpus"] is None
+    assert "--corpus" in found["lacks"][0]
+    assert found["gold"]["not_in_corpus"] is None
+    assert found["gold"]["lost"][0]["in_corpus"] is None
 
 
 def test_without_gold_there_is_no_share():
     asked = Queries({"q1": {"text": "", "no_answer": True}})
     found = looked_at({"q1": ["a#1"]}, Gold({}), queries=asked)[0]
-    assert found.gold["units"] == 0
-    assert found.gold["top"] == {"found": 0, "never": 0, "share": None, "ci": None}
+    assert found["gold"]["units"] == 0
+    assert found["gold"]["top"] == {"found": 0, "never": 0, "share": None, "ci": None}
     assert json.dumps(found.to_dict(), allow_nan=False)
 
 
@@ -212,10 +221,10 @@ def test_sets_made_by_hand_agree(cases, k):
     everything = set().union(*gold.values())
     top = set().union(*(set(asked[q][:k]) & set(gold[q]) for q in gold))
     whole = set().union(*(set(asked[q]) & set(gold[q]) for q in gold))
-    assert found.gold["units"] == len(everything)
-    assert (found.gold["top"]["found"], found.gold["any"]["found"]) == (len(top), len(whole))
-    assert {one["item_id"] for one in found.gold["lost"]} == everything - whole
+    assert found["gold"]["units"] == len(everything)
+    assert (found["gold"]["top"]["found"], found["gold"]["any"]["found"]) == (len(top), len(whole))
+    assert {one["item_id"] for one in found["gold"]["lost"]} == everything - whole
     returned = set().union(*asked.values())
-    assert found.corpus["ever"]["never"] == len(set(ITEMS) - returned)
+    assert found["corpus"]["ever"]["never"] == len(set(ITEMS) - returned)
     untouched = {item[0] for item in ITEMS} - {item[0] for item in returned}
-    assert {one["doc_id"] for one in found.corpus["docs"]["unreachable"]} == untouched
+    assert {one["doc_id"] for one in found["corpus"]["docs"]["unreachable"]} == untouched

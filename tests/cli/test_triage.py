@@ -345,7 +345,7 @@ def test_no_miss_at_all_is_said(run, world):
     written("run.jsonl", rows)
     done = run("triage", *world, "-o", "misses:m.json")
     assert done.code == 0
-    assert done.out.startswith("no query misses: all 3 have gold in the top 10\n")
+    assert done.out.startswith("0 of 3 queries miss: no gold in the top 10\n")
     assert Path("m.json").read_text() == "[]\n"
 
 
@@ -353,7 +353,7 @@ def test_no_gold_at_all_is_said(run, world):
     Path("zero.txt").write_text("q1 0 a#1 0\n")
     done = run("triage", "run.jsonl", "--gold", "zero.txt")
     assert done.code == 0
-    assert done.out.startswith("not one query has gold: nothing can be missed\n")
+    assert done.out.startswith("No query has gold.\n")
 
 
 def test_without_a_corpus_there_are_no_texts_and_no_bm25(run, world):

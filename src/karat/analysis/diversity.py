@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
 from karat.analysis.near_duplicates import THRESHOLD, NearDuplicates, near_duplicates
+from karat.analysis.runs import SystemAnalysis
 from karat.analysis.top_lists import (
     MOST,
     SHOWN_ROWS,
@@ -22,25 +22,8 @@ from karat.analysis.top_lists import (
 )
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
-from karat.pages.formatting import figure, label, plural
-from karat.pages.formatting import measured as mean_cell
-from karat.pages.page import Section
-from karat.pages.serialize import Record
-
-
-@dataclass(frozen=True, eq=False)
-class Diversity(Record):
-    """The measures of diversity at k, and the near-duplicates within the lists.
-
-    ``near`` is None where there are no texts, and ``lacks`` says what to give. Two texts are
-    near-duplicates if their sets of words overlap (Jaccard) by at least ``overlap``.
-    """
-
-    k: int
-    overlap: float
-    measures: Sequence[Mapping[str, Any]]
-    near: Mapping[str, Any] | None
-    lacks: Sequence[str] = ()
+from karat.pages.formatting import label, plural
+from karat.pages.page import Section, TableColumns, table
 
 
 def diversity_measures(k: int = KEEP) -> list[str]:
@@ -48,20 +31,23 @@ def diversity_measures(k: int = KEEP) -> list[str]:
     return [f"DistinctDocs@{k}", f"Redundancy@{k}", f"Novelty@{k}"]
 
 
-def diversity(staged: Staged, *, k: int = KEEP, overlap: float = THRESHOLD) -> Diversity:
-    """Return how many documents and how many different texts the top k holds."""
+def diversity(staged: Staged, *, k: int = KEEP, overlap: float = THRESHOLD) -> SystemAnalysis:
+    """Return the measures of diversity at k, and the near-duplicates within the lists.
+
+    ``near`` is None where there are no texts, and ``lacks`` says what to give. Two texts are
+    near-duplicates if their sets of words overlap (Jaccard) by at least ``overlap``.
+    """
     measures, lacks = [], []
     for name in diversity_measures(k):
         try:
             measures.append(measured(staged.final, name))
         except MissingInputError as error:
             lacks.append(str(error))
-    near = None
-    if staged.gold.corpus is not None:
-        near = _near(staged, k, overlap)
-    elif not lacks:
+    near = None if staged.gold.corpus is None else _near(staged, k, overlap)
+    if near is None and not lacks:
         lacks.append("near-duplicates need the items' texts: give --corpus")
-    return Diversity(k, overlap, measures, near, lacks)
+    document = {"k": k, "overlap": overlap, "measures": measures, "near": near, "lacks": lacks}
+    return SystemAnalysis(document, diversity_sections)
 
 
 def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
@@ -88,7 +74,16 @@ def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
         "share": share_of(again[rows] / lengths[rows], scores, rows),
         "clusters": len(clusters),
         "queries": links["row"].n_unique(),
-        "largest": [_cluster(top[group], staged) for group in clusters[:MOST]],
+        "largest": [
+            {
+                "query_id": staged.gold.query_ids[top["row"][int(places[0])]],
+                "size": len(places),
+                "ranks": top["rank"][places].to_list(),
+                "items": top["item_id"][places].to_list(),
+                "text": shown(top["text"][int(places[0])]),
+            }
+            for places in clusters[:MOST]
+        ],
         "pairs": _pairs(links, known),
         "complete": near.complete,
     }
@@ -137,16 +132,6 @@ def _clusters(links: pl.DataFrame) -> list[Ints]:
     return sorted(groups, key=lambda group: (-len(group), int(group[0])))
 
 
-def _cluster(places: pl.DataFrame, staged: Staged) -> dict[str, Any]:
-    return {
-        "query_id": staged.gold.query_ids[places["row"][0]],
-        "size": places.height,
-        "ranks": places["rank"].to_list(),
-        "items": places["item_id"].to_list(),
-        "text": shown(places["text"][0]),
-    }
-
-
 def _pairs(links: pl.DataFrame, known: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the near-duplicates that occur together in the most lists."""
     names, texts = known["item_id"].to_list(), known["text"].to_list()
@@ -154,55 +139,51 @@ def _pairs(links: pl.DataFrame, known: pl.DataFrame) -> list[dict[str, Any]]:
         low=pl.min_horizontal("number", "number_lower"),
         high=pl.max_horizontal("number", "number_lower"),
     ).agg(pl.len(), pl.col("similarity").first())
-    pairs = [
-        (-queries, *sorted((low, high), key=names.__getitem__), similarity)
-        for low, high, queries, similarity in together.iter_rows()
-    ]
-    pairs.sort(key=lambda pair: (pair[0], names[pair[1]], names[pair[2]]))
-    return [
-        {
-            "items": [names[first], names[second]],
-            "queries": -queries,
-            "similarity": similarity,
-            "texts": [shown(texts[first]), shown(texts[second])],
-        }
-        for queries, first, second, similarity in pairs[:MOST]
-    ]
+    pairs = []
+    for low, high, queries, similarity in together.iter_rows():
+        numbers = sorted((low, high), key=names.__getitem__)
+        items = [names[number] for number in numbers]
+        shared = {"items": items, "queries": queries, "similarity": similarity}
+        pairs.append({**shared, "texts": [shown(texts[number]) for number in numbers]})
+    return sorted(pairs, key=lambda pair: (-pair["queries"], pair["items"]))[:MOST]
 
 
 def diversity_sections(document: Mapping[str, Any]) -> list[Section]:
     """Return the measures of diversity, and near-duplicates within the lists."""
-    grid = [["measure", "mean", "n"]]
-    for one in document["measures"]:
-        grid.append([one["measure"], mean_cell(one), f"{one['n']:,}"])
+    rows = [{**measure, "value": measure} for measure in document["measures"]]
     near, lines = document["near"], [label(line) for line in document["lacks"]]
-    title = f"Diversity of the top {document['k']}"
-    if near is None:
-        return [Section(title, grid, lines)]
-    grid.append(["near-duplicates", mean_cell(near["share"]), f"{near['share']['n']:,}"])
-    lines += _near_notes(near, document["overlap"])
-    sections = [Section(title, grid, lines)]
-    if near["largest"]:
-        rows = [["query", "size", "ranks", "text"]]
-        for one in near["largest"][:SHOWN_ROWS]:
-            ranks = ", ".join(map(str, one["ranks"]))
-            rows.append([label(one["query_id"]), str(one["size"]), ranks, label(one["text"] or "")])
-        sections.append(Section("Largest clusters of near-duplicates", rows))
-    if near["pairs"]:
-        rows = [["item", "item", "queries", "overlap", "text"]]
-        for one in near["pairs"][:SHOWN_ROWS]:
-            items = [label(item) for item in one["items"]]
-            rows.append(
-                [*items, f"{one['queries']:,}", figure(one["similarity"]), label(one["texts"][0])]
-            )
-        sections.append(Section("Near-duplicates returned together", rows))
+    if near is not None:
+        share = near["share"]
+        rows.append({"measure": "near-duplicates", "value": share, "n": share["n"]})
+        lines += _near_notes(near, document["overlap"])
+    grid = table(rows, {"measure": "measure", "mean": "value", "n": "n"})
+    sections = [Section(f"Diversity of the top {document['k']}", grid, lines)]
+    if near is not None and near["largest"]:
+        columns: TableColumns = {
+            "query": "query_id",
+            "size": "size",
+            "ranks": lambda cluster: ", ".join(map(str, cluster["ranks"])),
+            "text": "text",
+        }
+        grid = table(near["largest"][:SHOWN_ROWS], columns)
+        sections.append(Section("Largest clusters of near-duplicates", grid))
+    if near is not None and near["pairs"]:
+        columns = {
+            "item": lambda pair: pair["items"][0],
+            "near-duplicate": lambda pair: pair["items"][1],
+            "queries": "queries",
+            "overlap": "similarity",
+            "text": lambda pair: pair["texts"][0],
+        }
+        grid = table(near["pairs"][:SHOWN_ROWS], columns)
+        sections.append(Section("Near-duplicates returned together", grid))
     return sections
 
 
 def _near_notes(near: Mapping[str, Any], overlap: float) -> list[str]:
-    again = f"{near['repeats']:,} of {plural(near['places'], 'place')} repeat a higher one"
-    where = f"in {plural(near['queries'], 'list')}"
-    lines = [f"{again} (overlap of words {overlap:g} or more), {where}"]
+    repeats = f"{near['repeats']:,} of {plural(near['places'], 'place')} repeat a higher one"
+    lists = plural(near["queries"], "list")
+    lines = [f"{repeats} (overlap of words {overlap:g} or more), in {lists}"]
     if near["without_text"]:
         lines.append(f"{plural(near['without_text'], 'place')} without a text took no part")
     if not near["complete"]:

@@ -7,27 +7,25 @@ top k of a query is its k-occurrence; hubs show as a long right tail of it, a hi
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from karat.analysis.top_lists import MOST, SHOWN_ROWS, Ints, shown, texts_of, top_lists
+from karat.analysis.runs import SystemAnalysis
+from karat.analysis.top_lists import MOST, SHOWN_ROWS, Ints, shown_texts, top_lists
 from karat.evaluation.stages import KEEP, Staged, Thresholds
 from karat.measure.aggregates import Values
 from karat.measure.lists import without_repeats
 from karat.measure.prepare import Prepared
-from karat.pages.formatting import figure, label, percent, plural
-from karat.pages.page import Section
-from karat.pages.serialize import Record
+from karat.pages.formatting import figure, percent, plural
+from karat.pages.page import Section, table
 from karat.stats.distributions import tail
 
 
-@dataclass(frozen=True, eq=False)
-class Hubs(Record):
-    """The items that are returned where they do not belong, and how uneven the returns are.
+def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None) -> SystemAnalysis:
+    """Return the items that are in the top k of many queries that they do not answer.
 
     A hub is returned for at least ``needed`` queries whose gold it is not, and for more of them
     than chance would explain if every item were as likely to be returned as any other
@@ -36,31 +34,11 @@ class Hubs(Record):
     of all ``items``, ``by_chance`` what it would be then; without a corpus both are of items that
     were returned at least once, since nobody knows how many were not.
     """
-
-    k: int
-    queries: int
-    items: int
-    of: str
-    places: int
-    needed: int
-    alpha: float
-    expected: float
-    skewness: float | None
-    by_chance: float | None
-    count: int
-    hub_places: int
-    unrelated_places: int
-    share: float | None
-    unrelated_share: float | None
-    hubs: Sequence[Mapping[str, Any]]
-
-
-def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None) -> Hubs:
-    """Return which items are returned in the top k of many queries that they do not answer."""
     limits, scores, gold = thresholds or Thresholds(), staged.final, staged.gold
-    top = top_lists(scores, gold, k)
-    queries, occurring = top["row"].n_unique(), _occurrences(top, gold)
-    whole = gold.corpus is not None
+    top = top_lists(scores, gold, k).with_columns(
+        answers=(pl.col("grade") >= gold.conventions.rel).fill_null(value=False)
+    )
+    queries, occurring = top["row"].n_unique(), _occurrences(top)
     items = occurring.height
     if gold.corpus is not None:
         items += gold.corpus.join(occurring, on="item_id", how="anti").height
@@ -74,38 +52,38 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
     counts = np.zeros(items)
     counts[: occurring.height] = occurring["queries"].to_numpy()
     in_hubs, unrelated = (int(found[name].sum()) for name in ("queries", "unrelated"))
-    return Hubs(
-        k=k,
-        queries=queries,
-        items=items,
-        of="corpus" if whole else "returned",
-        places=top.height,
-        needed=needed,
-        alpha=alpha,
-        expected=queries * chance,
-        skewness=_skewness(counts),
-        by_chance=(_binomial_skewness if whole else _truncated_skewness)(queries, chance),
-        count=found.height,
-        hub_places=in_hubs,
-        unrelated_places=unrelated,
-        share=in_hubs / top.height if top.height else None,
-        unrelated_share=unrelated / top.height if top.height else None,
-        hubs=_described(found.head(MOST), top, gold),
-    )
+    by_chance = _truncated_skewness if gold.corpus is None else _binomial_skewness
+    document = {
+        "k": k,
+        "queries": queries,
+        "items": items,
+        "of": "returned" if gold.corpus is None else "corpus",
+        "places": top.height,
+        "needed": needed,
+        "alpha": alpha,
+        "expected": queries * chance,
+        "skewness": _skewness(counts),
+        "by_chance": by_chance(queries, chance),
+        "count": found.height,
+        "hub_places": in_hubs,
+        "unrelated_places": unrelated,
+        "share": in_hubs / top.height if top.height else None,
+        "unrelated_share": unrelated / top.height if top.height else None,
+        "hubs": _described(found.head(MOST), top, gold),
+    }
+    return SystemAnalysis(document, hub_sections)
 
 
-def _occurrences(top: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
+def _occurrences(top: pl.DataFrame) -> pl.DataFrame:
     """For each item returned: in how many top ks, as gold, judged as no answer, not judged."""
-    top = without_repeats(top)
-    grade = pl.col("grade")
-    right = (grade >= gold.conventions.rel).fill_null(value=False)
-    wrong = (grade.is_between(0, gold.conventions.rel, closed="left")).fill_null(value=False)
+    wrong = (~pl.col("answers") & (pl.col("grade") >= 0)).fill_null(value=False)
     return (
-        top.group_by("item_id", maintain_order=True)
+        without_repeats(top)
+        .group_by("item_id", maintain_order=True)
         .agg(
             pl.col("doc_id").first(),
             queries=pl.len().cast(pl.Int64),
-            gold=right.sum().cast(pl.Int64),
+            gold=pl.col("answers").sum().cast(pl.Int64),
             not_relevant=wrong.sum().cast(pl.Int64),
         )
         .with_columns(unrelated=pl.col("queries") - pl.col("gold"))
@@ -147,28 +125,25 @@ def _truncated_skewness(queries: int, chance: float) -> float | None:
     if mean <= 1 or chance >= 1:
         return None
 
-    def too_many(own: float) -> float:
-        at_least_one = -math.expm1(queries * math.log1p(-own)) if own < 1 else 1.0
-        return queries * own / at_least_one - mean
+    def too_many(p: float) -> float:
+        at_least_one = -math.expm1(queries * math.log1p(-p)) if p < 1 else 1.0
+        return queries * p / at_least_one - mean
 
-    # An item in one list is by chance in fewer than queries x own others: these ends hold it.
-    own = brentq(too_many, (mean - 1) / queries, min(1.0, chance * (1 + 1e-9)))
+    # An item in one list is by chance in fewer than queries x p others: these ends hold it.
+    p = brentq(too_many, (mean - 1) / queries, min(1.0, chance * (1 + 1e-9)))
     counts = np.arange(1.0, queries + 1)
     ways = gammaln(queries + 1) - gammaln(counts + 1) - gammaln(queries - counts + 1)
-    return _skewness(counts, np.exp(ways + xlogy(counts, own) + xlog1py(queries - counts, -own)))
+    return _skewness(counts, np.exp(ways + xlogy(counts, p) + xlog1py(queries - counts, -p)))
 
 
 def _described(found: pl.DataFrame, top: pl.DataFrame, gold: Prepared) -> list[dict[str, Any]]:
     """Return the hubs with their texts, and how many different things their queries ask for."""
-    texts: Sequence[str | None] = [None] * found.height
-    if gold.corpus is not None:
-        texts = texts_of(found["item_id"], gold).to_list()
     topics = pl.DataFrame({"row": np.arange(len(gold.query_ids)), "topic": _topics(gold)})
-    where = top.filter(~(pl.col("grade") >= gold.conventions.rel).fill_null(value=False))
-    where = where.join(found.select("item_id"), on="item_id", how="semi").join(topics, on="row")
-    asked = dict(where.group_by("item_id").agg(pl.col("topic").n_unique()).iter_rows())
+    unanswered = top.filter(~pl.col("answers")).join(topics, on="row")
+    counts = dict(unanswered.group_by("item_id").agg(pl.col("topic").n_unique()).iter_rows())
+    texts = shown_texts(found["item_id"], gold)
     return [
-        {**hub, "topics": asked.get(hub["item_id"], 0), "text": shown(text)}
+        {**hub, "topics": counts.get(hub["item_id"], 0), "text": text}
         for hub, text in zip(found.iter_rows(named=True), texts, strict=True)
     ]
 
@@ -178,8 +153,8 @@ def _topics(gold: Prepared) -> Ints:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    n, relevant = len(gold.query_ids), gold.grade >= gold.conventions.rel
-    code, unit = gold.rows["code"].to_numpy()[relevant], gold.unit[relevant]
+    n = len(gold.query_ids)
+    code, unit = gold.rows["code"].to_numpy()[gold.relevant], gold.unit[gold.relevant]
     size = n + int(unit.max(initial=0)) + 1
     links = coo_array((np.ones(len(code)), (code, n + unit)), shape=(size, size))
     return connected_components(links, directed=False)[1][:n].astype(np.int64)
@@ -187,38 +162,41 @@ def _topics(gold: Prepared) -> Ints:
 
 def hub_sections(document: Mapping[str, Any]) -> list[Section]:
     """Return the hubs, and how uneven the returns are."""
-    grid = None
-    if document["hubs"]:
-        names = ("queries", "gold", "not_relevant", "unjudged", "topics")
-        grid = [["item", *(name.replace("_", " ") for name in names), "text"]]
-        for hub in document["hubs"][:SHOWN_ROWS]:
-            counts = [f"{hub[name]:,}" for name in names]
-            grid.append([label(hub["item_id"]), *counts, label(hub["text"] or "")])
-        if not any(hub["text"] for hub in document["hubs"]):
-            grid = [row[:-1] for row in grid]
+    columns = {
+        "item": "item_id",
+        "queries": "queries",
+        "gold": "gold",
+        "not relevant": "not_relevant",
+        "unjudged": "unjudged",
+        "topics": "topics",
+        "text": "text",
+    }
+    rows = document["hubs"][:SHOWN_ROWS]
+    grid = table(rows, columns) if rows else None
     return [Section(f"Hubs in the top {document['k']}", grid, _hub_notes(document))]
 
 
 def _hub_notes(document: Mapping[str, Any]) -> list[str]:
-    asked = plural(document["queries"], "query", "queries")
-    what = f"in the top {document['k']} of {document['needed']:,} or more of {asked}"
-    found = plural(document["count"], "item") if document["count"] else "no item"
-    lines = [f"{found} {what} without being their gold, and more often than by chance"]
-    if document["needed"] > document["queries"]:
-        needed = f"a hub is in {document['needed']:,} or more"
-        lines = [f"lists of only {asked}: too few to tell, since {needed}"]
-    if document["count"]:
+    queries = plural(document["queries"], "query", "queries")
+    needed, count = document["needed"], document["count"]
+    text = f"lists of only {queries}: too few to tell, since a hub is in {needed:,} or more"
+    if needed <= document["queries"]:
+        items = plural(count, "item") if count else "no item"
+        text = f"{items} in the top {document['k']} of {needed:,} or more of {queries}"
+        text += " without being their gold, and more often than by chance"
+    lines = [text]
+    if count:
         lines.append(
             f"they take {percent(document['share'])} of {plural(document['places'], 'place')},"
             f" {percent(document['unrelated_share'])} where they are not gold"
         )
-    if document["count"] > SHOWN_ROWS:
+    if count > SHOWN_ROWS:
         lines.append(f"the {SHOWN_ROWS} most frequent are shown")
     if document["skewness"] is not None:
         of = "items of the corpus" if document["of"] == "corpus" else "items returned"
-        chance = figure(document["by_chance"])
         lines.append(
             f"skewness of the returns over {document['items']:,} {of}:"
-            f" {figure(document['skewness'])}; {chance} if all were equally likely"
+            f" {figure(document['skewness'])};"
+            f" {figure(document['by_chance'])} if all were equally likely"
         )
     return lines

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from karat.analysis.runs import SystemAnalysis
+from karat.analysis.top_lists import Mask, logged_texts, query_texts
 from karat.data.tables import Queries, Run
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.evaluation.segments import SMALL, By, segments_by
@@ -21,9 +22,8 @@ from karat.measure.kernels.lists import check_path
 from karat.measure.names import Measure, parse_measure
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, Summary
-from karat.pages.formatting import NOTHING, PART, label, measured, percent, plural
-from karat.pages.page import Grid, Section
-from karat.pages.serialize import Record
+from karat.pages.formatting import NOTHING, PART, label, percent, plural
+from karat.pages.page import Section, TableColumns, table
 
 TOTAL = "total"
 # The latency that systems are compared by, unless another is named.
@@ -32,40 +32,21 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 # So many of the slowest queries are listed.
 SLOWEST = 10
 _FIGURES = ("mean", *PERCENTILES)
-# What a segment shows of its total; the document has the rest.
-_OF_SEGMENTS = ("p50", "p90")
 
 Document = Mapping[str, Any]
-Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, eq=False)
-class Latencies(Record):
-    """Where the time of a system's calls goes, and what they cost.
-
-    ``stages`` has for each stage the number of calls, the mean and percentiles of its
-    milliseconds, and its median ``share`` of a call's total; ``cost`` the mean and sum of what
-    was spent; ``segments`` both for each column and each of its values. ``failed`` are the calls
-    that no other figure counts. ``index_bytes`` and ``embedding_updates`` are what the log says
-    of the index.
-    """
-
-    stages: Document
-    cost: Document
-    segments: Mapping[str, Document]
-    slowest: Sequence[Document]
-    failed: Document
-    index_bytes: int | None
-    embedding_updates: int | None
 
 
 def latencies(
     staged: Staged, queries: Queries | None = None, *, by: Sequence[By | str] = ()
-) -> Latencies:
+) -> SystemAnalysis:
     """Return the time of each stage that the log has, and of all together, and the calls' cost.
 
-    The figures are those of the measures ``latency.<stage>.p50``, ``cost.<what>`` and the like:
-    failed calls are separate. A log without ``latency_ms`` is refused.
+    ``stages`` has for each stage the number of calls, the mean and percentiles of its
+    milliseconds, and its median ``share`` of a call's total; ``cost`` the mean and sum of what
+    was spent; ``segments`` both for each column and each of its values. The figures are those of
+    the measures ``latency.<stage>.p50``, ``cost.<what>`` and the like; ``failed`` are the calls
+    that none of them counts. ``index_bytes`` and ``embedding_updates`` are what the log says
+    of the index. A log without ``latency_ms`` is refused.
     """
     times = {
         stage: {end: latency_of(stage, end) for end in _FIGURES} for stage in stages_of(staged)
@@ -85,10 +66,8 @@ def latencies(
             share = _share(_times(scores, stage), total, mask)
             if stage != TOTAL and share is not None:
                 amount["share"] = share
-        return {
-            "stages": stages,
-            "cost": {name: _amount(summaries, named) for name, named in costs.items()},
-        }
+        cost = {name: _amount(summaries, named) for name, named in costs.items()}
+        return {"stages": stages, "cost": cost}
 
     segments: dict[str, dict[str, Any]] = {}
     for column in map(By.parse, by):
@@ -97,14 +76,17 @@ def latencies(
             n = int((segment.mask & ~np.isnan(total)).sum())
             facts = {"n": n, "small": n < SMALL, **spent(segment.mask)}
             segments[str(column)][segment.name] = facts
-    return Latencies(
+    # What was searched for is what took the time.
+    texts = query_texts(None, queries) | logged_texts(staged.calls, "query")
+    document = {
         **spent(np.ones(len(total), dtype=bool)),
-        segments=segments,
-        slowest=_slowest(scores, list(times), _texts(staged, queries)),
-        failed=_failed(staged),
-        index_bytes=whole_in(staged.final.meta, "index_bytes"),
-        embedding_updates=whole_in(staged.final.meta, "embedding_updates"),
-    )
+        "segments": segments,
+        "slowest": _slowest(scores, list(times), texts),
+        "failed": _failed(staged),
+        "index_bytes": whole_in(staged.final.meta, "index_bytes"),
+        "embedding_updates": whole_in(staged.final.meta, "embedding_updates"),
+    }
+    return SystemAnalysis(document, latency_sections)
 
 
 def stages_of(staged: Staged) -> list[str]:
@@ -193,54 +175,35 @@ def _slowest(
     ]
 
 
-def _texts(staged: Staged, queries: Queries | None) -> dict[str, str]:
-    """Return the text of each query: the one that the log has, else that of the queries."""
-    calls = staged.calls
-    frames = [] if queries is None else [queries.frame.select("query_id", "text")]
-    if calls is not None and "query" in calls.columns:
-        frames.append(calls.select("query_id", text=pl.col("query").cast(pl.String)))
-    return {query_id: text for frame in frames for query_id, text in frame.iter_rows() if text}
-
-
 def _failed(staged: Staged) -> dict[str, Any]:
     """Return how many calls failed, and how long they took."""
     calls = staged.calls
     if calls is None or "error" not in calls.columns:
         return {"calls": 0, "timed": 0, "p50": None, "longest": None}
-    asked = pl.Series(staged.gold.code_of(calls["query_id"]) >= 0)
-    failed = calls.filter(asked & calls["error"].is_not_null())
+    known = pl.Series(staged.gold.code_of(calls["query_id"]) >= 0)
+    failed = calls.filter(known & calls["error"].is_not_null())
     # Without the error, so that their times are read as all others are.
     as_calls = replace(staged, calls=failed.drop("error"))
     times = _times(score_calls(as_calls, [latency_of(TOTAL, "mean")]), TOTAL)
-    known = times[~np.isnan(times)]
-    longest = float(known.max()) if len(known) else None
-    median = aggregates.percentile(known, 0.5)
-    return {"calls": failed.height, "timed": len(known), "p50": median, "longest": longest}
-
-
-@dataclass(frozen=True, eq=False)
-class Pareto(Record):
-    """Quality against latency: the systems from the fastest to the slowest.
-
-    No other system beats those of the ``front``: a system beats another if it is not worse in
-    either and better in one. ``unplaced`` says what further systems lack.
-    """
-
-    measure: str
-    latency: str
-    front: Sequence[str]
-    systems: Sequence[Document]
-    unplaced: Mapping[str, str]
+    times = times[~np.isnan(times)]
+    return {
+        "calls": failed.height,
+        "timed": len(times),
+        "p50": aggregates.percentile(times, 0.5),
+        "longest": float(times.max()) if len(times) else None,
+    }
 
 
 def pareto(
     systems: Mapping[str, Staged], measure: str | Measure, latency: str = DEFAULT_PATH
-) -> Pareto:
-    """Compare the quality of systems with their latency.
+) -> SystemAnalysis:
+    """Compare the quality of systems with their latency, from the fastest to the slowest.
 
     ``measure`` is one that all of them were scored by, ``latency`` a stage and its percentile or
-    mean, such as ``total.p90``. The figures alone decide: whether a difference is more than
-    chance is for a comparison to tell.
+    mean, such as ``total.p90``. No other system beats those of the ``front``: a system beats
+    another if it is not worse in either and better in one. ``unplaced`` says what further
+    systems lack. The figures alone decide: whether a difference is more than chance is for a
+    comparison to tell.
     """
     if not systems:
         raise UsageError("quality against latency needs at least one system")
@@ -248,41 +211,52 @@ def pareto(
     quality = parse_measure(measure, conventions=scores[0].conventions)
     path = latency.removeprefix("latency.")
     check_path("latency", path)
-    if quality.definition.better == "none":
+    better = quality.definition.better
+    if better == "none":
         raise UsageError(f"{quality} is neither better high nor low; name another measure")
-    for own in scores:
-        if quality not in own.measures:
-            raise unknown("measure", str(quality), map(str, own.measures))
+    for system in scores:
+        if quality not in system.measures:
+            raise unknown("measure", str(quality), map(str, system.measures))
     check_comparable(compared_systems(scores))
     places: list[dict[str, Any]] = []
     unplaced = {}
     for name, staged in systems.items():
         try:
-            figures = {"quality": _quality(staged, quality), "latency": _latency(staged, path)}
+            figures = {
+                "quality": _figure_of(staged.final, quality),
+                "latency": _latency(staged, path),
+            }
             places.append({"system": name, **figures})
         except MissingInputError as error:
             unplaced[name] = str(error)
-    up = -1.0 if quality.definition.better == "lower" else 1.0
-
-    def rank(place: Document) -> tuple[float, float]:
-        return -place["latency"]["value"], up * place["quality"]["value"]
-
-    places.sort(key=lambda place: (*(-value for value in rank(place)), place["system"]))
+    # Both are lower for a better system.
+    sign = 1 if better == "lower" else -1
+    ranks = {
+        place["system"]: (place["latency"]["value"], sign * place["quality"]["value"])
+        for place in places
+    }
+    places.sort(key=lambda place: (*ranks[place["system"]], place["system"]))
     for place in places:
+        time, loss = rank = ranks[place["system"]]
         beaten_by = [
-            other
-            for other in places
-            if rank(other) != rank(place)
-            and all(a >= b for a, b in zip(rank(other), rank(place), strict=True))
+            name
+            for name, (other_time, other_loss) in ranks.items()
+            if other_time <= time and other_loss <= loss and ranks[name] != rank
         ]
-        beaten_by.sort(key=lambda other: (other["latency"]["value"], other["system"]))
-        place |= {"front": not beaten_by, "beaten_by": [other["system"] for other in beaten_by]}
-    front = [place["system"] for place in places if place["front"]]
-    return Pareto(str(quality), f"latency.{path}", front, places, unplaced)
+        beaten_by.sort(key=lambda name: (ranks[name][0], name))
+        place |= {"front": not beaten_by, "beaten_by": beaten_by}
+    document = {
+        "measure": str(quality),
+        "latency": f"latency.{path}",
+        "front": [place["system"] for place in places if place["front"]],
+        "systems": places,
+        "unplaced": unplaced,
+    }
+    return SystemAnalysis(document, pareto_sections)
 
 
-def _quality(staged: Staged, measure: Measure) -> dict[str, Any]:
-    summary = staged.final.summaries[str(measure)]
+def _figure_of(scores: Scores, measure: Measure) -> dict[str, Any]:
+    summary = scores.summaries[str(measure)]
     if summary.mean is None:
         raise MissingInputError(summary.lacks or f"{measure} has no value for any query")
     return {"value": summary.mean, "ci": summary.ci}
@@ -294,88 +268,90 @@ def _latency(staged: Staged, path: str) -> dict[str, Any]:
     if stage not in known:
         raise MissingInputError(f"latency.{stage} is not in its log, which has {', '.join(known)}")
     measure = latency_of(stage, ending)
-    summary = score_calls(staged, [measure]).summaries[str(measure)]
-    if summary.mean is None:
-        raise MissingInputError(f"no call has a latency of {stage} in its log")
-    return {"value": summary.mean, "ci": summary.ci}
+    return _figure_of(score_calls(staged, [measure]), measure)
 
 
-def latency_sections(latency: Document) -> list[Section]:
-    """Return the sections of ``Latencies``: stages, segments, the slowest queries, cost."""
-    grid: Grid = [["stage", "n", *_FIGURES, "share"]]
-    for name, stage in latency["stages"].items():
-        share = percent(stage["share"]) if "share" in stage else ""
-        cells = [_figure(stage[figure]) for figure in _FIGURES]
-        grid.append([label(name), f"{stage['n']:,}", *cells, share])
-    sections = [Section("Latency in ms", grid, list(_notes(latency)))]
-    for by, segments in latency["segments"].items():
-        totals = {value: segment["stages"][TOTAL] for value, segment in segments.items()}
-        grid = _segment_grid(by, segments, totals, _OF_SEGMENTS)
+def latency_sections(document: Document) -> list[Section]:
+    """Return the sections of ``latencies``: stages, segments, the slowest queries, cost."""
+    stages = [
+        {
+            **_cells(stage),
+            "stage": name,
+            "share": percent(stage["share"]) if "share" in stage else "",
+        }
+        for name, stage in document["stages"].items()
+    ]
+    columns = {name: name for name in ("stage", "n", *_FIGURES, "share")}
+    sections = [Section("Latency in ms", table(stages, columns), list(_notes(document)))]
+    for by, segments in document["segments"].items():
+        rows = [
+            _cells(segment["stages"][TOTAL], "p50", "p90") | _segment_cells(by, value, segment)
+            for value, segment in segments.items()
+        ]
+        grid = table(rows, {name: name for name in (by, "n", "p50", "p90")})
         sections.append(Section(f"Total latency in ms by {label(by)}", grid))
-    if latency["slowest"]:
-        sections.append(Section("The slowest queries", _slowest_grid(latency["slowest"])))
-    if latency["cost"]:
-        grid = [["what", "n", "mean", "sum"]]
-        for name, cost in latency["cost"].items():
-            cells = [_figure(cost["mean"]), _figure(cost["sum"])]
-            grid.append([label(name), f"{cost['n']:,}", *cells])
+    if document["slowest"]:
+        names = list(dict.fromkeys(name for slow in document["slowest"] for name in slow["stages"]))
+        rows = [
+            {**slow, "total": ms(slow["total"]), **{n: ms(slow["stages"].get(n)) for n in names}}
+            for slow in document["slowest"]
+        ]
+        columns = {"query": "query_id", **{name: name for name in ("total", *names, "text")}}
+        sections.append(Section("The slowest queries", table(rows, columns)))
+    if costs := document["cost"]:
+        rows = [{**_cells(cost, "mean", "sum"), "what": name} for name, cost in costs.items()]
+        grid = table(rows, {name: name for name in ("what", "n", "mean", "sum")})
         sections.append(Section("Cost", grid))
-        for by, segments in latency["segments"].items():
-            means = {
-                value: {name: cost["mean"] for name, cost in segment["cost"].items()}
+        for by, segments in document["segments"].items():
+            rows = [
+                _segment_cells(by, value, segment)
+                | {name: _cells(cost, "mean")["mean"] for name, cost in segment["cost"].items()}
                 for value, segment in segments.items()
-            }
-            grid = _segment_grid(by, segments, means, list(latency["cost"]))
+            ]
+            grid = table(rows, {name: name for name in (by, "n", *costs)})
             sections.append(Section(f"Mean cost by {label(by)}", grid))
     return sections
 
 
-def _segment_grid(
-    by: str, segments: Document, figures: Mapping[str, Document], names: Sequence[str]
-) -> Grid:
-    grid = [[label(by), "n", *map(label, names)]]
-    for value, segment in segments.items():
-        n = f"{segment['n']:,}" + (" small" if segment["small"] else "")
-        grid.append([label(value), n, *(_figure(figures[value][name]) for name in names)])
-    return grid
+def _cells(amount: Document, *names: str) -> dict[str, Any]:
+    """Return the figures of a stage or cost as text, each with its interval."""
+    return {"n": amount["n"], **{name: _figure(amount[name]) for name in names or _FIGURES}}
 
 
-def _slowest_grid(slowest: Sequence[Document]) -> Grid:
-    stages = list(dict.fromkeys(name for slow in slowest for name in slow["stages"]))
-    grid = [["query", "total", *map(label, stages), "text"]]
-    for slow in slowest:
-        times = [ms(slow["total"]), *(ms(slow["stages"].get(name)) for name in stages)]
-        grid.append([label(slow["query_id"]), *times, label(slow["text"] or "")])
-    return grid if any(slow["text"] for slow in slowest) else [row[:-1] for row in grid]
+def _segment_cells(by: str, value: str, segment: Document) -> dict[str, str]:
+    return {by: value, "n": f"{segment['n']:,}" + (" small" if segment["small"] else "")}
 
 
-def _notes(latency: Document) -> Iterator[str]:
-    failed = latency["failed"]
+def _notes(document: Document) -> Iterator[str]:
+    failed = document["failed"]
     if calls := failed["calls"]:
         text = f"{plural(calls, 'call')} failed and {'is' if calls == 1 else 'are'} not in these"
         if failed["timed"]:
             text += f"; the median of those timed is {ms(failed['p50'])} ms"
             text += f", the longest {ms(failed['longest'])} ms"
         yield text + "."
-    if latency["index_bytes"] is not None:
-        yield f"The index takes {latency['index_bytes']:,} bytes."
-    if latency["embedding_updates"] is not None:
-        updates = plural(latency["embedding_updates"], "embedding was", "embeddings were")
+    if document["index_bytes"] is not None:
+        yield f"The index takes {document['index_bytes']:,} bytes."
+    if document["embedding_updates"] is not None:
+        updates = plural(document["embedding_updates"], "embedding was", "embeddings were")
         yield f"{updates} made for it."
 
 
-def pareto_sections(pareto: Document) -> list[Section]:
-    """Return the section of ``Pareto``: every system with what beats it, the fastest first."""
-    grid: Grid = [["system", pareto["measure"], f"{pareto['latency']} ms", "verdict"]]
-    for place in pareto["systems"]:
-        quality = {"mean": place["quality"]["value"], "ci": place["quality"]["ci"]}
-        beaten = ", ".join(label(name) for name in place["beaten_by"])
-        verdict = f"beaten by {beaten}" if beaten else "front"
-        cells = [measured(quality), _figure(place["latency"]), verdict]
-        grid.append([label(place["system"]), *cells])
-    lacking = [f"{label(name)}: {why}" for name, why in pareto["unplaced"].items()]
-    shown = grid if pareto["systems"] else None
-    return [Section(f"{pareto['measure']} against {pareto['latency']}", shown, lacking)]
+def pareto_sections(document: Document) -> list[Section]:
+    """Return the section of ``pareto``: every system with what beats it, the fastest first."""
+    columns: TableColumns = {
+        "system": "system",
+        document["measure"]: lambda place: {**place["quality"], "mean": place["quality"]["value"]},
+        f"{document['latency']} ms": lambda place: _figure(place["latency"]),
+        "verdict": _pareto_verdict,
+    }
+    grid = table(document["systems"], columns) if document["systems"] else None
+    lacking = [f"{label(name)}: {why}" for name, why in document["unplaced"].items()]
+    return [Section(f"{document['measure']} against {document['latency']}", grid, lacking)]
+
+
+def _pareto_verdict(place: Document) -> str:
+    return f"beaten by {', '.join(place['beaten_by'])}" if place["beaten_by"] else "front"
 
 
 def _figure(cell: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ from karat.evaluation.systems import distinct_names
 from karat.measure.names import Measure
 from karat.pages.formatting import label, utf8
 from karat.pages.page import Page, Section
-from karat.pages.result import AnalysisResult
+from karat.pages.result import AnalysisResult, Result
+from karat.pages.serialize import plain
 
 
 class Analysis(AnalysisResult):
@@ -33,6 +34,28 @@ class Analysis(AnalysisResult):
             return "not one query could be scored"
         partial = [label(system["name"]) for system in systems if system.get("partial")]
         return f"too many calls of {', '.join(partial)} failed" if partial else None
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SystemAnalysis(Result):
+    """The answer to one question about one system, as plain data.
+
+    ``sections_of`` makes its page of that, be it read from a file.
+    """
+
+    document: Mapping[str, Any]
+    sections_of: Callable[[Mapping[str, Any]], Sequence[Section]]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.document[name]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the answer as plain data with stable keys."""
+        return {name: plain(value) for name, value in self.document.items()}
+
+    def page(self) -> Page:
+        """Return the page that people read."""
+        return Page("", blocks=self.sections_of(self.to_dict()))
 
 
 Made = TypeVar("Made", bound=Analysis)

@@ -15,6 +15,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.data.columns import doc_of_text, join_spans
+from karat.data.tables import Queries
 from karat.errors import MissingInputError, UsageError
 from karat.measure.aggregates import Values
 from karat.measure.aggregates import mean as exact_mean
@@ -22,7 +23,6 @@ from karat.measure.names import parse_measure
 from karat.measure.prepare import Prepared, doc_of_hits
 from karat.measure.ranked import Ranked
 from karat.measure.scores import Scores, plan_of
-from karat.pages.formatting import label
 from karat.stats.means import mean_intervals
 
 Ints = NDArray[np.int64]
@@ -43,6 +43,21 @@ def ranked_of(scores: Scores) -> Ranked:
     if scores.trace is None:
         raise UsageError(f"the scores of {scores.system!r} have no lists; score the run itself")
     return scores.trace.ranked
+
+
+def assessed(scores: Scores) -> Mask:
+    """Return the queries whose gold is not empty."""
+    return scores.status.is_in(["scored", "missing", "failed"]).to_numpy()
+
+
+def unanswered(scores: Scores) -> Mask:
+    """Return the queries that the run lacks, or whose call failed."""
+    return scores.status.is_in(["missing", "failed"]).to_numpy()
+
+
+def judged_by(gold: Prepared) -> str:
+    """Return the corpus column that names what is judged."""
+    return "item_id" if gold.conventions.level == "item" else "doc_id"
 
 
 def kept_lists(scores: Scores, k: int) -> pl.DataFrame:
@@ -116,10 +131,32 @@ def share_of(
     }
 
 
+def query_texts(calls: pl.DataFrame | None, queries: Queries | None) -> dict[str, str]:
+    """Return the text of each query: that of the queries, else of the log."""
+    texts = logged_texts(calls, "query")
+    if queries is not None:
+        rows = queries.frame.select("query_id", "text").iter_rows()
+        texts |= {query_id: text for query_id, text in rows if text}
+    return {query_id: text for query_id, text in texts.items() if text.strip()}
+
+
+def logged_texts(calls: pl.DataFrame | None, name: str) -> dict[str, str]:
+    """Return a column of the logged calls by query id, without blanks."""
+    if calls is None or name not in calls.columns:
+        return {}
+    rows = calls.select("query_id", name).iter_rows()
+    return {query_id: str(value) for query_id, value in rows if str(value or "").strip()}
+
+
+def shown_texts(items: pl.Series, gold: Prepared) -> list[str | None]:
+    """Return the beginning of each item's text; None where it is not known."""
+    return [shown(text) for text in texts_of(items, gold)]
+
+
 def texts_of(items: pl.Series, gold: Prepared) -> pl.Series:
     """Return the text of each item; null where the corpus lacks the item or its text is blank."""
     if gold.corpus is None:
-        raise MissingInputError("this needs the items' texts: give --corpus")
+        return pl.Series("text", [None] * len(items), dtype=pl.String)
     corpus = gold.corpus.select("item_id", "text")
     frame = pl.DataFrame({"item_id": items})
     texts = frame.join(corpus, on="item_id", how="left", maintain_order="left")["text"]
@@ -137,9 +174,8 @@ def shown(text: str | None) -> str | None:
 
 def some_names(ids: Sequence[str]) -> str:
     """Return the first few ids as a page shows them, and how many more there are."""
-    first = ", ".join(label(name) for name in ids[:_SHOWN_NAMES])
     more = len(ids) - _SHOWN_NAMES
-    return f"{first} and {more:,} more" if more > 0 else first
+    return ", ".join(ids[:_SHOWN_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
 class CorpusLookup(Protocol):
@@ -178,10 +214,10 @@ def gold_of(
 ) -> dict[int, tuple[RelevantItem, ...]]:
     """Return the relevant gold of some queries, best grade first."""
     judged, place = gold.rows_of(np.array(rows, dtype=np.int64))
-    relevant = gold.grade[judged] >= gold.conventions.rel
+    relevant = gold.relevant[judged]
     judged, place = judged[relevant], place[relevant]
     frame = gold.rows[judged]
-    by = "item_id" if gold.conventions.level == "item" else "doc_id"
+    by = judged_by(gold)
     parts: dict[str, list[Row]] = {}
     for part in corpus_rows(items, frame["item_id"].to_list(), by):
         parts.setdefault(part[by], []).append(part)

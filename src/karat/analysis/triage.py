@@ -5,22 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 
-from karat.analysis.failures import CLASSES, QueryFailures, classify, countable
-from karat.analysis.failures.case import ASSESSED
+from karat.analysis.failures import CLASSES, QueryFailures, classify, countable, missed_line
 from karat.analysis.failures.gold_ranks import best_gold
 from karat.analysis.findings import findings
 from karat.analysis.runs import Analysis, counts_of, stage_runs
 from karat.analysis.top_lists import (
     CorpusLookup,
     RelevantItem,
+    assessed,
     corpus_rows,
     gold_of,
+    logged_texts,
+    query_texts,
     ranked_of,
     top_lists,
 )
@@ -32,11 +36,11 @@ from karat.evaluation.segments import By, segments_by
 from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_of
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared
-from karat.measure.ranked import Ints, Mask
+from karat.measure.ranked import Ints
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
-from karat.pages.formatting import NOTHING, figure, label, plural
-from karat.pages.page import Column, Columns, Entry, Grid, Page, Section
+from karat.pages.formatting import NOTHING, figure, label
+from karat.pages.page import Column, Columns, Entry, Page, Section, table
 from karat.pages.serialize import dumps
 
 if TYPE_CHECKING:
@@ -49,8 +53,8 @@ Row = Mapping[str, Any]
 
 # Columns in which an eval set has notes on a query for its readers.
 _NOTES = ("notes", "note")
-# Unknown query ids are answered with all known ones only if these are few.
-_FEW_QUERIES = 10
+# So many known queries are named where none is near an unknown one.
+_FEW_QUERIES = 3
 # Why there is no list, where the log gives no reason; an empty answer has none.
 _UNANSWERED = {"failed": "the call failed", "missing": "the run has no answer to it"}
 
@@ -168,24 +172,22 @@ class QueryInspector:
         values = final.values(name) * (1 if better == "higher" else -1)
         values = np.where(np.isnan(values), -np.inf, values)
         order = np.lexsort((-best_gold(final, self.staged.gold).rank, values))
-        return [row for row in order.tolist() if self.with_gold[row]][:n]
+        with_gold = assessed(final)
+        return [row for row in order.tolist() if with_gold[row]][:n]
 
     def chosen(self, query_ids: Sequence[str]) -> list[int]:
         """Return the rows of some queries; for an unknown id the error names the nearest."""
         numbers = self.staged.gold.numbers
         for query_id in query_ids:
             if query_id not in numbers:
-                raise _unknown(query_id, list(numbers))
+                near = get_close_matches(query_id, numbers, n=1, cutoff=0.5)
+                names = near or [*islice(numbers, _FEW_QUERIES), "…"]
+                raise unknown("query", query_id, names)
         return [numbers[query_id] for query_id in dict.fromkeys(query_ids)]
-
-    @cached_property
-    def with_gold(self) -> Mask:
-        """The queries that have gold."""
-        return self.staged.final.status.is_in(ASSESSED).to_numpy()
 
     def text(self, row: int) -> str | None:
         """Return a query's text: that of the queries, else of the log."""
-        return self._texts.get(self._id(row))
+        return self._texts.get(self.staged.gold.query_ids[row])
 
     def misses(self) -> list[dict[str, Any]]:
         """Return every miss: the query, the top k that came back, and the gold."""
@@ -200,84 +202,72 @@ class QueryInspector:
 
         ``items`` knows the corpus; ``bm25`` are the scores of BM25's own lists.
         """
-        prepared = self.staged.gold
-        lists = {"top": _top_hits(self.staged.final, prepared, rows, KEEP)}
+        prepared, final = self.staged.gold, self.staged.final
+        lists = {"top": _top_hits(final, prepared, rows, KEEP)}
         if bm25 is not None:
             lists["bm25"] = _top_hits(bm25, prepared, rows, KEEP)
-        hits = [hit for own in lists.values() for row in rows for hit in own[row]]
-        known = corpus_rows(items, [hit["item_id"] for hit in hits])
-        texts = {item["item_id"]: item["text"] for item in known}
+        hits = [hit for by_row in lists.values() for row in rows for hit in by_row[row]]
+        corpus = corpus_rows(items, [hit["item_id"] for hit in hits])
+        texts = {item["item_id"]: item["text"] for item in corpus}
         for hit in hits:
             hit["text"] = texts.get(hit["item_id"])
         gold = gold_of(prepared, rows, items)
         stages = {**self.staged.line, **self.staged.beside}
-        final_ranks = _judged_ranks(self.staged.final, rows)
-        stage_ranks = {name: _judged_ranks(scores, rows) for name, scores in stages.items()}
-        bm25_ranks = None if bm25 is None else _judged_ranks(bm25, rows)
-
-        def with_ranks(item: RelevantItem) -> dict[str, Any]:
-            told, judgment = asdict(item), item.judgment
-            del told["judgment"]
-            ranks: dict[str, Any] = {
-                "final": final_ranks.get(judgment),
-                "stages": {name: own.get(judgment) for name, own in stage_ranks.items()},
-            }
-            if bm25_ranks is not None:
-                ranks["bm25"] = bm25_ranks.get(judgment)
-            return {**told, "ranks": ranks}
-
-        return [
-            self._facts(row)
-            | {
-                "top": lists["top"][row],
-                "bm25": lists["bm25"][row] if bm25 is not None and self.text(row) else None,
-                "gold": [with_ranks(item) for item in gold[row]],
-                "terms": self._terms(row, gold[row], lists["top"][row]),
-            }
-            for row in rows
-        ]
-
-    def _facts(self, row: int) -> dict[str, Any]:
-        """Return what the eval set, the log and the failures say of a query."""
-        number = self._places.get(self._id(row))
-        asked: dict[str, Any] = {}
-        if number is not None and self.queries is not None:
-            asked = self.queries.frame.row(number, named=True)
-            del asked["query_id"], asked["text"]
-        notes = [asked.pop(name, None) for name in _NOTES]
-        value = float(self.staged.final.values(str(self.measure))[row])
-        miss = self.failures.by_query.get(self._id(row))
-        return {
-            "query_id": self._id(row),
-            "text": self.text(row),
-            "note": next((note for note in notes if note), None),
-            "attributes": {name: value for name, value in asked.items() if value is not None},
-            "status": self.staged.final.status[row],
-            "error": self._errors.get(self._id(row)),
-            "value": None if np.isnan(value) else value,
-            "miss": miss is not None,
-            "class": None if miss is None else miss.kind,
-            "because": None if miss is None else miss.because,
-            "evidence": None if miss is None else dict(miss.evidence),
+        ranks = {
+            "final": _judged_ranks(final, rows),
+            "stages": {name: _judged_ranks(scores, rows) for name, scores in stages.items()},
         }
-
-    def _terms(
-        self, row: int, gold: Sequence[RelevantItem], top: Sequence[Row]
-    ) -> dict[str, Any] | None:
-        text = self.text(row)
-        if text is None:
-            return None
-        gold_texts = {item.item_id: item.text for item in gold}
-        return shared_terms(text, gold_texts, top[0]["text"] if top else None)
+        if bm25 is not None:
+            ranks["bm25"] = _judged_ranks(bm25, rows)
+        attributes: dict[str, dict[str, Any]] = {}
+        if self.queries is not None:
+            ids = [prepared.query_ids[row] for row in rows]
+            frame = self.queries.frame.drop("text").filter(pl.col("query_id").is_in(ids))
+            attributes = frame.rows_by_key("query_id", named=True, unique=True)
+        values = final.values(str(self.measure))
+        errors = logged_texts(self.staged.calls, "error")
+        queries = []
+        for row in rows:
+            query_id, text = prepared.query_ids[row], self.text(row)
+            known = attributes.get(query_id, {})
+            notes = [known.pop(name, None) for name in _NOTES]
+            top = lists["top"][row]
+            miss = self.failures.by_query.get(query_id)
+            queries.append(
+                {
+                    "query_id": query_id,
+                    "text": text,
+                    "note": next((note for note in notes if note), None),
+                    "attributes": {
+                        name: value for name, value in known.items() if value is not None
+                    },
+                    "status": final.status[row],
+                    "error": errors.get(query_id),
+                    "value": None if np.isnan(values[row]) else float(values[row]),
+                    "miss": miss is not None,
+                    "class": None if miss is None else miss.kind,
+                    "because": None if miss is None else miss.because,
+                    "evidence": None if miss is None else dict(miss.evidence),
+                    "top": top,
+                    "bm25": lists["bm25"][row] if bm25 is not None and text else None,
+                    "gold": [_with_ranks(item, ranks) for item in gold[row]],
+                    "terms": shared_terms(
+                        text,
+                        {item.item_id: item.text for item in gold[row]},
+                        top[0]["text"] if top else None,
+                    ),
+                }
+            )
+        return queries
 
     def by_segment(self, by: By) -> dict[str, dict[str, Any]]:
         """Return how many queries of each segment miss, by class."""
-        segments = {}
+        segments, with_gold = {}, assessed(self.staged.final)
         for segment in segments_by(self.staged.final.table["query_id"], self.queries, by):
             kinds = [miss.kind for miss in self.failures.queries if segment.mask[miss.row]]
             counts = {name: kinds.count(name) for name in CLASSES if name in kinds}
             segments[segment.name] = {
-                "queries": int((segment.mask & self.with_gold).sum()),
+                "queries": int((segment.mask & with_gold).sum()),
                 "misses": len(kinds),
                 "classes": countable(counts),
             }
@@ -292,21 +282,18 @@ class QueryInspector:
             "stages": {name: staged.depth(scores).known for name, scores in stages.items()},
         }
 
-    def _id(self, row: int) -> str:
-        return self.staged.gold.query_ids[row]
-
-    @cached_property
-    def _places(self) -> Mapping[str, int]:
-        ids = [] if self.queries is None else self.queries.frame["query_id"].to_list()
-        return {query_id: number for number, query_id in enumerate(ids)}
-
     @cached_property
     def _texts(self) -> Mapping[str, str]:
-        return _query_texts(self.staged.calls, self.queries)
+        return query_texts(self.staged.calls, self.queries)
 
-    @cached_property
-    def _errors(self) -> Mapping[str, str]:
-        return _logged(self.staged.calls, "error")
+
+def _with_ranks(item: RelevantItem, ranks: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a gold item with its rank in each list, None where it is not found."""
+    facts = asdict(item)
+    judgment = facts.pop("judgment")
+    named = {name: found.get(judgment) for name, found in ranks.items() if name != "stages"}
+    stages = {name: found.get(judgment) for name, found in ranks["stages"].items()}
+    return {**facts, "ranks": {**named, "stages": stages}}
 
 
 def _judged_ranks(scores: Scores, rows: Sequence[int]) -> Mapping[int, int]:
@@ -320,16 +307,6 @@ def _judged_ranks(scores: Scores, rows: Sequence[int]) -> Mapping[int, int]:
     return dict(reversed(list(pairs)))
 
 
-def _unknown(query_id: str, known: Sequence[str]) -> UsageError:
-    """Return an error that names the nearest query, or a few if none is near."""
-    error = unknown("query", query_id, known)
-    if "did you mean" in str(error) or len(known) <= _FEW_QUERIES:
-        return error
-    return UsageError(
-        f"unknown query {query_id!r}; there are {len(known):,}, such as {', '.join(known[:3])}"
-    )
-
-
 def misses_of(
     scores: Scores, gold: Prepared, queries: Queries | None, last: Ints
 ) -> list[dict[str, Any]]:
@@ -338,13 +315,13 @@ def misses_of(
     Queries and ``last`` are in the order of the score table, gold is best grade first. The run
     must be scored with ``keep`` at least as deep.
     """
-    assessed = scores.status.is_in(ASSESSED).to_numpy()
-    rows: list[int] = np.flatnonzero(assessed & (best_gold(scores, gold).rank > last)).tolist()
+    missed = assessed(scores) & (best_gold(scores, gold).rank > last)
+    rows: list[int] = np.flatnonzero(missed).tolist()
     if not rows:
         return []
     lists = _top_hits(scores, gold, rows, int(last[rows].max()))
     relevant = gold_of(gold, rows, None)
-    texts, errors = _query_texts(scores.calls, queries), _logged(scores.calls, "error")
+    texts, errors = query_texts(scores.calls, queries), logged_texts(scores.calls, "error")
     misses = []
     for row in rows:
         query_id, status = gold.query_ids[row], scores.status[row]
@@ -358,23 +335,6 @@ def misses_of(
             miss["error"] = errors.get(query_id, _UNANSWERED[status])
         misses.append(miss)
     return misses
-
-
-def _query_texts(calls: pl.DataFrame | None, queries: Queries | None) -> dict[str, str]:
-    """Return the text of each query: that of the queries, else of the log."""
-    texts = _logged(calls, "query")
-    if queries is not None:
-        rows = queries.frame.select("query_id", "text").iter_rows()
-        texts |= {query_id: text for query_id, text in rows if text}
-    return {query_id: text for query_id, text in texts.items() if text.strip()}
-
-
-def _logged(calls: pl.DataFrame | None, name: str) -> dict[str, str]:
-    """Return a column of the logged calls by query id, without blanks."""
-    if calls is None or name not in calls.columns:
-        return {}
-    rows = calls.select("query_id", name).iter_rows()
-    return {query_id: str(value) for query_id, value in rows if str(value or "").strip()}
 
 
 def _top_hits(
@@ -429,7 +389,9 @@ def terms_of(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(_WORD.findall(text.casefold())))
 
 
-def shared_terms(query: str, gold: Mapping[str, str | None], top: str | None) -> dict[str, Any]:
+def shared_terms(
+    query: str | None, gold: Mapping[str, str | None], top: str | None
+) -> dict[str, Any] | None:
     """Return the words that a query shares with its gold and with the first hit.
 
     ``gold_words`` are shared with the gold item that shares most, ``gold_item``; ``missing``
@@ -439,23 +401,31 @@ def shared_terms(query: str, gold: Mapping[str, str | None], top: str | None) ->
     >>> terms["gold_words"], terms["missing"]
     (['refund'], ['when', 'is', 'my', 'due'])
     """
+    if query is None:
+        return None
     words = terms_of(query)
     in_gold = {item: set(terms_of(text)) for item, text in gold.items() if text is not None}
-    shared = {item: [word for word in words if word in own] for item, own in in_gold.items()}
-    best = max(shared, key=lambda item: len(shared[item]), default=None)
-    missing = [word for word in words if not any(word in own for own in in_gold.values())]
     in_top = None if top is None else [word for word in words if word in terms_of(top)]
-    return {
+    terms: dict[str, Any] = {
         "query": len(words),
         "query_words": list(words),
-        "gold": None if best is None else len(shared[best]),
-        "gold_words": None if best is None else shared[best],
-        "gold_item": best,
-        "share": None if best is None or not words else len(shared[best]) / len(words),
-        "missing": None if best is None else missing,
+        **dict.fromkeys(("gold", "gold_words", "gold_item", "share", "missing")),
         "top": None if in_top is None else len(in_top),
         "top_words": in_top,
     }
+    if in_gold:
+        shared = {item: [word for word in words if word in own] for item, own in in_gold.items()}
+        best = max(shared, key=lambda item: len(shared[item]))
+        terms["gold"], terms["gold_words"], terms["gold_item"] = (
+            len(shared[best]),
+            shared[best],
+            best,
+        )
+        terms["share"] = len(shared[best]) / len(words) if words else None
+        terms["missing"] = [
+            word for word in words if not any(word in own for own in in_gold.values())
+        ]
+    return terms
 
 
 # The page: how many queries miss, then each query beside its gold and lists.
@@ -465,18 +435,14 @@ _LONGEST = 2_000
 # Words that are named; the rest is in the JSON.
 _MOST_WORDS = 12
 _COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
-_EMPTY_LISTS = {"failed": "the call failed", "missing": "not in the run"}
 
 
 def triage_page(results: Row) -> Page:
     """Return the page; queries that were named by id are shown whole."""
-    whole = results["worst"] is None
-    queries = results["queries"]
-    notes = []
-    if queries:
-        notes.append("* gold · - judged, not relevant")
-        if not whole and "reproduce" in queries[0]:
-            notes.append(f"in full: {queries[0]['reproduce']}")
+    whole, queries = results["worst"] is None, results["queries"]
+    notes = ["* gold · - judged, not relevant"] if queries else []
+    if queries and not whole and "reproduce" in queries[0]:
+        notes.append(f"in full: {queries[0]['reproduce']}")
     return Page(
         "Triage",
         _headlines(results),
@@ -488,34 +454,26 @@ def triage_page(results: Row) -> Page:
 def _headlines(results: Row) -> list[str]:
     """Return how many queries miss, why, and what to fix."""
     failures = results["failures"]
-    misses, assessed, k = failures["misses"], failures["assessed"], failures["miss_at"]
-    classes = [f"{name} {_count(n)}" for name, n in failures["classes"].items() if n != 0]
-    if not assessed:
-        text = "not one query has gold: nothing can be missed"
-    elif not misses:
-        everyone = "the only one has" if assessed == 1 else f"all {assessed:,} have"
-        text = f"no query misses: {everyone} gold in the top {k}"
-    else:
-        verb = "misses" if misses == 1 else "miss"
-        of = plural(assessed, "query", "queries")
-        text = f"{misses:,} of {of} {verb}: no gold in the top {k}"
-    return [text, *([" · ".join(classes)] if classes else []), *results["findings"]]
-
-
-def _count(n: int | None) -> str:
-    """Return a number of queries; a dash if lists were cut too early to count them."""
-    return NOTHING if n is None else f"{n:,}"
+    classes = [
+        f"{name} {NOTHING if n is None else n}" for name, n in failures["classes"].items() if n != 0
+    ]
+    return [
+        missed_line(failures),
+        *([" · ".join(classes)] if classes else []),
+        *results["findings"],
+    ]
 
 
 def _segment_sections(results: Row) -> Iterator[Section]:
     """Yield how many queries of each segment miss, by class."""
+    classes = [name for name, n in results["failures"]["classes"].items() if n != 0]
     for column, segments in results["segments"].items():
-        kinds = [name for name, n in results["failures"]["classes"].items() if n != 0]
-        grid: Grid = [[label(column), "queries", "misses", *kinds]]
-        for value, segment in segments.items():
-            counts = [_count(segment["classes"].get(name, 0)) for name in kinds]
-            grid.append([label(value), str(segment["queries"]), str(segment["misses"]), *counts])
-        yield Section("", grid)
+        rows = [
+            {**dict.fromkeys(classes, 0), **segment["classes"], **segment, column: value}
+            for value, segment in segments.items()
+        ]
+        names = (column, "queries", "misses", *classes)
+        yield Section("", table(rows, {name: name for name in names}))
 
 
 def _notes(results: Row) -> list[str]:
@@ -541,41 +499,48 @@ def _query_block(query: Row, results: Row, whole: bool) -> Columns:
     title = "  ".join(part for part in (query["query_id"], value, query["class"]) if part)
     lines = _query_lines(query)
     commands = [f"{name}: {query[key]}" for name, key in _COMMANDS.items() if key in query]
-    grid: Grid = [["item", "grade", "what", "text"]]
-    for gold in query["gold"]:
-        cells = [label(gold["item_id"]), _grade(gold["grade"]), _ranks(gold)]
-        grid.append([*cells, one_line(gold["text"] or "")])
     longest = None if whole else _LONGEST
-    entries = [_gold_entry(gold, longest) for gold in query["gold"]]
-    columns = [Column("gold", entries, "none", True)]
+    gold = [_gold_entry(item, longest) for item in query["gold"]]
+    columns = [Column("gold", gold, "none", True)]
+    grid = [["item", "grade", "what", "text"]]
+    for item in query["gold"]:
+        cells = [label(item["item_id"]), f"{item['grade']:g}", _ranks(item)]
+        grid.append([*cells, one_line(item["text"] or "")])
     sections = [Section(title, grid, [*lines, *commands])]
-    empty = _EMPTY_LISTS.get(query["status"], "nothing")
-    lists = (
-        (results["system"], query["top"], empty),
-        ("BM25", query["bm25"], "no item shares a word"),
-    )
-    for name, hits, nothing in lists:
+    lists = {
+        results["system"]: (query["top"], _UNANSWERED.get(query["status"], "nothing")),
+        "BM25": (query["bm25"], "no item shares a word"),
+    }
+    for name, (hits, nothing) in lists.items():
         if hits is not None:
             columns.append(Column(label(name), [_hit_entry(hit, longest) for hit in hits], nothing))
-            sections.append(Section(f"{query['query_id']}: {name}", _list_grid(hits)))
+            grid = [["rank", "item", "grade", "score", "text"]]
+            for hit in hits:
+                item = ("* " if hit["gold"] else "") + _hit_name(hit)
+                cells = [str(hit["rank"]), item, _grade(hit["grade"]), figure(hit["score"])]
+                grid.append([*cells, one_line(hit["text"] or "")])
+            sections.append(Section(f"{query['query_id']}: {name}", grid))
     return Columns(title, lines, columns, sections, commands if whole else (), whole)
 
 
 def _query_lines(query: Row) -> list[str]:
     """Return what is known of a query."""
-    lines = [one_line(query["text"]) if query["text"] else "(the query's text is not known)"]
+    lines = [query["text"] or "(the query's text is not known)"]
     if query["because"]:
-        lines.append(one_line(query["because"]))
+        lines.append(query["because"])
     elif query["error"]:
-        lines.append(f"the call failed: {one_line(query['error'])}")
-    shown = {name: value for name, value in query["attributes"].items() if value is not False}
-    attributes = [f"{name} {_value(value)}" for name, value in shown.items()]
-    lines += [one_line(" · ".join(attributes))] if attributes else []
-    lines += [f"note: {one_line(str(query['note']))}"] if query["note"] else []
+        lines.append(f"the call failed: {query['error']}")
+    attributes = [
+        f"{name} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        for name, value in query["attributes"].items()
+        if value is not False
+    ]
+    lines += [" · ".join(attributes)] if attributes else []
+    lines += [f"note: {query['note']}"] if query["note"] else []
     terms = query["terms"]
     if terms is not None and terms["gold"] is not None:
         lines.append(_words(terms))
-    return lines
+    return [one_line(line) for line in lines]
 
 
 def _words(terms: Row) -> str:
@@ -588,13 +553,12 @@ def _words(terms: Row) -> str:
     if terms["top"] is not None:
         text += f" · in the first hit: {terms['top']}"
         text += f" ({_some(terms['top_words'])})" if terms["top"] else ""
-    return one_line(text)
+    return text
 
 
 def _some(words: Sequence[str]) -> str:
-    rest = len(words) - _MOST_WORDS
-    named = ", ".join(words[:_MOST_WORDS])
-    return f"{named} and {rest} more" if rest > 0 else named
+    more = len(words) - _MOST_WORDS
+    return ", ".join(words[:_MOST_WORDS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _ranks(gold: Row) -> str:
@@ -611,16 +575,9 @@ def _grade(grade: float | None) -> str:
     return "" if grade is None else f"{grade:g}"
 
 
-def _value(value: Any) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(_value, value))
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
 def one_line(text: str, longest: int | None = _LONGEST) -> str:
     """Return the beginning of a text on one line, without control characters."""
-    line = " ".join(text[:longest].split())
-    return line if line.isprintable() else label(line)
+    return label(" ".join(text[:longest].split()))
 
 
 def _gold_entry(gold: Row, longest: int | None) -> Entry:
@@ -630,9 +587,9 @@ def _gold_entry(gold: Row, longest: int | None) -> Entry:
     return Entry(
         label(gold["item_id"]),
         head="* ",
-        suffix=f" ({_grade(gold['grade'])})",
-        detail=f"  {place}{label(_ranks(gold))}",
-        notes=[label(_ranks(gold)), place + text[:_LONGEST]],
+        suffix=f" ({gold['grade']:g})",
+        detail=f"  {place}{_ranks(gold)}",
+        notes=[_ranks(gold), place + text[:_LONGEST]],
         text=text,
         marked=True,
     )
@@ -653,12 +610,3 @@ def _hit_entry(hit: Row, longest: int | None) -> Entry:
         text=one_line(hit["text"] or "", longest),
         marked=hit["gold"],
     )
-
-
-def _list_grid(hits: Sequence[Row]) -> Grid:
-    grid: Grid = [["rank", "item", "grade", "score", "text"]]
-    for hit in hits:
-        mark = "* " if hit["gold"] else ""
-        cells = [str(hit["rank"]), mark + _hit_name(hit), _grade(hit["grade"])]
-        grid.append([*cells, figure(hit["score"]), one_line(hit["text"] or "")])
-    return grid

@@ -87,6 +87,11 @@ class Prepared:
             else self.corpus["doc_id"].n_unique()
         )
 
+    @property
+    def relevant(self) -> Mask:
+        """The judgments whose grade counts as relevant."""
+        return self.grade >= self.conventions.rel
+
     def code_of(self, query_ids: pl.Series) -> Ints:
         """Return the number of each query, -1 where it is not among those to be scored."""
         if len(query_ids) < _FEW:

@@ -6,12 +6,16 @@ A page is a title, headline sentences, blocks and notes. Renderers (``terminal``
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from karat.pages.formatting import NOTHING, PART, figure, label, measured
+
 # Rows of a table; the first row is the header. A tab in a cell separates parts that line up.
 Grid = list[list[str]]
+# The columns of a table by header: the key of a value in each row, or a function of the row.
+TableColumns = Mapping[str, str | Callable[[Mapping[str, Any]], Any]]
 
 Tone = Literal["plain", "good", "unsure", "bad"]
 # "same" is neither good nor bad news.
@@ -28,7 +32,18 @@ VERDICT_TONES: Mapping[str, Tone] = {
 # Headers of columns that hold words: these are aligned left, numbers right.
 _WORD_HEADERS = {
     *("change", "file", "sha256", "text", "verdict", "class", "query", "stage", "source", "item"),
-    *("doc", "because", "what", "rule", "measure", "system", "segment", "version", "chosen"),
+    *(
+        "doc",
+        "near-duplicate",
+        "because",
+        "what",
+        "rule",
+        "measure",
+        "system",
+        "segment",
+        "version",
+        "chosen",
+    ),
     *("its gold", "index version", "chunker", "embedding model", "reranker model", "spread"),
 }
 
@@ -144,6 +159,36 @@ class Page:
     def charts(self) -> list[Chart]:
         """The charts among the blocks."""
         return [block for block in self.blocks if isinstance(block, Chart)]
+
+
+def table(rows: Iterable[Mapping[str, Any]], columns: TableColumns) -> Grid:
+    """Return a table of plain data, its cells formatted by their kind.
+
+    A last column ``text`` is left out if no row has a text.
+
+    >>> table([{"id": "q1", "n": 1200}], {"query": "id", "n": "n", "text": lambda row: None})
+    [['query', 'n'], ['q1', '1,200']]
+    """
+    grid = [list(columns)]
+    for row in rows:
+        values = [row[key] if isinstance(key, str) else key(row) for key in columns.values()]
+        grid.append([_cell(value, name) for name, value in zip(columns, values, strict=True)])
+    if grid[0][-1] == "text" and not any(cells[-1] for cells in grid[1:]):
+        return [cells[:-1] for cells in grid]
+    return grid
+
+
+def _cell(value: Any, header: str) -> str:
+    """Return a value as text; a mapping is a mean with its interval."""
+    if value is None:
+        return "" if header == "text" else NOTHING
+    if isinstance(value, str):
+        return PART.join(map(label, value.split(PART)))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        return measured(value)
+    return f"{value:,}" if isinstance(value, int) else figure(value)
 
 
 def word_columns(grid: Grid) -> set[int]:

@@ -278,8 +278,10 @@ def waterfall_charts(systems: Sequence[Document]) -> list[Chart]:
 
 def missed_line(document: Document) -> str:
     """Return how many queries miss, in words."""
-    whole = plural(document["assessed"], "query", "queries")
-    return f"{document['misses']:,} of {whole} without gold in the top {document['miss_at']}"
+    if not document["assessed"]:
+        return "No query has gold."
+    queries = plural(document["assessed"], "query", "queries")
+    return f"{document['misses']:,} of {queries} miss: no gold in the top {document['miss_at']}"
 
 
 def failure_sections(document: Document) -> list[Section]:

@@ -1,0 +1,730 @@
+"""The playbook: rules that look for one problem of a run each, and say what to fix next."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from karat.analysis.failures.case import Case, in_index
+from karat.analysis.latency import TOTAL, latency_of, ms, score_calls, stages_of
+from karat.analysis.stages.routing import missing_for_routing, routing_of
+from karat.analysis.top_lists import ranked_of
+from karat.data.tables import Queries
+from karat.errors import MissingInputError
+from karat.evaluation.comparison import compare_numbers
+from karat.evaluation.segments import CROSS, SMALL, By, Segment, check_by, segments_by
+from karat.evaluation.stages import (
+    ORIGINAL,
+    RAW,
+    REORDERING,
+    SIEVES,
+    Staged,
+    Thresholds,
+    rescore_stages,
+)
+from karat.evaluation.verdict import Decision
+from karat.measure import aggregates
+from karat.measure.aggregates import Values
+from karat.measure.evaluate_measure import values_of
+from karat.measure.names import Measure, parse_measure
+from karat.measure.ranked import Listing, Mask
+from karat.pages.formatting import label, p_value, plural, where
+from karat.pages.page import Section, table
+from karat.pages.serialize import Record
+from karat.stats.distributions import standard_error, t_p
+from karat.stats.paired import holm
+
+# How many examples of a kind are named.
+EXAMPLES = 3
+# From this share of its ceiling on, a value is as good as at it.
+AT_CEILING = 0.95
+# A column with more values than this is no segment column unless it is named.
+MOST_VALUES = 20
+# With fewer misses, or a smaller share of them, nothing is said of the chunker.
+FEWEST_NEIGHBOURS, SHARE_OF_NEIGHBOURS = 5, 0.5
+# More hurt segments than these are marked in the tables alone.
+_MOST_HURT = 3
+# Two floats that are equal on paper may differ by this much.
+_SAME = 1e-9
+_PERCENTILES = {"p50": 0.5, "p90": 0.9}
+
+
+class Observation(NamedTuple):
+    """What a rule observes: the facts in words and as figures.
+
+    ``look_at`` is advice that fits better than the rule's own.
+    """
+
+    text: str
+    figures: Mapping[str, Any]
+    look_at: str = ""
+
+
+Check = Callable[[Case], Iterator[Observation]]
+# Each rule, and where to look if it finds something. They come in the order of a call: what goes
+# wrong early spoils all that comes after it. What is true of some queries only, of the length of
+# the list and of time comes last.
+RULES: dict[str, tuple[Check, str]] = {}
+
+
+def rule(look_at: str) -> Callable[[Check], Check]:
+    """Add a check to the playbook under its own name."""
+
+    def add(check: Check) -> Check:
+        RULES[check.__name__] = (check, look_at)
+        return check
+
+    return add
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Record):
+    """What a rule found: one sentence, its figures as data, and where to look next."""
+
+    rule: str
+    sentence: str
+    figures: Mapping[str, Any]
+    look_at: str
+
+
+@dataclass(frozen=True, eq=False)
+class Findings(Record):
+    """What the playbook found, the most important first.
+
+    ``quiet`` names the rules that were checked and found nothing, ``unchecked`` says what each
+    of the others would need.
+    """
+
+    findings: tuple[Finding, ...]
+    quiet: tuple[str, ...] = ()
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+
+
+def findings(
+    staged: Staged,
+    queries: Queries | None = None,
+    *,
+    thresholds: Thresholds | None = None,
+    baseline: Staged | None = None,
+    by: Sequence[By | str] = (),
+) -> Findings:
+    """Go through the playbook: what a run's log, its gold and its queries show is to be fixed.
+
+    A rule whose input is missing is not checked, and says what it needs. ``by`` names the
+    columns whose segments are compared with the rest, every one with few values unless named.
+    The lists must have been kept as deep as ``far`` for the rule that looks at documents.
+    """
+    columns = [By.parse(column) for column in by]
+    check_by(queries, columns)
+    case = Case(staged, queries, thresholds or Thresholds(), baseline, columns)
+    found: list[Finding] = []
+    quiet, unchecked = [], {}
+    for name, (check, advice) in RULES.items():
+        try:
+            observations = list(check(case))
+        except MissingInputError as error:
+            unchecked[name] = str(error)
+            continue
+        for text, figures, special in observations:
+            look_at = special or advice
+            found.append(Finding(name, f"{text}; look at {look_at}", figures, look_at))
+        if not observations:
+            quiet.append(name)
+    return Findings(tuple(found), tuple(quiet), unchecked)
+
+
+def to_fix(found: Sequence[Finding], decision: Decision | None) -> list[str]:
+    """Return what to fix next, a sentence per problem: segments that the change hurts come first.
+
+    A segment that is hurt and also scores below the others is one problem.
+    """
+    gaps = {
+        (finding.figures["column"], finding.figures["segment"]): finding
+        for finding in found
+        if finding.rule == "segment_gap"
+    }
+    sentences, merged = [], []
+    hurt = [] if decision is None else [row for row in decision.cautions if row.segment]
+    for caution in hurt[:_MOST_HURT]:
+        values = caution.segment or {}
+        segment = " and ".join(f"{column} {value}" for column, value in values.items())
+        because = caution.because.replace(f" in {segment}", "", 1)
+        text = f"{decision.system if decision else ''} hurts {segment}: {because}"
+        gap = gaps.get((CROSS.join(values), CROSS.join(values.values())))
+        if gap is not None:
+            merged.append(gap)
+            name = next(key for key in gap.figures if key.startswith("R@"))
+            inside, others = (short(gap.figures[key]) for key in (name, "rest"))
+            text += f"; {name} is {inside} there and {others} for the other"
+            text += f" {gap.figures['n_rest']} queries; look at {gap.look_at}"
+        sentences.append(text)
+    return [*sentences, *(finding.sentence for finding in found if finding not in merged)]
+
+
+def findings_sections(document: Mapping[str, Any]) -> list[Section]:
+    """Return the sections of ``Findings``: what to fix, what was fine, what was not checked."""
+    lines = [
+        f"{place}. {label(finding['sentence'])} ({finding['rule']})"
+        for place, finding in enumerate(document["findings"], 1)
+    ]
+    nothing = "None of the rules that could be checked found anything."
+    sections = [Section("What to fix next", lines=lines or [nothing])]
+    if document["quiet"]:
+        sections.append(Section("Checked, nothing found", lines=[", ".join(document["quiet"])]))
+    if document["unchecked"]:
+        rows = [{"rule": name, "because": why} for name, why in document["unchecked"].items()]
+        grid = table(rows, {"rule": "rule", "because": "because"})
+        sections.append(Section("Not checked", grid))
+    return sections
+
+
+def mean(values: Values) -> float:
+    """Return the mean of the values that are known."""
+    value = aggregates.mean(values)
+    if value is None:
+        raise MissingInputError("needs a query with gold that the run answers")
+    return value
+
+
+def at_least(value: float, limit: float) -> bool:
+    """Return whether a value reaches a limit, give or take the last bits."""
+    return value >= limit - _SAME
+
+
+def short(value: float, limit: float | None = None) -> str:
+    """Return a share as text, with enough decimals to stay on its side of a limit.
+
+    >>> short(0.931), short(1.0), short(0.0), short(0.7962, 0.8)
+    ('0.93', '1', '0', '0.796')
+    """
+    text = ""
+    for decimals in (2, 3, 4):
+        text = f"{value:.{decimals}f}"
+        if limit is None or at_least(float(text), limit) == at_least(value, limit):
+            break
+    return f"{float(text):.0f}" if float(text) in (0.0, 1.0) else text
+
+
+# Rules that look at calls: failed, missing, empty, sent elsewhere, rewritten.
+
+
+@rule("the errors in the log")
+def failed_calls(case: Case) -> Iterator[Observation]:
+    counts, calls = case.staged.final.counts, case.staged.calls
+    if not counts.failed_calls:
+        return
+    made, errors = counts.queries - counts.missing, Counter[str]()
+    if calls is not None:
+        codes = case.gold.code_of(calls["query_id"])
+        made = len(np.unique(codes[codes >= 0]))
+        if "error" in calls.columns:
+            logged = calls["error"].filter(pl.Series(codes >= 0)).drop_nulls()
+            errors = Counter(sorted(logged.cast(pl.String).to_list()))
+    most = dict(errors.most_common(EXAMPLES))
+    often = "most often with " if len(errors) > 1 else ""
+    why = f" ({often}{next(iter(most))!r})" if most else ""
+    text = f"{counts.failed_calls} of {plural(made, 'call')} failed{why}"
+    figures = {"failed": counts.failed_calls, "calls": made, "errors": most}
+    yield Observation(f"{text}: no other finding counts them", figures)
+
+
+@rule("whether the run is complete")
+def not_in_run(case: Case) -> Iterator[Observation]:
+    counts = case.staged.final.counts
+    ids = _query_ids(case, case.status("missing"))
+    if ids:
+        total = counts.queries - counts.empty_gold - counts.no_answer
+        zero = case.staged.final.conventions.missing == "zero"
+        text = (
+            f"{len(ids)} of {plural(total, 'query', 'queries')}"
+            f"{'' if total == counts.queries else ' with gold'}"
+            f" {'is' if len(ids) == 1 else 'are'} not in the run, such as {ids[0]!r}: the measures"
+            f" {'count them as 0' if zero else 'leave them out'}, and no other finding counts them"
+        )
+        figures = {"missing": len(ids), "queries": total, "examples": ids[:EXAMPLES]}
+        yield Observation(text, figures)
+
+
+def _query_ids(case: Case, mask: Mask) -> list[str]:
+    return [case.gold.query_ids[row] for row in np.flatnonzero(mask).tolist()]
+
+
+@rule("filters, thresholds, and the index")
+def nothing_returned(case: Case) -> Iterator[Observation]:
+    ids = _query_ids(case, case.answered & (ranked_of(case.staged.final).returned == 0))
+    if ids:
+        queries = plural(case.n, "answered query", "answered queries")
+        figures = {"empty": len(ids), "n": case.n, "examples": ids[:EXAMPLES]}
+        text = f"{len(ids)} of {queries} got no item at all, such as {ids[0]!r}"
+        yield Observation(text, figures)
+
+
+@rule("the ids in the gold, or what was left out of the corpus")
+def gold_not_in_corpus(case: Case) -> Iterator[Observation]:
+    gold, findable = case.gold, in_index(case.staged)
+    if findable is None:
+        raise MissingInputError("needs the corpus")
+    lost = gold.rows.filter(gold.relevant & ~findable)
+    if lost.height:
+        queries, of = lost["code"].n_unique(), int(gold.relevant.sum())
+        names = lost["item_id"].unique().sort().head(EXAMPLES).to_list()
+        text = (
+            f"{lost.height} of {of} relevant judgments ({plural(queries, 'query', 'queries')})"
+            f" name what the corpus lacks, such as {names[0]!r}: no system can find it"
+        )
+        figures = {"lost": lost.height, "of": of, "queries": queries, "examples": names}
+        yield Observation(text, figures)
+
+
+@rule("the time filter, or the labels, which may be outdated")
+def newer_than_as_of(case: Case) -> Iterator[Observation]:
+    final, limit = case.staged.final, case.thresholds.fresh
+    depth = case.staged.depth(final).known
+    k = max(1, min(case.thresholds.near, depth, final.conventions.depth or depth))
+    lists = case.top(final, k)
+    listing = Listing(lists["row"].to_numpy(), lists["rank"].to_numpy(), lists)
+    ranked = replace(ranked_of(final), listing=listing)
+    values = values_of(parse_measure(f"Fresh@{k}"), ranked, case.gold)
+    values = values[case.answered & ~np.isnan(values)]
+    if not len(values):
+        raise MissingInputError(
+            "needs versions and as_of that can be compared: dates, or --set versions='v1<v2'"
+        )
+    fresh, newer = mean(values), int((values < 1).sum())
+    if not at_least(fresh, limit):
+        lists_of = plural(newer, "query", "queries")
+        text = f"Fresh@{k} {short(fresh, limit)}: the top {k} of {lists_of} have items newer than"
+        figures = {f"Fresh@{k}": fresh, "queries": newer, "n": len(values)}
+        yield Observation(f"{text} as_of", figures)
+
+
+@rule("the router's rules, and the recall of each source")
+def wrong_source(case: Case) -> Iterator[Observation]:
+    recall = Measure("R", case.thresholds.near)
+    final = rescore_stages(case.staged, [recall])
+    routing = routing_of(replace(case.staged, final=final), case.queries, recall)
+    lacks = missing_for_routing(routing)
+    if routing is None or lacks is not None:
+        raise MissingInputError(lacks or "needs the source of each call")
+    n, wrong = routing["n"], [query["query_id"] for query in routing["misroutes"]]
+    if wrong:
+        text = f"{len(wrong)} of {n} queries went to a wrong source, such as {wrong[0]!r}"
+        figures = {"wrong": len(wrong), "n": n, "share": len(wrong) / n}
+        yield Observation(text, {**figures, "examples": wrong[:EXAMPLES]})
+
+
+@rule("the rewriter: what it drops or adds where the original finds more")
+def rewrite_hurts(case: Case) -> Iterator[Observation]:
+    original = case.staged.beside.get(ORIGINAL)
+    if original is None:
+        raise MissingInputError("needs the list for the original query: stages.original in the log")
+    k, logged = case.near, case.staged.logged.get(ORIGINAL, frozenset())
+    here = np.array([query_id in logged for query_id in case.gold.query_ids], dtype=bool)
+    before = np.where(here, case.values("R", k, original), np.nan)
+    after = np.where(here, case.values("R", k), np.nan)
+    old, new, p = mean(before), mean(after), case.p_value(after - before)
+    if new < old and p < case.alpha:
+        text = f"R@{k} {short(new)} with rewritten queries but {short(old)} with the original ones"
+        figures = {f"R@{k}": new, "original": old, "worse": int((after < before).sum()), "p": p}
+        n = int((~np.isnan(after - before)).sum())
+        yield Observation(f"{text}: rewriting loses evidence", {**figures, "n": n})
+
+
+# Rules that look at where gold stands: found or not, high or low.
+
+
+@rule("the filters")
+def filters_take_gold(case: Case) -> Iterator[Observation]:
+    sieves = [name for name in SIEVES if name in case.staged.line]
+    if RAW not in case.staged.line or not sieves:
+        raise MissingInputError(
+            "needs lists before and after a filter: raw, and stages.filter, stages.as_of or"
+            " stages.threshold in the log"
+        )
+    k = case.far
+    before, after = case.values("R", k, case.staged.raw), case.sieved_values("R", k)
+    old, new = mean(before), mean(after)
+    if at_least(old - new, case.thresholds.gap):
+        text = f"filters take out gold: R@{k} {short(old)} before and {short(new)} after them"
+        figures = {f"R@{k}": old, "after": new, "worse": int((after < before).sum()), "n": case.n}
+        yield Observation(text, figures, f"the {' or '.join(sieves)}")
+
+
+class _Recall(NamedTuple):
+    """R over all queries, and from where on it is high: a share of what so many places hold."""
+
+    mean: float
+    limit: float
+
+    @classmethod
+    def of(cls, case: Case, values: Values, ceiling: Values) -> _Recall:
+        return cls(mean(values), case.thresholds.high * mean(ceiling))
+
+    def is_high(self) -> bool:
+        return at_least(self.mean, self.limit)
+
+    def beats(self, other: _Recall, case: Case) -> bool:
+        """Return whether it is clearly above another, each as a share of its ceiling."""
+        difference = self.mean / self.limit - other.mean / other.limit
+        return at_least(case.thresholds.high * difference, case.thresholds.gap)
+
+
+def _far_recall(case: Case) -> _Recall:
+    """Return R of the gold far down the raw lists."""
+    k = case.far
+    return _Recall.of(case, case.values("R", k, case.staged.raw), case.ceiling("R", k))
+
+
+def _doc_recall(case: Case) -> _Recall:
+    """Return R of the documents that the gold is in, in the same lists."""
+    (name,) = map(str, case.doc_scores.measures)
+    values, ceiling = case.doc_scores.values(name), case.doc_scores.ceilings[name][0]
+    return _Recall.of(case, values[case.answered], ceiling[case.answered])
+
+
+@rule("the index, the embeddings or the chunking")
+def not_retrieved(case: Case) -> Iterator[Observation]:
+    recall = _far_recall(case)
+    if recall.is_high():
+        return
+    k, far, limit = case.far, case.thresholds.far, recall.limit
+    text, look_at = f"R@{k} {short(recall.mean, limit)}", ""
+    figures: dict[str, Any] = {f"R@{k}": recall.mean, "line": limit, "n": case.n}
+    try:
+        docs = _doc_recall(case)
+    except MissingInputError:
+        docs = None  # Without documents, only the gold itself is looked at.
+    if docs is not None:
+        if docs.is_high() and docs.beats(recall, case):
+            return
+        look_at = "the index or the embeddings"
+        text += f", and {short(docs.mean)} of the documents"
+        figures["documents"] = docs.mean
+    text += ": much of the evidence is not "
+    if k < far:
+        text += f"in the top {k}, where the lists end, and may stand lower or nowhere;"
+        text += f" log lists of {far} to tell"
+    else:
+        text += "retrieved at all"
+    yield Observation(text, figures, look_at)
+
+
+@rule("the chunker")
+def chunks_split(case: Case) -> Iterator[Observation]:
+    recall = _far_recall(case)
+    if recall.is_high():
+        return
+    docs, limit = _doc_recall(case), recall.limit
+    if docs.beats(recall, case):
+        text = (
+            f"R@{case.far} {short(recall.mean, limit)} but {short(docs.mean)} of the documents: the"
+            " document is found and the gold chunk is not, so key facts may be split"
+        )
+        figures = {f"R@{case.far}": recall.mean, "documents": docs.mean, "line": limit}
+        yield Observation(text, {**figures, "n": case.n})
+
+
+@rule("the chunker")
+def neighbour_found(case: Case) -> Iterator[Observation]:
+    k, name = case.near, f"Hit@{case.near}"
+    missed = case.values("Hit", case.miss) == 0
+    by_doc = case.score_by_doc(case.kept_run(case.staged.final, k), name)
+    ids = _query_ids(case, missed & (by_doc.values(name) == 1))
+    misses, n = int(missed.sum()), len(ids)
+    # Where much of the evidence is nowhere, the rule on whole documents says so.
+    if n < FEWEST_NEIGHBOURS or n < SHARE_OF_NEIGHBOURS * misses or any(chunks_split(case)):
+        return
+    text = (
+        f"{n} of the {misses} queries without gold in the top {case.miss} have another chunk of its"
+        f" document in the top {k} ({', '.join(ids[:EXAMPLES])} …): the right document is found but"
+        " the wrong chunk, so answers may be split from their context"
+    )
+    figures = {"misses": misses, "queries": n, "examples": ids[:EXAMPLES], "n": case.n}
+    yield Observation(text, figures)
+
+
+@rule("the reranker: its model, its input, its language")
+def reranker_hurts(case: Case) -> Iterator[Observation]:
+    if not case.before_order:
+        raise MissingInputError("needs the raw list: raw in the log")
+    # A filtered list may end early; how deep one can look is decided by the raw list.
+    first, last = case.before_order[0], case.before_order[-1]
+    k = case.near
+    case.reached(case.staged.line[first], first, k)
+    before, after = case.sieved_values("nDCG", k), case.values("nDCG", k)
+    if not case.moved.any():
+        return
+    # A list that lost items and kept its order says nothing of a reranker.
+    part = case.answered & (case.moved | (before == after))
+    before, after = np.where(part, before, np.nan), np.where(part, after, np.nan)
+    old, new, p = mean(before), mean(after), case.p_value(after - before)
+    if new >= old or p >= case.alpha:
+        return
+    step, look_at = "reranking", ""
+    logged = [name for name in REORDERING if name in case.staged.line]
+    if logged and not case.names_reranker:
+        step = " and ".join(logged)
+        look_at = f"{step}: how much relevance is given away for variety"
+    text = (
+        f"nDCG@{k} {short(new, old)} in the final list but {short(old)} in the one before ({last}):"
+        f" {step} makes the order worse"
+    )
+    figures = {f"nDCG@{k}": new, last: old, "worse": int((after < before).sum())}
+    yield Observation(text, {**figures, "p": p, "n": int(part.sum())}, look_at)
+
+
+@rule("the scoring, a reranker, or a larger k")
+def ranked_too_low(case: Case) -> Iterator[Observation]:
+    near, far, lines = case.near, case.far, case.thresholds
+    # What a filter takes out, and what has no room in the top, is no fault of the order.
+    deep, top = case.sieved_values("R", far), case.values("R", near)
+    found, shown = mean(deep), mean(top)
+    room = mean(np.minimum(deep, case.ceiling("R", near)))
+    if not _far_recall(case).is_high():
+        # Lists that end above the far cut-off do not show what stands below their end.
+        case.reached(case.staged.raw, "raw", lines.far)
+        return
+    if at_least(room - shown, lines.gap):
+        of = "" if at_least(room, found) else f" of the {short(room)} that would fit"
+        after = " after the filters" if any(name in case.staged.line for name in SIEVES) else ""
+        text = f"R@{far} {short(found)}{after} but R@{near} {short(shown)}{of}"
+        figures = {f"R@{far}": found, f"R@{near}": shown, "fitting": room, "n": case.n}
+        look_at = "the reranker, or a larger k" if case.has_reranker else ""
+        yield Observation(f"{text}: the evidence is found and ranked too low", figures, look_at)
+
+
+@rule("the scoring, a reranker over the top N, or query expansion")
+def buried(case: Case) -> Iterator[Observation]:
+    k, lines = case.miss, case.thresholds
+    recall = mean(case.values("R", k))
+    if not at_least(recall, lines.high * mean(case.ceiling("R", k))):
+        return
+    means = {f"{name}@{k}": mean(case.values(name, k)) for name in ("RR", "nDCG")}
+    low = [
+        f"{name} {short(value, lines.buried)}"
+        for name, value in means.items()
+        if not at_least(value, lines.buried)
+    ]
+    if low:
+        text = f"R@{k} {short(recall)} but {' and '.join(low)}: the evidence is there and buried"
+        yield Observation(text, {f"R@{k}": recall, **means, "n": case.n})
+
+
+# Segments whose R is below that of the other queries.
+
+
+class _SegmentGap(NamedTuple):
+    """A segment with enough queries inside and outside, and how far it lies below the rest."""
+
+    by: str
+    segment: Segment
+    inside: Mask
+    outside: Mask
+    gap: float
+    p: float | None
+
+
+@rule("normalisation, tokenisation, stop words and synonyms there")
+def segment_gap(case: Case) -> Iterator[Observation]:
+    k, recall = case.near, case.values("R", case.near)
+    # As a share of the ceiling: a segment with much gold per query is no worse for that.
+    reached = recall / case.ceiling("R", k)
+    known = ~np.isnan(reached)
+    columns: dict[str, list[_SegmentGap]] = {}
+    for by in _columns(case):
+        for segment in segments_by(case.staged.final.table["query_id"], case.queries, by):
+            inside, outside = segment.mask & known, ~segment.mask & known
+            if min(inside.sum(), outside.sum()) >= SMALL:
+                gap = mean(reached[outside]) - mean(reached[inside])
+                p = _welch(case, reached, inside, outside)
+                gaps = columns.setdefault(str(by), [])
+                gaps.append(_SegmentGap(str(by), segment, inside, outside, gap, p))
+    if not columns:
+        raise MissingInputError(f"needs a segment of {SMALL} queries with as many outside of it")
+    wide = []
+    # The segments of one column are one family of tests.
+    for gaps in columns.values():
+        for row, adjusted in zip(gaps, holm([row.p for row in gaps]), strict=True):
+            sure = adjusted is not None and adjusted < case.alpha
+            if sure and at_least(row.gap, case.thresholds.segment_gap):
+                wide.append(row._replace(p=adjusted))
+    for row in sorted(wide, key=lambda row: -row.gap):
+        inside_mean, rest = mean(recall[row.inside]), mean(recall[row.outside])
+        n, n_rest = int(row.inside.sum()), int(row.outside.sum())
+        text = (
+            f"R@{k} {short(inside_mean)} where {where(row.segment.where)} ({n} queries) but"
+            f" {short(rest)} for the other {n_rest}, p {p_value(row.p)}"
+        )
+        figures = {"column": row.by, "segment": row.segment.name, f"R@{k}": inside_mean}
+        figures |= {"rest": rest, "n": n, "n_rest": n_rest, "p": row.p}
+        yield Observation(text, figures)
+
+
+def _columns(case: Case) -> list[By]:
+    """Return the columns that were named, else those of the queries with a few values."""
+    queries = case.queries
+    if queries is None:
+        raise MissingInputError("needs queries with attributes, such as language or topic")
+    chosen = list(case.by)
+    if not chosen:
+        for name in queries.segments:
+            values = queries.frame[name]
+            values = values.explode() if values.dtype == pl.List else values
+            if 1 < values.n_unique() <= MOST_VALUES:
+                chosen.append(By((name,)))
+    if not chosen:
+        raise MissingInputError(
+            f"needs an attribute of the queries with 2 to {MOST_VALUES} values; the queries have"
+            f" {', '.join(queries.segments) or 'none'}"
+        )
+    return chosen
+
+
+def _welch(case: Case, values: Values, inside: Mask, outside: Mask) -> float:
+    """Return the p of Welch's t test; queries of one conversation may depend on each other."""
+    groups = case.staged.final.groups
+    (a, df_a), (b, df_b) = (
+        standard_error(values[mask], None if groups is None else groups[mask])
+        for mask in (inside, outside)
+    )
+    error, gap = math.hypot(a, b), mean(values[outside]) - mean(values[inside])
+    if math.isnan(error) or error == 0:
+        return t_p(gap, error, 1)
+    return t_p(gap, error, error**4 / (a**4 / df_a + b**4 / df_b))
+
+
+# The length of the list.
+
+
+@rule("a cross-encoder, a lexical constraint or more diversity")
+def distractors(case: Case) -> Iterator[Observation]:
+    k, low = case.near, case.thresholds.low_precision
+    recall, precision = mean(case.values("R", k)), case.values("P", k)
+    value, most = mean(precision), mean(case.ceiling("P", k))
+    high = case.thresholds.high * mean(case.ceiling("R", k))
+    if not at_least(recall, high) or at_least(value, low):
+        return
+    # A short list with nothing but gold has a low P@k and no distractor.
+    filled = np.minimum(ranked_of(case.staged.final).returned, k)
+    clean = mean(precision * k / np.where(filled > 0, filled, np.nan))
+    if at_least(clean, low):
+        return
+    text = f"R@{k} {short(recall)} but P@{k} {short(value, low)} of at most {short(most)}"
+    look_at = ""
+    if at_least(most, low):
+        text += ": the evidence stands among distractors"
+    else:
+        half = max(1, k // 2)
+        nearer = mean(case.values("R", half))
+        # At its ceiling, P cannot be raised by any other order.
+        if at_least(value, AT_CEILING * most):
+            text += " on this gold: no order raises it, only fewer places would"
+        else:
+            text += " on this gold"
+        text += f"; R@{half} is {short(nearer)}"
+        enough = at_least(nearer, AT_CEILING * recall)
+        look_at = "a smaller k" if enough else "the scoring or the reranking, then a smaller k"
+    figures = {f"R@{k}": recall, f"P@{k}": value, "ceiling": most, "clean": clean, "n": case.n}
+    yield Observation(text, figures, look_at)
+
+
+# Calls that became slower.
+
+
+@rule("the profile of each stage")
+def slower(case: Case) -> Iterator[Observation]:
+    base = case.baseline
+    if base is None:
+        raise MissingInputError("needs a baseline run")
+    if base.gold.query_ids != case.gold.query_ids:
+        raise MissingInputError("needs a baseline that was asked the same queries")
+    old, new = _times(base), _times(case.staged)
+    known = ~np.isnan(old[TOTAL]) & ~np.isnan(new[TOTAL])
+    if not known.any():
+        raise MissingInputError("needs queries that both logs have a latency_ms for")
+    rises = _total_rises(case, old[TOTAL], new[TOTAL], known)
+    if not rises:
+        return
+    figures: dict[str, Any] = {f"latency.{TOTAL}.{rise['name']}": rise for rise in rises}
+    text = " and ".join(f"{name} {_rise_text(rise)}" for name, rise in figures.items())
+    text += ": calls are slower than the baseline's"
+    percentile = rises[0]["name"]
+    stages = [
+        _rise(percentile, old.get(stage), new[stage], known) | {"name": stage}
+        for stage in new
+        if stage != TOTAL
+    ]
+    most = max(stages, key=_growth, default=None)
+    stage = "each stage"
+    if most is not None and _growth(most) > 0:
+        stage = most["name"]
+        text += f", most of all {stage}, {_rise_text(most)}"
+        figures["stage"] = most
+    depths = [staged.final.meta.get("k_raw") for staged in (base, case.staged)]
+    if depths[1] is not None:
+        text += "" if depths[0] == depths[1] else f"; k_raw went from {depths[0]} to {depths[1]}"
+        figures["k_raw"] = {"baseline": depths[0], "system": depths[1]}
+    for rise in rises:
+        del rise["name"]
+    look_at = f"the profile of {stage}, a lower k_raw, a cache of frequent queries"
+    yield Observation(text, {**figures, "n": int(known.sum())}, look_at)
+
+
+def _times(staged: Staged) -> dict[str, Values]:
+    """Return the time of each stage, query by query."""
+    try:
+        measures = {stage: latency_of(stage, "mean") for stage in stages_of(staged)}
+    except MissingInputError:
+        raise MissingInputError("needs latency_ms in both logs") from None
+    scores = score_calls(staged, list(measures.values()))
+    return {stage: scores.values(str(measure)) for stage, measure in measures.items()}
+
+
+def _rise(name: str, old: Values | None, new: Values, known: Mask) -> dict[str, Any]:
+    """Return a percentile of both logs over the queries that both answered."""
+    share = _PERCENTILES[name]
+    before = None if old is None else aggregates.percentile(old[known], share)
+    return {
+        "name": name,
+        "baseline": before,
+        "system": aggregates.percentile(new[known], share),
+    }
+
+
+def _growth(rise: Mapping[str, Any]) -> float:
+    return (rise["system"] or 0.0) - (rise["baseline"] or 0.0)
+
+
+def _rise_text(rise: Mapping[str, Any]) -> str:
+    before, after = rise["baseline"], rise["system"]
+    if before is None:
+        return f"{ms(after)} ms, which the baseline does not log"
+    more = f" (+{100 * (after / before - 1):.0f} %)" if before else ""
+    return f"from {ms(before)} to {ms(after)} ms{more}"
+
+
+def _total_rises(case: Case, old: Values, new: Values, known: Mask) -> list[dict[str, Any]]:
+    """Return the percentiles of the total that rose by enough, each with its corrected p."""
+    final = case.staged.final
+    groups = None if final.groups is None else final.groups[known]
+    tests = [
+        compare_numbers(latency_of(TOTAL, name), old[known], new[known], final.conventions, groups)
+        for name in _PERCENTILES
+    ]
+    ps = holm([None if test is None else test.p for test in tests])
+    rises = []
+    for name, test, p in zip(_PERCENTILES, tests, ps, strict=True):
+        if test is None or p is None or p >= case.alpha:
+            continue
+        rise = _rise(name, old, new, known) | {"p": p}
+        least = case.thresholds.slower * rise["baseline"]
+        sure = test.ci is None or test.ci[0] > 0
+        if sure and _growth(rise) > 0 and at_least(_growth(rise), least):
+            rises.append(rise)
+    return rises
