@@ -12,8 +12,9 @@ from typing import Any
 from pydantic import BaseModel
 
 from karat.cli.main import COMMANDS, load_command
-from karat.formats.limits import LIMITS, MIN_MEMORY, format_bytes
-from karat.formats.limits import MEMORY_VARIABLE as MEMORY
+from karat.formats.blocks import MEMORY_VARIABLE as MEMORY
+from karat.formats.blocks import MIN_MEMORY, format_bytes
+from karat.formats.files import LIMITS
 from karat.measure.conventions import PROFILES, Conventions, setting_names
 from karat.measure.names import measures
 from karat.reports.outputs import FORMS

@@ -17,7 +17,7 @@ import karat
 import karat.evaluation.evaluation
 import karat.parallel
 from karat.evaluation.evaluation import Evaluation
-from karat.formats import limits
+from karat.formats import blocks
 
 RUNS, QUERIES, HITS = 9, 40, 30
 
@@ -137,15 +137,15 @@ def test_standard_input_can_be_one_of_many(spawn, folder):
 
 def test_runs_share_the_memory_that_there_is(monkeypatch):
     monkeypatch.setenv("KARAT_MEMORY", "2GB")
-    alone = limits.max_table_bytes()
-    with limits.concurrent_readers(4) as at_once:
+    alone = blocks.max_table_bytes()
+    with blocks.concurrent_readers(4) as at_once:
         assert at_once == 4
-        assert limits.max_table_bytes() == alone // 4
-    assert limits.max_table_bytes() == alone
-    with limits.concurrent_readers(100) as at_once:
+        assert blocks.max_table_bytes() == alone // 4
+    assert blocks.max_table_bytes() == alone
+    with blocks.concurrent_readers(100) as at_once:
         assert at_once == 5
     monkeypatch.setenv("KARAT_MEMORY", "300MB")
-    with limits.concurrent_readers(100) as at_once:
+    with blocks.concurrent_readers(100) as at_once:
         assert at_once == 1
 
 

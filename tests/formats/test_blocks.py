@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import karat
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
-from karat.formats import blocks, limits, scan_run
+from karat.formats import blocks, scan_run
 from karat.formats.blocks import StreamedRun
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
@@ -90,7 +90,7 @@ def test_parts_tell_what_the_whole_run_tells_bit_for_bit(rows, ties, order, size
     asked = prepare(gold, conventions_of("karat", {"ties": ties, "order": order}))
     chosen = parse_measures(MEASURES)
     whole = score(karat.Run(frame, name="run"), asked, chosen, keep=10)
-    largest = max(map(limits.size_in_memory, frame.partition_by("query_id")))
+    largest = max(map(blocks.size_in_memory, frame.partition_by("query_id")))
     with patch("karat.formats.blocks.max_table_bytes", lambda: max(most, largest)):
         run = streamed(frame, size)
         run = StreamedRun(run.name, run.source, run.batches)
@@ -130,7 +130,7 @@ def test_a_part_that_is_too_large_is_parted_again(scratch, monkeypatch):
     frame = shuffled(300, 7).with_row_index("line")
     batches = (frame.slice(start, 60) for start in range(0, frame.height, 60))
     # 2,100 rows in 4 parts make 525 in each, and in 16 still 131; 100 are the most here.
-    most = limits.size_in_memory(frame.head(100))
+    most = blocks.size_in_memory(frame.head(100))
     parts = [pl.concat(part) for part in blocks.partition_by_query(batches, "run", most=most)]
     assert len(parts) > 16
     assert max(part.height for part in parts) <= 105
@@ -223,28 +223,28 @@ def test_one_query_beyond_the_bound_is_refused_by_name(scratch, monkeypatch, in_
 def test_a_bound_that_is_none_is_refused(monkeypatch, given_size, message):
     monkeypatch.setenv("KARAT_MEMORY", given_size)
     with pytest.raises(UsageError, match=message):
-        limits.memory_limit()
+        blocks.memory_limit()
 
 
 def test_the_bound_is_what_was_asked_for_or_half_of_what_there_is(monkeypatch, tmp_path):
     monkeypatch.setenv("KARAT_MEMORY", "1.5 GB")
-    assert limits.memory_limit() == 1_500_000_000
+    assert blocks.memory_limit() == 1_500_000_000
     monkeypatch.setenv("KARAT_MEMORY", " ")
     said = Path("/proc/meminfo").read_text().split()[1]
-    assert limits.memory_limit() <= int(said) * 1_024 // 2
+    assert blocks.memory_limit() <= int(said) * 1_024 // 2
     (tmp_path / "memory").mkdir()
     (tmp_path / "memory.max").write_text("max\n")
     (tmp_path / "memory" / "memory.limit_in_bytes").write_text("1000000000\n")
-    cgroup_limits = limits._cgroup_limits(tmp_path)
-    monkeypatch.setattr(limits, "_cgroup_limits", lambda: cgroup_limits)
-    assert limits.memory_limit() == 500_000_000
+    cgroup_limits = blocks._cgroup_limits(tmp_path)
+    monkeypatch.setattr(blocks, "_cgroup_limits", lambda: cgroup_limits)
+    assert blocks.memory_limit() == 500_000_000
 
 
 def test_blocks_shrink_with_the_bound(monkeypatch):
     sizes = []
     for bound in ("250MB", "300MB", "2GB", "200GB"):
         monkeypatch.setenv("KARAT_MEMORY", bound)
-        sizes.append((limits.block_rows(), limits.chunk_bytes(), limits.max_table_bytes()))
+        sizes.append((blocks.block_rows(), blocks.chunk_bytes(), blocks.max_table_bytes()))
     assert sizes == sorted(sizes)
     assert sizes[0][0] < sizes[1][0] < sizes[2][0] == sizes[3][0]
     assert sizes[0][1] < sizes[2][1] == sizes[3][1]

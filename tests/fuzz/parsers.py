@@ -13,7 +13,7 @@ from karat.errors import KaratError
 from karat.evaluation.gate_files import parse_gates, read_gate_file
 from karat.evaluation.segments import By
 from karat.evaluation.stages import parse_thresholds
-from karat.formats.limits import parse_size
+from karat.formats.blocks import parse_size
 from karat.formats.runlog_schema import check_log
 from karat.formats.story import parse_story
 from karat.label.label_sets import read_judgments

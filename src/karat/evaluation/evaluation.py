@@ -28,8 +28,8 @@ from karat.evaluation.inputs import (
 from karat.evaluation.segments import By, check_by, with_versions
 from karat.evaluation.systems import DEPTH, ComparedSystem, compared_systems
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
+from karat.formats.blocks import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
 from karat.formats.field_mapping import Fields
-from karat.formats.limits import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
 from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared, prepare

@@ -20,7 +20,7 @@ from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import InputError, NoGoldError, UsageError
 from karat.formats import read_corpus, read_gold, read_queries, scan_run
 from karat.formats.field_mapping import Fields
-from karat.formats.readers import load_inputs, load_run, queries_in_gold
+from karat.formats.readers import load, queries_in_gold
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
 
@@ -59,7 +59,7 @@ def gold_of(
     can be read there.
     """
     if not is_file(gold):
-        table = load_inputs(gold, fields=fields, duplicates=duplicates).gold
+        table = load("gold", gold, fields=fields, duplicates=duplicates)
         if not isinstance(table, Gold):
             raise UsageError(
                 f"gold is expected, not {type(gold).__name__}; give a Gold, a mapping, a frame or"
@@ -108,7 +108,7 @@ def queries_of(
         fields = fields.together() if _same_file(queries, gold) else fields
         return read_queries(os.fspath(queries), fields=fields)
     if queries is not None:
-        table = load_inputs(None, queries, fields=fields).queries
+        table = load("queries", queries, fields=fields)
         if not isinstance(table, Queries):
             raise UsageError(f"queries are expected, not {type(queries).__name__}")
         return table
@@ -137,7 +137,7 @@ def corpus_of(
     if corpus is None:
         return None, None
     if not is_file(corpus):
-        table = load_inputs(None, None, corpus, fields=fields).corpus
+        table = load("corpus", corpus, fields=fields)
         if not isinstance(table, Corpus):
             raise UsageError(f"a corpus is expected, not {type(corpus).__name__}")
         return table, None
@@ -161,7 +161,7 @@ def open_run(
     """Open a run; a file is read in blocks when it is scored."""
     if is_file(run):
         return scan_run(os.fspath(run), format=format, strict=strict, fields=fields)
-    opened = load_run(run, fields=fields)
+    opened: Run | Blocks = load("run", run, fields=fields)
     if not hasattr(opened, "blocks"):
         kind = "None" if run is None else type(run).__name__
         raise UsageError(

@@ -32,9 +32,10 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from karat.formats.conversion import Conversion, convert
     from karat.formats.files import atomic_write
     from karat.formats.readers import (
+        Conversion,
+        convert,
         queries_in_gold,
         read_corpus,
         read_eval_set,
@@ -54,9 +55,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "FORMATS": "registry",
     "Format": "registry",
-    "Conversion": "conversion",
     "atomic_write": "files",
-    "convert": "conversion",
     "detect_format": "registry",
 }
 

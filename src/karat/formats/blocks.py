@@ -1,4 +1,4 @@
-"""Runs that are read block by block, each block holding whole queries.
+"""Runs that are read block by block within the memory limit, each block holding whole queries.
 
 A run in query order is streamed; one in any other order is partitioned by query, on disk if it is
 too large for memory. This module knows rows and their order, not files.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,20 +18,34 @@ from typing import Any
 
 import polars as pl
 
+from karat import process_limits
 from karat.data.columns import Source
 from karat.data.tables import InterleavedError, Order, Run
-from karat.errors import InputError
-from karat.formats.files import DISK_FULL
-from karat.formats.limits import (
-    MEMORY_VARIABLE,
-    block_rows,
-    format_bytes,
-    max_table_bytes,
-    memory_limit,
-    size_in_memory,
-)
+from karat.errors import InputError, UsageError
 from karat.parallel import stop_if_cancelled
 
+_UNITS = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmgt]?)b?", re.IGNORECASE)
+
+MEMORY_VARIABLE = "KARAT_MEMORY"
+MIN_MEMORY = 250_000_000
+# What Python, its libraries and a usual gold take before the first row is read.
+_BASE_MEMORY = 150_000_000
+# Ranking copies, hashes, sorts and joins the rows: it takes this many times their size.
+_RANKING_FACTOR = 6
+# Memory that ranking takes per byte of a file; 4 for plain text.
+_FILE_FACTORS = {".parquet": 20, ".gz": 40, ".zst": 40}
+# A larger block is not faster; a row takes about this many bytes.
+_MOST_ROWS, _ROW_BYTES = 400_000, 600
+_TEXT_BYTES = 16
+# With this much memory every block and chunk can have its fastest size.
+_ENOUGH = 500_000_000
+_MAX_CHUNK, _MIN_CHUNK = 8 << 20, 1 << 20
+# Linux writes "no limit" as a number that no machine has.
+_UNLIMITED = 1 << 60
+
+# How many runs this process reads at once; they share its memory.
+_readers = 1
 # A partition that is too large is partitioned again, so this need not fit every run.
 PARTITIONS = 64
 _PARTITION = "partition"
@@ -265,11 +280,131 @@ def _disk_errors(folder: Path | str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        first = "make room there, " if error.errno in DISK_FULL else ""
         raise InputError(
-            f"partitioning the run by query in this folder failed: "
-            f"{error.strerror or os.strerror(error.errno or 0)}; {first}set TMPDIR to another "
-            f"folder, {MEMORY_VARIABLE} to more than {format_bytes(memory_limit())}, or sort the "
-            "run by query",
+            f"partitioning the run by query in this folder failed: {error.strerror}; make room "
+            f"there, set TMPDIR to another folder, {MEMORY_VARIABLE} to more than "
+            f"{format_bytes(memory_limit())}, or sort the run by query",
             where=str(folder),
         ) from None
+
+
+# The memory that reading runs may take.
+
+
+def parse_size(text: str, what: str) -> int:
+    """Parse a number of bytes, such as ``64MB``.
+
+    >>> parse_size("64MB", "KARAT_MAX_LINE"), parse_size("1.5 GB", "KARAT_MAX_LINE")
+    (64000000, 1500000000)
+    """
+    size = 0
+    if match := _SIZE.fullmatch(text):
+        factors = {unit[0].lower(): factor for unit, factor in _UNITS.items()}
+        size = int(float(match[1]) * factors.get(match[2].lower(), 1))
+    if not 0 < size < 2**63:
+        raise UsageError(f"{what} is {text!r}; a size is expected, such as 64MB or 2GB")
+    return size
+
+
+def format_bytes(size: int) -> str:
+    """Format a number of bytes in a readable unit.
+
+    >>> format_bytes(64_000_000), format_bytes(1_500_000_000), format_bytes(999)
+    ('64 MB', '1.5 GB', '999 bytes')
+    """
+    for unit, factor in _UNITS.items():
+        if size >= factor:
+            return f"{size / factor:.4g} {unit}"
+    return f"{size} bytes"
+
+
+def memory_limit() -> int:
+    """Return how many bytes of memory karat may take while it reads runs.
+
+    Without a setting, half of what the machine, the container or the process has.
+    """
+    setting = os.environ.get(MEMORY_VARIABLE, "").strip()
+    if not setting:
+        machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        # A limit of the process is for karat alone, so it is not halved.
+        shared = min([machine, *_cgroup_limits()]) // 2
+        return max(MIN_MEMORY, min([shared, *process_limits.rooms()]))
+    size = parse_size(setting, MEMORY_VARIABLE)
+    if size < MIN_MEMORY:
+        raise UsageError(
+            f"{MEMORY_VARIABLE} is {setting!r}; karat needs at least {format_bytes(MIN_MEMORY)}, "
+            "most of it for itself and its libraries"
+        )
+    return size
+
+
+def _cgroup_limits(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Return the memory limits of this process's control groups, versions 2 and 1."""
+    try:
+        lines = Path("/proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        lines = []
+    files = {root / "memory.max", root / "memory" / "memory.limit_in_bytes"}
+    for line in lines:
+        group = line.split(":", 2)[2].lstrip("/")
+        files |= {folder / "memory.max" for folder in (root / group, *(root / group).parents)}
+        files.add(root / "memory" / group / "memory.limit_in_bytes")
+    limits = []
+    for file in files:
+        try:
+            text = file.read_text().strip()
+        except OSError:
+            continue
+        if text.isdigit() and int(text) < _UNLIMITED:
+            limits.append(int(text))
+    return limits
+
+
+@contextmanager
+def concurrent_readers(runs: int) -> Iterator[int]:
+    """Share the memory among that many runs, or as many as fit; yields how many."""
+    global _readers
+    before, fit = _readers, (memory_limit() - _BASE_MEMORY) // (_ENOUGH - _BASE_MEMORY)
+    _readers = max(1, min(runs, fit))
+    try:
+        yield _readers
+    finally:
+        _readers = before
+
+
+def _memory_per_run() -> int:
+    return (memory_limit() - _BASE_MEMORY) // _readers
+
+
+def is_tight() -> bool:
+    """Return True if blocks and chunks have to be smaller than their fastest size."""
+    return _memory_per_run() < _ENOUGH - _BASE_MEMORY
+
+
+def max_table_bytes() -> int:
+    """Return how large a table of hits may be that is ranked in one piece."""
+    return _memory_per_run() // _RANKING_FACTOR
+
+
+def size_in_memory(hits: pl.DataFrame) -> int:
+    """Return the bytes that a table takes; Polars does not count the pointers to texts."""
+    texts = sum(kind == pl.String for kind in hits.dtypes)
+    return int(hits.estimated_size()) + _TEXT_BYTES * texts * hits.height
+
+
+def fits_in_memory(source: Source) -> bool:
+    """Return True if the file can be read and ranked in one piece."""
+    if source.path is None or not source.path.is_file():
+        return True
+    factor = _FILE_FACTORS.get(source.path.suffix.lower(), 4)
+    return factor * source.path.stat().st_size <= _memory_per_run()
+
+
+def block_rows() -> int:
+    """Return the number of rows in a block."""
+    return min(_MOST_ROWS, _memory_per_run() // _ROW_BYTES)
+
+
+def chunk_bytes() -> int:
+    """Return how many bytes of a text are parsed at once."""
+    return min(_MAX_CHUNK, max(_MIN_CHUNK, _memory_per_run() // 50))

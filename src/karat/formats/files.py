@@ -29,7 +29,7 @@ import polars as pl
 
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
-from karat.formats.limits import MAX_DOCUMENT, MAX_LINE, MAX_UNPACKED, chunk_bytes, max_unpacked
+from karat.formats.blocks import chunk_bytes, format_bytes, parse_size
 
 if TYPE_CHECKING:
     from karat.formats.field_mapping import FileMapping
@@ -59,6 +59,74 @@ _OS_ERROR = re.compile(r"\(os error (\d+)\)")
 _SQLITE, _SQLITE_SUFFIXES = b"SQLite format 3\0", ("", "-wal", "-shm", "-journal")
 
 Parsed = TypeVar("Parsed")
+
+
+@dataclass(frozen=True)
+class SizeLimit:
+    """A number of bytes with the environment variable that sets it."""
+
+    variable: str
+    default: int
+    about: str
+    """What it limits, in the words of the documentation."""
+    problem: str
+    """What a message says of an input beyond the ``{limit}``."""
+
+    def bytes(self) -> int:
+        """Return the limit in force."""
+        setting = os.environ.get(self.variable, "").strip()
+        return parse_size(setting, self.variable) if setting else self.default
+
+    def error(self, where: str, line: int | None = None, *, most: int | None = None) -> InputError:
+        """Return the error for an input beyond the limit, or beyond ``most`` if given."""
+        limit = format_bytes(self.bytes() if most is None else most)
+        problem = self.problem.format(limit=limit)
+        return InputError(f"{problem}, or set {self.variable} to more", where=where, line=line)
+
+
+MAX_LINE = SizeLimit(
+    "KARAT_MAX_LINE",
+    64_000_000,
+    "the longest line",
+    "the line is longer than {limit}, the limit; end lines with a line feed",
+)
+MAX_DOCUMENT = SizeLimit(
+    "KARAT_MAX_DOCUMENT",
+    512_000_000,
+    "the largest document that is read as a whole: JSON, stories and piped input",
+    "is larger than {limit}, the limit for a file that is read as a whole; use a file with one "
+    "record per line",
+)
+MAX_UNPACKED = SizeLimit(
+    "KARAT_MAX_UNPACKED",
+    32_000_000,
+    "what a packed file may unpack to; unless set, 200 times its size if that is more",
+    "unpacks to more than {limit}, the limit; check where it comes from",
+)
+LIMITS = (MAX_LINE, MAX_DOCUMENT, MAX_UNPACKED)
+# Text that people write does not compress better than this; only repetition does.
+_MAX_RATIO = 200
+# A table with more columns most likely has its rows written as columns.
+_MOST_COLUMNS = 10_000
+# Rows that each have their own keys make a table of mostly empty cells.
+_MOST_CELLS, _ALWAYS_ALLOWED = 20_000_000, 1_000
+
+
+def max_unpacked(packed: int) -> int:
+    """Return how many bytes a packed file of this size may unpack to."""
+    set_by_hand = os.environ.get(MAX_UNPACKED.variable, "").strip()
+    return MAX_UNPACKED.bytes() if set_by_hand else max(MAX_UNPACKED.default, _MAX_RATIO * packed)
+
+
+def check_columns(columns: int, rows: int, where: str) -> None:
+    """Raise InputError if a table has too many columns for its number of rows."""
+    most = max(_ALWAYS_ALLOWED, min(_MOST_COLUMNS, _MOST_CELLS // max(rows, 1)))
+    if columns > most:
+        raise InputError(
+            f"has {columns:,} columns; a table of {rows:,} rows may have {most:,}; "
+            "keep the columns that you need",
+            where=where,
+        )
 
 
 @dataclass(frozen=True)

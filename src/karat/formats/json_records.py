@@ -25,8 +25,7 @@ from karat.data.columns import (
 )
 from karat.data.tables import Gold
 from karat.errors import InputError
-from karat.formats.files import Input, decode
-from karat.formats.limits import check_columns
+from karat.formats.files import Input, check_columns, decode
 
 # Sums and squares of larger numbers leave what a float can hold.
 _MOST = 1e100

@@ -1,38 +1,123 @@
-"""Queries and corpora in JSONL: objects with an id, a text and attributes.
+"""Queries and corpora in JSONL, BEIR folders, and folders of documents as a corpus.
 
-A nested ``meta`` or ``metadata`` is flattened; a ``title`` stays an attribute.
+JSONL has objects with an id, a text and attributes. A nested ``meta`` or ``metadata`` is flattened;
+a ``title`` stays an attribute. A BEIR folder has corpus.jsonl, queries.jsonl and qrels/*.tsv with
+a header. Of several qrels, ``test.tsv`` is read; to read another split, give its file instead of
+the folder.
+
+``layout`` is ``beir`` for folders and for files of their layout.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from karat.data.columns import ITEM_NAMES, QUERY_NAMES, TEXT_NAMES, mapping_hint
-from karat.data.tables import Corpus, Queries
+from karat.data.columns import (
+    ITEM_NAMES,
+    QUERY_NAMES,
+    TEXT_NAMES,
+    Duplicates,
+    Source,
+    join_spans,
+    mapping_hint,
+)
+from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
-from karat.formats.files import Input, write_lines
+from karat.formats.files import Input, open_input, write_frame, write_lines
 from karat.formats.json_records import Record, frame_of, json_rows, read_records, to_line
 from karat.formats.registry import Head, Kind
 
+DOCUMENT_SUFFIXES = (".md", ".markdown", ".txt")
 _META = ("meta", "metadata")
+_PACKED = ("", ".gz", ".zst")
 
 
-def sniff(head: Head, kind: Kind) -> bool:
+@dataclass(frozen=True)
+class Folder:
+    """A BEIR folder that exists."""
+
+    path: Path
+
+    @classmethod
+    def at(cls, path: Path) -> Folder:
+        """Return the folder; raise InputError if it has none of the files of a BEIR folder."""
+        folder = cls(path)
+        files = (folder.find("queries.jsonl"), folder.find("corpus.jsonl"))
+        if not any(files) and not (path / "qrels").is_dir():
+            raise InputError(
+                "is a folder without corpus.jsonl, queries.jsonl or qrels; give a file or a "
+                "BEIR folder",
+                where=str(path),
+            )
+        return folder
+
+    @property
+    def name(self) -> str:
+        return self.path.name
+
+    stem = name
+
+    @property
+    def source(self) -> Source:
+        return Source(self.path.name)
+
+    def find(self, name: str) -> Path | None:
+        """Return the path of a file in the folder, packed or not."""
+        paths = (self.path / (name + packing) for packing in _PACKED)
+        return next((path for path in paths if path.is_file()), None)
+
+    def input(self, name: str) -> Input:
+        """Open a file in the folder."""
+        path = self.find(name)
+        if path is None:
+            raise InputError(f"holds no {name}; expected one", where=str(self.path))
+        return open_input(path)
+
+    def qrels(self) -> Input:
+        """Open the judgments: test.tsv, else the only ones."""
+        if path := self.find("qrels/test.tsv"):
+            return open_input(path)
+        files = sorted(path for p in _PACKED for path in self.path.glob(f"qrels/*.tsv{p}"))
+        if len(files) == 1:
+            return open_input(files[0])
+        names = ", ".join(path.name for path in files)
+        problem = f"several qrels ({names}); give the file" if files else "no qrels/*.tsv"
+        raise InputError(f"holds {problem}; expected qrels/test.tsv", where=str(self.path))
+
+
+def sniff(head: Head, kind: Kind, *, layout: str | None = None) -> bool:
     """Return True for an object with a text; of a corpus, also with an id."""
     return bool(head.keys & set(TEXT_NAMES) and (kind == "queries" or head.keys & set(ITEM_NAMES)))
 
 
-def read_queries(file: Input) -> Queries:
+def holds_queries(file: Input | Folder, *, layout: str) -> bool:
+    """Return True if a folder has queries beside its judgments."""
+    return isinstance(file, Folder) and file.find("queries.jsonl") is not None
+
+
+def read_gold(file: Input | Folder, *, layout: str, duplicates: Duplicates = "agree") -> Gold:
+    """Read the judgments of a folder, or one of its qrels files."""
+    from karat.formats.named_columns import read_gold as read_qrels
+
+    qrels = file.qrels() if isinstance(file, Folder) else file
+    return read_qrels(qrels, duplicates=duplicates, separator="\t")
+
+
+def read_queries(file: Input | Folder, *, layout: str | None = None) -> Queries:
     """Read queries under any of the usual names for their id and text."""
+    file = file.input("queries.jsonl") if isinstance(file, Folder) else file
     return Queries.from_frame(_frame(file, "query_id", QUERY_NAMES), source=file.source)
 
 
-def read_corpus(file: Input) -> Corpus:
+def read_corpus(file: Input | Folder, *, layout: str | None = None) -> Corpus:
     """Read items under any of the usual names for their id and text."""
+    file = file.input("corpus.jsonl") if isinstance(file, Folder) else file
     return Corpus.from_frame(_frame(file, "item_id", ITEM_NAMES), source=file.source)
 
 
@@ -56,10 +141,10 @@ def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:
     rest = dict(record.value)
     id_key = next((name for name in names if rest.get(name) is not None), None)
     text_key = next((name for name in TEXT_NAMES if isinstance(rest.get(name), str)), None)
-    if id_key is None:
-        raise _missing_error(record, "id", key, names)
-    if text_key is None:
-        raise _missing_error(record, "text", "text", TEXT_NAMES)
+    if id_key is None or text_key is None:
+        field, keys = (key, names) if id_key is None else ("text", TEXT_NAMES)
+        hint = mapping_hint(field, "KEY")
+        raise record.error(f"no {field}; expected one of {', '.join(keys)}; {hint}")
     row = {key: record.as_id(rest.pop(id_key), id_key), "text": rest.pop(text_key)}
     for inner in _META:
         if isinstance(rest.get(inner), dict):
@@ -70,16 +155,82 @@ def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:
     return row | {name: value for name, value in rest.items() if name not in row}
 
 
-def _missing_error(record: Record, what: str, field: str, names: Sequence[str]) -> InputError:
-    hint = mapping_hint(field, "KEY")
-    return record.error(f"no {what}; expected one of {', '.join(names)}; {hint}")
+def write_gold(gold: Gold, path: str | Path, *, layout: str) -> None:
+    """Write judgments as qrels/test.tsv; queries without any are dropped."""
+    table = join_spans(gold.frame).select("query_id", "item_id", "grade")
+    table.columns = ["query-id", "corpus-id", "score"]
+    grades = table["score"]
+    if (grades == grades.round()).all() and (grades.abs() < 2**53).all():
+        table = table.with_columns(pl.col("score").cast(pl.Int64))
+    write_frame(table, _path_of("qrels/test.tsv", path, layout), separator="\t")
 
 
-def write_queries(queries: Queries, path: str | Path) -> None:
-    """Write one object per query, with every attribute."""
-    write_lines(map(to_line, json_rows(queries.frame)), path)
+def write_queries(queries: Queries, path: str | Path, *, layout: str | None = None) -> None:
+    """Write one object per query, with every attribute; in BEIR folders as metadata."""
+    rows = json_rows(queries.frame)
+    if layout is not None:
+        rows = (_beir_row(row, "query_id", "text") for row in rows)
+    write_lines(map(to_line, rows), _path_of("queries.jsonl", path, layout))
 
 
-def write_corpus(corpus: Corpus, path: str | Path) -> None:
-    """Write one object per item, with every attribute."""
-    write_lines(map(to_line, json_rows(corpus.frame)), path)
+def write_corpus(corpus: Corpus, path: str | Path, *, layout: str | None = None) -> None:
+    """Write one object per item, with every attribute; in BEIR folders as metadata."""
+    rows = json_rows(corpus.frame)
+    if layout is not None:
+        rows = (_beir_row(row, "item_id", "title", "text") for row in rows)
+    write_lines(map(to_line, rows), _path_of("corpus.jsonl", path, layout))
+
+
+def write_eval_set(queries: Queries, gold: Gold, path: str | Path, *, layout: str) -> None:
+    """Write queries and judgments to one folder."""
+    write_queries(queries, path, layout=layout)
+    write_gold(gold, path, layout=layout)
+
+
+def _path_of(name: str, path: str | Path, layout: str | None) -> str | Path:
+    """Return the path of a file: in a BEIR folder its place, else the path itself."""
+    if layout is None:
+        return path
+    if str(path) == "-":
+        raise InputError("a BEIR folder cannot be written to standard output", where="stdout")
+    return Path(path) / name
+
+
+def _beir_row(row: dict[str, Any], key: str, *names: str) -> dict[str, Any]:
+    record = {"_id": row.pop(key), **{name: row.pop(name, "") or "" for name in names}}
+    return record | {"metadata": {name: v for name, v in row.items() if v is not None}}
+
+
+def read_documents(path: str | Path) -> Corpus:
+    """Read every Markdown or text file as one document, with its path as its id.
+
+    A file in a subfolder is called ``folder/file.md``. Hidden files are skipped.
+    """
+    folder = Path(path)
+    files = sorted(
+        (file.relative_to(folder).as_posix(), file)
+        for file in folder.rglob("*")
+        if file.suffix.lower() in DOCUMENT_SUFFIXES and file.is_file()
+    )
+    files = [(name, file) for name, file in files if "/." not in f"/{name}"]
+    if not files:
+        *suffixes, last = DOCUMENT_SUFFIXES
+        raise InputError(
+            "is a folder without corpus.jsonl, and holds no file that ends in "
+            f"{', '.join(suffixes)} or {last}",
+            where=str(path),
+        )
+    digest = hashlib.sha256()
+    texts = []
+    for name, file in files:
+        shown = name.encode("utf-8", "replace").decode()
+        if shown != name:
+            raise InputError("its name is not UTF-8; rename it", where=shown)
+        text = Input(Source(name), path=file).text()
+        texts.append(text)
+        # The length separates the end of one file from the start of the next.
+        digest.update(f"{name}\0{len(text)}\0{text}".encode())
+    names = [name for name, _ in files]
+    frame = pl.DataFrame({"item_id": names, "text": texts, "doc_id": names})
+    source = Source(folder.resolve().name, sha256=digest.hexdigest())
+    return Corpus.from_frame(frame, source=source)

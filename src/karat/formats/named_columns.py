@@ -31,20 +31,21 @@ from karat.data.columns import (
 )
 from karat.data.tables import Corpus, Gold, Order, Queries, Run, with_scores
 from karat.errors import InputError
-from karat.formats.blocks import StreamedRun
+from karat.formats.blocks import StreamedRun, block_rows, is_tight, max_table_bytes
 from karat.formats.evalset import JudgedQuery, gold_of, no_gold_error, parse_relevant
 from karat.formats.field_mapping import explaining
-from karat.formats.files import Input, decode, unreadable, write_frame, write_parquet
-from karat.formats.json_records import Record, parse_json, preview, text_id
-from karat.formats.limits import (
+from karat.formats.files import (
     MAX_LINE,
     MAX_UNPACKED,
-    block_rows,
+    Input,
     check_columns,
-    is_tight,
-    max_table_bytes,
+    decode,
     max_unpacked,
+    unreadable,
+    write_frame,
+    write_parquet,
 )
+from karat.formats.json_records import Record, parse_json, preview, text_id
 from karat.formats.registry import Head, Kind
 
 # Columns that stay text, even if all their values look like numbers.

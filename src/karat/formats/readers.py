@@ -1,4 +1,4 @@
-"""Read and write each kind of table in whatever format its file has.
+"""Read, write and convert each kind of table in whatever format its file has.
 
 This module picks the format and opens the file; the format's module does the rest.
 """
@@ -6,23 +6,34 @@ This module picks the format and opens the file; the format's module does the re
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
+
+import polars as pl
 
 from karat.data.columns import Duplicates, to_polars
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
-from karat.errors import InputError
+from karat.errors import InputError, UsageError, unknown
 from karat.formats.field_mapping import Fields, FieldsLike, FileMapping, explaining
 from karat.formats.files import Input, check_path, open_input, refuse_binary
-from karat.formats.registry import Format, Kind, detect_input, format_for_writing, format_named
+from karat.formats.registry import (
+    FORMATS,
+    KINDS,
+    Format,
+    Kind,
+    detect_input,
+    format_for_writing,
+    format_named,
+)
 
 if TYPE_CHECKING:
-    from karat.formats.folders import Folder
+    from karat.formats.jsonl import Folder
 
-File = str | os.PathLike[str]
-Table = TypeVar("Table", Run, Gold, Queries, Corpus)
+Table = Run | Gold | Queries | Corpus
 
 
 def read_gold(
@@ -95,9 +106,9 @@ def read_corpus(
     ``fields`` maps columns of the file, such as ``{"item_id": "uid"}``.
     """
     if format is None and str(path) != "-" and Path(path).is_dir():
-        from karat.formats.folders import is_folder_of_documents, read_documents
+        from karat.formats.jsonl import Folder, read_documents
 
-        if is_folder_of_documents(path):
+        if Folder(Path(path)).find("corpus.jsonl") is None:
             return read_documents(path)
     with _opened(path, "corpus", format, fields) as (file, form):
         return cast("Corpus", _read(form, "corpus", file))
@@ -139,30 +150,26 @@ def _opened(
     A mapping given for this file alone must fit it; the caller checks a shared one (``Fields``).
     """
     fields = Fields.of(fields_like)
-    mapping = FileMapping.of(fields, kind)
-    with explaining(mapping):
-        yield _open(path, kind, format, mapping)
-    if not isinstance(fields_like, Fields):
+    mapping = FileMapping.of(fields, kind) if fields.given else None
+    try:
+        check_path(path)
+        if str(path) != "-" and Path(path).is_dir():
+            if format not in (None, "beir"):
+                raise InputError(f"is a folder; {format} is read from a file", where=str(path))
+            from karat.formats.jsonl import Folder
+
+            yield Folder.at(Path(path)), FORMATS["beir"]
+        else:
+            file = open_input(path, mapping)
+            with file.source.unchanged():
+                if format not in (None, "parquet"):
+                    refuse_binary(file)
+                form = detect_input(file, kind) if format is None else format_named(format)
+            yield file, form
+    except InputError as error:
+        raise error if mapping is None else mapping.explained(error) from None
+    if fields is not fields_like:
         fields.check()
-
-
-def _open(
-    path: str | Path, kind: Kind, format: str | None, mapping: FileMapping | None
-) -> tuple[Input | Folder, Format]:
-    check_path(path)
-    if str(path) != "-" and Path(path).is_dir():
-        if format not in (None, "beir"):
-            raise InputError(f"is a folder; {format} is read from a file", where=str(path))
-        from karat.formats.folders import Folder
-
-        return Folder.at(Path(path)), format_named("beir")
-    file = open_input(path, mapping)
-    with file.source.unchanged():
-        if format is None:
-            return file, detect_input(file, kind)
-        if format != "parquet":
-            refuse_binary(file)
-    return file, format_named(format)
 
 
 def _read(form: Format, kind: Kind, file: Input | Folder, **more: Any) -> Any:
@@ -201,50 +208,17 @@ def write_eval_set(
     format_for_writing(path, "gold", format).writer_of_both()(queries, gold, path)
 
 
-class Inputs(NamedTuple):
-    """Gold, queries and corpus as tables."""
+def load(kind: Kind, value: Any, *, fields: Fields, **options: Any) -> Any:
+    """Return a path, a mapping or a frame as a table; anything else as it is.
 
-    gold: Any
-    queries: Any
-    corpus: Any
-
-
-def load_inputs(
-    gold: Any,
-    queries: Any = None,
-    corpus: Any = None,
-    *,
-    fields: Fields,
-    duplicates: Duplicates = "agree",
-) -> Inputs:
-    """Return gold, queries and corpus as tables; queries default to those in the gold file."""
-    if queries is None and _is_file(gold):
-        queries = queries_in_gold(os.fspath(gold), fields=fields)
-    return Inputs(
-        _table("gold", gold, read_gold, Gold, fields, duplicates=duplicates),
-        _table("queries", queries, read_queries, Queries, fields),
-        _table("corpus", corpus, read_corpus, Corpus, fields),
-    )
-
-
-def load_run(run: Any, *, fields: Fields) -> Run | Blocks | Any:
-    """Return a run as a table; anything that is not a path, dict or frame is returned as it is."""
-    return _table("run", run, read_run, Run, fields)
-
-
-def _table(
-    kind: Kind,
-    value: Any,
-    read: Callable[..., Table],
-    table_type: type[Table],
-    fields: Fields,
-    **options: Any,
-) -> Any:
-    if _is_file(value):
+    Frames of Spark are returned unchanged too: they are scored in Spark.
+    """
+    read, table_type = _READERS[kind], _TABLES[kind]
+    if isinstance(value, str | os.PathLike):
         return read(os.fspath(value), fields=fields, **options)
     if isinstance(value, Mapping):
         return table_type.from_dict(value)
-    if not _is_frame(value):
+    if type(value).__module__.partition(".")[0] not in ("polars", "pandas", "pyarrow"):
         return value
     mapping = FileMapping.of(fields, kind)
     if mapping is None:
@@ -253,11 +227,183 @@ def _table(
         return table_type.from_frame(mapping.frame(to_polars(value)), **options)
 
 
-def _is_file(value: object) -> bool:
-    return isinstance(value, str | os.PathLike)
+_READERS: dict[Kind, Callable[..., Any]] = {
+    "gold": read_gold,
+    "run": read_run,
+    "queries": read_queries,
+    "corpus": read_corpus,
+}
+_TABLES: dict[Kind, Any] = {"gold": Gold, "run": Run, "queries": Queries, "corpus": Corpus}
 
 
-def _is_frame(value: object) -> bool:
-    """Return True for a Polars, pandas or Arrow table; Spark tables are scored in Spark."""
-    package = type(value).__module__.partition(".")[0]
-    return package in ("polars", "pandas", "pyarrow")
+# Conversion from one format to another.
+
+_UNITS: dict[Kind, str] = {
+    "run": "hits",
+    "gold": "judgments",
+    "queries": "queries",
+    "corpus": "items",
+}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """The result of ``convert``: how many rows were written, and which columns were dropped."""
+
+    rows: int
+    unit: str
+    format: str
+    lost: tuple[str, ...]
+
+    def __str__(self) -> str:
+        dropped = f"; dropped: {', '.join(self.lost)}" if self.lost else ""
+        return f"{self.rows:,} {self.unit} written as {self.format}{dropped}"
+
+
+def convert(
+    source: str | Path,
+    target: str | Path,
+    *,
+    kind: str | None = None,
+    from_format: str | None = None,
+    to_format: str | None = None,
+) -> Conversion:
+    """Write the contents of ``source`` to ``target``, in the format of the target's suffix.
+
+    ``kind`` is ``run``, ``gold``, ``queries`` or ``corpus``. Without it, it is taken from the
+    content and the two formats. If anything is wrong, nothing is written.
+    """
+    check_path(source)
+    check_path(target)
+    source, target = str(source), str(target)
+    if target != "-" and os.path.realpath(source) == os.path.realpath(target):
+        raise UsageError("IN and OUT are the same file; choose another name for OUT")
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind", kind, KINDS)
+    table_kind = next((known for known in KINDS if known == kind), None)
+    if table_kind is None:
+        table_kind = _guess_kind(source, target, from_format, to_format)
+    if target == "-" and to_format is None:
+        raise UsageError("OUT is standard output; name its format with --to")
+    form = format_for_writing(target, table_kind, to_format)
+    table: Table = _READERS[table_kind](source, format=from_format)
+    try:
+        lost = lost_columns(form, table_kind, table)
+    except InputError as error:
+        # If the format cannot hold the sample, it cannot hold the table either.
+        raise InputError(error.what, where=target) from None
+    form.writer(table_kind)(table, target)
+    if isinstance(table, Run) and "stage" in lost:
+        table = table.at("final")
+    return Conversion(_frame(table).height, _UNITS[table_kind], form.name, lost)
+
+
+def lost_columns(form: Format, kind: Kind, table: Table) -> tuple[str, ...]:
+    """Return the columns that a format drops, found by writing and reading a few rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"sample{''.join(form.suffixes[:1])}"
+        form.writer(kind)(_sample(table), path)
+        preserved = _filled_columns(_READERS[kind](path, format=form.name))
+    return tuple(name for name in _filled_columns(table) if name not in preserved)
+
+
+def _guess_kind(source: str, target: str, from_format: str | None, to_format: str | None) -> Kind:
+    """Return the one kind of table that both files can hold."""
+    kinds = [
+        kind
+        for kind in KINDS
+        if _can_write(target, kind, to_format)
+        and (from_format is None or kind in format_named(from_format).carries)
+    ]
+    if not kinds:
+        raise UsageError(
+            f"no format fits both {source!r} and {target!r}; end OUT in .trec, .jsonl, .json, "
+            ".csv, .tsv or .parquet, or name its format with --to"
+        )
+    path = Path(source)
+    # A pipe can be read only once, so its content is not sampled.
+    is_pipe = source == "-" or (path.exists() and not path.is_file() and not path.is_dir())
+    if len(kinds) > 1 and from_format is None and not is_pipe:
+        kinds = _readable_kinds(source, kinds)
+    if len(kinds) == 1:
+        return kinds[0]
+    raise UsageError(f"{source!r} could hold {' or '.join(kinds)}; choose one with --kind")
+
+
+def _can_write(target: str, kind: Kind, to_format: str | None) -> bool:
+    if to_format is not None:
+        return kind in format_named(to_format).carries
+    try:
+        format_for_writing(target, kind, None)
+    except UsageError:
+        return target == "-"
+    return True
+
+
+def _readable_kinds(source: str, kinds: list[Kind]) -> list[Kind]:
+    """Return the kinds that the content fits, whatever the file is called."""
+    if Path(source).is_dir():
+        return [kind for kind in kinds if kind in FORMATS["beir"].carries]
+    file = open_input(source)
+    nameless = replace(file, source=replace(file.source, name="it"))
+    forms: dict[Kind, Format] = {}
+    for kind in kinds:
+        with suppress(InputError):
+            forms[kind] = detect_input(nameless, kind)
+    if "run" in forms:
+        # A table of hits also reads as judgments, with its scores as grades.
+        return ["run"]
+    if "gold" in forms and forms["gold"].name == "trec":
+        # Four columns separated by tabs also read as a query id and a text.
+        return ["gold"]
+    return list(forms) or kinds
+
+
+def _frame(table: Table) -> pl.DataFrame:
+    return table.hits if isinstance(table, Run) else table.frame
+
+
+def _filled_columns(table: Table) -> list[str]:
+    """Return the names of everything in a table; a column without a value does not count."""
+    names = _filled(_frame(table))
+    if isinstance(table, Run):
+        if table.calls is not None:
+            names += [f"calls' {name}" for name in _filled(table.calls) if name != "query_id"]
+        names += [f"meta {name}" for name, value in table.meta.items() if value is not None]
+    if isinstance(table, Gold) and set(table.query_ids) - set(table.frame["query_id"]):
+        names.append("queries without gold")
+    return names
+
+
+def _filled(frame: pl.DataFrame) -> list[str]:
+    return [
+        name
+        for name in frame.columns
+        if frame[name].null_count() < frame.height
+        and not (frame.schema[name] == pl.Boolean and not frame[name].any())
+    ]
+
+
+def _sample(table: Table) -> Table:
+    """Return a few rows that have a value in every column, and a null where there are any."""
+    if isinstance(table, Run):
+        calls = None if table.calls is None else _sample_rows(table.calls)
+        return replace(table, hits=_sample_rows(table.hits), calls=calls)
+    if isinstance(table, Gold):
+        frame = _sample_rows(table.frame)
+        judged = set(table.frame["query_id"])
+        without_gold = [query_id for query_id in table.query_ids if query_id not in judged][:1]
+        ids = tuple(dict.fromkeys([*frame["query_id"].to_list(), *without_gold]))
+        return replace(table, frame=frame, query_ids=ids)
+    return replace(table, frame=_sample_rows(table.frame))
+
+
+def _sample_rows(frame: pl.DataFrame) -> pl.DataFrame:
+    rows = {
+        frame[name].is_not_null().arg_max()
+        if frame.schema[name] != pl.Boolean
+        else frame[name].fill_null(value=False).arg_max()
+        for name in frame.columns
+    }
+    rows |= {frame[name].is_null().arg_max() for name in frame.columns}
+    return frame[sorted(row for row in rows if row is not None)]

@@ -182,10 +182,11 @@ FORMATS: dict[str, Format] = {
             "BEIR folder: corpus.jsonl, queries.jsonl, qrels/*.tsv",
             ("gold", "queries", "corpus"),
             (),
-            "folders",
+            "jsonl",
             "everything but spans' columns, which are written as doc:start-end",
             ("folder",),
             together=True,
+            options={"layout": "beir"},
         ),
         Format(
             "tsv",

@@ -20,7 +20,7 @@ import polars as pl
 from karat.data.columns import ITEM_NAMES, Source, is_date, mapping_hint
 from karat.data.tables import Run, with_ranks
 from karat.errors import InputError
-from karat.formats.blocks import duplicate_hit_error
+from karat.formats.blocks import block_rows, duplicate_hit_error
 from karat.formats.field_mapping import explaining
 from karat.formats.files import Input, write_lines
 from karat.formats.json_records import (
@@ -31,7 +31,6 @@ from karat.formats.json_records import (
     read_records,
     to_line,
 )
-from karat.formats.limits import block_rows
 from karat.formats.registry import Head, Kind
 
 RUN_LOG_VERSION = 1

@@ -24,7 +24,7 @@ from karat.errors import InputError, MissingExtraError, missing_extra
 from karat.formats import read_corpus
 from karat.formats.field_mapping import Fields
 from karat.formats.files import unreadable
-from karat.formats.folders import Folder
+from karat.formats.jsonl import Folder
 from karat.jobs.cache import ignore_in_git
 from karat.retrieve.user_code import ABSENT, error_line, library_versions
 from karat.retrieve.vectors import top_rows
