@@ -10,7 +10,7 @@ import pytest
 
 import karat
 from karat.measure.conventions import PROFILES, conventions_of
-from karat.measure.depth import cut_depth
+from karat.measure.evaluate_measure import cut_depth
 
 NEVER = ("trec", "trec10", "story", "ab", "minimal")
 ASKING = ("karat", "rag", "memory")

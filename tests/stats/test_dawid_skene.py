@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from karat.errors import UsageError
-from karat.stats.dawid_skene import dawid_skene
+from karat.stats.agreement import dawid_skene
 
 
 def judged(seed: int, *, items: int = 40, grades: int = 3, skill=(0.9, 0.7, 0.6, 0.8), skip=0.2):

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 from karat.data.tables import Blocks, Order, Run, with_ranks
 from karat.errors import UsageError, unknown
 from karat.measure.aggregates import NOTHING
-from karat.measure.depth import beyond_cut, last_ranks
-from karat.measure.evaluate_measure import values_of
+from karat.measure.evaluate_measure import beyond_cut, last_ranks, values_of
 from karat.measure.misfits import ids_of_stages
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared

@@ -26,7 +26,7 @@ from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.labels import ADJUDICATION
 from karat.stats import agreement as statistics
-from karat.stats.dawid_skene import dawid_skene
+from karat.stats.agreement import dawid_skene
 
 if TYPE_CHECKING:
     from karat.store import Judgment, LabelItem

@@ -20,8 +20,16 @@ from karat.label.inputs import PAIR, File, GoldLike, gold_tables, judged_pairs
 from karat.label.labels import JUDGMENTS, judgments_in, open_judgments
 from karat.pages.formatting import NOTHING, label, plural
 from karat.pages.page import Grid, Section
-from karat.stats.agreement import LEVELS, Weights, cross_table, kappa, krippendorff_alpha, majority
-from karat.stats.dawid_skene import DawidSkene, dawid_skene
+from karat.stats.agreement import (
+    LEVELS,
+    DawidSkene,
+    Weights,
+    cross_table,
+    dawid_skene,
+    kappa,
+    krippendorff_alpha,
+    majority,
+)
 
 Truth = Literal["majority", "dawid-skene"]
 TRUTHS: tuple[Truth, ...] = ("majority", "dawid-skene")

@@ -16,8 +16,7 @@ import polars as pl
 from karat.errors import UsageError
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import arguments_of, values_of
-from karat.measure.kernels.gains import best_first, dcg, gains_of_grades
-from karat.measure.kernels.ranks import nodes_of_area
+from karat.measure.kernels.ranks import best_first, dcg, gains_of_grades, nodes_of_area
 from karat.measure.lists import without_repeats
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared

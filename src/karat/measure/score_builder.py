@@ -18,13 +18,17 @@ from karat.data.columns import Source
 from karat.data.tables import Blocks, InterleavedError, Order, Run
 from karat.errors import InputError, MissingInputError
 from karat.measure.aggregates import Evidence, Values, gather
-from karat.measure.depth import CutDepth, beyond_cut, cut_depth, last_ranks, why_beyond
 from karat.measure.evaluate_measure import (
+    CutDepth,
     arguments_of,
+    beyond_cut,
     ceilings_of,
     counts_gold,
+    cut_depth,
+    last_ranks,
     tie_sensitive,
     values_of,
+    why_beyond,
     worst_of,
 )
 from karat.measure.lists import ListNeeds

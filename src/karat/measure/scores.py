@@ -16,7 +16,7 @@ from karat.data.columns import Source
 from karat.measure import aggregates
 from karat.measure.aggregates import NOTHING, Evidence, Values
 from karat.measure.conventions import Conventions
-from karat.measure.depth import CutDepth
+from karat.measure.evaluate_measure import CutDepth
 from karat.measure.names import Measure
 from karat.measure.rank import Trace
 from karat.parallel import stop_if_cancelled

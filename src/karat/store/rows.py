@@ -20,7 +20,7 @@ from karat.data.revision import Revision
 from karat.errors import InputError, unknown
 from karat.measure.aggregates import Evidence
 from karat.measure.conventions import PROFILES, Conventions
-from karat.measure.depth import CutDepth
+from karat.measure.evaluate_measure import CutDepth
 from karat.measure.names import Measure, parse_measure
 from karat.measure.registry import MEASURES as REGISTRY
 from karat.measure.scores import Counts, Scores, Summary

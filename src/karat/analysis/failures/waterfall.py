@@ -24,7 +24,7 @@ from karat.evaluation.stages import Staged
 from karat.measure import aggregates
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import gain_of, values_of
-from karat.measure.kernels.gains import best_first
+from karat.measure.kernels.ranks import best_first
 from karat.measure.names import Measure, parse_measure
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Entries, Ints, Mask, Ranked, in_best_order, is_budget

@@ -1,5 +1,5 @@
 """The measures themselves; importing this package registers all of them."""
 
-from karat.measure.kernels import gains, lists, ranks, trec
+from karat.measure.kernels import lists, ranks
 
-__all__ = ["gains", "lists", "ranks", "trec"]
+__all__ = ["lists", "ranks"]

@@ -1,6 +1,6 @@
-"""Measures of the ranks at which gold is found: hits, recall, precision, cascades, areas.
+"""Measures of the ranks at which gold is found: gains, hits, recall, precision, cascades, areas.
 
-A measure is one function and its registration.
+The last of them are those that trec_eval made standard: Rprec, Bpref, infAP, sets.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from karat.errors import InputError, UsageError
-from karat.measure.aggregates import Values, geometric_mean
+from karat.measure.aggregates import Values, geometric_mean, total
 from karat.measure.conventions import Gain
-from karat.measure.kernels.gains import HIGHEST_GRADE, gains
 from karat.measure.ranked import (
     Cut,
     Entries,
@@ -25,7 +24,84 @@ from karat.measure.ranked import (
     ratio,
     table_of,
 )
-from karat.measure.registry import COUNTS_JUDGMENTS, MEASURES, Definition, measure
+from karat.measure.registry import (
+    COUNTS_JUDGMENTS,
+    IGNORES_RELEVANCE,
+    MEASURES,
+    Definition,
+    measure,
+)
+
+# 2 to the power of more than this, added up over a list, may overflow a float.
+HIGHEST_GRADE = 900
+
+
+def gains(entries: Entries, gain: Gain) -> Values:
+    """Return what each entry's grade is worth."""
+    if gain == "linear":
+        return entries.gain
+    grades, where = np.unique(entries.gain, return_inverse=True)
+    if gain == "exp":
+        if grades.max(initial=0.0) > HIGHEST_GRADE:
+            raise InputError(
+                f"grade {grades.max():g} is too high for gain='exp'; at most {HIGHEST_GRADE}"
+            )
+        worth = [2.0**grade - 1.0 for grade in grades.tolist()]
+    elif isinstance(gain, Mapping):
+        worth = [gain.get(grade, grade) if grade > 0 else 0.0 for grade in grades.tolist()]
+    else:
+        raise UsageError(f"gain is {gain!r}; it can be 'linear', 'exp' or a map of grades")
+    return np.array(worth, dtype=np.float64)[where]
+
+
+def gains_of_grades(grades: Values, gain: Gain) -> Values:
+    """Return what grades are worth by themselves."""
+    none = np.zeros(len(grades), dtype=np.int64)
+    return gains(Entries(1, none, none, grades), gain)
+
+
+def best_first(entries: Entries, gain: Gain) -> tuple[Entries, Values]:
+    """Return entries in the ideal order for a gain, and their gains.
+
+    A map may value a lower grade more.
+    """
+    worth = gains(entries, gain)
+    if not isinstance(gain, Mapping):
+        return entries, worth
+    order = np.lexsort((-worth, entries.query))
+    return Entries(entries.n, entries.query, entries.rank, entries.grade[order]), worth[order]
+
+
+@measure("DCG", gold="graded", bounded=False, unjudged="sum")
+def dcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
+    """The sum of gain / log2(rank + 1) over the top k."""
+    if r.is_ideal:
+        return _ideal_dcg(r, k, gain)
+    return r.hits.sum(r.top(k), gains(r.hits, gain) / r.hits.discount)
+
+
+def _ideal_dcg(r: Ranked, k: Cut, gain: Gain) -> Values:
+    entries, worth = best_first(r.target.ideal, gain)
+    return entries.sum(entries.rank <= r.ideal_limit(k)[entries.query], worth / entries.discount)
+
+
+@measure("nDCG", gold="graded", aliases=("ndcg_cut",), unjudged="ndcg")
+def ndcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
+    """DCG over that of the ideal list, which comes from all gold, cut at k.
+
+    ``gain`` is ``linear`` (the grade), ``exp`` (2^grade - 1) or a map such as {1: 1, 2: 5}, in
+    which a grade that is left out is its own gain. Unless written it is that of the profile.
+    """
+    return ratio(dcg(r, k, gain=gain), _ideal_dcg(r, k, gain))
+
+
+@measure("CG", gold="graded", bounded=False, unjudged="sum")
+def cumulated_gain(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
+    """The sum of the gains in the top k."""
+    if r.is_ideal:
+        entries, worth = best_first(r.target.ideal, gain)
+        return entries.sum(entries.rank <= r.ideal_limit(k)[entries.query], worth)
+    return r.hits.sum(r.top(k), gains(r.hits, gain))
 
 
 @dataclass(frozen=True, eq=False)
@@ -306,3 +382,154 @@ def unjudged_share(r: Ranked, k: Cut) -> Values:
     mask, returned = judged(r, k)
     holes = returned - r.hits.count(mask) - r.repeated(k)
     return np.where(returned > 0, ratio(holes, returned), np.nan)
+
+
+EPSILON = 1e-5
+RANK_OF_GOLD = "{} looks at the rank that the number of relevant items sets"
+FOR_INCOMPLETE_GOLD = "{} is made for incomplete judgments, and looks at judged items only"
+
+
+@measure(
+    "Rprec",
+    cutoff="none",
+    aliases=("r_precision", "r-precision"),
+    unjudged=RANK_OF_GOLD,
+)
+def r_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """Precision at |G|, where precision and recall are equal."""
+    gold = r.target.relevant(rel)
+    mask = r.hits.relevant(rel) & (r.hits.rank <= gold[r.hits.query])
+    return ratio(r.hits.count(mask), gold)
+
+
+@measure("Bpref", cutoff="none", unjudged=FOR_INCOMPLETE_GOLD)
+def bpref(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """How rarely judged non-relevant items stand above relevant ones; unjudged items are ignored.
+
+    Σ over the relevant retrieved of 1 - min(n, R) / min(N, R), over R: n judged
+    non-relevant above it, N in all, R = |G|.
+    """
+    above = r.hits.so_far(r.hits.judged_nonrelevant(rel)).astype(np.float64)
+    gold = r.target.relevant(rel)
+    most = np.minimum(r.target.judged_nonrelevant(rel), gold)[r.hits.query]
+    worth = 1.0 - ratio(np.minimum(above, gold[r.hits.query]), most)
+    return ratio(r.hits.sum(r.hits.relevant(rel), worth), gold)
+
+
+@measure("infAP", cutoff="none", unjudged=FOR_INCOMPLETE_GOLD)
+def inferred_ap(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """AP inferred from a pool of which only a sample was judged.
+
+    A grade below 0 means pooled but not judged; an item that is not in the gold was not
+    pooled. As trec_eval computes it.
+    """
+    relevant, nonrelevant = r.hits.relevant(rel), r.hits.judged_nonrelevant(rel)
+    earlier = (r.hits.so_far(relevant) - 1).astype(np.float64)
+    rejected = r.hits.so_far(nonrelevant).astype(np.float64)
+    pooled = r.hits.so_far(r.hits.grade < 0).astype(np.float64)
+    above = (r.hits.rank - 1).astype(np.float64)
+    share = (earlier + EPSILON) / (earlier + rejected + 2 * EPSILON)
+    seen = ratio(earlier + rejected + pooled, above)
+    expected = 1 / r.hits.rank + (above / r.hits.rank) * seen * share
+    return ratio(r.hits.sum(relevant, expected), r.target.relevant(rel))
+
+
+@measure(
+    "IPrec",
+    cutoff="recall",
+    aliases=("iprec_at_recall",),
+    unjudged=RANK_OF_GOLD,
+)
+def interpolated_precision(
+    r: Ranked, k: Cut, *, rel: float = 1, recall_point: str = "trunc"
+) -> Values:
+    """The best precision at any rank where at least this share of the gold has been found."""
+    gold = r.target.relevant(rel)
+    needed = _needed_for(float(k or 0), gold, recall_point)
+    mask = r.hits.relevant(rel)
+    found = r.hits.so_far(mask)
+    mask &= found >= needed[r.hits.query]
+    values = np.zeros(r.n)
+    np.maximum.at(values, r.hits.query[mask], found[mask] / r.hits.rank[mask])
+    return values
+
+
+def _needed_for(point: float, gold: Values, recall_point: str) -> Values:
+    """Return how many of so many gold items are so much of them, rounded as trec_eval does."""
+    wanted = point * gold
+    return np.asarray(np.trunc(wanted + 0.9) if recall_point == "trunc" else _half_up(wanted))
+
+
+def _half_up(values: Values) -> Values:
+    """Halves away from zero, as C's lround; the values are not negative."""
+    whole = np.floor(values)
+    return whole + (values - whole >= 0.5)
+
+
+def _retrieved(r: Ranked, rel: float) -> Values:
+    return r.hits.count(r.hits.relevant(rel))
+
+
+@measure("SetP", cutoff="none", aliases=("set_P",), unjudged="sum")
+def set_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """The share of everything returned that is relevant."""
+    if r.is_ideal:
+        return (r.target.relevant(rel) > 0).astype(np.float64)
+    return ratio(_retrieved(r, rel), r.returned)
+
+
+@measure("SetR", cutoff="none", aliases=("set_recall",), unjudged="sum")
+def set_recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """The share of the gold that was returned at all."""
+    return ratio(r.found.count(r.found.relevant(rel)), r.target.relevant(rel))
+
+
+@measure("SetF", cutoff="none", aliases=("set_F",), unjudged="rising")
+def set_f(r: Ranked, k: Cut, *, beta: float = 1, rel: float = 1) -> Values:
+    """The weighted harmonic mean of SetP and SetR."""
+    p, q = set_precision(r, k, rel=rel), set_recall(r, k, rel=rel)
+    return ratio((1 + beta * beta) * p * q, beta * beta * p + q)
+
+
+@measure(
+    "NumRet",
+    better="none",
+    unjudged=IGNORES_RELEVANCE,
+    gold="any",
+    ceiling=None,
+    number=total,
+    aliases=("num_ret",),
+    bounded=False,
+)
+def number_retrieved(r: Ranked, k: Cut) -> Values:
+    """How many items were returned; over all queries their sum."""
+    return np.minimum(r.returned, r.limit(k)).astype(np.float64)
+
+
+@measure(
+    "NumRel",
+    better="none",
+    unjudged="gold",
+    cutoff="none",
+    ceiling=None,
+    number=total,
+    aliases=("num_rel",),
+    bounded=False,
+)
+def number_relevant(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """How many gold items there are; over all queries their sum."""
+    return r.target.relevant(rel)
+
+
+@measure(
+    "NumRelRet",
+    better="none",
+    unjudged="sum",
+    ceiling=None,
+    number=total,
+    aliases=("num_rel_ret", "hits"),
+    bounded=False,
+)
+def number_relevant_retrieved(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
+    """How many gold items were returned, within the cut-off if there is one; over all their sum."""
+    return r.found.count(r.top_found(k) & r.found.relevant(rel))
