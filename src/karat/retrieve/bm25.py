@@ -14,6 +14,7 @@ from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.system_config import Title
 from karat.retrieve.text_rules import TextRules
 from karat.retrieve.user_code import import_library, library_versions
 from karat.retrieve.vectors import top_rows
@@ -34,7 +35,7 @@ class Bm25Options(Form):
         "none", description="none, a language such as english, or a list of words"
     )
     stemmer: str = Field("none", description="none, or a language such as english")
-    title: bool = Field(True, description="true to put an item's title before its text, or false")
+    title: Title = True
 
 
 Options = Bm25Options

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.system_config import Title
 from karat.retrieve.text_rules import TextRules
 from karat.retrieve.vectors import top_rows
 
@@ -65,7 +65,7 @@ def word_bags(texts: Iterable[str]) -> WordBags:
 class BowOptions(Form):
     """Which texts of items are read."""
 
-    title: bool = Field(True, description="true to put an item's title before its text, or false")
+    title: Title = True
 
 
 Options = BowOptions

@@ -15,7 +15,7 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.models import Embedder, ModelForm, embedder
 from karat.retrieve.protocol import Answer, Finder, Query
-from karat.retrieve.system_config import Text
+from karat.retrieve.system_config import Text, Title
 from karat.retrieve.vectors import (
     DenseRows,
     ExactIndex,
@@ -40,7 +40,7 @@ class DenseOptions(ModelForm):
         None, description="a .npz file with ids (of queries) and vectors"
     )
     metric: Metric = Field("cosine", description="cosine or dot")
-    title: bool = Field(True, description="true to put an item's title before its text, or false")
+    title: Title = True
 
 
 Options = DenseOptions

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -17,10 +16,18 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from karat.errors import CallError, InputError, KaratError, UsageError, missing_extra
+from karat.errors import CallError, InputError, UsageError, missing_extra
 from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.system_config import Count, Text
+from karat.retrieve.system_config import (
+    BatchSize,
+    EmbedCall,
+    MaxLength,
+    ModelFolder,
+    ModelName,
+    QueryPrefix,
+    Threads,
+)
 from karat.retrieve.user_code import UserCode, error_line, library_versions, load_callable
 from karat.retrieve.vectors import LARGEST, Floats, unit_rows
 
@@ -54,6 +61,17 @@ class Model:
         """The versions of the libraries that run it."""
         return library_versions("fastembed", "onnxruntime")
 
+    def run(self, method: str, *arguments: Any, **options: Any) -> list[Any]:
+        """Return what a method of the library gives for texts."""
+        try:
+            return list(getattr(self.library, method)(*arguments, **options))
+        except Exception as error:
+            raise CallError(f"model {self.name} failed: {error_line(error)}") from error
+
+    def tokens(self, text: str) -> int:
+        """Return the number of tokens that the model reads of a text."""
+        return int(self.library.token_count([valid_unicode(text)]))
+
 
 def load_model(
     family: Family,
@@ -71,9 +89,7 @@ def load_model(
     needed = _needed(described)
     if folder is not None:
         _check_folder(folder, described.model, needed)
-        library = _from_folder(maker, described, folder, threads)
-    else:
-        library = _by_name(maker, described, threads)
+    library = _loaded(maker, described, folder, threads)
     _check_width(library, described, folder)
     length = _set_max_length(library, name, max_length)
     model_folder = Path(library.model._model_dir)
@@ -153,55 +169,38 @@ def _check_width(library: Any, described: Any, folder: Path | None) -> None:
         )
 
 
-def _from_folder(maker: Any, described: Any, folder: Path, threads: int | None) -> Any:
-    try:
-        with _quiet():
-            return maker(
-                described.model,
-                threads=threads,
-                specific_model_path=str(folder),
-                local_files_only=True,
-            )
-    except Exception as error:
-        raise InputError(
-            f"cannot be loaded as {described.model}: {error_line(error)}", where=str(folder)
-        ) from error
-
-
-def _by_name(maker: Any, described: Any, threads: int | None) -> Any:
-    """Load from the local cache, else from the network."""
-    try:
-        with _quiet():
-            return maker(described.model, threads=threads, local_files_only=True)
-    except Exception as error:
-        absent = error
-    with _quiet():
-        _check_reachable(described, absent)
-        try:
-            return maker(described.model, threads=threads)
-        except Exception as error:
-            raise _unavailable(described.model, error_line(error)) from error
-
-
-def _check_reachable(described: Any, absent: Exception) -> None:
-    """Ask once, since the library itself waits most of a minute before it gives up."""
+def _loaded(maker: Any, described: Any, folder: Path | None, threads: int | None) -> Any:
+    """Load a model from a folder; without one from the local cache, else from the network."""
     from huggingface_hub import HfApi, constants
+    from loguru import logger
 
-    if constants.HF_HUB_OFFLINE:
-        raise _unavailable(described.model, "HF_HUB_OFFLINE is set") from absent
-    if described.sources.hf is None:
-        return
+    name = described.model
+    where = {} if folder is None else {"specific_model_path": str(folder)}
+    # Errors say what matters.
+    logger.disable("fastembed")
     try:
-        HfApi().model_info(described.sources.hf, timeout=_PATIENCE)
+        try:
+            return maker(name, threads=threads, local_files_only=True, **where)
+        except Exception as error:
+            if folder is not None:
+                raise InputError(
+                    f"cannot be loaded as {name}: {error_line(error)}", where=str(folder)
+                ) from error
+        if constants.HF_HUB_OFFLINE:
+            raise ConnectionError("HF_HUB_OFFLINE is set")
+        if described.sources.hf is not None:
+            # Asked once, since the library itself waits most of a minute before it gives up.
+            HfApi().model_info(described.sources.hf, timeout=_PATIENCE)
+        return maker(name, threads=threads)
+    except InputError:
+        raise
     except Exception as error:
-        raise _unavailable(described.model, error_line(error)) from error
-
-
-def _unavailable(name: str, why: str) -> KaratError:
-    return UsageError(
-        f"model {name} is not on this machine and cannot be fetched ({why}); "
-        "give path: a folder with its files"
-    )
+        raise UsageError(
+            f"model {name} is not on this machine and cannot be fetched ({error_line(error)}); "
+            "give path: a folder with its files"
+        ) from error
+    finally:
+        logger.enable("fastembed")
 
 
 def _set_max_length(library: Any, name: str, max_length: int | None) -> int | None:
@@ -232,44 +231,22 @@ def _positions(folder: Path) -> int:
     return positions if isinstance(positions, int) else 0
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Silence the library's log; errors say what matters."""
-    from loguru import logger
-
-    logger.disable("fastembed")
-    try:
-        yield
-    finally:
-        logger.enable("fastembed")
-
-
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# Short, and a word in most vocabularies: what the size of a vector is found out with.
-_PROBE = "word"
-
-
 class ModelForm(Form):
     """Which model makes vectors of texts, and how."""
 
-    model: Text | None = Field(None, description="the name of a fastembed model")
-    path: Text | None = Field(
-        None, description="a folder that holds the model's files; nothing is fetched then"
-    )
-    embed: Text | None = Field(
-        None, description="file.py:callable or module:callable that makes vectors of texts"
-    )
-    max_length: Count | None = Field(
-        None, description="how many tokens of a text are read, from 1; the model's limit if absent"
-    )
-    query_prefix: str = Field("", description="text to put before every query")
+    model: ModelName = None
+    path: ModelFolder = None
+    embed: EmbedCall = None
+    max_length: MaxLength = None
+    query_prefix: QueryPrefix = ""
     item_prefix: str = Field("", description="text to put before every item")
-    threads: Count | None = Field(None, description="how many threads the model may use, from 1")
-    batch_size: Count = Field(1, description="how many texts go through the model at once, from 1")
+    threads: Threads = None
+    batch_size: BatchSize = 1
 
 
 class _Encoder(Protocol):
@@ -315,17 +292,12 @@ class Embedder:
     def dim(self) -> int:
         """The length of the vectors."""
         if self._dim is None:
-            self._dim = self._embed([_PROBE], query=False).shape[1]
+            self._dim = self._embed(["word"], query=False).shape[1]
         return self._dim
 
     def items(self, texts: Sequence[str]) -> Floats:
         """Return one row per item."""
         return self._rows([self._prefix + text for text in texts], query=False)
-
-    def query(self, text: str) -> Floats:
-        """Return the vector of a query."""
-        row: Floats = self.queries([text])[0]
-        return row
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """Return one row per query."""
@@ -403,22 +375,16 @@ class _ByModel:
     """A model of fastembed."""
 
     def __init__(self, model: Model, batch_size: int) -> None:
-        self._library = model.library
-        self._name = model.name
+        self._model = model
         self._batch = batch_size
         self.digest = model.digest
         self.about: Mapping[str, Any] = model.meta
         self.libraries: Mapping[str, str] = model.libraries
+        self.tokens = model.tokens
 
     def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
-        way = self._library.query_embed if query else self._library.passage_embed
-        try:
-            return list(way(list(texts), batch_size=self._batch))
-        except Exception as error:
-            raise CallError(f"model {self._name} failed: {error_line(error)}") from error
-
-    def tokens(self, text: str) -> int | None:
-        return int(self._library.token_count([valid_unicode(text)]))
+        method = "query_embed" if query else "passage_embed"
+        return self._model.run(method, list(texts), batch_size=self._batch)
 
 
 class _ByCallable:

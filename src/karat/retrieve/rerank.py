@@ -23,7 +23,7 @@ from karat.retrieve.models import Embedder, Model, ModelForm, embedder, load_mod
 from karat.retrieve.protocol import Hit, Hits, Query
 from karat.retrieve.stages import Stage
 from karat.retrieve.system_config import RerankForm
-from karat.retrieve.user_code import UserCode, error_line, load_callable, takes_first
+from karat.retrieve.user_code import UserCode, load_callable, takes_first
 from karat.retrieve.vectors import Floats
 
 # Vectors of texts that are remembered; the same items are near the top again and again.
@@ -148,12 +148,7 @@ class CrossEncoder:
         return _by_score([hit._replace(score=s) for hit, s in zip(top, scores, strict=True)])
 
     def _scores(self, query: str, texts: list[str]) -> list[float]:
-        try:
-            scores = [
-                float(value) for value in self._model.library.rerank(query, texts, batch_size=1)
-            ]
-        except Exception as error:
-            raise CallError(f"model {self._model.name} failed: {error_line(error)}") from error
+        scores = [float(value) for value in self._model.run("rerank", query, texts, batch_size=1)]
         if len(scores) != len(texts) or not all(math.isfinite(score) for score in scores):
             raise CallError(f"model {self._model.name} gave no finite score for every text")
         return scores
@@ -177,7 +172,7 @@ class BiEncoder:
 
     def apply(self, query: Query, hits: Hits) -> Hits:
         """Return the top of the list by cosine."""
-        query_vector = self._model.query(query.text).astype(np.float64)
+        query_vector = self._model.queries([query.text])[0].astype(np.float64)
         scored: Hits = []
         top = hits[: self._top]
         for hit, text in zip(top, _texts(top, self._items), strict=True):

@@ -18,8 +18,7 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.models import Model, load_model, valid_unicode
 from karat.retrieve.protocol import Answer, Finder, Query
-from karat.retrieve.system_config import Count, Text
-from karat.retrieve.user_code import error_line
+from karat.retrieve.system_config import BatchSize, MaxLength, ModelFolder, Text, Threads, Title
 from karat.retrieve.vectors import Arrays, VectorCache, top_rows
 
 
@@ -27,15 +26,11 @@ class SparseOptions(Form):
     """Which model weighs the terms of texts, and how."""
 
     model: Text = Field(description="the name of a sparse model of fastembed")
-    path: Text | None = Field(
-        None, description="a folder that holds the model's files; nothing is fetched then"
-    )
-    max_length: Count | None = Field(
-        None, description="how many tokens of a text are read, from 1; the model's limit if absent"
-    )
-    threads: Count | None = Field(None, description="how many threads the model may use, from 1")
-    batch_size: Count = Field(1, description="how many texts go through the model at once, from 1")
-    title: bool = Field(True, description="true to put an item's title before its text, or false")
+    path: ModelFolder = None
+    max_length: MaxLength = None
+    threads: Threads = None
+    batch_size: BatchSize = 1
+    title: Title = True
 
 
 class Terms(NamedTuple):
@@ -58,21 +53,26 @@ def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Find
         threads=options.threads,
     )
     items = context.items
-    encoder = _Encoder(model, options.batch_size)
     vectors: list[Terms] = [_NONE] * len(items)
 
     def put(rows: list[int], terms: Terms) -> None:
         for row in rows:
             vectors[row] = terms
 
-    updates = VectorCache(context.cache, encoder.digest, TermLists()).fill(
+    def embed(texts: Sequence[str]) -> list[Terms]:
+        valid = [valid_unicode(text) for text in texts]
+        return _terms(model, model.run("embed", valid, batch_size=options.batch_size))
+
+    decisive = json.dumps([model.digest, options.batch_size])
+    digest = hashlib.sha256(decisive.encode()).hexdigest()
+    updates = VectorCache(context.cache, digest, TermLists()).fill(
         items.titled if options.title else items.texts,
-        encoder.items,
+        embed,
         put,
         step=options.batch_size,
         progress=context.progress,
     )
-    return Sparse(items, encoder, vectors, updates)
+    return Sparse(items, model, vectors, updates)
 
 
 class Sparse:
@@ -82,13 +82,11 @@ class Sparse:
     concurrency = 1
     deep = True
 
-    def __init__(
-        self, items: Items, encoder: _Encoder, vectors: Sequence[Terms], updates: int
-    ) -> None:
+    def __init__(self, items: Items, model: Model, vectors: Sequence[Terms], updates: int) -> None:
         from scipy.sparse import csr_array
 
         self.items = items
-        self._encoder = encoder
+        self._model = model
         sizes = [len(terms.ids) for terms in vectors]
         self._terms, columns = np.unique(
             np.concatenate([terms.ids for terms in vectors]), return_inverse=True
@@ -100,11 +98,11 @@ class Sparse:
         self._postings = csr_array((weights, columns, ends), shape=shape).T.tocsr()
         in_items = np.bincount(columns, minlength=len(self._terms))
         rare = np.log1p((len(items) - in_items + 0.5) / (in_items + 0.5))
-        self._importance = rare if encoder.needs_idf else np.ones(len(self._terms))
+        self._importance = rare if model.needs_idf else np.ones(len(self._terms))
         inside = (self._postings.data, self._postings.indices, self._postings.indptr)
         self.meta: Mapping[str, Any] = {
-            "embedding_model": encoder.meta,
-            "libraries": encoder.libraries,
+            "embedding_model": model.meta,
+            "libraries": model.libraries,
             "index_bytes": sum(array.nbytes for array in inside),
             "embedding_updates": updates,
         }
@@ -115,7 +113,8 @@ class Sparse:
 
     def _search_one(self, query: Query, k: int) -> Answer:
         start = time.perf_counter()
-        terms = self._encoder.query(query.text)
+        made = self._model.run("query_embed", valid_unicode(query.text))
+        (terms,) = _terms(self._model, made)
         embedded = time.perf_counter()
         scores = self._scores(terms)
         sharing = np.flatnonzero(scores)
@@ -125,7 +124,7 @@ class Sparse:
         return Answer(
             hits,
             latency={"embed": (embedded - start) * 1000, "search": (searched - embedded) * 1000},
-            cost={"query_tokens": float(self._encoder.tokens(query.text))},
+            cost={"query_tokens": float(self._model.tokens(query.text))},
         )
 
     def _scores(self, query: Terms) -> npt.NDArray[np.float64]:
@@ -139,45 +138,15 @@ class Sparse:
         return scores
 
 
-class _Encoder:
-    """Texts as weighted terms; queries and items may be weighed differently."""
-
-    def __init__(self, model: Model, batch_size: int) -> None:
-        self._library = model.library
-        self._name = model.name
-        self._batch = batch_size
-        self.needs_idf = model.needs_idf
-        self.meta = model.meta
-        self.libraries = model.libraries
-        decisive = json.dumps([model.digest, batch_size])
-        self.digest = hashlib.sha256(decisive.encode()).hexdigest()
-
-    def items(self, texts: Sequence[str]) -> list[Terms]:
-        texts = [valid_unicode(text) for text in texts]
-        try:
-            made = list(self._library.embed(texts, batch_size=self._batch))
-        except Exception as error:
-            raise CallError(f"model {self._name} failed: {error_line(error)}") from error
-        return self._terms(made)
-
-    def query(self, text: str) -> Terms:
-        try:
-            made = list(self._library.query_embed(valid_unicode(text)))
-        except Exception as error:
-            raise CallError(f"model {self._name} failed: {error_line(error)}") from error
-        return self._terms(made)[0]
-
-    def tokens(self, text: str) -> int:
-        return int(self._library.token_count([valid_unicode(text)]))
-
-    def _terms(self, made: Iterable[Any]) -> list[Terms]:
-        terms = [
-            Terms(vector.indices.astype(np.int64), vector.values.astype(np.float32))
-            for vector in made
-        ]
-        if not all(np.isfinite(vector.weights).all() for vector in terms):
-            raise CallError(f"model {self._name} gave nan or inf for a text; check the model")
-        return terms
+def _terms(model: Model, vectors: Iterable[Any]) -> list[Terms]:
+    """Return the library's vectors as terms and weights."""
+    terms = [
+        Terms(vector.indices.astype(np.int64), vector.values.astype(np.float32))
+        for vector in vectors
+    ]
+    if not all(np.isfinite(vector.weights).all() for vector in terms):
+        raise CallError(f"model {model.name} gave nan or inf for a text; check the model")
+    return terms
 
 
 class TermLists:

@@ -30,6 +30,25 @@ Text = Annotated[str, Field(pattern=r"\S")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Seconds = Annotated[float, Field(gt=0, le=86_400)]
 Scalar = str | int | Finite | bool
+# Settings that several kinds of retrievers have.
+Title = Annotated[bool, Field(description="true to put an item's title before its text, or false")]
+ModelName = Annotated[Text | None, Field(description="the name of a fastembed model")]
+ModelFolder = Annotated[
+    Text | None, Field(description="a folder that holds the model's files; nothing is fetched then")
+]
+EmbedCall = Annotated[
+    Text | None,
+    Field(description="file.py:callable or module:callable that makes vectors of texts"),
+]
+MaxLength = Annotated[
+    Count | None,
+    Field(description="how many tokens of a text are read, from 1; the model's limit if absent"),
+]
+Threads = Annotated[Count | None, Field(description="how many threads the model may use, from 1")]
+BatchSize = Annotated[
+    Count, Field(description="how many texts go through the model at once, from 1")
+]
+QueryPrefix = Annotated[str, Field(description="text to put before every query")]
 # How a corpus was cut: a log says it, so it says something.
 Cutting = Annotated[dict[Text, Scalar], Field(min_length=1)]
 # A system's name, a retriever's name, or a mapping with a retriever of its own.
@@ -46,17 +65,17 @@ class RewriteForm(Form):
 class RerankForm(Form):
     """A model or a callable that scores the top of the list again."""
 
-    model: Text | None = Field(None, description="the name of a fastembed model")
+    model: ModelName = None
     call: Text | None = Field(
         None, description="module:callable or file.py:callable, instead of a model"
     )
-    path: Text | None = Field(None, description="a folder that holds the model's files")
+    path: ModelFolder = None
     kind: Literal["cross", "bi"] = Field("cross", description="cross or bi")
     top: Count | None = Field(
         None, description="how many hits to rerank, from 1; all of k_raw if absent"
     )
-    max_length: Count | None = Field(None, description="how many tokens of a text are read, from 1")
-    threads: Count | None = Field(None, description="how many threads the model may use, from 1")
+    max_length: MaxLength = None
+    threads: Threads = None
 
     @model_validator(mode="after")
     def _agree(self) -> RerankForm:

@@ -15,7 +15,15 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Embedder, ModelForm, embedder
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE, fill_placeholders
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
-from karat.retrieve.system_config import Count, Text
+from karat.retrieve.system_config import (
+    EmbedCall,
+    MaxLength,
+    ModelFolder,
+    ModelName,
+    QueryPrefix,
+    Text,
+    Threads,
+)
 from karat.retrieve.user_code import UserCode, hits_from, text_of
 from karat.retrieve.vectors import Floats
 
@@ -26,18 +34,12 @@ SERVER_CONCURRENCY = 4
 class QueryModelForm(Form):
     """Which model makes the vectors of queries: the one that made those in the store."""
 
-    model: Text | None = Field(None, description="the name of a fastembed model")
-    model_path: Text | None = Field(
-        None, description="a folder that holds the model's files; nothing is fetched then"
-    )
-    embed: Text | None = Field(
-        None, description="file.py:callable or module:callable that makes vectors of texts"
-    )
-    max_length: Count | None = Field(
-        None, description="how many tokens of a text are read; the model's own limit if absent"
-    )
-    query_prefix: str = Field("", description="text to put before every query")
-    threads: Count | None = Field(None, description="how many threads the model may use")
+    model: ModelName = None
+    model_path: ModelFolder = None
+    embed: EmbedCall = None
+    max_length: MaxLength = None
+    query_prefix: QueryPrefix = ""
+    threads: Threads = None
 
 
 class FieldsForm(QueryModelForm):
@@ -168,7 +170,7 @@ class StoreFinder:
         # A model uses every core by itself, and a callable may not bear company.
         with self._embedding:
             start = time.perf_counter()
-            vector = self._model.query(text)
+            vector: Floats = self._model.queries([text])[0]
             answer.latency["embed"] = (time.perf_counter() - start) * 1000
         tokens = self._model.tokens(text)
         if tokens is not None:

@@ -15,6 +15,7 @@ from karat.retrieve.bow import word_bags
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.protocol import Answer, Finder, Query
+from karat.retrieve.system_config import Title
 from karat.retrieve.text_rules import TextRules
 from karat.retrieve.vectors import top_rows
 
@@ -128,7 +129,7 @@ class VsaOptions(Form):
     seed: Annotated[int, Field(ge=-MOST_SEED, le=MOST_SEED)] = Field(
         42, description=f"a whole number from -{MOST_SEED} to {MOST_SEED}"
     )
-    title: bool = Field(True, description="true to put an item's title before its text, or false")
+    title: Title = True
 
 
 Options = VsaOptions
