@@ -313,7 +313,7 @@ two: {retriever: fuse, of: [bm25, bow], k: 3, weights: [2, 1]}
         ),
         (
             "a:\n  retriever: fuse\n  of: [bm25, bow]\n  weights: [1]",
-            7,
+            4,
             "weights has 1 numbers for 2 retrievers; give each one",
         ),
         ("a: {retriever: fuse, of: [bm25, bow], alpha: 0.4}", 4, "alpha goes with method interp"),

@@ -27,7 +27,7 @@ from karat.retrieve.protocol import Query
 from karat.retrieve.text_rules import TextRules
 
 WORDS = ["cat", "Dog", "été", "naïve", "東京", "42", "a", "x-y", "the", "THE", "ride", "back"]
-ARRAYS = ["data", "ends", "indices", "indptr", "texts", "tokens"]
+ARRAYS = ["data", "indices", "indptr", "tokens"]
 FILES = [*(f"{name}.npy" for name in ARRAYS), "items.arrow", "words.arrow", "meta.json"]
 
 

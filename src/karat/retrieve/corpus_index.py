@@ -9,7 +9,7 @@ import logging
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +30,9 @@ from karat.retrieve.user_code import ABSENT, error_line, library_versions
 from karat.retrieve.vectors import top_rows
 
 _PLACES = ("start", "end")
-_FRONT = ("item_id", "doc_id", "text")
 
 # The rows of items, best first, and their scores.
-Found = tuple[npt.NDArray[np.intp], npt.NDArray[Any]]
+Ranking = tuple[npt.NDArray[np.intp], npt.NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +60,7 @@ class Postings:
         words = pl.DataFrame({"word": list(known), "number": list(known.values())}, schema=schema)
         return cls(pattern, words, *(index.scores[name] for name in ("data", "indices", "indptr")))
 
-    def find(self, texts: Sequence[str], k: int, items: int) -> list[Found]:
+    def find(self, texts: Sequence[str], k: int, items: int) -> list[Ranking]:
         """Return the k best of ``items`` items for each text; ties are in corpus order."""
         cut = re.compile(self.pattern)
         split = [cut.findall(text.lower()) for text in texts]
@@ -73,7 +72,7 @@ class Postings:
             for words in split
         ]
 
-    def _search_one(self, words: list[int], k: int, items: int) -> Found:
+    def _search_one(self, words: list[int], k: int, items: int) -> Ranking:
         scores = np.zeros(items, dtype=self.data.dtype)
         for word in words:
             entries = slice(self.indptr[word], self.indptr[word + 1])
@@ -85,37 +84,14 @@ class Postings:
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
-    """Texts in one UTF-8 buffer with their ends, so that a few are read and not all."""
-
-    data: npt.NDArray[np.uint8]
-    ends: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, texts: pl.Series) -> Texts:
-        """Pack a column of texts."""
-        ends = np.cumsum(texts.str.len_bytes().cast(pl.Int64).to_numpy())
-        joined = "".join(texts.to_list()).encode()
-        return cls(np.frombuffer(joined, dtype=np.uint8), ends)
-
-    def at(self, rows: Sequence[int]) -> pl.Series:
-        """Return the texts of some rows."""
-        ends = self.ends
-        places = [(int(ends[row - 1]) if row else 0, int(ends[row])) for row in rows]
-        texts = [self.data[start:end].tobytes().decode() for start, end in places]
-        return pl.Series("text", texts, dtype=pl.String)
-
-
-@dataclass(frozen=True, eq=False)
 class CorpusIndex:
     """A corpus and, where bm25s is installed, its words.
 
-    ``items`` has every column but the texts. ``postings`` are None where BM25 cannot search, and
-    ``lacks`` says why.
+    ``items`` is the corpus as it was read; of a kept index the file stays on disk until a column
+    is looked at. ``postings`` are None where BM25 cannot search, and ``lacks`` says why.
     """
 
     items: pl.DataFrame
-    texts: Texts
     tokens: npt.NDArray[np.int64]
     postings: Postings | None
     source: Source
@@ -137,20 +113,17 @@ class CorpusIndex:
 
     def corpus(self) -> Corpus:
         """Return the corpus as it was read."""
-        frame = self.items.with_columns(self.texts.at(range(len(self))))
-        return Corpus(frame.select(*_FRONT, pl.exclude(_FRONT)), source=self.source)
+        return Corpus(self.items, source=self.source)
 
     def without_texts(self) -> Corpus:
         """Return the corpus with the length of each text instead of the text, which is fast."""
-        frame = self.items.with_columns(pl.Series("tokens", self.tokens))
+        frame = self.items.drop("text").with_columns(pl.Series("tokens", self.tokens))
         return Corpus(frame, source=self.source)
 
     def rows(self, ids: Sequence[str], *, by: str = "item_id") -> pl.DataFrame:
         """Return the rows of some items (or documents, by ``doc_id``), in corpus order."""
         rows = self.items[by].is_in(list(ids)).arg_true().to_list()
-        lengths = pl.Series("tokens", self.tokens[rows])
-        frame = self.items[rows].with_columns(self.texts.at(rows), lengths)
-        return frame.select(*_FRONT, pl.exclude(_FRONT))
+        return self.items[rows].with_columns(pl.Series("tokens", self.tokens[rows]))
 
     def bm25(self, texts: Sequence[str], k: int) -> pl.DataFrame:
         """Search each text as ``retriever: bm25`` would.
@@ -181,7 +154,7 @@ class CorpusIndex:
 
 
 # Counts up when the files change, or when the same corpus file would be read differently.
-LAYOUT = 2
+LAYOUT = 3
 HOME = "index"
 _META, _ITEMS, _WORDS = "meta.json", "items.arrow", "words.arrow"
 _log = logging.getLogger("karat")
@@ -253,8 +226,7 @@ def _build(corpus: Corpus) -> CorpusIndex:
         retriever = Bm25(Bm25Options.model_validate({}), items, TextRules())
         postings = Postings.of(retriever.index, WORD.pattern)
     return CorpusIndex(
-        items=corpus.frame.drop("text"),
-        texts=Texts.of(corpus.frame["text"]),
+        items=corpus.frame,
         tokens=token_counts(corpus.frame).to_numpy(),
         postings=postings,
         source=corpus.source,
@@ -290,8 +262,8 @@ def _read(folder: Path, source: Source) -> CorpusIndex:
         words = pl.read_ipc(folder / _WORDS)
         arrays = (array(name) for name in ("data", "indices", "indptr"))
         postings = Postings(meta["pattern"], words, *arrays)
-    texts = Texts(array("texts"), array("ends"))
-    return CorpusIndex(pl.read_ipc(folder / _ITEMS), texts, array("tokens"), postings, source)
+    items = pl.read_ipc(folder / _ITEMS)
+    return CorpusIndex(items, array("tokens"), postings, source)
 
 
 def _checksum(path: Path) -> list[int]:
@@ -344,16 +316,11 @@ def _rename_to(part: Path, folder: Path) -> None:
 
 def _write(index: CorpusIndex, folder: Path) -> None:
     postings = index.postings
-    arrays: Mapping[str, npt.NDArray[Any]] = {
-        "texts": index.texts.data,
-        "ends": index.texts.ends,
-        "tokens": index.tokens,
-    }
+    arrays: dict[str, npt.NDArray[Any]] = {"tokens": index.tokens}
     index.items.write_ipc(folder / _ITEMS, compression="uncompressed")
     if postings is not None:
         postings.words.write_ipc(folder / _WORDS, compression="uncompressed")
-        words = {"data": postings.data, "indices": postings.indices, "indptr": postings.indptr}
-        arrays = {**arrays, **words}
+        arrays |= {"data": postings.data, "indices": postings.indices, "indptr": postings.indptr}
     for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array, allow_pickle=False)
     files = sorted(path.name for path in folder.iterdir())

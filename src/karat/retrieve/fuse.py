@@ -8,13 +8,13 @@ from math import fsum, inf
 from statistics import fmean, pstdev
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field, model_validator
 
 from karat.errors import CallError
 from karat.formats.settings import Form, custom_error
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Hit, Hits, Query, shares
-from karat.retrieve.system_config import Share, Spec
+from karat.retrieve.system_config import Share, Spec, refuse
 
 Scale = Literal["minmax", "none", "zscore"]
 
@@ -129,7 +129,7 @@ def _merged(item: str, score: float, by_id: Sequence[Mapping[str, Hit]]) -> Hit:
 
 
 # Names of the log's own lists and times.
-_TAKEN = (
+_RESERVED = (
     *("raw", "final", "original", "total", "retrieve", "rewrite", "route", "filter", "as_of"),
     *("threshold", "rerank", "distinct_docs", "mmr"),
 )
@@ -157,41 +157,18 @@ def check_part_names(of: Any) -> Any:
     if not of:
         raise custom_error("of is empty; name at least one retriever")
     for name in parts_by_name(of):
-        if name in _TAKEN or not name.strip():
+        if name in _RESERVED or not name.strip():
             raise custom_error(f"a part cannot be called {name!r}; the log needs that name itself")
     return of
 
 
-def _two_for_interpolation(method: str, info: ValidationInfo) -> str:
-    parts = len(info.data.get("of", ()))
-    if method == "interpolate" and parts not in (0, 2):
-        raise custom_error(f"method interpolate takes two retrievers; of has {parts}")
-    return method
-
-
-def _one_each(weights: list[float], info: ValidationInfo) -> list[float]:
-    parts = len(info.data.get("of", ()))
-    if parts and len(weights) != parts:
-        raise custom_error(
-            f"weights has {len(weights)} numbers for {parts} retrievers; give each one"
-        )
-    if not any(weights):
-        raise custom_error("weights are all 0; one at least must be above 0")
-    return weights
-
-
-def _only_for(*methods: str) -> AfterValidator:
-    """Refuse an option that the method would ignore."""
-
-    def check(value: Any, info: ValidationInfo) -> Any:
-        method = info.data.get("method", methods[0])
-        if method not in methods:
-            raise custom_error(
-                f"{info.field_name} goes with method {' or '.join(methods)}, not {method}"
-            )
-        return value
-
-    return AfterValidator(check)
+# Options that only some methods use.
+_METHODS_WITH = {
+    "rank_constant": ("rrf", "interpolate"),
+    "weights": ("rrf", "weighted"),
+    "scale": ("weighted",),
+    "alpha": ("interpolate",),
+}
 
 
 class FuseOptions(Form):
@@ -200,23 +177,39 @@ class FuseOptions(Form):
     of: Annotated[Parts, AfterValidator(check_part_names)] = Field(
         description="a list of retrievers (names or mappings), or a mapping of names to them"
     )
-    method: Annotated[
-        Literal["rrf", "weighted", "interpolate"], AfterValidator(_two_for_interpolation)
-    ] = Field("rrf", description="rrf, weighted or interpolate")
-    rank_constant: Annotated[float, Field(ge=0, le=1e6), _only_for("rrf", "interpolate")] = Field(
+    method: Literal["rrf", "weighted", "interpolate"] = Field(
+        "rrf", description="rrf, weighted or interpolate"
+    )
+    rank_constant: Annotated[float, Field(ge=0, le=1e6)] = Field(
         60, description="what is added to each rank, a number from 0"
     )
-    weights: Annotated[
-        list[Annotated[float, Field(ge=0, le=1e6)]],
-        AfterValidator(_one_each),
-        _only_for("rrf", "weighted"),
-    ] = Field(default_factory=list, description="a list of numbers from 0, one for each retriever")
-    scale: Annotated[Scale, _only_for("weighted")] = Field(
-        "minmax", description="minmax, none or zscore"
+    weights: list[Annotated[float, Field(ge=0, le=1e6)]] = Field(
+        default_factory=list, description="a list of numbers from 0, one for each retriever"
     )
-    alpha: Annotated[Share, _only_for("interpolate")] = Field(
+    scale: Scale = Field("minmax", description="minmax, none or zscore")
+    alpha: Share = Field(
         0.5, description="the share of the first of the two retrievers, from 0 to 1"
     )
+
+    @model_validator(mode="after")
+    def _agree(self) -> FuseOptions:
+        count, given = len(self.of), self.model_fields_set
+        idle = [key for key in given if self.method not in _METHODS_WITH.get(key, (self.method,))]
+        for key in sorted(idle):
+            methods = " or ".join(_METHODS_WITH[key])
+            raise custom_error(f"{key} goes with method {methods}, not {self.method}")
+        refuse(
+            f"method interpolate takes two retrievers; of has {count}"
+            if self.method == "interpolate" and count != 2
+            else None,
+            f"weights has {len(self.weights)} numbers for {count} retrievers; give each one"
+            if "weights" in given and len(self.weights) != count
+            else None,
+            "weights are all 0; one at least must be above 0"
+            if "weights" in given and not any(self.weights)
+            else None,
+        )
+        return self
 
 
 Options = FuseOptions
@@ -315,7 +308,12 @@ class Fuse:
         if how.method == "rrf":
             return by_reciprocal_rank(lists, weights, how.rank_constant)[:k]
         for name, hits in zip(self.parts, lists, strict=True):
-            _refuse_unscored(name, hits, how.method)
+            unscored = next((hit.item_id for hit in hits if hit.score is None), None)
+            if unscored is not None:
+                raise CallError(
+                    f"part {name!r}: item {unscored!r} has no score, and method {how.method} "
+                    "needs one; method rrf goes by ranks"
+                )
         if how.method == "weighted":
             return by_weighted_score(lists, weights, how.scale)[:k]
         return by_interpolation(lists[0], lists[1], how.alpha, how.rank_constant)[:k]
@@ -341,15 +339,6 @@ def meta_of_parts(parts: Mapping[str, Finder]) -> dict[str, Any]:
         if known:
             meta[size] = sum(known)
     return meta
-
-
-def _refuse_unscored(name: str, hits: Hits, method: str) -> None:
-    for hit in hits:
-        if hit.score is None:
-            raise CallError(
-                f"part {name!r}: item {hit.item_id!r} has no score, and method {method} needs "
-                "one; method rrf goes by ranks"
-            )
 
 
 def _joined(by: str, texts: Sequence[str | None]) -> str | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-import polars as pl
 from pydantic import Field, model_validator
 
 from karat.data.tables import Queries, Run
@@ -24,6 +25,8 @@ from karat.retrieve.user_code import UserCode, hits_from, load_object, takes_fir
 
 # What an object that searches for many queries at once is given at a time.
 _BATCH = 32
+# A text or query and k in, a ranked list out.
+Ask = Callable[[Any, int], Any]
 _OPTIONAL = ("score", "doc_id", "version", "source", "similarity", "start", "end")
 
 
@@ -62,7 +65,12 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
     meta = _meta_of(call, options.call)
     one_by_one = search is None or takes_first(search, str) or takes_first(search, Query)
     if one_by_one and not takes_first(target, Queries):
-        return Calls(target, arguments, code, meta)
+        ask = _asking(target, arguments)
+        if ask is None and _fits(target, ("",), arguments):
+            ask = lambda text, k: target(text, **arguments)  # noqa: E731 - as _asking gives it
+        if ask is None:
+            raise UsageError(f"{code.name} takes {_parameters(target)}; it must take (text, k)")
+        return Calls(ask, takes_first(target, Query), code, meta)
     return Batches(target, arguments, code, meta)
 
 
@@ -88,7 +96,7 @@ def _resolved(
         if arguments:
             raise UsageError(f"{code.name} is an object, which takes no options; leave them out")
         return loaded, {}
-    if _fits(loaded, ("", 1), arguments) or _fits(loaded, ("",), {**arguments, "k": 1}):
+    if _asking(loaded, arguments) is not None:
         return loaded, arguments
     if _fits(loaded, (), arguments):
         return made_by(loaded, arguments, code), {}
@@ -99,6 +107,15 @@ def _resolved(
         f"{code.name} takes {_parameters(loaded)}; it must take (text, k{names}), or the text"
         f" alone, or make what does"
     )
+
+
+def _asking(call: Callable[..., Any], more: Mapping[str, Any]) -> Ask | None:
+    """Return how to call it with a text and k; None if it does not take both."""
+    if _fits(call, ("", 1), more):
+        return lambda text, k: call(text, k, **more)
+    if _fits(call, ("",), {**more, "k": 1}):
+        return lambda text, k: call(text, k=k, **more)
+    return None
 
 
 def _fits(
@@ -129,88 +146,64 @@ def _meta_of(loaded: Any, name: str) -> dict[str, Any]:
     return {"call": name, **checked}
 
 
+@dataclass(frozen=True, eq=False)
 class Calls:
     """Asks for one query at a time."""
 
-    batch = 1
-    concurrency = 1
-    deep = False
-
-    def __init__(
-        self,
-        call: Callable[..., Any],
-        more: Mapping[str, Any],
-        code: UserCode,
-        meta: Mapping[str, Any],
-    ) -> None:
-        self._by_place = _fits(call, ("", 1), more)
-        self._by_name = not self._by_place and _fits(call, ("",), {**more, "k": 1})
-        if not (self._by_place or self._by_name or _fits(call, ("",), more)):
-            raise UsageError(f"{code.name} takes {_parameters(call)}; it must take (text, k)")
-        self.meta = meta
-        self._call = call
-        self._more = dict(more)
-        self._code = code
-        self._takes_query = takes_first(call, Query)
+    ask: Ask
+    takes_query: bool
+    code: UserCode
+    meta: Mapping[str, Any]
+    batch: int = 1
+    concurrency: int = 1
+    deep: bool = False
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the callable's hits for each query, cut at k."""
-        return [Answer(self._code.call(self._asking(query, k))) for query in queries]
-
-    def _asking(self, query: Query, k: int) -> Callable[[], Hits]:
-        argument = query if self._takes_query else query.text
 
         # A generator does its work while it is read, so that counts as the call too.
-        def ask() -> Hits:
-            if self._by_place:
-                returned = self._call(argument, k, **self._more)
-            elif self._by_name:
-                returned = self._call(argument, k=k, **self._more)
-            else:
-                returned = self._call(argument, **self._more)
-            return hits_from(returned, k, self._code.name)
+        def ask(argument: Query | str) -> Hits:
+            return hits_from(self.ask(argument, k), k, self.code.name)
 
-        return ask
+        arguments = [query if self.takes_query else query.text for query in queries]
+        return [Answer(self.code.call(partial(ask, argument))) for argument in arguments]
 
 
+@dataclass(frozen=True, eq=False)
 class Batches:
     """Asks for many queries at a time: a table in, a run out."""
 
-    batch = _BATCH
-    concurrency = 1
-    deep = False
-
-    def __init__(
-        self,
-        search: Callable[..., Any],
-        more: Mapping[str, Any],
-        code: UserCode,
-        meta: Mapping[str, Any],
-    ) -> None:
-        self.meta = meta
-        self._search = search
-        self._more = dict(more)
-        self._code = code
+    search: Callable[..., Any]
+    more: Mapping[str, Any]
+    code: UserCode
+    meta: Mapping[str, Any]
+    batch: int = _BATCH
+    concurrency: int = 1
+    deep: bool = False
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the run's list for each query; a failed call of the run fails here."""
         table = Queries.from_dict(
             {query.query_id: {"text": query.text, **query.attributes} for query in queries}
         )
-        return self._code.call(lambda: self._answers(table, k))
+        return self.code.call(lambda: self._answers(table, k))
 
     def _answers(self, table: Queries, k: int) -> list[Answer]:
-        name = self._code.name
-        run = self._search(table, k, **self._more)
+        name = self.code.name
+        run = self.search(table, k, **self.more)
         if not isinstance(run, Run):
             raise CallError(
                 f"{name}'s search returned {type(run).__name__} instead of a karat Run; "
                 "a search(text: str, k) must say that it takes a str"
             )
         run = run.at("final")
-        _refuse_failed(run, name)
+        if run.calls is not None and "error" in run.calls.columns:
+            for query, error in run.calls.select("query_id", "error").drop_nulls("error").rows():
+                reason = " ".join(str(error).split())
+                raise CallError(f"{name} failed for query {query!r}: {reason}")
         lists: dict[str, Hits] = {query: [] for query in table.frame["query_id"]}
-        for row in _ranked(run).iter_rows(named=True):
+        ranked = run.hits.sort(run.order, descending=run.order == "score", maintain_order=True)
+        for row in ranked.iter_rows(named=True):
             if row["query_id"] not in lists:
                 raise CallError(
                     f"{name} returned hits for query {row['query_id']!r}, which was not asked"
@@ -218,17 +211,3 @@ class Batches:
             optional = {key: row.get(key) for key in _OPTIONAL}
             lists[row["query_id"]].append(Hit(row["item_id"], **optional))
         return [Answer(hits_from(hits, k, name)) for hits in lists.values()]
-
-
-def _refuse_failed(run: Run, name: str) -> None:
-    if run.calls is None or "error" not in run.calls.columns:
-        return
-    failed = run.calls.filter(pl.col("error").is_not_null())
-    if failed.height:
-        query, reason = failed["query_id"][0], " ".join(str(failed["error"][0]).split())
-        raise CallError(f"{name} failed for query {query!r}: {reason}")
-
-
-def _ranked(run: Run) -> pl.DataFrame:
-    by_score = run.order == "score"
-    return run.hits.sort(run.order, descending=by_score, maintain_order=True)

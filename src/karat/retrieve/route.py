@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, ValidationInfo, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from karat.errors import CallError, unknown
 from karat.formats.settings import Form, custom_error
@@ -29,28 +29,13 @@ def _expression(pattern: str) -> str:
     return pattern
 
 
-class Rule(Form):
+class RouteRule(Form):
     """Queries whose text matches go to one retriever."""
 
     match: Annotated[Text, AfterValidator(_expression)] = Field(
         description="a regular expression that the query's text is searched for"
     )
     to: Text = Field(description="the name of one of the retrievers in of")
-
-
-def _known_rules(rules: list[Rule], info: ValidationInfo) -> list[Rule]:
-    if not rules:
-        raise custom_error("rules is empty; give at least one {match: ..., to: ...}")
-    for rule in rules:
-        _known(rule.to, info)
-    return rules
-
-
-def _known(name: str, info: ValidationInfo) -> str:
-    of = info.data.get("of")
-    if of is not None and name not in of:
-        raise custom_error(str(unknown("retriever of the route", name, of)))
-    return name
 
 
 class RouteOptions(Form):
@@ -61,12 +46,10 @@ class RouteOptions(Form):
     )
     by: Text | None = Field(None, description="module:callable or file.py:callable")
     column: Text | None = Field(None, description="a column of the queries")
-    rules: Annotated[list[Rule], AfterValidator(_known_rules)] | None = Field(
+    rules: list[RouteRule] | None = Field(
         None, description="a list of rules such as {match: invoice, to: tickets}"
     )
-    default: Annotated[Text, AfterValidator(_known)] | None = Field(
-        None, description="the name of one of the retrievers in of"
-    )
+    default: Text | None = Field(None, description="the name of one of the retrievers in of")
 
     @model_validator(mode="after")
     def _one_way(self) -> RouteOptions:
@@ -74,6 +57,12 @@ class RouteOptions(Form):
         if len(set_keys) != 1:
             has = f"has {' and '.join(set_keys)}" if set_keys else "has none of them"
             raise custom_error(f"a route needs one of by, column and rules; this one {has}")
+        if self.rules == []:
+            raise custom_error("rules is empty; give at least one {match: ..., to: ...}")
+        named = [rule.to for rule in self.rules or ()]
+        for name in named if self.default is None else [*named, self.default]:
+            if name not in self.of:
+                raise custom_error(str(unknown("retriever of the route", name, self.of)))
         return self
 
 
@@ -151,24 +140,17 @@ class Route:
 
 def _chooser(options: RouteOptions, context: BuildContext) -> Choose:
     if options.by is not None:
-        return _by_callable(options.by, context)
-    if options.column is not None:
-        return _by_column(options.column)
+        call = load_callable(options.by, context.folder)
+        code = UserCode(f"route {options.by}", context.timeout, context.redact)
+        takes_query = takes_first(call, Query)
+        return lambda query: code.call(lambda: call(query if takes_query else query.text))
+    if (column := options.column) is not None:
+        return lambda query: _names_in(query.attributes.get(column))
     compiled = [(re.compile(rule.match), rule.to) for rule in options.rules or []]
     return lambda query: next((to for match, to in compiled if match.search(query.text)), None)
 
 
-def _by_callable(name: str, context: BuildContext) -> Choose:
-    call = load_callable(name, context.folder)
-    code = UserCode(f"route {name}", context.timeout, context.redact)
-    whole = takes_first(call, Query)
-    return lambda query: code.call(lambda: call(query if whole else query.text))
-
-
-def _by_column(column: str) -> Choose:
-    def choose(query: Query) -> list[str]:
-        value = query.attributes.get(column)
-        values = value if isinstance(value, list) else [value]
-        return [str(name) for name in values if name is not None]
-
-    return choose
+def _names_in(value: Any) -> list[str]:
+    return [
+        str(name) for name in (value if isinstance(value, list) else [value]) if name is not None
+    ]

@@ -75,20 +75,18 @@ def _entry(rank: int, hit: Hit) -> dict[str, Any]:
         value = getattr(hit, name)
         if isinstance(value, str) and "\0" in value:
             raise ValueError(f"hit {rank}: {name} {NUL_IN_ID}")
-    entry: dict[str, Any] = {"rank": rank, "chunk_id": hit.item_id}
-    if hit.score is not None:
-        entry["score"] = hit.score
-    if hit.version is not None:
-        entry["doc_version"] = hit.version
-    if hit.doc_id is not None:
-        entry["doc_id"] = hit.doc_id
-    if hit.source is not None:
-        entry["source"] = hit.source
-    if hit.similarity is not None:
-        entry["similarity"] = hit.similarity
-    if hit.start is not None and hit.end is not None:
-        entry["start"], entry["end"] = hit.start, hit.end
-    return entry
+    placed = hit.start is not None and hit.end is not None
+    fields = {
+        "score": hit.score,
+        "doc_version": hit.version,
+        "doc_id": hit.doc_id,
+        "source": hit.source,
+        "similarity": hit.similarity,
+        "start": hit.start if placed else None,
+        "end": hit.end if placed else None,
+    }
+    present = {key: value for key, value in fields.items() if value is not None}
+    return {"rank": rank, "chunk_id": hit.item_id, **present}
 
 
 def to_json_line(record: Mapping[str, Any]) -> bytes:

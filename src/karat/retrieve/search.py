@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from contextlib import AbstractContextManager, chdir, contextmanager, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -154,11 +153,8 @@ OpenBar = Callable[[str, int], AbstractContextManager[ProgressBar]]
 
 
 class _NoBar:
-    def build(self, what: str, done: int, total: int) -> None:
-        """Ignore it."""
-
-    def advance(self, calls: int) -> None:
-        """Ignore it."""
+    def build(self, what: str, done: int, total: int) -> None: ...
+    def advance(self, calls: int) -> None: ...
 
 
 @contextmanager
@@ -278,7 +274,8 @@ def search_system(
         raise InputError(
             "no query is left to search for; check --filter and --limit", where=str(path)
         )
-    with _return_to_folder(), open_bar(config.name, len(queries)) as bar:
+    # User code may change the current folder.
+    with chdir(Path.cwd()), open_bar(config.name, len(queries)) as bar:
         digest = digest or run_digest(config, context, queries, k=options.k)
         log = RunLog(
             path,
@@ -294,10 +291,12 @@ def search_system(
                 system = build_system(config, replace(opened, progress=bar.build))
                 runner = _runner(config, system, options, context)
                 meta = _meta(config, system, runner, options)
-                meta |= _inputs(context, options) | _origin(queries, options)
+                meta |= _origin(context, queries, options)
                 # An object's own meta may hold anything, and every log must be readable.
                 check_facts(meta, config.name)
-                meta = _with_version(log.meta or meta | {DIGEST: digest})
+                meta = log.meta or meta | {DIGEST: digest}
+                # Nothing else may set the format's version, which comes first.
+                meta = {VERSION_KEY: RUN_LOG_VERSION} | meta | {VERSION_KEY: RUN_LOG_VERSION}
                 bar.advance(len(log.done))
                 for line in _lines(log, runner, queries, meta, options.latency):
                     log.write(line)
@@ -305,11 +304,11 @@ def search_system(
                 failed = runner.tally.failed + sum(failed for _, failed in log.done)
                 log.finish(all_failed=failed == len(queries))
         except KeyboardInterrupt:
-            raise InterruptedSearch(_what_is_kept(log, len(queries), context)) from None
+            raise InterruptedSearch(log.interrupted(len(queries))) from None
         except StoppedBySignal:
             # Nothing above catches it, so the message is printed here.
-            kept = _what_is_kept(log, len(queries), context)
-            print(f"karat: {kept}", file=sys.stderr, flush=True)
+            message = f"karat: {log.interrupted(len(queries))}"
+            print(message, file=sys.stderr, flush=True)
             raise
         finally:
             log.close()
@@ -325,21 +324,6 @@ def search_system(
         notes=notes_in(meta),
         earlier=None if written == path else path,
     )
-
-
-@contextmanager
-def _return_to_folder() -> Iterator[None]:
-    """Return to the current folder, wherever user code goes."""
-    here = Path.cwd()
-    try:
-        yield
-    finally:
-        os.chdir(here)
-
-
-def _what_is_kept(log: RunLog, calls: int, context: BuildContext) -> str:
-    vectors = "; vectors are kept" if (context.cache / "vectors").is_dir() else ""
-    return f"{log.interrupted(calls)}{vectors}"
 
 
 def _runner(
@@ -386,32 +370,21 @@ def _reproducible(meta: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _inputs(context: BuildContext, options: SearchOptions) -> dict[str, Any]:
-    """Return the files that the answers depend on, by name and digest."""
-    inputs: dict[str, Any] = {}
-    if context.has_corpus:
-        inputs["corpus"] = {"name": context.corpus_name, "sha256": context.corpus_digest}
-    if options.queries is not None:
-        inputs["queries"] = {"name": options.queries.name, "sha256": options.queries.digest()}
-    return inputs
-
-
-def _origin(queries: Sequence[Query], options: SearchOptions) -> dict[str, Any]:
-    """Return the versions of queries and code, as far as they are known."""
+def _origin(
+    context: BuildContext, queries: Sequence[Query], options: SearchOptions
+) -> dict[str, Any]:
+    """Return the files that the answers depend on and the versions, as far as they are known."""
     ends = date_range(query.attributes.get("as_of") for query in queries)
+    corpus = {"name": context.corpus_name, "sha256": context.corpus_digest}
+    source = options.queries
     origin = {
+        "corpus": corpus if context.has_corpus else None,
+        "queries": None if source is None else {"name": source.name, "sha256": source.digest()},
         "dataset_version": options.dataset_version,
         "as_of_range": None if ends is None else list(ends),
         "code_version": options.code_version,
     }
     return {key: value for key, value in origin.items() if value is not None}
-
-
-def _with_version(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meta with the format's version, which nothing else may set, first."""
-    return {VERSION_KEY: RUN_LOG_VERSION} | {
-        key: value for key, value in meta.items() if key != VERSION_KEY
-    }
 
 
 def _lines(

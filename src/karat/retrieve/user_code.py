@@ -340,31 +340,36 @@ def _refuse_unranked(returned: Any, name: str) -> None:
 
 def _hit(value: Any, name: str, id_key: str | None) -> Hit:
     if isinstance(value, Hit):
-        return value._replace(
-            item_id=id_of(value.item_id, name),
-            score=_optional_score(value.score, value.item_id, name),
-            doc_id=text_of(value.doc_id),
-            version=text_of(value.version),
-            source=text_of(value.source),
-            similarity=_optional_score(value.similarity, value.item_id, name),
-            start=_position(value.start, value.item_id, name),
-            end=_position(value.end, value.item_id, name),
-        )
-    if isinstance(value, Mapping):
-        return _hit_from_mapping(value, name, id_key)
-    if isinstance(value, tuple | list):
+        hit = value
+    elif isinstance(value, Mapping):
+        hit = _hit_from_mapping(value, name, id_key)
+    elif isinstance(value, tuple | list):
         if len(value) != 2:
             raise CallError(
                 f"{name} returned {_preview(value)}, which has {len(value)} parts; "
                 f"{EXPECTED} is expected"
             )
         return Hit(id_of(value[0], name), _score(value[1], value[0], name))
-    if isinstance(value, str | UUID | Integral):
+    elif isinstance(value, str | UUID | Integral):
         return Hit(id_of(value, name))
-    raise CallError(f"{name} returned {_preview(value)} as a hit; {EXPECTED} is expected")
+    else:
+        raise CallError(f"{name} returned {_preview(value)} as a hit; {EXPECTED} is expected")
+    item, score, similarity = hit.item_id, hit.score, hit.similarity
+    return Hit(
+        id_of(item, name),
+        None if score is None else _score(score, item, name),
+        text_of(hit.doc_id),
+        text_of(hit.version),
+        text_of(hit.source),
+        None if similarity is None else _score(similarity, item, name),
+        text_of(hit.text),
+        _position(hit.start, item, name),
+        _position(hit.end, item, name),
+    )
 
 
 def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
+    """Return the fields of a mapping as they are."""
     names = ITEM_NAMES if id_key is None else (id_key,)
     item = next((fields[key] for key in names if fields.get(key) is not None), None)
     if item is None:
@@ -374,18 +379,11 @@ def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) 
             f"{name} returned a hit without an id: its keys are {keys}; "
             f"one of {', '.join(names)} is expected"
         )
-    version = fields.get("version")
-    return Hit(
-        id_of(item, name),
-        _optional_score(fields.get("score"), item, name),
-        text_of(fields.get("doc_id")),
-        text_of(fields.get("doc_version") if version is None else version),
-        text_of(fields.get("source")),
-        _optional_score(fields.get("similarity"), item, name),
-        text_of(fields.get("text")),
-        _position(fields.get("start"), item, name),
-        _position(fields.get("end"), item, name),
-    )
+    known = {key: fields.get(key) for key in Hit._fields if key != "item_id"}
+    if known["version"] is None:
+        known["version"] = fields.get("doc_version")
+    values: Any = known
+    return Hit(item, **values)
 
 
 def _position(value: Any, item: Any, name: str) -> int | None:
@@ -398,10 +396,6 @@ def _position(value: Any, item: Any, name: str) -> int | None:
         f"{name} returned {_preview(value)} as a place in the document of item {item!r}; "
         "start and end must be whole numbers from 0"
     )
-
-
-def _optional_score(score: Any, item: Any, name: str) -> float | None:
-    return None if score is None else _score(score, item, name)
 
 
 def _score(score: Any, item: Any, name: str) -> float:

@@ -299,26 +299,30 @@ class VectorCache(Generic[V]):
         if rows:
             self._prepare()
         new = list(rows)
-        unsaved = _Unsaved(self)
+        unsaved: dict[bytes, V] = {}
+        saved_at = time.monotonic()
         try:
             for start in range(0, len(new), step):
                 keys = new[start : start + step]
                 made = embed([texts[rows[key][0]] for key in keys])
                 for key, vector in zip(keys, made, strict=True):
                     put(rows[key], vector)
-                    unsaved.add(key, vector)
-                unsaved.save_after(self._interval)
+                    unsaved[key] = vector
+                if time.monotonic() - saved_at >= self._interval:
+                    self._save(unsaved)
+                    unsaved, saved_at = {}, time.monotonic()
                 progress("embedding", start + len(keys), len(new))
         finally:
-            unsaved.save()
+            if unsaved:
+                self._save(unsaved)
         return len(new)
 
-    def save(self, keys: Sequence[bytes], vectors: Sequence[V]) -> None:
+    def _save(self, vectors: Mapping[bytes, V]) -> None:
         """Write vectors to a file of their own."""
-        table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(-1, _KEY_BYTES)
+        table = np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(-1, _KEY_BYTES)
         part = self.home / f"{uuid.uuid4().hex}.npz"
         with atomic_write(part) as temporary, temporary.open("wb") as file:
-            arrays: dict[str, Any] = {**self._layout.pack(vectors), "keys": table}
+            arrays: dict[str, Any] = {**self._layout.pack(list(vectors.values())), "keys": table}
             np.savez(file, **arrays)
 
     def _prepare(self) -> None:
@@ -332,8 +336,8 @@ class VectorCache(Generic[V]):
         check_writable(self.home / "vectors.npz")
         ignore_in_git(self.home.parent)
 
-    def _known(self, wanted: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, V]]:
-        """Yield each wanted text that is cached; ``wanted`` may shrink meanwhile."""
+    def _known(self, rows: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, V]]:
+        """Yield each text of ``rows`` that is cached; ``rows`` may shrink meanwhile."""
         for part in sorted(self.home.glob("*.npz")):
             try:
                 keys, vectors = self._read(part)
@@ -351,7 +355,7 @@ class VectorCache(Generic[V]):
                 part.unlink(missing_ok=True)
                 continue
             for key, vector in zip(keys, vectors, strict=True):
-                if key in wanted:
+                if key in rows:
                     yield key, vector
 
     def _read(self, part: Path) -> tuple[list[bytes], Sequence[V]]:
@@ -361,30 +365,6 @@ class VectorCache(Generic[V]):
         if keys.dtype != np.uint8 or keys.ndim != 2 or keys.shape[1] != _KEY_BYTES:
             raise ValueError(f"keys are {keys.dtype} {keys.shape}")
         return [row.tobytes() for row in keys], self._layout.unpack(arrays, len(keys))
-
-
-class _Unsaved(Generic[V]):
-    """Vectors computed since the last save."""
-
-    def __init__(self, cache: VectorCache[V]) -> None:
-        self._cache = cache
-        self._keys: list[bytes] = []
-        self._vectors: list[V] = []
-        self._begun = time.monotonic()
-
-    def add(self, key: bytes, vector: V) -> None:
-        self._keys.append(key)
-        self._vectors.append(vector)
-
-    def save_after(self, seconds: float) -> None:
-        if time.monotonic() - self._begun >= seconds:
-            self.save()
-
-    def save(self) -> None:
-        if self._keys:
-            self._cache.save(self._keys, self._vectors)
-        self._keys, self._vectors = [], []
-        self._begun = time.monotonic()
 
 
 class DenseRows:
