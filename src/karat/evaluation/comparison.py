@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
 from karat.data.tables import Queries
 from karat.errors import UsageError, unknown
@@ -36,6 +37,8 @@ from karat.measure.conventions import PROFILES, Conventions
 from karat.measure.names import Measure
 from karat.measure.ranked import Mask
 from karat.measure.scores import Interval, has_interval, number_of, percentile_of, plan_of
+from karat.pages.page import Page, Section, Sentence
+from karat.pages.result import ENVELOPE, Result, record_frame
 from karat.pages.serialize import Record
 from karat.stats import paired
 from karat.stats.distributions import Ints, standard_error, t_p, t_quantile, units_of
@@ -69,8 +72,8 @@ class MovedQuery(Record):
     change: str
 
 
-@dataclass(frozen=True, eq=False)
-class Comparisons:
+@dataclass(frozen=True, eq=False, repr=False)
+class Comparisons(Result):
     """Everything a comparison found; ``rows`` holds one entry per pair, measure and segment.
 
     ``primary`` says which measure decides, and who chose it.
@@ -84,6 +87,41 @@ class Comparisons:
     moved: tuple[MovedQuery, ...] = ()
     reversals: tuple[str, ...] = ()
     replicates: Mapping[str, int] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as it stands in a report."""
+        return {
+            **ENVELOPE,
+            "verdict": self.verdict,
+            "rule": asdict(self.rule),
+            "primary": self.primary.to_dict(),
+            "comparisons": [row.to_dict() for row in self.rows],
+            "decisions": [decision.to_dict() for decision in self.decisions],
+            "overlap": [overlap.to_dict() for overlap in self.overlaps],
+            "moved": [query.to_dict() for query in self.moved],
+            "reversals": list(self.reversals),
+            "replicates": dict(self.replicates),
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per pair, measure and segment."""
+        return record_frame(row.to_dict() for row in self.rows)
+
+    def page(self) -> Page:
+        """Return the page that people read: the verdicts, then every test."""
+        from karat.evaluation import report_text
+
+        results = self.to_dict()
+        tables = report_text.comparison_tables(results) | report_text.compared_segments(results)
+        return Page(
+            "Comparison",
+            [
+                Sentence(f"{line.word}  {line.about}", line.tone, line.because)
+                for line in report_text.headlines(results)
+            ],
+            [Section(title, grid) for title, grid in tables.items()],
+            [report_text.rule_line(results), report_text.tests_line(results)],
+        )
 
     @property
     def verdict(self) -> Verdict:

@@ -362,7 +362,6 @@ def _of_sentence(limit: SentenceLimit, conventions: Conventions | None, where: s
         by=None if limit.segments is None else By(("language",)),
         values=limit.segments,
         any_spelling=True,
-        any_column=limit.segments is not None,
         where=where,
     )
 

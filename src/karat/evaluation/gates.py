@@ -28,6 +28,8 @@ from karat.measure.aggregates import NOTHING, Evidence, Values
 from karat.measure.names import Measure
 from karat.measure.scores import Scores, Summary, has_interval, number_of, percentile_of, plan_of
 from karat.pages.formatting import plural
+from karat.pages.page import Page, Section, Sentence
+from karat.pages.result import ENVELOPE, Result, record_frame
 from karat.pages.serialize import Record
 from karat.stats.distributions import clopper_pearson, tail
 from karat.stats.means import mean_intervals, percentile_interval, rows_for_perfect
@@ -47,8 +49,7 @@ class Gate:
     ``on="mean"`` with the number itself. The gate gives the direction, so any measure can
     have one. With ``by`` it is judged in each segment, or in those that ``values`` names as a
     report does (``pt-BR``, ``pt-BR × hard``); ``any_spelling`` lets ``ptBR`` and ``BR-pt`` name
-    pt-BR too, and ``any_column`` looks for the values in another column than ``by``, where one
-    other has them all.
+    pt-BR too, and looks for the values in another column than ``by`` where one other has them all.
     ``where`` is the gate's place in its file, for messages.
     """
 
@@ -60,7 +61,6 @@ class Gate:
     by: By | None = None
     values: tuple[str, ...] | None = None
     any_spelling: bool = False
-    any_column: bool = False
     where: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -145,8 +145,8 @@ class Blocking(Record):
     as_measured: float
 
 
-@dataclass(frozen=True)
-class Gating:
+@dataclass(frozen=True, repr=False)
+class Gating(Result):
     """All gates of one system; those that it can never pass come first.
 
     ``left_out`` names what a gate file asks for that is not about retrieval.
@@ -155,6 +155,34 @@ class Gating:
     results: tuple[GateResult, ...]
     blocking: Blocking | None
     left_out: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the gates as they stand in a report."""
+        blocking = self.blocking and self.blocking.to_dict()
+        return {
+            **ENVELOPE,
+            "verdict": self.verdict,
+            "gates": [result.to_dict() for result in self.results],
+            "blocking": {result.system: blocking for result in self.results[:1]},
+            "gates_left_out": sorted(self.left_out),
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per gate and segment."""
+        return record_frame(result.to_dict() for result in self.results)
+
+    def page(self) -> Page:
+        """Return the page that people read: the verdict, then every gate."""
+        from karat.evaluation.report_text import gate_lines, gate_table, headlines, unreachable
+
+        results = self.to_dict()
+        never = [Sentence(f"OUT OF REACH  {line}", "bad") for line in unreachable(results)]
+        verdict = [
+            Sentence(f"{line.word}  {line.about}", line.tone, line.because)
+            for line in headlines(results)
+        ]
+        section = Section("", gate_table(results), gate_lines(results))
+        return Page("Gates", [*never, *verdict], [section])
 
     @property
     def verdict(self) -> GateVerdict:
@@ -266,7 +294,7 @@ def check_segments(
 
 def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> Gate:
     """Return the gate by the column that has its values: its own, else the one other with all."""
-    if not gate.any_column or queries is None or gate.values is None:
+    if not gate.any_spelling or queries is None or gate.values is None:
         return gate
     names = {column: segment_names(query_ids, queries, column) for column in queries.segments}
     fitting = [
@@ -296,16 +324,15 @@ def _segments(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> list
         raise gate.error(str(error)) from None
     if gate.values is None:
         return list(segments.values())
-    names = {}
+    chosen = {}
     for value in gate.values:
         if len(gate.by.columns) > 1:
             value = CROSS.join(part.strip() for part in value.replace("×", "*").split("*"))
-        alike = _alike(value, segments) if gate.any_spelling else []
-        name = alike[0] if len(alike) == 1 else value
-        if name not in segments:
+        names = _alike(value, segments) if gate.any_spelling else [value]
+        if len(names) != 1 or names[0] not in segments:
             raise gate.error(str(unknown(f"value of {gate.by}", value, segments)))
-        names[name] = segments[name]
-    return list(names.values())
+        chosen[names[0]] = segments[names[0]]
+    return list(chosen.values())
 
 
 def _alike(value: str, known: Iterable[str]) -> list[str]:
@@ -354,9 +381,9 @@ class _MeasuredGate:
             return None
         if self.gate.upper:
             return 0.0
-        if definition.better == "lower":
-            return 1.0 if definition.bounded else None
-        return self.summary.ceiling
+        if definition.better == "higher":
+            return self.summary.ceiling
+        return 1.0 if definition.bounded else None
 
     def _share_of(self) -> int | None:
         """Return the number of things of which the mean is a share; None where it is not.
@@ -521,12 +548,7 @@ class _MeasuredGate:
         if gate.met_by(mean) and self.perfect is not None and not gate.met_by(self.perfect):
             perfect = f"With {n}, even a perfect result would give {self._show(self.perfect)}"
             return "unmeasurable", f"{compared}. {perfect}; {self._enough()} queries are needed"
-        hits = ""
-        if gate.measure.name == "FPR" and gate.upper:
-            # In the words of Hit@1, which may have a weaker limit of its own.
-            beyond = "above" if gate.strict else "of at least"
-            hits = f"; it is 1 - Hit@1, so this asks for a Hit@1 {beyond} {1 - gate.limit:.6g}"
-        return "fail", f"{compared}{self._what_passes(n, 'would pass')}{hits}"
+        return "fail", f"{compared}{self._what_passes(n, 'would pass')}"
 
     def _why_unreachable(self) -> str:
         gate, best = self.gate, self.best or 0.0
@@ -535,8 +557,7 @@ class _MeasuredGate:
             end = "upper" if gate.upper else "lower"
             return f"the {end} bound of an interval never reaches {number}; use on: mean"
         if gate.upper:
-            beyond = "get below" if gate.strict else "get down to"
-            return f"no system can {beyond} {number}: there is nothing below 0"
+            return f"no system can get {'below' if gate.strict else 'down to'} {number}"
         beyond = "exceed" if gate.strict else "reach"
         return f"no ranking can {beyond} {number}: the ceiling on this gold is {best:.4g}"
 
@@ -547,10 +568,9 @@ class _MeasuredGate:
         share, least = percentile_of(self.gate.measure), 2
         if share is not None:
             least = math.ceil(math.log(tail(conventions.ci)) / math.log(max(share, 1 - share)))
-        if self.summary.n < least:
-            return f"an interval needs at least {least} queries"
         units = "gold items" if self.scores.groups is None else "groups of queries"
-        return f"an interval needs at least 2 {units}"
+        units = "queries" if self.summary.n < least else units
+        return f"an interval needs at least {least if units == 'queries' else 2} {units}"
 
     def _enough(self) -> str:
         """Return how many queries a perfect result needs to pass, where a formula tells."""
@@ -568,12 +588,12 @@ class _MeasuredGate:
         beyond, up_to = ("below", "of at most") if gate.upper else ("above", "of at least")
         end = "an upper bound" if gate.upper else "a lower bound"
         end = f"a {self._word}" if self.on_mean else end
-        limit = f"{beyond if gate.strict else up_to} {self._show(gate.limit)}"
-        interval = ""
-        if ci is not None:
-            share = 100 * self.scores.conventions.ci
-            interval = f" ({share:g} % interval {self._show(ci[0])} to {self._show(ci[1])})"
-        return f"needs {end} {limit}; measured {self._show(mean)}{interval}"
+        needs = f"needs {end} {beyond if gate.strict else up_to} {self._show(gate.limit)}"
+        measured = f"{needs}; measured {self._show(mean)}"
+        if ci is None:
+            return measured
+        share = 100 * self.scores.conventions.ci
+        return f"{measured} ({share:g} % interval {self._show(ci[0])} to {self._show(ci[1])})"
 
     def _what_passes(self, n: str, does: str) -> str:
         """Return the mean that passes with so many queries, where the interval counts."""

@@ -19,6 +19,10 @@ from karat.measure.conventions import Conventions
 from karat.measure.evaluate_measure import CutDepth
 from karat.measure.names import Measure
 from karat.measure.rank import Trace
+from karat.pages.formatting import label, measured
+from karat.pages.page import Page, Section
+from karat.pages.result import ENVELOPE, Result
+from karat.pages.serialize import plain
 from karat.parallel import stop_if_cancelled
 from karat.stats.distributions import share_interval
 from karat.stats.means import Resampling, mean_intervals, percentile_interval, resampled_percentiles
@@ -80,8 +84,8 @@ class Summary:
     lacks: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Scores:
+@dataclass(frozen=True, eq=False, repr=False)
+class Scores(Result):
     """The values of one system: ``table`` has a row per query and a column per measure.
 
     A null was not scored: ``status`` says why (in the table's order), and ``counts`` how often.
@@ -114,6 +118,29 @@ class Scores:
     calls: pl.DataFrame | None = field(default=None, repr=False)
     nothing_found: int = 0
     trace: Trace | None = field(default=None, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return each measure over all queries, what happened to the queries, and conventions."""
+        return {
+            **ENVELOPE,
+            "system": self.system,
+            "measures": {name: plain(asdict(s)) for name, s in self.summaries.items()},
+            "counts": self.counts.document(),
+            "conventions": self.conventions.document(),
+        }
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per query, one column per measure; null if not measured."""
+        status = self.status.cast(pl.String).alias("status")
+        names = list(map(str, self.measures))
+        return self.table.select(pl.lit(self.system).alias("system"), "query_id", status, *names)
+
+    def page(self) -> Page:
+        """Return the page that people read: each measure with its interval."""
+        summaries = {name: asdict(summary) for name, summary in self.summaries.items()}
+        rows = [[name, measured(cell), str(cell["n"])] for name, cell in summaries.items()]
+        counts = f"{self.counts.scored:,} of {self.counts.queries:,} queries scored"
+        return Page(label(self.system), [counts], [Section("", [["measure", "mean", "n"], *rows])])
 
     @property
     def partial(self) -> bool:

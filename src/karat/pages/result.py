@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import BytesIO, StringIO
 from pathlib import Path
@@ -123,6 +123,19 @@ def _input(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return [_input(element) for element in value]
     return value
+
+
+def record_frame(records: Iterable[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return one row per gate or comparison: its interval in two columns, its segment by name."""
+    import polars as pl
+
+    rows = []
+    for record in records:
+        low, high = record["ci"] or (None, None)
+        segment = " × ".join((record["segment"] or {}).values()) or None
+        plain = {k: v for k, v in record.items() if not isinstance(v, Mapping | list | tuple)}
+        rows.append(plain | {"segment": segment, "ci_low": low, "ci_high": high})
+    return pl.DataFrame(rows, infer_schema_length=None)
 
 
 def _flat(record: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karat.data.columns import Source
@@ -134,29 +134,13 @@ class Report(Result):
             reversed_ = reversed_by_labels({system.name: system.bounds for system in self.systems})
             document["judged"] = {**self.labelled.to_dict(), "reversed": reversed_}
         if self.comparisons is not None:
-            compared = self.comparisons
-            document |= {
-                "rule": asdict(compared.rule),
-                "primary": compared.primary.to_dict(),
-                "comparisons": [row.to_dict() for row in compared.rows],
-                "decisions": [decision.to_dict() for decision in compared.decisions],
-                "overlap": [overlap.to_dict() for overlap in compared.overlaps],
-                "moved": [query.to_dict() for query in compared.moved],
-                "reversals": list(compared.reversals),
-                "replicates": dict(compared.replicates),
-            }
-        if self.gatings:
-            results = [result for gating in self.gatings for result in gating.results]
-            left_out = {name for gating in self.gatings for name in gating.left_out}
-            document |= {
-                "gates": [result.to_dict() for result in results],
-                "blocking": {
-                    gating.results[0].system: gating.blocking and gating.blocking.to_dict()
-                    for gating in self.gatings
-                    if gating.results
-                },
-                "gates_left_out": sorted(left_out),
-            }
+            document |= self.comparisons.to_dict()
+        for gating in self.gatings:
+            gates = gating.to_dict()
+            document.setdefault("gates", []).extend(gates["gates"])
+            document.setdefault("blocking", {}).update(gates["blocking"])
+            names = {*document.get("gates_left_out", ()), *gates["gates_left_out"]}
+            document["gates_left_out"] = sorted(names)
         if self.findings is not None:
             # They are about the last system, the one that may ship.
             findings_of = self.systems[-1].name
@@ -257,15 +241,7 @@ class Report(Result):
         """Return one row per system and query, one column per measure; null if not measured."""
         import polars as pl
 
-        frames = [
-            system.scores.table.select(
-                pl.lit(system.name).alias("system"),
-                "query_id",
-                system.scores.status.cast(pl.String).alias("status"),
-                pl.exclude("query_id"),
-            )
-            for system in self.systems
-        ]
+        frames = [replace(system.scores, system=system.name).to_frame() for system in self.systems]
         return pl.concat(frames, how="diagonal")
 
     def save(self, path: str | os.PathLike[str]) -> None:
