@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from karat.version import __version__
+from karat.version import __version__ as __version__
 
 # name -> the module that holds it; loaded at first use, so that ``import karat`` is cheap.
 _HOMES = {
@@ -19,15 +19,19 @@ _HOMES = {
     "MissingInputError": "karat.errors",
     "Project": "karat.project.project",
     "Queries": "karat.data.tables",
+    "Report": "karat.reports.document",
     "Retriever": "karat.retrieve.protocol",
     "Rule": "karat.evaluation.verdict",
     "Run": "karat.data.tables",
     "Scores": "karat.measure.scores",
+    "SearchOptions": "karat.retrieve.search",
+    "SearchResult": "karat.retrieve.search",
     "Store": "karat.store",
     "UsageError": "karat.errors",
     "ab": "karat.compat.ab",
     "calibrate": "karat.label.calibrate",
     "check": "karat.analysis.check",
+    "check_eval_set": "karat.project.project",
     "chunks": "karat.analysis.chunks",
     "compare": "karat.evaluation.api",
     "convert": "karat.formats",
@@ -35,6 +39,7 @@ _HOMES = {
     "evaluate": "karat.evaluation.api",
     "failures": "karat.analysis.failures",
     "gate": "karat.evaluation.api",
+    "init": "karat.project.recipes",
     "judge": "karat.label.judge",
     "measures": "karat.measure.names",
     "next_judgments": "karat.label.next_judgments",
@@ -56,86 +61,59 @@ _HOMES = {
     "triage": "karat.analysis.triage",
 }
 
-__all__ = [
-    "CallError",
-    "Comparisons",
-    "Corpus",
-    "Evaluation",
-    "Gold",
-    "InputError",
-    "KaratError",
-    "MissingInputError",
-    "Project",
-    "Queries",
-    "Retriever",
-    "Rule",
-    "Run",
-    "Scores",
-    "Store",
-    "UsageError",
-    "__version__",
-    "ab",
-    "calibrate",
-    "check",
-    "chunks",
-    "compare",
-    "convert",
-    "diagnose",
-    "evaluate",
-    "failures",
-    "gate",
-    "judge",
-    "measures",
-    "next_judgments",
-    "parse_measure",
-    "pool",
-    "read_corpus",
-    "read_gold",
-    "read_queries",
-    "read_run",
-    "read_systems",
-    "report",
-    "run",
-    "schema",
-    "search",
-    "stages",
-    "story",
-    "stress",
-    "sweep",
-    "triage",
-]
+__all__ = sorted([*_HOMES, "__version__"])
 
 if TYPE_CHECKING:
-    from karat.analysis.check import check
-    from karat.analysis.chunks import chunks
-    from karat.analysis.diagnosis import diagnose
-    from karat.analysis.failures import failures
-    from karat.analysis.stages import stages
-    from karat.analysis.stress import stress
-    from karat.analysis.sweep import sweep
-    from karat.analysis.triage import triage
-    from karat.compat.ab import ab
-    from karat.compat.story import story
-    from karat.data.tables import Corpus, Gold, Queries, Run
-    from karat.errors import CallError, InputError, KaratError, MissingInputError, UsageError
-    from karat.evaluation.api import compare, evaluate, gate
-    from karat.evaluation.comparison import Comparisons
-    from karat.evaluation.evaluation import Evaluation
-    from karat.evaluation.verdict import Rule
-    from karat.formats import convert, read_corpus, read_gold, read_queries, read_run
-    from karat.formats.runlog_schema import schema
-    from karat.label.calibrate import calibrate
-    from karat.label.judge import judge
-    from karat.label.next_judgments import next_judgments
-    from karat.label.pool import pool
-    from karat.measure.names import measures, parse_measure
-    from karat.measure.scores import Scores
-    from karat.project.project import Project, run
-    from karat.project.systems import read_systems
-    from karat.reports.assembly import report
-    from karat.retrieve.protocol import Retriever
-    from karat.retrieve.search import search
-    from karat.store import Store
+    from karat.analysis.check import check as check
+    from karat.analysis.chunks import chunks as chunks
+    from karat.analysis.diagnosis import diagnose as diagnose
+    from karat.analysis.failures import failures as failures
+    from karat.analysis.stages import stages as stages
+    from karat.analysis.stress import stress as stress
+    from karat.analysis.sweep import sweep as sweep
+    from karat.analysis.triage import triage as triage
+    from karat.compat.ab import ab as ab
+    from karat.compat.story import story as story
+    from karat.data.tables import Corpus as Corpus
+    from karat.data.tables import Gold as Gold
+    from karat.data.tables import Queries as Queries
+    from karat.data.tables import Run as Run
+    from karat.errors import CallError as CallError
+    from karat.errors import InputError as InputError
+    from karat.errors import KaratError as KaratError
+    from karat.errors import MissingInputError as MissingInputError
+    from karat.errors import UsageError as UsageError
+    from karat.evaluation.api import compare as compare
+    from karat.evaluation.api import evaluate as evaluate
+    from karat.evaluation.api import gate as gate
+    from karat.evaluation.comparison import Comparisons as Comparisons
+    from karat.evaluation.evaluation import Evaluation as Evaluation
+    from karat.evaluation.verdict import Rule as Rule
+    from karat.formats import convert as convert
+    from karat.formats import read_corpus as read_corpus
+    from karat.formats import read_gold as read_gold
+    from karat.formats import read_queries as read_queries
+    from karat.formats import read_run as read_run
+    from karat.formats.runlog_schema import schema as schema
+    from karat.label.calibrate import calibrate as calibrate
+    from karat.label.judge import judge as judge
+    from karat.label.next_judgments import next_judgments as next_judgments
+    from karat.label.pool import pool as pool
+    from karat.measure.names import measures as measures
+    from karat.measure.names import parse_measure as parse_measure
+    from karat.measure.scores import Scores as Scores
+    from karat.project.project import Project as Project
+    from karat.project.project import check_eval_set as check_eval_set
+    from karat.project.project import run as run
+    from karat.project.recipes import init as init
+    from karat.project.systems import read_systems as read_systems
+    from karat.reports.assembly import report as report
+    from karat.reports.document import Report as Report
+    from karat.retrieve.protocol import Retriever as Retriever
+    from karat.retrieve.search import SearchOptions as SearchOptions
+    from karat.retrieve.search import SearchResult as SearchResult
+    from karat.retrieve.search import search as search
+    from karat.store import Store as Store
 
 
 def __getattr__(name: str) -> Any:

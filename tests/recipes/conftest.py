@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from karat.cli.main import main
-from karat.project.recipes import write_recipe
+from karat.project.recipes import init
 
 ROOT = Path(__file__).parents[2]
 
@@ -19,7 +19,7 @@ def laid(tmp_path, monkeypatch):
     """Lay a recipe down and go into its folder."""
 
     def lay(recipe: str) -> Path:
-        folder = write_recipe(recipe, str(tmp_path / recipe)).folder
+        folder = init(recipe, str(tmp_path / recipe)).folder
         monkeypatch.chdir(folder)
         return folder
 
@@ -29,7 +29,7 @@ def laid(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def help_centre(tmp_path_factory) -> Path:
     """The recipe rag with both of its evaluations run; to be read, and left as it is."""
-    place = write_recipe("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
+    place = init("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
     assert main(["run", str(place / "karat.yaml"), "--quiet"]) == 1
     assert main(["run", str(place / "exercises.yaml"), "--quiet"]) == 1
     return place

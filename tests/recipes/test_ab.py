@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from karat.cli.main import main
-from karat.project.recipes import write_recipe
+from karat.project.recipes import init
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "seed-ab.md"
@@ -86,7 +86,7 @@ def grades() -> dict[str, dict[str, float]]:
 @pytest.fixture(scope="module")
 def started(tmp_path_factory):
     """The recipe after the document's Quickstart; to be read, and left as it is."""
-    folder = write_recipe("ab", str(tmp_path_factory.mktemp("recipes") / "ab")).folder
+    folder = init("ab", str(tmp_path_factory.mktemp("recipes") / "ab")).folder
     return folder, shell(QUICKSTART, folder)
 
 

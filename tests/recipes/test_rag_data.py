@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from rag_files import LANGUAGES, grades, lines
 
-from karat.project.recipes import write_recipe
+from karat.project.recipes import init
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    return write_recipe("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
+    return init("rag", str(tmp_path_factory.mktemp("recipes") / "rag")).folder
 
 
 @pytest.fixture(scope="module")

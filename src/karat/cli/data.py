@@ -69,35 +69,37 @@ def search(
     """
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.project.systems import plan_search
-    from karat.retrieve.search import SearchOptions, refuse_all_failed
 
     heed_interrupts()
-    plan = plan_search(
-        config,
-        systems=system,
-        output=output,
-        limit=limit,
-        only=only or [],
-        timeout=timeout,
-        options=SearchOptions(
-            concurrency=concurrency,
-            rate=rate,
-            retries=retries,
-            max_failures=max_failures,
-            resume=resume,
-            restart=restart,
-            latency=not no_latency,
-        ),
+    options = karat.SearchOptions(
+        concurrency=concurrency,
+        rate=rate,
+        retries=retries,
+        max_failures=max_failures,
+        resume=resume,
+        restart=restart,
+        latency=not no_latency,
     )
-    results = plan.search(partial(counting, quiet=quiet or as_json))
-    if as_json:
-        documents = [result.to_dict() for result in results]
-        echo(json.dumps(documents, indent=2, ensure_ascii=False))
-    elif not quiet:
-        for result in results:
-            echo("\n".join(result.summary()))
-    refuse_all_failed(results)
+    project = karat.Project(
+        config, systems=system, open_bar=partial(counting, quiet=quiet or as_json)
+    )
+    results: list[karat.SearchResult] = []
+    try:
+        project.search(
+            output=output,
+            limit=limit,
+            only=only or [],
+            timeout=timeout,
+            options=options,
+            report_search=results.append,
+        )
+    finally:
+        if as_json and results:
+            documents = [result.to_dict() for result in results]
+            echo(json.dumps(documents, indent=2, ensure_ascii=False))
+        elif not quiet:
+            for result in results:
+                echo("\n".join(result.summary()))
     partial_runs = [result.system for result in results if result.partial]
     if not partial_runs:
         return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import karat
 from karat.cli.command import argument, command, flag, option
@@ -22,9 +21,6 @@ from karat.cli.options import (
     parse_settings,
 )
 from karat.errors import UsageError
-
-if TYPE_CHECKING:
-    from karat.retrieve.search import SearchResult
 
 CONFIG = argument("CONFIG", "The karat.yaml. Default: that of this folder.", None)
 SYSTEMS = option("--system", "NAME", "Ask only this system; repeatable.")
@@ -164,7 +160,7 @@ def run(
     return output.publish(report, outputs, saving, require_verdict=require_verdict, name_files=True)
 
 
-def show_search(result: SearchResult, *, quiet: bool) -> None:
+def show_search(result: karat.SearchResult, *, quiet: bool) -> None:
     """Print the outcome of a system's calls."""
     if not quiet:
         for line in result.summary():

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import karat
 from karat.cli.command import argument, command, flag, option
 from karat.cli.options import (
     CORPUS,
@@ -21,9 +22,6 @@ from karat.cli.options import (
     parse_fields,
     parse_settings,
 )
-
-if TYPE_CHECKING:
-    from karat.reports.document import Report
 
 _RECIPE = "rag"
 # How many findings and reasons are shown; karat diagnose has all.
@@ -64,14 +62,12 @@ def demo(
     from karat.cli.evaluate import show_search
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.project.project import Project
-    from karat.project.recipes import write_recipe
     from karat.reports.outputs import OWN_FORMS, write_outputs
 
     heed_interrupts()
     _check_outputs(output or [], Path(folder), stdout_taken=not quiet)
-    place = write_recipe(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
-    project = Project(place / "karat.yaml", open_bar=partial(counting, quiet=quiet))
+    place = karat.init(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
+    project = karat.Project(place / "karat.yaml", open_bar=partial(counting, quiet=quiet))
     files = project.outputs(output or [], stdout_taken=not quiet, forms=OWN_FORMS)
     forms = [output.form for output in files]
     report = project.run(forms=forms, report_search=partial(show_search, quiet=quiet))
@@ -98,7 +94,7 @@ def _check_outputs(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -
     )
 
 
-def _show_demo(report: Report, folder: Path) -> None:
+def _show_demo(report: karat.Report, folder: Path) -> None:
     """Print the verdicts, three findings, and what to try next."""
     from karat.evaluation.report_text import headlines
     from karat.project.recipes import cd_command
@@ -140,7 +136,7 @@ def init(
       karat init rag && cd rag && karat run
       karat init minimal path/to/folder
     """
-    from karat.project.recipes import RECIPES, cd_command, write_recipe
+    from karat.project.recipes import RECIPES, cd_command
 
     document: Mapping[str, Any]
     if recipe is None:
@@ -148,7 +144,7 @@ def init(
         lines = [f"  {name:<{width}}  {about}" for name, about in RECIPES.items()]
         lines.append("\nkarat init RECIPE writes one; run it with karat run in its folder")
     else:
-        done = write_recipe(recipe, folder, force=force)
+        done = karat.init(recipe, folder, force=force)
         document = done.to_dict()
         lines = [f"  {(done.folder / name).as_posix()}" for name in done.written]
         if done.same:
@@ -211,10 +207,9 @@ def check(
     """
     from karat.cli.progress import progress
     from karat.cli.streams import heed_interrupts
-    from karat.project.project import check_eval_set
 
     heed_interrupts()
-    result = check_eval_set(
+    result = karat.check_eval_set(
         config,
         gold=gold,
         queries=queries,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import karat
 from karat.cli.command import argument, command, flag, option
 from karat.cli.options import QUIET, STORE, notify
 from karat.errors import UsageError
-
-if TYPE_CHECKING:
-    from karat.store import Store
 
 
 @command
@@ -39,9 +37,8 @@ def history(
     if tag_as is not None and show is None:
         raise UsageError("--tag-as needs --show with the id of the evaluation that gets the tag")
     from karat.reports.history import latest, show_evaluations, show_trend
-    from karat.store import Store
 
-    with Store.open(store) as opened:
+    with karat.Store.open(store) as opened:
         if show is not None:
             return _show_one(opened, show, system, tag_as, as_json=as_json)
         if trend is not None:
@@ -63,7 +60,7 @@ def history(
 
 
 def _show_one(
-    store: Store, ref: str, system: str | None, tag_as: str | None, *, as_json: bool
+    store: karat.Store, ref: str, system: str | None, tag_as: str | None, *, as_json: bool
 ) -> int:
     """Show one evaluation; with ``tag_as`` give it a tag first."""
     from karat.reports.history import show_stored

@@ -45,6 +45,7 @@ from karat.reports.outputs import FORMS, JSON, Form, Output, parse_outputs
 from karat.retrieve.run_log import failed_log, first_meta, has_digest, is_complete, notes_in
 from karat.retrieve.search import (
     OpenBar,
+    SearchOptions,
     SearchResult,
     is_reusable,
     no_bar,
@@ -139,6 +140,38 @@ class Project:
             dataset_version=config.dataset_version or made.dataset_version,
             code_version=config.code_version or made.code_version,
         )
+
+    def search(
+        self,
+        *,
+        output: str | None = None,
+        limit: int | None = None,
+        only: Sequence[str] = (),
+        timeout: float | None = None,
+        options: SearchOptions | None = None,
+        report_search: Callable[[SearchResult], None] = lambda result: None,
+    ) -> list[SearchResult]:
+        """Ask the systems every query, and write one run log per system.
+
+        ``only`` keeps queries with a value (``language=pt-BR``), ``limit`` the first so many.
+        ``output`` names the logs, with ``{system}`` for each system's name. ``report_search`` is
+        called with the outcome of each system. Raises InputError if all calls of a system failed.
+        """
+        plan = plan_search(
+            self.path,
+            systems=self._systems,
+            output=output,
+            limit=limit,
+            only=only,
+            timeout=timeout,
+            fields=self._fields,
+            options=options,
+        )
+        results = plan.search(self._open_bar)
+        for result in results:
+            report_search(result)
+        refuse_all_failed(results)
+        return results
 
     def outputs(
         self,

@@ -45,7 +45,7 @@ class WrittenRecipe:
         }
 
 
-def write_recipe(
+def init(
     recipe: str,
     folder: str | None = None,
     *,
@@ -56,6 +56,11 @@ def write_recipe(
 
     Nothing is written if a file is there with another content, unless ``force`` is set;
     ``remedy`` is what the caller can do about that.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     "karat.yaml" in init("rag", folder).written
+    True
     """
     if recipe not in RECIPES:
         raise unknown("recipe", recipe, RECIPES)
