@@ -13,7 +13,6 @@ from karat.evaluation.api import evaluate
 from karat.formats import read_corpus, read_gold, read_queries, read_run
 from karat.measure.conventions import conventions_of
 from karat.measure.prepare import prepare
-from karat.measure.score_builder import score
 from karat.measure.scores import Scores
 from karat.store import reorder_like
 from karat.store.rows import pack, unpack
@@ -53,18 +52,6 @@ def test_conversations_move_with_their_queries():
     other = Queries.from_dict({one: talks[one] for one in ("q5", "q0", "q3", "q1", "q4", "q2")})
     turned = evaluate(run, gold, "RR", queries=other)
     check_equal(turned, reorder_like(restored(scores), turned))
-
-
-def test_lists_move_with_their_queries():
-    gold = Gold.from_dict({"q0": {"a": 1}, "q1": {"b": 1}})
-    run = Run.from_dict({"q0": ["a", "x"], "q1": ["y", "b"]})
-    conventions = conventions_of("karat", {})
-    measures = evaluate(run, gold, "RR").measures
-    scores, turned = (
-        score(run, prepare(one, conventions), measures, keep=5) for one in (gold, backwards(gold))
-    )
-    assert turned.table["query_id"].to_list() == ["q1", "q0"]
-    assert reorder_like(scores, turned).lists.equals(turned.lists.sort("row", "rank"))
 
 
 def test_what_has_other_queries_stays_as_it_is():

@@ -42,22 +42,14 @@ def show_evaluations(
     evaluations: Sequence[SavedEvaluation], console: Console | None = None
 ) -> None:
     """Print one row per evaluation, with the first measures of the newest one."""
-    measures = list(evaluations[0].summaries)[:BESIDE]
-    grid = [["id", "saved (UTC)", "system", "tags", "revision", "verdict", *measures]]
-    for evaluation in evaluations:
-        summaries = evaluation.summaries
-        means = (summaries[name].mean if name in summaries else None for name in measures)
-        cells = [
-            str(evaluation.id),
-            _minute(evaluation),
-            label(evaluation.system),
-            ", ".join(evaluation.tags),
-            _commit(evaluation.revision),
-            label(evaluation.verdict or ""),
-        ]
-        grid.append([*cells, *map(figure, means)])
-    keep = [at for at in range(len(grid[0])) if at < 3 or any(row[at] for row in grid[1:])]
-    show_table([[row[at] for at in keep] for row in grid], console or standard_console())
+    table = evaluation_table(evaluations)
+    grid = [["id", "saved (UTC)", "system", "tags", "revision", "verdict", *table["measures"]]]
+    for line in table["lines"]:
+        cells = [str(line["id"]), line["saved"], line["system"], ", ".join(line["tags"])]
+        means = [mean for mean, _ in line["cells"]]
+        grid.append([*cells, line["revision"], line["verdict"], *means])
+    shown = [at for at in range(len(grid[0])) if at < 3 or any(row[at] for row in grid[1:])]
+    show_table([[row[at] for at in shown] for row in grid], console or standard_console())
 
 
 def show_stored(stored: RestoredEvaluation, console: Console | None = None) -> None:
@@ -90,17 +82,19 @@ def show_stored(stored: RestoredEvaluation, console: Console | None = None) -> N
 
 def latest(points: Sequence[TrendPoint], limit: int) -> list[TrendPoint]:
     """Return the last points of each system."""
-    groups = groupby(points, key=lambda point: point.system)
-    return [point for _, group in groups for point in list(group)[-limit:]]
+    return [point for series in _by_system(points) for point in series[-limit:]]
+
+
+def _by_system(points: Sequence[TrendPoint]) -> list[list[TrendPoint]]:
+    return [list(series) for _, series in groupby(points, key=lambda point: point.system)]
 
 
 def show_trend(points: Sequence[TrendPoint], console: Console | None = None) -> None:
     """Print one row per point of each system: mean, interval, change, and a drawing."""
     console = console or standard_console()
-    for system, group in groupby(points, key=lambda point: point.system):
-        series = list(group)
+    for series in _by_system(points):
         blocks = sparkline([point.mean for point in series])
-        heading = f"{label(system)}  {series[0].measure}  {blocks}"
+        heading = f"{label(series[0].system)}  {series[0].measure}  {blocks}"
         print_line(heading, console, style="bold")
         show_table(trend_grid(series, width=console.width), console)
 
@@ -204,9 +198,9 @@ WIDTH, HEIGHT, EDGE = 240, 56, 6
 
 def trend_lines(points: Sequence[TrendPoint], *, last: int = 60) -> list[Context]:
     """Return a line per system with its last evaluations, the newest system first."""
-    groups = [list(group)[-last:] for _, group in groupby(points, key=lambda point: point.system)]
+    groups = _by_system(points)
     groups.sort(key=lambda series: (series[-1].saved_at, series[-1].id), reverse=True)
-    return [_trend_line(series) for series in groups]
+    return [_trend_line(series[-last:]) for series in groups]
 
 
 def _trend_line(points: Sequence[TrendPoint]) -> Context:
@@ -249,7 +243,12 @@ def _trend_line(points: Sequence[TrendPoint]) -> Context:
             for run in bands
         ],
         "dots": [
-            {"id": points[at].id, "x": x(at), "y": y(mean), "told": _dot_text(points[at])}
+            {
+                "id": points[at].id,
+                "x": x(at),
+                "y": y(mean),
+                "told": f"{points[at].id}, {_minute(points[at])}: {figure(mean)}",
+            }
             for run in runs
             for at, mean in run
         ],
@@ -271,10 +270,6 @@ def _runs(points: Sequence[TrendPoint]) -> list[list[tuple[int, float]]]:
         if point.mean is not None and known:
             runs[-1].append((at, point.mean))
     return [run for run in runs if run]
-
-
-def _dot_text(point: TrendPoint) -> str:
-    return f"{point.id}, {_minute(point)}: {figure(point.mean)}"
 
 
 def _about(points: Sequence[TrendPoint], breaks: Sequence[str]) -> str:

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
 from karat.data.columns import Source
@@ -131,7 +130,8 @@ def reorder_like(scores: Scores, other: Scores) -> Scores:
         tied={name: (low[came_from], high[came_from]) for name, (low, high) in scores.tied.items()},
         evidence={name: _moved(values, goes_to) for name, values in scores.evidence.items()},
         groups=None if scores.groups is None else _renumbered(scores.groups[came_from]),
-        lists=None if scores.lists is None else _relisted(scores.lists, goes_to),
+        # Stored scores have no lists.
+        lists=None,
     )
 
 
@@ -143,8 +143,3 @@ def _renumbered(groups: Positions) -> Positions:
     """Number conversations in the order of their first query."""
     numbers: dict[int, int] = {}
     return np.array([numbers.setdefault(group, len(numbers)) for group in groups.tolist()])
-
-
-def _relisted(lists: pl.DataFrame, goes_to: Positions) -> pl.DataFrame:
-    rows = pl.Series("row", goes_to[lists["row"].to_numpy()], dtype=lists["row"].dtype)
-    return lists.with_columns(rows).sort("row", "rank")

@@ -63,11 +63,6 @@ class LiveSystems:
         # Searches under way per system: one that hangs does not block the others.
         self._searches: Counter[str] = Counter()
 
-    @property
-    def configured(self) -> bool:
-        """Return whether there is a karat.yaml."""
-        return self._path is not None
-
     def opened(self) -> OpenConfig:
         """Return the karat.yaml as it is now."""
         if self._path is None:

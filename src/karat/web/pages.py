@@ -134,11 +134,10 @@ def explore(request: Request) -> HTMLResponse:
 
 def _systems(request: Request) -> tuple[dict[str, Any] | None, str | None]:
     """Return the systems of the karat.yaml, if any, and why they cannot be read."""
-    live = request.app.state.live
-    if not live.configured:
+    if request.app.state.settings.config is None:
         return None, None
     try:
-        return live.document(), None
+        return request.app.state.live.document(), None
     except KaratError as error:
         return None, str(error)
 

@@ -14,6 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
@@ -41,16 +42,6 @@ _KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=ut
 _NONCE, _CSRF = secrets.token_urlsafe(16), secrets.token_urlsafe(16)
 _PLAIN_STYLES = ("tokens.css", "karat.css", "page.css", "print.css", "workbench.css")
 _PLAIN_SCRIPTS = ("theme.js", "api.js")
-_TITLES = {
-    401: "A token is needed",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Not allowed here",
-    413: "Too much at once",
-    500: "Something went wrong",
-    502: "A system gave no answer",
-    503: "Not at the moment",
-}
 # At most this much of a request is repeated in an error.
 _LONGEST_ECHO = 200
 
@@ -261,7 +252,7 @@ def error_response(request: Request, status: int, sentence: str) -> Response:
     sentence = label(" ".join(sentence.splitlines()))
     if is_api(request):
         return Json({"error": sentence}, status_code=status)
-    title = _TITLES.get(status, "This cannot be answered")
+    title = HTTPStatus(status).phrase
     return render(request, "error.html", status_code=status, title=title, sentence=sentence)
 
 
