@@ -6,10 +6,12 @@ import json
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
-from karat.web.runs import BusyError, Job, Jobs, RunRequest
+from karat.web.responses import BusyError
+from karat.web.runs import Job, Jobs, RunRequest
 from karat.web.settings import Settings
 
 from .benches import lay
@@ -101,7 +103,8 @@ def test_what_an_exit_code_means(code, stopping, saved, state):
     if saved:
         job.read("saved as 12, 13 in .karat/history.db")
     if stopping:
-        job.stopping()
+        job.process = SimpleNamespace(stop=lambda grace: None)
+        job.stop(1.0)
     job.end(code)
     document = job.document()
     assert document["state"] == state

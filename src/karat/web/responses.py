@@ -58,8 +58,22 @@ class UnavailableError(KaratError):
     """The server is too busy for a request; it may work later."""
 
 
+class BusyError(KaratError):
+    """Another evaluation is running, so that none can be started."""
+
+
 class NotFoundError(KaratError):
     """A page or an evaluation that does not exist."""
+
+
+_STATUS = {
+    NotFoundError: 404,
+    NotStoredError: 404,
+    BusyError: 409,
+    MissingExtraError: 501,
+    CallError: 502,
+    UnavailableError: 503,
+}
 
 
 class Json(JSONResponse):
@@ -264,15 +278,9 @@ def is_api(request: Request) -> bool:
 
 def _status_of(error: KaratError, store: str) -> int:
     """Return the HTTP status of one of karat's errors; the store's may pass, so they are 503."""
-    for kinds, status in (
-        ((NotFoundError, NotStoredError), 404),
-        (UnavailableError, 503),
-        (CallError, 502),
-        (MissingExtraError, 501),
-    ):
-        if isinstance(error, kinds):
-            return status
-    return 503 if isinstance(error, InputError) and (error.where or "").startswith(store) else 400
+    if isinstance(error, InputError) and (error.where or "").startswith(store):
+        return 503
+    return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)
 
 
 def handle_errors(app: FastAPI) -> None:

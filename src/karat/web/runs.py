@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Header, HTTPException, Query, Request
+from fastapi import APIRouter, FastAPI, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel, Field, ValidationError
 
@@ -22,7 +22,7 @@ from karat.jobs.redaction import redactor
 from karat.store import Store, checked_tags
 from karat.store.database import VARIABLE as STORE_VARIABLE
 from karat.web.evaluations import Name
-from karat.web.responses import Json, NotFoundError, Refusal, UnavailableError
+from karat.web.responses import BusyError, Json, NotFoundError, Refusal, UnavailableError
 from karat.web.run_process import GRACE_SECONDS, RunProcess
 from karat.web.settings import TOKEN_VARIABLE, Settings, secrets_of
 
@@ -39,6 +39,7 @@ _MOST_STREAMS = 50
 _NUMBER = re.compile(r"[0-9]{1,15}")
 _REFUSALS: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 404: {"model": Refusal}}
 
+_REUSED = re.compile(r"(.+): ([\d,]+) calls, log reused")
 _SAVED = re.compile(r"saved as (\d+(?:, \d+)*) in ")
 _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")
@@ -54,10 +55,6 @@ _FAILED = {
     2: "Not evaluated: the karat.yaml, a file or a value cannot be used.",
     70: "Not evaluated: a bug in karat ended it.",
 }
-
-
-class BusyError(UsageError):
-    """Another evaluation is running."""
 
 
 class RunRequest(BaseModel):
@@ -176,24 +173,18 @@ class Job:
         if text.startswith("karat: ") and not text.startswith(_WARNING):
             self._why = text.removeprefix("karat: ")
         self._add("log", {"line": text[:_LOG_LINE_LENGTH]})
-        for system in self.systems:
-            # A log that is reused reports no progress of its own.
-            if reused := re.match(rf"{re.escape(system)}: ([\d,]+) calls, log reused", text):
-                calls = int(reused[1].replace(",", ""))
-                done = {"system": system, "what": "reused", "done": calls, "total": calls}
-                self._add("progress", done)
-                return
+        # A log that is reused reports no progress of its own.
+        if (reused := _REUSED.match(text)) and reused[1] in self.systems:
+            calls = int(reused[2].replace(",", ""))
+            done = {"system": reused[1], "what": "reused", "done": calls, "total": calls}
+            self._add("progress", done)
 
     def stop(self, grace: float) -> None:
         """Stop the process; one that has ended stays as it is."""
         if self.running:
-            self.stopping()
+            self._stopping = True
+            self._set_state("stopping", None, "Stopping: what is logged so far is being kept.")
             self.process.stop(grace)
-
-    def stopping(self) -> None:
-        """Note that a user asked for the end."""
-        self._stopping = True
-        self._set_state("stopping", None, "Stopping: what is logged so far is being kept.")
 
     def end(self, code: int) -> None:
         """Note the exit code; 1 without anything saved is Python's own, and no verdict."""
@@ -269,34 +260,32 @@ class Jobs:
                 )
             if self._closed:
                 raise BusyError("the server is ending")
-            self._last_id += 1
             redact = redactor(secrets_of(self._settings))
-            job = Job(self._last_id, wanted, systems, redact=redact)
+            job = Job(self._last_id + 1, wanted, systems, redact=redact)
             command, environment = self._command(wanted), self._environment()
             try:
                 job.process = RunProcess(command, environment, job.read, job.end)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 raise BusyError(f"the evaluation could not be started: {reason}") from None
+            self._last_id = job.id
             self._jobs[job.id] = job
-            for old in list(self._jobs)[:-_JOBS_KEPT]:
-                del self._jobs[old]
+            self._jobs.pop(job.id - _JOBS_KEPT, None)
             return job
 
     def all(self) -> list[Job]:
         """Return every job, the latest first."""
-        with self._lock:
-            return list(reversed(self._jobs.values()))
+        return list(self._jobs.values())[::-1]
 
     def job(self, id: int) -> Job:
         """Return one job."""
-        with self._lock:
-            if id not in self._jobs:
-                raise NotFoundError(
-                    f"no evaluation {id} was started since karat serve was; "
-                    "what earlier ones saved is on the first page"
-                )
-            return self._jobs[id]
+        job = self._jobs.get(id)
+        if job is None:
+            raise NotFoundError(
+                f"no evaluation {id} was started since karat serve was; "
+                "what earlier ones saved is on the first page"
+            )
+        return job
 
     def close(self) -> None:
         """Stop what runs, and wait for its end; may be called more than once."""
@@ -340,10 +329,7 @@ def start(request: Request, new: RunRequest) -> Response:
         raise UsageError("the karat.yaml has no systems; add some, then start it from here")
     new = new.model_copy(update={"tags": checked_tags(new.tags)})
     chosen = list(dict.fromkeys(new.systems or systems))
-    try:
-        job = request.app.state.jobs.start(new, chosen)
-    except BusyError as error:
-        raise HTTPException(409, str(error)) from None
+    job = request.app.state.jobs.start(new, chosen)
     return Json(run_document(request.app, job.id), status_code=201)
 
 
