@@ -185,7 +185,11 @@ def test_a_system_that_does_not_answer_holds_up_no_other(tmp_path, monkeypatch):
     monkeypatch.setattr("karat.web.live._MOST_AT_ONCE", 2)
     config = lay(tmp_path / "set", BM25, 'stuck: {retriever: python, call: "calls.py:stuck"}')
     app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
-    asked = app.state.live._searches
+    places = app.state.live._places
+
+    def searching() -> int:
+        return 2 - places["stuck"]._value if "stuck" in places else 0
+
     with bench_listening(app) as bench, ExitStack() as clients:
         csrf = re.search(r'data-csrf="([^"]+)"', bench.get("/explore").text)[1]
         body = b'{"system": "stuck", "text": "x"}'
@@ -198,7 +202,7 @@ def test_a_system_that_does_not_answer_holds_up_no_other(tmp_path, monkeypatch):
         for at in (1, 2):
             leaving.append(clients.enter_context(socket.create_connection(place)))
             leaving[-1].sendall(head.encode() + body)
-            awaited(lambda at=at: asked["stuck"] == at)
+            awaited(lambda at=at: searching() == at)
         answer = bench.post("/api/search", {"system": "stuck", "text": "x"})
         assert answer.status_code == 503
         assert "stuck has 2 questions" in answer.json()["error"]
@@ -206,7 +210,7 @@ def test_a_system_that_does_not_answer_holds_up_no_other(tmp_path, monkeypatch):
         # The second waits for the first; once its client has left, there is nothing to wait for.
         for one in leaving:
             one.close()
-        awaited(lambda: asked["stuck"] == 1)
+        awaited(lambda: searching() == 1)
 
 
 def test_systems_are_built_at_the_first_question(bench):
@@ -220,16 +224,16 @@ def test_systems_are_built_at_the_first_question(bench):
 
 def test_many_questions_at_once_build_a_system_once(tmp_path, monkeypatch):
     config = lay(tmp_path / "set", BM25)
-    from karat.retrieve.build_context import BuildContext
+    from karat.project import systems
 
-    built, real = [], BuildContext.build
+    built, real = [], systems.build_system
 
-    def slowly(self, system_config):
+    def slowly(system_config, context):
         built.append(system_config.name)
         time.sleep(0.2)
-        return real(self, system_config)
+        return real(system_config, context)
 
-    monkeypatch.setattr(BuildContext, "build", slowly)
+    monkeypatch.setattr(systems, "build_system", slowly)
     with bench_in_process(config, tmp_path / "h.db") as bench:
         lists = []
         # One session for all of them.

@@ -6,9 +6,7 @@ import math
 import re
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -25,7 +23,6 @@ from karat.formats import read_gold, read_queries
 from karat.pages.formatting import label
 from karat.project.config import Config, read_config
 from karat.project.systems import Systems, build_context_of
-from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import System
@@ -60,8 +57,8 @@ class LiveSystems:
         self._lock = threading.Lock()
         self._opened: tuple[tuple[int, int], OpenConfig] | None = None
         self.closed = False
-        # Searches under way per system: one that hangs does not block the others.
-        self._searches: Counter[str] = Counter()
+        # Places to search and to wait per system: one that hangs does not block the others.
+        self._places: dict[str, threading.Semaphore] = {}
 
     def opened(self) -> OpenConfig:
         """Return the karat.yaml as it is now."""
@@ -76,7 +73,7 @@ class LiveSystems:
                 raise InputError(error.strerror or str(error), where=self._path.name) from None
             state = status.st_mtime_ns, status.st_size
             if self._opened is None or self._opened[0] != state:
-                before, self._opened = self._opened, (state, OpenConfig.of(self._settings))
+                before, self._opened = self._opened, (state, OpenConfig(self._settings))
                 if before is not None:
                     before[1].close()
             return self._opened[1]
@@ -125,15 +122,23 @@ class LiveSystems:
         query = SystemQuery("", text) if known is None else known
         if name not in opened.config.system_configs:
             raise unknown("system", name, opened.config.system_configs)
+        places = self._places.setdefault(name, threading.Semaphore(_MOST_AT_ONCE))
+        if not places.acquire(blocking=False):
+            raise UnavailableError(
+                f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
+            )
         try:
-            with self._counted(name):
-                system = opened.system(name)
-                answer, took = _search(system, query, k, opened.slots[name], has_left)
-        except UnavailableError:
-            raise
+            system = opened.system(name)
+            answer, took = _search(system, query, k, opened.slots[name], has_left)
         except Exception as error:
             # A system may raise anything: report one sentence, without secrets.
-            raise CallError(_sentence(error, opened.context)) from None
+            message = str(error)
+            if not isinstance(error, KaratError):
+                message = f"{type(error).__name__}: {error}"
+            message = opened.context.redact(" ".join(message.split()))
+            raise CallError(message[:_ERROR_SHOWN]) from None
+        finally:
+            places.release()
         return {
             "system": name,
             "query_id": None if known is None else known.query_id,
@@ -143,21 +148,6 @@ class LiveSystems:
             **_hits_and_gold(system, answer, k, opened, known),
             "error": None,
         }
-
-    @contextmanager
-    def _counted(self, name: str) -> Iterator[None]:
-        """Count a search; refuse too many at once with one system."""
-        with self._lock:
-            if self._searches[name] >= _MOST_AT_ONCE:
-                raise UnavailableError(
-                    f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
-                )
-            self._searches[name] += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._searches[name] -= 1
 
 
 def _search(
@@ -221,31 +211,19 @@ def shown(text: str) -> str:
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def _sentence(error: Exception, context: BuildContext) -> str:
-    message = str(error) if isinstance(error, KaratError) else f"{type(error).__name__}: {error}"
-    return context.redact(" ".join(message.split()))[:_ERROR_SHOWN]
-
-
-@dataclass(eq=False)
 class OpenConfig:
     """A karat.yaml as it was read, with the systems built from it so far."""
 
-    config: Config
-    context: BuildContext
-    systems: Systems
-    ready: dict[str, System] = field(default_factory=dict)
-    slots: dict[str, threading.Semaphore] = field(default_factory=dict)
-    building: threading.Lock = field(default_factory=threading.Lock)
-
-    @classmethod
-    def of(cls, settings: Settings) -> OpenConfig:
-        """Read the karat.yaml of the settings; nothing is built yet."""
+    def __init__(self, settings: Settings) -> None:
         path = Path(settings.config or "")
-        config = read_config(path)
-        context = build_context_of(config, path.parent.absolute())
+        self.config = read_config(path)
+        self.context = build_context_of(self.config, path.parent.absolute())
         # All secrets, not only those of one system: systems share this process.
-        context.secrets.update(secrets_of(settings))
-        return cls(config, context, Systems(config, context))
+        self.context.secrets.update(secrets_of(settings))
+        self.systems = Systems(self.config, self.context)
+        self.ready: dict[str, System] = {}
+        self.slots: dict[str, threading.Semaphore] = {}
+        self.building = threading.Lock()
 
     @cached_property
     def judged(self) -> JudgedQueries:
