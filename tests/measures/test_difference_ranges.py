@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import karat
 from karat.errors import UsageError
 from karat.measure.conventions import conventions_of
-from karat.measure.evaluate_measure import values_of
+from karat.measure.evaluate_measure import values_of, why_unbounded
 from karat.measure.names import Measure, parse_measure
 from karat.measure.prepare import prepare
 from karat.measure.ranges import (
@@ -27,7 +27,6 @@ from karat.measure.ranges import (
     judged_more,
     listed,
     range_of,
-    why_unbounded,
 )
 from karat.measure.score_builder import score
 

@@ -15,9 +15,10 @@ from short import Gold, Queries, Run
 
 import karat
 from karat.measure.conventions import conventions_of
+from karat.measure.evaluate_measure import why_unbounded
 from karat.measure.names import parse_measures
 from karat.measure.prepare import Prepared, prepare
-from karat.measure.ranges import Listed, Range, listed, range_of, why_unbounded
+from karat.measure.ranges import Listed, Range, listed, range_of
 from karat.measure.registry import MEASURES
 from karat.measure.score_builder import score
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,17 +37,9 @@ from karat.evaluation.verdict import (
     judge_row,
 )
 from karat.measure.aggregates import Values, mean
+from karat.measure.evaluate_measure import why_unbounded
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
-from karat.measure.ranges import (
-    Listed,
-    Range,
-    difference_range,
-    in_common,
-    listed,
-    range_of,
-    why_unbounded,
-)
 from karat.measure.ranked import Mask
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, number_of
@@ -55,6 +48,7 @@ from karat.pages.serialize import Record
 
 if TYPE_CHECKING:
     from karat.evaluation.comparison import Comparisons
+    from karat.measure.ranges import Listed, Range
 
 # Runs of more hits than this have ranges only if somebody asks for them.
 MOST_HITS = 200_000
@@ -69,35 +63,30 @@ WHOLE_LISTS = 1 << 31
 class ScoreRanges:
     """One system with the range of its measures over all labellings of its unjudged items.
 
-    ``ranges`` are by measure; one that has none is left out. The queries that take part in a
-    mean stay the same under every labelling.
+    ``measures`` are those that have a range. The queries that take part in a mean stay the same
+    under every labelling: ``unjudged`` items are in queries that a measure scores, ``apart`` are
+    those in queries that no mean holds as they are now.
     """
 
-    listed: Listed
-    ranges: Mapping[str, Range]
+    scores: Scores
+    gold: Prepared
+    measures: tuple[Measure, ...]
+    unjudged: int
+    apart: int
 
-    @property
-    def scores(self) -> Scores:
-        """Return the system as it is now: what nobody judged is not relevant."""
-        return self.listed.scores
+    @cached_property
+    def listed(self) -> Listed:
+        """Return the lists of the system, and what nobody judged in them."""
+        from karat.measure.ranges import listed
 
-    @property
-    def unjudged(self) -> int:
-        """Return how many of its items nobody judged, in the queries that any measure scores.
+        return listed(self.scores)
 
-        These are measures with a range, or any where none has one.
-        """
-        names = [name for name in map(str, self.scores.measures) if name in self.scores.table]
-        values = [ends.low for ends in self.ranges.values()] or map(self.scores.values, names)
-        scored = np.zeros(self.scores.table.height, dtype=bool)
-        for column in values:
-            scored |= ~np.isnan(column)
-        return int(scored[self.listed.unjudged.query].sum())
+    @cached_property
+    def ranges(self) -> Mapping[str, Range]:
+        """Return the range of each query's value by measure."""
+        from karat.measure.ranges import range_of
 
-    @property
-    def apart(self) -> int:
-        """Return how many more there are in queries that no mean holds as they are now."""
-        return len(self.listed.unjudged.query) - self.unjudged
+        return {str(m): range_of(m, self.listed, self.gold) for m in self.measures}
 
     def entering(self, measure: str) -> Mask:
         """Return the queries that a judgment could bring into the mean.
@@ -120,6 +109,9 @@ class ScoreRanges:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the ends of each measure's range, as plain data."""
         everyone = np.ones(self.scores.table.height, dtype=bool)
+        if not self.unjudged + self.apart:
+            means = {str(m): self.scores.number(m, everyone) for m in self.measures}
+            return {name: {"low": at, "high": at, "exact": True} for name, at in means.items()}
         low, high = self.at("low"), self.at("high")
         return {
             str(measure): {
@@ -127,8 +119,7 @@ class ScoreRanges:
                 "high": high.number(measure, everyone),
                 "exact": self.ranges[str(measure)].exact,
             }
-            for measure in self.scores.measures
-            if str(measure) in self.ranges
+            for measure in self.measures
         }
 
 
@@ -148,24 +139,34 @@ def ranges_of(
     >>> found.unjudged, found.to_dict()["R@2"]
     (2, {'low': 0.5, 'high': 1.0, 'exact': True})
     """
-    _check_level(gold)
-    lists = listed(scores)
-    ranges = {
-        str(measure): range_of(measure, lists, gold)
+    if gold.conventions.level != "item":
+        raise _needs_items(gold)
+    if scores.lists is None:
+        raise UsageError(f"the scores of {scores.system} come without whole lists; score it again")
+    bounded = tuple(
+        measure
         for measure in (scores.measures if measures is None else measures)
         if str(measure) not in scores.lacks and why_unbounded(measure, gold) is None
-    }
-    return ScoreRanges(lists, ranges)
+    )
+    grade = pl.col("grade")
+    rows = scores.lists.filter(~pl.col("repeat") & (grade.is_null() | (grade < 0)))["row"]
+    if rows.is_empty():
+        return ScoreRanges(scores, gold, bounded, unjudged=0, apart=0)
+    # Measures with a range decide which queries count, or all where none has one.
+    scored = np.zeros(scores.table.height, dtype=bool)
+    for name in map(str, bounded or scores.measures):
+        if name in scores.table.columns:
+            scored |= ~np.isnan(scores.values(name))
+    unjudged = int(scored[rows.to_numpy()].sum())
+    return ScoreRanges(scores, gold, bounded, unjudged, apart=len(rows) - unjudged)
 
 
-def _check_level(gold: Prepared) -> None:
-    """Refuse gold that judges no items: nobody could say which items it leaves open."""
-    level = gold.conventions.level
-    if level != "item":
-        raise UsageError(
-            f"bounds are over judgments of items, and level={level} counts others;"
-            " leave --bounds and --strict-bounds out, or take gold of items"
-        )
+def _needs_items(gold: Prepared) -> UsageError:
+    """Make the error for gold that judges no items: nobody could say which it leaves open."""
+    return UsageError(
+        f"bounds are over judgments of items, and level={gold.conventions.level} counts others;"
+        " leave --bounds and --strict-bounds out, or take gold of items"
+    )
 
 
 def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
@@ -216,7 +217,8 @@ class RangeCollector:
         if strict and bounds is False:
             raise UsageError("--strict-bounds decides by bounds; leave --no-bounds out")
         if bounds or strict:
-            _check_level(gold)
+            if gold.conventions.level != "item":
+                raise _needs_items(gold)
             return cls(wanted=True, asked=True)
         if bounds is False or gold.conventions.level != "item":
             return cls(wanted=False)
@@ -433,6 +435,8 @@ class _Bounds:
         self.rule = comparisons.rule
         self.ranges: dict[tuple[str, str], Range] = {}
         self.entering: dict[tuple[str, str], Mask] = {}
+        from karat.measure.ranges import difference_range, in_common
+
         baseline, *others = opened
         self.unjudged = {}
         for system, own in zip(systems[1:], others, strict=True):
@@ -440,7 +444,7 @@ class _Bounds:
             for measure in own.scores.measures:
                 name = str(measure)
                 # The number of a whole set is no mean of differences.
-                if {name} <= own.ranges.keys() & baseline.ranges.keys() and number_of(
+                if {measure} <= {*own.measures} & {*baseline.measures} and number_of(
                     measure
                 ) is mean:
                     key = system.name, name

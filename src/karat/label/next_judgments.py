@@ -34,6 +34,7 @@ from karat.label.next_candidates import MergedGold, candidates, judged_items, me
 from karat.label.pool import check_texts, pair_records, shuffled_pairs
 from karat.measure import aggregates
 from karat.measure.conventions import PROFILES, SETTABLE, Conventions
+from karat.measure.evaluate_measure import why_unbounded
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranges import (
@@ -43,7 +44,6 @@ from karat.measure.ranges import (
     effects_on_value,
     listed,
     range_of,
-    why_unbounded,
 )
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, number_of

@@ -10,10 +10,11 @@ import numpy as np
 
 from karat.measure.aggregates import NOTHING, Evidence, Values
 from karat.measure.conventions import Conventions, Gain, gain_of_setting
+from karat.measure.kernels.ranks import nodes_of_area
 from karat.measure.names import Measure, follows_gain
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints, Mask, Ranked, ideal_of, is_budget
-from karat.measure.registry import MEASURES
+from karat.measure.registry import MEASURES, RANGES
 
 
 def arguments_of(measure: Measure, conventions: Conventions) -> dict[str, Any]:
@@ -126,6 +127,45 @@ def ceilings_of(
         evidence = NOTHING if collect is None else collect(ideal, measure.k, **arguments)
         ceilings[measure] = values, evidence
     return ceilings
+
+
+# --- Whether a measure has a range over unjudged items -----------------------------------------
+
+# A scale with more steps than this is no scale of raters.
+_MOST_STEPS = 100.0
+
+
+def possible_grades(gold: Prepared) -> Values:
+    """Return what an item may be judged: whole grades up to the highest, and any in use.
+
+    The gold of every query counts, since raters judge all of them on one scale. Of a scale with
+    more than 100 steps only grades in use are possible.
+    """
+    used = gold.grade[gold.grade > 0]
+    top = used.max(initial=max(1.0, gold.top_grade))
+    whole = np.arange(0.0, np.floor(min(top, _MOST_STEPS)) + 1)
+    return np.unique(np.concatenate((whole, used, [top])))
+
+
+def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
+    """Return why a measure has no range, as a sentence; None where it has one."""
+    conventions = gold.conventions
+    if conventions.level != "item":
+        return f"bounds need judgments of items; these are of level {conventions.level}"
+    definition, arguments = measure.definition, arguments_of(measure, conventions)
+    if definition.unjudged == "area":
+        node = nodes_of_area(measure.k, **arguments)[0]
+        definition, arguments = node.definition, dict(node.arguments)
+    if definition.unjudged not in RANGES:
+        return definition.unjudged.format(measure)
+    if is_budget(measure.k):
+        return f"{measure} cuts lists by tokens; bounds need a cut-off that counts items"
+    # A label that the measure itself would refuse.
+    settings = {**definition.parameters, **arguments}
+    highest, top = settings.get("max"), possible_grades(gold).max()
+    if highest is not None and settings.get("gain", "linear") == "linear" and top > highest:
+        return f"an unjudged item could be of grade {top:g}, above the max={highest:g} of {measure}"
+    return None
 
 
 # --- How deep lists go -------------------------------------------------------------------------

@@ -15,7 +15,12 @@ import polars as pl
 
 from karat.errors import UsageError
 from karat.measure.aggregates import Values
-from karat.measure.evaluate_measure import arguments_of, values_of
+from karat.measure.evaluate_measure import (
+    arguments_of,
+    possible_grades,
+    values_of,
+    why_unbounded,
+)
 from karat.measure.kernels.ranks import best_first, dcg, gains_of_grades, nodes_of_area
 from karat.measure.lists import without_repeats
 from karat.measure.names import Measure
@@ -29,17 +34,14 @@ from karat.measure.ranked import (
     Ranked,
     Target,
     add_up,
-    is_budget,
     ratio,
     table_of,
 )
-from karat.measure.registry import RANGES, Definition
+from karat.measure.registry import Definition
 from karat.measure.scores import Scores
 
 # The rank of an item that a list does not hold.
 ABSENT = UNLIMITED
-# A scale with more steps than this is no scale of raters.
-_MOST_STEPS = 100.0
 # Lists that are held at one time, each with all of its judged items.
 _LISTS = 20_000
 # Each round of the search for the best gains more than doubles the correct digits.
@@ -105,18 +107,6 @@ def listed(scores: Scores) -> Listed:
         hits = replace(ranked.hits.where(ranked.hits.grade >= 0), row=None)
         ranked = replace(ranked, target=target, hits=hits, found=hits)
     return Listed(ranked, unjudged, scores)
-
-
-def possible_grades(gold: Prepared) -> Values:
-    """Return what an item may be judged: whole grades up to the highest, and any in use.
-
-    The gold of every query counts, since raters judge all of them on one scale. Of a scale with
-    more than 100 steps only grades in use are possible.
-    """
-    used = gold.grade[gold.grade > 0]
-    top = used.max(initial=max(1.0, gold.top_grade))
-    whole = np.arange(0.0, np.floor(min(top, _MOST_STEPS)) + 1)
-    return np.unique(np.concatenate((whole, used, [top])))
 
 
 def judged_more(ranked: Ranked, of: Ints, query: Ints, rank: Ints, grade: Values) -> Ranked:
@@ -186,27 +176,6 @@ class Range:
     low: Values
     high: Values
     exact: bool
-
-
-def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
-    """Return why a measure has no range, as a sentence; None where it has one."""
-    conventions = gold.conventions
-    if conventions.level != "item":
-        return f"bounds need judgments of items; these are of level {conventions.level}"
-    definition, arguments = measure.definition, arguments_of(measure, conventions)
-    if definition.unjudged == "area":
-        node = nodes_of_area(measure.k, **arguments)[0]
-        definition, arguments = node.definition, dict(node.arguments)
-    if definition.unjudged not in RANGES:
-        return definition.unjudged.format(measure)
-    if is_budget(measure.k):
-        return f"{measure} cuts lists by tokens; bounds need a cut-off that counts items"
-    # A label that the measure itself would refuse.
-    settings = {**definition.parameters, **arguments}
-    highest, top = settings.get("max"), possible_grades(gold).max()
-    if highest is not None and settings.get("gain", "linear") == "linear" and top > highest:
-        return f"an unjudged item could be of grade {top:g}, above the max={highest:g} of {measure}"
-    return None
 
 
 def range_of(measure: Measure, lists: Listed, gold: Prepared) -> Range:
