@@ -198,7 +198,7 @@ def _ideal_scores(subject: CheckedSet, measures: Sequence[Measure]) -> Scores:
     scores = score(Run.from_dict({}), gold, measures, lenient=measures, derived=True)
     ceilings = scores.ceilings.items()
     columns = [pl.Series(name, values).fill_nan(None) for name, (values, _) in ceilings]
-    evidence = {name: own for name, (_, own) in ceilings}
+    evidence = {name: counts for name, (_, counts) in ceilings}
     return replace(
         scores,
         system="the ideal ranking",
@@ -221,12 +221,11 @@ def _target_checks(
     for column in by:
         sizes = _segment_sizes(subject, column)
         small = _small_segments(sizes)
+        segments = plural(len(sizes), "segment")
+        facts = {"segments": segments, "column": column, "small": SMALL}
         if small:
-            what = f"{len(small):,} of {plural(len(sizes), 'segment')} by {column} have fewer than"
-            what += f" {SMALL} queries with gold."
-            yield Issue("small_segment", len(small), what, small)
+            yield Issue("small_segment", len(small), small, **facts)
         else:
-            segments = plural(len(sizes), "segment")
             yield Fine(f"{segments} by {column}, all of {SMALL} queries or more")
 
 
@@ -242,8 +241,7 @@ def _ceilings(ideal: Scores) -> Results:
         {"measure": name, "ceiling": value} for name, value in reach.items() if value < 1 - 1e-12
     ]
     if low:
-        what = f"{plural(len(low), 'measure')} cannot reach 1 on this gold, however good the"
-        yield Issue("low_ceiling", len(low), f"{what} ranking.", low)
+        yield Issue("low_ceiling", len(low), low)
     elif reach:
         yield Fine(f"{plural(len(reach), 'measure')}, all of which an ideal ranking brings to 1")
 
@@ -262,9 +260,8 @@ def _cutoffs(subject: CheckedSet, measures: Sequence[Measure]) -> Results:
         and measure.k >= size
     ]
     if deep:
-        what = f"{plural(len(deep), 'measure looks', 'measures look')} as deep as the whole corpus"
-        what += f" of {plural(size, 'document' if by_doc else 'item')}."
-        yield Issue("cutoff_beyond_corpus", len(deep), what, deep)
+        items = plural(size, "document" if by_doc else "item")
+        yield Issue("cutoff_beyond_corpus", len(deep), deep, size=items)
 
 
 def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
@@ -275,17 +272,15 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
         if result.unreachable or (result.measure in ideal.ceilings and result.min is not None)
     ]
     never = [_gate_example(result) for result in known if result.unreachable]
-    if never:
-        what = f"{plural(len(never), 'gate')} cannot be passed by any ranking of any system."
-        yield Issue("unreachable_target", len(never), what, never)
     few = [
         _gate_example(result)
         for result in known
         if not result.unreachable and result.verdict != "pass"
     ]
+    if never:
+        yield Issue("unreachable_target", len(never), never)
     if few:
-        what = f"{plural(len(few), 'gate is', 'gates are')} not passed by the ideal ranking either."
-        yield Issue("gate_needs_more", len(few), what, few)
+        yield Issue("gate_needs_more", len(few), few)
     if known and not never and not few:
         yield Fine(f"{plural(len(known), 'gate')}, all of which the ideal ranking passes")
 
@@ -313,8 +308,7 @@ def _idle_gates(gates: Sequence[Gate]) -> Results:
         limit = {"min": weak.min} if weak.max is None else {"max": weak.max}
         idle.append({"measure": str(weak.measure), **limit, "because": because})
     if idle:
-        what = plural(len(idle), "gate never decides", "gates never decide")
-        yield Issue("idle_gate", len(idle), f"{what}, since another asks for more.", idle)
+        yield Issue("idle_gate", len(idle), idle)
 
 
 def _gated_segments(
@@ -328,9 +322,7 @@ def _gated_segments(
     gated = {segment: sizes.get(segment, 0) for segment in segments}
     small = _small_segments(gated)
     if small:
-        what = plural(len(small), "segment that a gate names has", "segments that gates name have")
-        what += f" fewer than {SMALL} queries with gold."
-        yield Issue("small_gated_segment", len(small), what, small)
+        yield Issue("small_gated_segment", len(small), small, small=SMALL)
     elif gated:
         yield Fine(f"{plural(len(gated), 'gated segment')}, all of {SMALL} queries or more")
 

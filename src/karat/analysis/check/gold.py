@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import re
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
@@ -78,26 +79,76 @@ _KINDS_BY_LEVEL: Mapping[Level, Mapping[str, str]] = {
         "low_ceiling": "Read it against its ceiling, and set targets below that.",
     },
 }
+# What each of them says. Of two forms in braces, the first is for one and the second for more.
+_SENTENCES: Mapping[str, str] = {
+    "no_common_queries": "The gold and {file} share no query id.",
+    "no_gold": "{n} {query has|queries have} no judgment at all.",
+    "same_text_different_gold": "{n} {text is|texts are} asked more than once with different "
+    "gold: some answer is wrong.",
+    "empty_query": "{n} {query has|queries have} no text.",
+    "unknown_gold": "{n} relevant {judgment names|judgments name} what the corpus lacks, for "
+    "{details}.",
+    "span_beyond_text": "{n} {span ends|spans end} after the end of the document.",
+    "no_answer_with_gold": "{n} {query|queries} marked no_answer {has|have} relevant gold.",
+    "only_negatives": "{n} {query has|queries have} no relevant judgment{why}.",
+    "relevant_negative": "{n} hard {negative has|negatives have} a relevant grade.",
+    "unreachable_target": "{n} {gate|gates} cannot be passed by any ranking of any system.",
+    "empty_gold": "{n} {query has|queries have} no judgment at all.",
+    "unknown_queries": "{n} {query|queries} of the gold cannot be found in {file} and will never "
+    "be scored.",
+    "repeated_query": "{n} {text is|texts are} asked more than once with the same gold: {extra} "
+    "again.",
+    "near_duplicate_queries": "{least}{n} {pair|pairs} of queries with nearly the same words, "
+    "{different:,} of them with different gold.",
+    "twin_of_gold": "{least}{n} relevant {item has|items have} a near-duplicate that the query "
+    "does not judge.",
+    "twins_judged_differently": "{least}{n} relevant {item has|items have} a near-duplicate "
+    "judged as not relevant.",
+    "leak": "{n} {query stands|queries stand} word for word in the text of relevant gold.",
+    "gold_without_text": "{n} relevant {item has|items have} no text.",
+    "gold_newer_than_query": "{n} relevant {item is|items are} newer than as_of.",
+    "small_gated_segment": "{n} gated {segment has|segments have} fewer than {small} queries "
+    "with gold.",
+    "gate_needs_more": "{n} {gate is|gates are} not passed by the ideal ranking either.",
+    "idle_gate": "{n} {gate never decides|gates never decide}, since another asks for more.",
+    "cutoff_beyond_corpus": "{n} {measure looks|measures look} as deep as the whole corpus of "
+    "{size}.",
+    "unknown_judged": "{n} {item|items} judged as not relevant {is|are} not in the corpus.",
+    "one_grade": "{n} relevant {judgment has|judgments have} the grade {grade:g}; there is no "
+    "other.",
+    "mixed_grades_in_doc": "{n} {document has|documents have} parts of different grades for one "
+    "query.",
+    "near_duplicate_items": "{least}{n} {pair|pairs} of items with nearly the same words, which "
+    "{part:,} of {items} are part of.",
+    "empty_items": "{n} {item of the corpus has|items of the corpus have} no text.",
+    "one_item_for_many": "{item} is relevant for {answers:,} of {queries:,} queries: always "
+    "returning it pays.",
+    "freshness_untested": "All {n} {version|versions} in the corpus are as old as every as_of or "
+    "older.",
+    "small_segment": "{n} of {segments} by {column} have fewer than {small} queries with gold.",
+    "low_ceiling": "{n} {measure|measures} cannot reach 1 on this gold, however good the ranking.",
+}
 KINDS: Mapping[str, IssueKind] = {
     name: IssueKind(level, do)
     for level, kinds in _KINDS_BY_LEVEL.items()
     for name, do in kinds.items()
 }
+_FORMS = re.compile(r"\{([^{}|]*)\|([^{}|]*)\}")
 
 
-@dataclass(frozen=True, eq=False)
 class Issue:
-    """Something wrong with an eval set: its kind (see ``KINDS``), how often, and some examples."""
+    """Something wrong with an eval set: its kind (see ``KINDS``), how often, and some examples.
 
-    kind: str
-    count: int
-    what: str
-    examples: Sequence[Example] = ()
+    ``facts`` fill the sentence of its kind.
+    """
 
-    @property
-    def level(self) -> Level:
-        """How bad it is."""
-        return KINDS[self.kind].level
+    def __init__(
+        self, kind: str, count: int, examples: Sequence[Example] = (), **facts: object
+    ) -> None:
+        self.kind, self.count, self.level = kind, count, KINDS[kind].level
+        self.examples = [dict(example) for example in examples[:MOST_EXAMPLES]]
+        what = _FORMS.sub(lambda forms: forms[1 if count == 1 else 2], _SENTENCES[kind])
+        self.what = what.format(n=f"{count:,}", **facts)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the issue as plain data."""
@@ -107,7 +158,7 @@ class Issue:
             "count": self.count,
             "what": self.what,
             "do": KINDS[self.kind].do,
-            "examples": [dict(example) for example in self.examples[:MOST_EXAMPLES]],
+            "examples": self.examples,
         }
 
 
@@ -188,6 +239,12 @@ def some_rows(frame: pl.DataFrame, **columns: str) -> list[dict[str, Any]]:
     return frame.head(MOST_EXAMPLES).select(**columns).to_dicts()
 
 
+def issue_of_rows(kind: str, rows: pl.DataFrame, **columns: str) -> Results:
+    """Yield an issue of as many cases as there are rows, if there are any."""
+    if rows.height:
+        yield Issue(kind, rows.height, some_rows(rows, **columns))
+
+
 def as_text(column: pl.Series) -> pl.Series:
     """Return a column of a user's file as text, whatever it holds; what is empty is null."""
     if column.dtype.is_nested() or column.dtype == pl.Object:
@@ -237,14 +294,10 @@ def _queries_of_gold(subject: CheckedSet) -> Results:
     file = subject.queries.source.name
     if unknown and len(unknown) == len(judged):
         pair = {"gold": unknown[0], "queries": subject.prepared.query_ids[0]}
-        what = f"The gold and {file} share no query id."
-        yield Issue("no_common_queries", len(unknown), what, [pair])
+        yield Issue("no_common_queries", len(unknown), [pair], file=file)
     elif unknown:
-        what = (
-            f"{count_queries(len(unknown))} of the gold cannot be found in {file} and will never be"
-        )
-        examples = [{"query": query_id} for query_id in unknown[:MOST_EXAMPLES]]
-        yield Issue("unknown_queries", len(unknown), f"{what} scored.", examples)
+        examples = [{"query": query_id} for query_id in unknown]
+        yield Issue("unknown_queries", len(unknown), examples, file=file)
     else:
         yield Fine(f"{count_queries(len(judged))} of the gold, all of them in the queries file")
 
@@ -254,63 +307,45 @@ def _answers(subject: CheckedSet) -> Results:
     relevant = np.bincount(subject.relevant["code"].to_numpy(), minlength=subject.n) > 0
     judged = np.bincount(subject.judged["code"].to_numpy(), minlength=subject.n) > 0
     none = subject.prepared.no_answer
-
-    def issue(kind: str, codes: Iterable[int], what: str) -> Issue:
-        ids = sorted(subject.prepared.query_ids[code] for code in codes)
+    highest, rel = subject.judged["grade"].max(), subject.conventions.rel
+    why = ""
+    if isinstance(highest, float) and highest < rel:
+        need = "above 0" if rel == ANY_GRADE else f"{rel:g}"
+        why = f": relevant is a grade of {need}, and the highest of all is {highest:g}"
+    masks = {
+        "no_answer_with_gold": none & relevant,
+        "only_negatives": ~none & judged & ~relevant,
+        "empty_gold" if judged[~none].any() else "no_gold": ~none & ~judged,
+    }
+    for kind, mask in masks.items():
+        ids = sorted(subject.prepared.query_ids[code] for code in np.flatnonzero(mask))
         examples = [
             subject.example(name, relevant=list(subject.answers.get(name, {}))[:MOST_EXAMPLES])
             for name in ids[:MOST_EXAMPLES]
         ]
-        return Issue(kind, len(ids), what, examples)
-
-    wrong = np.flatnonzero(none & relevant)
-    if len(wrong):
-        what = count_queries(len(wrong), "marked no_answer has", "marked no_answer have")
-        yield issue("no_answer_with_gold", wrong, f"{what} relevant gold.")
-    negative = np.flatnonzero(~none & judged & ~relevant)
-    if len(negative):
-        what = f"{count_queries(len(negative), 'has', 'have')} no relevant judgment"
-        yield issue("only_negatives", negative, what + _why_not_relevant(subject))
-    empty = np.flatnonzero(~none & ~judged)
-    if len(empty):
-        kind = "empty_gold" if judged[~none].any() else "no_gold"
-        yield issue(kind, empty, f"{count_queries(len(empty), 'has', 'have')} no judgment at all.")
-    if not len(wrong) + len(negative) + len(empty):
+        if ids:
+            yield Issue(kind, len(ids), examples, why=why)
+    if not any(mask.any() for mask in masks.values()):
         marked = f", {int(none.sum()):,} of them marked no_answer" if none.any() else ""
         yield Fine(f"gold as expected for {count_queries(subject.n)}{marked}")
-
-
-def _why_not_relevant(subject: CheckedSet) -> str:
-    """Return the end of the sentence: why nothing is relevant, where one reason holds for all."""
-    highest, rel = subject.judged["grade"].max(), subject.conventions.rel
-    if isinstance(highest, float) and highest < rel:
-        need = "above 0" if rel == ANY_GRADE else f"{rel:g}"
-        return f": relevant is a grade of {need}, and the highest of all is {highest:g}."
-    return "."
 
 
 def _grades(subject: CheckedSet) -> Results:
     grades = subject.relevant["grade"].unique().sort().to_list()
     if len(grades) == 1:
-        n = subject.relevant.height
-        what = plural(n, "relevant judgment has", "relevant judgments have")
-        yield Issue("one_grade", n, f"{what} the grade {grades[0]:g}; there is no other.")
+        yield Issue("one_grade", subject.relevant.height, grade=grades[0])
     elif grades:
         yield Fine(f"{len(grades)} relevant grades, from {grades[0]:g} to {grades[-1]:g}")
     frame = subject.gold.frame
     if "negative" in frame.columns:
         marked = pl.col("negative").cast(pl.Boolean) & (pl.col("grade") >= subject.conventions.rel)
         wrong = frame.filter(marked).sort("query_id", "item_id")
-        if wrong.height:
-            what = plural(wrong.height, "hard negative has", "hard negatives have")
-            examples = some_rows(wrong, query="query_id", item="item_id", grade="grade")
-            yield Issue("relevant_negative", wrong.height, f"{what} a relevant grade.", examples)
-    if subject.conventions.level == "doc":
-        yield from _grades_in_docs(subject)
-
-
-def _grades_in_docs(subject: CheckedSet) -> Results:
-    rows = subject.gold.frame.with_columns(doc=doc_of(pl.col("item_id")))
+        yield from issue_of_rows(
+            "relevant_negative", wrong, query="query_id", item="item_id", grade="grade"
+        )
+    if subject.conventions.level != "doc":
+        return
+    rows = frame.with_columns(doc=doc_of(pl.col("item_id")))
     if subject.corpus is not None:
         chunks = subject.corpus.frame.select("item_id", "doc_id")
         rows = rows.join(chunks, on="item_id", how="left", maintain_order="left")
@@ -319,11 +354,8 @@ def _grades_in_docs(subject: CheckedSet) -> Results:
         grades=pl.col("grade").n_unique(), low=pl.col("grade").min(), high=pl.col("grade").max()
     )
     mixed = each.filter(pl.col("grades") > 1).sort("query_id", "doc")
-    if mixed.height:
-        what = plural(mixed.height, "document has", "documents have")
-        what += " parts of different grades for one query; the highest counts."
-        examples = some_rows(mixed, query="query_id", doc="doc", lowest="low", highest="high")
-        yield Issue("mixed_grades_in_doc", mixed.height, what, examples)
+    columns = {"query": "query_id", "doc": "doc", "lowest": "low", "highest": "high"}
+    yield from issue_of_rows("mixed_grades_in_doc", mixed, **columns)
 
 
 def _known_items(subject: CheckedSet, corpus: Corpus) -> Results:
@@ -333,18 +365,15 @@ def _known_items(subject: CheckedSet, corpus: Corpus) -> Results:
     unknown = subject.judged.filter(~pl.col("item_id").is_in(known.implode()))
     unknown = unknown.sort("query_id", "item_id")
     is_relevant = pl.col("grade") >= subject.conventions.rel
-    relevant, others = unknown.filter(is_relevant), unknown.filter(~is_relevant)
+    relevant = unknown.filter(is_relevant)
     if relevant.height:
         yield _unknown_gold(subject, relevant, known, corpus)
     else:
         n = subject.relevant["item_id"].n_unique()
         kind = "documents" if column == "doc_id" else "items"
         yield Fine(f"{n:,} relevant {kind}, all of them in the corpus")
-    if others.height:
-        what = f"{plural(others.height, 'item')} judged as not relevant"
-        what += f" {'is' if others.height == 1 else 'are'} not in the corpus."
-        examples = some_rows(others, query="query_id", item="item_id")
-        yield Issue("unknown_judged", others.height, what, examples)
+    others = unknown.filter(~is_relevant)
+    yield from issue_of_rows("unknown_judged", others, query="query_id", item="item_id")
 
 
 def _unknown_gold(
@@ -354,22 +383,21 @@ def _unknown_gold(
     others = subject.relevant.join(unknown.select(pair), on=pair, how="anti")
     affected = unknown["query_id"].n_unique()
     hopeless = affected - unknown.join(others, on="query_id", how="semi")["query_id"].n_unique()
-    what = plural(unknown.height, "relevant judgment names", "relevant judgments name")
-    what += f" what the corpus lacks, for {count_queries(affected)}"
+    details = count_queries(affected)
     if unknown.height == subject.relevant.height:
-        what += "; not one relevant id is in the corpus"
+        details += "; not one relevant id is in the corpus"
         spelling = spelling_difference(unknown["item_id"], known)
-        what += "" if spelling is None else f"; the ids differ by {spelling.difference}"
+        details += "" if spelling is None else f"; the ids differ by {spelling.difference}"
     elif hopeless:
-        what += f"; {count_queries(hopeless, 'has', 'have')} no other gold"
+        details += f"; {count_queries(hopeless, 'has', 'have')} no other gold"
     docs = int(unknown["item_id"].is_in(corpus.frame["doc_id"].unique().implode()).sum())
     if docs and subject.conventions.level == "item":
-        what += f"; {docs:,} of the ids are documents, which --set level=doc would score"
+        details += f"; {docs:,} of the ids are documents, which --set level=doc would score"
     examples = some_rows(unknown, query="query_id", item="item_id")
     near = nearest_id(examples[0]["item"], known)
     if near is not None:
         examples[0]["nearest"] = near
-    return Issue("unknown_gold", unknown.height, f"{what}.", examples)
+    return Issue("unknown_gold", unknown.height, examples, details=details)
 
 
 def nearest_id(name: str, known: pl.Series) -> str | None:
@@ -420,10 +448,8 @@ def _known_spans(subject: CheckedSet, corpus: Corpus) -> Results:
     if unknown.height:
         yield _unknown_gold(subject, unknown, ends["doc"], corpus)
     beyond = spans.filter(pl.col("end") > pl.col("length"))
-    if beyond.height:
-        what = f"{plural(beyond.height, 'span ends', 'spans end')} after the end of the document."
-        names = {"query": "query_id", "doc": "item_id", "end": "end", "length": "length"}
-        yield Issue("span_beyond_text", beyond.height, what, some_rows(beyond, **names))
+    columns = {"query": "query_id", "doc": "item_id", "end": "end", "length": "length"}
+    yield from issue_of_rows("span_beyond_text", beyond, **columns)
     if not unknown.height and not beyond.height:
         yield Fine(f"{spans.height:,} relevant spans, all of them within their documents")
 
@@ -437,9 +463,9 @@ def _popular_items(subject: CheckedSet) -> Results:
     popular = popular.sort("n", "item_id", descending=[True, False])
     if popular.height:
         item, n = popular.row(0)
-        what = f"{item} is relevant for {n:,} of {answered:,} queries: always returning it pays."
         examples = some_rows(popular, item="item_id", queries="n")
-        yield Issue("one_item_for_many", popular.height, what, examples)
+        facts = {"item": item, "answers": n, "queries": answered}
+        yield Issue("one_item_for_many", popular.height, examples, **facts)
 
 
 def _versions(subject: CheckedSet) -> Results:
@@ -447,14 +473,13 @@ def _versions(subject: CheckedSet) -> Results:
     as_of, rows, order = subject.prepared.as_of, subject.relevant, subject.conventions.versions
     if subject.conventions.level != "item" or not as_of:
         return
-    items = None if subject.corpus is None else subject.corpus.frame
-    versions = (
-        None if items is None or "version" not in items.columns else as_text(items["version"])
-    )
+    versions = None
+    if subject.corpus is not None and "version" in subject.corpus.frame.columns:
+        versions = as_text(subject.corpus.frame["version"])
     if "version" not in rows.columns:
-        if items is None or versions is None:
+        if subject.corpus is None or versions is None:
             return
-        known = items.select("item_id", versions)
+        known = subject.corpus.frame.select("item_id", versions)
         rows = rows.join(known, on="item_id", how="left", maintain_order="left")
     late = []
     for row in rows.sort("query_id", "item_id").iter_rows(named=True):
@@ -462,19 +487,11 @@ def _versions(subject: CheckedSet) -> Results:
         if asked and version is not None and in_time(str(version), asked, order) == 0:
             facts = {"as_of": asked, "item": row["item_id"], "version": str(version)}
             late.append(subject.example(row["query_id"], **facts))
-    if late:
-        what = f"{plural(len(late), 'relevant item is', 'relevant items are')} newer than as_of."
-        yield Issue("gold_newer_than_query", len(late), what, late[:MOST_EXAMPLES])
-    else:
-        yield Fine("no relevant item is newer than its query's as_of")
-    if versions is None:
-        return
-    made, times = versions.drop_nulls().unique().to_list(), {time for time in as_of if time}
-    if len(made) * len(times) > _MOST_VERSIONS:
-        return
-    ages = {in_time(version, time, order) for version in made for time in times}
-    if 1 in ages and 0 not in ages:
-        what = (
-            f"All {plural(len(made), 'version')} in the corpus are as old as every as_of or older."
-        )
-        yield Issue("freshness_untested", len(made), what)
+    fine = Fine("no relevant item is newer than its query's as_of")
+    yield Issue("gold_newer_than_query", len(late), late) if late else fine
+    made = [] if versions is None else versions.drop_nulls().unique().to_list()
+    times = {time for time in as_of if time}
+    if len(made) * len(times) <= _MOST_VERSIONS:
+        ages = {in_time(version, time, order) for version in made for time in times}
+        if 1 in ages and 0 not in ages:
+            yield Issue("freshness_untested", len(made))

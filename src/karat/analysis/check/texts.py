@@ -19,6 +19,7 @@ from karat.analysis.check.gold import (
     Unchecked,
     as_text,
     count_queries,
+    issue_of_rows,
     places,
     some_rows,
 )
@@ -54,9 +55,7 @@ def text_checks(subject: CheckedSet, threshold: float) -> Results:
 def _query_texts(subject: CheckedSet, queries: Queries, threshold: float) -> Results:
     frame = queries.frame.with_columns(folded=folded(queries.frame["text"]))
     empty = frame.filter(pl.col("folded") == "").sort("query_id")
-    if empty.height:
-        what = f"{count_queries(empty.height, 'has', 'have')} no text."
-        yield Issue("empty_query", empty.height, what, some_rows(empty, query="query_id"))
+    yield from issue_of_rows("empty_query", empty, query="query_id")
     asked = frame.filter(pl.col("folded") != "")
     yield from _same_texts(subject, asked)
     different = asked.unique("folded", keep="first", maintain_order=True)
@@ -79,18 +78,15 @@ def _same_texts(subject: CheckedSet, asked: pl.DataFrame) -> Results:
     agree: list[Example] = []
     for _, rows in twice.group_by("folded", *context, maintain_order=True):
         answers = {query_id: subject.answers.get(query_id, {}) for query_id in rows["query_id"]}
-        shown = {query_id: list(own)[:MOST_EXAMPLES] for query_id, own in answers.items()}
-        same = len({frozenset(own.items()) for own in answers.values()}) == 1
+        shown = {query_id: list(gold)[:MOST_EXAMPLES] for query_id, gold in answers.items()}
+        same = len({frozenset(gold.items()) for gold in answers.values()}) == 1
         (agree if same else differ).append({"text": rows["text"][0], "queries": shown})
     if differ:
-        what = f"{plural(len(differ), 'text is', 'texts are')} asked more than once with different"
-        what += " gold: at least one of the answers is wrong."
-        yield Issue("same_text_different_gold", len(differ), what, differ)
+        yield Issue("same_text_different_gold", len(differ), differ)
     if agree:
         extra = sum(len(example["queries"]) - 1 for example in agree)
-        what = f"{plural(len(agree), 'text is', 'texts are')} asked more than once with the same"
-        what += f" gold: {count_queries(extra, 'counts', 'count')} again."
-        yield Issue("repeated_query", len(agree), what, agree)
+        more = count_queries(extra, "counts", "count")
+        yield Issue("repeated_query", len(agree), agree, extra=more)
     if not differ and not agree:
         yield Fine(f"no text is asked twice among {count_queries(asked.height)}")
 
@@ -103,16 +99,15 @@ def _near_queries(subject: CheckedSet, asked: pl.DataFrame, threshold: float) ->
     rows = asked.select("query_id", "text").rows()
     examples: list[Example] = []
     different = 0
-    for one, other, similarity in near.pairs():
-        ids, texts = zip(rows[one], rows[other], strict=True)
+    for first, second, similarity in near.pairs():
+        ids, texts = zip(rows[first], rows[second], strict=True)
         same = subject.answers.get(ids[0], {}) == subject.answers.get(ids[1], {})
         different += not same
         if len(examples) < MOST_EXAMPLES:
             pair = {"queries": list(ids), "texts": list(texts)}
             examples.append({**pair, "similarity": similarity, "same_gold": same})
-    what = f"{_at_least(near)}{plural(near.count, 'pair')} of queries with nearly the same words"
-    what += f", {different:,} of them with different gold."
-    yield Issue("near_duplicate_queries", near.count, what, examples)
+    facts = {"least": _at_least(near), "different": different}
+    yield Issue("near_duplicate_queries", near.count, examples, **facts)
 
 
 def _leaks(subject: CheckedSet, queries: Queries, corpus: Corpus) -> Results:
@@ -129,9 +124,7 @@ def _leaks(subject: CheckedSet, queries: Queries, corpus: Corpus) -> Results:
     leaks = leaks.unique(["query_id", "item_id"]).sort("query_id", "item_id")
     n = leaks["query_id"].n_unique()
     if n:
-        what = f"{count_queries(n, 'stands', 'stand')} word for word in the text of relevant gold."
-        examples = some_rows(leaks, query="query_id", text="text", item="item_id")
-        yield Issue("leak", n, what, examples)
+        yield Issue("leak", n, some_rows(leaks, query="query_id", text="text", item="item_id"))
     else:
         checked = f"{count_queries(rows['query_id'].n_unique())} of {LEAK_WORDS} words or more"
         yield Fine(f"no query's text stands in its gold among {checked}")
@@ -178,96 +171,64 @@ def _items(subject: CheckedSet, corpus: Corpus, threshold: float) -> Results:
         yield _none_found(near, f"near-duplicate items among {frame.height:,}")
         return
     ids, texts = frame["item_id"], frame["text"]
-    what = f"{_at_least(near)}{plural(near.count, 'pair')} of items with nearly the same words,"
-    what += (
-        f" which {int(near.taking_part().sum()):,} of {plural(frame.height, 'item')} are part of."
-    )
     examples = [
         {"items": [ids[a], ids[b]], "texts": [texts[a], texts[b]], "similarity": similarity}
         for a, b, similarity in islice(near.pairs(), MOST_EXAMPLES)
     ]
-    yield Issue("near_duplicate_items", near.count, what, examples)
+    part, items = int(near.taking_part().sum()), plural(frame.height, "item")
+    facts = {"least": _at_least(near), "part": part, "items": items}
+    yield Issue("near_duplicate_items", near.count, examples, **facts)
 
 
 def _empty_items(empty: pl.DataFrame, relevant: pl.DataFrame) -> Results:
     gold = relevant.join(empty, on="item_id", how="semi").sort("query_id", "item_id")
-    if gold.height:
-        what = f"{plural(gold.height, 'relevant item has', 'relevant items have')} no text."
-        examples = some_rows(gold, query="query_id", item="item_id")
-        yield Issue("gold_without_text", gold.height, what, examples)
-    if empty.height:
-        what = plural(empty.height, "item of the corpus has", "items of the corpus have")
-        examples = some_rows(empty.sort("item_id"), item="item_id")
-        yield Issue("empty_items", empty.height, f"{what} no text.", examples)
-    else:
+    yield from issue_of_rows("gold_without_text", gold, query="query_id", item="item_id")
+    yield from issue_of_rows("empty_items", empty.sort("item_id"), item="item_id")
+    if not empty.height:
         yield Fine("no item without a text")
 
 
 def _twins_of_gold(subject: CheckedSet, corpus: Corpus, near: NearDuplicates) -> Results:
     """Yield near-duplicates of gold that a query's judgments leave out or contradict."""
-    twins = _Twins(near, corpus, by_doc=subject.conventions.level == "doc")
+    ids, texts = corpus.frame["item_id"], corpus.frame["text"]
+    units = corpus.frame["doc_id" if subject.conventions.level == "doc" else "item_id"].to_list()
+    rows_of: dict[str, list[int]] = {}
+    alike: dict[int, list[int]] = {}
+    for row in np.flatnonzero(near.taking_part()).tolist():
+        rows_of.setdefault(units[row], []).append(row)
+        alike.setdefault(int(near.same[row]), []).append(row)
+    neighbours = near.near()
     judged: dict[str, dict[str, bool]] = {}
     rows = subject.judged.select("query_id", "item_id", pl.col("grade") >= subject.conventions.rel)
     for query, unit, relevant in rows.iter_rows():
         judged.setdefault(query, {})[unit] = relevant
-    alone: list[tuple[str, int, int]] = []
-    apart: list[tuple[str, int, int]] = []
+
+    def twin_of(row: int, grades: Mapping[str, bool], grade: bool | None) -> int | None:
+        """Return a near-duplicate with this judgment, or without one."""
+        first = int(near.same[row])
+        twins = (twin for group in (first, *neighbours.get(first, ())) for twin in alike[group])
+        return next((twin for twin in twins if grades.get(units[twin]) is grade), None)
+
+    cases: dict[str, list[tuple[str, int, int]]] = {}
     for query, unit in subject.relevant.select("query_id", "item_id").sort(pl.all()).iter_rows():
-        for row in twins.rows.get(unit, ()):
-            if (twin := twins.unjudged(row, judged[query])) is not None:
-                alone.append((query, row, twin))
-            if (twin := twins.judged_otherwise(row, judged[query])) is not None:
-                apart.append((query, row, twin))
-    ids, texts = corpus.frame["item_id"], corpus.frame["text"]
-    for kind, cases, which in (
-        ("twin_of_gold", alone, "in the corpus that nobody judged"),
-        ("twins_judged_differently", apart, "that is judged as not relevant"),
-    ):
-        if cases:
-            what = plural(len(cases), "relevant item has", "relevant items have")
-            what = f"{_at_least(near)}{what} a near-duplicate {which} for the query."
-            examples = [
-                {
-                    **subject.example(query),
-                    "item": ids[row],
-                    "twin": ids[twin],
-                    "texts": [texts[row], texts[twin]],
-                }
-                for query, row, twin in cases[:MOST_EXAMPLES]
-            ]
-            yield Issue(kind, len(cases), what, examples)
-    if not alone and not apart:
+        for row in rows_of.get(unit, ()):
+            for kind, grade in (("twin_of_gold", None), ("twins_judged_differently", False)):
+                twin = twin_of(row, judged[query], grade)
+                if twin is not None:
+                    cases.setdefault(kind, []).append((query, row, twin))
+    for kind, triples in cases.items():
+        examples = [
+            {
+                **subject.example(query),
+                "item": ids[row],
+                "twin": ids[twin],
+                "texts": [texts[row], texts[twin]],
+            }
+            for query, row, twin in triples[:MOST_EXAMPLES]
+        ]
+        yield Issue(kind, len(triples), examples, least=_at_least(near))
+    if not cases:
         yield _none_found(near, "near-duplicate of relevant gold is unjudged or judged otherwise")
-
-
-class _Twins:
-    """Near-duplicates by row of the corpus: ``units`` are judged, and have ``rows``."""
-
-    def __init__(self, near: NearDuplicates, corpus: Corpus, *, by_doc: bool) -> None:
-        self.same, self.neighbours = near.same, near.near()
-        self.units = corpus.frame["doc_id" if by_doc else "item_id"].to_list()
-        self.rows: dict[str, list[int]] = {}
-        self.members: dict[int, list[int]] = {}
-        for row in np.flatnonzero(near.taking_part()).tolist():
-            self.rows.setdefault(self.units[row], []).append(row)
-            self.members.setdefault(int(near.same[row]), []).append(row)
-
-    def _near(self, row: int) -> list[int]:
-        """Return the firsts whose members are near: its own, and those that differ a little."""
-        first = int(self.same[row])
-        return [first, *self.neighbours.get(first, ())]
-
-    def unjudged(self, row: int, judged: Mapping[str, bool]) -> int | None:
-        """Return a near-duplicate that is not judged."""
-        twins = (twin for first in self._near(row) for twin in self.members[first])
-        return next((twin for twin in twins if self.units[twin] not in judged), None)
-
-    def judged_otherwise(self, row: int, judged: Mapping[str, bool]) -> int | None:
-        """Return a near-duplicate that is judged as not relevant."""
-        near = set(self._near(row))
-        units = (unit for unit, relevant in judged.items() if not relevant)
-        twins = (twin for unit in units for twin in self.rows.get(unit, ()))
-        return next((twin for twin in twins if int(self.same[twin]) in near), None)
 
 
 def _none_found(near: NearDuplicates, what: str) -> Fine | Unchecked:
