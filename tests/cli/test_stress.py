@@ -329,7 +329,7 @@ def test_a_run_is_edited_in_the_order_that_a_profile_gives_it(run, tmp_path, mon
 
 def test_a_negative_stands_at_the_end_of_a_list_too_short_for_its_rank(run, folder):
     said = run("stress", "run.jsonl", "--gold", "eval.jsonl", "--at", "1,20")
-    assert f"{N} negatives stand at the end of lists too short for their ranks" in said.out
+    assert f"{N} negatives are at the end of their lists" in said.out
 
 
 LOG = ("stress", "run.jsonl", "--gold", "eval.jsonl")

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.runs import Analysis, stage_runs
+from karat.analysis.runs import Analysis, stage_runs, system_blocks
 from karat.analysis.stages.effects import (
     LINKING,
     Cuts,
@@ -190,32 +190,36 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
     the gold that it holds and ``alone`` what no other holds, of the queries that several parts
     were asked; ``within`` names the part that it is a list of.
     """
-    lists = _in_order({name: own for name, own in staged.beside.items() if name != ORIGINAL})
+    lists = _in_order({name: part for name, part in staged.beside.items() if name != ORIGINAL})
     if not lists:
         return None
     outer = [name for name in lists if _within(name, lists) is None]
     depth = used_depth(staged, [staged.raw, *(lists[name] for name in outer)], cuts.depth)
     asked = {name: _asked(staged, name, lists) for name in lists}
-    held = {name: _held(own, depth.used, asked[name]) for name, own in lists.items()}
-    alone = _alone(staged, [held[name] for name in outer], [asked[name] for name in outer])
+    held = {name: _held(part, depth.used, asked[name]) for name, part in lists.items()}
     everyone = np.ones(len(staged.gold.query_ids), dtype=bool)
     in_fused = _held(staged.raw, depth.used, everyone)
-    in_parts = np.unique(np.concatenate([held[name] for name in outer]))
+    in_parts, times = np.unique(np.concatenate([held[name] for name in outer]), return_counts=True)
+    several = np.sum([asked[name] for name in outer], axis=0) > 1
+    # What one part alone holds, of the queries that several were asked.
+    codes = staged.gold.rows["code"].to_numpy()
+    alone = in_parts[(times == 1) & several[codes[in_parts]]]
     measures = {measure: measure for measure in cuts.chosen} | cuts_to(cuts.deep[:1], depth.used)
 
-    def part(scores: Scores, mask: Mask, found: Ints) -> dict[str, Any]:
+    def part_of(scores: Scores, mask: Mask, gold: Ints) -> dict[str, Any]:
         cut = cut_at(scores, staged.gold, measures)
         facts = {"measures": cells(only_where(cut, mask)), "queries": int(mask.sum())}
-        return {**facts, "found": len(found), "within": None, "alone": None}
+        return {**facts, "found": len(gold), "within": None, "alone": None}
 
-    parts = {name: part(own, asked[name], held[name]) for name, own in lists.items()}
-    for name, count in zip(outer, alone, strict=True):
-        parts[name]["alone"] = count
-    for name in lists:
+    parts = {}
+    for name, scores in lists.items():
+        parts[name] = part_of(scores, asked[name], held[name])
         parts[name]["within"] = _within(name, lists)
+        if name in outer:
+            parts[name]["alone"] = len(np.intersect1d(held[name], alone))
     return {
         "depth": depth.to_dict(),
-        "fused": part(staged.raw, everyone, in_fused),
+        "fused": part_of(staged.raw, everyone, in_fused),
         "parts": parts,
         "gold": int((staged.gold.grade >= staged.gold.conventions.rel).sum()),
         "together": len(in_parts),
@@ -242,11 +246,11 @@ def _asked(staged: Staged, name: str, lists: Collection[str]) -> Mask:
     """Return the queries that a part was asked: all, unless a router chose among the parts."""
     around = _within(name, lists)
     start = "" if around is None else f"{around}."
-    own = name.removeprefix(start)
+    short = name.removeprefix(start)
     siblings = {other.removeprefix(start) for other in lists if _within(other, lists) == around}
     chosen = chosen_sources(staged)
-    here = np.array([own in names or not siblings & {*names} for names in chosen], dtype=bool)
-    return here if around is None else here & _asked(staged, around, lists)
+    asked = np.array([short in names or not siblings & {*names} for names in chosen], dtype=bool)
+    return asked if around is None else asked & _asked(staged, around, lists)
 
 
 def _held(scores: Scores, k: int, asked: Mask) -> Ints:
@@ -254,32 +258,20 @@ def _held(scores: Scores, k: int, asked: Mask) -> Ints:
     if scores.trace is None:
         return np.empty(0, dtype=np.int64)
     ranked = scores.trace.ranked
-    found = ranked.found
-    mask = ranked.top_found(k) & found.relevant(scores.conventions.rel) & asked[found.query]
-    rows = np.zeros(len(mask), dtype=np.int64) if found.row is None else found.row
+    judged = ranked.found
+    mask = ranked.top_found(k) & judged.relevant(scores.conventions.rel) & asked[judged.query]
+    rows = np.zeros(len(mask), dtype=np.int64) if judged.row is None else judged.row
     return np.unique(rows[mask])
-
-
-def _alone(staged: Staged, held: list[Ints], asked: list[Mask]) -> list[int]:
-    """Return how much gold each part holds that no other does, where several were asked."""
-    several = np.sum(asked, axis=0) > 1
-    owner = staged.gold.rows["code"].to_numpy()
-    times = np.bincount(np.concatenate(held), minlength=len(owner))
-    return [int(((times[rows] == 1) & several[owner[rows]]).sum()) for rows in held]
 
 
 def stages_page(results: Document) -> Page:
     """Return the page: the sentences first, then a table for each part."""
     systems = results["systems"]
     headline: list[str] = []
-    sections: list[Section] = []
     notes: list[str] = []
     for system in systems:
-        whose = "" if len(systems) == 1 else f"{system['name']}: "
+        whose = "" if len(systems) == 1 else f"{label(system['name'])}: "
         headline += [f"{whose}{line}" for line in _headlines(system)]
-        sections += [
-            replace(section, title=f"{whose}{section.title}") for section in _sections(system)
-        ]
         notes += [
             f"{whose}not measured: {part} ({reason})"
             for part, reason in system["lacks"].items()
@@ -287,7 +279,8 @@ def stages_page(results: Document) -> Page:
         ]
     conventions = {**results, "systems": [{"measures": {}}], "comparisons": []}
     notes += [*counts_lines(results), *conventions_lines(conventions)]
-    return Page("What each stage is worth", headline, sections, notes)
+    blocks = list(system_blocks(systems, _sections))
+    return Page("What each stage is worth", headline, blocks, notes)
 
 
 def _headlines(system: Document) -> list[str]:
@@ -299,21 +292,21 @@ def _headlines(system: Document) -> list[str]:
         if row is not None and row["verdict"] == "worse":
             lines.append(step["says"])
     if router is not None and (coverage := router["coverage"]) is not None:
-        ends = f" {interval(coverage['ci'])}" if coverage["ci"] else ""
+        share = f"{figure(coverage['mean'])} {interval(coverage['ci'])}".rstrip()
         queries = plural(router["n"], "query", "queries")
         wrong = plural(len(router["misroutes"]), "misroute")
-        share = f"{figure(coverage['mean'])}{ends} of {queries}"
-        lines.append(f"the router sends {share} to a right source, {wrong}")
+        lines.append(f"the router sends {share} of {queries} to a right source, {wrong}")
     if rewriting is not None and rewriting["comparisons"] is not None:
         lines.append(rewriting["says"])
     return list(dict.fromkeys(lines))
 
 
 def _sections(system: Document) -> Iterator[Section]:
+    depth = system["depth"]
     if system["raw"] is not None:
-        yield _raw_section(system)
+        yield _raw_section(system["raw"], depth)
     if system["effect"] is not None:
-        yield from _effect_sections(system["effect"], system["depth"])
+        yield from _effect_sections(system["effect"], depth)
     yield from _step_sections(system["stages"])
     if system["parts"] is not None:
         yield _parts_section(system["parts"])
@@ -325,10 +318,9 @@ def _sections(system: Document) -> Iterator[Section]:
         yield _entities_section(system["entities"])
 
 
-def _raw_section(system: Document) -> Section:
-    depth = system["depth"]
+def _raw_section(raw: Document, depth: Document) -> Section:
     grid = [["measure", "mean", "n"]]
-    grid += [[name, measured(cell), str(cell["n"])] for name, cell in system["raw"].items()]
+    grid += [[name, measured(cell), str(cell["n"])] for name, cell in raw.items()]
     lines = []
     if depth["beyond_log"]:
         lines.append(
@@ -364,14 +356,9 @@ def _step_sections(steps: Sequence[Document]) -> Iterator[Section]:
     names = list(dict.fromkeys(name for step in steps for name in step["measures"]))
     grid = [["stage", *names]]
     for step in steps:
-        first, *others = (step["measures"].get(name) for name in names)
-        grid.append([label(step["stage"]), _mean(first), *map(_mean_alone, others)])
-    unmeasured = [
-        cell
-        for step in steps
-        for cell in step["measures"].values()
-        if cell.get("beyond_log") and cell["mean"] is None
-    ]
+        grid.append([label(step["stage"]), *_means(step["measures"], names, names[:1])])
+    cells = [cell for step in steps for cell in step["measures"].values()]
+    unmeasured = any(cell.get("beyond_log") and cell["mean"] is None for cell in cells)
     lines = [f"{NOTHING} below the end of the lists"] if unmeasured else []
     yield Section("stage by stage", grid, lines)
     moves = [step for step in steps if step["change"]]
@@ -391,12 +378,18 @@ def _primary(rows: Document) -> Document | None:
     return next((row for row in rows.values() if row["primary"]), None)
 
 
+def _means(cells: Document, names: Sequence[str], in_full: Sequence[str]) -> list[str]:
+    """Return the means of some measures, those ``in_full`` with their intervals."""
+    return [
+        _mean(cells.get(name))
+        if name in in_full
+        else figure(cells[name]["mean"] if name in cells else None)
+        for name in names
+    ]
+
+
 def _mean(cell: Document | None) -> str:
     return NOTHING if cell is None or cell["mean"] is None else measured(cell)
-
-
-def _mean_alone(cell: Document | None) -> str:
-    return figure(None if cell is None else cell["mean"])
 
 
 def _delta(row: Document | None) -> str:
@@ -409,17 +402,13 @@ def _parts_section(parts: Document) -> Section:
     names = list(parts["fused"]["measures"])
     grid = [["part", "n", *names, "gold", "alone"]]
     for part_name, part in [*parts["parts"].items(), ("fused", parts["fused"])]:
-        means = {name: part["measures"].get(name) for name in names}
-        row = [
-            _mean(cell) if name in (names[0], names[-1]) else _mean_alone(cell)
-            for name, cell in means.items()
-        ]
+        row = _means(part["measures"], names, (names[0], names[-1]))
         alone = "" if part["alone"] is None else str(part["alone"])
         grid.append([label(part_name), str(part["queries"]), *row, str(part["found"]), alone])
     depth = parts["depth"]
-    held = f"{parts['together']:,} in some part, {parts['fused']['found']:,} in the fused list"
-    gold = f"gold in the first {depth['used']:,}: {parts['gold']:,} in all, {held}"
-    lines = [f"{gold}, {parts['lost']:,} lost by fusing; alone: in no other part"]
+    fused = f"{parts['fused']['found']:,} in the fused list, {parts['lost']:,} lost by fusing"
+    gold = f"{parts['gold']:,} in all, {parts['together']:,} in some part, {fused}"
+    lines = [f"gold in the first {depth['used']:,}: {gold}; alone: in no other part"]
     if depth["beyond_log"]:
         lines.append(f"asked for the first {depth['asked']:,}; a list ends at {depth['used']:,}")
     return Section("parts of the fusion", grid, lines)
@@ -456,15 +445,10 @@ def _source_grid(router: Document) -> Grid:
     for name in sorted({*by_source, *chosen, *shares}):
         source = by_source.get(name, {})
         row = [label(name), str(source.get("queries", 0))]
-        row += [_mean(source.get("coverage")) for _ in sent]
-        row += [_mean(source.get(recall)) for recall in recalls]
-        row += [_percent(chosen.get(name, {}).get("share")) for _ in asked]
-        grid.append([*row, *(_percent(shares.get(name)) for _ in top)])
+        row += [_mean(source.get(cell)) for cell in (["coverage"] if chosen else []) + recalls]
+        row += [percent(chosen[name]["share"]) if name in chosen else NOTHING for _ in asked]
+        grid.append([*row, *(percent(shares[name]) if name in shares else NOTHING for _ in top)])
     return grid
-
-
-def _percent(share: float | None) -> str:
-    return NOTHING if share is None else percent(share)
 
 
 def _router_lines(router: Document) -> Iterator[str]:
@@ -481,8 +465,8 @@ def _router_lines(router: Document) -> Iterator[str]:
 
 
 def _rewriting_sections(rewriting: Document) -> Iterator[Section]:
-    told = plural(rewriting["told"], "rewritten query", "rewritten queries")
-    lines = [f"{told}, {rewriting['changed']:,} with another text"]
+    queries = plural(rewriting["told"], "rewritten query", "rewritten queries")
+    lines = [f"{queries}, {rewriting['changed']:,} with another text"]
     if rewriting["original_unknown"]:
         lines[0] += f", {rewriting['original_unknown']:,} without the original text"
     if rewriting["comparisons"] is None:

@@ -310,20 +310,20 @@ def measure_edit(
     left out and counted, as is one whose call failed.
     """
     touched = touched_by(edit, edited)
-    kept = {name: own for name, own in touched.items() if name not in after.failed}
+    remaining = {name: change for name, change in touched.items() if name not in after.failed}
     nothing = {str(measure): dict(_NOTHING) for measure in evaluation.measures}
     scenario: dict[str, Any] = {
         "scenario": edit.name,
         "edit": edit.to_dict(),
-        "edited": sum(own.changed for own in kept.values()),
-        "short": sum(own.short for own in kept.values()),
-        "failed": len(touched) - len(kept),
+        "edited": sum(result.changed for result in remaining.values()),
+        "short": sum(result.short for result in remaining.values()),
+        "failed": len(touched) - len(remaining),
         "measures": nothing,
     }
     scores: list[Scores] = []
-    if kept:
+    if remaining:
         # What ranks a run has been decided: an edited list has the order that it was given.
-        gold = prepared_for(evaluation, list(kept), order="rank")
+        gold = prepared_for(evaluation, list(remaining), order="rank")
         scores = [
             score(lists.run, gold, evaluation.measures, derived=True) for lists in (before, after)
         ]
@@ -331,16 +331,16 @@ def measure_edit(
             ComparedSystem(name, (own,))
             for name, own in zip(("before", "after"), scores, strict=True)
         ]
-        found = compare_scores(systems, Rule(), queries=evaluation.queries, by=evaluation.by)
-        scenario |= _falls(found.rows)
+        comparisons = compare_scores(systems, Rule(), queries=evaluation.queries, by=evaluation.by)
+        scenario |= _falls(comparisons.rows)
     if isinstance(edit, Insert):
         scenario |= {
             "without_negatives": len(edited) - len(touched),
-            "inserted": sum(len(own.placed) for own in kept.values()),
-            "moved": sum(own.moved for own in kept.values()),
-            "gold_refused": sum(own.refused for own in kept.values()),
-            "at_the_end": sum(own.beyond for own in kept.values()),
-            "negatives": _fate(kept, before, after, scores, evaluation.measures),
+            "inserted": sum(len(result.placed) for result in remaining.values()),
+            "moved": sum(result.moved for result in remaining.values()),
+            "gold_refused": sum(result.refused for result in remaining.values()),
+            "at_the_end": sum(result.beyond for result in remaining.values()),
+            "negatives": _fate(remaining, before, after, scores, evaluation.measures),
         }
     return scenario
 
@@ -352,37 +352,32 @@ _NOTHING = {
 
 
 def _falls(rows: Sequence[Comparison]) -> dict[str, Any]:
-    """Return the drop of each measure, overall and by segment."""
-    falls: dict[str, Any] = {}
-    segments: dict[str, dict[str, dict[str, Any]]] = {}
-    for row in rows:
-        fall = _fall(row)
-        if row.segment:
-            column, value = CROSS.join(row.segment), CROSS.join(row.segment.values())
-            segments.setdefault(column, {}).setdefault(value, {})[row.measure] = fall
-        else:
-            falls[row.measure] = fall
-    return {"measures": falls, **({"segments": segments} if segments else {})}
-
-
-def _fall(row: Comparison) -> dict[str, Any]:
-    """Return the comparison of after with before, read as a drop: how much worse it got.
+    """Return the drop of each measure, overall and by segment: how much worse it got.
 
     ``worse``, ``same`` and ``better`` count queries.
     """
-    sign = 1.0 if row.better == "lower" else -1.0
-    return {
-        "before": row.baseline_mean,
-        "after": row.system_mean,
-        "drop": None if row.delta is None else sign * row.delta + 0.0,
-        "ci": None if row.ci is None else sorted(sign * end + 0.0 for end in row.ci),
-        "p": row.p,
-        "p_adjusted": row.p_adjusted,
-        "n": row.n,
-        "worse": row.losses,
-        "same": row.ties,
-        "better": row.wins,
-    }
+    falls: dict[str, Any] = {"measures": {}}
+    for row in rows:
+        sign = 1.0 if row.better == "lower" else -1.0
+        fall = {
+            "before": row.baseline_mean,
+            "after": row.system_mean,
+            "drop": None if row.delta is None else sign * row.delta + 0.0,
+            "ci": None if row.ci is None else sorted(sign * end + 0.0 for end in row.ci),
+            "p": row.p,
+            "p_adjusted": row.p_adjusted,
+            "n": row.n,
+            "worse": row.losses,
+            "same": row.ties,
+            "better": row.wins,
+        }
+        if row.segment:
+            column, value = CROSS.join(row.segment), CROSS.join(row.segment.values())
+            segments = falls.setdefault("segments", {}).setdefault(column, {})
+            segments.setdefault(value, {})[row.measure] = fall
+        else:
+            falls["measures"][row.measure] = fall
+    return falls
 
 
 def correct_p(scenarios: Sequence[dict[str, Any]]) -> None:
@@ -440,31 +435,17 @@ def top_of(measures: Sequence[Measure]) -> int:
 
 
 _SOURCES = {OWN: "of the eval set", MINED: "mined by BM25, hence not judged"}
-_NOTHING_NEW = (
-    "every negative stood in the list already; a reranker that scores items one by one sees nothing"
-    " new, unless it reads only the top"
-)
-# Why an edit could not be done in full, by its kind, for one query and for more.
-_SHORT = {
+# What an edit could not do, for one query and for more; what is short depends on the edit.
+_SHORT = ("list is shorter than that", "lists are shorter than that")
+_SHORT_BY_KIND = {
     "insert": ("query has fewer negatives, and gets those", "queries have fewer, and get those"),
-    "drop": ("list is shorter than that", "lists are shorter than that"),
     "gold": ("list holds no gold", "lists hold no gold"),
-    "truncate": ("list is shorter than that", "lists are shorter than that"),
 }
 _EVENTS = {
     "gold_refused": ("negative is gold and stays out", "negatives are gold and stay out"),
-    "at_the_end": (
-        "negative stands at the end of a list too short for its rank",
-        "negatives stand at the end of lists too short for their ranks",
-    ),
-    "failed": (
-        "query left out: the call for it failed after the edit",
-        "queries left out: the calls for them failed after the edit",
-    ),
-    "without_negatives": (
-        "query left out: no negatives",
-        "queries left out: no negatives",
-    ),
+    "at_the_end": ("negative is at the end of its list", "negatives are at the end of their lists"),
+    "failed": ("query left out: its call failed", "queries left out: their calls failed"),
+    "without_negatives": ("query left out: no negatives", "queries left out: no negatives"),
 }
 
 
@@ -490,18 +471,14 @@ def stress_page(results: Document) -> Page:
 
 
 def _fall_sentence(measure: str, fall: Document) -> str:
-    drop, ci = fall["drop"], fall["ci"]
+    drop, ends = fall["drop"], fall["ci"] or ()
     if drop is None:
         return f"{measure} could not be measured before and after on any query"
     over = f"over {plural(fall['n'], 'query', 'queries')}"
-    if not drop:
-        ends = f", drop {interval(ci)}" if ci else ""
-        return f"{measure} stays at {figure(fall['before'])}{ends} {over}"
-    moved = "drops" if drop > 0 else "gains"
-    if ci and drop < 0:
-        ci = [-ci[1], -ci[0]]
-    ends = f" {interval(ci)}" if ci else ""
-    return f"{measure} {moved} by {figure(abs(drop))}{ends} {over}"
+    if drop < 0:
+        ends = sorted(-end for end in ends)
+    moved = f"{'drops' if drop > 0 else 'gains'} by" if drop else "does not change: drop"
+    return " ".join(filter(None, [measure, moved, figure(abs(drop)), interval(ends or None), over]))
 
 
 def _title(system: Document) -> str:
@@ -530,37 +507,25 @@ def _cells(fall: Document) -> list[str]:
 
 
 def _lines(system: Document) -> Iterator[str]:
+    """Yield how lists were made again, where negatives ended, and what was left out."""
     yield system["because"]
     if "for_real" in system:
         yield f"to run its later stages on the edited lists: {label(system['for_real'])}"
     negatives = system["negatives"] or {}
-    fewer = False
     for scenario in system["scenarios"]:
         edit, name = scenario["edit"], scenario["scenario"]
         if "negatives" in scenario:
             yield f"{name}: {_fate_sentence(scenario, _SOURCES[negatives['source']])}"
-            if system["reranker"] is not None and scenario["moved"] == scenario["inserted"] > 0:
-                yield f"{name}: {_NOTHING_NEW}"
-            fewer |= bool(scenario["short"] or scenario["without_negatives"])
         kind = "gold" if edit.get("count") == "gold" else edit["kind"]
-        words = {"short": _SHORT.get(kind, ("", "")), **_EVENTS}
+        words = {"short": _SHORT_BY_KIND.get(kind, _SHORT), **_EVENTS}
         events = [plural(scenario[fact], *words[fact]) for fact in words if scenario.get(fact)]
         if events:
             yield f"{name}: {' · '.join(events)}"
-    if negatives.get("source") == OWN and fewer:
-        yield "--negatives bm25 mines more from the corpus"
-    yield from _left_out(system)
-
-
-def _left_out(system: Document) -> Iterator[str]:
-    """Yield what was not stressed at all, and why."""
-    queries = system["queries"]
-    if queries["missing"]:
-        yield f"{plural(queries['missing'], 'query is', 'queries are')} missing from the run"
-    if queries["failed"]:
-        failed = plural(queries["failed"], "query", "queries")
-        yield f"{failed} left out: the call failed before any edit"
-    if unknown := (system["negatives"] or {}).get("not_in_corpus"):
+    if missing := system["queries"]["missing"]:
+        yield f"{plural(missing, 'query is', 'queries are')} missing from the run"
+    if failed := system["queries"]["failed"]:
+        yield f"{plural(failed, 'query', 'queries')} left out: the call failed before any edit"
+    if unknown := negatives.get("not_in_corpus"):
         yield f"{plural(unknown, 'negative')} left out: the corpus does not have them"
     for reason, count in system["failures"].items():
         yield f"  {count:,} × {label(reason)}"

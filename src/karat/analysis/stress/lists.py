@@ -139,11 +139,10 @@ def _about_run(run: Run) -> dict[str, Any]:
         "reranker": None,
         "lists_from": "run",
     }
-    system, path = run.meta.get("system"), run.source.path
-    # Beside the log, or in the folder above it.
-    folders = [Path(), *([] if path is None else [path.parent, path.parent.parent])]
-    near = any((folder / CONFIG).is_file() for folder in folders)
-    if system and "run_digest" in run.meta and near:
+    # The karat.yaml may be here, beside the log, or in the folder above it.
+    folders = [Path(), *([] if run.source.path is None else [*run.source.path.parents][:2])]
+    system = run.meta.get("system") if "run_digest" in run.meta else None
+    if system and any((folder / CONFIG).is_file() for folder in folders):
         facts["for_real"] = f"karat stress {CONFIG} --system {system}"
     return facts
 
