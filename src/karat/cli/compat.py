@@ -54,27 +54,32 @@ def ab(
     """
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.compat.ab import AbRequest, ab_outputs, write_ab
     from karat.compat.ab import ab as compare
+    from karat.compat.ab import write_ab
     from karat.compat.ab_output import macro_grid, to_json
     from karat.pages.terminal import print_line, show_table, standard_console
-    from karat.reports.outputs import write_stdout
+    from karat.reports.outputs import parse_outputs, write_stdout
 
     heed_interrupts()
-    request = AbRequest(
-        queries=queries,
-        truth=truth,
-        config_a=config_a,
-        config_b=config_b,
+    files = (queries, truth, config_a, config_b, corpus, run_a, run_b)
+    outputs = parse_outputs(
+        [f"json:{out}", *([] if csv is None else [f"csv:{csv}"])],
+        inputs=[name for name in files if name is not None],
+        stdout_taken=as_json,
+    )
+    result = compare(
+        queries,
+        truth,
+        config_a,
+        config_b,
         k=k,
         corpus=corpus,
         run_a=run_a,
         run_b=run_b,
         emit_traces=emit_traces,
         trace_dir=trace_dir,
+        open_bar=partial(counting, quiet=quiet or as_json),
     )
-    outputs = ab_outputs(request, out, csv, stdout_taken=as_json)
-    result = compare(request, open_bar=partial(counting, quiet=quiet or as_json))
     for note in (*result.notes, *write_ab(result, outputs)):
         notify(f"karat: {note}")
     if as_json:

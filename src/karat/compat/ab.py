@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -43,7 +42,7 @@ from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
-from karat.reports.outputs import Output, parse_outputs, write_files
+from karat.reports.outputs import Output, write_files
 from karat.retrieve.quality import QualityEngine, Ranked
 from karat.retrieve.quality_config import Config, Settings, read_config, read_document
 from karat.retrieve.search import OpenBar, no_bar
@@ -51,47 +50,6 @@ from karat.retrieve.search import OpenBar, no_bar
 # Columns of queries as some files name them in a header, which this format has none of.
 _HEADER = ["qid", "query_text"]
 _TEXT = {"query_id": pl.String, "item_id": pl.String, "text": pl.String, "grade": pl.String}
-
-
-@dataclass(frozen=True, kw_only=True)
-class AbRequest:
-    """The inputs of ``karat ab`` by name, and its options.
-
-    Either ``corpus`` is searched under both configs, or ``run_a`` and ``run_b`` are what they
-    returned elsewhere.
-    """
-
-    queries: str
-    truth: str
-    config_a: str
-    config_b: str
-    k: int = 10
-    corpus: str | None = None
-    run_a: str | None = None
-    run_b: str | None = None
-    emit_traces: bool = False
-    trace_dir: str | None = None
-
-    def __post_init__(self) -> None:
-        runs = [run for run in (self.run_a, self.run_b) if run is not None]
-        if self.corpus is not None and runs:
-            raise UsageError("--corpus and --runA or --runB exclude each other; give one")
-        if self.corpus is None and len(runs) < 2:
-            raise UsageError("give --corpus to search it, or both --runA and --runB")
-        if self.emit_traces and runs:
-            raise UsageError("--emit-traces needs --corpus: runs leave nothing to trace")
-        if self.trace_dir is not None and not self.emit_traces:
-            raise UsageError("--trace-dir says where traces go; add --emit-traces")
-        if self.trace_dir == "":
-            raise UsageError("--trace-dir is empty; name a folder")
-        if self.files().count("-") > 1:
-            raise UsageError("only one input can be standard input (-)")
-
-    def files(self) -> list[str]:
-        """Return the names of all inputs."""
-        more = (self.corpus, self.run_a, self.run_b)
-        named = (self.queries, self.truth, self.config_a, self.config_b, *more)
-        return [file for file in named if file is not None]
 
 
 @dataclass(frozen=True)
@@ -104,14 +62,6 @@ class AbResult:
     traces: Mapping[Path, Sequence[Mapping[str, Any]]]
 
 
-def ab_outputs(
-    request: AbRequest, out: str, csv: str | None, *, stdout_taken: bool
-) -> list[Output]:
-    """Return where JSON and CSV go; names that cannot be written are refused before any work."""
-    named = [f"json:{out}", *([] if csv is None else [f"csv:{csv}"])]
-    return parse_outputs(named, inputs=request.files(), stdout_taken=stdout_taken)
-
-
 def write_ab(result: AbResult, outputs: Sequence[Output]) -> list[str]:
     """Write the files and append the traces; return what went wrong with traces."""
     rendered = [to_json(result.report), to_csv(result.report)]
@@ -120,17 +70,53 @@ def write_ab(result: AbResult, outputs: Sequence[Output]) -> list[str]:
     return [f"{failure}; the run goes on" for failure in failures if failure is not None]
 
 
-def ab(request: AbRequest, *, open_bar: OpenBar = no_bar) -> AbResult:
-    """Score both configs on the same queries and compare them by nDCG@k."""
-    inputs = _Inputs(read_queries(request.queries), read_truth(request.truth), request.k)
+def ab(
+    queries: str,
+    truth: str,
+    config_a: str,
+    config_b: str,
+    *,
+    k: int = 10,
+    corpus: str | None = None,
+    run_a: str | None = None,
+    run_b: str | None = None,
+    emit_traces: bool = False,
+    trace_dir: str | None = None,
+    open_bar: OpenBar = no_bar,
+) -> AbResult:
+    """Score both configs on the same queries and compare them by nDCG@k.
+
+    Either ``corpus`` is searched under both configs, or ``run_a`` and ``run_b`` are what they
+    returned elsewhere. ``emit_traces`` appends a trace of each query to the config's folder, or
+    ``trace_dir``.
+    """
+    runs = [run for run in (run_a, run_b) if run is not None]
+    if len(runs) != (2 if corpus is None else 0):
+        raise UsageError("give --corpus to search it, or both --runA and --runB")
+    if emit_traces and corpus is None:
+        raise UsageError("--emit-traces needs --corpus: runs leave nothing to trace")
+    if trace_dir == "" or (trace_dir is not None and not emit_traces):
+        raise UsageError("--trace-dir names the folder of traces; it needs --emit-traces")
+    if [queries, truth, config_a, config_b, corpus, *runs].count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
+    inputs = _Inputs(read_queries(queries), read_truth(truth), k)
     gold_notes = _notes_on_gold(inputs.queries, inputs.gold)
     corpus_digest = ABSENT
-    if request.corpus is None:
-        _add_runs(request, inputs)
+    if corpus is None:
+        _add_runs([config_a, config_b], runs, inputs)
     else:
-        corpus_digest = _add_searches(request, request.corpus, inputs, open_bar)
+        corpus_digest = _add_searches([config_a, config_b], corpus, inputs, open_bar)
+    traces: dict[Path, list[Mapping[str, Any]]] = {}
+    for name, search in inputs.searches.items() if emit_traces else ():
+        rows = _traces(search, inputs)
+        if rows:
+            folder = Path(trace_dir or trace_folder(search.settings))
+            traces.setdefault(folder, []).extend(rows)
+        else:
+            reason = _why_no_traces(search.settings)
+            inputs.notes.append(f"config {name}: no traces: {reason}")
     report = AbReport(
-        k=request.k,
+        k=k,
         corpus_digest=corpus_digest,
         queries_digest=digest_of_bytes(inputs.queries.source),
         qrels_digest=digest_of_bytes(inputs.gold.source),
@@ -138,7 +124,6 @@ def ab(request: AbRequest, *, open_bar: OpenBar = no_bar) -> AbResult:
         b=inputs.sides[1],
     )
     notes = [*inputs.notes, *gold_notes]
-    traces = {folder: rows for folder, rows in inputs.traces.items() if rows}
     return AbResult(report, _verdict(inputs.scores), notes, traces)
 
 
@@ -153,6 +138,13 @@ def _verdict(scores: Sequence[Scores]) -> list[str]:
     return lines
 
 
+class _Search(NamedTuple):
+    """What a config found, by query."""
+
+    settings: Settings
+    lists: Mapping[str, Ranked]
+
+
 @dataclass(frozen=True)
 class _Inputs:
     """Queries and judgments, and what the two configs made of them so far."""
@@ -163,7 +155,7 @@ class _Inputs:
     sides: list[Side] = field(default_factory=list)
     scores: list[Scores] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    traces: dict[Path, list[Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(list))
+    searches: dict[str, _Search] = field(default_factory=dict)
 
     @property
     def texts(self) -> list[tuple[str, str]]:
@@ -193,20 +185,21 @@ class _Inputs:
             self.notes.append(f"{what}: {count}")
 
 
-def _add_runs(request: AbRequest, inputs: _Inputs) -> None:
+def _add_runs(configs: Sequence[str], runs: Sequence[str], inputs: _Inputs) -> None:
     """Score both runs; the configs are only recorded."""
     inputs.notes.append("runs are given, so the configs are recorded and have no effect")
-    pairs = ((request.config_a, request.run_a), (request.config_b, request.run_b))
-    for name, (config, path) in zip("AB", pairs, strict=True):
+    for name, config, path in zip("AB", configs, runs, strict=True):
         with _naming_config(name):
             document = read_document(config)
-        inputs.add(name, read_run(path or "", name=name), document.path, document.digest)
+        inputs.add(name, read_run(path, name=name), document.path, document.digest)
 
 
-def _add_searches(request: AbRequest, corpus_path: str, inputs: _Inputs, open_bar: OpenBar) -> str:
+def _add_searches(
+    paths: Sequence[str], corpus_path: str, inputs: _Inputs, open_bar: OpenBar
+) -> str:
     """Search the corpus under each config and score the lists; return the corpus's digest."""
     configs: dict[str, Config] = {}
-    for name, path in zip("AB", (request.config_a, request.config_b), strict=True):
+    for name, path in zip("AB", paths, strict=True):
         with _naming_config(name):
             configs[name] = read_config(path)
     is_jsonl = layout_suffix(corpus_path) == ".jsonl"
@@ -224,16 +217,7 @@ def _add_searches(request: AbRequest, corpus_path: str, inputs: _Inputs, open_ba
         _note_lists(engine, lists, inputs, name)
         run = Run.from_dict({query_id: ranked.item_ids for query_id, ranked in lists.items()})
         inputs.add(name, run, config.document.path, config.document.digest)
-        if request.emit_traces:
-            settings = config.settings
-            traces = [
-                trace_of(settings, text, lists[query_id], os.environ)
-                for query_id, text in inputs.texts
-            ]
-            rows = [trace for trace in traces if trace is not None]
-            inputs.traces[Path(request.trace_dir or trace_folder(settings))].extend(rows)
-            if not rows:
-                inputs.notes.append(f"config {name}: no traces: {_why_no_traces(settings)}")
+        inputs.searches[name] = _Search(config.settings, lists)
     query_ids = {query_id for query_id, _ in inputs.texts}
     judged = inputs.gold.frame.filter(pl.col("query_id").is_in(query_ids) & (pl.col("grade") > 0))
     absent = {*judged["item_id"]} - {*corpus.frame["item_id"]}
@@ -248,6 +232,14 @@ def _naming_config(name: str) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"config {name}: {error}") from None
+
+
+def _traces(search: _Search, inputs: _Inputs) -> list[Mapping[str, Any]]:
+    traces = (
+        trace_of(search.settings, text, search.lists[query_id], os.environ)
+        for query_id, text in inputs.texts
+    )
+    return [trace for trace in traces if trace is not None]
 
 
 def _why_no_traces(settings: Settings) -> str:
