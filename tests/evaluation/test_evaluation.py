@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -116,3 +117,29 @@ def test_lists_of_pairs_and_of_mappings_are_runs_in_their_order():
 def test_pairs_and_ids_do_not_mix():
     with pytest.raises(karat.UsageError, match="give all hits as"):
         karat.Run.from_dict({"q1": [("a", 1.0)], "q2": ["b"]})
+
+
+def test_analyses_and_reports_take_scores(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    gold = {"q1": {"a": 2}, "q2": {"b": 1}}
+    evaluation = karat.Evaluation(gold, queries={"q1": "one?", "q2": "two?"}, measures=["RR"])
+    Path("run.trec").write_text("q1 Q0 x 1 2 t\nq1 Q0 a 2 1 t\nq2 Q0 b 1 1 t\n")
+    of_file = evaluation.score("run.trec", name="mine")
+    of_function = evaluation.score(lambda text: ["b"], name="function")
+    for scores, mean in ((of_file, 0.75), (of_function, 0.5)):
+        assert scores.means() == {"RR": mean}
+        for analysis in (karat.sweep, karat.failures, karat.diagnose):
+            assert analysis(evaluation, scores).to_dict()["systems"][0]["name"] == scores.system
+        report = karat.report(evaluation, scores)
+        assert report.findings is not None
+        assert report.systems[0].name == scores.system
+    both = karat.report(evaluation, of_file, of_function)
+    assert [system.name for system in both.systems] == ["mine", "function"]
+    assert both.comparisons.of("function", "RR").delta == -0.25
+
+
+def test_scores_without_a_run_are_refused_by_analyses():
+    evaluation = karat.Evaluation({"q1": ["a"]}, measures=["RR"])
+    scores = replace(evaluation.score({"q1": ["a"]}), run=None)
+    with pytest.raises(karat.UsageError, match="give the run"):
+        karat.sweep(evaluation, scores)

@@ -214,9 +214,14 @@ class Evaluation:
         """Score one run; raises InputError if its ids do not fit the gold.
 
         ``keep`` is how many of the top items of each query the scores keep, for comparing lists.
+        The scores also keep the run, so that analyses can read it.
         """
+        if callable(run) and not hasattr(run, "blocks"):
+            run = self.open(run)
         scores = self.score_runs([run], keep=keep).scores[0]
-        return scores if name is None else replace(scores, system=name)
+        # Standard input cannot be read again.
+        again = None if is_file(run) and str(run) == "-" else run
+        return replace(scores, run=again, system=scores.system if name is None else name)
 
     def stages(
         self,
@@ -338,7 +343,13 @@ class Evaluation:
         return judge(to_judge, scores, self.queries, system=name, left_out=left_out)
 
     def open(self, run: Any) -> Run | Blocks:
-        """Open a run without scoring it; a function is asked every query first."""
+        """Open a run, or the run of scores; a function is asked every query first."""
+        if isinstance(run, Scores):
+            if run.run is None:
+                raise UsageError(f"the scores of {run.system} have no run to read; give the run")
+            opened: Any = self.open(run.run)
+            renamed: Run | Blocks = replace(opened, name=run.system)
+            return renamed
         if callable(run) and not hasattr(run, "blocks"):
             return self._ask(run)
         return open_run(run, format=self._run_format, strict=self._strict, fields=self.fields)

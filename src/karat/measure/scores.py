@@ -96,7 +96,8 @@ class Scores(Result):
     ``calls`` is then what the log says was asked and what went wrong (``query_id``, ``query``,
     ``error``). ``nothing_found`` is the number of queries with gold where no relevant item was
     found for any of them, else 0. ``trace`` is where the judged hits stood; scores that come
-    from a store have none.
+    from a store have none. ``run`` is what was scored, for analyses; None if it cannot be read
+    again.
     """
 
     system: str
@@ -118,6 +119,7 @@ class Scores(Result):
     calls: pl.DataFrame | None = field(default=None, repr=False)
     nothing_found: int = 0
     trace: Trace | None = field(default=None, repr=False)
+    run: Any = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return each measure over all queries, what happened to the queries, and conventions."""

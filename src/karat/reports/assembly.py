@@ -60,11 +60,11 @@ def report(
 ) -> Report:
     """Return one document on the systems of an evaluation, with its gates.
 
-    Takes scores of this evaluation, or runs; only runs are diagnosed, with curves over k, failures
-    and findings. Unless ``compare`` is false, several systems are compared with the first one, or
-    with ``baseline``, an evaluation in the ``store``. What decides is a ``Rule``, or its parts by
-    name, as in ``Evaluation.compare``. All systems but the first of a comparison are checked by
-    the gates.
+    Takes runs, or scores of this evaluation. Scores without a run, such as those of a store, are
+    not diagnosed: they have no curves over k, failures and findings. Unless ``compare`` is false,
+    several systems are compared with the first one, or with ``baseline``, an evaluation in the
+    ``store``. What decides is a ``Rule``, or its parts by name, as in ``Evaluation.compare``. All
+    systems but the first of a comparison are checked by the gates.
 
     >>> evaluation = Evaluation({"q1": {"a": 1}, "q2": {"b": 1}}, measures=["RR"])
     >>> bm25 = evaluation.score({"q1": ["x", "a"], "q2": ["b"]}, name="bm25")
@@ -75,9 +75,13 @@ def report(
     compare = compare and (len(systems) > 1 or baseline is not None)
     if compare:
         _check_comparison(rule, details, replicates=replicates, baseline=baseline)
+    systems = tuple(
+        evaluation.open(system) if isinstance(system, Scores) and system.run is not None else system
+        for system in systems
+    )
     scores = [system for system in systems if isinstance(system, Scores)]
     if scores and len(scores) < len(systems):
-        raise UsageError("report takes runs or scores; not a mixture")
+        raise UsageError("report takes runs, or scores without runs; not a mixture")
     if scores:
         scored = ScoredRuns(evaluation, scores)
     else:
