@@ -330,13 +330,13 @@ def test_whole_numbers_may_be_written_with_a_point_where_they_count() -> None:
 @pytest.mark.parametrize(
     ("version", "told"),
     [
-        (2, "schema_version is 2; this karat reads version 1: update karat, or"),
-        (99, "schema_version is 99; this karat reads version 1: update karat, or"),
-        (0, "schema_version is 0; this karat reads version 1: write 1, or leave the key out"),
-        (1.5, "schema_version is 1.5; this karat reads version 1: write 1"),
-        ("1", 'schema_version is "1"; this karat reads version 1: write 1'),
-        (True, "schema_version is true; this karat reads version 1: write 1"),
-        ([1], "schema_version is [1]; this karat reads version 1: write 1"),
+        (2, "schema_version is 2; this karat reads version 1: update karat"),
+        (99, "schema_version is 99; this karat reads version 1: update karat"),
+        (0, "schema_version is 0; this karat reads version 1: update karat, write 1, or leave"),
+        (1.5, "schema_version is 1.5; this karat reads version 1: update karat, write 1"),
+        ("1", 'schema_version is "1"; this karat reads version 1: update karat'),
+        (True, "schema_version is true; this karat reads version 1: update karat, write 1"),
+        ([1], "schema_version is [1]; this karat reads version 1: update karat, write 1"),
     ],
 )
 def test_another_version_is_refused_before_anything_else(

@@ -13,7 +13,6 @@ from calendar import monthrange
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import chain
 from numbers import Integral
 from pathlib import Path
 from stat import S_ISREG
@@ -91,7 +90,7 @@ class Source:
         except OSError:
             same = False
         if not same:
-            raise self._changed()
+            raise InputError("the file changed while it was being read; run again", where=self.name)
 
     def digest(self) -> str | None:
         """Return the SHA-256 of the bytes, or None for data that is not from a file."""
@@ -99,13 +98,8 @@ class Source:
             return self.sha256
         with self.path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-            stat = os.fstat(file.fileno())
-        if self.stamp is not None and self.stamp != _stamp(stat):
-            raise self._changed()
+        self.check()
         return digest
-
-    def _changed(self) -> InputError:
-        return InputError("the file changed while it was being read; run again", where=self.name)
 
 
 def _stamp(stat: os.stat_result) -> Stamp:
@@ -150,12 +144,6 @@ def _pandas_column(frame: Any, name: object) -> pl.Series:
         values = [None if value is None or value != value else value for value in column.tolist()]
         return pl.Series(str(name), values, strict=False)
     return pl.Series(str(name), column.to_numpy())
-
-
-def frame_of_rows(rows: Sequence[Mapping[str, Any]], must: Sequence[str]) -> pl.DataFrame:
-    """Return a frame of all keys of all rows, in order of first appearance."""
-    names = dict.fromkeys(chain(must, *rows))
-    return pl.DataFrame({name: [row.get(name) for row in rows] for name in names}, strict=False)
 
 
 def check_lists(lists: Any, what: str) -> None:
@@ -307,53 +295,31 @@ def _line_of(row: int, lines: pl.Series | None) -> int:
     return row + 1 if lines is None else int(lines[row])
 
 
-def text_column(table: pl.DataFrame, name: str, source: Source) -> pl.DataFrame:
-    """Return the table with a column as text, empty where it is null."""
-    kind = table.schema[name]
-    if kind.is_nested() or kind in (pl.Binary, pl.Object):
-        raise InputError(f"{name} holds {kind}; text is expected", where=source.name)
-    return table.with_columns(pl.col(name).cast(pl.String).fill_null(""))
-
-
 def unique_judgments(
     table: pl.DataFrame, duplicates: Duplicates, lines: pl.Series | None, source: Source
 ) -> pl.DataFrame:
     """Return each (query, item) once; spans of one document differ by start and end."""
     pair = [name for name in ("query_id", "item_id", "start", "end") if name in table.columns]
-    repeated = table.select(pl.struct(pair).is_duplicated()).to_series()
-    if not repeated.any():
+    is_first = table.select(pl.struct(pair).is_first_distinct()).to_series()
+    if is_first.all():
         return table
-    numbers = pl.int_range(1, table.height + 1, eager=True) if lines is None else lines
-    table = table.with_columns(_line=numbers.cast(pl.Int64))
-    twins = table.filter(repeated).sort(*pair, "_line")
     if duplicates != "last":
-        differs = pl.col("grade") != pl.col("grade").first().over(pair)
-        wrong = (
-            twins.filter(differs)
-            if duplicates == "agree"
-            else twins.filter(pl.int_range(pl.len()).over(pair) > 0)
+        numbers = pl.int_range(1, table.height + 1, eager=True) if lines is None else lines
+        judged = table.with_columns(_line=numbers.cast(pl.Int64)).with_columns(
+            _early=pl.col("grade").first().over(pair), _first=pl.col("_line").first().over(pair)
         )
-        if wrong.height:
-            raise _duplicate_error(wrong.row(0, named=True), twins, pair, duplicates, source)
+        wrong = judged["grade"] != judged["_early"] if duplicates == "agree" else ~is_first
+        if wrong.any():
+            late = judged.filter(wrong).row(0, named=True)
+            advice = "keep one of the two" if duplicates == "agree" else "give each judgment once"
+            raise InputError(
+                f"query {late['query_id']!r}, item {late['item_id']!r} is judged "
+                f"{late['grade']:g} here and {late['_early']:g} in line {late['_first']}; {advice}",
+                where=source.name,
+                line=late["_line"],
+            )
     keep: Literal["first", "last"] = "last" if duplicates == "last" else "first"
-    return table.unique(pair, keep=keep, maintain_order=True).drop("_line")
-
-
-def _duplicate_error(
-    late: Mapping[str, Any],
-    twins: pl.DataFrame,
-    pair: Sequence[str],
-    duplicates: Duplicates,
-    source: Source,
-) -> InputError:
-    same = pl.all_horizontal(pl.col(name).eq_missing(pl.lit(late[name])) for name in pair)
-    early = twins.filter(same).row(0, named=True)
-    problem = (
-        f"query {late['query_id']!r}, item {late['item_id']!r} is judged "
-        f"{late['grade']:g} here and {early['grade']:g} in line {early['_line']}"
-    )
-    advice = "keep one of the two" if duplicates == "agree" else "every judgment may occur once"
-    return InputError(f"{problem}; {advice}", where=source.name, line=late["_line"])
+    return table.unique(pair, keep=keep, maintain_order=True)
 
 
 def split_spans(table: pl.DataFrame) -> pl.DataFrame:

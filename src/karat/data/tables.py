@@ -29,11 +29,9 @@ from karat.data.columns import (
     check_whole,
     doc_of,
     find_column,
-    frame_of_rows,
     ids_as_text,
     mapping_hint,
     number_series,
-    text_column,
     text_series,
     to_polars,
     unique_judgments,
@@ -60,26 +58,12 @@ class Queries:
     @classmethod
     def from_dict(cls, texts: Mapping[str, str | Mapping[str, Any]]) -> Queries:
         """Make queries from ``{query_id: text}`` or ``{query_id: {"text": …, "language": …}}``."""
-        rows = [
-            {"query_id": query_id, **({"text": value} if isinstance(value, str) else value)}
-            for query_id, value in texts.items()
-        ]
-        return cls.from_frame(frame_of_rows(rows, ("query_id", "text")))
+        return cls.from_frame(_frame_of_texts(texts, "query_id"))
 
     @classmethod
     def from_frame(cls, frame: object, *, source: Source = IN_MEMORY) -> Queries:
         """Make queries from a Polars, pandas or Arrow table; names of other tools are accepted."""
-        table = to_polars(frame, source)
-        renames = {
-            find_column(table, QUERY_NAMES, "query id", source): "query_id",
-            find_column(table, TEXT_NAMES, "query text", source): "text",
-        }
-        table = ids_as_text(table.rename(renames), ("query_id",), source)
-        table = text_column(table, "text", source)
-        duplicates = table.filter(pl.col("query_id").is_duplicated())
-        if duplicates.height:
-            name = duplicates["query_id"][0]
-            raise InputError(f"query id {name!r} occurs twice; ids must differ", where=source.name)
+        table = _texts_by_id(to_polars(frame, source), "query_id", QUERY_NAMES, source)
         front = ["query_id", "text"]
         return cls(table.select(*front, pl.exclude(front)), source=source)
 
@@ -273,7 +257,7 @@ class Run:
                 rows.append({"query_id": query_id, "rank": rank, **row})
         queries = text_series("query_id", list(lists))
         calls = pl.DataFrame({"query_id": queries}) if not all(map(len, lists.values())) else None
-        frame = frame_of_rows(rows, ("query_id",))
+        frame = _frame_of_rows(rows, ("query_id",))
         return cls.from_frame(frame, calls=calls, name=name, order="rank")
 
     @classmethod
@@ -378,33 +362,55 @@ class Corpus:
     @classmethod
     def from_dict(cls, texts: Mapping[str, str | Mapping[str, Any]]) -> Corpus:
         """Make a corpus from ``{item_id: text}`` or ``{item_id: {"text": …, "version": …}}``."""
-        rows = [
-            {"item_id": item_id, **({"text": value} if isinstance(value, str) else value)}
-            for item_id, value in texts.items()
-        ]
-        return cls.from_frame(frame_of_rows(rows, ("item_id", "text")))
+        return cls.from_frame(_frame_of_texts(texts, "item_id"))
 
     @classmethod
     def from_frame(cls, frame: object, *, source: Source = IN_MEMORY) -> Corpus:
         """Make a corpus from a table; ``doc_id`` defaults to the id before its last ``#``."""
-        table = to_polars(frame, source)
-        renames = {
-            find_column(table, ITEM_NAMES, "item id", source): "item_id",
-            find_column(table, TEXT_NAMES, "text", source): "text",
-        }
-        table = ids_as_text(table.rename(renames), ("item_id",), source)
-        table = text_column(table, "text", source)
-        duplicates = table.filter(pl.col("item_id").is_duplicated())
-        if duplicates.height:
-            name = duplicates["item_id"][0]
-            raise InputError(f"item id {name!r} occurs twice; ids must differ", where=source.name)
+        table = _texts_by_id(to_polars(frame, source), "item_id", ITEM_NAMES, source)
         if "doc_id" in table.columns:
-            given = pl.col("doc_id").cast(pl.String)
-            table = table.with_columns(doc_id=pl.coalesce(given, doc_of(pl.col("item_id"))))
+            doc = pl.col("doc_id").cast(pl.String)
+            table = table.with_columns(doc_id=pl.coalesce(doc, doc_of(pl.col("item_id"))))
         else:
             table = table.with_columns(doc_id=doc_of(pl.col("item_id")))
         front = ["item_id", "doc_id", "text"]
         return cls(table.select(*front, pl.exclude(front)), source=source)
+
+
+def _frame_of_rows(rows: Sequence[Mapping[str, Any]], required: Sequence[str]) -> pl.DataFrame:
+    """Return a frame of all keys of all rows, in order of first appearance."""
+    names = dict.fromkeys(chain(required, *rows))
+    return pl.DataFrame({name: [row.get(name) for row in rows] for name in names}, strict=False)
+
+
+def _frame_of_texts(texts: Mapping[str, str | Mapping[str, Any]], key: str) -> pl.DataFrame:
+    """Return a frame of ``{id: text}`` or ``{id: {"text": …, attributes}}``."""
+    rows = [
+        {key: name, **({"text": value} if isinstance(value, str) else value)}
+        for name, value in texts.items()
+    ]
+    return _frame_of_rows(rows, (key, "text"))
+
+
+def _texts_by_id(
+    table: pl.DataFrame, key: str, names: Sequence[str], source: Source
+) -> pl.DataFrame:
+    """Return a table with unique ids under ``key`` and a ``text``, which is empty where null."""
+    what = key.replace("_", " ")
+    renames = {
+        find_column(table, names, what, source): key,
+        find_column(table, TEXT_NAMES, "text", source): "text",
+    }
+    table = ids_as_text(table.rename(renames), (key,), source)
+    kind = table.schema["text"]
+    if kind.is_nested() or kind in (pl.Binary, pl.Object):
+        raise InputError(f"text holds {kind}; text is expected", where=source.name)
+    duplicates = table[key].filter(table[key].is_duplicated())
+    if len(duplicates):
+        raise InputError(
+            f"{what} {duplicates[0]!r} occurs twice; ids must differ", where=source.name
+        )
+    return table.with_columns(pl.col("text").cast(pl.String).fill_null(""))
 
 
 def with_ranks(hits: pl.DataFrame) -> pl.DataFrame:
@@ -434,11 +440,8 @@ def with_scores(run: Run) -> pl.DataFrame:
         return hits
     if "score" in hits.columns and not hits["score"].null_count():
         by_score = with_ranks(hits.drop("rank"))["rank"]
-        if (by_score == _closed_up(hits)).all():
+        # Ranks as 1, 2, 3 … within each query, without the gaps of a log.
+        ranks = hits.select(pl.col("rank").rank("ordinal").over("query_id").cast(pl.Int64))
+        if (by_score == ranks.to_series()).all():
             return hits
     return hits.with_columns(score=1.0 / pl.col("rank"))
-
-
-def _closed_up(hits: pl.DataFrame) -> pl.Series:
-    """Return ranks as 1, 2, 3 … within each query, without the gaps of a log."""
-    return hits.select(pl.col("rank").rank("ordinal").over("query_id").cast(pl.Int64)).to_series()

@@ -153,9 +153,11 @@ class Input:
         """The name without the suffixes for format and compression."""
         if self.path is None:
             return "stdin"
-        name = _unpacked_name(self.name)
-        suffix = Path(name).suffix
-        return name.removesuffix(suffix) if suffix.lower() in _LAYOUTS else name
+        path = Path(self.name)
+        for suffixes in (_PACKINGS, _LAYOUTS):
+            if path.suffix.lower() in suffixes:
+                path = path.with_suffix("")
+        return str(path)
 
     @cached_property
     def packing(self) -> str | None:
@@ -169,8 +171,7 @@ class Input:
     @cached_property
     def head(self) -> bytes:
         """The first 64 KiB of the unpacked bytes, for detecting the format."""
-        first = next(self._pieces(HEAD_BYTES), b"")
-        return _without_byte_order_mark(first, self.name)[:HEAD_BYTES]
+        return next(self._pieces(HEAD_BYTES), b"")
 
     def chunks(self, size: int | None = None, *, lead: bytes = b"") -> Iterator[bytes]:
         """Yield the unpacked bytes in pieces of whole lines, without a byte order mark.
@@ -181,8 +182,6 @@ class Input:
         done, waiting, longest = 0, 0, MAX_LINE.bytes()
         # No piece is longer than the longest line, so only its first line can be too long.
         for piece in self._pieces(min(size or chunk_bytes(), longest)):
-            if not done and not rest:
-                piece = _without_byte_order_mark(piece, self.name)
             end, cut = piece.find(b"\n"), piece.rfind(b"\n") + 1
             if waiting + (end if cut else len(piece)) > longest:
                 rest.clear()
@@ -200,8 +199,7 @@ class Input:
         """Return the whole file as text; raise InputError beyond the limit for documents."""
         if self.path is not None and self.path.stat().st_size > MAX_DOCUMENT.bytes():
             raise MAX_DOCUMENT.error(self.name)
-        data = _join(self._pieces(_CHUNK_BYTES), self.name)
-        return decode(_without_byte_order_mark(data, self.name), self)
+        return decode(_join(self._pieces(_CHUNK_BYTES), self.name), self)
 
     def open(self) -> IO[bytes]:
         """Open the file for reading its bytes as they are, packed or not."""
@@ -225,7 +223,7 @@ class Input:
         return line
 
     def _pieces(self, size: int) -> Iterator[bytes]:
-        """Yield the unpacked bytes, ``size`` at a time."""
+        """Yield the unpacked bytes without a byte order mark, ``size`` at a time."""
         packing, total = self.packing, 0
         with self.open() as file:
             stream: Any = file
@@ -233,11 +231,14 @@ class Input:
                 stream = zstd.ZstdFile(file) if packing == "zstd" else gzip.GzipFile(fileobj=file)
             try:
                 while piece := stream.read(size):
+                    if not total and piece.startswith(_UTF16):
+                        raise InputError("is UTF-16 text; save it as UTF-8", where=self.name)
+                    content = piece if total else piece.removeprefix(_BOM)
                     total += len(piece)
                     # Compared with the bytes read so far, so that a bomb is noticed early.
                     if packing is not None and total > (most := max_unpacked(file.tell())):
                         raise MAX_UNPACKED.error(self.name, most=most)
-                    yield piece
+                    yield content
             except EOFError:
                 raise InputError(_CUT_OFF, where=self.name) from None
             except _UNPACK_ERRORS:
@@ -347,21 +348,10 @@ def refuse_binary(file: Input) -> None:
         decode(file.head, file)
 
 
-def _without_byte_order_mark(piece: bytes, name: str) -> bytes:
-    if piece.startswith(_UTF16):
-        raise InputError("is UTF-16 text; save it as UTF-8", where=name)
-    return piece.removeprefix(_BOM)
-
-
 def layout_suffix(name: str) -> str:
     """Return the suffix that shows the format: ``.jsonl`` for ``run.jsonl.gz``."""
-    return Path(_unpacked_name(name)).suffix.lower()
-
-
-def _unpacked_name(name: str) -> str:
-    """Return a file name without ``.gz`` or ``.zst``."""
-    suffix = Path(name).suffix
-    return name.removesuffix(suffix) if suffix.lower() in _PACKINGS else name
+    path = Path(name)
+    return (path.with_suffix("") if path.suffix.lower() in _PACKINGS else path).suffix.lower()
 
 
 @contextmanager

@@ -79,17 +79,14 @@ def item_id_of(record: Record) -> str:
 
 
 def _grade(record: Record) -> float | None:
-    keys = [name for name in _GRADE if record.value.get(name) is not None]
-    failed = record.value.get("error") is not None
-    if len(keys) > 1:
-        raise record.error("has a grade and a relevance; keep one")
-    if keys and failed:
-        raise record.error("has a grade and an error; keep one")
-    if not keys and not failed:
+    keys = [name for name in (*_GRADE, "error") if record.value.get(name) is not None]
+    if not keys:
         raise record.error(
             'no grade; a label has "grade", or "error" where the pair could not be judged'
         )
-    return record.as_number(record.value[keys[0]], keys[0]) if keys else None
+    if len(keys) > 1:
+        raise record.error(f"has {' and '.join(keys)}; keep one")
+    return None if keys == ["error"] else record.as_number(record.value[keys[0]], keys[0])
 
 
 def count_failed(file: Input) -> int:

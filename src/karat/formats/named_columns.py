@@ -157,15 +157,20 @@ def _batches(file: Input, separator: str | None) -> Iterator[Batch]:
 
 def _csv_batches(file: Input, separator: str) -> Iterator[Batch]:
     """Yield rows as text, with the lines on which they start."""
-    line, header = 2, b""
+    line, names = 2, dict[str, pl.DataType]()
     try:
         for piece in _whole_rows(file):
-            if not header:
+            if not names:
                 # Polars would take minutes for a table of too many columns.
                 check_columns(piece.split(b"\n", 1)[0].count(separator.encode()) + 1, 1, file.name)
-            # The header above every piece, so that all have the same columns.
-            batch = pl.read_csv(header + piece, separator=separator, infer_schema=False)
-            header = batch.clear().write_csv(separator=separator).encode()
+            batch = pl.read_csv(
+                piece,
+                separator=separator,
+                has_header=not names,
+                schema=names or None,
+                infer_schema=False,
+            )
+            names = dict(batch.schema)
             # Quoted fields may hold line ends.
             ends = pl.sum_horizontal(pl.all().str.count_matches("\n", literal=True).fill_null(0))
             heights = batch.select((ends + 1).cast(pl.Int64)).to_series()

@@ -12,8 +12,9 @@ import importlib
 import json
 import re
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -74,7 +75,7 @@ class Format:
 
     def optional(self, name: str) -> Callable[..., Any] | None:
         """Return a function that some formats have, such as ``scan_run``; None for the others."""
-        function = getattr(self._load(), name, None)
+        function = getattr(self._code, name, None)
         return None if function is None else partial(function, **self.options)
 
     def writer_of_both(self) -> Callable[..., None]:
@@ -84,7 +85,7 @@ class Format:
             raise UsageError(
                 f"format {self.name!r} does not hold queries and gold together; these do: {names}"
             )
-        return partial(self._load().write_eval_set, **self.options)
+        return partial(self._code.write_eval_set, **self.options)
 
     def fits(self, head: Head, kind: Kind) -> bool:
         """Return True if a file that begins like this can be of this format."""
@@ -92,22 +93,22 @@ class Format:
             return False
         if head.content == "json" and self.keys and not head.keys & set(self.keys):
             return False
-        return bool(self._load().sniff(head, kind, **self.options))
+        return bool(self._code.sniff(head, kind, **self.options))
 
-    def _load(self) -> Any:
+    @cached_property
+    def _code(self) -> Any:
         return importlib.import_module(f"karat.formats.{self.module}")
 
     def _function(self, verb: str, kind: Kind) -> Callable[..., Any]:
         if kind not in self.carries:
             others = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
             raise UsageError(f"format {self.name!r} carries no {kind}; these do: {others}")
-        module = self._load()
-        if kind in ("gold", "queries") and hasattr(module, "read_judged_queries"):
+        if kind in ("gold", "queries") and hasattr(self._code, "read_judged_queries"):
             shared = importlib.import_module("karat.formats.evalset")
             function = getattr(shared, f"{verb}_{kind}_of")
             name = "read_judged_queries" if verb == "read" else "write_eval_set"
-            return partial(function, partial(getattr(module, name), **self.options))
-        return partial(getattr(module, f"{verb}_{kind}"), **self.options)
+            return partial(function, partial(getattr(self._code, name), **self.options))
+        return partial(getattr(self._code, f"{verb}_{kind}"), **self.options)
 
 
 @dataclass(frozen=True)
@@ -134,9 +135,11 @@ class Head:
         if start[:1] != "{":
             content: Content = "array" if start[:1] == "[" else "text"
             return cls(content, text, file.suffix, mapping=file.mapping)
-        record = _parse(start.partition("\n")[0])
-        if record is None:
-            record = _parse(start)
+        record = None
+        for part in (start.partition("\n")[0], start):
+            if record is None:
+                with suppress(ValueError, RecursionError):
+                    record = json.loads(part)
         if isinstance(record, dict):
             record = record if file.mapping is None else file.mapping.record(record)
             return cls("json", text, file.suffix, set(record), record)
@@ -156,13 +159,6 @@ class Head:
         return len(names) > 1 and any(
             all(names & set(group) for group in groups) for groups in _NEEDS[kind]
         )
-
-
-def _parse(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
 
 
 FORMATS: dict[str, Format] = {

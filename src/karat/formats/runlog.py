@@ -260,12 +260,9 @@ def _check_version(record: Record) -> None:
     version = record.value.get(VERSION_KEY)
     if version is None or (_is_number(version) and version == RUN_LOG_VERSION):
         return
-    if _is_number(version) and version == version // 1 and version > RUN_LOG_VERSION:
-        advice = f"update karat, or write the log as version {RUN_LOG_VERSION}"
-    else:
-        advice = f"write {RUN_LOG_VERSION}, or leave the key out"
     raise record.error(
-        f"{VERSION_KEY} is {preview(version)}; this karat reads version {RUN_LOG_VERSION}: {advice}"
+        f"{VERSION_KEY} is {preview(version)}; this karat reads version {RUN_LOG_VERSION}: update "
+        f"karat, write {RUN_LOG_VERSION}, or leave the key out"
     )
 
 
@@ -377,23 +374,14 @@ class HitLists:
 
 def _join_lists(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
     """Return the hits of several frames as if all lists had been in one ``HitLists``."""
-    filled = [frame for frame in frames if frame.height]
-    if not filled:
-        return HitLists(strict=False).frame()
-    present = set[str]().union(*(frame.columns for frame in filled))
+    filled = [frame for frame in frames if frame.height] or [HitLists(strict=False).frame()]
+    hits = pl.concat(filled, how="diagonal")
+    names = [name for name in _TYPES if name in hits.columns]
     if not all("score" in frame.columns for frame in filled):
-        present.discard("score")
-    order = [name for name in _TYPES if name in present]
-    defaults = {
-        name: pl.lit("final" if name == "stage" else None, dtype=_TYPES[name]).alias(name)
-        for name in order
-    }
-    return pl.concat(
-        frame.with_columns(
-            default for name, default in defaults.items() if name not in frame.columns
-        ).select(order)
-        for frame in filled
-    )
+        names = [name for name in names if name != "score"]
+    if "stage" in names:
+        hits = hits.with_columns(pl.col("stage").fill_null("final"))
+    return hits.select(names)
 
 
 def _usual_columns(entries: list[Any]) -> Columns | None:
