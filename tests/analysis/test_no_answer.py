@@ -55,18 +55,18 @@ def test_a_worked_example():
     The gap below 0.7 ends at 0.6, and its middle is the threshold.
     """
     found = planted()
-    best = found.best
-    assert found.counts == {"no_answer": 4, "unanswered": 0, "answerable": 5, "found": 4}
+    best = found["best"]
+    assert found["counts"] == {"no_answer": 4, "unanswered": 0, "answerable": 5, "found": 4}
     assert best["threshold"] == pytest.approx(0.65)
     assert (best["above"], best["up_to"]) == (0.6, 0.7)
     assert (best["kept"]["mean"], best["false_evidence"]["mean"]) == (0.75, 0.0)
     assert best["answered"]["mean"] == 3 / 5
     assert best["youden"] == 0.75
-    assert found.without["kept"]["mean"] == 1.0
+    assert found["without"]["kept"]["mean"] == 1.0
     # n4 got nothing at all, which is right
-    assert found.without["false_evidence"]["mean"] == 3 / 4
+    assert found["without"]["false_evidence"]["mean"] == 3 / 4
     # 0.9, 0.8 and 0.7 lie above all; 0.4 above 0.3 and nothing
-    assert found.area == (4 + 4 + 4 + 2) / 16
+    assert found["area"] == (4 + 4 + 4 + 2) / 16
 
 
 def test_shares_have_the_interval_of_clopper_and_pearson():
@@ -74,7 +74,7 @@ def test_shares_have_the_interval_of_clopper_and_pearson():
     for name, successes, n in (("kept", 3, 4), ("answered", 3, 5), ("false_evidence", 0, 4)):
         expected = binomtest(successes, n).proportion_ci(method="exact")
         # Its weights are random ones.
-        assert found.best[name]["ci"] == pytest.approx([expected.low, expected.high], abs=0.02)
+        assert found["best"][name]["ci"] == pytest.approx([expected.low, expected.high], abs=0.02)
 
 
 def test_of_equally_good_gaps_the_lowest_is_chosen():
@@ -164,11 +164,11 @@ def test_keeping_a_share_of_the_gold_is_what_the_measure_does(world, keep, missi
     except (MissingInputError, karat.InputError):
         return
     expected = next(iter(staged.final.summaries.values()))
-    told = found.keep["false_evidence"]
+    told = found["keep"]["false_evidence"]
     assert told["mean"] == expected.mean
     assert told["n"] == expected.n
     assert told["ci"] == (None if expected.ci is None else pytest.approx(list(expected.ci)))
-    assert found.keep["gold"] >= keep
+    assert found["keep"]["gold"] >= keep
 
 
 def test_a_query_without_an_answer_that_failed_is_false_evidence_at_every_threshold():
@@ -176,10 +176,10 @@ def test_a_query_without_an_answer_that_failed_is_false_evidence_at_every_thresh
     asked = {"a": "a", "n": {"text": "n", "no_answer": True}, "m": {"text": "", "no_answer": True}}
     staged = staged_of(run, {"a": ["g"]}, no_answer_measures(), queries=Queries(asked))
     found = no_answer(staged)
-    assert found.counts["unanswered"] == 1
-    assert found.best["false_evidence"]["mean"] == 0.5
-    assert found.sweep[-1]["false_evidence"] == 0.5
-    assert any("missing from the run" in note for note in found.notes)
+    assert found["counts"]["unanswered"] == 1
+    assert found["best"]["false_evidence"]["mean"] == 0.5
+    assert found["sweep"][-1]["false_evidence"] == 0.5
+    assert any("missing from the run" in note for note in found["notes"])
 
 
 @pytest.mark.parametrize(("missing", "answerable"), [("zero", 2), ("skip", 1)])
@@ -189,8 +189,8 @@ def test_an_answerable_query_without_a_result_is_not_answered_unless_left_out(mi
     measures = no_answer_measures()
     staged = staged_of(run, gold, measures, queries=Queries(asked), missing=missing)
     found = no_answer(staged)
-    assert found.counts["answerable"] == answerable
-    assert found.best["answered"]["mean"] == 1 / answerable
+    assert found["counts"]["answerable"] == answerable
+    assert found["best"]["answered"]["mean"] == 1 / answerable
 
 
 def test_only_the_top_k_counts():
@@ -200,18 +200,18 @@ def test_only_the_top_k_counts():
     measures = no_answer_measures(1)
     gold = {"a": ["gold"], "b": ["gold"]}
     found = no_answer(staged_of(Run(lists), gold, measures, queries=Queries(asked)), k=1)
-    assert found.counts["found"] == 1
-    assert (found.best["above"], found.best["up_to"]) == (0.2, 0.7)
+    assert found["counts"]["found"] == 1
+    assert (found["best"]["above"], found["best"]["up_to"]) == (0.2, 0.7)
 
 
 def test_the_sweep_holds_every_score_while_they_are_few():
     """And the best threshold between two of them; that of the measure is the lowest of gold."""
     found = planted()
     expected = [0.3, 0.4, 0.5, 0.6, 0.65, 0.7, 0.8, 0.9]
-    assert [point["threshold"] for point in found.sweep] == pytest.approx(expected)
-    assert [point["kept"] for point in found.sweep] == [1, 1, 0.75, 0.75, 0.75, 0.75, 0.5, 0.25]
+    assert [point["threshold"] for point in found["sweep"]] == pytest.approx(expected)
+    assert [point["kept"] for point in found["sweep"]] == [1, 1, 0.75, 0.75, 0.75, 0.75, 0.5, 0.25]
     false = [0.75, 0.5, 0.5, 0.25, 0, 0, 0, 0]
-    assert [point["false_evidence"] for point in found.sweep] == false
+    assert [point["false_evidence"] for point in found["sweep"]] == false
 
 
 def test_a_long_sweep_is_thinned_and_the_choice_stays_exact():
@@ -221,15 +221,15 @@ def test_a_long_sweep_is_thinned_and_the_choice_stays_exact():
         {f"n{n}": score for n, score in enumerate(rng.normal(0, 1, 150))},
         boot=100,
     )
-    thresholds = [point["threshold"] for point in found.sweep]
+    thresholds = [point["threshold"] for point in found["sweep"]]
     assert MOST_POINTS <= len(thresholds) <= MOST_POINTS + 2
     assert thresholds == sorted(thresholds)
-    assert found.best["threshold"] in thresholds
+    assert found["best"]["threshold"] in thresholds
     wanted = [np.random.default_rng(3).normal(1, 1, 150)]
-    assert found.best["up_to"] in wanted[0]
-    assert max(point["kept"] - point["false_evidence"] for point in found.sweep) == pytest.approx(
-        found.best["youden"]
-    )
+    assert found["best"]["up_to"] in wanted[0]
+    assert max(
+        point["kept"] - point["false_evidence"] for point in found["sweep"]
+    ) == pytest.approx(found["best"]["youden"])
 
 
 def test_every_resample_chooses_anew_and_is_tried_on_what_it_left_out(monkeypatch):
@@ -298,7 +298,7 @@ def test_the_interval_of_the_threshold_holds_the_best_one_however_far_the_eviden
             {f"a{n}": score for n, score in enumerate(found)},
             {f"n{n}": score for n, score in enumerate(without)},
             boot=200,
-        ).best
+        )["best"]
         low, high = best["ci"]
         assert low <= best["above"] < best["threshold"] < best["up_to"] <= high
         held.append(low <= apart / 2 <= high)
@@ -320,7 +320,7 @@ def test_the_middle_of_a_wide_gap_does_better_on_new_queries_than_its_end():
 def test_the_interval_of_the_threshold_covers_the_whole_gap():
     """Alike scores of each kind: every resample has the same gap, and cuts in its middle."""
     found = planted(dict.fromkeys("abcd", 8.0), dict.fromkeys("wxyz", 2.0), lost=())
-    assert (found.best["threshold"], found.best["ci"]) == (5.0, [2.0, 8.0])
+    assert (found["best"]["threshold"], found["best"]["ci"]) == (5.0, [2.0, 8.0])
 
 
 def test_conversations_are_drawn_as_a_whole():
@@ -344,7 +344,7 @@ def test_conversations_are_drawn_as_a_whole():
             queries=Queries(asked),
             short_lists="complete",
         )
-        return no_answer(staged).best
+        return no_answer(staged)["best"]
 
     once, often = best(1), best(5)
     assert once["ci"] == often["ci"]
@@ -355,15 +355,15 @@ def test_conversations_are_drawn_as_a_whole():
 
 def test_one_query_of_a_kind_has_no_interval():
     found = planted(without={"n1": 0.1})
-    assert found.best["ci"] is None
-    assert found.best["false_evidence"]["ci"] is None
-    assert found.best["false_evidence"]["corrected"] is None
+    assert found["best"]["ci"] is None
+    assert found["best"]["false_evidence"]["ci"] is None
+    assert found["best"]["false_evidence"]["corrected"] is None
 
 
 def test_scores_that_were_made_equal_query_by_query_are_said_to_be():
     found = planted(dict.fromkeys("abc", 1.0), dict.fromkeys("xyz", 1.0), lost=())
-    assert any("normalised query by query" in note for note in found.notes)
-    assert not any("normalised" in note for note in planted().notes)
+    assert any("normalised query by query" in note for note in found["notes"])
+    assert not any("normalised" in note for note in planted()["notes"])
 
 
 def test_distances_are_said_to_be():
@@ -374,7 +374,7 @@ def test_distances_are_said_to_be():
     asked = {q: {"text": q, "no_answer": q == "n"} for q in lists}
     gold = {"a": ["g"], "b": ["g"]}
     staged = staged_of(logged(lists), gold, no_answer_measures(), queries=Queries(asked))
-    assert any("as distances do" in note for note in no_answer(staged).notes)
+    assert any("as distances do" in note for note in no_answer(staged)["notes"])
 
 
 def test_what_is_missing_is_named():

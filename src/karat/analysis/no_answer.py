@@ -13,16 +13,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from karat.analysis.top_lists import SHOWN_ROWS, Ints, Mask, measured, share_of, top_lists
+from karat.analysis.runs import SystemAnalysis
+from karat.analysis.top_lists import (
+    SHOWN_ROWS,
+    Ints,
+    Mask,
+    measured,
+    share_of,
+    top_lists,
+    unanswered,
+)
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
 from karat.measure.aggregates import Values
 from karat.measure.names import parse_measure
 from karat.measure.scores import Scores
-from karat.pages.formatting import PART, figure, interval, percent, plural
-from karat.pages.formatting import measured as mean_cell
-from karat.pages.page import Grid, Section
-from karat.pages.serialize import Record
+from karat.pages.formatting import NOTHING, PART, figure, interval, percent, plural
+from karat.pages.page import Section, TableColumns, table
 from karat.stats.distributions import tail
 
 # So many points of the sweep a document has at most, beside the thresholds that it names.
@@ -181,9 +188,13 @@ def _drawn(scores: EvidenceScores, resamples: int, seed: int) -> Iterator[Ints]:
         yield counts
 
 
-@dataclass(frozen=True, eq=False)
-class NoAnswer(Record):
-    """What scores can tell of whether there is an answer.
+def no_answer_measures(k: int = KEEP, *, keep: float = 0.95) -> list[str]:
+    """Return what the run must be scored by."""
+    return [f"FalseEvidence(keep={keep!r})@{k}"]
+
+
+def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> SystemAnalysis:
+    """Return false evidence and kept answers in the top k, at every score threshold.
 
     ``kept`` is of the answerable queries with gold in their top k those that keep some of it,
     ``answered`` the same of all answerable queries, ``false_evidence`` of the queries without
@@ -191,49 +202,34 @@ class NoAnswer(Record):
     false evidence: the middle between ``above`` and ``up_to``, since all in this gap do the
     same. ``keep`` is the one of the measure, ``without`` no threshold at all.
     """
-
-    k: int
-    counts: Mapping[str, int]
-    area: float
-    without: Mapping[str, Any]
-    best: Mapping[str, Any]
-    keep: Mapping[str, Any]
-    sweep: Sequence[Mapping[str, float]]
-    resamples: int
-    notes: Sequence[str]
-
-
-def no_answer_measures(k: int = KEEP, *, keep: float = 0.95) -> list[str]:
-    """Return what the run must be scored by."""
-    return [f"FalseEvidence(keep={keep!r})@{k}"]
-
-
-def no_answer(staged: Staged, *, k: int = KEEP, keep: float = 0.95) -> NoAnswer:
-    """Return false evidence and kept answers in the top k, at every score threshold."""
     scores = staged.final
     if not staged.gold.no_answer.any():
         raise MissingInputError("no query is marked no_answer: give --queries with that column")
     (name,) = no_answer_measures(k, keep=keep)
     measure = measured(scores, name)["measure"]
     queries = _ScoredQueries.of(staged, k, measure)
-    best, keeping = best_threshold(queries.evidence), queries.threshold_keeping(keep)
-    return NoAnswer(
-        k=k,
-        counts=queries.counts,
-        area=queries.evidence.area,
-        without=queries.at(_LOWEST),
-        best=_best(queries, best),
-        keep={
+    best = best_threshold(queries.evidence)
+    # The threshold of the measure keeps this share of all gold in the top k.
+    kept = math.ceil(round(keep * len(queries.gold), 9))
+    keeping = float(np.sort(queries.gold)[-kept])
+    document = {
+        "k": k,
+        "counts": queries.counts,
+        "area": queries.evidence.area,
+        "without": queries.at(_LOWEST),
+        "best": _best(queries, best),
+        "keep": {
             "measure": str(parse_measure(name)),
             "share": keep,
             "threshold": keeping,
             "gold": float((queries.gold >= keeping).mean()),
             **queries.at(keeping),
         },
-        sweep=_sweep(queries, (best.threshold, keeping)),
-        resamples=scores.conventions.boot,
-        notes=list(_notes(queries)),
-    )
+        "sweep": _sweep(queries, (best.threshold, keeping)),
+        "resamples": scores.conventions.boot,
+        "notes": list(_notes(queries)),
+    }
+    return SystemAnalysis(document, no_answer_sections)
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,7 +273,7 @@ class _ScoredQueries:
         relevant = gold.target(np.arange(len(values))).relevant(scores.conventions.rel) > 0
         answerable = ~gold.no_answer & relevant
         if scores.conventions.missing == "skip":
-            answerable &= ~scores.status.is_in(["missing", "failed"]).to_numpy()
+            answerable &= ~unanswered(scores)
         return cls(
             scores,
             evidence.value,
@@ -297,11 +293,6 @@ class _ScoredQueries:
             "answerable": len(self.answerable),
             "found": len(self.found),
         }
-
-    def threshold_keeping(self, share: float) -> float:
-        """Return the threshold of the measure: it keeps this share of all gold in the top k."""
-        kept = math.ceil(round(share * len(self.gold), 9))
-        return float(np.sort(self.gold)[-kept])
 
     def at(self, threshold: float) -> dict[str, Any]:
         """Return the shares that a threshold keeps, with the intervals that any share has."""
@@ -366,72 +357,64 @@ def _sweep(queries: _ScoredQueries, named: Sequence[float]) -> list[dict[str, fl
 
 def _notes(queries: _ScoredQueries) -> Iterator[str]:
     yield (
-        "The shares at the best threshold are those of the queries that chose it, hence"
-        " optimistic; corrected are those of queries that a resample left out."
+        "The shares at the best threshold are optimistic, since the same queries chose it;"
+        " corrected are those of queries that a resample left out."
     )
-    if unanswered := queries.counts["unanswered"]:
+    if count := queries.counts["unanswered"]:
         yield (
-            f"{unanswered:,} without an answer are missing from the run or failed, and count as"
-            " false evidence at every threshold."
+            f"{count:,} without an answer are missing from the run or failed, and count as false"
+            " evidence at every threshold."
         )
     best_hits = queries.best_hits
-    scores, counts = np.unique(best_hits, return_counts=True)
+    values, counts = np.unique(best_hits, return_counts=True)
     share = counts.max(initial=0) / max(len(best_hits), 1)
     if len(best_hits) >= _FEWEST and share >= _ALIKE:
         yield (
             f"The best hit of {100 * share:.0f} % of the queries scores"
-            f" {scores[counts.argmax()]:g}: the scores look normalised query by query, and no"
-            " threshold on them tells whether there is an answer. Log the scores as the model"
-            " gave them."
+            f" {values[counts.argmax()]:g}: the scores look normalised query by query, so no"
+            " threshold can tell whether there is an answer. Log the model's own scores."
         )
     if queries.scores.counts.order_conflicts > len(best_hits) / 2:
-        yield (
-            "The scores rise down most lists, as distances do; a threshold here keeps what scores"
-            " at least so much. Log them as similarities."
-        )
+        yield "The scores rise down most lists, as distances do. Log them as similarities."
 
 
 def no_answer_sections(document: Mapping[str, Any]) -> list[Section]:
     """Return the sections: false evidence and kept answers by threshold."""
-    best, keep = document["best"], document["keep"]
-    grid = [["what", "threshold", "false evidence", "kept", "answered"]]
-    grid.append(_threshold_row("no threshold", {"threshold": None, **document["without"]}))
-    grid.append(_threshold_row("best", best))
-    new = [f"{figure(best[name]['corrected'])}{PART}" for name in ("false_evidence", "kept")]
-    grid.append(["  corrected", "", *new, ""])
-    grid.append(_threshold_row(f"keeps {percent(keep['share'])} of gold", keep))
-    sections = [Section("Queries without an answer", grid, _no_answer_notes(document))]
-    if len(document["sweep"]) > 1:
-        sections.append(Section("False evidence by threshold", _threshold_grid(document)))
+    best, keep, counts, points = (document[n] for n in ("best", "keep", "counts", "sweep"))
+    names = ("false_evidence", "kept", "answered")
+    headers = {name.replace("_", " "): name for name in names}
+    corrected = {name: {"mean": best[name]["corrected"], "ci": None} for name in names[:2]}
+    rows = [
+        {"what": "no threshold", **document["without"]},
+        {"what": "best", **best},
+        {"what": "  corrected", "answered": "", **corrected},
+        {"what": f"keeps {percent(keep['share'])} of gold", **keep},
+    ]
+    columns: TableColumns = {"what": "what", "threshold": _threshold_cell, **headers}
+    queries = plural(counts["no_answer"], "query", "queries")
+    low = "" if best["above"] is None else f"above {figure(best['above'])} and "
+    with_answer = f"{counts['answerable']:,} with one, {counts['found']:,} of them with gold"
+    lines = [
+        f"{queries} without an answer · {with_answer} in the top {document['k']}",
+        f"gold scores above hits of a query without an answer in {percent(document['area'])}",
+        f"any threshold {low}up to {figure(best['up_to'])} does the same as the best",
+        *document["notes"],
+    ]
+    sections = [Section("Queries without an answer", table(rows, columns), lines)]
+    if len(points) > 1:
+        named = {best["threshold"], keep["threshold"]}
+        shown = {round(n * (len(points) - 1) / (SHOWN_ROWS - 1)) for n in range(SHOWN_ROWS)}
+        rows = [
+            point
+            for place, point in enumerate(points)
+            if place in shown or point["threshold"] in named
+        ]
+        grid = table(rows, {"threshold": "threshold", **headers})
+        sections.append(Section("False evidence by threshold", grid))
     return sections
 
 
-def _threshold_row(name: str, cut: Mapping[str, Any]) -> list[str]:
-    cells = [mean_cell(cut[key]) for key in ("false_evidence", "kept", "answered")]
-    return [name, f"{figure(cut['threshold'])}{PART}{interval(cut.get('ci'))}", *cells]
-
-
-def _no_answer_notes(document: Mapping[str, Any]) -> list[str]:
-    counts, best = document["counts"], document["best"]
-    asked = plural(counts["no_answer"], "query", "queries")
-    asked += f" without an answer · {counts['answerable']:,} with one, {counts['found']:,} of them"
-    area = f"in {percent(document['area'])} of all pairs of the two kinds of queries the best gold"
-    lines = [
-        f"{asked} with gold in the top {document['k']}",
-        f"{area} scores above what the query without an answer got",
-    ]
-    low = "" if best["above"] is None else f"above {figure(best['above'])} and "
-    lines.append(f"any threshold {low}up to {figure(best['up_to'])} does the same as the best")
-    return [*lines, *document["notes"]]
-
-
-def _threshold_grid(document: Mapping[str, Any]) -> Grid:
-    named = {document["best"]["threshold"], document["keep"]["threshold"]}
-    points = document["sweep"]
-    shown = {round(n * (len(points) - 1) / (SHOWN_ROWS - 1)) for n in range(SHOWN_ROWS)}
-    columns = ("threshold", "false_evidence", "kept", "answered")
-    grid = [[name.replace("_", " ") for name in columns]]
-    for place, point in enumerate(points):
-        if place in shown or point["threshold"] in named:
-            grid.append([figure(point[name]) for name in columns])
-    return grid
+def _threshold_cell(row: Mapping[str, Any]) -> str:
+    if "threshold" not in row:
+        return "" if row["answered"] == "" else NOTHING
+    return f"{figure(row['threshold'])}{PART}{interval(row.get('ci'))}"
