@@ -273,7 +273,7 @@ def test_documents_are_judged_by_their_first_chunk():
     (one,) = failures_of(records, {"q": ["d29#0"]}, **options).queries
     assert (one.kind, one.evidence["gold"], one.evidence["final_rank"]) == ("low_rank", "d29", 13)
     (one,) = failures_of(records, {"q": ["e1#0"]}, **options).queries
-    assert (one.kind, one.because) == ("not_in_index", "its gold document is not in the corpus")
+    assert (one.kind, one.because) == ("not_in_index", "its gold is not in the corpus")
     (one,) = failures_of([{"query_id": "q", "topk": []}], {"q": ["d29#7"]}, **options).queries
     assert one.kind == "complete_miss", "another chunk of the document is in the corpus"
 

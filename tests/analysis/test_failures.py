@@ -73,7 +73,7 @@ def evidence(found, kind, at=0):
     [
         ("failed_call", 1, "the call failed: timeout 1", {"error": "timeout 1"}),
         ("not_in_run", 0, "the run has no answer to it", {}),
-        ("not_in_index", 0, "its gold item is not in the corpus", {"raw_rank": None}),
+        ("not_in_index", 0, "its gold is not in the corpus", {"raw_rank": None}),
         (
             *("routed_away", 0, "sent to docs+wiki, while its gold is in tickets"),
             {"chosen": "docs+wiki", "right": ["tickets"]},
@@ -85,7 +85,7 @@ def evidence(found, kind, at=0):
         (
             "rewritten_away",
             2,
-            "the query as it was asked finds gold at rank 3, the rewritten one does not within 10",
+            "the original query finds gold at rank 3, the rewritten one does not within 10",
             {"original_rank": 3, "rewritten": "something else"},
         ),
         (
@@ -121,11 +121,11 @@ def evidence(found, kind, at=0):
             {"similarity": 0.5, "threshold": 0.6},
         ),
         (
-            *("rerank_demotion", 0, "at rank 1 of raw, returned at rank 14"),
+            *("rerank_demotion", 0, "at rank 1 of raw, at rank 14 of the final list"),
             {"stage": None, "raw_rank": 1, "final_rank": 14, "after_rank": 14},
         ),
         (
-            *("rerank_demotion", 3, "at rank 4 of raw, not in the 20 that were returned"),
+            *("rerank_demotion", 3, "at rank 4 of raw, not in the final list"),
             {"stage": None, "before_rank": 4, "after_rank": None},
         ),
         (
@@ -135,7 +135,7 @@ def evidence(found, kind, at=0):
         (
             "false_positive_dominance",
             1,
-            "at rank 13; 6 of the top 10 are items that stand above the gold of many queries",
+            "at rank 13 of raw, and 6 of the top 10 stand above the gold of many queries",
             {"dominant": HUBS, "share": 0.6},
         ),
         ("low_rank", 2, "returned at rank 13, below the top 10", {"final_rank": 13}),

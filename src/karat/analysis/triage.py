@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.failures import CLASSES, QueryFailures, classify, countable, missed_line
-from karat.analysis.failures.gold_ranks import best_gold
+from karat.analysis.failures.case import best_gold
 from karat.analysis.findings import findings
 from karat.analysis.runs import Analysis, counts_of, stage_runs
 from karat.analysis.top_lists import (

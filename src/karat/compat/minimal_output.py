@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.failures.case import ASSESSED
+from karat.analysis.top_lists import assessed
 from karat.analysis.triage import misses_of
 from karat.data.tables import Corpus
 from karat.errors import UsageError
@@ -65,7 +65,7 @@ def metrics_of(system: System) -> dict[str, Any]:
     cutoffs = np.array([scores.conventions.k])
     if scores.trace is not None:
         cutoffs = np.unique(scores.trace.ranked.target.own_k)
-    assessed = scores.status.is_in(ASSESSED).to_numpy()
+    with_gold = assessed(scores)
     means = {name: system.summaries[name].mean for name in ("R@k", *_MEANS.values())}
     if counts.failed_calls and not counts.scored:
         means = dict.fromkeys(means)
@@ -75,7 +75,7 @@ def metrics_of(system: System) -> dict[str, Any]:
         **{key: means[name] for key, name in _MEANS.items()},
         "n": system.summaries["R@k"].n,
         # With the queries that have gold but no answer.
-        "n_misses": int((assessed & ~(scores.values("Hit@k") > 0)).sum()),
+        "n_misses": int((with_gold & ~(scores.values("Hit@k") > 0)).sum()),
         "n_failed": counts.failed_calls,
         "n_out_of_kb": counts.no_answer + counts.empty_gold,
     }

@@ -87,7 +87,7 @@ class Prepared:
             else self.corpus["doc_id"].n_unique()
         )
 
-    @property
+    @cached_property
     def relevant(self) -> Mask:
         """The judgments whose grade counts as relevant."""
         return self.grade >= self.conventions.rel

@@ -1,4 +1,7 @@
-"""Case: all that is known about the queries of one run, as failures, losses and findings see it."""
+"""Case: all that is known about the queries of one run, as failures, losses and findings see it.
+
+``Way`` has where each query's best-placed gold stands in every list on the way to its answer.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +14,245 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis.failures.gold_ranks import BestGold, KeptOrder, Way, best_gold, kept_order
 from karat.analysis.stages.routing import source_names
-from karat.analysis.top_lists import kept_lists, ranked_of
+from karat.analysis.top_lists import assessed, judged_by, kept_lists, ranked_of
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.evaluation.segments import By
-from karat.evaluation.stages import ORIGINAL, RAW, REORDERING, SIEVES, Staged, Thresholds, passed_on
+from karat.evaluation.stages import RAW, REORDERING, SIEVES, Staged, Thresholds, passed_on
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import values_of
 from karat.measure.kernels.lists import in_time
-from karat.measure.lists import without_repeats
+from karat.measure.lists import ListNeeds, without_repeats
 from karat.measure.names import parse_measure
 from karat.measure.prepare import Prepared, prepare
-from karat.measure.ranked import Ints, Mask, ideal_of
+from karat.measure.rank import rank
+from karat.measure.ranked import UNLIMITED, Ints, Mask, ideal_of
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
 from karat.stats.paired import randomisation
 
-ASSESSED = ("scored", "missing", "failed")
+
+@dataclass(frozen=True, eq=False)
+class BestGold:
+    """The best-placed gold of every query in the lists of one stage.
+
+    ``rank`` is infinite where a list holds none; ``row`` is the judgment's row in the gold and
+    ``hit`` the place of the hit among the trace's facts, both -1 where there is none.
+    """
+
+    rank: Values
+    row: Ints
+    hit: Ints
+    facts: pl.DataFrame
+    returned: Ints
+
+    def number(self, name: str) -> Values:
+        """Return what the run logs of these hits, one number per query; NaN where it does not."""
+        values = np.full(len(self.rank), np.nan)
+        here = self.hit >= 0
+        values[here] = self.facts[name].to_numpy()[self.hit[here]]
+        return values
+
+
+def best_gold(scores: Scores, gold: Prepared) -> BestGold:
+    """Return the best-placed gold of every query in some lists."""
+    ranked = ranked_of(scores)
+    found, hits = ranked.found, ranked.hits
+    (places,) = np.nonzero(found.relevant(gold.conventions.rel))
+    query, first = np.unique(found.query[places], return_index=True)
+    places = places[first]
+    ranks = np.full(ranked.n, np.inf)
+    row, hit = np.full(ranked.n, -1), np.full(ranked.n, -1)
+    ranks[query] = found.rank[places]
+    row[query] = places if found.row is None else found.row[places]
+    # A span is found by a hit of its own.
+    wide = int(max(hits.rank.max(initial=0), found.rank[places].max(initial=0))) + 1
+    hit[query] = np.searchsorted(hits.query * wide + hits.rank, query * wide + found.rank[places])
+    facts = pl.DataFrame() if scores.trace is None else scores.trace.facts
+    return BestGold(ranks, row, hit, facts, ranked.returned)
+
+
+@dataclass(frozen=True, eq=False)
+class LastGold:
+    """The best rank of gold in the last of some stages that logged a list for each query.
+
+    ``at`` is the stage's place on the way, -1 where none of them logged a list.
+    """
+
+    rank: Values
+    at: Ints
+
+    @property
+    def logged(self) -> Mask:
+        """The queries for which one of the stages logged a list."""
+        return self.at >= 0
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """The lists from the retriever's own to the final one, and where gold stands in each.
+
+    ``own`` marks the queries for which a stage logged a list, or passed on an empty one; for
+    the others it shows what the next stage does, and nothing counts as a failure of it.
+    """
+
+    names: tuple[str, ...]
+    lists: tuple[BestGold, ...]
+    own: tuple[Mask, ...]
+    final: BestGold
+
+    @classmethod
+    def of(cls, staged: Staged) -> Way:
+        """Return where the best-placed gold of a run stands, from list to list."""
+        lists = tuple(best_gold(scores, staged.gold) for scores in staged.line.values())
+        own = []
+        for name, best in zip(staged.line, lists, strict=True):
+            # Where the log does not say, every query has a list.
+            queries = staged.logged.get(name, frozenset(staged.gold.query_ids))
+            logged = [query_id in queries for query_id in staged.gold.query_ids]
+            own.append(np.array(logged, dtype=bool) | (best.returned == 0))
+        return cls(tuple(staged.line), lists, tuple(own), best_gold(staged.final, staged.gold))
+
+    @property
+    def first(self) -> BestGold:
+        """The retriever's own lists, or the earliest that the log has."""
+        return self.lists[0] if self.lists else self.final
+
+    def after(self, at: int) -> Values:
+        """Return the best rank of any gold from this stage on."""
+        best: Values = np.min([best.rank for best in (*self.lists[at:], self.final)], axis=0)
+        return best
+
+    @cached_property
+    def before(self) -> tuple[LastGold, ...]:
+        """The last list logged before the stage at each place."""
+        return tuple(self._last(self.names[:at]) for at in range(len(self.names)))
+
+    @cached_property
+    def taken_out(self) -> Mapping[str, Mask]:
+        """By stage, the queries whose gold is in the list before it and in none after it."""
+        nothing = np.zeros(len(self.final.rank), dtype=bool)
+        return dict.fromkeys(SIEVES, nothing) | {
+            name: self.own[at] & np.isfinite(self.before[at].rank) & ~np.isfinite(self.after(at))
+            for at, name in enumerate(self.names)
+        }
+
+    @cached_property
+    def lost_at_the_end(self) -> Mask:
+        """The queries whose gold is in the last list logged and not in the final one."""
+        return np.isfinite(self.last.rank) & ~np.isfinite(self.final.rank)
+
+    @cached_property
+    def last(self) -> LastGold:
+        """The last list before the cut at k."""
+        return self._last(self.names)
+
+    @cached_property
+    def sieved(self) -> LastGold:
+        """The last list before anything reorders it."""
+        return self._last((RAW, *SIEVES))
+
+    @cached_property
+    def reordered(self) -> LastGold:
+        """The last list of a stage that reorders."""
+        return self._last(REORDERING)
+
+    def _last(self, names: Sequence[str]) -> LastGold:
+        ranks = np.full(len(self.final.rank), np.inf)
+        last = np.full(len(ranks), -1)
+        for at, name in enumerate(self.names):
+            if name in names:
+                ranks = np.where(self.own[at], self.lists[at].rank, ranks)
+                last = np.where(self.own[at], at, last)
+        return LastGold(ranks, last)
+
+
+@dataclass(frozen=True, eq=False)
+class KeptOrder:
+    """What the final lists keep of the last lists logged before them.
+
+    ``in_order`` marks the queries whose final list has nothing but items of the list before
+    it, in its order; ``above`` is the lowest rank there of a judged hit that stands above an
+    item of the final list, 0 where none does. Queries that were not looked at are not marked.
+    """
+
+    in_order: Mask
+    above: Ints
+
+
+def kept_order(staged: Staged, way: Way, queries: Mask) -> KeptOrder:
+    """Return what the final lists of some queries keep of the lists before them."""
+    kept = KeptOrder(np.zeros(len(queries), dtype=bool), np.zeros(len(queries), dtype=np.int64))
+    if staged.run is None or not queries.any():
+        return kept
+    judged = _judged_before(staged, way, queries)
+    before, final = _last_two_lists(staged, staged.run, way, queries, judged)
+    places = before.select("code", "item_id", place="rank")
+    both = final.join(places, on=["code", "item_id"], how="left", maintain_order="left")
+    # An item that was not in the list before it breaks the order, as place 0 does.
+    code, place = both["code"].to_numpy(), both["place"].fill_null(0).to_numpy()
+    same_list = np.concatenate(([False], code[1:] == code[:-1]))
+    above = np.where(same_list, np.concatenate(([0], place[:-1])), 0)
+    kept.in_order[queries] = True
+    kept.in_order[code[place <= above]] = False
+    lowest = np.zeros(len(queries), dtype=np.int64)
+    np.maximum.at(lowest, code, place)
+    stood = judged.join(places, on=["code", "item_id"])
+    rows = stood["code"].to_numpy()
+    over = stood["place"].to_numpy() < lowest[rows]
+    np.maximum.at(kept.above, rows[over], stood["rank"].to_numpy()[over])
+    return kept
+
+
+def _judged_before(staged: Staged, way: Way, queries: Mask) -> pl.DataFrame:
+    """Return the judged hits of each query's last list before the cut: code, item_id, rank."""
+    frames = [pl.DataFrame(schema={"code": pl.Int64, "item_id": pl.String, "rank": pl.Int64})]
+    for at, scores in enumerate(staged.line.values()):
+        if scores.trace is not None:
+            hits = scores.trace.ranked.hits
+            here = queries[hits.query] & (way.last.at[hits.query] == at)
+            items = scores.trace.facts["item_id"].filter(here)
+            columns = {"code": hits.query[here], "item_id": items, "rank": hits.rank[here]}
+            frames.append(pl.DataFrame(columns))
+    return pl.concat(frames)
+
+
+def _last_two_lists(
+    staged: Staged, run: Run, way: Way, queries: Mask, judged: pl.DataFrame
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Return the last lists before the cut and the final ones: code, rank, item_id.
+
+    Of the former only judged items and those of the final list: only their order matters.
+    """
+    codes = np.flatnonzero(queries)
+    ids = pl.Series(staged.gold.query_ids, dtype=pl.String)
+    last = pl.DataFrame(
+        {
+            "query_id": ids.gather(codes),
+            "code": codes,
+            "last": [way.names[at] if at >= 0 else None for at in way.last.at[codes].tolist()],
+        },
+        schema_overrides={"last": pl.String},
+    )
+    hits = run.hits.join(last, on="query_id", maintain_order="left")
+    final = hits.filter(pl.col("stage") == "final")
+    before = hits.filter(pl.col("stage") == pl.col("last"))
+    compared = pl.concat([frame.select("code", "item_id") for frame in (final, judged)])
+    before = before.join(compared, on=["code", "item_id"], how="semi", maintain_order="left")
+    conventions = replace(staged.gold.conventions, level="item", depth=None)
+    gold = replace(staged.gold, conventions=conventions)
+
+    def in_order(hits: pl.DataFrame) -> pl.DataFrame:
+        lists = replace(run, hits=hits.drop("stage", "code", "last"), calls=None)
+        block = rank(lists, gold, ListNeeds(frozenset({"list"}), UNLIMITED))
+        listing = block.ranked.listing
+        if listing is None:
+            return judged.clear()
+        ranks = {"code": block.codes[listing.query], "rank": listing.rank}
+        return pl.DataFrame({**ranks, "item_id": listing.frame["item_id"]}).sort("code", "rank")
+
+    return in_order(before), in_order(final)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +282,7 @@ class Case:
     @cached_property
     def assessed(self) -> Mask:
         """The queries whose gold is not empty."""
-        return self.staged.final.status.is_in(ASSESSED).to_numpy()
+        return assessed(self.staged.final)
 
     @cached_property
     def answered(self) -> Mask:
@@ -110,53 +333,43 @@ class Case:
 
     def relevant_rows(self, query: int) -> list[int]:
         """Return the rows of the judgments that make up a query's gold."""
-        rows = np.arange(self.gold.first[query], self.gold.first[query + 1])
-        relevant: list[int] = rows[self.gold.grade[rows] >= self.gold.conventions.rel].tolist()
-        return relevant
+        rows = range(self.gold.first[query], self.gold.first[query + 1])
+        return [row for row in rows if self.gold.relevant[row]]
 
     @cached_property
-    def gold_versions(self) -> Mapping[int, list[str | None]]:
-        """The versions in the corpus of the gold of each miss, by judgment."""
-        return self._corpus_values("version")
+    def corpus_facts(self) -> Mapping[str, Mapping[int, list[str]]]:
+        """The versions and sources in the corpus of the gold of each miss, by judgment.
 
-    @cached_property
-    def _gold_sources(self) -> Mapping[int, list[str | None]]:
-        return self._corpus_values("source")
-
-    def _corpus_values(self, name: str) -> dict[int, list[str | None]]:
-        """Return the values of a corpus column for the gold of misses, by judgment.
-
-        An item without a value brings None; one with a list of values brings them all.
+        An item with a list of sources brings them all.
         """
         corpus, judged = self.gold.corpus, self.gold.rows
-        if corpus is None or name not in corpus.columns:
-            return {}
-        relevant = (self.gold.grade >= self.gold.conventions.rel) & self.misses[
-            judged["code"].to_numpy()
-        ]
-        key = _corpus_key(self.gold)
-        rows = (
-            judged.with_row_index("at").filter(relevant).select("at", pl.col("item_id").alias(key))
-        )
-        values = corpus.select(key, value=pl.col(name))
-        values = values.join(rows, on=key, how="semi", maintain_order="left")
-        if values.schema["value"].base_type() == pl.List:
-            values = values.explode("value")
-        values = values.with_columns(pl.col("value").cast(pl.String))
-        by_judgment: dict[int, list[str | None]] = {}
-        pairs = rows.join(values, on=key, maintain_order="left_right").select("at", "value")
-        for at, value in pairs.iter_rows():
-            by_judgment.setdefault(at, []).append(value)
-        return by_judgment
+        if corpus is None:
+            return {"version": {}, "source": {}}
+        key = judged_by(self.gold)
+        relevant = self.gold.relevant & self.misses[judged["code"].to_numpy()]
+        rows = judged.with_row_index("at").filter(relevant).select("at", item_id="item_id")
+        facts: dict[str, dict[int, list[str]]] = {}
+        for name in ("version", "source"):
+            by_judgment = facts.setdefault(name, {})
+            if name not in corpus.columns:
+                continue
+            values = corpus.select(item_id=key, value=name)
+            values = values.join(rows, on="item_id", how="semi", maintain_order="left")
+            if values.schema["value"].base_type() == pl.List:
+                values = values.explode("value")
+            values = values.with_columns(pl.col("value").cast(pl.String))
+            pairs = rows.join(values, on="item_id", maintain_order="left_right")
+            for at, value in pairs.select("at", "value").iter_rows():
+                by_judgment.setdefault(at, []).append(value)
+        return facts
 
     def right_sources(self, query: int) -> list[str]:
         """Return where a miss's gold is: by the query's source, else by its gold items'."""
         if self._query_sources is not None and self._query_sources[query]:
             return list(source_names(self._query_sources[query]))
-        rows = self.relevant_rows(query)
-        return sorted(
-            {source for row in rows for source in self._gold_sources.get(row, ()) if source}
-        )
+        sources = self.corpus_facts["source"]
+        found = [source for row in self.relevant_rows(query) for source in sources.get(row, ())]
+        return sorted({source for source in found if source})
 
     @cached_property
     def _query_sources(self) -> list[Any] | None:
@@ -168,7 +381,7 @@ class Case:
         findable = in_index(self.staged)
         if findable is None:
             return None
-        right = findable & (self.gold.grade >= self.gold.conventions.rel)
+        right = findable & self.gold.relevant
         has_gold = np.zeros(len(self.gold.query_ids), dtype=bool)
         has_gold[self.gold.rows["code"].to_numpy()[right]] = True
         return has_gold
@@ -186,11 +399,6 @@ class Case:
     def beside(self) -> Mapping[str, BestGold]:
         """Where gold stands in the lists beside the way to the final one."""
         return {name: best_gold(own, self.gold) for name, own in self.staged.beside.items()}
-
-    @cached_property
-    def original(self) -> BestGold | None:
-        """Where gold stands in the lists for the original queries; None where none is logged."""
-        return self.beside.get(ORIGINAL)
 
     @cached_property
     def kept(self) -> KeptOrder:
@@ -227,7 +435,7 @@ class Case:
     @cached_property
     def dominance(self) -> Dominance | None:
         """The items that crowd out gold; None where lists were not kept."""
-        return None if self.tops is None else _dominance(self, self.tops)
+        return None if self.tops is None else Dominance.of(self, self.tops)
 
     @cached_property
     def similarity(self) -> Values:
@@ -235,7 +443,7 @@ class Case:
         logged = self.way.first.number("similarity")
         if self.staged.final.meta.get("score_kind") != "cosine":
             return logged
-        return np.where(np.isnan(logged), self.score, logged)
+        return np.where(np.isnan(logged), self.way.first.number("score"), logged)
 
     @cached_property
     def least_similarity(self) -> Values:
@@ -252,16 +460,11 @@ class Case:
         return numbers.fill_null(self.thresholds.similarity).to_numpy()
 
     @cached_property
-    def score(self) -> Values:
-        """The score of the best-placed gold retrieved; NaN where it was not logged."""
-        return self.way.first.number("score")
-
-    @cached_property
     def below_score(self) -> Mask:
         """The queries whose best-placed gold retrieved scores below the score threshold."""
         if self.thresholds.score is None:
             return np.zeros(len(self.assessed), dtype=bool)
-        return np.less(self.score, self.thresholds.score)
+        return np.less(self.way.first.number("score"), self.thresholds.score)
 
     # Measures at a cut-off that the lists reach.
 
@@ -389,14 +592,10 @@ class Case:
     # Whether something reorders the lists.
 
     @cached_property
-    def _reranker_in_meta(self) -> bool:
-        meta = self.staged.final.meta
-        return any(str(key).startswith("rerank") and value for key, value in meta.items())
-
-    @cached_property
     def reranked_queries(self) -> Mask:
         """The queries of which the log says that something reranked their list."""
-        if self._reranker_in_meta:
+        meta = self.staged.final.meta
+        if any(str(key).startswith("rerank") and value for key, value in meta.items()):
             return np.ones(len(self.assessed), dtype=bool)
         timed = [self.call(row, "latency.rerank") is not None for row in range(len(self.assessed))]
         return np.array(timed, dtype=bool)
@@ -404,9 +603,7 @@ class Case:
     @property
     def names_reranker(self) -> bool:
         """Whether the log says that there is a reranker: its list, its time or its name."""
-        calls = self.staged.calls
-        timed = calls is not None and "latency.rerank" in calls.columns
-        return "rerank" in self.staged.line or self._reranker_in_meta or timed
+        return "rerank" in self.staged.line or bool(self.reranked_queries.any())
 
     @property
     def has_reranker(self) -> bool:
@@ -442,18 +639,13 @@ def in_index(staged: Staged) -> Mask | None:
     gold = staged.gold
     if gold.corpus is None:
         return None
-    known = gold.corpus[_corpus_key(gold)].unique()
+    known = gold.corpus[judged_by(gold)].unique()
     findable = gold.rows["item_id"].is_in(known.implode()).to_numpy().copy()
     for scores in (staged.final, *staged.line.values(), *staged.beside.values()):
         rows = ranked_of(scores).found.row
         if rows is not None:
             findable[rows] = True
     return findable
-
-
-def _corpus_key(gold: Prepared) -> str:
-    """Return the corpus column that names what is judged."""
-    return "item_id" if gold.conventions.level == "item" else "doc_id"
 
 
 @dataclass(frozen=True, eq=False)
@@ -469,35 +661,35 @@ class Dominance:
     above: Mapping[int, list[str]]
     share: Values
 
+    @classmethod
+    def of(cls, case: Case, tops: pl.DataFrame) -> Dominance:
+        """Return the items that stand above all gold, without being gold, in many tops.
 
-def _dominance(case: Case, tops: pl.DataFrame) -> Dominance:
-    """Return the items that stand above all gold, without being gold, in the top of many queries.
-
-    In a small corpus every item stands in many lists, so it must be more of them than equal
-    chance would give; where the corpus is not known, it is what the tops hold.
-    """
-    scores, lines, best = case.staged.final, case.thresholds, case.way.final.rank
-    ranked = ranked_of(scores)
-    correct = ranked.hits.correct(scores.conventions.rel)
-    gold = pl.DataFrame({"row": ranked.hits.query[correct], "rank": ranked.hits.rank[correct]})
-    row, rank = tops["row"].to_numpy(), tops["rank"].to_numpy()
-    above = tops.filter(case.assessed[row] & (rank < best[row]))
-    wrong = above.join(gold, on=["row", "rank"], how="anti", maintain_order="left")
-    # 0.07 × 100 is a little more than 7 in floating point.
-    share = math.ceil(round(lines.dominant_share * case.n, 9))
-    corpus = case.gold.corpus
-    corpus_size = (None if corpus is None else corpus.height) or tops["item_id"].n_unique() or 1
-    # A list that a threshold shortened has as many places above gold as one that is whole: what
-    # the system left out of some lists makes no item more dominant in the others.
-    depth = min(lines.miss, int(ranked.returned[case.answered].max(initial=0)))
-    places = float(np.minimum(best[case.answered] - 1, depth).sum())
-    needed = max(lines.dominant_queries, share, lines.dominant_lift * places / corpus_size)
-    items = wrong.group_by("item_id").agg(queries=pl.len()).filter(pl.col("queries") >= needed)
-    items = items.sort(["queries", "item_id"], descending=[True, False])
-    dominant = wrong.join(items, on="item_id", how="semi", maintain_order="left")
-    taken = np.bincount(dominant["row"].to_numpy(), minlength=ranked.n)
-    by_query: dict[int, list[str]] = {}
-    for query, item in dominant.select("row", "item_id").iter_rows():
-        by_query.setdefault(query, []).append(item)
-    shown = np.maximum(np.minimum(ranked.returned, lines.miss), 1)
-    return Dominance(items, by_query, taken / shown)
+        In a small corpus every item stands in many lists, so it must be more of them than equal
+        chance would give; where the corpus is not known, it is what the tops hold.
+        """
+        scores, lines, best = case.staged.final, case.thresholds, case.way.final.rank
+        ranked = ranked_of(scores)
+        correct = ranked.hits.correct(scores.conventions.rel)
+        gold = pl.DataFrame({"row": ranked.hits.query[correct], "rank": ranked.hits.rank[correct]})
+        row, rank = tops["row"].to_numpy(), tops["rank"].to_numpy()
+        above = tops.filter(case.assessed[row] & (rank < best[row]))
+        wrong = above.join(gold, on=["row", "rank"], how="anti", maintain_order="left")
+        # 0.07 × 100 is a little more than 7 in floating point.
+        share = math.ceil(round(lines.dominant_share * case.n, 9))
+        corpus = case.gold.corpus
+        corpus_size = (None if corpus is None else corpus.height) or tops["item_id"].n_unique() or 1
+        # A list that a threshold shortened has as many places above gold as one that is whole: what
+        # the system left out of some lists makes no item more dominant in the others.
+        depth = min(lines.miss, int(ranked.returned[case.answered].max(initial=0)))
+        places = float(np.minimum(best[case.answered] - 1, depth).sum())
+        needed = max(lines.dominant_queries, share, lines.dominant_lift * places / corpus_size)
+        items = wrong.group_by("item_id").agg(queries=pl.len()).filter(pl.col("queries") >= needed)
+        items = items.sort(["queries", "item_id"], descending=[True, False])
+        dominant = wrong.join(items, on="item_id", how="semi", maintain_order="left")
+        taken = np.bincount(dominant["row"].to_numpy(), minlength=ranked.n)
+        by_query: dict[int, list[str]] = {}
+        for query, item in dominant.select("row", "item_id").iter_rows():
+            by_query.setdefault(query, []).append(item)
+        shown = np.maximum(np.minimum(ranked.returned, lines.miss), 1)
+        return cls(items, by_query, taken / shown)

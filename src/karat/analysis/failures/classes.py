@@ -5,15 +5,14 @@ They follow the path of a query through a system; the first that applies wins.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from karat.analysis.failures.case import Case
-from karat.analysis.failures.gold_ranks import LastGold
+from karat.analysis.failures.case import Case, LastGold
 from karat.analysis.stages.routing import JOINED, source_names
-from karat.evaluation.stages import RAW
+from karat.evaluation.stages import ORIGINAL, RAW
 from karat.measure.ranked import Ints, Mask
 
 Facts = dict[str, Any]
@@ -86,15 +85,19 @@ _LISTS = "the top items of each list, which were not kept"
 
 
 def _why_failed(case: Case, query: int) -> Evidence:
-    error = str(case.call(query, "error")) if case.logs("error") else None
-    return {"error": error}, "the call failed" if error is None else f"the call failed: {error}"
+    error = case.call(query, "error")
+    error = None if error is None else str(error)
+    return {"error": error}, "the call failed" + ("" if error is None else f": {error}")
 
 
 def _why_not_indexed(case: Case, query: int) -> Evidence:
-    what = "item" if case.gold.conventions.level == "item" else "document"
     n = len(case.relevant_rows(query))
-    whole = f"none of its {n} gold {what}s is" if n > 1 else f"its gold {what} is not"
-    return {}, f"{whole} in the corpus"
+    return (
+        {},
+        "its gold is not in the corpus"
+        if n == 1
+        else f"none of its {n} gold items is in the corpus",
+    )
 
 
 # Routing and rewriting.
@@ -128,36 +131,18 @@ def _lacks_sources(case: Case) -> str | None:
 
 def _lost_by_rewriting(case: Case, left: Mask) -> Mask:
     """Return the queries whose original text finds gold at the top."""
-    if case.original is None:
-        return np.zeros_like(left)
-    return np.less_equal(case.original.rank, case.thresholds.miss)
+    original = case.beside.get(ORIGINAL)
+    return left & (original is not None and original.rank <= case.thresholds.miss)
 
 
 def _why_lost_by_rewriting(case: Case, query: int) -> Evidence:
-    rank = None if case.original is None else _rank(case.original.rank[query])
-    text = case.call(query, "rewritten")
+    rank, text = _rank(case.beside[ORIGINAL].rank[query]), case.call(query, "rewritten")
     facts: Facts = {"original_rank": rank} | ({} if text is None else {"rewritten": str(text)})
-    because = f"the query as it was asked finds gold at rank {rank}, the rewritten one does"
-    return facts, f"{because} not within {case.thresholds.miss}"
-
-
-def _lacks_original(case: Case) -> str | None:
-    if case.original is not None:
-        return None
-    return "the list for the original query in the log: stages.original"
+    found = f"the original query finds gold at rank {rank}, the rewritten one does not within"
+    return facts, f"{found} {case.thresholds.miss}"
 
 
 # Filters: what took gold out of a list.
-
-
-def _taken_out_by(case: Case, stage: str, query: int) -> Evidence | None:
-    """Return where a miss's gold stood before a stage took it out; None if it did not."""
-    way = case.way
-    if not way.taken_out[stage][query]:
-        return None
-    facts = _place_in(case, way.before[way.names.index(stage)], query)
-    because = f"at rank {facts['before_rank']} of {facts['before']}, taken out by {stage}"
-    return {"stage": stage, **facts}, because
 
 
 def _place_in(case: Case, lists: LastGold, query: int) -> Facts:
@@ -167,50 +152,60 @@ def _place_in(case: Case, lists: LastGold, query: int) -> Facts:
     return {"before": case.way.names[lists.at[query]], "before_rank": _rank(lists.rank[query])}
 
 
+def _lost_after(case: Case, lists: LastGold, query: int, end: str, **facts: Any) -> Evidence:
+    """Return where gold stood in a list, and what became of it."""
+    facts |= _place_in(case, lists, query)
+    return facts, f"at rank {facts['before_rank']} of {facts['before']}, {end}"
+
+
+def _taken_out_by(case: Case, stage: str, query: int, **facts: Any) -> Evidence | None:
+    """Return where a miss's gold stood before a stage took it out; None if it did not."""
+    way = case.way
+    if not way.taken_out[stage][query]:
+        return None
+    before = way.before[way.names.index(stage)]
+    return _lost_after(case, before, query, f"taken out by {stage}", **facts, stage=stage)
+
+
 def _too_new(case: Case, left: Mask) -> Mask:
-    """Return the queries whose gold as_of took out, or is in no list and newer than all hits."""
-    newer = np.zeros_like(left)
-    nowhere = left & ~np.isfinite(case.way.anywhere)
-    for best in case.beside.values():
-        nowhere &= ~np.isfinite(best.rank)
-    if case.gold.as_of and case.tops is not None:
-        for query in np.flatnonzero(nowhere).tolist():
-            rows = case.relevant_rows(query)
-            versions = [version for row in rows for version in case.gold_versions.get(row, ())]
-            newer[query] = bool(versions) and all(case.in_time(v, query) == 0 for v in versions)
-    return case.way.taken_out["as_of"] | _returns_nothing_newer(case, newer)
-
-
-def _returns_nothing_newer(case: Case, queries: Mask) -> Mask:
-    """Return those of some queries whose list holds nothing newer than as_of.
+    """Return the queries whose gold as_of took out, or is in no list and newer than all hits.
 
     A list none of whose versions is known does not show that.
     """
-    nothing_newer = queries.copy()
-    if case.tops is None or not queries.any():
-        return nothing_newer
-    aged = np.zeros(len(queries), dtype=bool)
-    shown = case.tops.filter(queries[case.tops["row"].to_numpy()])
+    taken_out = case.way.taken_out["as_of"]
+    nowhere = left & ~np.isfinite(case.way.after(0))
+    for best in case.beside.values():
+        nowhere &= ~np.isfinite(best.rank)
+    if not case.gold.as_of or case.tops is None:
+        return taken_out
+    newer = np.zeros_like(left)
+    for query in np.flatnonzero(nowhere).tolist():
+        versions = [
+            version for row in case.relevant_rows(query) for version in _versions(case, row)
+        ]
+        newer[query] = bool(versions) and all(case.in_time(v, query) == 0 for v in versions)
+    aged: Mask = np.equal(case.way.final.returned, 0)
+    shown = case.tops.filter(newer[case.tops["row"].to_numpy()])
     for row, version in shown.select("row", "version").iter_rows():
         age = case.in_time(version, row)
         aged[row] |= not np.isnan(age)
-        nothing_newer[row] &= age != 0
-    return nothing_newer & (aged | np.equal(case.way.final.returned, 0))
+        newer[row] &= age != 0
+    return taken_out | (newer & aged)
+
+
+def _versions(case: Case, judgment: int) -> Sequence[str]:
+    return case.corpus_facts["version"].get(judgment, ())
 
 
 def _why_too_new(case: Case, query: int) -> Evidence:
     first = case.way.first
-    hit, judgment = int(first.hit[query]), int(case.judgment[query])
+    hit = int(first.hit[query])
     version = first.facts["version"][hit] if hit >= 0 else None
-    version = version or next(iter(case.gold_versions.get(judgment, ())), None)
-    facts: Facts = {
-        "version": version,
-        "as_of": case.gold.as_of[query] if case.gold.as_of else None,
-    }
-    if taken_out := _taken_out_by(case, "as_of", query):
-        return {**facts, **taken_out[0]}, taken_out[1]
-    newer = f"its gold ({version}) is newer than its as_of ({facts['as_of']})"
-    return facts, f"{newer}, and nothing returned is"
+    version = version or next(iter(_versions(case, int(case.judgment[query]))), None)
+    as_of = case.gold.as_of[query] if case.gold.as_of else None
+    because = f"its gold ({version}) is newer than its as_of ({as_of}), and nothing returned is"
+    facts = {"version": version, "as_of": as_of}
+    return _taken_out_by(case, "as_of", query, **facts) or (facts, because)
 
 
 def _lacks_ages(case: Case) -> str | None:
@@ -233,13 +228,11 @@ def _filtered(case: Case, left: Mask) -> Mask:
 
 
 def _why_filtered(case: Case, query: int) -> Evidence:
-    if taken_out := _taken_out_by(case, "filter", query):
-        return taken_out
-    facts = _place_in(case, case.way.last, query)
-    place = f"at rank {facts['before_rank']} of {facts['before']}"
+    end = "of which nothing was returned"
     if case.passed_over[query]:
-        return facts, f"{place}, above items that were returned, and not returned"
-    return facts, f"{place}, of which nothing was returned"
+        end = "above items that were returned, and not returned"
+    by_filter = _taken_out_by(case, "filter", query)
+    return by_filter or _lost_after(case, case.way.last, query, end)
 
 
 def _below_threshold(case: Case, left: Mask) -> Mask:
@@ -248,12 +241,10 @@ def _below_threshold(case: Case, left: Mask) -> Mask:
 
 
 def _why_below_threshold(case: Case, query: int) -> Evidence:
-    logged, threshold = case.score[query], case.thresholds.score
-    score = None if np.isnan(logged) else float(logged)
-    facts: Facts = {"score": score, "threshold": threshold}
-    if taken_out := _taken_out_by(case, "threshold", query):
-        return {**facts, **taken_out[0]}, taken_out[1]
-    return facts, f"its score, {score:.4g}, is below {threshold:g}, and it was not returned"
+    logged, threshold = case.way.first.number("score")[query], case.thresholds.score
+    facts: Facts = {"score": None if np.isnan(logged) else float(logged), "threshold": threshold}
+    because = f"its score, {logged:.4g}, is below {threshold}, and it was not returned"
+    return _taken_out_by(case, "threshold", query, **facts) or (facts, because)
 
 
 def _lacks_scores(case: Case) -> str | None:
@@ -278,7 +269,7 @@ def _beyond_depth(case: Case, left: Mask) -> Mask:
     if cut_at is None or cut_at >= case.thresholds.deep:
         return np.zeros_like(left)
     # A list that is shorter than the cut is complete.
-    return ~np.isfinite(case.way.anywhere) & (case.way.first.returned >= cut_at)
+    return ~np.isfinite(case.way.after(0)) & (case.way.first.returned >= cut_at)
 
 
 def _why_beyond_depth(case: Case, query: int) -> Evidence:
@@ -294,7 +285,7 @@ def _why_nowhere(case: Case, query: int) -> Evidence:
     queries = staged.logged.get(stage)
     logged = queries is None or staged.gold.query_ids[query] in queries
     depth = staged.depth(first if logged or not way.final.returned[query] else staged.final)
-    looked_at, deeper = min(deep, depth.known), _rank(way.anywhere[query])
+    looked_at, deeper = min(deep, depth.known), _rank(way.after(0)[query])
     facts: Facts = {
         "looked_at": looked_at,
         "depth_from": "longest list" if depth.asked is None else "log",
@@ -353,17 +344,12 @@ def _demoted(case: Case, left: Mask) -> Mask:
 def _why_demoted(case: Case, query: int) -> Evidence:
     way = case.way
     at = int(way.reordered.at[query])
-    source = way.sieved if np.isfinite(way.sieved.rank[query]) else way.before[at]
-    facts = _place_in(case, source, query)
-    if at >= 0:
-        stage, after = way.names[at], _rank(way.reordered.rank[query])
-        end = f"not in {stage}" if after is None else f"at rank {after} of {stage}"
-    else:
-        stage, after = None, _rank(way.final.rank[query])
-        gone = f"not in the {way.final.returned[query]:,} that were returned"
-        end = gone if after is None else f"returned at rank {after}"
-    because = f"at rank {facts['before_rank']} of {facts['before']}, {end}"
-    return {"stage": stage, **facts, "after_rank": after}, because
+    before = way.sieved if np.isfinite(way.sieved.rank[query]) else way.before[at]
+    stage = way.names[at] if at >= 0 else None
+    after = _rank((way.reordered if at >= 0 else way.final).rank[query])
+    list_name = stage or "the final list"
+    end = f"not in {list_name}" if after is None else f"at rank {after} of {list_name}"
+    return _lost_after(case, before, query, end, stage=stage, after_rank=after)
 
 
 def _dominated(case: Case, left: Mask) -> Mask:
@@ -380,10 +366,9 @@ def _why_dominated(case: Case, query: int) -> Evidence:
     dominance = case.dominance
     items = [] if dominance is None else dominance.above[query]
     share = 0.0 if dominance is None else float(dominance.share[query])
-    facts = {**_place_in(case, case.way.last, query), "dominant": items, "share": share}
     shown = min(int(case.way.final.returned[query]), case.thresholds.miss)
-    taken = f"at rank {facts['before_rank']}; {len(items)} of the top {shown}"
-    return facts, f"{taken} are items that stand above the gold of many queries"
+    end = f"and {len(items)} of the top {shown} stand above the gold of many queries"
+    return _lost_after(case, case.way.last, query, end, dominant=items, share=share)
 
 
 def _why_low(case: Case, query: int) -> Evidence:
@@ -392,9 +377,8 @@ def _why_low(case: Case, query: int) -> Evidence:
 
 
 def _why_cut(case: Case, query: int) -> Evidence:
-    facts, shown = _place_in(case, case.way.last, query), int(case.way.final.returned[query])
-    place = f"at rank {facts['before_rank']} of {facts['before']}"
-    return facts, f"{place}, not in the {shown:,} that were returned"
+    returned = int(case.way.final.returned[query])
+    return _lost_after(case, case.way.last, query, f"not in the {returned:,} that were returned")
 
 
 TABLE: Mapping[str, FailureClass] = {
@@ -419,7 +403,11 @@ TABLE: Mapping[str, FailureClass] = {
         "the query as asked finds it: look at the rewriting",
         _lost_by_rewriting,
         _why_lost_by_rewriting,
-        _lacks_original,
+        lambda case: (
+            None
+            if ORIGINAL in case.beside
+            else "the list for the original query in the log: stages.original"
+        ),
     ),
     "freshness_filtered": FailureClass(
         "taken out as too new: look at versions and as_of", _too_new, _why_too_new, _lacks_ages
@@ -441,7 +429,7 @@ TABLE: Mapping[str, FailureClass] = {
     ),
     "complete_miss": FailureClass(
         "not retrieved: look at retriever, chunks, words",
-        lambda case, left: case.way.anywhere > case.thresholds.deep,
+        lambda case, left: case.way.after(0) > case.thresholds.deep,
         _why_nowhere,
     ),
     "embedding_mismatch": FailureClass(

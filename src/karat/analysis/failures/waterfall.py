@@ -16,9 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.failures.case import in_index
-from karat.analysis.failures.gold_ranks import KeptOrder, Way, kept_order
-from karat.analysis.top_lists import ranked_of
+from karat.analysis.failures.case import KeptOrder, Way, in_index, kept_order
+from karat.analysis.top_lists import ranked_of, unanswered
 from karat.errors import UsageError
 from karat.evaluation.stages import Staged
 from karat.measure import aggregates
@@ -159,9 +158,9 @@ def _losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[s
     if not staged.line:
         unknown |= dict.fromkeys(("filters", "reranker"), "needs the raw lists in the log")
     best, filters, cut_off, reranker = _after_retrieving(staged, measure, values)
-    unanswered = scores.status.is_in(["missing", "failed"]).to_numpy()
+    no_answer = unanswered(scores)
     lost = {
-        "calls": np.where(unanswered, ceiling - values, 0.0),
+        "calls": np.where(no_answer, ceiling - values, 0.0),
         "index": ceiling - reachable,
         "retriever": reachable - best,
         "filters": filters,
@@ -171,7 +170,7 @@ def _losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[s
     small = _ROUNDING * np.maximum(ceiling, 1.0)
     for name, column in lost.items():
         if name != "calls":
-            column = np.where(unanswered | (np.abs(column) <= small), 0.0, column)
+            column = np.where(no_answer | (np.abs(column) <= small), 0.0, column)
         lost[name] = np.where(np.isnan(values), np.nan, column)
     return lost, unknown
 

@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.failures import CLASSES
-from karat.analysis.failures.gold_ranks import best_gold
+from karat.analysis.failures.case import best_gold
 from karat.analysis.top_lists import RelevantItem, gold_of
 from karat.analysis.triage import BM25_DEPTH, bm25_lists
 from karat.data.tables import Queries
