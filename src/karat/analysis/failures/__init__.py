@@ -42,7 +42,7 @@ from karat.measure.names import parse_measures
 from karat.measure.prepare import Prepared
 from karat.pages.charts import waterfall_chart
 from karat.pages.formatting import NOTHING, label, percent, plural
-from karat.pages.page import Chart, Page, Section
+from karat.pages.page import Chart, Page, Section, TableColumns, table
 
 __all__ = [
     "CLASSES",
@@ -122,15 +122,6 @@ class Failure:
     because: str
     evidence: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the miss as plain data."""
-        return {
-            "query_id": self.query_id,
-            "class": self.kind,
-            "because": self.because,
-            "evidence": dict(self.evidence),
-        }
-
 
 @dataclass(frozen=True, eq=False)
 class QueryFailures:
@@ -171,13 +162,19 @@ class QueryFailures:
 
     def to_dict(self, *, queries: bool = True) -> dict[str, Any]:
         """Return the failures as plain data, with or without every query."""
+        classes = countable(self.counts)
         document: dict[str, Any] = {
             "assessed": self.assessed,
             "misses": self.misses,
             "miss_at": self.miss_at,
             "ends_at": self.ends_at,
-            "classes": countable(self.counts),
-            "failures_by_category": {name: self._sum(names) for name, names in FIVE.items()},
+            "classes": classes,
+            "failures_by_category": {
+                category: None
+                if any(classes[name] is None for name in names)
+                else sum(self.counts[name] for name in names)
+                for category, names in FIVE.items()
+            },
             "not_counted": {name: n for name, n in self.counts.items() if name in NOT_COUNTED},
             "missed": [
                 {"query_id": miss.query_id, "class": miss.kind, "gold": self.gold[miss.query_id]}
@@ -189,13 +186,16 @@ class QueryFailures:
             "lines": self.thresholds.to_dict(),
         }
         if queries:
-            document["queries"] = [query.to_dict() for query in self.queries]
+            document["queries"] = [
+                {
+                    "query_id": miss.query_id,
+                    "class": miss.kind,
+                    "because": miss.because,
+                    "evidence": dict(miss.evidence),
+                }
+                for miss in self.queries
+            ]
         return document
-
-    def _sum(self, classes: Sequence[str]) -> int | None:
-        counts = countable(self.counts)
-        known = [n for name in classes if (n := counts[name]) is not None]
-        return sum(known) if len(known) == len(classes) else None
 
 
 def countable(counts: Mapping[str, int]) -> dict[str, int | None]:
@@ -292,20 +292,22 @@ def failure_sections(document: Document) -> list[Section]:
         text = f"All {plural(assessed, 'query', 'queries')} {top}."
         return [Section("Misses", lines=[text if assessed else "No query has gold."])]
     rows = [
-        [name, NOTHING, NOTHING, MEANINGS[name]]
-        if count is None
-        else [name, f"{count:,}", percent(count / misses), MEANINGS[name]]
+        {
+            "class": name,
+            "queries": count,
+            "share": NOTHING if count is None else percent(count / misses),
+            "what": MEANINGS[name],
+        }
         for name, count in document["classes"].items()
         if count != 0
     ]
     lines = short_lists_lines(document, document["lines"]["miss"])
     lines += [f"not checked: {name} {label(why)}" for name, why in document["unchecked"].items()]
-    grid = [["class", "queries", "share", "what"], *rows]
+    grid = table(rows, {name: name for name in ("class", "queries", "share", "what")})
     sections = [Section(f"Misses: {missed_line(document)}", grid, lines)]
     if document["dominant"]:
-        items = [[label(item["item_id"]), f"{item['queries']:,}"] for item in document["dominant"]]
-        title = "Items that stand above the gold of many queries"
-        sections.append(Section(title, [["item", "queries"], *items]))
+        grid = table(document["dominant"], {"item": "item_id", "queries": "queries"})
+        sections.append(Section("Items that stand above the gold of many queries", grid))
     return sections
 
 
@@ -313,11 +315,12 @@ def missed_sections(document: Document) -> list[Section]:
     """Return the first queries that miss, and the gold that each should have found."""
     if not document["missed"]:
         return []
-    rows = [
-        [label(miss["query_id"]), miss["class"], label(", ".join(miss["gold"]))]
-        for miss in document["missed"][:SHOWN]
-    ]
+    columns: TableColumns = {
+        "query": "query_id",
+        "class": "class",
+        "its gold": lambda miss: ", ".join(miss["gold"]),
+    }
     more = document["misses"] - SHOWN
-    rest = [f"and {plural(more, 'other query', 'other queries')}"] if more > 0 else []
+    lines = [f"and {plural(more, 'other query', 'other queries')}"] if more > 0 else []
     title = f"Queries without gold in the top {document['miss_at']}, and their gold"
-    return [Section(title, [["query", "class", "its gold"], *rows], rest)]
+    return [Section(title, table(document["missed"][:SHOWN], columns), lines)]

@@ -28,8 +28,8 @@ from karat.measure.names import Measure, parse_measure
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Entries, Ints, Mask, Ranked, in_best_order, is_budget
 from karat.measure.scores import Interval, Scores, plan_of
-from karat.pages.formatting import NOTHING, change, figure, interval, label
-from karat.pages.page import Grid, Section
+from karat.pages.formatting import NOTHING, change, figure, interval
+from karat.pages.page import Section, table
 from karat.pages.serialize import Record
 from karat.stats.means import mean_intervals
 
@@ -45,6 +45,8 @@ PARTS: Mapping[str, str] = {
 _NEVER_BELOW = ("calls", "index", "retriever")
 # The same grades added in two orders differ by about so much.
 _ROUNDING, _UNTOUCHED = 1e-14, 1e-9
+# How many letters a bar has.
+_WIDTH = 20
 # These look at how much else was returned, which no order of the gold can change.
 _OF_SETS = ("SetP", "SetF")
 # These count every chunk of a document, of which a corpus may have any number.
@@ -101,7 +103,7 @@ def waterfall(staged: Staged, measure: Measure | str) -> LossWaterfall:
     if measure not in scores.measures:
         raise UsageError(f"{measure} is broken down; score the run by it")
     columns, unknown = _losses(staged, measure)
-    values, ceiling = scores.values(str(measure)), _ceiling(scores, measure)
+    values, ceiling = scores.values(str(measure)), scores.ceilings[str(measure)][0]
     known = ~np.isnan(values)
     return LossWaterfall(
         str(measure),
@@ -139,14 +141,10 @@ def _check_by_ranks(measure: Measure, level: str) -> None:
         )
 
 
-def _ceiling(scores: Scores, measure: Measure) -> Values:
-    return scores.ceilings[str(measure)][0]
-
-
 def _losses(staged: Staged, measure: Measure) -> tuple[dict[str, Values], dict[str, str]]:
     """Return each query's loss by part, and what the parts that cannot be measured need."""
     scores, gold = staged.final, staged.gold
-    values, ceiling = scores.values(str(measure)), _ceiling(scores, measure)
+    values, ceiling = scores.values(str(measure)), scores.ceilings[str(measure)][0]
     unknown: dict[str, str] = {}
     reachable, findable = ceiling, in_index(staged)
     if findable is None:
@@ -317,17 +315,42 @@ def _intervals(
     }
 
 
-_BAR, _EMPTY, _WIDTH = "█", "·", 20
-
-
 def waterfall_section(document: Mapping[str, Any]) -> Section:
-    """Return what lies between a measure's ceiling and its value."""
+    """Return what lies between a measure's ceiling and its value.
+
+    A part's change is below 0 if it loses, above if it wins back.
+    """
     title = f"{document['measure']}: from its ceiling to its value"
-    short = short_lists_lines(document, document["measure"].rpartition("@")[2])
+    lines = short_lists_lines(document, document["measure"].rpartition("@")[2])
     if document["value"] is None:
-        return Section(title, lines=short or ["No query has a value."])
-    unknown = [f"not known: {part} {reason}" for part, reason in document["unknown"].items()]
-    return Section(title, _grid(document), [*short, *unknown])
+        return Section(title, lines=lines or ["No query has a value."])
+    lines += [f"not known: {part} {reason}" for part, reason in document["unknown"].items()]
+    top, value = document["ceiling"], document["value"]
+    total = {"queries": document["n"], "interval": "", "what": ""}
+    rows = [{"part": "ceiling", "change": figure(top), "bar": _bar(0, top, top), **total}]
+    level = top
+    for part in document["parts"]:
+        name, ci, before = part["part"], part["ci"], level
+        level -= part["lost"]
+        bar = _bar(min(before, level), max(before, level), top)
+        cells = {"change": NOTHING, "interval": "", "queries": ""}
+        if name not in document["unknown"]:
+            cells = {
+                "change": change(-part["lost"] if round(part["lost"], 4) else 0.0),
+                "interval": interval(None if ci is None else [-ci[1] + 0.0, -ci[0] + 0.0]),
+                "queries": part["queries"],
+            }
+        rows.append({"part": name, "bar": bar, "what": PARTS[name], **cells})
+    rows.append({"part": "value", "change": figure(value), "bar": _bar(0, value, top), **total})
+    columns = {
+        "part": "part",
+        document["measure"]: "change",
+        "interval": "interval",
+        "queries": "queries",
+        "": "bar",
+        "what": "what",
+    }
+    return Section(title, table(rows, columns), lines)
 
 
 def short_lists_lines(document: Mapping[str, Any], k: int | str) -> list[str]:
@@ -336,29 +359,6 @@ def short_lists_lines(document: Mapping[str, Any], k: int | str) -> list[str]:
     if ends is None:
         return []
     return [f"the lists were cut at {ends}: gold between there and {k} was not searched for"]
-
-
-def _grid(document: Mapping[str, Any]) -> Grid:
-    """Return a row per part, with a bar from where the one before it ended.
-
-    A part's change is below 0 if it loses, above if it wins back.
-    """
-    ceiling, value, n = document["ceiling"], document["value"], f"{document['n']:,}"
-    grid = [["part", label(document["measure"]), "interval", "queries", "", "what"]]
-    grid.append(["ceiling", figure(ceiling), "", n, _bar(0, ceiling, ceiling), ""])
-    level = ceiling
-    for part in document["parts"]:
-        name, lost, ci = part["part"], part["lost"], part["ci"]
-        bar = _bar(min(level, level - lost), max(level, level - lost), ceiling)
-        level -= lost
-        cells = [NOTHING, "", ""]
-        if name not in document["unknown"]:
-            ends = None if ci is None else [-ci[1] + 0.0, -ci[0] + 0.0]
-            changed = -lost if round(lost, 4) else 0.0
-            cells = [change(changed), interval(ends), f"{part['queries']:,}"]
-        grid.append([name, *cells, bar, PARTS[name]])
-    grid.append(["value", figure(value), "", n, _bar(0, value, ceiling), ""])
-    return grid
 
 
 def _bar(low: float, high: float, top: float) -> str:
@@ -372,4 +372,4 @@ def _bar(low: float, high: float, top: float) -> str:
     )
     if high - low > 1e-9 * max(top, 1.0) and start == end:
         start, end = (start, end + 1) if end < _WIDTH else (start - 1, end)
-    return _EMPTY * start + _BAR * (end - start) + _EMPTY * (_WIDTH - end)
+    return "·" * start + "█" * (end - start) + "·" * (_WIDTH - end)
