@@ -107,7 +107,7 @@ def test_without_a_baseline_or_its_latencies_slower_is_not_checked():
     assert findings(world.staged(), world.queries).unchecked["slower"] == "needs a baseline run"
     silent = World.of(30).change(lambda one: replace(one, call={}), 30)
     found = replace(world, baseline=silent.staged()).findings()
-    assert found.unchecked["slower"] == "needs latency_ms in both logs"
+    assert "latency_ms" in found.unchecked["slower"]
     other = replace(world, baseline=World.of(31).staged()).findings()
     assert other.unchecked["slower"] == "needs a baseline that was asked the same queries"
 

@@ -12,12 +12,11 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.failures.case import Case, in_index
-from karat.analysis.latency import TOTAL, latency_of, ms, score_calls, stages_of
+from karat.analysis.latency import TOTAL, growth_of, rise_of, rise_text, times_of, total_rises
 from karat.analysis.stages.routing import missing_for_routing, routing_of
 from karat.analysis.top_lists import ranked_of
 from karat.data.tables import Queries
 from karat.errors import MissingInputError
-from karat.evaluation.comparison import compare_numbers
 from karat.evaluation.segments import CROSS, SMALL, By, Segment, check_by, segments_by
 from karat.evaluation.stages import (
     ORIGINAL,
@@ -52,7 +51,6 @@ FEWEST_NEIGHBOURS, SHARE_OF_NEIGHBOURS = 5, 0.5
 _MOST_HURT = 3
 # Two floats that are equal on paper may differ by this much.
 _SAME = 1e-9
-_PERCENTILES = {"p50": 0.5, "p90": 0.9}
 
 
 class Observation(NamedTuple):
@@ -362,10 +360,6 @@ class _Recall(NamedTuple):
     mean: float
     limit: float
 
-    @classmethod
-    def of(cls, case: Case, values: Values, ceiling: Values) -> _Recall:
-        return cls(mean(values), case.thresholds.high * mean(ceiling))
-
     def is_high(self) -> bool:
         return at_least(self.mean, self.limit)
 
@@ -377,15 +371,16 @@ class _Recall(NamedTuple):
 
 def _far_recall(case: Case) -> _Recall:
     """Return R of the gold far down the raw lists."""
-    k = case.far
-    return _Recall.of(case, case.values("R", k, case.staged.raw), case.ceiling("R", k))
+    k, high = case.far, case.thresholds.high
+    return _Recall(mean(case.values("R", k, case.staged.raw)), high * mean(case.ceiling("R", k)))
 
 
 def _doc_recall(case: Case) -> _Recall:
     """Return R of the documents that the gold is in, in the same lists."""
     (name,) = map(str, case.doc_scores.measures)
     values, ceiling = case.doc_scores.values(name), case.doc_scores.ceilings[name][0]
-    return _Recall.of(case, values[case.answered], ceiling[case.answered])
+    values, ceiling = values[case.answered], ceiling[case.answered]
+    return _Recall(mean(values), case.thresholds.high * mean(ceiling))
 
 
 @rule("the index, the embeddings or the chunking")
@@ -406,13 +401,11 @@ def not_retrieved(case: Case) -> Iterator[Observation]:
         look_at = "the index or the embeddings"
         text += f", and {short(docs.mean)} of the documents"
         figures["documents"] = docs.mean
-    text += ": much of the evidence is not "
+    missing = "retrieved at all"
     if k < far:
-        text += f"in the top {k}, where the lists end, and may stand lower or nowhere;"
-        text += f" log lists of {far} to tell"
-    else:
-        text += "retrieved at all"
-    yield Observation(text, figures, look_at)
+        missing = f"in the top {k}, where the lists end, and may stand lower or nowhere; log"
+        missing += f" lists of {far} to tell"
+    yield Observation(f"{text}: much of the evidence is not {missing}", figures, look_at)
 
 
 @rule("the chunker")
@@ -623,10 +616,9 @@ def distractors(case: Case) -> Iterator[Observation]:
         half = max(1, k // 2)
         nearer = mean(case.values("R", half))
         # At its ceiling, P cannot be raised by any other order.
-        if at_least(value, AT_CEILING * most):
-            text += " on this gold: no order raises it, only fewer places would"
-        else:
-            text += " on this gold"
+        at_ceiling = at_least(value, AT_CEILING * most)
+        text += " on this gold"
+        text += ": no order raises it, only fewer places would" if at_ceiling else ""
         text += f"; R@{half} is {short(nearer)}"
         enough = at_least(nearer, AT_CEILING * recall)
         look_at = "a smaller k" if enough else "the scoring or the reranking, then a smaller k"
@@ -644,27 +636,27 @@ def slower(case: Case) -> Iterator[Observation]:
         raise MissingInputError("needs a baseline run")
     if base.gold.query_ids != case.gold.query_ids:
         raise MissingInputError("needs a baseline that was asked the same queries")
-    old, new = _times(base), _times(case.staged)
+    old, new = times_of(base), times_of(case.staged)
     known = ~np.isnan(old[TOTAL]) & ~np.isnan(new[TOTAL])
     if not known.any():
         raise MissingInputError("needs queries that both logs have a latency_ms for")
-    rises = _total_rises(case, old[TOTAL], new[TOTAL], known)
+    rises = total_rises(case.staged, old[TOTAL], new[TOTAL], known, case.thresholds.slower)
     if not rises:
         return
     figures: dict[str, Any] = {f"latency.{TOTAL}.{rise['name']}": rise for rise in rises}
-    text = " and ".join(f"{name} {_rise_text(rise)}" for name, rise in figures.items())
+    text = " and ".join(f"{name} {rise_text(rise)}" for name, rise in figures.items())
     text += ": calls are slower than the baseline's"
     percentile = rises[0]["name"]
     stages = [
-        _rise(percentile, old.get(stage), new[stage], known) | {"name": stage}
+        rise_of(percentile, old.get(stage), new[stage], known) | {"name": stage}
         for stage in new
         if stage != TOTAL
     ]
-    most = max(stages, key=_growth, default=None)
+    most = max(stages, key=growth_of, default=None)
     stage = "each stage"
-    if most is not None and _growth(most) > 0:
+    if most is not None and growth_of(most) > 0:
         stage = most["name"]
-        text += f", most of all {stage}, {_rise_text(most)}"
+        text += f", most of all {stage}, {rise_text(most)}"
         figures["stage"] = most
     depths = [staged.final.meta.get("k_raw") for staged in (base, case.staged)]
     if depths[1] is not None:
@@ -674,57 +666,3 @@ def slower(case: Case) -> Iterator[Observation]:
         del rise["name"]
     look_at = f"the profile of {stage}, a lower k_raw, a cache of frequent queries"
     yield Observation(text, {**figures, "n": int(known.sum())}, look_at)
-
-
-def _times(staged: Staged) -> dict[str, Values]:
-    """Return the time of each stage, query by query."""
-    try:
-        measures = {stage: latency_of(stage, "mean") for stage in stages_of(staged)}
-    except MissingInputError:
-        raise MissingInputError("needs latency_ms in both logs") from None
-    scores = score_calls(staged, list(measures.values()))
-    return {stage: scores.values(str(measure)) for stage, measure in measures.items()}
-
-
-def _rise(name: str, old: Values | None, new: Values, known: Mask) -> dict[str, Any]:
-    """Return a percentile of both logs over the queries that both answered."""
-    share = _PERCENTILES[name]
-    before = None if old is None else aggregates.percentile(old[known], share)
-    return {
-        "name": name,
-        "baseline": before,
-        "system": aggregates.percentile(new[known], share),
-    }
-
-
-def _growth(rise: Mapping[str, Any]) -> float:
-    return (rise["system"] or 0.0) - (rise["baseline"] or 0.0)
-
-
-def _rise_text(rise: Mapping[str, Any]) -> str:
-    before, after = rise["baseline"], rise["system"]
-    if before is None:
-        return f"{ms(after)} ms, which the baseline does not log"
-    more = f" (+{100 * (after / before - 1):.0f} %)" if before else ""
-    return f"from {ms(before)} to {ms(after)} ms{more}"
-
-
-def _total_rises(case: Case, old: Values, new: Values, known: Mask) -> list[dict[str, Any]]:
-    """Return the percentiles of the total that rose by enough, each with its corrected p."""
-    final = case.staged.final
-    groups = None if final.groups is None else final.groups[known]
-    tests = [
-        compare_numbers(latency_of(TOTAL, name), old[known], new[known], final.conventions, groups)
-        for name in _PERCENTILES
-    ]
-    ps = holm([None if test is None else test.p for test in tests])
-    rises = []
-    for name, test, p in zip(_PERCENTILES, tests, ps, strict=True):
-        if test is None or p is None or p >= case.alpha:
-            continue
-        rise = _rise(name, old, new, known) | {"p": p}
-        least = case.thresholds.slower * rise["baseline"]
-        sure = test.ci is None or test.ci[0] > 0
-        if sure and _growth(rise) > 0 and at_least(_growth(rise), least):
-            rises.append(rise)
-    return rises

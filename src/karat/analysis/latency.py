@@ -13,6 +13,7 @@ from karat.analysis.runs import SystemAnalysis
 from karat.analysis.top_lists import Mask, logged_texts, query_texts
 from karat.data.tables import Queries, Run
 from karat.errors import MissingInputError, UsageError, unknown
+from karat.evaluation.comparison import compare_numbers
 from karat.evaluation.segments import SMALL, By, segments_by
 from karat.evaluation.stages import Staged, whole_in
 from karat.evaluation.systems import check_comparable, compared_systems
@@ -24,6 +25,7 @@ from karat.measure.score_builder import score
 from karat.measure.scores import Scores, Summary
 from karat.pages.formatting import NOTHING, PART, label, percent, plural
 from karat.pages.page import Section, TableColumns, table
+from karat.stats.paired import holm
 
 TOTAL = "total"
 # The latency that systems are compared by, unless another is named.
@@ -32,6 +34,8 @@ PERCENTILES = ("p50", "p90", "p95", "p99")
 # So many of the slowest queries are listed.
 SLOWEST = 10
 _FIGURES = ("mean", *PERCENTILES)
+# The percentiles that a baseline is compared by.
+_COMPARED = {"p50": 0.5, "p90": 0.9}
 
 Document = Mapping[str, Any]
 
@@ -192,6 +196,62 @@ def _failed(staged: Staged) -> dict[str, Any]:
         "p50": aggregates.percentile(times, 0.5),
         "longest": float(times.max()) if len(times) else None,
     }
+
+
+# How much longer calls take than those of a baseline.
+
+
+def times_of(staged: Staged) -> dict[str, Values]:
+    """Return the time of each stage, query by query."""
+    measures = {stage: latency_of(stage, "mean") for stage in stages_of(staged)}
+    scores = score_calls(staged, list(measures.values()))
+    return {stage: scores.values(str(measure)) for stage, measure in measures.items()}
+
+
+def rise_of(name: str, old: Values | None, new: Values, known: Mask) -> dict[str, Any]:
+    """Return a percentile of both logs over the queries that both answered."""
+    share = _COMPARED[name]
+    before = None if old is None else aggregates.percentile(old[known], share)
+    return {
+        "name": name,
+        "baseline": before,
+        "system": aggregates.percentile(new[known], share),
+    }
+
+
+def growth_of(rise: Mapping[str, Any]) -> float:
+    return (rise["system"] or 0.0) - (rise["baseline"] or 0.0)
+
+
+def rise_text(rise: Mapping[str, Any]) -> str:
+    before, after = rise["baseline"], rise["system"]
+    if before is None:
+        return f"{ms(after)} ms, which the baseline does not log"
+    more = f" (+{100 * (after / before - 1):.0f} %)" if before else ""
+    return f"from {ms(before)} to {ms(after)} ms{more}"
+
+
+def total_rises(
+    staged: Staged, old: Values, new: Values, known: Mask, least: float
+) -> list[dict[str, Any]]:
+    """Return the percentiles of the total that rose by ``least`` or more, with corrected p."""
+    final = staged.final
+    groups = None if final.groups is None else final.groups[known]
+    tests = [
+        compare_numbers(latency_of(TOTAL, name), old[known], new[known], final.conventions, groups)
+        for name in _COMPARED
+    ]
+    ps = holm([None if test is None else test.p for test in tests])
+    rises = []
+    for name, test, p in zip(_COMPARED, tests, ps, strict=True):
+        if test is None or p is None or p >= final.conventions.alpha:
+            continue
+        rise = rise_of(name, old, new, known) | {"p": p}
+        grown, sure = growth_of(rise), test.ci is None or test.ci[0] > 0
+        # Two floats that are equal on paper may differ by this much.
+        if sure and grown > 0 and grown >= least * rise["baseline"] - 1e-9:
+            rises.append(rise)
+    return rises
 
 
 def pareto(
