@@ -119,7 +119,7 @@ def test_an_address_for_others_needs_a_token(run, monkeypatch, host, words):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--host", "no-such-host.invalid", "--token", "x" * 20], "no such address"),
+        (["--host", "no-such-host.invalid", "--token", "x" * 20], "cannot listen at no-such-host"),
         (["--host", "192.0.2.1", "--token", "x" * 20], "cannot listen at 192.0.2.1"),
         (["--token", "two words"], "the token is made of"),
         (["--token", ""], "the token is made of"),

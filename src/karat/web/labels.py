@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from karat.errors import UsageError
-from karat.label.label_sets import UnjudgedPairs, read_pool, unjudged_pairs
+from karat.label.label_sets import read_pool, unjudged_pairs
 from karat.label.labelling import (
     FEW,
     Progress,
@@ -143,8 +143,23 @@ def label_sets(request: Request) -> Response:
 @router.post("/label-sets", response_model=SetAnswer, status_code=201)
 def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     """Make a set of every unjudged item in the top of any system of a stored report."""
-    pairs = _unjudged_in_report(request, new)
-    name = " ".join(new.name.split()) or f"Report {new.report_id}, top {new.depth}"
+    report_id, depth = new.report_id, new.depth
+    head = part_of(request.app, report_id, "head")
+    if head is None:
+        raise NotFoundError(
+            f"report {report_id} is not in the store, or was saved without its lists;"
+            " evaluate it again with --save"
+        )
+    numbers = range(-(-head["queries"] // head["block"]))
+    blocks = [block_of(request.app, report_id, number) for number in numbers]
+    pairs = unjudged_pairs(head, blocks, depth=depth, seed=new.seed)
+    if not pairs.items:
+        lacking = pairs.without_text + pairs.without_query
+        reason = "every item there is judged"
+        if lacking:
+            reason = f"{lacking:,} items have no text; evaluate with --queries and --corpus"
+        raise UsageError(f"report {report_id} has nothing to label in the top {depth}: {reason}")
+    name = " ".join(new.name.split()) or f"Report {report_id}, top {depth}"
     store: Store = request.app.state.store
     label_set = store.add_label_set(name, pairs.items, about=pairs.about())
     return Json(set_document(store, label_set), status_code=201)
@@ -241,13 +256,15 @@ def export(
         raise UsageError(
             f"no item of set {set_id} has a grade that most of its raters gave; export JSONL"
         )
-    counts = {f"X-Karat-{name}".replace("_", "-"): n for name, n in by_majority.counts().items()}
-    return _file("".join(qrels_lines(by_majority)), f"qrels-{set_id}.txt", counts)
+    headers = {
+        f"X-Karat-{name}".replace("_", "-"): str(number)
+        for name, number in by_majority.counts().items()
+    }
+    return _file("".join(qrels_lines(by_majority)), f"qrels-{set_id}.txt", headers)
 
 
-def _file(text: str, name: str, counts: dict[str, int]) -> Response:
-    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
-    headers |= {header: str(number) for header, number in counts.items()}
+def _file(text: str, name: str, headers: dict[str, str]) -> Response:
+    headers = {"Content-Disposition": f'attachment; filename="{name}"', **headers}
     kind = "application/x-ndjson" if name.endswith(".jsonl") else "text/plain"
     return Response(text.encode("utf-8", "replace"), media_type=kind, headers=headers)
 
@@ -259,41 +276,10 @@ def import_pool(store: Store, path: Path) -> LabelSet:
     """
     stem = path.name.split(".")[0].strip()
     stem = stem if stem.strip("+-0123456789") else f"pool {stem}".strip()
-    taken = {label_set.name for label_set in _label_sets(store)}
+    taken = {document["name"] for document in set_documents(store)}
     names = chain([stem], (f"{stem} {number}" for number in count(2)))
     name = next(name for name in names if name not in taken)
     return store.add_label_set(name, read_pool(path), about=f"From the pool {path.name}.")
-
-
-def _unjudged_in_report(request: Request, wanted: LabelSetRequest) -> UnjudgedPairs:
-    """Return every unjudged item in the top of any system of a stored report."""
-    report_id, depth = wanted.report_id, wanted.depth
-    head = part_of(request.app, report_id, "head")
-    if head is None:
-        raise NotFoundError(
-            f"report {report_id} is not in the store, or was saved without its lists;"
-            " evaluate it again with --save"
-        )
-    numbers = range(-(-head["queries"] // head["block"]))
-    blocks = [block_of(request.app, report_id, number) for number in numbers]
-    pairs = unjudged_pairs(head, blocks, depth=depth, seed=wanted.seed)
-    if not pairs.items:
-        lacking = pairs.without_text + pairs.without_query
-        reason = "every item there is judged"
-        if lacking:
-            reason = (
-                f"{lacking:,} unjudged items have no text; evaluate with --queries and --corpus"
-            )
-        raise UsageError(f"report {report_id} has nothing to label in the top {depth}: {reason}")
-    return pairs
-
-
-def _label_sets(store: Store) -> list[LabelSet]:
-    """Return every set, newest first; none if there is no store yet."""
-    try:
-        return store.label_sets()
-    except NoHistoryError:
-        return []
 
 
 def _items_of(request: Request, label_set: LabelSet) -> list[LabelItem]:
@@ -316,8 +302,11 @@ def _items_and_votes(
 
 
 def set_documents(store: Store) -> list[dict[str, Any]]:
-    """Return every set as JSON has it, newest first."""
-    return [set_document(store, label_set) for label_set in _label_sets(store)]
+    """Return every set as JSON has it, newest first; none if there is no store yet."""
+    try:
+        return [set_document(store, label_set) for label_set in store.label_sets()]
+    except NoHistoryError:
+        return []
 
 
 def set_document(store: Store, label_set: LabelSet, *, rater: str | None = None) -> dict[str, Any]:

@@ -59,12 +59,6 @@ _HEADERS = {
 }
 
 
-def answer_headers(nonce: str | None = None) -> dict[str, str]:
-    """Return the headers of every answer; a page may load only what has its nonce."""
-    scripts = "'none'" if nonce is None else f"'nonce-{nonce}'"
-    return {"Content-Security-Policy": _POLICY.format(scripts=scripts), **_HEADERS}
-
-
 class RequestRefusedError(Exception):
     """A refused request: the status, and a sentence that says why."""
 
@@ -359,7 +353,9 @@ class RequestGuard:
 
     def _add_headers(self, headers: MutableHeaders, request: Request, visit: Visit) -> None:
         """Add the headers that every answer has, and the cookie of a new session."""
-        for name, value in answer_headers(request.state.nonce).items():
+        # A page may load only what has its nonce.
+        policy = _POLICY.format(scripts=f"'nonce-{request.state.nonce}'")
+        for name, value in {"Content-Security-Policy": policy, **_HEADERS}.items():
             headers.setdefault(name, value)
         kind = headers.get("content-type", "")
         if visit.new and (kind.startswith("text/html") or "location" in headers):

@@ -183,10 +183,6 @@ def _open_listener(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         return socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except socket.gaierror:
-        raise UsageError(f"--host {host}: there is no such address") from None
-    except PermissionError:
-        raise UsageError(f"port {port} may not be used; choose one above 1023") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             message = f"port {port} of {host} is in use; choose another with --port"
