@@ -12,13 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
     from karat.evaluation.comparison import Comparisons
     from karat.evaluation.gate_files import Gates
     from karat.evaluation.gates import Gating
-    from karat.measure.scores import Scores
-
-    File = str | os.PathLike[str]
 
 _WORDS = {
     "pass": "PASS",
@@ -32,7 +28,7 @@ _COLOURS = {"FAIL": "red", "WORSE": "red", "CANNOT BE JUDGED": "yellow", "UNCLEA
 class Karat:
     """What ``import karat`` offers, and assertions that say what they found.
 
-    Wherever a run, gold, queries or a corpus is asked for, the name of a file will do.
+    Runs, gold, queries and a corpus are given as to ``karat.evaluate``, also by file name.
     """
 
     def __init__(self, lines: Lines) -> None:
@@ -43,53 +39,30 @@ class Karat:
 
         return getattr(karat, name)
 
-    def gate(
-        self,
-        measured: Run | Blocks | Scores | File,
-        gates: Gates,
-        *,
-        gold: Gold | File | None = None,
-        queries: Queries | File | None = None,
-        corpus: Corpus | File | None = None,
-        profile: str = "karat",
-        settings: Mapping[str, Any] | None = None,
-        fields: Mapping[str, str] | None = None,
-    ) -> Gating:
+    def gate(self, measured: Any, gates: Gates, **inputs: Any) -> Gating:
         """Fail the test unless all gates pass; one that cannot be judged does not pass.
 
         ``measured`` is a run, which needs its ``gold``, or scores made before. ``gates`` is a
         line such as ``R@5 >= 0.9``, a mapping, several of them, or the name of a gate file.
-        ``fields`` says which columns of the files have other names: ``{"gold": "gold_ids"}``.
+        ``inputs`` are those of ``karat.gate``, such as ``gold`` and ``queries``.
         """
         __tracebackhide__ = True
         from karat.evaluation.api import gate
 
-        _refuse_no_run(measured)
-        found = gate(
-            measured,
-            gates,
-            gold=gold,
-            queries=queries,
-            corpus=corpus,
-            profile=profile,
-            settings=settings,
-            fields=fields,
-        )
-        told = [
-            (f"{_WORDS[one.verdict]}  {one.system}: {one.because}", one.verdict != "pass")
-            for one in found.results
+        gating = gate(measured, gates, **inputs)
+        lines = [
+            (f"{_WORDS[result.verdict]}  {result.system}: {result.because}", result.verdict)
+            for result in gating.results
         ]
-        self._lines.tell(told, "gate")
-        return found
+        self._lines.report([(line, verdict != "pass") for line, verdict in lines], "gate")
+        return gating
 
     def no_regression(
         self,
-        runs: Sequence[Run | Blocks | Scores | File],
-        gold: Gold | File | None = None,
+        runs: Mapping[str, Any] | Sequence[Any],
+        gold: Any = None,
         measures: str | Sequence[str] | None = None,
         *,
-        queries: Queries | File | None = None,
-        corpus: Corpus | File | None = None,
         require_verdict: bool = False,
         **options: Any,
     ) -> Comparisons:
@@ -103,47 +76,44 @@ class Karat:
         __tracebackhide__ = True
         from karat.evaluation.api import compare
 
-        for run in runs:
-            _refuse_no_run(run)
-        found = compare(runs, gold, measures, queries=queries, corpus=corpus, **options)
-        unmeasured = {(row.baseline, row.system) for row in found.unmeasured}
-        told = [
-            (
-                f"{one.verdict.upper()}  {one.system} against {one.baseline}: "
-                + "; but ".join([one.because, *(caution.because for caution in one.cautions)]),
-                one.regression
-                or (one.baseline, one.system) in unmeasured
-                or (require_verdict and one.verdict == "unclear"),
+        comparisons = compare(runs, gold, measures, **options)
+        unmeasured = {(row.baseline, row.system) for row in comparisons.unmeasured}
+        lines = []
+        for decision in comparisons.decisions:
+            pair = f"{decision.system} against {decision.baseline}"
+            reasons = [decision.because, *(caution.because for caution in decision.cautions)]
+            stops = (
+                decision.regression
+                or (decision.baseline, decision.system) in unmeasured
+                or (require_verdict and decision.verdict == "unclear")
             )
-            for one in found.decisions
-        ]
-        self._lines.tell(told, "comparison")
-        return found
+            lines.append((f"{decision.verdict.upper()}  {pair}: {'; but '.join(reasons)}", stops))
+        self._lines.report(lines, "comparison")
+        return comparisons
 
 
 class Lines:
-    """What the tests of a session were told; it travels with their reports, so also from xdist."""
+    """The verdicts in a session's tests; they travel with its reports, so also from xdist."""
 
     def __init__(self) -> None:
         self.item: pytest.Item | None = None
-        self.told: dict[str, None] = {}
+        self.lines: dict[str, None] = {}
 
-    def tell(self, lines: Sequence[tuple[str, bool]], what: str) -> None:
+    def report(self, lines: Sequence[tuple[str, bool]], noun: str) -> None:
         """Keep the lines for the summary, and fail the test by those that stop it."""
         __tracebackhide__ = True
-        from karat.pages.formatting import label
+        from karat.pages.formatting import label, plural
 
         if self.item is not None:
             self.item.user_properties += [("karat", label(line)) for line, _ in lines]
         stops = [_printed(label(line)) for line, stop in lines if stop]
         if stops:
-            many = "" if len(lines) == 1 else "s"
-            head = f"{len(stops)} of {len(lines)} {what}{many} did not pass"
+            head = f"{len(stops)} of {plural(len(lines), noun)} did not pass"
             pytest.fail("\n  ".join([f"{head}:", *stops]), pytrace=False)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """The fixture lives as long as the session; this is how it knows the test at hand."""
+        """Note the test that runs, since the fixture lives as long as the session."""
         self.item = item
         try:
             return (yield)
@@ -154,7 +124,7 @@ class Lines:
     def pytest_runtest_makereport(
         self, item: pytest.Item
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """An error of karat shows values from data: in a workflow they form no command."""
+        """Escape errors of karat, whose values from data could form a command in a workflow."""
         report = yield
         if report.longrepr is not None and "karat" in getattr(item, "fixturenames", ()):
             shown = str(report.longrepr)
@@ -163,16 +133,16 @@ class Lines:
         return report
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """The report on the end of a test holds what it was told before."""
+        """Collect the lines of a test from the report on its end."""
         if report.when == "teardown":
-            own = [value for name, value in report.user_properties if name == "karat"]
-            self.told |= dict.fromkeys(str(value) for value in own)
+            lines = [str(value) for name, value in report.user_properties if name == "karat"]
+            self.lines |= dict.fromkeys(lines)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """One line a gate and comparison."""
-        if self.told:
+        """Print one line per gate and comparison."""
+        if self.lines:
             terminalreporter.section("karat")
-        for line in self.told:
+        for line in self.lines:
             colour = _COLOURS.get(line.partition("  ")[0], "green")
             terminalreporter.write_line(_printed(line), **{colour: True})
 
@@ -194,13 +164,3 @@ def karat(pytestconfig: pytest.Config) -> Karat:
     """Retrieval quality: everything of karat, ``karat.gate`` and ``karat.no_regression``."""
     lines = pytestconfig.pluginmanager.get_plugin("karat-lines")
     return Karat(lines if isinstance(lines, Lines) else Lines())
-
-
-def _refuse_no_run(measured: object) -> None:
-    from karat.errors import UsageError
-    from karat.measure.scores import Scores
-
-    known = isinstance(measured, str | os.PathLike | Scores)
-    if not known and not hasattr(measured, "blocks"):
-        given = "None" if measured is None else type(measured).__name__
-        raise UsageError(f"a run, the name of its file, or scores are expected, not {given}")

@@ -100,14 +100,11 @@ def world(column, values):
 
 
 @pytest.mark.parametrize(
-    ("sentence", "told"),
-    [
-        ("Median retrieval latency ≤ 0.06 s", "write 60 ms"),
-        ("R@5 ≥ 0.9 and p90 latency < 2 seconds", "write 2000 ms"),
-    ],
+    "sentence",
+    ["Median retrieval latency ≤ 0.06 s", "R@5 ≥ 0.9 and p90 latency < 2 seconds"],
 )
-def test_a_latency_in_seconds_is_refused_with_its_milliseconds(sentence, told):
-    with pytest.raises(karat.UsageError, match=f"in milliseconds: {told}"):
+def test_a_latency_in_seconds_is_refused_and_the_message_shows_milliseconds(sentence):
+    with pytest.raises(karat.UsageError, match="cannot read .*latency ≤ 800 ms"):
         limits_in(sentence)
 
 

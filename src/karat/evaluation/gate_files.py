@@ -333,7 +333,6 @@ _SPOKEN_LATENCY = re.compile(
     r"(?:\(?(?P<after>median|p50|p90|p95|p99|mean|average)\)?)?",
     re.IGNORECASE,
 )
-_SECONDS = re.compile(rf"(?P<number>{_DECIMAL})\s*(?:s|sec|secs|seconds?)\b", re.IGNORECASE)
 _PARTS = {"median": "p50", "average": "mean"}
 # What people call the stages that a log calls otherwise.
 _STAGES = {"retrieval": "retrieve", "retriever": "retrieve", "reranker": "rerank"}
@@ -415,13 +414,7 @@ def _without_the(text: str) -> str:
 
 
 def _unreadable(sentence: str) -> UsageError:
-    seconds = _SECONDS.search(sentence)
-    if seconds is not None and "latency" in sentence.casefold():
-        return UsageError(
-            f"cannot read {sentence.strip()!r}; latencies are in milliseconds: write"
-            f" {float(seconds['number']) * 1000:g} ms"
-        )
     return UsageError(
-        f"cannot read {sentence.strip()!r}; write a gate such as 'R@5 >= 0.90', or 'Recall@5 ≥"
-        " 0.90 overall and ≥ 0.85 in pt-BR segments'"
+        f"cannot read {sentence.strip()!r}; write a gate such as 'R@5 >= 0.90', 'Recall@5 ≥ 0.90"
+        " overall and ≥ 0.85 in pt-BR segments' or 'p95 latency ≤ 800 ms'"
     )

@@ -24,13 +24,6 @@ Verdict = Literal["better", "worse", "same", "unclear"]
 
 # Differences below this are how floating point writes "none".
 NO_DIFFERENCE = 1e-12
-_CHOICES: dict[str, tuple[str | None, ...]] = {
-    "margin_kind": ("relative", "absolute"),
-    "margin_on": ("interval", "mean"),
-    "pairs": ("baseline", "all"),
-    "correction": ("holm", "bh"),
-    "no_regression": ("primary", "all", None),
-}
 
 
 def nearly_equal(a: float, b: float) -> bool:
@@ -77,6 +70,15 @@ class Rule:
     def margin_for(self, baseline_mean: float) -> float:
         """Return the margin in the measure's own unit."""
         return abs(self.margin * (baseline_mean if self.margin_kind == "relative" else 1.0))
+
+
+_CHOICES: dict[str, tuple[str | None, ...]] = {
+    "margin_kind": ("relative", "absolute"),
+    "margin_on": ("interval", "mean"),
+    "pairs": ("baseline", "all"),
+    "correction": ("holm", "bh"),
+    "no_regression": ("primary", "all", None),
+}
 
 
 def rule_from(rule: Rule | None, parts: Mapping[str, Any]) -> Rule:
@@ -195,7 +197,13 @@ def judge_row(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> 
     up = -1.0 if row.better == "lower" else 1.0
     overall = row.segment is None
     beyond = overall and _beyond_margin(row, rule, up, alpha)
-    verdict = _verdict(row, up, alpha, identical=identical)
+    verdict: Verdict = "unclear"
+    if identical:
+        verdict = "same"
+    elif row.p_adjusted is not None and row.p_adjusted < alpha and row.delta:
+        verdict = "better" if up * row.delta > 0 else "worse"
+    elif row.ci_same is not None and max(map(abs, row.ci_same)) < row.margin:
+        verdict = "same"
     if row.primary and beyond and rule.margin_on == "mean":
         verdict = "worse"
     # The primary measure warns of segments, the others of what the verdict does not see.
@@ -206,13 +214,21 @@ def judge_row(row: Comparison, rule: Rule, *, alpha: float, identical: bool) -> 
     return replace(row, because=because)
 
 
-def _verdict(row: Comparison, up: float, alpha: float, *, identical: bool) -> Verdict:
+def _because(row: Comparison, rule: Rule, *, alpha: float, identical: bool, beyond: bool) -> str:
+    """Return the sentence behind the verdict on one row."""
     if identical:
-        return "same"
-    if row.p_adjusted is not None and row.p_adjusted < alpha and row.delta:
-        return "better" if up * row.delta > 0 else "worse"
-    within = row.ci_same is not None and max(map(abs, row.ci_same)) < row.margin
-    return "same" if within else "unclear"
+        return f"both runs return the same lists, so {row.measure} is the same"
+    if row.delta is None:
+        return f"{row.measure} has no value that both systems share"
+    change = _change(row, row.delta, alpha)
+    if beyond and rule.margin_on == "mean":
+        # What the number alone decides is not called undecided in the same breath.
+        return f"{change}; that is more than the margin of {_short(row.margin)}"
+    if row.verdict == "unclear" and not row.caution:
+        return change + _why_unclear(row, alpha)
+    if row.verdict == "same":
+        return f"{change}; that is within the margin of ±{_short(row.margin)}"
+    return change
 
 
 def _beyond_margin(row: Comparison, rule: Rule, up: float, alpha: float) -> bool:
@@ -266,6 +282,9 @@ class Decision(Record):
     cautions: tuple[Caution, ...] = ()
 
 
+_VERBS = {"better": "improves", "worse": "worsens"}
+
+
 def decide(rows: Sequence[Comparison]) -> Decision:
     """Return the verdict that the judged rows of one pair of systems give together.
 
@@ -278,41 +297,20 @@ def decide(rows: Sequence[Comparison]) -> Decision:
     ]
     # What stops the change first, and segments that lose by what decides before other measures.
     cautions.sort(key=lambda caution: (not caution.regression, caution.segment is None))
+    # With the system as the subject of the sentence, if it moved.
+    because, verb = primary.because, _VERBS.get(primary.verdict or "")
+    moved = f"{primary.measure} {_moved(primary.delta)} by "
+    if verb is not None and because.startswith(moved):
+        because = f"{primary.system} {verb} {primary.measure} by {because.removeprefix(moved)}"
     return Decision(
         primary.baseline,
         primary.system,
         primary.measure,
         primary.verdict or "unclear",
         regression=primary.regression or any(caution.regression for caution in cautions),
-        because=_deciding_sentence(primary),
+        because=because,
         cautions=tuple(cautions),
     )
-
-
-def _deciding_sentence(row: Comparison) -> str:
-    """Return the sentence on the row that decides, with the system as its subject if it moved."""
-    verb = {"better": "improves", "worse": "worsens"}.get(row.verdict or "")
-    moved = f"{row.measure} {_moved(row.delta)} by "
-    if verb is None or not row.because.startswith(moved):
-        return row.because
-    return f"{row.system} {verb} {row.measure} by {row.because.removeprefix(moved)}"
-
-
-def _because(row: Comparison, rule: Rule, *, alpha: float, identical: bool, beyond: bool) -> str:
-    """Return the sentence behind the verdict on one row."""
-    if identical:
-        return f"both runs return the same lists, so {row.measure} is the same"
-    if row.delta is None:
-        return f"{row.measure} has no value that both systems share"
-    change = _change(row, row.delta, alpha)
-    if beyond and rule.margin_on == "mean":
-        # What the number alone decides is not called undecided in the same breath.
-        return f"{change}; that is more than the margin of {_short(row.margin)}"
-    if row.verdict == "unclear" and not row.caution:
-        return change + _unclear(row, alpha)
-    if row.verdict == "same":
-        return f"{change}; that is within the margin of ±{_short(row.margin)}"
-    return change
 
 
 def _change(row: Comparison, delta: float, alpha: float) -> str:
@@ -344,7 +342,7 @@ def _is_corrected_away(row: Comparison, alpha: float) -> bool:
     return row.p is not None and row.p_adjusted is not None and row.p < alpha <= row.p_adjusted
 
 
-def _unclear(row: Comparison, alpha: float) -> str:
+def _why_unclear(row: Comparison, alpha: float) -> str:
     """Return why a comparison is undecided, and how many queries would decide it."""
     if row.ci is None and row.n < 2:
         return f": {row.n} {'query is' if row.n == 1 else 'queries are'} too few to tell"
@@ -366,7 +364,7 @@ def _unclear(row: Comparison, alpha: float) -> str:
 
 
 def _digits(first: float, *others: float) -> int:
-    """So many decimals that the first value has two digits, and that none reads as 0 but 0."""
+    """Return how many decimals give the first value two digits, and let none read as 0 but 0."""
     size = abs(first) or max(map(abs, others), default=0.0)
     digits = 0
     while digits < 6 and (
@@ -396,19 +394,27 @@ def reversals_in(rows: Sequence[Comparison], alpha: float) -> Iterator[str]:
     """
     overall = {(row.baseline, row.system, row.measure): row for row in rows if row.segment is None}
     for row in rows:
-        whole = overall[row.baseline, row.system, row.measure]
-        if row.segment is None or row.better == "none" or whole.delta is None or row.delta is None:
+        change = overall[row.baseline, row.system, row.measure].delta
+        if row.segment is None or row.better == "none" or change is None or row.delta is None:
             continue
         up = -1.0 if row.better == "lower" else 1.0
-        if up * whole.delta <= 0 or up * row.delta >= 0:
-            continue
         certain = row.verdict == "worse"
-        if certain or up * row.delta < -row.margin:
-            yield _reversal(row, whole, alpha, certain=certain)
+        lost = certain or up * row.delta < -row.margin
+        if up * change <= 0 or up * row.delta >= 0 or not lost:
+            continue
+        sure = _SURE if certain else _CHANCE
+        if not certain and _is_corrected_away(row, alpha):
+            sure += f" after correction for {row.tests:,} tests"
+        where = CROSS.join(f"{column} {value}" for column, value in row.segment.items())
+        interval = "" if row.ci is None else f" [{row.ci[0]:.3f}, {row.ci[1]:.3f}]"
+        yield (
+            f"{row.system} changes {row.measure} by {change:+.3f} overall but by {row.delta:+.3f}"
+            f"{interval} where {where} (n = {row.n}), {sure}"
+        )
 
 
 def reversal_facts(sentence: str) -> tuple[int | None, bool]:
-    """Over how many queries a reversal is, and whether it is beyond chance.
+    """Return over how many queries a reversal is, and whether it is beyond chance.
 
     A sentence that does not say is taken to be.
 
@@ -419,15 +425,3 @@ def reversal_facts(sentence: str) -> tuple[int | None, bool]:
     """
     match = _END.search(sentence)
     return (None, True) if match is None else (int(match[1]), match[2] == _SURE)
-
-
-def _reversal(row: Comparison, whole: Comparison, alpha: float, *, certain: bool) -> str:
-    where = CROSS.join(f"{column} {value}" for column, value in (row.segment or {}).items())
-    sure = _SURE if certain else _CHANCE
-    if not certain and _is_corrected_away(row, alpha):
-        sure += f" after correction for {row.tests:,} tests"
-    interval = "" if row.ci is None else f" [{row.ci[0]:.3f}, {row.ci[1]:.3f}]"
-    return (
-        f"{row.system} changes {row.measure} by {whole.delta:+.3f} overall but by {row.delta:+.3f}"
-        f"{interval} where {where} (n = {row.n}), {sure}"
-    )

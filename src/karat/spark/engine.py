@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pickle
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -96,29 +96,18 @@ class SparkEngine:
         gold: Prepared,
         measures: Sequence[Measure],
         *,
-        lenient: Collection[Measure],
-        queries: Queries | None,
-        corpus: Corpus | None,
-        keep: int,
         format: str | None,
-        strict: bool,
+        **options: Any,
     ) -> Scores:
-        """Score a run: a file, a folder, a pattern or a URL that Spark reads, or a DataFrame."""
+        """Score a run: a file, a folder, a pattern or a URL that Spark reads, or a DataFrame.
+
+        The other options are those of ``score``.
+        """
         if self.gold is None:
             raise UsageError("Spark scores runs against gold that it read")
         is_path = isinstance(run, str)
         rows = open_rows(self.spark, run, "run", format) if is_path else rows_of_frame(run)
-        return score(
-            rows,
-            self.gold,
-            gold,
-            measures,
-            lenient=lenient,
-            queries=queries,
-            corpus=corpus,
-            keep=keep,
-            strict=strict,
-        )
+        return score(rows, self.gold, gold, measures, **options)
 
     def close(self) -> None:
         """Stop the session, if it is ours."""
@@ -253,10 +242,11 @@ def _results(run: Rows, gold: Rows, task: BlockTask) -> Iterator[BlockResult | K
         result = shared_task.value.pickled_result(pieces)
         return pa.table({"result": pa.array([result], pa.binary())})
 
-    with (
-        spark_errors(f"{run.source.name}: Spark could not score it"),
-        _folder_for_pieces(spark) as folder,
-    ):
+    with ExitStack() as stack:
+        stack.enter_context(spark_errors(f"{run.source.name}: Spark could not score it"))
+        # On one machine, Spark need not move the rows: all workers see a folder.
+        local = on_one_machine(spark)
+        folder = stack.enter_context(TemporaryDirectory(prefix="karat-spark-")) if local else None
         hits = _divide(run, _needed_columns(run, task), Divider(run.reader, RUN, blocks, folder))
         judgments = _divide(gold, gold.frame, Divider(gold.reader, GOLD, blocks, folder))
         by_block = hits.unionAll(judgments).repartition(blocks, "block").groupBy("block")
@@ -271,16 +261,6 @@ def _number_of_blocks(run: Rows, spark: SparkSession) -> int:
     if run.rows is None:
         return max(4 * least, int(spark.conf.get("spark.sql.shuffle.partitions", "200") or 200))
     return min(max(least, -(-run.rows // BLOCK_ROWS)), MOST_BLOCKS)
-
-
-@contextmanager
-def _folder_for_pieces(spark: SparkSession) -> Iterator[str | None]:
-    """Yield a temporary folder if all workers are on this machine, else None."""
-    if not on_one_machine(spark):
-        yield None
-        return
-    with tempfile.TemporaryDirectory(prefix="karat-spark-") as folder:
-        yield folder
 
 
 def _needed_columns(run: Rows, task: BlockTask) -> DataFrame:
@@ -336,22 +316,20 @@ class _CollectedResults:
             metas.append(dict(result.part.meta))
             seen.update(result.part.query_ids)
             yield replace(result.part, meta={})
+        run_name = self.run.source.name
         if errors:
             # Blocks end in any order; the same input must give the same message.
             raise min(errors, key=str)
         if not returned:
-            raise InputError(
-                "holds no hits; at least one row is expected", where=self.run.source.name
-            )
+            raise InputError("holds no hits; at least one row is expected", where=run_name)
         if spans - {None} == {True} and self.task.conventions.level != "span":
             raise InputError(
                 "this gold holds character spans; score it with --set level=span "
                 "(settings: {level: span} in karat.yaml)",
                 where=self.gold.header.source.name,
             )
-        left = [query_id for query_id in query_ids if query_id not in seen]
-        if left:
-            prepared = self.task.prepare(self.gold.header, left)
+        if without_rows := [query_id for query_id in query_ids if query_id not in seen]:
+            prepared = self.task.prepare(self.gold.header, without_rows)
             yield ScoreBuilder(prepared, self.task.measures).partial()
         yield PartialScores(meta=self._meta(metas))
 
@@ -369,7 +347,4 @@ class _CollectedResults:
                     "one system and one set of queries: keep each in a file of its own",
                     where=self.run.source.name,
                 )
-        merged: dict[str, Any] = {}
-        for meta in reversed(metas):
-            merged |= meta
-        return merged
+        return {key: value for meta in reversed(metas) for key, value in meta.items()}
