@@ -104,7 +104,7 @@ def world(column, values):
     ["Median retrieval latency ≤ 0.06 s", "R@5 ≥ 0.9 and p90 latency < 2 seconds"],
 )
 def test_a_latency_in_seconds_is_refused_and_the_message_shows_milliseconds(sentence):
-    with pytest.raises(karat.UsageError, match="cannot read .*latency ≤ 800 ms"):
+    with pytest.raises(karat.UsageError, match=r"cannot read .*latency ≤ 800 ms"):
         limits_in(sentence)
 
 
