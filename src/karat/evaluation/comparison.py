@@ -37,7 +37,7 @@ from karat.measure.conventions import PROFILES, Conventions
 from karat.measure.names import Measure
 from karat.measure.ranked import Mask
 from karat.measure.scores import Interval, has_interval, number_of, percentile_of, plan_of
-from karat.pages.page import Page, Section, Sentence
+from karat.pages.page import Page, Section
 from karat.pages.result import ENVELOPE, Result, record_frame
 from karat.pages.serialize import Record
 from karat.stats import paired
@@ -109,19 +109,16 @@ class Comparisons(Result):
 
     def page(self) -> Page:
         """Return the page that people read: the verdicts, then every test."""
-        from karat.evaluation import report_text
+        from karat.evaluation.report_text import (
+            compared_segments,
+            decided_sections,
+            verdict_sentences,
+        )
 
         results = self.to_dict()
-        tables = report_text.comparison_tables(results) | report_text.compared_segments(results)
-        return Page(
-            "Comparison",
-            [
-                Sentence(f"{line.word}  {line.about}", line.tone, line.because)
-                for line in report_text.headlines(results)
-            ],
-            [Section(title, grid) for title, grid in tables.items()],
-            [report_text.rule_line(results), report_text.tests_line(results)],
-        )
+        segments = [Section(*table) for table in compared_segments(results).items()]
+        blocks = [*decided_sections(results), *segments]
+        return Page("Comparison", verdict_sentences(results), blocks)
 
     @property
     def verdict(self) -> Verdict:

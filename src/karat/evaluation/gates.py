@@ -28,7 +28,7 @@ from karat.measure.aggregates import NOTHING, Evidence, Values
 from karat.measure.names import Measure
 from karat.measure.scores import Scores, Summary, has_interval, number_of, percentile_of, plan_of
 from karat.pages.formatting import plural
-from karat.pages.page import Page, Section, Sentence
+from karat.pages.page import Page
 from karat.pages.result import ENVELOPE, Result, record_frame
 from karat.pages.serialize import Record
 from karat.stats.distributions import clopper_pearson, tail
@@ -173,16 +173,10 @@ class Gating(Result):
 
     def page(self) -> Page:
         """Return the page that people read: the verdict, then every gate."""
-        from karat.evaluation.report_text import gate_lines, gate_table, headlines, unreachable
+        from karat.evaluation.report_text import decided_sections, verdict_sentences
 
         results = self.to_dict()
-        never = [Sentence(f"OUT OF REACH  {line}", "bad") for line in unreachable(results)]
-        verdict = [
-            Sentence(f"{line.word}  {line.about}", line.tone, line.because)
-            for line in headlines(results)
-        ]
-        section = Section("", gate_table(results), gate_lines(results))
-        return Page("Gates", [*never, *verdict], [section])
+        return Page("Gates", verdict_sentences(results), [*decided_sections(results)])
 
     @property
     def verdict(self) -> GateVerdict:

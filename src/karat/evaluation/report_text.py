@@ -7,7 +7,7 @@ first row is the header; a tab in a cell separates parts that line up in a colum
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,7 +33,7 @@ from karat.pages.formatting import (
     plural,
     verdict_words,
 )
-from karat.pages.page import VERDICT_TONES, Grid, Tone
+from karat.pages.page import VERDICT_TONES, Grid, Section, Sentence, Tone
 
 Results = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -115,6 +115,30 @@ def headlines(results: Results) -> list[Headline]:
             because = tuple(label(caution["because"]) for caution in stops)
             verdicts.append(Headline("FAIL", about, "bad", because))
     return sorted(verdicts, key=lambda headline: _URGENCY.index(headline.tone))
+
+
+def verdict_sentences(results: Results) -> list[Sentence]:
+    """Return the headline of a page: gates out of reach, then every verdict with its reasons."""
+    sentences = [Sentence(f"OUT OF REACH  {line}", "bad") for line in unreachable(results)]
+    several_pairs = len(results.get("decisions", [])) > 1
+    for headline in headlines(results):
+        about, reasons = headline.about, headline.because
+        if headline.pair:
+            about = f"{about}: {reasons[0]}" if several_pairs else reasons[0]
+            reasons = reasons[1:]
+        sentences.append(Sentence(f"{headline.word}  {about}", headline.tone, reasons))
+    return sentences
+
+
+def decided_sections(results: Results) -> Iterator[Section]:
+    """Yield the gates and the comparisons over all queries."""
+    if results.get("gates") or results.get("gates_left_out"):
+        grid = gate_table(results) if results["gates"] else None
+        yield Section("", grid, gate_lines(results))
+    compared = comparison_tables(results) if "comparisons" in results else {}
+    yield from (Section(title, grid) for title, grid in compared.items())
+    if compared:
+        yield Section(lines=[f"{rule_line(results)} · {tests_line(results)}"])
 
 
 def _gates_headline(gates: Sequence[Row]) -> Headline:
@@ -228,7 +252,7 @@ def lacks_lines(results: Results) -> list[str]:
                 f"{', '.join(reaching)} would look at more"
             )
     lines = [line.replace("{}", ", ".join(names), 1) for line, names in reasons.items()] + deeper
-    for key in _ORIGIN:
+    for key in _ORIGIN if named else ():
         values = {label(s["name"]): _fact(s.get("meta", {}), key) for s in systems}
         known = {name: _spelled_fact(value) for name, value in values.items() if value is not None}
         if len(set(known.values())) > 1:

@@ -11,22 +11,17 @@ from typing import Any
 
 from karat.evaluation.report_text import (
     compared_segments,
-    comparison_tables,
     conventions_lines,
     counts_lines,
-    gate_lines,
-    gate_table,
-    headlines,
+    decided_sections,
     lacks_lines,
     measure_table,
     moved_tables,
     origin_lines,
     other_reversals,
     overlap_lines,
-    rule_line,
     segment_table,
-    tests_line,
-    unreachable,
+    verdict_sentences,
 )
 from karat.pages.formatting import (
     NOTHING,
@@ -39,7 +34,7 @@ from karat.pages.formatting import (
     percent,
     plural,
 )
-from karat.pages.page import Grid, Page, Section, Sentence
+from karat.pages.page import Grid, Page, Section
 
 # More systems than this read better below each other than side by side.
 SIDE_BY_SIDE = 4
@@ -56,26 +51,14 @@ def report_page(results: Results, spreads: Mapping[str, str], origin: Mapping[st
     names = ", ".join(label(system["name"]) for system in results["systems"])
     return Page(
         title=f"Retrieval quality: {names}",
-        headline=[*_verdict(results)],
+        headline=verdict_sentences(results),
         blocks=[*_sections(results, spreads)],
         notes=[*conventions_lines(results), *origin_lines(origin)],
     )
 
 
-def _verdict(results: Results) -> Iterator[Sentence]:
-    for line in unreachable(results):
-        yield Sentence(f"OUT OF REACH  {line}", "bad")
-    several_pairs = len(results.get("decisions", [])) > 1
-    for headline in headlines(results):
-        about, reasons = headline.about, headline.because
-        if headline.pair:
-            about = f"{about}: {reasons[0]}" if several_pairs else reasons[0]
-            reasons = reasons[1:]
-        yield Sentence(f"{headline.word}  {about}", headline.tone, reasons)
-
-
 def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]:
-    yield from _decided(results)
+    yield from decided_sections(results)
     measures = measure_table(results, spreads)
     if len(results["systems"]) > SIDE_BY_SIDE:
         measures = [list(column) for column in zip(*measures, strict=True)]
@@ -89,25 +72,14 @@ def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]
         title = label(system["name"]) if len(results["systems"]) > 1 else ""
         for column, segments in system.get("segments", {}).items():
             yield Section(title, segment_table(segments, column))
-    if reversals := other_reversals(results):
-        yield Section(lines=reversals, tone="unsure")
-    if overlap := overlap_lines(results):
-        yield Section(lines=overlap)
-    for title, grid in moved_tables(results).items():
-        yield Section(f"moved most: {title}", grid)
+    if "comparisons" in results:
+        if reversals := other_reversals(results):
+            yield Section(lines=reversals, tone="unsure")
+        if overlap := overlap_lines(results):
+            yield Section(lines=overlap)
+        for title, grid in moved_tables(results).items():
+            yield Section(f"moved most: {title}", grid)
     yield Section(lines=[*counts_lines(results), *unjudged_lines(results), *lacks_lines(results)])
-
-
-def _decided(results: Results) -> Iterator[Section]:
-    """Yield the gates and the comparisons over all queries."""
-    grid = gate_table(results) if results.get("gates") else None
-    lines = gate_lines(results)
-    if grid or lines:
-        yield Section("", grid, lines)
-    compared = comparison_tables(results) if "comparisons" in results else {}
-    yield from (Section(title, grid) for title, grid in compared.items())
-    if compared:
-        yield Section(lines=[f"{rule_line(results)} · {tests_line(results)}"])
 
 
 def bounds_table(results: Results) -> Grid:
