@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from karat.data.tables import Corpus, Gold, Queries
@@ -25,7 +24,7 @@ from karat.measure.ranked import is_budget
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
 from karat.pages.formatting import NOTHING, plural
-from karat.pages.page import Grid, Page, Section
+from karat.pages.page import Page, Section
 from karat.pages.result import Result
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import ALGOS, Chunker, chunk_corpus, documents
@@ -56,21 +55,25 @@ class Chunking:
     @classmethod
     def of(cls, chunker: Chunker, docs: Corpus, chunks: Corpus) -> Chunking:
         """Count the chunks and measure them."""
-        text = pl.col("text")
-        lengths = chunks.frame.select(
-            chars=text.str.len_chars(), words=text.str.count_matches(r"\S+")
+        text = chunks.frame["text"]
+        chars, words = text.str.len_chars(), text.str.count_matches(r"\S+")
+        return cls(
+            chunker,
+            chunks.frame.height,
+            docs.frame.height,
+            docs.frame.height - chunks.frame["doc_id"].n_unique(),
+            *_mean_and_max(chars),
+            *_mean_and_max(words),
         )
-        chars, words = (_mean_and_max(column.to_numpy()) for column in lengths)
-        empty = docs.frame.height - chunks.frame["doc_id"].n_unique()
-        return cls(chunker, chunks.frame.height, docs.frame.height, empty, *chars, *words)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers as plain data."""
         return asdict(self) | {"chunker": self.chunker.document()}
 
 
-def _mean_and_max(lengths: np.typing.NDArray[Any]) -> tuple[float | None, int | None]:
-    return (float(lengths.mean()), int(lengths.max())) if len(lengths) else (None, None)
+def _mean_and_max(lengths: pl.Series) -> tuple[float | None, int | None]:
+    values = lengths.to_numpy()
+    return (float(values.mean()), int(values.max())) if len(values) else (None, None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -92,29 +95,19 @@ class Chunks(Result):
 
     def page(self) -> Page:
         """Return the page: how many chunks there are, and how long."""
-        return Page("Chunkings", blocks=[Section("", self._grid(), self._notes())])
-
-    def _grid(self) -> Grid:
-        heads = ["chunking", "chunks", "mean chars", "max", "mean words", "max", "index bytes"]
-        rows = []
-        for one in self.chunkings:
-            numbers = (one.mean_chars, one.max_chars, one.mean_words, one.max_words)
-            cells = [_shown(number) for number in (*numbers, one.index_bytes)]
-            rows.append([one.chunker.name, f"{one.chunks:,}", *cells])
+        grid = [["chunking", "chunks", "mean chars", "max", "mean words", "max", "index bytes"]]
+        for chunking in self.chunkings:
+            means = [chunking.mean_chars, chunking.mean_words]
+            mean_chars, mean_words = (NOTHING if n is None else f"{n:,.1f}" for n in means)
+            sizes = [chunking.max_chars, chunking.max_words, chunking.index_bytes]
+            max_chars, max_words, size = (NOTHING if n is None else f"{n:,}" for n in sizes)
+            cells = [mean_chars, max_chars, mean_words, max_words, size]
+            grid.append([chunking.chunker.name, f"{chunking.chunks:,}", *cells])
         if all(chunking.index_bytes is None for chunking in self.chunkings):
-            return [row[:-1] for row in (heads, *rows)]
-        return [heads, *rows]
-
-    def _notes(self) -> list[str]:
-        empty, whole = self.chunkings[0].empty_documents, self.chunkings[0].documents
-        verb = "is blank and has" if empty == 1 else "are blank and have"
-        return [f"{empty:,} of {plural(whole, 'document')} {verb} no chunk"] if empty else []
-
-
-def _shown(number: float | None) -> str:
-    if number is None:
-        return NOTHING
-    return f"{number:,}" if isinstance(number, int) else f"{number:,.1f}"
+            grid = [row[:-1] for row in grid]
+        empty, all_documents = self.chunkings[0].empty_documents, self.chunkings[0].documents
+        note = f"{empty:,} of {plural(all_documents, 'document')} without text, hence no chunk"
+        return Page("Chunkings", blocks=[Section("", grid, [note] if empty else [])])
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,11 +165,11 @@ def chunks(
 
 def parse_chunkers(texts: Sequence[str]) -> list[Chunker]:
     """Return the chunkers, without repeats; all built-in ones if none is named."""
-    found = [Chunker.parse(text) for text in texts or ALGOS]
-    for place, chunker in enumerate(found):
-        if chunker in found[:place]:
+    chunkers = [Chunker.parse(text) for text in texts or ALGOS]
+    for place, chunker in enumerate(chunkers):
+        if chunker in chunkers[:place]:
             raise UsageError(f"--chunker {chunker.name} is given twice; keep one")
-    return found
+    return chunkers
 
 
 def _task(
@@ -196,46 +189,41 @@ def _task(
     conventions = conventions_of("karat", chosen)
     parsed = parse_measures(measures or MEASURES, conventions=conventions)
     known = [kind.name for kind in KINDS.values() if not kind.live and kind.name not in _NEED_MORE]
-    if retriever in KINDS and retriever not in known:
+    if retriever not in known and retriever in KINDS:
+        names = ", ".join(known)
         raise UsageError(
-            f"--retriever {retriever} cannot index chunks by its name alone; these can:"
-            f" {', '.join(known)}"
+            f"--retriever {retriever} cannot index chunks by its name alone; these can: {names}"
         )
     if retriever not in known:
         raise unknown("retriever", retriever, known)
-    judged = gold_of(
-        gold or queries,
-        queries,
-        duplicates=conventions.duplicates,
-        fields=Fields(),
-    )
+    duplicates = conventions.duplicates
+    judged = gold_of(gold or queries, queries, duplicates=duplicates, fields=Fields())
     return SearchTask(judged, read_queries(queries), parsed, conventions, retriever)
 
 
 def _check_gold(gold: Gold, docs: Corpus) -> None:
     """Refuse gold that is not spans, or spans outside the documents."""
-    names = documents(docs)
-    where = gold.source.name
-    frame = gold.frame
-    if "start" in frame.columns and "end" in frame.columns:
-        frame = frame.filter(pl.col("start").is_null() | pl.col("end").is_null())
-    if frame.height:
+    frame, where = gold.frame, gold.source.name
+    if not frame.height:
+        raise InputError("holds not one span; there is nothing to find", where=where)
+    spans = frame if "start" in frame.columns else frame.with_columns(start=pl.lit(None))
+    others = spans.filter(pl.col("start").is_null())
+    if others.height:
         raise InputError(
-            f"gold item {frame['item_id'][0]!r} is not a span; write each as doc_id:start-end, in"
-            " characters of the whole document: spans outlive a change of chunking, ids of"
-            " chunks do not",
+            f"gold item {others['item_id'][0]!r} is not a span; write each as doc_id:start-end, in"
+            " characters of the whole document: spans outlive a change of chunking",
             where=where,
         )
-    if not gold.frame.height:
-        raise InputError("holds not one span; there is nothing to find", where=where)
-    lengths = pl.DataFrame({"item_id": names, "length": docs.frame["text"].str.len_chars()})
-    placed = gold.frame.join(lengths, on="item_id", how="left", maintain_order="left")
+    lengths = pl.DataFrame(
+        {"item_id": documents(docs), "length": docs.frame["text"].str.len_chars()}
+    )
+    placed = spans.join(lengths, on="item_id", how="left", maintain_order="left")
     lost = placed.filter(pl.col("length").is_null())
     if lost.height:
-        few = ", ".join(map(repr, names[:3]))
+        few = ", ".join(map(repr, lengths["item_id"][:3]))
         raise InputError(
             f"document {lost['item_id'][0]!r} is not among those of {docs.source.name}, which are"
-            f" called {few}{' …' if len(names) > 3 else ''}; gold must name them alike",
+            f" called {few}; gold must name them alike",
             where=where,
         )
     beyond = placed.filter(pl.col("end") > pl.col("length"))
