@@ -211,7 +211,7 @@ def test_a_folder_is_read_as_documents_named_after_their_files(tmp_path, monkeyp
         path.write_bytes(text.encode())
     result = run("chunks", "docs", "--chunker", "fixed", "--write", "out/c.jsonl")
     assert result.code == 0
-    assert "2 of 4 documents are blank and have no chunk" in result.out
+    assert "2 of 4 documents without text" in result.out
     rows = [json.loads(line) for line in (tmp_path / "out/c.jsonl").read_text().splitlines()]
     assert rows == [
         {"item_id": "b.md#00000", "doc_id": "b.md", "text": "Bees hum.\r\nYes.", "start": 0}

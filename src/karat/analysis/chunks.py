@@ -211,7 +211,8 @@ def _check_gold(gold: Gold, docs: Corpus) -> None:
     if others.height:
         raise InputError(
             f"gold item {others['item_id'][0]!r} is not a span; write each as doc_id:start-end, in"
-            " characters of the whole document: spans outlive a change of chunking",
+            " characters of the whole document: spans outlive a change of chunking, ids of chunks"
+            " do not",
             where=where,
         )
     lengths = pl.DataFrame(
