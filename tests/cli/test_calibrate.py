@@ -350,7 +350,7 @@ def test_labels_from_standard_input(spawn, world):
         (("--interval", "ppi", "--set", "boot=100"), "--set boot: this calibration does not"),
         (("--interval", "ppi", "--seed", "4"), "--set seed: this calibration does not"),
         (("--truth", "majorty"), "unknown truth 'majorty'; did you mean majority?"),
-        (("--human", "people.jsonl"), "--human people.jsonl is named twice"),
+        (("--human", "people.jsonl"), "--human people.jsonl is given twice"),
         (("--human", "judged.jsonl"), "JUDGED and --human are the same file"),
         (("--set", "ties=given"), "--set ties: this calibration does not depend on it"),
         (("--by", "language"), "needs the queries' attributes"),

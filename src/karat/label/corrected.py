@@ -8,7 +8,7 @@ relevant; what the judge judges is corrected by its rates; unjudged items are le
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,17 +16,16 @@ import numpy as np
 import polars as pl
 
 from karat.data.tables import Gold
-from karat.errors import UsageError, unknown
-from karat.label.inputs import PAIR
+from karat.errors import InputError, UsageError, unknown
+from karat.formats.labels import no_grades_error
+from karat.label.inputs import PAIR, judged_pairs
 from karat.label.labels import Labels
-from karat.label.pool import TopHits
 from karat.label.raters import People, Truth, one_grade
-from karat.label.side_by_side import RunTop, side_by_side
 from karat.measure.aggregates import Values
 from karat.measure.conventions import Conventions
 from karat.measure.lists import without_repeats
 from karat.measure.names import Measure, parse_measure
-from karat.measure.ranked import is_budget
+from karat.measure.ranked import Mask, is_budget
 from karat.measure.scores import Scores
 from karat.stats.calibration import (
     COLUMNS,
@@ -48,6 +47,112 @@ from karat.stats.means import Resampling
 ONLY_SHARES = "P@k only: nDCG, RR and other ranked measures cannot be corrected this way"
 # The judge beside people on the pairs of the share that the gold does not judge.
 _OWN = tuple(f"own_{name}" for name in COLUMNS[4:])
+_UNKNOWN = pl.lit(None, pl.Float64)
+# A message names this many raters.
+_NAMED = 5
+
+
+@dataclass(frozen=True, eq=False)
+class SideBySide:
+    """One row per pair: ``judge`` and ``human`` grades, ``shown`` and ``known``; null is unknown.
+
+    ``shown`` marks what the share is made of: everything judged, or the top of a run. ``known``
+    is the grade that the gold of that run gives. ``failed`` marks what the judge could not judge.
+    """
+
+    frame: pl.DataFrame
+    left_out: int = 0
+
+    def of(self, query_ids: Iterable[str]) -> SideBySide:
+        """Return the pairs of some queries; ``left_out`` counts the graded pairs of others."""
+        ids = pl.Series("query_id", sorted(query_ids), dtype=pl.String)
+        frame = self.frame.filter(pl.col("query_id").is_in(ids.implode()))
+        graded = pl.any_horizontal(pl.col("judge", "human").is_not_null())
+        left_out = self.frame.filter(graded).height - frame.filter(graded).height
+        return SideBySide(frame, left_out)
+
+    def counts(self) -> dict[str, int]:
+        """Return the number of pairs of each kind."""
+        judge, human = pl.col("judge").is_not_null(), pl.col("human").is_not_null()
+        kinds = {
+            "both": judge & human,
+            "human_only": ~judge & human,
+            "judge_only": judge & ~human,
+            "judge_failed": pl.col("failed"),
+            "human_but_failed": pl.col("failed") & human,
+        }
+        counted = self.frame.select(**{name: kind.sum() for name, kind in kinds.items()})
+        return {**counted.row(0, named=True), "left_out": self.left_out}
+
+
+def side_by_side(
+    judged: Labels, human: Gold, *, top: pl.DataFrame | None = None, known: Gold | None = None
+) -> SideBySide:
+    """Return a judge's labels beside people's; ``top`` has the pairs of a run, ``known`` its gold.
+
+    Without a top, everything judged is shown.
+    """
+    judge = _judge_grades(judged)
+    people = _grades(human, "human")
+    if not judge.join(people, on=PAIR, how="semi").height:
+        examples = []
+        for frame in (judge, people):
+            query, item = frame.select(PAIR).row(0) if frame.height else ("none", "none")
+            examples.append(f"query {query!r} with item {item!r}")
+        raise InputError(
+            f"no pair in common with {human.source.name}: the judge has {examples[0]}, people have"
+            f" {examples[1]}; people must judge some of the same pairs; karat pool --sample draws"
+            " them",
+            where=judged.source.name,
+        )
+    frame = judge.join(people, on=PAIR, how="full", coalesce=True)
+    failed = judged.failed.select(PAIR).unique().join(judge, on=PAIR, how="anti")
+    frame = _marked(frame, failed, "failed")
+    if top is None:
+        frame = frame.with_columns(shown=pl.col("judge").is_not_null(), known=_UNKNOWN)
+    else:
+        frame = _marked(frame, top.select(PAIR), "shown")
+        if known is None:
+            frame = frame.with_columns(known=_UNKNOWN)
+        else:
+            frame = frame.join(_grades(known, "known"), on=PAIR, how="left", maintain_order="left")
+    return SideBySide(frame.sort(PAIR))
+
+
+def _marked(frame: pl.DataFrame, pairs: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the frame with some pairs marked; pairs that it lacks are added."""
+    marks = pairs.with_columns(pl.lit(value=True).alias(name))
+    joined = frame.join(marks, on=PAIR, how="full", coalesce=True)
+    return joined.with_columns(pl.col(pl.Boolean).fill_null(value=False))
+
+
+def _grades(gold: Gold, name: str) -> pl.DataFrame:
+    return judged_pairs(gold).select(*PAIR, pl.col("grade").alias(name))
+
+
+def _judge_grades(judged: Labels) -> pl.DataFrame:
+    """Return one grade per pair; a judge is calibrated by itself, not together with another."""
+    raters = judged.raters
+    if len(raters) > 1:
+        raise InputError(
+            f"holds labels of several raters: {', '.join(map(repr, raters[:_NAMED]))};"
+            " calibrate one judge at a time, from a file of its own or chosen by karat calibrate"
+            " --rater NAME",
+            where=judged.source.name,
+        )
+    grades = judged.frame.select(*PAIR, judge=pl.col("grade").cast(pl.Float64))
+    grades = grades.unique(maintain_order=True)
+    contradictory = grades.filter(grades.select(PAIR).is_duplicated())
+    if contradictory.height:
+        query, item, grade = contradictory.row(0)
+        raise InputError(
+            f"query {query!r}, item {item!r} has the grade {grade:g} and another one; keep one",
+            where=judged.source.name,
+        )
+    if not grades.height:
+        failed, below = judged.failed.height, judged.not_judged
+        raise no_grades_error(judged.source.name, failed=failed, not_judged=below)
+    return grades
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,12 +169,12 @@ class Cells:
     @property
     def judge(self) -> Confusion:
         """The judge beside people, on all pairs that both judged."""
-        return Confusion(*(int(one) for one in self.groups[:, 4:].sum(axis=0)))
+        return Confusion(*self.groups[:, 4:].sum(axis=0).astype(int).tolist())
 
     @property
     def counted(self) -> Counted:
         """What the share is made of."""
-        return Counted(*(int(one) for one in self.groups[:, :4].sum(axis=0)))
+        return Counted(*self.groups[:, :4].sum(axis=0).astype(int).tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,77 +232,74 @@ def kinds_of(rel: float) -> dict[str, pl.Expr]:
     return {name: kind.fill_null(value=False) for name, kind in kinds.items()}
 
 
-def cells_of(rows: pl.DataFrame, units: Sequence[str]) -> Cells:
-    """Return the counts of pairs, summed by unit."""
+def cells_of(rows: pl.DataFrame) -> Cells:
+    """Return the counts of pairs, summed by ``unit``."""
     names = [*COLUMNS, *_OWN]
-    table = rows.select(pl.col(names).cast(pl.Int64), unit=pl.Series(units, dtype=pl.String))
+    table = rows.select(pl.col(names).cast(pl.Int64), pl.col("unit").cast(pl.String))
     table = table.group_by("unit").agg(pl.col(names).sum()).sort("unit")
     counts = table.select(names).to_numpy().astype(np.float64)
     own = np.hstack([counts[:, :4], counts[:, len(COLUMNS) :]])
     return Cells(tuple(table["unit"].to_list()), counts[:, : len(COLUMNS)], own)
 
 
-def units_of(query_ids: Sequence[str], groups: Mapping[str, str]) -> list[str]:
-    """Return the unit of each query: its conversation, or itself."""
-    return [groups.get(query_id, f"query {query_id}") for query_id in query_ids]
-
-
-def estimate(cells: Cells, method: Method, conventions: Conventions, where: str) -> Estimate:
-    """Return the corrected share; ``where`` names the pairs in messages."""
+def estimate(cells: Cells, method: Method, conventions: Conventions, place: str) -> Estimate:
+    """Return the corrected share; ``place`` names the pairs in messages."""
     if method not in METHODS:
         raise unknown("interval", method, METHODS)
     if method == "ppi":
-        return _powered(cells, conventions, where)
-    found = rogan_gladen_of(cells, where)
-    drawn = None if found.value is None else _interval(cells, method, conventions)
-    if drawn is None:
-        return found
-    return replace(found, ci=(drawn.low, drawn.high), interval=drawn)
+        return _powered(cells, conventions, place)
+    share = rogan_gladen_of(cells, place)
+    if share.value is None:
+        return share
+    if method == "beta":
+        interval = beta_interval(
+            cells.counted, cells.judge, confidence=conventions.ci, seed=conventions.seed
+        )
+    else:
+        interval = cluster_interval(cells.groups, _resampling(conventions))
+    if interval is None:
+        return share
+    return replace(share, ci=(interval.low, interval.high), interval=interval)
 
 
-def rogan_gladen_of(cells: Cells, where: str) -> Estimate:
+def _resampling(conventions: Conventions) -> Resampling:
+    return Resampling(confidence=conventions.ci, resamples=conventions.boot, seed=conventions.seed)
+
+
+def rogan_gladen_of(cells: Cells, place: str) -> Estimate:
     """Return the share by Rogan and Gladen's formula, without an interval."""
     value = corrected(cells.counted, cells.judge)
-    why = because(cells.counted, cells.judge, where) if value is None else None
-    return Estimate(value, why)
+    return Estimate(value, _because(cells, place) if value is None else None)
 
 
-def _interval(cells: Cells, method: Method, conventions: Conventions) -> Interval | None:
-    ci, seed = conventions.ci, conventions.seed
-    if method == "beta":
-        return beta_interval(cells.counted, cells.judge, confidence=ci, seed=seed)
-    plan = Resampling(confidence=ci, resamples=conventions.boot, seed=seed)
-    return cluster_interval(cells.groups, plan)
+def _powered(cells: Cells, conventions: Conventions, place: str) -> Estimate:
+    if not cells.counted.judged:
+        return Estimate(None, _because(cells, place))
+    sampled = cells.own[cells.own[:, 0] + cells.own[:, 2] > 0]
+    powered = prediction_powered(sampled, confidence=conventions.ci)
+    if powered is None:
+        reason = f"people judged none of the pairs {place} that the judge judges"
+        return Estimate(None, f"{reason}; a uniform sample of these is needed")
+    if cells.judge.informed is not None and cells.judge.informed <= 0:
+        return Estimate(None, _because(cells, place), powered=powered)
+    ci = None if powered.low is None or powered.high is None else (powered.low, powered.high)
+    return Estimate(powered.value, None, ci, powered=powered)
 
 
-def _powered(cells: Cells, conventions: Conventions, where: str) -> Estimate:
-    counted, judge = cells.counted, cells.judge
-    if not counted.judged:
-        return Estimate(None, because(counted, judge, where))
-    holding = cells.own[cells.own[:, 0] + cells.own[:, 2] > 0]
-    found = prediction_powered(holding, confidence=conventions.ci)
-    if found is None:
-        because_ = f"people judged none of the pairs {where} that the judge judges"
-        return Estimate(None, f"{because_}; a uniform sample of these is needed")
-    if judge.informed is not None and judge.informed <= 0:
-        return Estimate(None, because(counted, judge, where), powered=found)
-    ci = None if found.low is None or found.high is None else (found.low, found.high)
-    return Estimate(found.value, None, ci, powered=found)
-
-
-def because(counted: Counted, judge: Confusion, where: str) -> str:
+def _because(cells: Cells, place: str) -> str:
     """Return why there is no corrected number."""
-    if not counted.judged:
-        return f"the judge judged nothing {where}"
-    if judge.sensitivity is None or judge.specificity is None:
-        lacking, rate = ("relevant", "sensitivity")
-        if judge.sensitivity is not None:
-            lacking, rate = ("not relevant", "specificity")
-        return f"people call no pair {lacking} that the judge judged, so its {rate} is not known"
+    judge = cells.judge
+    if not cells.counted.judged:
+        return f"the judge judged nothing {place}"
+    for rate, value, kind in (
+        ("sensitivity", judge.sensitivity, "relevant"),
+        ("specificity", judge.specificity, "not relevant"),
+    ):
+        if value is None:
+            return f"people call no pair {kind} that the judge judged, so its {rate} is not known"
     return (
         f"the judge is no better than chance: sensitivity {judge.sensitivity:.4f} and specificity"
-        f" {judge.specificity:.4f} make {judge.sensitivity + judge.specificity:.4f}, and more than"
-        " 1 is needed"
+        f" {judge.specificity:.4f} must add up to more than 1"
     )
 
 
@@ -237,13 +339,12 @@ class Corrector:
 
     def precision(self, scores: Scores, measure: str | Measure) -> dict[str, Any]:
         """Return a system's P@k without the judge's errors, as plain data."""
-        wanted = _checked(scores, measure)
-        counted = _counted(scores, ~np.isnan(scores.values(str(wanted))))
-        rows = self._rows(scores, wanted, counted)
-        cells = cells_of(rows, rows["unit"].to_list())
-        where = f"in the top {wanted.k}"
-        found = estimate(cells, self.method, scores.conventions, where)
-        return {**self._document(found), **_share_counts(rows, cells)}
+        precision = _checked(scores, measure)
+        rows = self._rows(scores, precision, ~np.isnan(scores.values(str(precision))))
+        cells = cells_of(rows)
+        share = estimate(cells, self.method, scores.conventions, f"in the top {precision.k}")
+        document = self._document(share, self.method)
+        return {**document, "prediction_powered": share.powered_dict(), **_counts(rows, cells)}
 
     def difference(self, first: Scores, second: Scores, measure: str | Measure) -> dict[str, Any]:
         """Return the second system's corrected P@k less the first's, over their common queries.
@@ -255,53 +356,76 @@ class Corrector:
             raise UsageError(
                 "the two systems were scored on different gold or queries; score both on the same"
             )
-        wanted = _checked(first, measure)
-        both = ~np.isnan(first.values(str(wanted))) & ~np.isnan(second.values(str(wanted)))
-        counted = _counted(first, both)
-        rows = [self._rows(one, wanted, counted) for one in (first, second)]
-        cells = [cells_of(one, one["unit"].to_list()) for one in _aligned(*rows)]
-        conventions, where = first.conventions, f"in the top {wanted.k}"
-        ends = [
-            estimate(one, "ppi", conventions, where)
-            if self.method == "ppi"
-            else rogan_gladen_of(one, where)
-            for one in cells
-        ]
-        lacking = next((one for one in ends if one.value is None), None)
-        if lacking is not None:
-            return self._document(lacking, difference=True)
-        ci = _difference_interval(cells[0], cells[1], self.method, conventions)
-        values = [end.value for end in ends if end.value is not None]
-        value = values[1] - values[0] if len(values) == 2 else None
-        return self._document(Estimate(value, None, ci), difference=True)
-
-    def _rows(self, scores: Scores, measure: Measure, counted: pl.DataFrame) -> pl.DataFrame:
-        """Return what every pair and every empty rank counts for, with its unit."""
-        k, rel = _cut(measure), float(measure.arguments.get("rel", scores.conventions.rel))
-        hits = _hits(scores, k, counted)
-        gold = hits.drop_nulls("grade").filter(pl.col("grade") >= 0)
-        top = RunTop(
-            scores.system,
-            TopHits(scores.source, hits.select(*PAIR, "rank"), counted.height),
-            k,
-            Gold.from_frame(gold.select(*PAIR, "grade")),
+        precision = _checked(first, measure)
+        name = str(precision)
+        common = ~np.isnan(first.values(name)) & ~np.isnan(second.values(name))
+        rows = [self._rows(scores, precision, common) for scores in (first, second)]
+        # A unit of one side counts nothing on the other.
+        units = pl.concat([part.select("query_id", "unit") for part in rows])
+        units = units.unique("unit", maintain_order=True)
+        flags = pl.col(pl.Boolean).fill_null(value=False)
+        before, after = (
+            cells_of(pl.concat([part, units], how="diagonal").with_columns(flags)) for part in rows
         )
-        pairs = side_by_side(self.judged, self.human, top=top).frame
+        conventions, place = first.conventions, f"in the top {precision.k}"
+        powered = self.method == "ppi"
+        ends: list[float] = []
+        for cells in (before, after):
+            share = (
+                _powered(cells, conventions, place) if powered else rogan_gladen_of(cells, place)
+            )
+            if share.value is None:
+                return self._document(share, "ppi" if powered else "cluster")
+            ends.append(share.value)
+        ci = None
+        if powered:
+            delta = prediction_powered_difference(before.own, after.own, confidence=conventions.ci)
+            ci = None if delta is None else delta[1]
+        else:
+            interval = cluster_difference(before.groups, after.groups, _resampling(conventions))
+            ci = None if interval is None else (interval.low, interval.high)
+        return self._document(
+            Estimate(ends[1] - ends[0], None, ci), "ppi" if powered else "cluster"
+        )
+
+    def _rows(self, scores: Scores, measure: Measure, counted: Mask) -> pl.DataFrame:
+        """Return what every pair and every empty rank counts for, with its unit."""
+        k = int(measure.k) if isinstance(measure.k, int) else 0
+        rel = float(measure.arguments.get("rel", scores.conventions.rel))
+        ids = scores.table["query_id"]
+        groups = [None] * len(ids) if scores.groups is None else list(scores.groups)
+        queries = pl.DataFrame(
+            {"row": np.arange(len(ids)), "query_id": ids, "unit": units_of(ids, groups)}
+        )
+        asked = queries.filter(pl.Series(counted))
+        hits = _hits(scores, k).join(asked, on="row", how="inner")
+        known = hits.drop_nulls("grade").filter(pl.col("grade") >= 0).select(*PAIR, "grade")
+        pairs = side_by_side(self.judged, self.human, top=hits, known=Gold.from_frame(known)).frame
         rows = pairs.select("query_id", **kinds_of(rel)).with_columns(empty=pl.lit(value=False))
-        rows = pl.concat([rows, _empty_ranks(rows, hits, counted, k)], how="diagonal")
-        rows = rows.join(_units(scores), on="query_id", how="left", maintain_order="left")
+        # A rank that a short list leaves empty is known, and not relevant.
+        listed = hits.group_by("query_id").len("listed")
+        short = asked.join(listed, on="query_id", how="left", maintain_order="left").with_columns(
+            lacking=k - pl.col("listed").fill_null(0).cast(pl.Int64)
+        )
+        places = short.select(pl.col("query_id").repeat_by("lacking").explode()).drop_nulls()
+        kinds = {name: pl.lit(name in ("known", "empty")) for name in rows.columns[1:]}
+        rows = pl.concat([rows, places.select("query_id", **kinds)], how="diagonal")
+        units = queries.select("query_id", "unit")
+        rows = rows.join(units, on="query_id", how="left", maintain_order="left")
         return rows.with_columns(pl.col("unit").fill_null(pl.format("query {}", "query_id")))
 
-    def _document(self, found: Estimate, *, difference: bool = False) -> dict[str, Any]:
-        powered = self.method == "ppi"
-        joint = "ppi" if powered else "cluster"
-        result = found.to_dict()
-        return {
-            **{name: result[name] for name in ("value", "ci", "because")},
-            "method": joint if difference else self.method,
-            "only": ONLY_SHARES,
-            **({} if difference else {"prediction_powered": found.powered_dict()}),
-        }
+    def _document(self, share: Estimate, method: str) -> dict[str, Any]:
+        result = share.to_dict()
+        document = {name: result[name] for name in ("value", "ci", "because")}
+        return {**document, "method": method, "only": ONLY_SHARES}
+
+
+def units_of(query_ids: Iterable[str], groups: Iterable[Any]) -> list[str]:
+    """Return the unit of each query: its conversation, or itself where it has none."""
+    return [
+        f"query {query_id}" if group is None else f"group {group}"
+        for query_id, group in zip(query_ids, groups, strict=True)
+    ]
 
 
 def corrected_precision(
@@ -333,98 +457,32 @@ def corrected_difference(
 
 
 def _checked(scores: Scores, measure: str | Measure) -> Measure:
-    wanted = parse_measure(measure, conventions=scores.conventions)
-    if not correctable(wanted):
-        raise UsageError(f"{wanted} cannot be corrected for a judge's errors; only P@k can")
+    precision = parse_measure(measure, conventions=scores.conventions)
+    if not correctable(precision):
+        raise UsageError(f"{precision} cannot be corrected for a judge's errors; only P@k can")
     if scores.conventions.level != "item":
         raise UsageError(
             f"a judge judges items, and level={scores.conventions.level} counts others;"
             " nothing can be corrected"
         )
+    return precision
+
+
+def _hits(scores: Scores, k: int) -> pl.DataFrame:
+    """Return the top k of every list, each with the gold's grade."""
     if scores.lists is None:
         raise UsageError(f"the scores of {scores.system} come without lists; score it again")
-    return wanted
-
-
-def _cut(measure: Measure) -> int:
-    return int(measure.k) if isinstance(measure.k, int) else 0
-
-
-def _counted(scores: Scores, mask: np.ndarray[Any, np.dtype[np.bool_]]) -> pl.DataFrame:
-    """Return the queries that count in the mean, and their rows."""
-    rows = pl.DataFrame(
-        {"row": np.arange(scores.table.height), "query_id": scores.table["query_id"]}
-    )
-    return rows.filter(pl.Series(mask))
-
-
-def _hits(scores: Scores, k: int, counted: pl.DataFrame) -> pl.DataFrame:
-    """Return the top k of the counted queries, each with the gold's grade."""
-    lists = scores.lists
-    if lists is None:
-        raise UsageError(f"the scores of {scores.system} come without lists; score it again")
     # A repeat keeps its rank and is not relevant, like an empty rank.
-    top = without_repeats(lists).filter(pl.col("rank") <= k)
-    top = top.with_columns(pl.col("row").cast(pl.Int64))
-    return top.join(counted, on="row", how="inner").select(
-        *PAIR, pl.col("rank").cast(pl.Int64), pl.col("grade").cast(pl.Float64)
+    top = without_repeats(scores.lists).filter(pl.col("rank") <= k)
+    return top.select(
+        pl.col("row").cast(pl.Int64), "item_id", pl.col("rank", "grade").cast(pl.Float64)
     )
 
 
-def _empty_ranks(
-    rows: pl.DataFrame, hits: pl.DataFrame, counted: pl.DataFrame, k: int
-) -> pl.DataFrame:
-    """Return a row for every rank that a short list leaves empty: known, and not relevant."""
-    listed = hits.group_by("query_id").len("listed")
-    short = counted.join(listed, on="query_id", how="left", maintain_order="left").with_columns(
-        lacking=k - pl.col("listed").fill_null(0).cast(pl.Int64)
-    )
-    places = short.select(pl.col("query_id").repeat_by("lacking").explode()).drop_nulls()
-    nothing = {
-        name: pl.lit(name in ("known", "empty")) for name in rows.columns if name != "query_id"
-    }
-    return places.select("query_id", **nothing)
-
-
-def _units(scores: Scores) -> pl.DataFrame:
-    """Return the unit of each query."""
-    ids = scores.table["query_id"]
-    if scores.groups is None:
-        return pl.DataFrame({"query_id": ids, "unit": ids}).with_columns(
-            unit=pl.format("query {}", "unit")
-        )
-    return pl.DataFrame({"query_id": ids, "unit": [f"group {group}" for group in scores.groups]})
-
-
-def _aligned(first: pl.DataFrame, second: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return both with a row for every unit, which counts nothing where one has none."""
-    every = pl.concat([first.select("query_id", "unit"), second.select("query_id", "unit")])
-    nothing = every.unique("unit", maintain_order=True)
-    one, other = (
-        pl.concat([rows, nothing], how="diagonal").with_columns(
-            pl.col(pl.Boolean).fill_null(value=False)
-        )
-        for rows in (first, second)
-    )
-    return one, other
-
-
-def _difference_interval(
-    first: Cells, second: Cells, method: Method, conventions: Conventions
-) -> tuple[float, float] | None:
-    if method == "ppi":
-        found = prediction_powered_difference(first.own, second.own, confidence=conventions.ci)
-        return None if found is None else found[1]
-    plan = Resampling(confidence=conventions.ci, resamples=conventions.boot, seed=conventions.seed)
-    ends = cluster_difference(first.groups, second.groups, plan)
-    return None if ends is None else (ends.low, ends.high)
-
-
-def _share_counts(rows: pl.DataFrame, cells: Cells) -> dict[str, Any]:
+def _counts(rows: pl.DataFrame, cells: Cells) -> dict[str, Any]:
     """Return the counts that the share is made of."""
     counted, judge = cells.counted, cells.judge
     empty = int(rows["empty"].sum())
-    own: Values = cells.own[:, 4:]
     return {
         "judged": counted.judged,
         "judged_relevant": counted.judged_relevant,
@@ -435,7 +493,7 @@ def _share_counts(rows: pl.DataFrame, cells: Cells) -> dict[str, Any]:
         "uncorrected": counted.raw,
         "labels": {
             "all": judge.relevant + judge.others,
-            "of_the_share": int(own.sum()),
+            "of_the_share": int(cells.own[:, 4:].sum()),
         },
         "sensitivity": judge.sensitivity,
         "specificity": judge.specificity,

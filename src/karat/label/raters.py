@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -78,10 +78,8 @@ class People:
         names: list[str] = voting["rater"].unique().sort().to_list()
         return names
 
-    def of_queries(self, query_ids: Collection[str] | None) -> People:
-        """Return the judgments of some queries; None stands for all."""
-        if query_ids is None:
-            return self
+    def of_queries(self, query_ids: Iterable[str]) -> People:
+        """Return the judgments of some queries."""
         ids = pl.Series("query_id", sorted(query_ids), dtype=pl.String).implode()
         frame = self.frame.filter(pl.col("query_id").is_in(ids))
         return People(frame, self.sources, self.not_judged)
