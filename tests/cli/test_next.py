@@ -314,7 +314,7 @@ def test_pairs_that_are_judged_again_are_counted(run, files):
         ((*RUNS, *GOLD, "--set", "level=doc"), "of level doc"),
         ((*RUNS, *GOLD, "-o", "next.jsonl"), "have no text"),
         (("-", "-", *GOLD), "only one input"),
-        ((*RUNS, *GOLD, "--gold", "./qrels.txt"), "--gold ./qrels.txt is named twice; name each"),
+        ((*RUNS, *GOLD, "--gold", "./qrels.txt"), "--gold ./qrels.txt is given twice; give each"),
     ],
 )
 def test_what_cannot_be_done_is_refused_in_a_line(run, files, arguments, told):

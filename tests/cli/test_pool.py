@@ -101,7 +101,7 @@ def test_a_pool_without_texts_is_refused_with_the_remedy(run, files):
     done = run("pool", *RUNS, "--without-texts", "-o", "pool.jsonl")
     assert done.code == 0
     # Every item of the corpus is in the top 10 of one of them, for 11 queries.
-    assert "without a text: 11 queries and 30 items" in done.out
+    assert "without a text: 11 queries · 30 items" in done.out
     assert set(lines()[0]) == {"query_id", "item_id"}
 
 

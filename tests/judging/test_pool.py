@@ -59,8 +59,8 @@ def test_a_pool_is_the_union_of_the_tops_less_what_is_judged(runs, judged, depth
     pooled = pool(named(runs), depth=depth, gold=[Gold.from_dict(judged)], include_judged=include)
     assert len(pairs_of(pooled)) == len(set(pairs_of(pooled)))
     assert set(pairs_of(pooled)) == (union if include else union - known)
-    assert (pooled.union, pooled.judged) == (len(union), len(union & known))
-    for one, lists in zip(pooled.systems, runs, strict=True):
+    assert (pooled.body["union"], pooled.body["judged"]) == (len(union), len(union & known))
+    for one, lists in zip(pooled.body["systems"], runs, strict=True):
         own = {(query, item) for query, scores in lists.items() for item in top(scores, depth)}
         others = {
             (query, item)
@@ -70,8 +70,8 @@ def test_a_pool_is_the_union_of_the_tops_less_what_is_judged(runs, judged, depth
             for item in top(scores, depth)
         }
         left = own if include else own - known
-        assert (one.items, one.judged) == (len(own), len(own & known))
-        assert (one.in_pool, one.alone) == (len(left), len(left - others))
+        assert (one["items"], one["judged"]) == (len(own), len(own & known))
+        assert (one["in_pool"], one["alone"]) == (len(left), len(left - others))
 
 
 @settings(deadline=None)
@@ -128,7 +128,7 @@ def test_a_sample_is_as_likely_to_hold_any_pair():
     drawn = Counter()
     for seed in range(200):
         pooled = pool(run, depth=20, sample=10, profile=Conventions(seed=seed))
-        assert (pooled.size, pooled.pairs.height) == (40, 10)
+        assert (pooled.body["to_judge"], pooled.pairs.height) == (40, 10)
         drawn.update(pairs_of(pooled))
     assert len(drawn) == 40
     assert chisquare(list(drawn.values())).pvalue > 0.001
@@ -225,7 +225,7 @@ def test_failed_calls_and_missing_queries_are_counted():
     pooled = pool({"one": run}, depth=5, queries=queries)
     # What a failed call returned is not pooled; q3 answered with nothing; q9 is not asked.
     assert pairs_of(pooled) == [("q1", "a")]
-    assert pooled.systems[0].to_dict() == {
+    assert pooled.body["systems"][0] == {
         "name": "one",
         "items": 1,
         "judged": 0,
@@ -244,21 +244,21 @@ def test_failed_calls_and_missing_queries_are_counted():
 def test_without_queries_all_that_runs_or_gold_have_are_asked():
     runs = named([{"q1": {"a": 1.0}}, {"q2": {"a": 1.0}}])
     pooled = pool(runs, depth=1, gold=[Gold.from_dict({"q3": {"a": 1}})])
-    assert pooled.queries == 3
-    assert [one.gaps["missing"] for one in pooled.systems] == [2, 2]
+    assert pooled.body["queries"] == 3
+    assert [one["missing"] for one in pooled.body["systems"]] == [2, 2]
 
 
 def test_a_run_that_returns_nothing_has_no_share():
     empty = Run.from_dict({"q1": [], "q2": []})
     pooled = pool({"one": empty, "two": Run.from_dict({"q1": ["a"]})}, depth=1)
-    assert [one.to_dict()["judged_share"] for one in pooled.systems] == [None, 0.0]
+    assert [one["judged_share"] for one in pooled.body["systems"]] == [None, 0.0]
 
 
 def test_a_repeat_takes_a_place_unless_repeats_are_dropped():
     hits = pl.DataFrame({"query_id": "q", "item_id": ["a", "a", "b", "c"], "rank": [1, 2, 3, 4]})
     pooled = pool({"one": Run.from_frame(hits)}, depth=2)
     assert sorted(pairs_of(pooled)) == [("q", "a")]
-    assert pooled.systems[0].gaps["repeats"] == 1
+    assert pooled.body["systems"][0]["repeats"] == 1
     dropped = conventions_of("karat", {"repeats": "drop"})
     pooled = pool({"one": Run.from_frame(hits)}, depth=2, profile=dropped)
     assert sorted(pairs_of(pooled)) == [("q", "a"), ("q", "b")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,11 +26,12 @@ from karat.label.inputs import (
     corpus_table,
     gold_tables,
     queries_table,
+    refuse_repeats,
     refuse_two_pipes,
     runs_by_name,
 )
-from karat.label.next_candidates import MergedGold, candidates, judged_items, merge_gold
-from karat.label.pool import check_texts, pair_records, shuffled_pairs
+from karat.label.next_candidates import candidates, judged_items, merge_gold
+from karat.label.pool import PairsToJudge, shuffled_pairs
 from karat.measure import aggregates
 from karat.measure.conventions import PROFILES, SETTABLE, Conventions
 from karat.measure.evaluate_measure import why_unbounded
@@ -59,7 +59,6 @@ from karat.pages.formatting import (
     plural,
 )
 from karat.pages.page import Grid, Page, Section
-from karat.pages.result import AnalysisResult, Result
 
 _WHOLE_LISTS = 1 << 31
 _NO_GOLD = ("query without relevant gold counts", "queries without relevant gold count")
@@ -96,7 +95,8 @@ def next_judgments(
     """
     named = list(runs.values()) if isinstance(runs, Mapping) else as_list(runs)
     golds = as_list(gold)
-    _check_options(named, golds, margin, margin_kind, within)
+    _check_options(len(named), margin, margin_kind, within)
+    refuse_repeats("--gold ", golds)
     refuse_two_pipes(*named, *golds, queries, corpus)
     kind: Any = margin_kind or "relative"
     rule = Rule(margin=0.02 if margin is None else margin, margin_kind=kind)
@@ -108,106 +108,66 @@ def next_judgments(
         raise UsageError("give the judgments so far (--gold), or the --queries if there are none")
     judged = gold_tables(golds, format=gold_format, duplicates=conventions.duplicates)
     ids = [] if asked is None else asked.frame["query_id"].to_list()
-    work = _Work(
-        tables,
-        merge_gold(judged, ids),
-        asked,
-        corpus_table(corpus),
-        conventions,
-        chosen,
-    )
-    work = work.scored()
-    state = work.mean_range(within or 0.0) if len(work.scores) == 1 else work.verdict(rule)
-    state |= work.chosen(count, depth, stop=state["settled"])
+    merged, texts = merge_gold(judged, ids), corpus_table(corpus)
+    scored = _scored(tables, merged.gold, asked, texts, conventions, chosen)
+    one_run = len(scored.scores) == 1
+    state = scored.mean_range(within or 0.0) if one_run else scored.verdict(rule)
+    state |= scored.choose(0 if state["settled"] else count, depth)
     body = {
         "systems": [
             {"name": scores.system, "counts": scores.counts.document(), "partial": scores.partial}
-            for scores in work.counted
+            for scores in scored.counted
         ],
-        "cannot_tell": _cannot_tell(work.counted),
+        "cannot_tell": _cannot_tell(scored.counted),
         "measure": str(chosen),
         "better": chosen.definition.better,
         "depth": depth,
         "count": count,
-        "without_gold": work.without_gold,
-        "judged_again": work.gold.again,
-        "judged_differently": work.gold.differently,
+        "without_gold": scored.without_gold,
+        "judged_again": merged.again,
+        "judged_differently": merged.differently,
         **state,
     }
     inputs = {
         "runs": [run.source for run in tables.values()],
-        "gold": list(work.gold.sources),
+        "gold": list(merged.sources),
         "queries": None if asked is None else asked.source,
-        "corpus": None if work.corpus is None else work.corpus.source,
+        "corpus": None if texts is None else texts.source,
     }
     pairs = pl.DataFrame(state["next"], schema=dict.fromkeys(PAIR, pl.String))
-    pairs = shuffled_pairs(pairs, asked, work.corpus, conventions=conventions)
-    result = AnalysisResult(body, conventions.document(), _next_page, inputs)
-    return NextJudgments(pairs, result)
+    pairs = shuffled_pairs(pairs, asked, texts, conventions=conventions)
+    return NextJudgments(body, conventions.document(), _next_page, inputs, pairs=pairs)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class NextJudgments(Result):
-    """The pairs to judge next, and whether judging can still change anything.
-
-    ``pairs`` are shuffled, with texts, so that nothing tells which system returned them.
-    """
-
-    pairs: pl.DataFrame
-    result: AnalysisResult
+class NextJudgments(PairsToJudge):
+    """The pairs to judge next, shuffled, and whether judging can still change anything."""
 
     @property
     def settled(self) -> bool:
         """Whether no label can change the verdict, or move the measure far enough."""
-        return bool(self.result.body["settled"])
+        return bool(self.body["settled"])
 
     @property
     def unmeasured(self) -> str | None:
         """Why the numbers say nothing about a run; None if they do."""
-        because: str | None = self.result.body["cannot_tell"]
+        because: str | None = self.body["cannot_tell"]
         return because
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the whole result as plain data."""
-        return self.result.to_dict()
 
     def to_frame(self) -> pl.DataFrame:
         """Return the pairs to judge, the most informative first."""
-        return pl.DataFrame(self.result.body["next"], infer_schema_length=None)
-
-    def page(self) -> Page:
-        """Return the page: whether a verdict can still change, and what would change it."""
-        return self.result.page()
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return the shuffled pairs as a pool file holds them."""
-        return pair_records(self.pairs)
-
-    def check_texts(self) -> None:
-        """Raise MissingInputError if a pair lacks a text."""
-        check_texts(self.pairs, self.result.inputs)
+        return pl.DataFrame(self.body["next"], infer_schema_length=None)
 
 
 def _check_options(
-    runs: Sequence[Any],
-    golds: Sequence[Any],
-    margin: float | None,
-    margin_kind: str | None,
-    within: float | None,
+    runs: int, margin: float | None, margin_kind: str | None, within: float | None
 ) -> None:
-    """Refuse an option that has no effect for this number of runs, and a file named twice."""
-    if not 1 <= len(runs) <= 2:
+    """Refuse an option that has no effect for this number of runs."""
+    if not 1 <= runs <= 2:
         raise UsageError("next takes one run, or two: the baseline and the other system")
-    seen = set()
-    for file in (gold for gold in golds if isinstance(gold, str | os.PathLike)):
-        place = os.path.realpath(file)
-        if place in seen:
-            raise UsageError(f"--gold {file} is named twice; name each file once")
-        seen.add(place)
-    if len(runs) == 2 and within is not None:
+    if runs == 2 and within is not None:
         raise UsageError("--within is for one run; with two the verdict decides when to stop")
     for option, value in (("--margin", margin), ("--margin-kind", margin_kind)):
-        if len(runs) == 1 and value is not None:
+        if runs == 1 and value is not None:
             raise UsageError(f"{option} is for two runs; with one --within decides when to stop")
 
 
@@ -221,68 +181,63 @@ def _measure(text: str | None, conventions: Conventions) -> Measure:
     return measures[0]
 
 
-@dataclass(frozen=True, eq=False)
-class _Work:
-    """The inputs, and the runs scored under conventions that let every judgment count.
+def _scored(
+    runs: Mapping[str, Run | Blocks],
+    gold: Gold,
+    queries: Queries | None,
+    corpus: Corpus | None,
+    conventions: Conventions,
+    measure: Measure,
+) -> _ScoredRuns:
+    """Score every run; a query without relevant gold counts if a judgment may bring some."""
 
-    ``counted`` are the scores as any other command has them.
-    """
+    def scores_on(prepared: Prepared) -> list[Scores]:
+        return [
+            replace(score(run, prepared, [measure], keep=_WHOLE_LISTS), system=name)
+            for name, run in runs.items()
+        ]
 
-    runs: Mapping[str, Run | Blocks]
-    gold: MergedGold
-    queries: Queries | None
-    corpus: Corpus | None
-    conventions: Conventions
-    measure: Measure
-    counted: Sequence[Scores] = ()
-    scores: Sequence[Scores] = ()
-    lists: Sequence[Listed] = ()
-    prepared: Prepared | Any = None
-    without_gold: int = 0
-
-    def scored(self) -> _Work:
-        """Score every run; a query without relevant gold counts if a judgment may bring some."""
-        gold, queries = self.gold.gold, self.queries
-        # Lists are scored as long as they are: what they hold can be judged.
-        conventions = replace(self.conventions, short_lists="complete")
-        prepared = prepare(gold, conventions, queries=queries, corpus=self.corpus)
-        why = why_unbounded(self.measure, prepared)
-        if why is not None:
-            raise UsageError(f"next does not know what a judgment changes: {why}")
-        scores, lists = self._score(prepared)
-        n = len(prepared.query_ids)
-        unscored = np.isnan([run.values(str(self.measure)) for run in scores]).any(axis=0)
-        unjudged = np.sum([run.unjudged.counts(n) for run in lists], axis=0)
-        empty = unscored & (scores[0].status == "empty_gold").to_numpy()
-        opened = empty & (unjudged > 0)
-        if not opened.any():
-            return replace(self, counted=scores, scores=scores, lists=lists, prepared=prepared)
+    # Lists are scored as long as they are: what they hold can be judged.
+    conventions = replace(conventions, short_lists="complete")
+    prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
+    why = why_unbounded(measure, prepared)
+    if why is not None:
+        raise UsageError(f"next does not know what a judgment changes: {why}")
+    counted = scores = scores_on(prepared)
+    lists = [listed(run) for run in scores]
+    unscored = np.isnan([run.values(str(measure)) for run in scores]).any(axis=0)
+    unjudged = np.sum([run.unjudged.counts(len(prepared.query_ids)) for run in lists], axis=0)
+    empty = unscored & (scores[0].status == "empty_gold").to_numpy()
+    opened = empty & (unjudged > 0)
+    if opened.any():
         # Queries without an answer, or with nothing left to judge, stay out.
         out = (scores[0].status == "no_answer").to_numpy() | (empty & ~opened)
-        kept = [
-            name for name, drop in zip(prepared.query_ids, out.tolist(), strict=True) if not drop
-        ]
+        ids = pl.Series("query_id", prepared.query_ids, dtype=pl.String).filter(pl.Series(~out))
         if queries is not None:
             queries = replace(queries, frame=queries.frame.filter(pl.Series(~out)))
-        gold = Gold(gold.frame.filter(pl.col("query_id").is_in(kept)), tuple(kept), gold.source)
+        frame = gold.frame.filter(pl.col("query_id").is_in(ids.implode()))
+        gold = Gold(frame, tuple(ids), gold.source)
         conventions = replace(conventions, empty_gold="zero")
-        prepared = prepare(gold, conventions, queries=queries, corpus=self.corpus)
-        opened_scores, lists = self._score(prepared)
-        return replace(
-            self,
-            counted=scores,
-            scores=opened_scores,
-            lists=lists,
-            prepared=prepared,
-            without_gold=int(opened.sum()),
-        )
+        prepared = prepare(gold, conventions, queries=queries, corpus=corpus)
+        scores = scores_on(prepared)
+        lists = [listed(run) for run in scores]
+    return _ScoredRuns(measure, prepared, counted, scores, lists, int(opened.sum()))
 
-    def _score(self, prepared: Prepared) -> tuple[list[Scores], list[Listed]]:
-        scores = [
-            replace(score(run, prepared, [self.measure], keep=_WHOLE_LISTS), system=name)
-            for name, run in self.runs.items()
-        ]
-        return scores, [listed(run) for run in scores]
+
+@dataclass(frozen=True, eq=False)
+class _ScoredRuns:
+    """One run or two, scored under conventions that let every judgment count.
+
+    ``counted`` are the scores as any other command has them. ``without_gold`` counts the queries
+    that have no relevant gold yet and count all the same.
+    """
+
+    measure: Measure
+    prepared: Prepared
+    counted: Sequence[Scores]
+    scores: Sequence[Scores]
+    lists: Sequence[Listed]
+    without_gold: int
 
     def verdict(self, rule: Rule) -> dict[str, Any]:
         """Return the verdict on two runs, and whether labels could change it."""
@@ -294,10 +249,7 @@ class _Work:
         if self.without_gold and state.settled and state.now not in ("better", "worse"):
             # Queries judged to have nothing relevant leave the mean, which may change the verdict.
             many = plural(self.without_gold, *_NO_GOLD)
-            because = (
-                f"the verdict is {state.now} while {many} as having none; judge what was returned"
-                " there"
-            )
+            because = f"the verdict is {state.now} while {many} as having none; judge there"
             state = replace(state, settled=False, because=because)
         names = ("baseline", "system", "n", "baseline_mean", "system_mean", "delta", "ci", "p")
         row = state.comparison.to_dict()
@@ -320,7 +272,7 @@ class _Work:
             "exact": ends.exact and not self.without_gold,
         }
 
-    def chosen(self, count: int, depth: int | None, *, stop: bool) -> dict[str, Any]:
+    def choose(self, count: int, depth: int | None) -> dict[str, Any]:
         """Count the unjudged pairs and those that could matter, and choose the next ones."""
         two = len(self.lists) == 2
         if two:
@@ -329,10 +281,10 @@ class _Work:
         else:
             pairs = effects_on_value(self.measure, self.lists[0], self.prepared)
         known = ~np.isnan([run.values(str(self.measure)) for run in self.scores]).any(axis=0)
-        rel = float(self.measure.arguments.get("rel", self.conventions.rel))
+        rel = float(self.measure.arguments.get("rel", self.prepared.conventions.rel))
         unjudged = candidates(pairs, judged_items(self.scores, rel), int(known.sum()))
         near = unjudged if depth is None else unjudged.within(depth)
-        positions = near.choose(0 if stop else count, sides=two)
+        positions = near.choose(count, sides=two)
         table = near.frame(positions, self.prepared.query_ids)
         rows = (table if two else table.drop("second_rank")).to_dicts()
         return {
@@ -451,10 +403,10 @@ def _notes(results: Mapping[str, Any]) -> Iterator[str]:
         queries = plural(results["without_gold"], *_NO_GOLD)
         yield f"{queries} as having none, since a judgment may bring some"
     if results["judged_again"]:
-        again = plural(results["judged_again"], "pair")
-        differently = results["judged_differently"]
-        other = f", {differently:,} of them differently" if differently else ""
-        yield f"{again} judged again by a later file{other}: the first judgment counts"
+        yield (
+            f"{plural(results['judged_again'], 'pair')} judged again by a later file,"
+            f" {results['judged_differently']:,} of them differently: the first judgment counts"
+        )
     if not results["exact"]:
         yield "the ends are safe limits: no labels lead beyond them, but they may be out of reach"
     if results["next"]:

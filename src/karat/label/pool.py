@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,7 +29,7 @@ from karat.label.inputs import (
     refuse_two_pipes,
     runs_by_name,
 )
-from karat.label.pool_bias import PoolBias, bias_measures, bias_sections, pool_bias
+from karat.label.pool_bias import bias_measures, bias_sections, pool_bias
 from karat.measure.conventions import ANY_GRADE, Conventions
 from karat.measure.lists import ListNeeds, without_repeats
 from karat.measure.names import Measure
@@ -37,7 +37,7 @@ from karat.measure.prepare import prepare
 from karat.measure.rank import rank
 from karat.pages.formatting import NOTHING, label, percent, plural
 from karat.pages.page import Grid, Page, Section
-from karat.pages.result import AnalysisResult, Result
+from karat.pages.result import AnalysisResult
 
 # What a rater sees of an item and of a query. None of it comes from a run.
 _OF_ITEM = ("doc_id", "title", "version")
@@ -84,177 +84,100 @@ def pool(
     if bias and not as_list(gold):
         raise UsageError("--bias asks whether gold is fair to the runs; give it with --gold")
     allowed = [*_POOLING, *_SCORING] if bias else _POOLING
-    what = "the bias of a pool" if bias else "a pool"
-    conventions = conventions_for(profile, settings, allowed, what)
+    purpose = "the bias of a pool" if bias else "a pool"
+    conventions = conventions_for(profile, settings, allowed, purpose)
     chosen = bias_measures(measures, conventions=conventions)
     _check(depth, sample, conventions)
     judged = gold_tables(gold, format=gold_format, duplicates=conventions.duplicates)
     asked = queries_table(queries, gold, gold_format=gold_format)
     texts = corpus_table(corpus)
     tables = runs_by_name(runs, format=run_format, strict=strict)
-    fairness = None
-    made = _pool_tables(
-        tables,
-        depth=depth,
-        gold=judged,
-        queries=asked,
-        corpus=texts,
-        conventions=conventions,
-        sample=sample,
-        include_judged=include_judged,
-    )
+    query_ids = all_query_ids(tables.values(), gold=judged, queries=asked)
+    if not query_ids:
+        raise InputError("the runs have no query, so there is nothing to pool")
+    tops = {
+        name: top_hits(run, query_ids, depth=depth, conventions=conventions)
+        for name, run in tables.items()
+    }
+    union = _union(list(tops.values()), judged)
+    to_judge = union if include_judged else union.filter(~pl.col("judged"))
+    drawn = _shuffled(to_judge, sample, np.random.default_rng(conventions.seed))
+    pairs = _with_texts(drawn, asked, texts)
+    body: dict[str, Any] = {
+        "depth": depth,
+        "seed": conventions.seed,
+        "sample": sample,
+        "include_judged": include_judged,
+        "queries": len(query_ids),
+        "union": union.height,
+        "judged": int(union["judged"].sum()),
+        "to_judge": to_judge.height,
+        "pairs": pairs.height,
+        "pooled_queries": pairs["query_id"].n_unique(),
+        "items_without_text": pairs.filter(pl.col("text").is_null())["item_id"].n_unique(),
+        "queries_without_text": pairs.filter(pl.col("query").is_null())["query_id"].n_unique(),
+        "systems": [_coverage(name, top, union, to_judge) for name, top in tops.items()],
+    }
     if bias:
-        fairness = pool_bias(
-            tables,
-            judged,
-            depth=depth,
-            measures=chosen,
-            queries=asked,
-            conventions=conventions,
-        )
+        body["bias"] = pool_bias(
+            tables, judged, depth=depth, measures=chosen, queries=asked, conventions=conventions
+        ).to_dict()
     shown = ("profile", *_POOLING[:-1], *(_SCORING if bias else ()))
-    return Pool(
-        **made,
-        bias=fairness,
-        conventions={name: getattr(conventions, name) for name in shown},
-        inputs={
-            "runs": [run.source for run in tables.values()],
-            "gold": [table.source for table in judged],
-            "queries": None if asked is None else asked.source,
-            "corpus": None if texts is None else texts.source,
-        },
-    )
+    inputs = {
+        "runs": [run.source for run in tables.values()],
+        "gold": [table.source for table in judged],
+        "queries": None if asked is None else asked.source,
+        "corpus": None if texts is None else texts.source,
+    }
+    settings_shown = {name: getattr(conventions, name) for name in shown}
+    return Pool(body, settings_shown, _pool_page, inputs, pairs=pairs)
 
 
-@dataclass(frozen=True, slots=True)
-class Coverage:
-    """One run: how much of its top is judged, and what it adds to the pool.
-
-    ``alone`` counts the pairs of the whole pool that no other run has in its top.
-    """
-
-    system: str
-    items: int
-    judged: int
-    in_pool: int
-    alone: int
-    gaps: Mapping[str, int] = field(default_factory=dict)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data; the share is null where nothing was returned."""
-        return {
-            "name": self.system,
-            "items": self.items,
-            "judged": self.judged,
-            "judged_share": self.judged / self.items if self.items else None,
-            "in_pool": self.in_pool,
-            "alone": self.alone,
-            **self.gaps,
-        }
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Pool(Result):
-    """Pairs to judge, in the order in which a rater sees them.
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class PairsToJudge(AnalysisResult):
+    """A result with pairs to judge, in the order in which a rater sees them.
 
     ``pairs`` has ``query_id`` and ``item_id``, ``query`` and ``text``, and what else is known of
-    the item and the query. ``union`` counts the pairs in the top of any run, ``judged`` those that
-    the gold judges, and ``size`` the pairs to judge before a sample was drawn.
+    the item and the query. Nothing in it tells which system returned an item.
     """
 
     pairs: pl.DataFrame
-    systems: tuple[Coverage, ...]
-    depth: int
-    seed: int
-    queries: int
-    union: int
-    judged: int
-    size: int
-    sample: int | None = None
-    include_judged: bool = False
-    bias: PoolBias | None = None
-    conventions: Mapping[str, Any] = field(default_factory=dict)
-    inputs: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
-    def without_text(self) -> pl.DataFrame:
-        """The pairs whose item has no text."""
-        return self.pairs.filter(pl.col("text").is_null())
+    def records(self) -> list[dict[str, Any]]:
+        """Return the pairs as a pool file holds them; unknown values are left out."""
+        return [
+            {name: value for name, value in row.items() if value is not None}
+            for row in self.pairs.iter_rows(named=True)
+        ]
 
-    @property
-    def without_query(self) -> pl.DataFrame:
-        """The pairs whose query has no text."""
-        return self.pairs.filter(pl.col("query").is_null())
+    def check_texts(self) -> None:
+        """Raise MissingInputError if a pair lacks a text; say which file would help."""
+        for column, key, name, noun, whose in (
+            ("query", "query_id", "queries", "queries", "that the runs answer"),
+            ("text", "item_id", "corpus", "items", "that the runs searched"),
+        ):
+            lacking = self.pairs.filter(pl.col(column).is_null())[key].unique().sort()
+            if len(lacking):
+                source = self.inputs.get(name)
+                place = "" if source is None else f"{source.name}: "
+                raise MissingInputError(
+                    f"{place}{len(lacking):,} of {self.pairs[key].n_unique():,} {noun} (such as"
+                    f" {lacking[0]!r}) of the pool have no text; give the --{name} {whose}, or"
+                    " keep pairs with their ids alone: --without-texts"
+                )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything but the pairs as plain data."""
-        return self._result().to_dict()
+
+class Pool(PairsToJudge):
+    """The pairs of a pool, and how much of each run's top is judged."""
 
     def to_frame(self) -> pl.DataFrame:
         """Return the pairs."""
         return self.pairs
 
-    def page(self) -> Page:
-        """Return the page: what is to be judged, and which run contributes it."""
-        return self._result().page()
 
-    def _result(self) -> AnalysisResult:
-        body: dict[str, Any] = {
-            "depth": self.depth,
-            "seed": self.seed,
-            "sample": self.sample,
-            "include_judged": self.include_judged,
-            "queries": self.queries,
-            "union": self.union,
-            "judged": self.judged,
-            "to_judge": self.size,
-            "pairs": self.pairs.height,
-            "pooled_queries": self.pairs["query_id"].n_unique(),
-            "items_without_text": self.without_text["item_id"].n_unique(),
-            "queries_without_text": self.without_query["query_id"].n_unique(),
-            "systems": [system.to_dict() for system in self.systems],
-        }
-        if self.bias is not None:
-            body["bias"] = self.bias.to_dict()
-        return AnalysisResult(body, self.conventions, _pool_page, self.inputs)
-
-    def records(self) -> list[dict[str, Any]]:
-        """Return the pairs as a pool file holds them; unknown values are left out."""
-        return pair_records(self.pairs)
-
-    def check_texts(self) -> None:
-        """Raise MissingInputError if a pair lacks a text; say which file would help."""
-        check_texts(self.pairs, self.inputs)
-
-
-def pair_records(pairs: pl.DataFrame) -> list[dict[str, Any]]:
-    """Return pairs as a pool file holds them; unknown values are left out."""
-    return [
-        {name: value for name, value in row.items() if value is not None}
-        for row in pairs.iter_rows(named=True)
-    ]
-
-
-def check_texts(pairs: pl.DataFrame, inputs: Mapping[str, Any]) -> None:
-    """Raise MissingInputError if a pair lacks a text; say which file would help."""
-    for column, key, name, noun, which in (
-        ("query", "query_id", "queries", "queries", "that the runs answer"),
-        ("text", "item_id", "corpus", "items", "that the runs searched"),
-    ):
-        lacking = pairs.filter(pl.col(column).is_null())[key].unique().sort()
-        if len(lacking):
-            source = inputs.get(name)
-            place = "" if source is None else f"{source.name}: "
-            raise MissingInputError(
-                f"{place}{len(lacking):,} of {pairs[key].n_unique():,} {noun} (such as"
-                f" {lacking[0]!r}) of the pool have no text; give the --{name} {which}, or keep"
-                " pairs with their ids alone: --without-texts"
-            )
-
-
-def to_jsonl(pairs: Any) -> bytes:
+def to_jsonl(result: Any) -> bytes:
     """Return one pair per line, as a rater may see it: nothing tells the system or the rank."""
-    lines = (json.dumps(record, ensure_ascii=False) for record in pairs.records())
+    lines = (json.dumps(record, ensure_ascii=False) for record in result.records())
     return "".join(f"{line}\n" for line in lines).encode()
 
 
@@ -277,7 +200,7 @@ class TopHits:
 
     def gaps(self) -> dict[str, int]:
         """Return the counts as they appear in a document."""
-        names = ("answered", "missing", "failed_calls", "not_asked", "repeats", "order_conflicts")
+        names = ("answered", *_GAPS)
         return {name: getattr(self, name) for name in names}
 
 
@@ -296,18 +219,16 @@ def all_query_ids(
 
 
 def _ids_in(run: Run | Blocks) -> list[str]:
-    def ids(blocks: Iterable[Run]) -> list[str]:
-        found: list[str] = []
-        for block in blocks:
-            found += block.hits["query_id"].unique(maintain_order=True).to_list()
-            if block.calls is not None:
-                found += block.calls["query_id"].to_list()
-        return found
-
     try:
-        return ids(run.blocks())
+        blocks = list(map(_block_ids, run.blocks()))
     except InterleavedError:
-        return ids([run.read()])
+        blocks = [_block_ids(run.read())]
+    return [query_id for ids in blocks for query_id in ids]
+
+
+def _block_ids(block: Run) -> list[str]:
+    ids: list[str] = block.hits["query_id"].unique(maintain_order=True).to_list()
+    return ids if block.calls is None else ids + block.calls["query_id"].to_list()
 
 
 def top_hits(
@@ -316,19 +237,19 @@ def top_hits(
     """Return the first ``depth`` items of each query, each once; a repeat uses up a rank."""
     nothing = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
     asked = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
-    wanted = ListNeeds().with_lists(depth)
+    needs = ListNeeds().with_lists(depth)
     try:
-        blocks = [rank(block, asked, wanted) for block in run.blocks()]
+        blocks = [rank(block, asked, needs) for block in run.blocks()]
     except InterleavedError:
-        blocks = [rank(run.read(), asked, wanted)]
+        blocks = [rank(run.read(), asked, needs)]
     empty = np.empty(0, dtype=np.int64)
     answered = np.unique(np.concatenate([empty, *(block.codes for block in blocks)]))
     failed = np.unique(np.concatenate([empty, *(block.failed for block in blocks)]))
     unknown = sorted({name for block in blocks for name in block.unknown_queries})
     if not len(answered) and not len(failed) and unknown:
-        ours, theirs = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
+        returned, wanted = (" and ".join(map(repr, ids[:2])) for ids in (unknown, query_ids))
         raise InputError(
-            f"has no query that is asked: it has {ours}, and {theirs} are asked;"
+            f"has no query that is asked: it has {returned}, and {wanted} are asked;"
             " check that run and queries belong together",
             where=run.source.name,
         )
@@ -366,41 +287,6 @@ def _check(depth: int, sample: int | None, conventions: Conventions) -> None:
         raise UsageError(f"level={conventions.level}: a pool holds items only")
 
 
-def _pool_tables(
-    runs: Mapping[str, Run | Blocks],
-    *,
-    depth: int,
-    gold: Sequence[Gold],
-    queries: Queries | None,
-    corpus: Corpus | None,
-    conventions: Conventions,
-    sample: int | None,
-    include_judged: bool,
-) -> dict[str, Any]:
-    query_ids = all_query_ids(runs.values(), gold=gold, queries=queries)
-    if not query_ids:
-        raise InputError("the runs have no query, so there is nothing to pool")
-    tops = {
-        name: top_hits(run, query_ids, depth=depth, conventions=conventions)
-        for name, run in runs.items()
-    }
-    union = _union(list(tops.values()), gold)
-    to_judge = union if include_judged else union.filter(~pl.col("judged"))
-    drawn = _shuffled(to_judge, sample, np.random.default_rng(conventions.seed))
-    return {
-        "pairs": _with_texts(drawn, queries, corpus),
-        "systems": tuple(_coverage(name, top, union, to_judge) for name, top in tops.items()),
-        "depth": depth,
-        "seed": conventions.seed,
-        "queries": len(query_ids),
-        "union": union.height,
-        "judged": int(union["judged"].sum()),
-        "size": to_judge.height,
-        "sample": sample,
-        "include_judged": include_judged,
-    }
-
-
 def _union(tops: Sequence[TopHits], gold: Sequence[Gold]) -> pl.DataFrame:
     """Return every pair once, with the number of runs that have it and whether it is judged.
 
@@ -430,11 +316,7 @@ def _shuffled(pairs: pl.DataFrame, sample: int | None, rng: np.random.Generator)
 
 
 def shuffled_pairs(
-    pairs: pl.DataFrame,
-    queries: Queries | None,
-    corpus: Corpus | None,
-    *,
-    conventions: Conventions,
+    pairs: pl.DataFrame, queries: Queries | None, corpus: Corpus | None, *, conventions: Conventions
 ) -> pl.DataFrame:
     """Return some pairs as a pool shows them: shuffled, with their texts."""
     _check(1, None, conventions)
@@ -442,17 +324,25 @@ def shuffled_pairs(
     return _with_texts(_shuffled(pairs.select(PAIR).sort(PAIR), None, rng), queries, corpus)
 
 
-def _coverage(name: str, top: TopHits, union: pl.DataFrame, to_judge: pl.DataFrame) -> Coverage:
+def _coverage(
+    name: str, top: TopHits, union: pl.DataFrame, to_judge: pl.DataFrame
+) -> dict[str, Any]:
+    """Return how much of a run's top is judged, and what it adds to the pool.
+
+    ``alone`` counts the pairs of the pool that no other run has in its top.
+    """
     hits = top.hits.select(PAIR)
     pooled = to_judge.join(hits, on=PAIR, how="semi")
-    return Coverage(
-        name,
-        items=hits.height,
-        judged=union.filter("judged").join(hits, on=PAIR, how="semi").height,
-        in_pool=pooled.height,
-        alone=int((pooled["runs"] == 1).sum()),
-        gaps=top.gaps(),
-    )
+    judged = union.filter("judged").join(hits, on=PAIR, how="semi").height
+    return {
+        "name": name,
+        "items": hits.height,
+        "judged": judged,
+        "judged_share": judged / hits.height if hits.height else None,
+        "in_pool": pooled.height,
+        "alone": int((pooled["runs"] == 1).sum()),
+        **top.gaps(),
+    }
 
 
 def _with_texts(
@@ -482,7 +372,7 @@ def _texts(frame: pl.DataFrame, key: str, text: str, others: Sequence[str]) -> p
     return texts.with_columns(pl.when(~blank).then(pl.exclude(key)))
 
 
-# Each count in words, singular and plural.
+# The words for each count, one and several.
 _GAPS = {
     "missing": ("query missing from the run", "queries missing from the run"),
     "failed_calls": ("failed call", "failed calls"),
@@ -501,15 +391,12 @@ def _pool_page(results: Mapping[str, Any]) -> Page:
     grid: Grid = [["system", "items", "judged", "share", "in the pool", "alone"]]
     lines = []
     for system in results["systems"]:
-        share = system["judged_share"]
-        grid.append(
-            [
-                label(system["name"]),
-                *(f"{system[name]:,}" for name in ("items", "judged")),
-                NOTHING if share is None else percent(share),
-                *(f"{system[name]:,}" for name in ("in_pool", "alone")),
-            ]
+        items, judged, in_pool, alone = (
+            f"{system[name]:,}" for name in ("items", "judged", "in_pool", "alone")
         )
+        share = system["judged_share"]
+        percentage = NOTHING if share is None else percent(share)
+        grid.append([label(system["name"]), items, judged, percentage, in_pool, alone])
         if gaps := gap_counts(system):
             lines.append(f"{label(system['name'])}: {' · '.join(gaps)}")
     sections = [Section(f"Judged in the top {results['depth']:,}", grid, lines)]
@@ -524,26 +411,22 @@ def _headline(results: Mapping[str, Any]) -> Iterator[str]:
     yield f"the top {results['depth']:,} of {runs} {plural(results['union'], 'pair')}{judged}"
     queries = plural(results["pooled_queries"], "query", "queries")
     drawn = f"{plural(results['pairs'], 'pair')} of {queries}"
+    including = ", including judged pairs" if results["include_judged"] else ""
     if not results["pairs"]:
         yield "nothing is left to judge"
     elif results["sample"] is None:
-        kept = " (including judged pairs)" if results["include_judged"] else ""
-        yield f"the pool: {drawn}{kept}"
+        yield f"the pool: {drawn}{including}"
     elif results["pairs"] < results["sample"]:
         yield f"the sample of {results['sample']:,} is the whole pool, {drawn}: there are no more"
     else:
-        kept = ", including judged pairs" if results["include_judged"] else ""
-        yield f"the sample: {drawn}, drawn from {results['to_judge']:,}{kept}"
+        yield f"the sample: {drawn}, drawn from {results['to_judge']:,}{including}"
 
 
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:
-    lacking = [
-        plural(results[f"{many}_without_text"], one, many)
-        for one, many in (("query", "queries"), ("item", "items"))
-        if results[f"{many}_without_text"]
-    ]
-    if lacking:
-        yield f"without a text: {' and '.join(lacking)}"
+    lacking = {kind: results[f"{kind}_without_text"] for kind in ("queries", "items")}
+    if any(lacking.values()):
+        counts = " · ".join(f"{count:,} {kind}" for kind, count in lacking.items() if count)
+        yield f"without a text: {counts}"
     conventions = results["conventions"]
     order = f" · order {conventions['order']}" if conventions["order"] else ""
     yield (
