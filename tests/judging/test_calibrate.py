@@ -12,8 +12,8 @@ from karat.data.columns import Source
 from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
 from karat.label.calibrate import calibrate
-from karat.label.labels import Labels
 from karat.label.corrected import side_by_side
+from karat.label.labels import Labels
 from karat.measure.conventions import conventions_of
 
 
