@@ -127,7 +127,7 @@ class StoredSystem:
             str(name): self.evaluation.summaries[str(name)] for name in self.scores.measures
         }
         saved = {} if self.place is None else self.stored.report["systems"][self.place]
-        diagnostics = {key: saved[key] for key in _DIAGNOSTICS if key in saved}
+        diagnostics = {key: value for key, value in saved.items() if key in _DIAGNOSTICS}
         return System(self.name, self.scores, summaries, diagnostics=diagnostics)
 
     def _block(self, number: int) -> Document:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event
 from sqlalchemy.engine import URL, make_url
@@ -155,13 +155,6 @@ def _url(text: str) -> URL:
     return url.set(drivername=_PSYCOPG) if url.drivername == "postgresql" else url
 
 
-class Reading(NamedTuple):
-    """A read-only transaction, and the version of the tables in it."""
-
-    connection: Connection
-    version: int
-
-
 class Database:
     """Transactions on the database at a path or URL; safe for any number of threads.
 
@@ -206,15 +199,18 @@ class Database:
                 version_of(connection, self.address.name)
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
-        """Begin a read-only transaction; it creates and upgrades nothing."""
+    def reading(self) -> Iterator[tuple[Connection, int]]:
+        """Begin a read-only transaction; yield it with the version of the tables.
+
+        It creates and upgrades nothing.
+        """
         with database_errors(self.address):
             self._check_exists()
             with self.readers.connect() as connection:
                 version = version_of(connection, self.address.name)
                 if version == 0:
                     raise self._no_history()
-                yield Reading(connection, version)
+                yield connection, version
 
     @contextmanager
     def writing(self, *, create: bool = True, marks: bool = True) -> Iterator[Connection]:

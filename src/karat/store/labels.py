@@ -262,8 +262,8 @@ class LabelStore:
             if not judgment.decides:
                 grades.setdefault(judgment.rater, []).append(judgment.grade)
         return [
-            RaterTally(rater, len(given), given.count(None))
-            for rater, given in sorted(grades.items())
+            RaterTally(rater, len(votes), votes.count(None))
+            for rater, votes in sorted(grades.items())
         ]
 
     def _judging(self) -> AbstractContextManager[Connection]:
@@ -301,8 +301,8 @@ def _judgments_in(set_id: int, version: int) -> tuple[FromClause, Select[Any]]:
 
 def _check_positions(name: int | str, judgments: Sequence[NewJudgment], size: int) -> None:
     for position in (judgment.position for judgment in judgments):
-        whole = isinstance(position, int) and not isinstance(position, bool)
-        if not whole or not 0 <= position < size:
+        is_index = isinstance(position, int) and not isinstance(position, bool)
+        if not is_index or not 0 <= position < size:
             raise UsageError(f"label set {name} has no position {position}; it has 0 to {size - 1}")
 
 

@@ -314,14 +314,14 @@ def _without_details(report_id: int) -> NotFoundError:
     )
 
 
-async def compared(request: Request, wanted: ComparisonRequest) -> StoredComparison:
+async def compared(request: Request, options: ComparisonRequest) -> StoredComparison:
     """Return a comparison; one that is not cached waits for a slot."""
-    app, key = request.app, (tuple(wanted.chosen), wanted.primary, wanted.margin)
+    app, key = request.app, (tuple(options.chosen), options.primary, options.margin)
 
     def compare() -> StoredComparison:
-        stored = [app.state.store.baseline(str(id)) for id in wanted.chosen]
+        stored = [app.state.store.baseline(str(id)) for id in options.chosen]
         parts = partial(part_of, app)
-        made = compare_stored(stored, parts, primary=wanted.primary, margin=wanted.margin)
+        made = compare_stored(stored, parts, primary=options.primary, margin=options.margin)
         # Computed here, in the slot of this comparison.
         _ = made.document, made.head
         return made
@@ -361,16 +361,16 @@ async def run_until_stopping(request: Request, work: Callable[[], Result]) -> Re
 
 
 @router.get("/evaluations", tags=["evaluations"], response_model=EvaluationsAnswer)
-def evaluations(request: Request, wanted: Annotated[EvaluationFilters, Query()]) -> Response:
+def evaluations(request: Request, options: Annotated[EvaluationFilters, Query()]) -> Response:
     """Return a page of evaluations, newest first."""
 
     def make() -> dict[str, Any]:
-        listed = wanted.listed(request.app.state.store)
+        listed = options.listed(request.app.state.store)
         return {
             "evaluations": [evaluation.document() for evaluation in listed.evaluations],
             "total": listed.total,
-            "page": wanted.page,
-            "pages": wanted.pages(listed.total),
+            "page": options.page,
+            "pages": options.pages(listed.total),
         }
 
     return cached_json(request, make)
@@ -438,25 +438,25 @@ def report_query(request: Request, report_id: Id, index: Index) -> Response:
 
 
 @router.get("/comparisons", tags=["comparisons"], response_model=ComparisonAnswer)
-async def comparison(request: Request, wanted: Comparison) -> Response:
+async def comparison(request: Request, options: Comparison) -> Response:
     """Return the document of a comparison, as karat compare writes it, and warnings."""
-    view = await compared(request, wanted)
+    view = await compared(request, options)
     document = {**view.document, "warnings": list(view.warnings)}
     return await run_in_threadpool(Json, document)
 
 
 @router.get("/comparisons/rows", tags=["comparisons"], response_model=RowsAnswer)
-async def comparison_rows(request: Request, wanted: Comparison) -> Response:
+async def comparison_rows(request: Request, options: Comparison) -> Response:
     """Return every query of a comparison, column by column."""
-    view = await compared(request, wanted)
+    view = await compared(request, options)
     _head_of(view)
     return await _in_turn(request, lambda: Json(view.rows))
 
 
 @router.get("/comparisons/queries/{index}", tags=["comparisons"], response_model=QueryAnswer)
-async def comparison_query(request: Request, index: Index, wanted: Comparison) -> Response:
+async def comparison_query(request: Request, index: Index, options: Comparison) -> Response:
     """Return one query in full: its gold, the lists of every system, and their texts."""
-    view = await compared(request, wanted)
+    view = await compared(request, options)
     queries = _head_of(view)["queries"]
     if index >= queries:
         raise NotFoundError(f"they have {queries:,} queries, counted from 0")

@@ -182,15 +182,15 @@ def next_to_label(
     ``besides`` skips the item on the rater's screen, to fetch the one after it.
     """
     name = rater_name(rater)
-    items, own = _items_and_votes(request, set_id, name)
-    item = next_item(items, own, name, besides=besides)
+    items, votes_of_rater = _items_and_votes(request, set_id, name)
+    item = next_item(items, votes_of_rater, name, besides=besides)
     if item is not None and not item.text.strip():
         # Without its text, a rater could only guess.
         raise UsageError(
             f"the items of set {set_id} came without texts, so there is nothing to read; import"
             " them with --queries and --corpus to label them by hand"
         )
-    return Json({"item": None if item is None else asdict(item), "judged": len(own)})
+    return Json({"item": None if item is None else asdict(item), "judged": len(votes_of_rater)})
 
 
 @router.post("/label-sets/{set_id}/judgments", response_model=JudgedAnswer)
@@ -213,13 +213,13 @@ def _judged(
     request: Request, set_id: int, rater: str, judgment: NewJudgment | Judgment | None
 ) -> Response:
     """Answer a change with what was said or withdrawn, and the rater's next item."""
-    items, own = _items_and_votes(request, set_id, rater)
-    item = next_item(items, own, rater)
+    items, votes_of_rater = _items_and_votes(request, set_id, rater)
+    item = next_item(items, votes_of_rater, rater)
     shown = ("position", "grade", "rationale")
     return Json(
         {
             "judgment": judgment and {name: getattr(judgment, name) for name in shown},
-            "judged": len(own),
+            "judged": len(votes_of_rater),
             "next": None if item is None else item.position,
         }
     )

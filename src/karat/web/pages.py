@@ -146,39 +146,38 @@ def _systems(request: Request) -> tuple[dict[str, Any] | None, str | None]:
 def evaluation(request: Request, id: Id) -> Response:
     """Return the page of a report; its queries come from the API."""
     store: Store = request.app.state.store
-    own = store.evaluation(id)
-    url = f"/api/reports/{own.report_id}"
-    table = evaluation_table(store.together(own.report_id))
+    saved = store.evaluation(id)
+    url = f"/api/reports/{saved.report_id}"
+    table = evaluation_table(store.together(saved.report_id))
     lines = {line["id"]: line for line in table["lines"]}
     return render_report(
         request,
         "evaluation.html",
-        document=store.report(own.report_id),
-        head=part_of(request.app, own.report_id, "head"),
+        document=store.report(saved.report_id),
+        head=part_of(request.app, saved.report_id, "head"),
         rows_url=f"{url}/rows",
         query_url=f"{url}/queries/{{index}}",
-        own=own,
-        line=lines[own.id],
-        together=[line for line in lines.values() if line["id"] != own.id],
+        line=lines[saved.id],
+        together=[line for line in lines.values() if line["id"] != saved.id],
     )
 
 
 @router.get("/compare")
-async def comparison(request: Request, wanted: Comparison) -> Response:
+async def comparison(request: Request, options: Comparison) -> Response:
     """Return the page of a comparison; refuse what cannot be compared, with reasons."""
-    view = await compared(request, wanted)
+    view = await compared(request, options)
     return await run_in_threadpool(
         render_report,
         request,
         "comparison.html",
         document=view.document,
         head=view.head,
-        rows_url=f"/api/comparisons/rows?{wanted.query_string}",
-        query_url=f"/api/comparisons/queries/{{index}}?{wanted.query_string}",
+        rows_url=f"/api/comparisons/rows?{options.query_string}",
+        query_url=f"/api/comparisons/queries/{{index}}?{options.query_string}",
         compared=view.systems,
         names=system_names(view.document),
         warnings=view.warnings,
-        turned={id: wanted.with_baseline(id) for id in wanted.chosen},
+        turned={id: options.with_baseline(id) for id in options.chosen},
     )
 
 

@@ -127,13 +127,13 @@ class Job:
     def __init__(
         self,
         id: int,
-        wanted: RunRequest,
+        run_request: RunRequest,
         systems: Sequence[str],
         *,
         redact: Callable[[str], str] = str,
     ) -> None:
         self.id, self.systems = id, systems
-        self._wanted, self._redact = wanted, redact
+        self._request, self._redact = run_request, redact
         self._lock = threading.Lock()
         self._number = 0
         self._log: deque[RunEvent] = deque(maxlen=_LOG_LINES)
@@ -204,8 +204,8 @@ class Job:
                 "id": self.id,
                 "url": f"/runs/{self.id}",
                 "systems": list(self.systems),
-                "tags": list(self._wanted.tags),
-                "fresh": self._wanted.fresh,
+                "tags": list(self._request.tags),
+                "fresh": self._request.fresh,
                 **self._state.data,
                 "progress": [dict(event.data) for event in self._progress.values()],
                 "log": [event.data["line"] for event in self._log],
@@ -250,7 +250,7 @@ class Jobs:
         self._closed = False
         self.streams = 0
 
-    def start(self, wanted: RunRequest, systems: Sequence[str]) -> Job:
+    def start(self, run_request: RunRequest, systems: Sequence[str]) -> Job:
         """Start an evaluation of these systems; refuse if another one runs."""
         with self._lock:
             running = next((job.id for job in self._jobs.values() if job.running), None)
@@ -261,8 +261,8 @@ class Jobs:
             if self._closed:
                 raise BusyError("the server is ending")
             redact = redactor(secrets_of(self._settings))
-            job = Job(self._last_id + 1, wanted, systems, redact=redact)
-            command, environment = self._command(wanted), self._environment()
+            job = Job(self._last_id + 1, run_request, systems, redact=redact)
+            command, environment = self._command(run_request), self._environment()
             try:
                 job.process = RunProcess(command, environment, job.read, job.end)
             except OSError as error:
@@ -296,12 +296,12 @@ class Jobs:
                 job.stop(_SHUTDOWN_GRACE_SECONDS)
                 job.process.wait(_SHUTDOWN_GRACE_SECONDS + 5)
 
-    def _command(self, wanted: RunRequest) -> list[str]:
+    def _command(self, run_request: RunRequest) -> list[str]:
         """Return the command; each value is joined to its option, so that none reads as one."""
-        options = [f"--system={name}" for name in dict.fromkeys(wanted.systems)]
-        options += [f"--tag={tag}" for tag in wanted.tags]
-        options += ["--fresh"] if wanted.fresh else []
-        return ["karat", "run", "--save", *options, "--", str(self._settings.config)]
+        words = [f"--system={name}" for name in dict.fromkeys(run_request.systems)]
+        words += [f"--tag={tag}" for tag in run_request.tags]
+        words += ["--fresh"] if run_request.fresh else []
+        return ["karat", "run", "--save", *words, "--", str(self._settings.config)]
 
     def _environment(self) -> dict[str, str]:
         """Return the environment of the command, without the token.

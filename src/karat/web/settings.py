@@ -152,20 +152,20 @@ def is_loopback(host: str) -> bool:
 
 def secrets_of(settings: Settings) -> dict[str, str]:
     """Return every secret that is known here, by the name that is shown in its place."""
-    found: dict[str, str] = {}
+    known: dict[str, str] = {}
     if settings.config is not None:
         # Variables that the karat.yaml names anywhere, whoever reads them.
         with suppress(OSError):
             text = settings.config.read_text("utf-8", "replace")
             words = " ".join(ENVIRONMENT_VARIABLE.findall(text))
             names = sorted(set(_WORD.findall(words)))
-            found = {name: os.environ[name] for name in names if os.environ.get(name)}
+            known = {name: os.environ[name] for name in names if os.environ.get(name)}
     with suppress(KaratError):
         url = store_address(settings.store).url
         options = [value for name, value in url.query.items() if "pass" in name.lower()]
         passwords = [str(password) for password in (url.password, *options) if password]
         for index, password in enumerate(passwords):
-            found[f"{STORE_VARIABLE}:password" + (f"-{index}" if index else "")] = password
+            known[f"{STORE_VARIABLE}:password" + (f"-{index}" if index else "")] = password
     if settings.token is not None:
-        found[TOKEN_VARIABLE] = settings.token
-    return found
+        known[TOKEN_VARIABLE] = settings.token
+    return known
