@@ -179,10 +179,10 @@ class _Inputs:
         self.scores.append(scores)
         self.sides.append(side_of(scores, config_path, config_digest))
 
-    def note(self, what: str, count: int) -> None:
+    def note(self, message: str, count: int) -> None:
         """Note how often something happened, if it did."""
         if count:
-            self.notes.append(f"{what}: {count}")
+            self.notes.append(f"{message}: {count}")
 
 
 def _add_runs(configs: Sequence[str], runs: Sequence[str], inputs: _Inputs) -> None:
@@ -261,14 +261,14 @@ def _notes_on_gold(queries: Queries, gold: Gold) -> list[str]:
     query_ids = set(queries.frame["query_id"].to_list())
     judged = set(gold.query_ids)
     if not query_ids & judged:
-        what = f"judges no query of {queries.source.name}; check that both belong together"
-        raise InputError(what, where=gold.source.name)
+        message = f"judges no query of {queries.source.name}; check that both belong together"
+        raise InputError(message, where=gold.source.name)
     left_out = "judged queries that are not in the queries file, which are left out"
     counts = {
         "queries without judgments, which score 0": len(query_ids - judged),
         left_out: len(judged - query_ids),
     }
-    return [f"{what}: {number}" for what, number in counts.items() if number]
+    return [f"{message}: {number}" for message, number in counts.items() if number]
 
 
 def _note_lists(
@@ -281,8 +281,8 @@ def _note_lists(
     empty = sum(not ranked.candidates for ranked in lists.values())
     inputs.note(f"config {name}: queries without a candidate above sim_threshold {limit}", empty)
     wordless = sum(not rules.words(text) for _, text in inputs.texts) if settings.fuses else 0
-    what = f"config {name}: queries without a word, whose lexical ranking is by id"
-    inputs.note(what, wordless)
+    message = f"config {name}: queries without a word, whose lexical ranking is by id"
+    inputs.note(message, wordless)
 
 
 def read_queries(path: str) -> Queries:
@@ -292,13 +292,13 @@ def read_queries(path: str) -> Queries:
     if not rows:
         raise InputError("holds no queries; write one per line: id, tab, text", where=file.name)
     if [column.lower() for column in rows[0].columns] == _HEADER:
-        what = "is a header, and would be searched for like a query; delete this line"
-        raise InputError(what, where=file.name, line=rows[0].line)
+        message = "is a header, and would be searched for like a query; delete this line"
+        raise InputError(message, where=file.name, line=rows[0].line)
     seen: dict[str, int] = {}
     for line, (query_id, _) in rows:
         if query_id in seen:
-            what = f"query id {query_id!r} is in line {seen[query_id]} too; ids must differ"
-            raise InputError(what, where=file.name, line=line)
+            message = f"query id {query_id!r} is in line {seen[query_id]} too; ids must differ"
+            raise InputError(message, where=file.name, line=line)
         seen[query_id] = line
         if not query_id:
             raise InputError("query_id is empty; every row needs one", where=file.name, line=line)
@@ -312,8 +312,8 @@ def read_truth(path: str) -> Gold:
     file = _open(path)
     rows = list(_rows(file, path, 3))
     if not rows:
-        what = "holds no judgments; write one per line: query id, tab, item id, tab, grade"
-        raise InputError(what, where=file.name)
+        message = "holds no judgments; write one per line: query id, tab, item id, tab, grade"
+        raise InputError(message, where=file.name)
     ids, items, grades = zip(*(row.columns for row in rows), strict=True)
     table = pl.DataFrame(
         {"query_id": ids, "item_id": items, "grade": [grade.strip() for grade in grades]},

@@ -247,9 +247,9 @@ def _refuse_short(
 ) -> None:
     """Refuse a list that ends too early to tell the query's rank or recall."""
     # Only karat's own logs surely mean by k what is meant here, and say it of every call.
-    asked = scores.meta.get("k") if "run_digest" in scores.meta else None
+    requested = scores.meta.get("k") if "run_digest" in scores.meta else None
     dropped = scores.counts.repeats and scores.conventions.repeats == "drop"
-    if isinstance(asked, int) and not dropped and len(ranking) < asked:
+    if isinstance(requested, int) and not dropped and len(ranking) < requested:
         return
     if scenes is not None and len(ranking) >= len(scenes):
         return

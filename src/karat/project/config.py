@@ -124,10 +124,10 @@ class Config(Form):
         alone = self.queries is not None and self.gold is not None and self.queries != self.gold
         return self._mapping if alone else self._mapping.together()
 
-    def with_fields(self, given: Fields) -> Config:
+    def with_fields(self, more_fields: Fields) -> Config:
         """Return the config with fields of the command line in place of its own."""
         changed = self.model_copy()
-        changed._mapping = self._mapping.updated(given)
+        changed._mapping = self._mapping.updated(more_fields)
         return changed
 
     @property
@@ -184,9 +184,9 @@ class Config(Form):
         gold = self.gold or self.queries
         if gold is None:
             raise InputError("has no gold; name its file: gold: qrels.txt", where=self.place.file)
-        own = dict(self.settings)
+        file_settings = dict(self.settings)
         if seed is not None:
-            own.pop("seed", None)
+            file_settings.pop("seed", None)
         elif "seed" not in settings:
             seed = self.seed
         inputs = {
@@ -196,7 +196,10 @@ class Config(Form):
             "fields": self.mapping.without_runs(),
         }
         return Evaluation(
-            self.path(gold), settings=own | dict(settings), seed=seed, **{**inputs, **options}
+            self.path(gold),
+            settings=file_settings | dict(settings),
+            seed=seed,
+            **{**inputs, **options},
         )
 
     def output(self, text: str) -> str:

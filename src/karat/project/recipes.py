@@ -100,8 +100,8 @@ def _check_folders(place: Path, names: Iterable[str]) -> None:
     """Refuse a folder whose name something else has."""
     for folder in _folders(place, names):
         if os.path.lexists(folder) and not folder.is_dir():
-            what = "a file" if folder.is_file() else "something else"
-            raise UsageError(f"{folder} is {what}, and a folder is needed there; name a folder")
+            kind = "a file" if folder.is_file() else "something else"
+            raise UsageError(f"{folder} is {kind}, and a folder is needed there; name a folder")
 
 
 def _folders(place: Path, names: Iterable[str]) -> list[Path]:

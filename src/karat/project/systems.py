@@ -165,10 +165,10 @@ def plan_search(
     )
 
 
-def config_path(given: str | Path | None) -> Path:
+def config_path(named: str | Path | None) -> Path:
     """Return the karat.yaml that is named, or that of the current folder."""
-    if given is not None:
-        return Path(given)
+    if named is not None:
+        return Path(named)
     if Path(CONFIG_FILE).is_file():
         return Path(CONFIG_FILE)
     raise UsageError("no karat.yaml in this folder; name one, such as path/to/karat.yaml")
@@ -215,8 +215,8 @@ def _with_value(queries: list[Query], column: str, value: str) -> list[Query]:
         raise unknown("column of the queries", column, sorted(columns))
     matching = []
     for query in queries:
-        own = query.query_id if column == "query_id" else query.attributes.get(column)
-        if value in map(str, own if isinstance(own, list) else [own]):
+        values = query.query_id if column == "query_id" else query.attributes.get(column)
+        if value in map(str, values if isinstance(values, list) else [values]):
             matching.append(query)
     if not matching:
         raise UsageError(f"--filter {column}={value} leaves no query")

@@ -369,7 +369,7 @@ def _detectable(subject: CheckedSet, scores: Sequence[Scores], spread: float | N
         n=n,
         sd=sd,
         difference=power.detectable(),
-        needed={f"{wanted:g}": power.queries_needed(wanted) for wanted in DIFFERENCES},
+        needed={f"{size:g}": power.queries_needed(size) for size in DIFFERENCES},
         confidence=confidence,
         groups=None if groups is None else len(np.unique(groups)),
         because=power.why_unknown,

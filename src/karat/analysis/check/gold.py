@@ -429,11 +429,11 @@ def places(corpus: Corpus) -> pl.DataFrame:
     spans = frame.select(parts.alias("_")).unnest("_")
     if not spans["doc"].null_count() and frame.height:
         return spans.with_columns(pl.col("start", "end").cast(pl.Int64))
-    whole = pl.len().over("doc_id") == 1
+    alone = pl.len().over("doc_id") == 1
     return frame.select(
         doc="doc_id",
-        start=pl.when(whole).then(0),
-        end=pl.when(whole).then(pl.col("text").str.len_chars().cast(pl.Int64)),
+        start=pl.when(alone).then(0),
+        end=pl.when(alone).then(pl.col("text").str.len_chars().cast(pl.Int64)),
     )
 
 
@@ -483,9 +483,9 @@ def _versions(subject: CheckedSet) -> Results:
         rows = rows.join(known, on="item_id", how="left", maintain_order="left")
     late = []
     for row in rows.sort("query_id", "item_id").iter_rows(named=True):
-        asked, version = as_of[row["code"]], row["version"]
-        if asked and version is not None and in_time(str(version), asked, order) == 0:
-            facts = {"as_of": asked, "item": row["item_id"], "version": str(version)}
+        as_of_query, version = as_of[row["code"]], row["version"]
+        if as_of_query and version is not None and in_time(str(version), as_of_query, order) == 0:
+            facts = {"as_of": as_of_query, "item": row["item_id"], "version": str(version)}
             late.append(subject.example(row["query_id"], **facts))
     fine = Fine("no relevant item is newer than its query's as_of")
     yield Issue("gold_newer_than_query", len(late), late) if late else fine

@@ -56,16 +56,16 @@ def _query_texts(subject: CheckedSet, queries: Queries, threshold: float) -> Res
     frame = queries.frame.with_columns(folded=folded(queries.frame["text"]))
     empty = frame.filter(pl.col("folded") == "").sort("query_id")
     yield from issue_of_rows("empty_query", empty, query="query_id")
-    asked = frame.filter(pl.col("folded") != "")
-    yield from _same_texts(subject, asked)
-    different = asked.unique("folded", keep="first", maintain_order=True)
+    rows_with_text = frame.filter(pl.col("folded") != "")
+    yield from _same_texts(subject, rows_with_text)
+    different = rows_with_text.unique("folded", keep="first", maintain_order=True)
     yield from _near_queries(subject, different, threshold)
 
 
-def _same_texts(subject: CheckedSet, asked: pl.DataFrame) -> Results:
+def _same_texts(subject: CheckedSet, rows_with_text: pl.DataFrame) -> Results:
     """Yield texts asked twice: at one time in one conversation they must have the same gold."""
-    context = [name for name in ("as_of", "group") if name in asked.columns]
-    twice = asked.filter(pl.col("folded").is_duplicated()).sort("query_id")
+    context = [name for name in ("as_of", "group") if name in rows_with_text.columns]
+    twice = rows_with_text.filter(pl.col("folded").is_duplicated()).sort("query_id")
     twice = twice.with_columns(as_text(twice[name]) for name in context).with_columns(
         # Without a value of its own, a query means what the only other one says.
         pl.when(pl.col(name).drop_nulls().n_unique().over("folded") == 1)
@@ -88,15 +88,17 @@ def _same_texts(subject: CheckedSet, asked: pl.DataFrame) -> Results:
         more = count_queries(extra, "counts", "count")
         yield Issue("repeated_query", len(agree), agree, extra=more)
     if not differ and not agree:
-        yield Fine(f"no text is asked twice among {count_queries(asked.height)}")
+        yield Fine(f"no text is asked twice among {count_queries(rows_with_text.height)}")
 
 
-def _near_queries(subject: CheckedSet, asked: pl.DataFrame, threshold: float) -> Results:
-    near = near_duplicates(asked["text"], threshold=threshold)
+def _near_queries(subject: CheckedSet, rows_with_text: pl.DataFrame, threshold: float) -> Results:
+    near = near_duplicates(rows_with_text["text"], threshold=threshold)
     if not near.count:
-        yield _none_found(near, f"near-duplicate queries among {plural(asked.height, 'text')}")
+        yield _none_found(
+            near, f"near-duplicate queries among {plural(rows_with_text.height, 'text')}"
+        )
         return
-    rows = asked.select("query_id", "text").rows()
+    rows = rows_with_text.select("query_id", "text").rows()
     examples: list[Example] = []
     different = 0
     for first, second, similarity in near.pairs():
@@ -111,11 +113,13 @@ def _near_queries(subject: CheckedSet, asked: pl.DataFrame, threshold: float) ->
 
 
 def _leaks(subject: CheckedSet, queries: Queries, corpus: Corpus) -> Results:
-    asked = queries.frame.select("query_id", "text", words=words_of(queries.frame["text"]))
-    long = [_word_count(words) >= LEAK_WORDS for words in asked["words"]]
-    asked = asked.filter(pl.Series(long, dtype=pl.Boolean)).with_columns(_joined("words"))
+    rows_with_text = queries.frame.select("query_id", "text", words=words_of(queries.frame["text"]))
+    long = [_word_count(words) >= LEAK_WORDS for words in rows_with_text["words"]]
+    rows_with_text = rows_with_text.filter(pl.Series(long, dtype=pl.Boolean)).with_columns(
+        _joined("words")
+    )
     gold = _gold_items(subject, corpus)
-    rows = gold.join(asked, on="query_id", how="inner", maintain_order="left")
+    rows = gold.join(rows_with_text, on="query_id", how="inner", maintain_order="left")
     items = corpus.frame.select("item_id", item_text="text")
     items = items.join(rows.select("item_id").unique(), on="item_id", how="semi")
     items = items.with_columns(inside=words_of(items["item_text"])).with_columns(_joined("inside"))
@@ -231,10 +235,10 @@ def _twins_of_gold(subject: CheckedSet, corpus: Corpus, near: NearDuplicates) ->
         yield _none_found(near, "near-duplicate of relevant gold is unjudged or judged otherwise")
 
 
-def _none_found(near: NearDuplicates, what: str) -> Fine | Unchecked:
+def _none_found(near: NearDuplicates, message: str) -> Fine | Unchecked:
     if near.complete:
-        return Fine(f"no {what}")
-    return Unchecked(f"no {what}, as far as was looked: there is too much to compare")
+        return Fine(f"no {message}")
+    return Unchecked(f"no {message}, as far as was looked: there is too much to compare")
 
 
 def _at_least(near: NearDuplicates) -> str:

@@ -194,12 +194,12 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
         return None
     outer = [name for name in lists if _within(name, lists) is None]
     depth = used_depth(staged, [staged.raw, *(lists[name] for name in outer)], cuts.depth)
-    asked = {name: _asked(staged, name, lists) for name in lists}
-    held = {name: _held(part, depth.used, asked[name]) for name, part in lists.items()}
+    searched = {name: _asked(staged, name, lists) for name in lists}
+    held = {name: _held(part, depth.used, searched[name]) for name, part in lists.items()}
     everyone = np.ones(len(staged.gold.query_ids), dtype=bool)
     in_fused = _held(staged.raw, depth.used, everyone)
     in_parts, times = np.unique(np.concatenate([held[name] for name in outer]), return_counts=True)
-    several = np.sum([asked[name] for name in outer], axis=0) > 1
+    several = np.sum([searched[name] for name in outer], axis=0) > 1
     # What one part alone holds, of the queries that several were asked.
     codes = staged.gold.rows["code"].to_numpy()
     alone = in_parts[(times == 1) & several[codes[in_parts]]]
@@ -212,7 +212,7 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
 
     parts = {}
     for name, scores in lists.items():
-        parts[name] = part_of(scores, asked[name], held[name])
+        parts[name] = part_of(scores, searched[name], held[name])
         parts[name]["within"] = _within(name, lists)
         if name in outer:
             parts[name]["alone"] = len(np.intersect1d(held[name], alone))
@@ -248,17 +248,17 @@ def _asked(staged: Staged, name: str, lists: Collection[str]) -> Mask:
     short = name.removeprefix(start)
     siblings = {other.removeprefix(start) for other in lists if _within(other, lists) == around}
     chosen = chosen_sources(staged)
-    asked = np.array([short in names or not siblings & {*names} for names in chosen], dtype=bool)
-    return asked if around is None else asked & _asked(staged, around, lists)
+    searched = np.array([short in names or not siblings & {*names} for names in chosen], dtype=bool)
+    return searched if around is None else searched & _asked(staged, around, lists)
 
 
-def _held(scores: Scores, k: int, asked: Mask) -> Ints:
+def _held(scores: Scores, k: int, searched: Mask) -> Ints:
     """Return the gold in the top k of some lists, by its place among all judgments."""
     if scores.trace is None:
         return np.empty(0, dtype=np.int64)
     ranked = scores.trace.ranked
     judged = ranked.found
-    mask = ranked.top_found(k) & judged.relevant(scores.conventions.rel) & asked[judged.query]
+    mask = ranked.top_found(k) & judged.relevant(scores.conventions.rel) & searched[judged.query]
     rows = np.zeros(len(mask), dtype=np.int64) if judged.row is None else judged.row
     return np.unique(rows[mask])
 
@@ -337,8 +337,10 @@ def _raw_section(raw: Document, depth: Document) -> Section:
 def _effect_sections(effect: Document, depth: Document) -> Iterator[Section]:
     lines, k = [_RULE], effect["k"]
     if k["beyond_log"] and k["used"] < k["asked"]:
-        end, asked = f"{k['used']:,}", f"{k['asked']:,}"
-        lines.append(f"the final lists end at {end}, so both are compared there and not at {asked}")
+        end, searched = f"{k['used']:,}", f"{k['asked']:,}"
+        lines.append(
+            f"the final lists end at {end}, so both are compared there and not at {searched}"
+        )
     elif k["beyond_log"]:
         lines.append(
             f"no list goes to {k['asked']:,}; below {depth['final']:,} nothing counts as found"
@@ -438,14 +440,14 @@ def _source_grid(router: Document) -> Grid:
     by_source, chosen, hits = (router[part] for part in ("by_source", "chosen", "hits"))
     shares = {} if hits is None else hits["shares"]
     recalls = [name for source in by_source.values() for name in source if name[:2] == "R@"][:1]
-    sent, asked = (["sent there"], ["asked"]) if chosen else ([], [])
+    sent, searched = (["sent there"], ["asked"]) if chosen else ([], [])
     top = [] if hits is None else [f"of the top {hits['k']}"]
-    grid = [["source", "queries", *sent, *recalls, *asked, *top]]
+    grid = [["source", "queries", *sent, *recalls, *searched, *top]]
     for name in sorted({*by_source, *chosen, *shares}):
         source = by_source.get(name, {})
         row = [label(name), str(source.get("queries", 0))]
         row += [_mean(source.get(cell)) for cell in (["coverage"] if chosen else []) + recalls]
-        row += [percent(chosen[name]["share"]) if name in chosen else NOTHING for _ in asked]
+        row += [percent(chosen[name]["share"]) if name in chosen else NOTHING for _ in searched]
         grid.append([*row, *(percent(shares[name]) if name in shares else NOTHING for _ in top)])
     return grid
 

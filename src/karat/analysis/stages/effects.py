@@ -135,8 +135,8 @@ def only_where(scores: Scores, mask: Mask) -> Scores:
     """Return the scores of the marked queries; those of the others take no part."""
     marked = pl.Series(mask)
     names = [str(measure) for measure in scores.measures]
-    kept = scores.table.with_columns(pl.when(marked).then(pl.col(name)) for name in names)
-    return replace(scores, table=kept)
+    table = scores.table.with_columns(pl.when(marked).then(pl.col(name)) for name in names)
+    return replace(scores, table=table)
 
 
 def cells(scores: Scores, mask: Mask | None = None) -> Cells:
@@ -253,8 +253,8 @@ def steps_of(staged: Staged, cuts: Cuts) -> list[dict[str, Any]]:
     for name, scores in line.items():
         # What a stage before the cut does not pass on, it has dropped.
         reached = name != FINAL or not used_depth(staged, [scores], depth.used).beyond_log
-        here = {**fair, **(deep if reached else {})}
-        measures = cells(cut_at(scores, staged.gold, here))
+        cutoffs = {**fair, **(deep if reached else {})}
+        measures = cells(cut_at(scores, staged.gold, cutoffs))
         if deepest not in fair.values():
             unmeasured = {"mean": None, "ci": None, "n": 0, "beyond_log": True}
             cell = depth.marked(measures[str(deepest)]) if reached else unmeasured
@@ -269,7 +269,7 @@ def steps_of(staged: Staged, cuts: Cuts) -> list[dict[str, Any]]:
             }
         )
         if before is not None:
-            old, new = (cut_at(own, staged.gold, here) for own in (line[before], scores))
+            old, new = (cut_at(stage, staged.gold, cutoffs) for stage in (line[before], scores))
             changes[name] = compare_stages((before, name), (old, new), k=k)
         before = name
     corrected = _corrected(changes, staged.final.conventions.alpha)

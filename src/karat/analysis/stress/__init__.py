@@ -177,9 +177,11 @@ class _StressTest:
     ) -> Negatives:
         """Return the best items by BM25 for every query of the test."""
         chosen = set(self.query_ids)
-        asked = [query for query in queries if query.query_id in chosen]
+        test_queries = [query for query in queries if query.query_id in chosen]
         with isolate_user_code():
-            return mine_negatives(context, asked, most_negatives(self.edits), chunker=chunker)
+            return mine_negatives(
+                context, test_queries, most_negatives(self.edits), chunker=chunker
+            )
 
     def mine_for_run(self) -> Negatives:
         """Return negatives from the corpus as it is."""
@@ -277,7 +279,7 @@ def _stress_lists(
 def _lists_to_edit(lists: ListSource, test: _StressTest, negatives: Negatives) -> list[ListToEdit]:
     """Return each list with the gold in it and its negatives."""
     items = {
-        name: list(dict.fromkeys([*(item for item, _ in entries), *negatives.get(name, ())]))
+        name: [(item, None) for item in dict.fromkeys([*dict(entries), *negatives.get(name, ())])]
         for name, entries in lists.entries.items()
     }
     gold = grades_in(lists.run_of(items), test.evaluation, list(items))
@@ -294,7 +296,11 @@ def _lists_to_edit(lists: ListSource, test: _StressTest, negatives: Negatives) -
 def touched_by(edit: Edit, edited: Mapping[str, EditedList]) -> dict[str, EditedList]:
     """Return the lists that show something: not those into which no negative could be put."""
     inserting = isinstance(edit, Insert)
-    return {name: own for name, own in edited.items() if own.placed or not inserting}
+    return {
+        name: edit_result
+        for name, edit_result in edited.items()
+        if edit_result.placed or not inserting
+    }
 
 
 def measure_edit(
@@ -328,8 +334,8 @@ def measure_edit(
             score(lists.run, gold, evaluation.measures, derived=True) for lists in (before, after)
         ]
         systems = [
-            ComparedSystem(name, (own,))
-            for name, own in zip(("before", "after"), scores, strict=True)
+            ComparedSystem(name, (edit_result,))
+            for name, edit_result in zip(("before", "after"), scores, strict=True)
         ]
         comparisons = compare_scores(systems, Rule(), queries=evaluation.queries, by=evaluation.by)
         scenario |= _falls(comparisons.rows)
@@ -408,12 +414,16 @@ def _fate(
     top = top_of(measures)
     ranks: list[int] = []
     shares: list[list[float]] = []
-    for name, own in edited.items():
-        found = [rank for rank, item in enumerate(after.final[name], 1) if item in own.placed]
-        ranks += found
-        in_top = sum(rank <= top for rank in found)
-        earlier = sum(item in own.placed for item in before.final[name][:top])
-        shares.append([count / len(own.placed) for count in (in_top, earlier, len(found))])
+    for name, edit_result in edited.items():
+        ranks_found = [
+            rank for rank, item in enumerate(after.final[name], 1) if item in edit_result.placed
+        ]
+        ranks += ranks_found
+        in_top = sum(rank <= top for rank in ranks_found)
+        earlier = sum(item in edit_result.placed for item in before.final[name][:top])
+        shares.append(
+            [count / len(edit_result.placed) for count in (in_top, earlier, len(ranks_found))]
+        )
     if not shares:
         return {"top": top} | dict.fromkeys(("in_top", "ci", "before", "returned", "mean_rank"))
     table = np.array(shares)

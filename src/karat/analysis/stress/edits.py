@@ -150,8 +150,8 @@ class DropGold:
     def apply(self, before: ListToEdit) -> EditedList:
         graded = [item for item, _ in before.entries if item in before.gold]
         best = max(graded, key=lambda item: before.gold[item], default=None)
-        kept = [entry for entry in before.entries if entry[0] != best]
-        return EditedList.of(before, kept, short=best is None)
+        others = [entry for entry in before.entries if entry[0] != best]
+        return EditedList.of(before, others, short=best is None)
 
 
 @dataclass(frozen=True, slots=True)

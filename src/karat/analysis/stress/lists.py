@@ -82,7 +82,7 @@ class ListSource:
     before: FinalLists
     failed: Mapping[str, str]
     after: Callable[[Mapping[str, EditedList]], FinalLists]
-    run_of: Callable[[Mapping[str, Sequence[str]]], Run]
+    run_of: Callable[[ListsByQuery], Run]
     knows: Callable[[str, str], bool] = lambda query_id, item_id: True
     missing: int = 0
     log: Run | None = None
@@ -102,12 +102,8 @@ def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> 
         return FinalLists(edited_run(run, lists, evaluation.corpus), final)
 
     def after(edited: Mapping[str, EditedList]) -> FinalLists:
-        return made(
-            {name: one.entries[: max(k, len(entries[name]))] for name, one in edited.items()}
-        )
-
-    def run_of_items(items: Mapping[str, Sequence[str]]) -> Run:
-        return made({name: [(item, None) for item in own] for name, own in items.items()}).run
+        longest = {name: max(k, len(hits)) for name, hits in entries.items()}
+        return made({name: result.entries[: longest[name]] for name, result in edited.items()})
 
     reasons: dict[str, str] = {}
     if run.calls is not None and "error" in run.calls.columns:
@@ -124,7 +120,7 @@ def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> 
         made(entries),
         {name: str(reasons.get(name, "failed")) for name in failed},
         after,
-        run_of_items,
+        lambda lists: made(lists).run,
         missing=len(missing),
         log=run,
     )
@@ -176,8 +172,8 @@ def lists_of_system(
         answers: dict[str, Answer] = {}
         failures: dict[str, str] = {}
         with isolate_user_code():
-            for name, own in lists.items():
-                outcome = rerunner.again(starts[name], own)
+            for name, entries in lists.items():
+                outcome = rerunner.again(starts[name], entries)
                 bar.advance(1)
                 if isinstance(outcome, FailedCall):
                     failures[name] = outcome.reason
@@ -187,15 +183,11 @@ def lists_of_system(
         return FinalLists(as_run(answers), final, failures)
 
     def as_run(answers: Mapping[str, Answer]) -> Run:
-        asked = [starts[name].query for name in answers]
-        return run_of(config.name, {}, asked, list(answers.values()))
+        queries = [starts[name].query for name in answers]
+        return run_of(config.name, {}, queries, list(answers.values()))
 
     def hits_of(lists: ListsByQuery) -> dict[str, Any]:
-        return {name: rerunner.hits(starts[name], own) for name, own in lists.items()}
-
-    def run_of_items(items: Mapping[str, Sequence[str]]) -> Run:
-        hits = hits_of({name: [(item, None) for item in own] for name, own in items.items()})
-        return as_run({name: Answer(own) for name, own in hits.items()})
+        return {name: rerunner.hits(starts[name], entries) for name, entries in lists.items()}
 
     before = rerun({name: start.raw for name, start in starts.items()})
     return ListSource(
@@ -210,8 +202,8 @@ def lists_of_system(
         },
         before,
         {**failed, **before.failed},
-        lambda edited: rerun(hits_of({name: own.entries for name, own in edited.items()})),
-        run_of_items,
+        lambda edited: rerun(hits_of({name: result.entries for name, result in edited.items()})),
+        lambda lists: as_run({name: Answer(hits) for name, hits in hits_of(lists).items()}),
         lambda query_id, item_id: rerunner.knows(starts[query_id], item_id),
     )
 
@@ -324,11 +316,11 @@ def ranked_lists(scores: Scores) -> dict[str, list[ScoredItem]]:
     names = scores.table["query_id"].to_list()
     answered = scores.table["query_id"].filter(scores.status == "scored")
     lists: dict[str, list[ScoredItem]] = {name: [] for name in answered}
-    kept = scores.lists
-    if kept is None:
+    hits = scores.lists
+    if hits is None:
         return lists
-    values = kept["score"] if "score" in kept.columns else [None] * kept.height
-    for row, item, value in zip(kept["row"], kept["item_id"], values, strict=True):
+    values = hits["score"] if "score" in hits.columns else [None] * hits.height
+    for row, item, value in zip(hits["row"], hits["item_id"], values, strict=True):
         if names[row] in lists:
             lists[names[row]].append((item, value))
     return lists

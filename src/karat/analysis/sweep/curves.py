@@ -167,8 +167,8 @@ def area_under(heights: Sequence[Values], places: Sequence[int]) -> Values:
     array([0.75])
     """
     total = np.zeros(len(heights[0]))
-    for low, high, left, right in zip(places, places[1:], heights, heights[1:], strict=False):
-        total = total + (high - low) * (left + right) / 2
+    for low, high, before, after in zip(places, places[1:], heights, heights[1:], strict=False):
+        total = total + (high - low) * (before + after) / 2
     return np.asarray(total / (places[-1] - places[0]))
 
 
