@@ -10,10 +10,11 @@ import hashlib
 import os
 import re
 from calendar import monthrange
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Integral
+from operator import attrgetter
 from pathlib import Path
 from stat import S_ISREG
 from typing import Any, Literal
@@ -25,6 +26,7 @@ from karat.errors import InputError, NoColumnError, UsageError
 Duplicates = Literal["agree", "last", "refuse"]
 # Size and times of the last changes to a file's content and to its metadata.
 Stamp = tuple[int, int, int]
+_STAMP: Callable[[os.stat_result], Stamp] = attrgetter("st_size", "st_mtime_ns", "st_ctime_ns")
 # Databases do not store NUL, and text ends there for programs in C.
 NUL_IN_ID = "holds a NUL character; leave it out of ids"
 # Column names of other tools, for every reader; the first one that is present wins.
@@ -69,7 +71,7 @@ class Source:
         """Return the source of a file, with its size and times to notice later changes."""
         stat = path.stat()
         # A pipe is read once, so it has no state to compare with.
-        return cls(path.name, path=path, stamp=_stamp(stat) if S_ISREG(stat.st_mode) else None)
+        return cls(path.name, path=path, stamp=_STAMP(stat) if S_ISREG(stat.st_mode) else None)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -86,7 +88,7 @@ class Source:
         if self.stamp is None or self.path is None:
             return
         try:
-            same = self.stamp == _stamp(self.path.stat())
+            same = self.stamp == _STAMP(self.path.stat())
         except OSError:
             same = False
         if not same:
@@ -100,10 +102,6 @@ class Source:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         self.check()
         return digest
-
-
-def _stamp(stat: os.stat_result) -> Stamp:
-    return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns
 
 
 IN_MEMORY = Source("in memory")
@@ -241,16 +239,13 @@ def ids_as_text(
             )
         if kind != pl.String:
             table = table.with_columns(pl.col(name).cast(pl.String))
-        bad = (table[name].is_null() | (table[name] == "")).arg_true()
-        if len(bad):
-            raise InputError(
-                f"{name} is empty; every row needs one",
-                where=source.name,
-                line=_line_of(bad[0], lines),
-            )
-        nul = table[name].str.contains("\0", literal=True).arg_true()
-        if len(nul):
-            raise InputError(f"{name} {NUL_IN_ID}", where=source.name, line=_line_of(nul[0], lines))
+        for wrong, problem in (
+            ((table[name] == "").fill_null(value=True), "is empty; every row needs one"),
+            (table[name].str.contains("\0", literal=True).fill_null(value=False), NUL_IN_ID),
+        ):
+            if wrong.any():
+                line = _line_of(wrong.arg_max() or 0, lines)
+                raise InputError(f"{name} {problem}", where=source.name, line=line)
     return table
 
 

@@ -65,11 +65,46 @@ class StreamedRun:
     meta: Mapping[str, Any] = field(default_factory=dict)
     strict: bool = False
     staged: bool = False
+    expected: str = "at least one row is expected"
+    """What a message says that the file should hold."""
 
     def blocks(self) -> Iterator[Run]:
-        """Yield the run in blocks of whole queries; raise InterleavedError if it has none."""
-        for hits in whole_queries(self._unchanged_batches(), self.source.name):
-            yield self._run(hits)
+        """Yield the run in blocks of whole queries, of many rows because each has a fixed cost.
+
+        Raises ``InterleavedError`` as soon as a query occurs again after another query's rows: such
+        a run cannot be streamed.
+        """
+        closed: set[str] = set()
+        most = max_table_bytes()
+        # The rows of the query that may continue, and all rows before them.
+        open_rows: list[pl.DataFrame] = []
+        block: list[pl.DataFrame] = []
+        # The first block is yielded soon, so that an interleaved run is noticed early.
+        enough = 0
+        for batch in self._unchanged_batches():
+            if not batch.height:
+                continue
+            runs = batch["query_id"].rle().struct.unnest()
+            names: list[str] = runs["value"].to_list()
+            if open_rows and open_rows[0]["query_id"][0] != names[0]:
+                names.insert(0, open_rows[0]["query_id"][0])
+            ended = set(names[:-1])
+            if len(ended) < len(names) - 1 or names[-1] in ended or not closed.isdisjoint(names):
+                raise InterleavedError("a query came back after another one's hits")
+            closed |= ended
+            if len(names) == 1:
+                open_rows.append(batch)
+                if sum(map(size_in_memory, open_rows)) > most:
+                    raise _query_too_large(names[0], self.source.name)
+                continue
+            last = int(runs["len"][-1])
+            block += [*open_rows, batch.head(batch.height - last)]
+            open_rows = [batch.tail(last)]
+            if sum(frame.height for frame in block) >= enough:
+                yield self._run(concat_hits(block))
+                block, enough = [], block_rows()
+        if block or open_rows:
+            yield self._run(concat_hits([*block, *open_rows]))
 
     def partitions(self) -> Iterator[Run]:
         """Yield a run in any order in blocks of whole queries, using the disk if it is large."""
@@ -100,10 +135,14 @@ class StreamedRun:
         return self._run(concat_hits(list(self._unchanged_batches())))
 
     def _unchanged_batches(self) -> Iterator[pl.DataFrame]:
+        empty = True
         with self.source.unchanged():
             for batch in self.batches():
                 stop_if_cancelled()
+                empty = empty and not batch.height
                 yield batch
+            if empty:
+                raise InputError(f"holds no hits; {self.expected}", where=self.source.name)
 
     def _run(self, hits: pl.DataFrame) -> Run:
         """Return hits as a run; with ``strict``, refuse an item twice for one query."""
@@ -133,45 +172,6 @@ def concat_hits(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames)
 
 
-def whole_queries(batches: Iterator[pl.DataFrame], where: str = "a run") -> Iterator[pl.DataFrame]:
-    """Yield the rows in blocks that split no query, of many rows because each has a fixed cost.
-
-    Raises ``InterleavedError`` as soon as a query occurs again after another query's rows: such
-    a run cannot be streamed. ``where`` is the name of the run in messages.
-    """
-    closed: set[str] = set()
-    most = max_table_bytes()
-    # The rows of the query that may continue, and all rows before them.
-    open_rows: list[pl.DataFrame] = []
-    block: list[pl.DataFrame] = []
-    # The first block is yielded soon, so that an interleaved run is noticed early.
-    enough = 0
-    for batch in batches:
-        if not batch.height:
-            continue
-        runs = batch["query_id"].rle().struct.unnest()
-        names: list[str] = runs["value"].to_list()
-        if open_rows and open_rows[0]["query_id"][0] != names[0]:
-            names.insert(0, open_rows[0]["query_id"][0])
-        ended = set(names[:-1])
-        if len(ended) < len(names) - 1 or names[-1] in ended or not closed.isdisjoint(names):
-            raise InterleavedError("a query came back after another one's hits")
-        closed |= ended
-        if len(names) == 1:
-            open_rows.append(batch)
-            if sum(map(size_in_memory, open_rows)) > most:
-                raise _query_too_large(names[0], where)
-            continue
-        last = int(runs["len"][-1])
-        block += [*open_rows, batch.head(batch.height - last)]
-        open_rows = [batch.tail(last)]
-        if sum(frame.height for frame in block) >= enough:
-            yield concat_hits(block)
-            block, enough = [], block_rows()
-    if block or open_rows:
-        yield concat_hits([*block, *open_rows])
-
-
 def partition_by_query(
     batches: Iterator[pl.DataFrame], where: str, *, most: int, level: int = 0
 ) -> Iterator[list[pl.DataFrame]]:
@@ -194,7 +194,10 @@ def partition_by_query(
         # A partition of a single query cannot be made smaller.
         if all((frame["query_id"] == query_id).all() for frame in first):
             raise _query_too_large(query_id, where)
-    with _temporary_folder() as folder:
+    with _disk_errors(os.environ.get("TMPDIR") or "the folder for temporary files"):
+        temporary = tempfile.TemporaryDirectory(prefix="karat-", ignore_cleanup_errors=True)
+    with temporary as name:
+        folder = Path(name)
         partitions: dict[int, _Partition] = {}
         waiting = first
         for batch in batches:
@@ -265,14 +268,6 @@ def _write(
         with _disk_errors(folder):
             for (place,), piece in pieces.items():
                 partitions.setdefault(place, _Partition(folder / str(place))).add(piece)
-
-
-@contextmanager
-def _temporary_folder() -> Iterator[Path]:
-    with _disk_errors(os.environ.get("TMPDIR") or "the folder for temporary files"):
-        folder = tempfile.TemporaryDirectory(prefix="karat-", ignore_cleanup_errors=True)
-    with folder as name:
-        yield Path(name)
 
 
 @contextmanager

@@ -140,23 +140,6 @@ class Fields:
         """Return the same mappings without runs, which karat logs under its own names."""
         return replace(self, kinds=tuple(kind for kind in self.kinds if kind != "run"))
 
-    def kinds_in_file(self, kind: Kind) -> tuple[Kind, ...]:
-        """Return the kinds that the file of an input holds."""
-        return _PAIR if self.one_file and kind in _PAIR else (kind,)
-
-    def renames(self, kind: Kind) -> tuple[Rename, ...]:
-        """Return the mappings for one kind of input; one with a prefix wins over one without."""
-        if kind not in self.kinds:
-            return ()
-        kinds = self.kinds_in_file(kind)
-        chosen: dict[str, Rename] = {}
-        for key, column in sorted(self.given.items(), key=lambda pair: "." in pair[0]):
-            prefix, name = _split(key)
-            fits = name in FIELDS[kind] if prefix is None else prefix in kinds
-            if fits:
-                chosen[name] = Rename(key, name, column)
-        return tuple(chosen.values())
-
     def check(self) -> None:
         """Raise UsageError for a mapped column that no input has."""
         for key, column in self.given.items():
@@ -212,11 +195,18 @@ class FileMapping:
     @classmethod
     def of(cls, fields: Fields, kind: Kind) -> FileMapping | None:
         """Return the mappings for an input of this kind; None if there are none."""
-        kinds = fields.kinds_in_file(kind)
+        kinds = _PAIR if fields.one_file and kind in _PAIR else (kind,)
         for mapped_kind in kinds:
             fields.columns.setdefault(mapped_kind, {})
-        names = fields.renames(kind) if fields else ()
-        return cls(fields, names, kinds) if names else None
+        if kind not in fields.kinds:
+            return None
+        names: dict[str, Rename] = {}
+        # A mapping with a prefix comes later, so that it wins over one without.
+        for key, column in sorted(fields.given.items(), key=lambda pair: "." in pair[0]):
+            prefix, name = _split(key)
+            if name in FIELDS[kind] if prefix is None else prefix in kinds:
+                names[name] = Rename(key, name, column)
+        return cls(fields, tuple(names.values()), kinds) if names else None
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return a JSON object under karat's names, including the hits or judgments inside it."""

@@ -144,11 +144,6 @@ class Input:
         return self.source.name
 
     @property
-    def suffix(self) -> str:
-        """The suffix that shows the format, without ``.gz`` and ``.zst``."""
-        return layout_suffix(self.name)
-
-    @property
     def stem(self) -> str:
         """The name without the suffixes for format and compression."""
         if self.path is None:

@@ -287,10 +287,8 @@ def _slices(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 def hits_of_batches(batches: Iterator[Batch], file: Input, strict: bool) -> Iterator[pl.DataFrame]:
     """Yield checked hits, with their lines if ``strict``."""
-    empty = True
     for table, lines in batches:
         if table.height:
-            empty = False
             with explaining(file.mapping):
                 hits = Run.from_frame(table, lines=lines, source=file.source).hits
             if hits.schema.get("similarity") == pl.String:
@@ -298,8 +296,6 @@ def hits_of_batches(batches: Iterator[Batch], file: Input, strict: bool) -> Iter
                     hits, "similarity", "a finite number is expected", file.source, lines
                 )
             yield hits.with_columns(lines.alias("line")) if strict else hits
-    if empty:
-        raise InputError("holds no hits; at least one row is expected", where=file.name)
 
 
 def gold_of_table(

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property, partial, partialmethod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -65,14 +65,6 @@ class Format:
     options: Mapping[str, str] = field(default_factory=dict)
     """Keyword arguments for every function of the module."""
 
-    def reader(self, kind: Kind) -> Callable[..., Any]:
-        """Return the function that reads this kind from an open file."""
-        return self._function("read", kind)
-
-    def writer(self, kind: Kind) -> Callable[..., None]:
-        """Return the function that writes this kind to a path."""
-        return self._function("write", kind)
-
     def optional(self, name: str) -> Callable[..., Any] | None:
         """Return a function that some formats have, such as ``scan_run``; None for the others."""
         function = getattr(self._code, name, None)
@@ -110,6 +102,10 @@ class Format:
             return partial(function, partial(getattr(self._code, name), **self.options))
         return partial(getattr(self._code, f"{verb}_{kind}"), **self.options)
 
+    # The functions that read a kind from an open file, and write it to a path.
+    reader = partialmethod(_function, "read")
+    writer = partialmethod(_function, "write")
+
 
 @dataclass(frozen=True)
 class Head:
@@ -128,13 +124,13 @@ class Head:
     def of(cls, file: Input) -> Head:
         """Return the beginning of an open file."""
         if file.head.startswith(b"PAR1"):
-            return cls("parquet", "PAR1", file.suffix)
+            return cls("parquet", "PAR1", layout_suffix(file.name))
         refuse_binary(file)
         text = file.head.decode("utf-8", "replace")
         start = text.lstrip()
         if start[:1] != "{":
             content: Content = "array" if start[:1] == "[" else "text"
-            return cls(content, text, file.suffix, mapping=file.mapping)
+            return cls(content, text, layout_suffix(file.name), mapping=file.mapping)
         record = None
         for part in (start.partition("\n")[0], start):
             if record is None:
@@ -142,10 +138,10 @@ class Head:
                     record = json.loads(part)
         if isinstance(record, dict):
             record = record if file.mapping is None else file.mapping.record(record)
-            return cls("json", text, file.suffix, set(record), record)
+            return cls("json", text, layout_suffix(file.name), set(record), record)
         keys = _KEY.findall(text)
         names = keys if file.mapping is None else file.mapping.keys(keys)
-        return cls("json", text, file.suffix, set(names))
+        return cls("json", text, layout_suffix(file.name), set(names))
 
     @property
     def lines(self) -> list[str]:

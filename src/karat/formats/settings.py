@@ -68,19 +68,14 @@ class Yaml:
 def read_yaml(path: str | Path) -> Yaml:
     """Read a file of settings: mappings with text keys, lists, texts and numbers."""
     file = open_input(path)
-    size = len(file.data or b"") if file.path is None else file.path.stat().st_size
-    _check_size(size, file.name)
-    text = file.text()
+    too_large = file.path is not None and file.path.stat().st_size > _LARGEST
     # A packed file is small until it is unpacked.
-    _check_size(len(text), file.name)
-    return replace(parse_yaml(text, file.name), source=file.source)
-
-
-def _check_size(size: int, name: str) -> None:
-    if size > _LARGEST:
+    text = "" if too_large else file.text()
+    if too_large or len(text) > _LARGEST:
         raise InputError(
-            f"has {size:,} bytes; a file of settings has at most {_LARGEST:,}", where=name
+            f"is too large; a file of settings has at most {_LARGEST:,} bytes", where=file.name
         )
+    return replace(parse_yaml(text, file.name), source=file.source)
 
 
 def parse_yaml(text: str, name: str) -> Yaml:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ class LineFields:
     tabs: bool = False
     extra_allowed: bool = False
 
-    @property
+    @cached_property
     def pattern(self) -> bytes:
         """A first line that sets how many fields Polars looks for.
 
@@ -49,7 +50,7 @@ class LineFields:
         """
         return b"" if self.tabs else b"0 " * len(self.types) + b"0\n"
 
-    @property
+    @cached_property
     def kept(self) -> list[str]:
         return [name for name in self.types if not name.startswith("_")]
 
@@ -109,21 +110,18 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
 
 def scan_run(file: Input, *, name: str, strict: bool = False) -> StreamedRun:
     """Open a TREC run that is read block by block."""
-
-    def batches() -> Iterator[pl.DataFrame]:
-        empty = True
-        for frame in read_fields(file, RUN, numbered=strict):
-            if frame.height:
-                empty = False
-                yield frame
-        if empty:
-            raise InputError("holds no hits; expected lines of " + RUN.expected, where=file.name)
-
     # The sixth column of the first line is the run's tag.
     lines = (line.split() for line in file.head.split(b"\n"))
     first = next((fields for fields in lines if fields and not fields[0].startswith(b"#")), [])
     meta = {"tag": first[5].decode("utf-8", "replace")} if len(first) > 5 else {}
-    return StreamedRun(name, file.source, batches, meta=meta, strict=strict)
+    return StreamedRun(
+        name,
+        file.source,
+        partial(read_fields, file, RUN, numbered=strict),
+        meta=meta,
+        strict=strict,
+        expected=f"expected lines of {RUN.expected}",
+    )
 
 
 def read_gold(

@@ -22,7 +22,7 @@ from karat.data.columns import Source
 from karat.data.tables import Corpus
 from karat.errors import InputError, MissingExtraError, missing_extra
 from karat.formats import read_corpus
-from karat.formats.field_mapping import Fields
+from karat.formats.field_mapping import Fields, FileMapping
 from karat.formats.files import unreadable
 from karat.formats.jsonl import Folder
 from karat.jobs.cache import ignore_in_git
@@ -174,7 +174,7 @@ def open_index(
     an index that is kept is made, which takes a while.
     """
     file = _file_of(corpus)
-    if file is None or (fields is not None and fields.renames("corpus")):
+    if file is None or (fields is not None and FileMapping.of(fields, "corpus")):
         return _build(read_corpus(corpus, fields=fields))
     try:
         source = Source.of(file)
