@@ -158,24 +158,34 @@ def prepare(
     if conventions.whole_grades:
         grade = pl.col("grade")
         rows = rows.with_columns(pl.when(grade < 0).then(grade.ceil()).otherwise(grade.floor()))
-    rows = _at_level(rows, conventions, gold, corpus)
+    if conventions.level != "item" or "start" in rows.columns:
+        rows = _at_level(rows, conventions, gold, corpus)
     rows = rows.sort(["code", "grade", "item_id"], descending=[False, True, False])
     counts = np.bincount(rows["code"].to_numpy(), minlength=len(ids))
+    # A number for each thing that is judged, the same wherever it is judged again.
+    unit = pl.struct(name for name in ("item_id", "start", "end") if name in rows.columns)
+    # A bitmap over the leading bits of the hashes of judged ids, about 1/16 full.
+    items = rows["item_id"].unique()
+    bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
+    likely = np.zeros(1 << bits, dtype=bool)
+    likely[short_hash(items) >> (32 - bits)] = True
+    if queries is None and conventions.unit == "group":
+        raise _no_groups()
     return Prepared(
         query_ids=ids,
         rows=rows,
         grade=rows["grade"].to_numpy(),
-        unit=_units(rows),
+        unit=rows.select(unit.rank("dense"))[:, 0].cast(pl.Int64).to_numpy(),
         first=np.concatenate(([0], np.cumsum(counts))),
-        likely=_likely(rows["item_id"].unique()),
-        own_k=_own_k(queries, len(ids), conventions.k),
-        no_answer=_flags(queries, len(ids)),
-        as_of=tuple(_texts(queries, "as_of") or ()),
-        entities=tuple(_sets(queries) or ()),
+        likely=likely,
+        own_k=np.full(len(ids), conventions.k) if queries is None else _own_k(queries, conventions),
+        no_answer=np.zeros(len(ids), dtype=bool) if queries is None else _flags(queries),
+        as_of=() if queries is None else _moments(queries),
+        entities=() if queries is None else _entities(queries),
         numbers={query_id: number for number, query_id in enumerate(ids)},
         corpus=None if corpus is None else corpus.frame,
         conventions=conventions,
-        group=_groups(queries, conventions),
+        group=None if queries is None else _groups(queries, conventions),
         not_asked=len(set(gold.query_ids).difference(ids)),
         source_of_queries=None if queries is None else f"queries of {queries.source.name}",
         source=gold.source,
@@ -201,8 +211,6 @@ def _at_level(
             "(settings: {level: span} in karat.yaml)",
             where=gold.source.name,
         )
-    if conventions.level == "item":
-        return rows
     docs = doc_of(pl.col("item_id"))
     if corpus is not None:
         chunks = corpus.frame.select("item_id", "doc_id")
@@ -213,44 +221,31 @@ def _at_level(
     return by_doc.group_by("code", "item_id").agg(pl.col("grade").max())
 
 
-def _units(rows: pl.DataFrame) -> Ints:
-    """Return a number for each thing that is judged, the same wherever it is judged again."""
-    what = [name for name in ("item_id", "start", "end") if name in rows.columns]
-    return rows.select(pl.struct(what).rank("dense"))[:, 0].cast(pl.Int64).to_numpy()
-
-
 def short_hash(items: pl.Series) -> Ints:
     """32 bits of a hash of each id: enough to pass over what is surely different."""
     return (items.hash().to_numpy() >> np.uint64(32)).view(np.int64)
 
 
-def _likely(items: pl.Series) -> Mask:
-    """Return a bitmap over the leading bits of the hash, about 1/16 full."""
-    bits = min(26, max(12, (16 * max(len(items), 1)).bit_length()))
-    likely = np.zeros(1 << bits, dtype=bool)
-    likely[short_hash(items) >> (32 - bits)] = True
-    return likely
-
-
-def _own_k(queries: Queries | None, n: int, default: int) -> Ints:
-    if queries is None or "k" not in queries.frame.columns:
-        return np.full(n, default)
-    given = queries.frame["k"]
-    _refuse_nested(given, "a whole number above 0", queries)
-    k = given.cast(pl.Float64, strict=False)
-    wrong = given.is_not_null() & (k.is_null() | (k < 1) | (k > _LARGEST_K) | (k != k.floor()))
+def _own_k(queries: Queries, conventions: Conventions) -> Ints:
+    """Return what the letter k means for each query."""
+    if "k" not in queries.frame.columns:
+        return np.full(queries.frame.height, conventions.k)
+    column = queries.frame["k"]
+    _refuse_nested(column, "a whole number above 0", queries)
+    k = column.cast(pl.Float64, strict=False)
+    wrong = column.is_not_null() & (k.is_null() | (k < 1) | (k > _LARGEST_K) | (k != k.floor()))
     if wrong.any():
-        told = given.filter(wrong)[0]
         raise InputError(
-            f"a query's k is {told!r}; a whole number above 0 is expected",
+            f"a query's k is {column.filter(wrong)[0]!r}; a whole number above 0 is expected",
             where=queries.source.name,
         )
-    return k.fill_null(default).cast(pl.Int64).to_numpy()
+    return k.fill_null(conventions.k).cast(pl.Int64).to_numpy()
 
 
-def _flags(queries: Queries | None, n: int) -> Mask:
-    if queries is None or "no_answer" not in queries.frame.columns:
-        return np.zeros(n, dtype=bool)
+def _flags(queries: Queries) -> Mask:
+    """Return which queries have no answer."""
+    if "no_answer" not in queries.frame.columns:
+        return np.zeros(queries.frame.height, dtype=bool)
     column = queries.frame["no_answer"]
     if column.dtype == pl.String:
         words = column.str.to_lowercase()
@@ -264,43 +259,47 @@ def _flags(queries: Queries | None, n: int) -> Mask:
     return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
 
 
-def _groups(queries: Queries | None, conventions: Conventions) -> Ints | None:
+def _groups(queries: Queries, conventions: Conventions) -> Ints | None:
     """Return the conversation of each query, numbered; a query without one stands for itself."""
-    given = None if queries is None else queries.frame.get_column("group", default=None)
-    if given is None or given.null_count() == len(given) or conventions.unit == "query":
+    column = queries.frame.get_column("group", default=None)
+    if column is None or column.null_count() == len(column) or conventions.unit == "query":
         if conventions.unit == "group":
-            raise UsageError(
-                "unit=group needs queries with a column group: the conversation of each"
-            )
+            raise _no_groups()
         return None
-    names: dict[object, int] = {}
-    own = [(at,) if value is None else value for at, value in enumerate(given.to_list())]
-    return np.array([names.setdefault(str(one), len(names)) for one in own], dtype=np.int64)
+    numbers: dict[object, int] = {}
+    groups = [(at,) if value is None else value for at, value in enumerate(column.to_list())]
+    return np.array([numbers.setdefault(str(group), len(numbers)) for group in groups])
 
 
-def _texts(queries: Queries | None, name: str) -> Sequence[str | None] | None:
-    if queries is None or name not in queries.frame.columns:
-        return None
-    _refuse_nested(queries.frame[name], "text such as 2026-03-31", queries)
-    texts = queries.frame[name].cast(pl.String).to_list()
-    return texts if any(texts) else None
+def _no_groups() -> UsageError:
+    return UsageError("unit=group needs queries with a column group: the conversation of each")
+
+
+def _moments(queries: Queries) -> tuple[str | None, ...]:
+    """Return as of when each query is asked; nothing where no query says so."""
+    if "as_of" not in queries.frame.columns:
+        return ()
+    _refuse_nested(queries.frame["as_of"], "text such as 2026-03-31", queries)
+    texts = queries.frame["as_of"].cast(pl.String).to_list()
+    return tuple(texts) if any(texts) else ()
 
 
 def _refuse_nested(column: pl.Series, expected: str, queries: Queries) -> None:
-    """Return a list or an object where one value is meant."""
+    """Refuse a list or an object where one value is meant."""
     if column.dtype.is_nested() and column.null_count() < len(column):
-        told = column.drop_nulls()[0]
-        told = told.to_list() if isinstance(told, pl.Series) else told
+        value = column.drop_nulls()[0]
+        value = value.to_list() if isinstance(value, pl.Series) else value
         raise InputError(
-            f"{column.name} is {told!r}; {expected} is expected", where=queries.source.name
+            f"{column.name} is {value!r}; {expected} is expected", where=queries.source.name
         )
 
 
-def _sets(queries: Queries | None) -> Sequence[tuple[str, ...] | None] | None:
-    if queries is None or "entities" not in queries.frame.columns:
-        return None
+def _entities(queries: Queries) -> tuple[tuple[str, ...] | None, ...]:
+    """Return the entities that each query is about; nothing where no query has any."""
+    if "entities" not in queries.frame.columns:
+        return ()
     sets = entity_sets(queries.frame["entities"])
-    return sets if any(entities is not None for entities in sets) else None
+    return tuple(sets) if any(entities is not None for entities in sets) else ()
 
 
 def entity_sets(column: pl.Series) -> list[tuple[str, ...] | None]:

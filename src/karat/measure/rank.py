@@ -88,15 +88,22 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
         ranks = places - lists.starts[query] + 1
         shown = ranks <= (conventions.depth or UNLIMITED)
         extras["repeats"] = Repeats(query[shown], ranks[shown])
+    # What the run says of each judged hit.
+    facts = [
+        pl.col(name).cast(kind) if name in lists.hits.columns else pl.lit(None, kind).alias(name)
+        for name, kind in HIT_FACTS.items()
+    ]
     return Block(
         codes=lists.codes,
         ranked=Ranked(target, hits, found, returned, **extras),
         failed=failed,
         unknown_queries=unknown_queries,
         repeats=repeats,
-        conflicts=_conflicts(lists, run, conventions),
-        ties=None if conventions.depth else Ties.of(lists, hits, again),
-        facts=_facts(lists.hits, rows),
+        conflicts=_conflicts(lists, run, conventions)
+        if {"score", "rank"} <= set(lists.hits.columns)
+        else 0,
+        ties=Ties.of(lists, hits, again) if len(lists.tied) and not conventions.depth else None,
+        facts=lists.hits[rows].select("item_id", *facts),
         meeting=meeting,
     )
 
@@ -207,8 +214,12 @@ def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
 
 def _repeats(lists: Lists, hashes: Hashes) -> Ints:
     """Return rows that repeat an item of the same query which stands higher up."""
-    if not _has_twins(lists, hashes):
-        return np.empty(0, dtype=np.int64)
+    length = int(lists.lengths.max(initial=0))
+    if lists.owner is None and length and (lists.lengths == length).all():
+        # Lists of one length are sorted at once.
+        table = np.sort(hashes.astype(np.uint32).reshape(-1, length), axis=1)
+        if not (table[:, 1:] == table[:, :-1]).any():
+            return np.empty(0, dtype=np.int64)
     hashes = lists.owners() << np.int64(32) | hashes
     ordered = np.sort(hashes)
     twins = ordered[1:][ordered[1:] == ordered[:-1]]
@@ -219,15 +230,6 @@ def _repeats(lists: Lists, hashes: Hashes) -> Ints:
     first = pairs.select(pl.struct("query", "item").is_first_distinct())[:, 0].to_numpy()
     again: Ints = rows[~first]
     return again
-
-
-def _has_twins(lists: Lists, hashes: Hashes) -> bool:
-    """Return whether any list may hold an item twice; lists of one length are sorted at once."""
-    length = int(lists.lengths.max(initial=0))
-    if lists.owner is not None or not length or (lists.lengths != length).any():
-        return True
-    table = np.sort(hashes.astype(np.uint32).reshape(-1, length), axis=1)
-    return bool((table[:, 1:] == table[:, :-1]).any())
 
 
 def _met(
@@ -268,19 +270,8 @@ def _met(
     return hits, hits, rows
 
 
-def _facts(hits: pl.DataFrame, rows: Ints) -> pl.DataFrame:
-    """Return what the run says of the hits in some rows."""
-    facts = [
-        pl.col(name).cast(kind) if name in hits.columns else pl.lit(None, kind).alias(name)
-        for name, kind in HIT_FACTS.items()
-    ]
-    return hits[rows].select("item_id", *facts)
-
-
 def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
     """Return in how many queries the given ranks and scores disagree about the order."""
-    if "score" not in lists.hits.columns or "rank" not in lists.hits.columns:
-        return 0
     by_rank = (conventions.order or run.order) == "rank"
     ranks = lists.hits["rank"].to_numpy()
     if not by_rank and lists.order is None and not lists.inside(ranks[1:] < ranks[:-1]).any():
@@ -319,7 +310,7 @@ class Ties:
     @classmethod
     def of(cls, lists: Lists, hits: Entries, again: Ints) -> Ties | None:
         """Return the groups that these hits are in; None if none of them is tied."""
-        if not len(lists.tied) or not len(hits.rank):
+        if not len(hits.rank):
             return None
         starts, ends = lists.tie_groups()
         places = lists.starts[hits.query] + hits.rank - 1
@@ -412,7 +403,14 @@ def trace_of(blocks: Sequence[Block], gold: Prepared) -> Trace:
     found, _ = _joined(blocks, [block.ranked.found for block in blocks], gold)
     nothing = pl.DataFrame(schema={"item_id": pl.String, **HIT_FACTS})
     facts = pl.concat([nothing, *(block.facts for block in blocks)])
-    ranked = Ranked(gold.target(np.arange(n)), hits, found, returned, repeats=_all_repeats(blocks))
+    repeats = None
+    known = [(block.codes, block.ranked.repeats) for block in blocks]
+    places = [(codes[r.query], r.rank) for codes, r in known if r is not None]
+    if places:
+        query, rank = (np.concatenate(side) for side in zip(*places, strict=True))
+        order_of_repeats = np.lexsort((rank, query))
+        repeats = Repeats(query[order_of_repeats], rank[order_of_repeats])
+    ranked = Ranked(gold.target(np.arange(n)), hits, found, returned, repeats=repeats)
     return Trace(ranked, facts[order])
 
 
@@ -442,20 +440,6 @@ def _joined(
     row = np.concatenate([nothing, *rows])[order]
     n = len(gold.query_ids)
     return Entries(n, query[order], rank[order], grade[order], repeat, row, best), order
-
-
-def _all_repeats(blocks: Sequence[Block]) -> Repeats | None:
-    """Return the places of all blocks at which a list returns an item again."""
-    places = [
-        (block.codes[block.ranked.repeats.query], block.ranked.repeats.rank)
-        for block in blocks
-        if block.ranked.repeats is not None
-    ]
-    if not places:
-        return None
-    query, rank = (np.concatenate(side) for side in zip(*places, strict=True))
-    order = np.lexsort((rank, query))
-    return Repeats(query[order], rank[order])
 
 
 # --- Gold as character spans ------------------------------------------------------------------

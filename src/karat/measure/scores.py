@@ -207,15 +207,15 @@ class Scores(Result):
         name = str(measure)
         values = self.values(name)
         taking_part = mask & ~np.isnan(values)
-        known = values[taking_part]
+        known, number = values[taking_part], number_of(measure)
         return Summary(
             mean=self.number(measure, mask),
             n=int(taking_part.sum()),
             better=measure.definition.better,
             ci=ci,
             ceiling=self._ceiling(measure, taking_part),
-            quantiles=None if number_of(measure) in _OF_THE_SET else aggregates.quantiles(known),
-            ties=self._tie_range(name, taking_part, number_of(measure)),
+            quantiles=None if number in _OF_THE_SET else aggregates.quantiles(known),
+            ties=self._tie_range(name, taking_part, number) if name in self.tied else None,
             lacks=self.lacks.get(name),
         )
 
@@ -236,8 +236,6 @@ class Scores(Result):
     def _tie_range(
         self, name: str, mask: NDArray[np.bool_], number: Number
     ) -> tuple[float, float] | None:
-        if name not in self.tied:
-            return None
         ends = [number(side[mask], NOTHING) for side in self.tied[name]]
         low, high = ends
         if low is None or high is None or low == high:
@@ -377,35 +375,27 @@ def _of_means(
     together: dict[bytes, list[Column]] = {}
     for column in columns:
         together.setdefault(np.packbits(column.rows).tobytes(), []).append(column)
-    found: dict[str, Interval] = {}
-    for some in together.values():
-        rows = some[0].rows
+    intervals: dict[str, Interval] = {}
+    for alike in together.values():
+        rows = alike[0].rows
+        # The logarithms of a geometric mean have no range.
+        geometric = [number_of(c.measure) is aggregates.geometric_mean for c in alike]
+        values = [
+            np.log(np.maximum(column.values[rows], aggregates.SMALLEST))
+            if log
+            else column.values[rows]
+            for column, log in zip(alike, geometric, strict=True)
+        ]
         ends = mean_intervals(
-            np.stack([_scaled(column) for column in some], axis=1),
+            np.stack(values, axis=1),
             plan_of(conventions),
-            ranges=[None if _is_geometric(column) else column.range for column in some],
+            ranges=[None if log else c.range for c, log in zip(alike, geometric, strict=True)],
             groups=None if groups is None else groups[rows],
         )
-        for column, (low, high) in zip(some, ends.tolist(), strict=True):
-            found[column.name] = None if math.isnan(low) else _unscaled(column, low, high)
-    return found
-
-
-def _is_geometric(column: Column) -> bool:
-    return number_of(column.measure) is aggregates.geometric_mean
-
-
-def _scaled(column: Column) -> Values:
-    """Return values whose mean tells the number; for a geometric mean their logarithms."""
-    if _is_geometric(column):
-        return np.asarray(np.log(np.maximum(column.known, aggregates.SMALLEST)))
-    return column.known
-
-
-def _unscaled(column: Column, low: float, high: float) -> tuple[float, float]:
-    if _is_geometric(column):
-        return math.exp(low), math.exp(high)
-    if number_of(column.measure) is aggregates.total:
-        n = len(column.known)
-        return low * n, high * n
-    return low, high
+        for column, log, (low, high) in zip(alike, geometric, ends.tolist(), strict=True):
+            if math.isnan(low):
+                continue
+            times = len(column.known) if number_of(column.measure) is aggregates.total else 1
+            ends_of_number = (math.exp(low), math.exp(high)) if log else (low * times, high * times)
+            intervals[column.name] = ends_of_number
+    return intervals
