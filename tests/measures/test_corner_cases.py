@@ -154,7 +154,6 @@ def test_what_is_no_run_or_no_gold_is_refused():
         ({"q": {"a": {"b": 1}}}, "holds Struct"),
         ({"q": {"a": 1j}}, "holds Object"),
         ({"q": {"a": 10**400}}, "a finite number is expected"),
-        ({"q": [("a", 1.0)]}, "ids must be text or whole numbers"),
         ({b"q": {"a": 1}}, "ids must be text or whole numbers"),
         ({"\ud800": {"a": 1}}, "cannot be|can be written down|not text"),
     ],
@@ -162,6 +161,11 @@ def test_what_is_no_run_or_no_gold_is_refused():
 def test_dicts_of_something_else_are_refused_in_our_own_words(kind, lists, told):
     with pytest.raises(karat.KaratError, match=told):
         kind.from_dict(lists)
+
+
+def test_gold_is_no_list_of_pairs():
+    with pytest.raises(karat.KaratError, match="ids must be text or whole numbers"):
+        Gold.from_dict({"q": [("a", 1.0)]})
 
 
 def test_gold_that_the_queries_file_leaves_out_is_counted():

@@ -123,6 +123,7 @@ class Evaluation:
         self.progress = progress or _no_progress
         self._run_format, self._strict = run_format, strict
         # Misspelled names are refused before any file is read.
+        conventions_of(profile, settings)
         settings = dict(settings or {})
         if seed is not None and str(settings.setdefault("seed", seed)) != str(seed):
             raise UsageError("--seed and --set seed=… contradict each other")

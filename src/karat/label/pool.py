@@ -237,7 +237,7 @@ def top_hits(
     """Return the first ``depth`` items of each query, each once; a repeat uses up a rank."""
     nothing = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
     asked = prepare(Gold.from_frame(nothing, query_ids=query_ids), conventions)
-    needs = ListNeeds().with_lists(depth)
+    needs = ListNeeds.of((), depth)
     try:
         blocks = [rank(block, asked, needs) for block in run.blocks()]
     except InterleavedError:

@@ -122,9 +122,10 @@ def ceilings_of(
         if definition.ceiling != "ideal" or not counts_gold(measure, gold):
             continue
         values = values_of(measure, ideal, gold)
-        collect = definition.evidence
-        arguments = arguments_of(measure, gold.conventions)
-        evidence = NOTHING if collect is None else collect(ideal, measure.k, **arguments)
+        evidence = NOTHING
+        if definition.evidence is not None:
+            arguments = arguments_of(measure, gold.conventions)
+            evidence = definition.evidence(ideal, measure.k, **arguments)
         ceilings[measure] = values, evidence
     return ceilings
 
@@ -162,9 +163,13 @@ def why_unbounded(measure: Measure, gold: Prepared) -> str | None:
         return f"{measure} cuts lists by tokens; bounds need a cut-off that counts items"
     # A label that the measure itself would refuse.
     settings = {**definition.parameters, **arguments}
-    highest, top = settings.get("max"), possible_grades(gold).max()
-    if highest is not None and settings.get("gain", "linear") == "linear" and top > highest:
-        return f"an unjudged item could be of grade {top:g}, above the max={highest:g} of {measure}"
+    if "max" in settings and settings.get("gain", "linear") == "linear":
+        highest, top = settings["max"], possible_grades(gold).max()
+        if top > highest:
+            return (
+                f"an unjudged item could be of grade {top:g}, above the max={highest:g} of"
+                f" {measure}"
+            )
     return None
 
 
@@ -247,7 +252,7 @@ def last_ranks(measure: Measure, ranked: Ranked) -> Ints | None:
 
     Of a budget of tokens that a list does not fill, it is the rank after the list's end.
     """
-    if measure.k is None or not isinstance(measure.k, str):
+    if not isinstance(measure.k, str):
         return None
     last = ranked.limit(measure.k)
     if not is_budget(measure.k):

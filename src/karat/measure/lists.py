@@ -152,10 +152,10 @@ class ListNeeds:
     depth: int = 0
 
     @classmethod
-    def of(cls, measures: Iterable[Measure]) -> ListNeeds:
-        """Return what these measures read."""
-        needs: set[str] = set()
-        depth = 0
+    def of(cls, measures: Iterable[Measure], keep: int = 0) -> ListNeeds:
+        """Return what these measures read, and the lists if their top items are kept."""
+        needs: set[str] = {"list"} if keep else set()
+        depth = keep
         for measure in measures:
             wants: set[str] = set(measure.definition.needs)
             if is_budget(measure.k):
@@ -166,10 +166,6 @@ class ListNeeds:
                 depth = max(depth, measure.k if isinstance(measure.k, int) else UNLIMITED)
             needs |= wants
         return cls(frozenset(needs), depth)
-
-    def with_lists(self, depth: int) -> ListNeeds:
-        """Return the same needs and the top items of each query."""
-        return ListNeeds(self.needs | {"list"}, max(depth, self.depth)) if depth else self
 
 
 def list_hits(
@@ -195,7 +191,8 @@ def list_hits(
         frame = ordered.with_columns(
             grade=pl.Series(grade[rows_in_order]), repeat=pl.Series(repeat[rows_in_order])
         )
-        frame = _with_attributes(frame, run, gold, wanted.needs)
+        if gold.corpus is not None or "docs" in wanted.needs or "score_kind" in run.meta:
+            frame = _with_attributes(frame, run, gold, wanted.needs)
         parts["listing"] = Listing(
             query,
             rank,

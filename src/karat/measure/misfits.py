@@ -6,7 +6,7 @@ ids of both sides as long as nothing was. ``refuse_misfit`` decides once all blo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -174,13 +174,29 @@ def refuse_misfit(
         if conventions.profile == "minimal" and not meeting.found and not sides.occurs:
             sides.refuse_levels()
         return
-    _refuse_no_answers(meeting, run)
+    if meeting.failed and not meeting.answers:
+        reason, count = min(meeting.reasons.items(), key=lambda item: (-item[1], item[0]))
+        others = meeting.failed - count
+        more = f" ({others:,} failed otherwise)" if others else ""
+        raise MisfitError(
+            f"{meeting.failed:,} of {meeting.failed:,} calls of {run} failed: {reason}{more}",
+            [f"Nothing was measured. Fix the system, or allow it with {_ALLOW}."],
+            where=run,
+        )
+    if meeting.answers and meeting.empty == meeting.answers:
+        also = f", and {meeting.failed:,} calls failed" if meeting.failed else ""
+        raise MisfitError(
+            f"{meeting.empty:,} of {meeting.answers:,} answers of {run} were empty{also}",
+            [f"Nothing was measured. Check the index and the filters, or allow it with {_ALLOW}."],
+            where=run,
+        )
     if not meeting.queries:
         return
     if not meeting.found and not sides.occurs:
         sides.refuse_levels()
         sides.refuse_spelling()
-    sides.refuse_corpus()
+    if corpus is not None:
+        sides.refuse_corpus()
     if not meeting.found and not sides.occurs:
         sides.refuse_unknown_items()
 
@@ -204,26 +220,6 @@ def empty_run(run: str) -> MisfitError:
         [f"Nothing was measured. Give a run with answers, or allow it with {_ALLOW}."],
         where=run,
     )
-
-
-def _refuse_no_answers(meeting: Meeting, run: str) -> None:
-    """Refuse a run that answered nothing: nothing was measured."""
-    if meeting.failed and not meeting.answers:
-        reason, count = min(meeting.reasons.items(), key=lambda one: (-one[1], one[0]))
-        others = meeting.failed - count
-        more = f" ({others:,} failed otherwise)" if others else ""
-        raise MisfitError(
-            f"{meeting.failed:,} of {meeting.failed:,} calls of {run} failed: {reason}{more}",
-            [f"Nothing was measured. Fix the system, or allow it with {_ALLOW}."],
-            where=run,
-        )
-    if meeting.answers and meeting.empty == meeting.answers:
-        also = f", and {meeting.failed:,} calls failed" if meeting.failed else ""
-        raise MisfitError(
-            f"{meeting.empty:,} of {meeting.answers:,} answers of {run} were empty{also}",
-            [f"Nothing was measured. Check the index and the filters, or allow it with {_ALLOW}."],
-            where=run,
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -461,14 +457,12 @@ def spelling_difference(ours: pl.Series, theirs: pl.Series) -> Spelling | None:
     Spelling(difference='the prefix "doc_"', pairs=(('doc_tax-02', 'tax-02'),))
     """
     left, right = _table(ours), _table(theirs)
-    plain = [_written(side, list(_VARIANTS)) for side in (left, right)]
-    if pairs := _pairs(*plain):
-        return Spelling(" and ".join(_needed(left, right)), pairs)
-    found = _affix(left, right) or _addition(left, right)
-    if found is not None:
-        return found
-    found = _affix(*plain) or _addition(*plain)
-    return None if found is None else _with_variants(left, right, found)
+    return (
+        _with_variants(left, right, _same)
+        or _affix(left, right)
+        or _addition(left, right)
+        or _with_variants(left, right, lambda *sides: _affix(*sides) or _addition(*sides))
+    )
 
 
 def swapped_prefixes(ours: pl.Series, theirs: pl.Series) -> Spelling | None:
@@ -507,26 +501,26 @@ def _pairs(one: pl.DataFrame, other: pl.DataFrame) -> tuple[tuple[str, str], ...
     return tuple(both.select("id", "id_right").unique("id", maintain_order=True).head(2).rows())
 
 
-def _needed(left: pl.DataFrame, right: pl.DataFrame) -> list[str]:
-    """Return the variants without which no id would be the same."""
-    needed = list(_VARIANTS)
-    for name in _VARIANTS:
-        fewer = [one for one in needed if one != name]
-        if _pairs(_written(left, fewer), _written(right, fewer)):
-            needed = fewer
-    return needed
+def _same(left: pl.DataFrame, right: pl.DataFrame) -> Spelling | None:
+    pairs = _pairs(left, right)
+    return Spelling("", pairs) if pairs else None
 
 
-def _with_variants(left: pl.DataFrame, right: pl.DataFrame, found: Spelling) -> Spelling:
-    """Return the same difference with the variants that it needs beside it."""
+def _with_variants(
+    left: pl.DataFrame,
+    right: pl.DataFrame,
+    match: Callable[[pl.DataFrame, pl.DataFrame], Spelling | None],
+) -> Spelling | None:
+    """Return a match in the plainest writing, with the variants that it needs beside it."""
     needed = list(_VARIANTS)
+    spelling = match(_written(left, needed), _written(right, needed))
+    if spelling is None:
+        return None
     for name in _VARIANTS:
-        fewer = [one for one in needed if one != name]
-        one, other = _written(left, fewer), _written(right, fewer)
-        again = _affix(one, other) or _addition(one, other)
-        if again is not None:
-            needed, found = fewer, again
-    return replace(found, difference=" and ".join([found.difference, *needed]))
+        fewer = [variant for variant in needed if variant != name]
+        if (with_fewer := match(_written(left, fewer), _written(right, fewer))) is not None:
+            needed, spelling = fewer, with_fewer
+    return replace(spelling, difference=" and ".join(filter(None, [spelling.difference, *needed])))
 
 
 def _addition(one: pl.DataFrame, other: pl.DataFrame) -> Spelling | None:

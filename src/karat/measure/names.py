@@ -19,6 +19,8 @@ from karat.measure.ranked import Cut, nobody
 from karat.measure.registry import MEASURES, Definition
 
 _SHAPE = re.compile(r"(?P<name>[A-Za-z_][\w-]*)\s*(?:\((?P<params>.*)\))?\s*(?:@\s*(?P<k>\S+))?")
+# measures stand apart by commas and blanks outside of brackets
+_PART = re.compile(r"(?:[^\s,({]|\((?:[^()'\"]|'[^']*'|\"[^\"]*\")*\)|\{[^}]*\}|[({])+")
 _PATH = re.compile(r"(?P<family>latency|cost)\.(?P<path>[\w.-]+)", re.IGNORECASE)
 # trec_eval's own spelling: P_5, ndcg_cut_10, iprec_at_recall_0.10, also with a dot (map_cut.10)
 _TREC = re.compile(r"(?P<name>[A-Za-z][A-Za-z_]*?)(?:_cut)?[_.](?P<k>\d+(?:\.\d+)?)")
@@ -62,7 +64,11 @@ class Measure:
         if self.definition.cutoff == "path":
             return f"{self.name}.{self.arguments['path']}"
         inside = ", ".join(f"{key}={_show(value)}" for key, value in self.params)
-        cut = "" if self.k is None else f"@{_show_cut(self.k)}"
+        cut = (
+            ""
+            if self.k is None
+            else f"@{show_number(self.k) if isinstance(self.k, float) else self.k}"
+        )
         return f"{self.name}({inside}){cut}" if inside else f"{self.name}{cut}"
 
 
@@ -99,9 +105,8 @@ def parse_measure(text: str | Measure, *, conventions: Conventions | None = None
         raise UsageError(
             f"cannot read the measure {text!r}; write Name(param=value)@k, as in nDCG@10"
         )
-    return _build_measure(
-        match["name"], _read_params(match["params"], text), match["k"], text, conventions
-    )
+    params = _read_params(match["params"], text) if match["params"] else {}
+    return _build_measure(match["name"], params, match["k"], text, conventions)
 
 
 def parse_measures(
@@ -121,7 +126,7 @@ def parse_measures(
         if not isinstance(text, str):
             measures[parse_measure(text, conventions=conventions)] = None
             continue
-        for part in _split(text):
+        for part in _PART.findall(text):
             head, brace, cuts = part.partition("@{")
             names = [f"{head}@{cut.strip()}" for cut in cuts.rstrip("} ").split(",")]
             parts = names if brace else [part]
@@ -175,7 +180,7 @@ def _build_measure(
     # The function itself refuses parameters and cut-offs, before any file is read.
     with suppress(MissingInputError):
         definition.function(nobody(), made.k, **made.arguments)
-    return _without_usual_gain(made, conventions)
+    return _without_usual_gain(made, conventions) if "gain" in kept else made
 
 
 def _definition_of(name: str, params: Mapping[str, Any], k: str | None, text: str) -> Definition:
@@ -296,9 +301,7 @@ def _recall_point(k: str, text: str) -> float:
     return point
 
 
-def _read_params(inside: str | None, text: str) -> dict[str, Any]:
-    if inside is None or not inside.strip():
-        return {}
+def _read_params(inside: str, text: str) -> dict[str, Any]:
     try:
         call = ast.parse(f"f({inside})", mode="eval").body
         if not isinstance(call, ast.Call) or call.args or any(not a.arg for a in call.keywords):
@@ -313,22 +316,12 @@ def _read_params(inside: str | None, text: str) -> dict[str, Any]:
     return {_PARAMETER_ALIASES.get(key, key): value for key, value in pairs.items()}
 
 
-def _split(text: str) -> list[str]:
-    """Split at commas and blanks that stand outside of brackets."""
-    parts = re.findall(r"(?:[^\s,({]|\((?:[^()'\"]|'[^']*'|\"[^\"]*\")*\)|\{[^}]*\}|[({])+", text)
-    return [part for part in parts if part]
-
-
 def _is_map(value: Any) -> bool:
     return isinstance(value, tuple) and bool(value) and isinstance(value[0], tuple)
 
 
 def _show(value: Any) -> str:
     return show_map(value) if _is_map(value) else show_number(value)
-
-
-def _show_cut(k: Cut) -> str:
-    return _show(k) if isinstance(k, float) else str(k)
 
 
 # How the cut-off of a measure is written.

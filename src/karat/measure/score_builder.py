@@ -174,7 +174,7 @@ class ScoreBuilder:
 
     def __init__(self, gold: Prepared, measures: Sequence[Measure], keep: int = 0) -> None:
         self.gold, self.measures, self.keep = gold, tuple(measures), keep
-        self.needs = ListNeeds.of(measures).with_lists(keep)
+        self.needs = ListNeeds.of(measures, keep)
         self.blocks: list[Block] = []
         self._scores = PartialScores.empty(gold.query_ids, measures)
         self._scores.order = gold.conventions.order
@@ -194,7 +194,7 @@ class ScoreBuilder:
         scores.answered[block.codes] = "scored"
         scores.answered[block.failed] = "failed"
         scores.returned[block.codes] = block.ranked.returned
-        orders = tie_orders(block)
+        orders = None if block.ties is None else tie_orders(block)
         for measure in self.measures:
             self._fill(measure, block, orders)
         if self.keep and block.ranked.listing is not None:
@@ -209,14 +209,14 @@ class ScoreBuilder:
         scores = self._scores
         try:
             scores.columns[measure][block.codes] = values_of(measure, block.ranked, self.gold)
-            self._collect(measure, block.ranked, block.codes)
+            if measure.definition.evidence is not None:
+                self._collect(measure, block.ranked, block.codes)
         except MissingInputError as error:
             # Another block may bring it: a log need not say the same of every call.
             scores.lacks.setdefault(measure, str(error))
             return
         scores.served |= {measure}
-        last = last_ranks(measure, block.ranked)
-        if last is not None:
+        if isinstance(measure.k, str) and (last := last_ranks(measure, block.ranked)) is not None:
             scores.set_last(measure, block.codes, last)
         if orders is not None and tie_sensitive(measure, self.gold.conventions):
             ends = (values_of(measure, ranked, self.gold) for ranked in orders)
@@ -235,7 +235,10 @@ class ScoreBuilder:
         gaps = np.flatnonzero(scores.answered != "scored")
         if len(gaps) and self.gold.conventions.missing == "zero":
             self._fill_gaps(gaps)
-        scores.status = self._statuses()
+        everyone = self.gold.target(np.arange(len(self.gold.query_ids)))
+        empty = everyone.relevant(self.gold.conventions.rel) == 0
+        status = np.where(empty, "empty_gold", scores.answered)
+        scores.status = np.where(empty & everyone.no_answer, "no_answer", status)
         scores.ceilings = {
             measure: (values, [evidence])
             for measure, (values, evidence) in ceilings_of(self.measures, self.gold).items()
@@ -257,12 +260,6 @@ class ScoreBuilder:
             self._scores.columns[measure][gaps] = worst_of(measure, empty, self.gold)
             if not measure.definition.needs and counts_gold(measure, self.gold):
                 self._collect(measure, empty, gaps)
-
-    def _statuses(self) -> Statuses:
-        everyone = self.gold.target(np.arange(len(self.gold.query_ids)))
-        empty = everyone.relevant(self.gold.conventions.rel) == 0
-        status = np.where(empty, "empty_gold", self._scores.answered)
-        return np.where(empty & everyone.no_answer, "no_answer", status)
 
 
 def _top_items(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:

@@ -169,25 +169,19 @@ class Scores(Result):
     def summarise(self, mask: NDArray[np.bool_]) -> dict[str, Summary]:
         """Return each measure over the marked queries (in the table's order)."""
         stop_if_cancelled()
-        intervals = intervals_of(self._columns(mask), self.conventions, self.groups)
+        columns = []
+        for measure in self.measures:
+            name, values = str(measure), self.values(str(measure))
+            rows = mask & ~np.isnan(values)
+            evidence = self.evidence[name].of(rows) if name in self.evidence else NOTHING
+            columns.append(
+                Column(name, measure, values, rows, self.range_of(measure, rows), evidence)
+            )
+        intervals = intervals_of(columns, self.conventions, self.groups)
         return {
             str(measure): self._summary(measure, mask, intervals[str(measure)])
             for measure in self.measures
         }
-
-    def _columns(self, mask: NDArray[np.bool_]) -> list[Column]:
-        """Return the measures' values over the marked queries, for their intervals."""
-        columns = []
-        for measure in self.measures:
-            name = str(measure)
-            rows = mask & ~np.isnan(self.values(name))
-            evidence = self.evidence.get(name, NOTHING).of(rows)
-            columns.append(
-                Column(
-                    name, measure, self.values(name), rows, self.range_of(measure, rows), evidence
-                )
-            )
-        return columns
 
     def range_of(self, measure: Measure, rows: NDArray[np.bool_]) -> Range | None:
         """Return the least and greatest value that any ranking could give one of these queries."""
