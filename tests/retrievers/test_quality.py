@@ -81,7 +81,7 @@ t2:
 
 @pytest.fixture
 def config(tmp_path):
-    """Settings read from a config that is written down first."""
+    """QualitySettings read from a config that is written down first."""
 
     def read(settings: Mapping | str):
         text = settings if isinstance(settings, str) else yaml.safe_dump(settings)
@@ -113,20 +113,18 @@ def test_stop_words_are_eight_and_leave_first():
 def test_an_alias_is_followed_once_and_may_stand_for_several_words():
     rules = WordRules(aliases={"llm": ("large", "llm"), "and": ("und",), "gpu": ("graphics_unit",)})
     assert rules.words("LLM and GPU") == ["large", "llm", "graphics_unit"]
-    assert rules.unreachable() == ["and"]
+    assert rules.notes() == ["alias 'and' matches nothing: no text has such a word"]
 
 
 def test_an_alias_in_capitals_matches_nothing_and_is_told():
-    assert WordRules(aliases={"LLM": ("x",), "rag": ("y",), "c++": ("z",)}).unreachable() == [
-        "LLM",
-        "c++",
-    ]
+    notes = WordRules(aliases={"LLM": ("x",), "rag": ("y",), "c++": ("z",)}).notes()
+    assert [note.partition(" matches")[0] for note in notes] == ["alias 'LLM'", "alias 'c++'"]
 
 
 def test_without_the_normaliser_texts_are_cut_at_spaces():
     rules = WordRules(letters=False, aliases={"c++": ("cpp",)})
     assert rules.words("The  C++, in C++ (fast)") == ["c++,", "cpp", "(fast)"]
-    assert rules.unreachable() == []
+    assert rules.notes() == []
 
 
 # BM25
@@ -383,7 +381,7 @@ def test_items_and_queries_without_a_word_are_ranked_all_the_same(config):
     assert sorted(found.rank("", 3).item_ids) == ["a", "b", "c"]
 
 
-# Settings
+# QualitySettings
 
 
 @pytest.mark.parametrize(
@@ -462,8 +460,8 @@ t2:
 """
     found = config(text)
     assert found.notes == ()
-    assert found.settings.quality.enabled
-    assert found.settings.quality.redact
+    assert found.settings.quality_enabled
+    assert found.settings.redact
 
 
 @pytest.mark.parametrize(

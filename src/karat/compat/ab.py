@@ -43,8 +43,8 @@ from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
 from karat.reports.outputs import Output, write_files
-from karat.retrieve.quality import QualityEngine, Ranked
-from karat.retrieve.quality_config import Config, Settings, read_config, read_document
+from karat.retrieve.quality import QualityEngine, RankedItems
+from karat.retrieve.quality_config import QualityConfig, QualitySettings, read_config, read_document
 from karat.retrieve.search import OpenBar, no_bar
 
 # Columns of queries as some files name them in a header, which this format has none of.
@@ -141,8 +141,8 @@ def _verdict(scores: Sequence[Scores]) -> list[str]:
 class _Search(NamedTuple):
     """What a config found, by query."""
 
-    settings: Settings
-    lists: Mapping[str, Ranked]
+    settings: QualitySettings
+    lists: Mapping[str, RankedItems]
 
 
 @dataclass(frozen=True)
@@ -198,7 +198,7 @@ def _add_searches(
     paths: Sequence[str], corpus_path: str, inputs: _Inputs, open_bar: OpenBar
 ) -> str:
     """Search the corpus under each config and score the lists; return the corpus's digest."""
-    configs: dict[str, Config] = {}
+    configs: dict[str, QualityConfig] = {}
     for name, path in zip("AB", paths, strict=True):
         with _naming_config(name):
             configs[name] = read_config(path)
@@ -242,15 +242,15 @@ def _traces(search: _Search, inputs: _Inputs) -> list[Mapping[str, Any]]:
     return [trace for trace in traces if trace is not None]
 
 
-def _why_no_traces(settings: Settings) -> str:
+def _why_no_traces(settings: QualitySettings) -> str:
     if settings.traced:
-        mode = settings.fusion.mode
+        mode = settings.fusion_mode
         fused = f"only fused lists are traced, and fusion.mode {mode!r} fuses nothing"
         return "no query has a candidate" if settings.fuses else fused
     needed = {
-        "perf.enabled": settings.perf.enabled,
-        "perf.metrics.report_memory": settings.metrics.report_memory,
-        "t2.quality.enabled (or .shadow)": settings.quality.shadow or settings.quality.enabled,
+        "perf.enabled": settings.perf_enabled,
+        "perf.metrics.report_memory": settings.report_memory,
+        "t2.quality.enabled (or .shadow)": settings.shadow or settings.quality_enabled,
     }
     off = " and ".join(name for name, on in needed.items() if not on)
     return f"tracing is off; set {off} to true"
@@ -272,12 +272,12 @@ def _notes_on_gold(queries: Queries, gold: Gold) -> list[str]:
 
 
 def _note_lists(
-    engine: QualityEngine, lists: Mapping[str, Ranked], inputs: _Inputs, name: str
+    engine: QualityEngine, lists: Mapping[str, RankedItems], inputs: _Inputs, name: str
 ) -> None:
     """Note settings without effect and queries that a config cannot search for."""
     settings, rules = engine.settings, engine.rules
     inputs.notes.extend(f"config {name}: {note}" for note in rules.notes())
-    limit = settings.retrieval.sim_threshold
+    limit = settings.sim_threshold
     empty = sum(not ranked.candidates for ranked in lists.values())
     inputs.note(f"config {name}: queries without a candidate above sim_threshold {limit}", empty)
     wordless = sum(not rules.words(text) for _, text in inputs.texts) if settings.fuses else 0

@@ -27,8 +27,8 @@ from karat.measure.scores import Scores
 from karat.pages.formatting import utf8
 from karat.pages.serialize import csv_cell
 from karat.reports.document import Report
-from karat.retrieve.quality import Ranked, made_alike
-from karat.retrieve.quality_config import Settings
+from karat.retrieve.quality import RankedItems, made_alike
+from karat.retrieve.quality_config import QualitySettings
 
 METRICS = ("recall", "mrr", "ndcg")
 SCHEMA_VERSION = 1
@@ -211,28 +211,27 @@ def _config_of(scores: Scores) -> tuple[str, str]:
 
 
 def trace_of(
-    settings: Settings, text: str, ranked: Ranked, environment: Mapping[str, str]
+    settings: QualitySettings, text: str, ranked: RankedItems, environment: Mapping[str, str]
 ) -> dict[str, Any] | None:
     """Return the trace of one query; None if tracing is off or nothing was fused."""
-    quality = settings.quality
-    if not settings.traced or (quality.enabled and not ranked.fused):
+    if not settings.traced or (settings.quality_enabled and not ranked.fused):
         return None
     places = range(1, len(ranked.item_ids) + 1)
-    if quality.enabled:
+    if settings.quality_enabled:
         rows = zip(ranked.item_ids, ranked.base_ranks, places, ranked.fused or (), strict=True)
         names: tuple[str, ...] = ("id", "rank_sem", "rank_fused", "score_fused")
         items = [dict(zip(names, row, strict=True)) for row in rows]
         meta = {
             "reason": "enabled",
             "note": "enabled trace; fused ordering active",
-            "alpha": settings.fusion.alpha_semantic,
+            "alpha": settings.alpha_semantic,
             "lex_hits": ranked.lexical_hits,
         }
     else:
         scored = zip(ranked.item_ids, ranked.base_scores, strict=True)
         items = [{"id": item_id, "score": score} for item_id, score in scored]
         meta = {
-            "reason": settings.metrics.trace_reason or "shadow",
+            "reason": settings.trace_reason or "shadow",
             "note": "shadow trace; rankings unchanged",
         }
     return {
@@ -241,26 +240,25 @@ def trace_of(
         "config_digest": gate_digest(settings),
         "clock": 0,
         "seed": 0,
-        "query": REDACTED if quality.redact else text.strip(),
+        "query": REDACTED if settings.redact else text.strip(),
         "query_id": query_digest(text),
         "meta": {"k": len(places), **meta},
         "items": items,
     }
 
 
-def gate_digest(settings: Settings) -> str:
+def gate_digest(settings: QualitySettings) -> str:
     """Return the sha256 of the five settings that decide about traces."""
-    quality = settings.quality
     decisive = {
         "perf": {
-            "enabled": settings.perf.enabled,
-            "metrics": {"report_memory": settings.metrics.report_memory},
+            "enabled": settings.perf_enabled,
+            "metrics": {"report_memory": settings.report_memory},
         },
         "t2": {
             "quality": {
-                "enabled": quality.enabled,
-                "shadow": quality.shadow,
-                "redact": quality.redact,
+                "enabled": settings.quality_enabled,
+                "shadow": settings.shadow,
+                "redact": settings.redact,
             }
         },
     }
@@ -276,9 +274,9 @@ def query_digest(text: str) -> str:
     return hashlib.sha1(made_alike(text).encode(), usedforsecurity=False).hexdigest()
 
 
-def trace_folder(settings: Settings) -> Path:
+def trace_folder(settings: QualitySettings) -> Path:
     """Return the folder of a config's traces."""
-    return Path(settings.metrics.trace_dir or settings.quality.trace_dir or _TRACE_FOLDER)
+    return Path(settings.metrics_trace_dir or settings.trace_dir or _TRACE_FOLDER)
 
 
 def append_traces(folder: Path, traces: Sequence[Mapping[str, Any]]) -> str | None:

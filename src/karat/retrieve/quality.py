@@ -28,7 +28,7 @@ from karat.formats.settings import Form, preview
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
 from karat.retrieve.protocol import Answer, Finder, Hits, Query
-from karat.retrieve.quality_config import Config, Settings, read_config
+from karat.retrieve.quality_config import QualityConfig, QualitySettings, read_config
 from karat.retrieve.stages import farthest_first
 from karat.retrieve.system_config import Text
 from karat.retrieve.text_rules import NormaliseForm, normalised, read_aliases
@@ -50,10 +50,10 @@ def vectors_of(texts: Iterable[str], dimensions: int) -> npt.NDArray[np.float32]
 class Base:
     """The similarity and the base score of every item for a query."""
 
-    def __init__(self, corpus: Corpus, settings: Settings) -> None:
-        weights = settings.ranking
+    def __init__(self, corpus: Corpus, settings: QualitySettings) -> None:
+        weights = settings
         self._alpha = weights.alpha_sim
-        self._vectors = vectors_of(corpus.frame["text"].to_list(), settings.engine.k_surface)
+        self._vectors = vectors_of(corpus.frame["text"].to_list(), settings.k_surface)
         self._recency = weights.beta_recency * _recency(corpus)
         self._importance = weights.gamma_importance * _importance(corpus)
 
@@ -252,25 +252,22 @@ class WordRules:
         parts = _BETWEEN_WORDS.split(normalised_text) if self.letters else normalised_text.split()
         return [part for part in parts if part and part not in self.stop]
 
-    def unreachable(self) -> list[str]:
-        """Return the aliases that no text can match."""
-        return [word for word in self.aliases if self._plain(word) != [word]]
-
     def notes(self) -> list[str]:
-        """Return a note for each such alias."""
+        """Return a note for each alias that no text can match."""
         return [
             f"alias {word!r} matches nothing: no text has such a word"
-            for word in self.unreachable()
+            for word in self.aliases
+            if self._plain(word) != [word]
         ]
 
 
-def word_rules(settings: Settings, folder: Path) -> WordRules:
+def word_rules(settings: QualitySettings, folder: Path) -> WordRules:
     """Return the rules of a config; its alias file is read if it has a use."""
     named = settings.alias_file
     aliases = {} if named is None else read_aliases(folder / named)
     return WordRules(
-        letters=settings.normalizer.enabled,
-        stop=STOP_WORDS[settings.lexical.stopwords],
+        letters=settings.normalizer_enabled,
+        stop=STOP_WORDS[settings.stopwords],
         aliases={word: _meaning(to) for word, to in aliases.items()},
     )
 
@@ -293,7 +290,7 @@ _RANKS_FROM = 60
 
 
 @dataclass(frozen=True)
-class Ranked:
+class RankedItems:
     """A ranked list, best first, and where each item of it comes from.
 
     ``base_ranks`` are the places in the base ranking, ``fused`` the scores of the fusion or
@@ -332,7 +329,7 @@ class Trail:
 class QualityEngine:
     """A config's retriever over a corpus; alias files are relative to ``folder``."""
 
-    def __init__(self, corpus: Corpus, settings: Settings, *, folder: Path = Path()) -> None:
+    def __init__(self, corpus: Corpus, settings: QualitySettings, *, folder: Path = Path()) -> None:
         if not corpus.frame.height:
             raise InputError("holds no items; there is nothing to search", where=corpus.source.name)
         self.settings = settings
@@ -345,11 +342,11 @@ class QualityEngine:
             texts: list[str] = corpus.frame["text"].to_list()
             self._lexicon = Lexicon([self.rules.words(text) for text in texts])
 
-    def rank(self, text: str, k: int) -> Ranked:
+    def rank(self, text: str, k: int) -> RankedItems:
         """Return the best items for a query, at most k."""
         trail = self.trail(text, k)
         rows, base, fused = trail.rows, trail.base, trail.fused
-        return Ranked(
+        return RankedItems(
             item_ids=[self.ids[row] for row in rows],
             base_ranks=self._places(base)[rows].tolist(),
             base_scores=base.scores[rows].tolist(),
@@ -366,7 +363,7 @@ class QualityEngine:
         lexical = fused = None
         if words is not None:
             lexical = self._ranking(words.scores, base.rows)
-            share = self.settings.fusion.alpha_semantic
+            share = self.settings.alpha_semantic
             together = interpolated(self._places(base), self._places(lexical), share)
             fused = self._ranking(together, base.rows)
         return Trail(
@@ -393,7 +390,7 @@ class QualityEngine:
 
     def _candidates(self, cosines: Floats) -> Rows:
         """Return every item, or the most similar ones within the limits."""
-        limits = self.settings.retrieval
+        limits = self.settings
         rows = np.arange(len(cosines))
         if limits.sim_threshold is not None:
             rows = rows[cosines >= limits.sim_threshold]
@@ -406,24 +403,24 @@ class QualityEngine:
             return None
         among: Mask = np.zeros(len(self.ids), dtype=bool)
         among[rows] = True
-        form = self.settings.lexical
+        settings = self.settings
         query_words = self.rules.words(text.strip())
-        return self._lexicon.bm25(query_words, among, k1=form.bm25_k1, b=form.bm25_b)
+        return self._lexicon.bm25(query_words, among, k1=settings.bm25_k1, b=settings.bm25_b)
 
     def _diverse(self, base: Ranking, fused: Ranking | None, k: int) -> Rows:
         """Return the rows of the fused or base ranking, diversified if the config says so."""
         if self._lexicon is None or not self.settings.diversifies:
             return base.rows if fused is None else fused.rows
-        form = self.settings.mmr
+        settings = self.settings
         if fused is None:
             # The base ranking counts down from the number of candidates.
             relevance = (len(base.rows) + 1 - self._places(base)).astype(np.float64)
         else:
             relevance = fused.scores
         # Choices past k would be cut off again.
-        head = k if form.k is None or form.k < 1 else min(form.k, k)
+        head = k if settings.mmr_k is None or settings.mmr_k < 1 else min(settings.mmr_k, k)
         return diversified(
-            base.rows, relevance, self._lexicon, self._by_id, weight=form.weight, head=head
+            base.rows, relevance, self._lexicon, self._by_id, weight=settings.mmr_weight, head=head
         )
 
 
@@ -504,7 +501,7 @@ def make(
     return QualityRetriever(options.config, config, quality, items)
 
 
-def _read(options: QualityOptions, context: BuildContext) -> Config:
+def _read(options: QualityOptions, context: BuildContext) -> QualityConfig:
     return read_config(str(context.path(options.config)))
 
 
@@ -519,7 +516,9 @@ class QualityRetriever:
     concurrency = 1
     deep = True
 
-    def __init__(self, path: str, config: Config, quality: QualityEngine, items: Items) -> None:
+    def __init__(
+        self, path: str, config: QualityConfig, quality: QualityEngine, items: Items
+    ) -> None:
         self.items = items
         self._path = path
         self._config = config

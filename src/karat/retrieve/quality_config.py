@@ -14,164 +14,105 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field
+from pydantic import Field, ValidationError
 
 from karat.errors import InputError, unknown
 from karat.formats.files import open_input
-from karat.formats.settings import Form, Place, expectations, parse_yaml, preview, validate
+from karat.formats.settings import Form, Place, expectations, explain_error, parse_yaml, preview
 from karat.retrieve.system_config import Count, Finite, Share, Text
 
 FUSES = "score_interp"
 
 
-class EngineForm(Form):
-    """The top level of a config."""
+def _at(path: str, default: Any, description: str) -> Any:
+    return Field(default, alias=path, description=description)
+
+
+class QualitySettings(Form):
+    """The settings that have an effect, each under its path in the file."""
 
     k_surface: Annotated[int, Field(ge=1, le=4096)] = Field(
         32, description="the number of dimensions of a text's vector, from 1 to 4096"
     )
-
-
-class PerfForm(Form):
-    """The first switch of traces."""
-
-    enabled: bool = Field(False, description="true or false")
-
-
-class MetricsForm(Form):
-    """The second switch of traces, and where they go."""
-
-    report_memory: bool = Field(False, description="true or false")
-    trace_dir: Text | None = Field(None, description="a folder for traces")
-    trace_reason: Text | None = Field(None, description="the reason that shadow traces give")
-
-
-class RetrievalForm(Form):
-    """Which items are candidates; without limits every item is one."""
-
-    k_retrieval: Count | None = Field(None, description="how many candidates, from 1")
-    sim_threshold: Annotated[float, Field(ge=-1, le=1)] | None = Field(
-        None, description="the lowest cosine of a candidate, from -1 to 1"
+    # The two switches of traces, and where they go.
+    perf_enabled: bool = _at("perf.enabled", False, "true or false")
+    report_memory: bool = _at("perf.metrics.report_memory", False, "true or false")
+    metrics_trace_dir: Text | None = _at("perf.metrics.trace_dir", None, "a folder for traces")
+    trace_reason: Text | None = _at(
+        "perf.metrics.trace_reason", None, "the reason that shadow traces give"
     )
-
-
-class RankingForm(Form):
-    """The weights of the base score."""
-
-    alpha_sim: Finite = Field(0.75, description="the weight of likeness, a number")
-    beta_recency: Finite = Field(0.2, description="the weight of recency, a number")
-    gamma_importance: Finite = Field(0.05, description="the weight of importance, a number")
-
-
-class QualityForm(Form):
-    """Whether the quality path is on, and how it is traced."""
-
-    enabled: bool = Field(False, description="true or false")
-    shadow: bool = Field(False, description="true or false")
-    redact: bool = Field(True, description="true or false")
-    trace_dir: Text | None = Field(None, description="a folder for traces")
-
-
-class LexicalForm(Form):
-    """BM25 over the candidates."""
-
-    bm25_k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = Field(
-        1.2, description="a number from 0"
+    # Which items are candidates; without limits every item is one.
+    k_retrieval: Count | None = _at("t2.k_retrieval", None, "how many candidates, from 1")
+    sim_threshold: Annotated[float, Field(ge=-1, le=1)] | None = _at(
+        "t2.sim_threshold", None, "the lowest cosine of a candidate, from -1 to 1"
     )
-    bm25_b: Share = Field(0.75, description="a share from 0 to 1")
-    stopwords: Literal["en-basic", "none"] = Field("en-basic", description="en-basic or none")
-
-
-class FusionForm(Form):
-    """How the base and the lexical ranking are fused."""
-
-    mode: Text = Field(FUSES, description=f"{FUSES}, the one mode that fuses")
-    alpha_semantic: Share = Field(0.6, description="the base ranking's share, from 0 to 1")
-
-
-class NormalizerForm(Form):
-    """How texts become words."""
-
-    enabled: bool = Field(True, description="true or false")
-    case: str = Field("lower", description="lower")
-    unicode: str = Field("NFKC", description="NFKC")
-
-
-class AliasingForm(Form):
-    """Words that stand for others."""
-
-    map_path: str | None = Field(None, description="a YAML file of words and their meanings")
-
-
-class DiversityForm(Form):
-    """Diversification of the list."""
-
-    enabled: bool = Field(False, description="true or false")
-    weight: Share = Field(0.5, alias="lambda", description="diversity's share, from 0 to 1")
-    k: int | None = Field(None, description="how many places to fill this way, a whole number")
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings that have an effect."""
-
-    engine: EngineForm
-    perf: PerfForm
-    metrics: MetricsForm
-    retrieval: RetrievalForm
-    ranking: RankingForm
-    quality: QualityForm
-    lexical: LexicalForm
-    fusion: FusionForm
-    normalizer: NormalizerForm
-    aliasing: AliasingForm
-    mmr: DiversityForm
+    # The weights of the base score.
+    alpha_sim: Finite = _at("t2.ranking.alpha_sim", 0.75, "the weight of likeness, a number")
+    beta_recency: Finite = _at("t2.ranking.beta_recency", 0.2, "the weight of recency, a number")
+    gamma_importance: Finite = _at(
+        "t2.ranking.gamma_importance", 0.05, "the weight of importance, a number"
+    )
+    # Whether the quality path is on, and how it is traced.
+    quality_enabled: bool = _at("t2.quality.enabled", False, "true or false")
+    shadow: bool = _at("t2.quality.shadow", False, "true or false")
+    redact: bool = _at("t2.quality.redact", True, "true or false")
+    trace_dir: Text | None = _at("t2.quality.trace_dir", None, "a folder for traces")
+    # BM25 over the candidates.
+    bm25_k1: Annotated[float, Field(ge=0, allow_inf_nan=False)] = _at(
+        "t2.quality.lexical.bm25_k1", 1.2, "a number from 0"
+    )
+    bm25_b: Share = _at("t2.quality.lexical.bm25_b", 0.75, "a share from 0 to 1")
+    stopwords: Literal["en-basic", "none"] = _at(
+        "t2.quality.lexical.stopwords", "en-basic", "en-basic or none"
+    )
+    # How the base and the lexical ranking are fused.
+    fusion_mode: Text = _at("t2.quality.fusion.mode", FUSES, f"{FUSES}, the one mode that fuses")
+    alpha_semantic: Share = _at(
+        "t2.quality.fusion.alpha_semantic", 0.6, "the base ranking's share, from 0 to 1"
+    )
+    # How texts become words.
+    normalizer_enabled: bool = _at("t2.quality.normalizer.enabled", True, "true or false")
+    normalizer_case: str = _at("t2.quality.normalizer.case", "lower", "lower")
+    normalizer_unicode: str = _at("t2.quality.normalizer.unicode", "NFKC", "NFKC")
+    map_path: str | None = _at(
+        "t2.quality.aliasing.map_path", None, "a YAML file of words and their meanings"
+    )
+    # Diversification of the list.
+    mmr_enabled: bool = _at("t2.quality.mmr.enabled", False, "true or false")
+    mmr_weight: Share = _at("t2.quality.mmr.lambda", 0.5, "diversity's share, from 0 to 1")
+    mmr_k: int | None = _at(
+        "t2.quality.mmr.k", None, "how many places to fill this way, a whole number"
+    )
 
     @property
     def traced(self) -> bool:
         """Whether all three switches of traces are on."""
-        on = self.quality.shadow or self.quality.enabled
-        return self.perf.enabled and self.metrics.report_memory and on
+        return self.perf_enabled and self.report_memory and (self.shadow or self.quality_enabled)
 
     @property
     def fuses(self) -> bool:
         """Whether the lexical ranking is fused in."""
-        return self.quality.enabled and self.fusion.mode == FUSES
+        return self.quality_enabled and self.fusion_mode == FUSES
 
     @property
     def diversifies(self) -> bool:
         """Whether the list is diversified."""
-        return self.quality.enabled and self.mmr.enabled
+        return self.quality_enabled and self.mmr_enabled
 
     @property
     def alias_file(self) -> Path | None:
         """The alias file, if it has a use."""
-        named = self.aliasing.map_path if self.quality.enabled else None
-        return Path(named).expanduser() if named else None
+        return Path(self.map_path).expanduser() if self.quality_enabled and self.map_path else None
 
 
 UNKNOWN_DIGEST = "unknown"
 
-_Path = tuple[str, ...]
 # A setting without effect by its place, and the note on it.
 _Note = tuple[Place, str]
 
-
-_QUALITY: _Path = ("t2", "quality")
-# The form of each section of the file, and its name in Settings.
-_SECTIONS: Mapping[_Path, tuple[str, type[Form]]] = {
-    (): ("engine", EngineForm),
-    ("perf",): ("perf", PerfForm),
-    ("perf", "metrics"): ("metrics", MetricsForm),
-    ("t2",): ("retrieval", RetrievalForm),
-    ("t2", "ranking"): ("ranking", RankingForm),
-    _QUALITY: ("quality", QualityForm),
-    (*_QUALITY, "lexical"): ("lexical", LexicalForm),
-    (*_QUALITY, "fusion"): ("fusion", FusionForm),
-    (*_QUALITY, "normalizer"): ("normalizer", NormalizerForm),
-    (*_QUALITY, "aliasing"): ("aliasing", AliasingForm),
-    (*_QUALITY, "mmr"): ("mmr", DiversityForm),
-}
+_KNOWN = expectations(QualitySettings)
+# The mappings that settings stand in, such as t2.quality.
+_SECTIONS = {name.rsplit(".", n)[0] for name in _KNOWN for n in range(1, name.count(".") + 1)}
 _ELSEWHERE = "it belongs to a part of the engine that does not retrieve"
 _ONE_INDEX = "every item of the corpus is searched, in memory"
 _ALWAYS = "what it would switch is on whenever t2.quality.enabled is"
@@ -224,11 +165,11 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Config:
+class QualityConfig:
     """A config's settings, and notes on those without effect."""
 
     document: Document
-    settings: Settings
+    settings: QualitySettings
     notes: tuple[str, ...]
 
 
@@ -262,75 +203,73 @@ def digest_of(data: Mapping[str, Any]) -> str:
     return hashlib.sha256(spelled.encode()).hexdigest()
 
 
-def read_config(path: str) -> Config:
+def read_config(path: str) -> QualityConfig:
     """Read a config, with notes on settings without effect."""
     return understood(read_document(path))
 
 
-def understood(document: Document) -> Config:
+def understood(document: Document) -> QualityConfig:
     """Return the settings with an effect, and a note for every other one."""
-    forms: dict[str, Form] = {name: form() for name, form in _SECTIONS.values()}
-    notes: list[_Note] = []
-    _read_section(document.data, (), document.place, forms, notes)
-    settings = Settings(**forms)  # type: ignore[arg-type]
+    flat: dict[str, Any] = {}
+    notes = list(_flatten(document.data, (), document.place, flat))
+    try:
+        settings = QualitySettings.model_validate(flat)
+    except ValidationError as error:
+        key, message = explain_error(error, flat, _KNOWN)
+        raise document.place.at(*key.split(".")).error(message) from None
     notes.extend(_without_effect(settings, document.place))
     if document.digest == UNKNOWN_DIGEST:
         notes.append((document.place, f"JSON cannot hold it, so its digest is {UNKNOWN_DIGEST!r}"))
     notes.sort(key=lambda note: note[0].line or 0)
-    return Config(document, settings, tuple(f"{place}: {note_text}" for place, note_text in notes))
+    return QualityConfig(document, settings, tuple(f"{place}: {text}" for place, text in notes))
 
 
-def _read_section(
-    data: Mapping[Any, Any], path: _Path, place: Place, forms: dict[str, Form], notes: list[_Note]
-) -> None:
-    name, form = _SECTIONS[path]
-    settings: dict[str, Any] = {}
+def _flatten(
+    data: Mapping[Any, Any], path: tuple[str, ...], place: Place, flat: dict[str, Any]
+) -> Iterator[_Note]:
+    """Collect the settings by their paths; yield a note on each that has no effect."""
     for key, value in data.items():
         inner = (*path, str(key))
-        if inner in _SECTIONS:
+        name = ".".join(inner)
+        if name in _SECTIONS:
             if isinstance(value, Mapping):
-                _read_section(value, inner, place, forms, notes)
+                yield from _flatten(value, inner, place, flat)
             elif value is not None:
-                what = f"{'.'.join(inner)} is {preview(value)}; a mapping is expected"
-                raise place.at(*inner).error(what)
-        elif key in expectations(form):
+                message = f"{name} is {preview(value)}; a mapping is expected"
+                raise place.at(*inner).error(message)
+        elif name in _KNOWN:
             # A setting without a value is as good as one that is not there.
-            settings |= {} if value is None else {key: value}
-        elif not _done_anyway(inner, value):
-            notes.append((place.at(*inner), _why_no_effect(inner, form)))
-    forms[name] = validate(form, settings, place.at(*path))
+            flat |= {} if value is None else {name: value}
+        elif name not in _DONE_ANYWAY or _DONE_ANYWAY[name] != value:
+            yield place.at(*inner), _why_no_effect(inner)
 
 
-def _done_anyway(path: _Path, value: Any) -> bool:
-    name = ".".join(path)
-    return name in _DONE_ANYWAY and bool(_DONE_ANYWAY[name] == value)
-
-
-def _why_no_effect(path: _Path, form: type[Form]) -> str:
+def _why_no_effect(path: tuple[str, ...]) -> str:
     """Return why a setting has no effect."""
     name = ".".join(path)
     if name in _NOT_HONOURED:
         return f"{name} changes nothing here: {_NOT_HONOURED[name]}"
-    around = path[:-1]
-    known = [
-        *expectations(form),
-        *(section[-1] for section in _SECTIONS if section and section[:-1] == around),
-    ]
-    reason = str(unknown("setting", path[-1], known, inside=name))
+    around = len(path) - 1
+    places = [known.split(".") for known in (*_KNOWN, *_SECTIONS)]
+    beside = {place[-1]: None for place in places if place[:-1] == list(path[:around])}
+    reason = str(unknown("setting", path[-1], beside, inside=name))
     return f"{reason}{'' if reason.endswith('?') else ';'} it changes nothing"
 
 
-def _without_effect(settings: Settings, place: Place) -> Iterator[_Note]:
+def _without_effect(settings: QualitySettings, place: Place) -> Iterator[_Note]:
     """Yield notes on values of known settings that have no effect."""
-    if not settings.quality.enabled:
+    if not settings.quality_enabled:
         return
-    form = settings.normalizer
-    for key, value in {"case": form.case, "unicode": form.unicode}.items():
-        done = NormalizerForm.model_fields[key].default
+    for key, value, done in (
+        ("case", settings.normalizer_case, "lower"),
+        ("unicode", settings.normalizer_unicode, "NFKC"),
+    ):
         if value != done:
-            at = place.at(*_QUALITY, "normalizer", key)
-            yield at, f"t2.quality.normalizer.{key} {value!r} does nothing; texts are made {done}"
+            name = f"t2.quality.normalizer.{key}"
+            yield (
+                place.at(*name.split(".")),
+                f"{name} {value!r} does nothing; texts are made {done}",
+            )
     if not settings.fuses:
-        at = place.at(*_QUALITY, "fusion", "mode")
-        mode = settings.fusion.mode
-        yield at, f"t2.quality.fusion.mode {mode!r} does nothing; {FUSES} is what fuses"
+        name, mode = "t2.quality.fusion.mode", settings.fusion_mode
+        yield place.at(*name.split(".")), f"{name} {mode!r} does nothing; {FUSES} is what fuses"
