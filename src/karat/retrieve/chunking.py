@@ -32,15 +32,6 @@ class Chunk(NamedTuple):
     section: str | None = None
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The size of a chunk, and how much of it the next one repeats."""
-
-    size: int
-    overlap: int
-    unit: Unit
-
-
 Stretch = tuple[int, int]
 
 _WORD = re.compile(r"\S+")
@@ -81,37 +72,37 @@ _LONGEST_TITLE = 200
 BETWEEN_HEADINGS = " > "
 
 
-def fixed(text: str, limits: Limits) -> Iterator[Chunk]:
+def fixed(text: str, chunker: Chunker) -> Iterator[Chunk]:
     """Yield windows of one size, each overlapping the one before."""
-    if limits.unit == "chars":
-        yield from (Chunk(*window) for window in _windows(len(text), limits))
+    if chunker.unit == "chars":
+        yield from (Chunk(*window) for window in _windows(len(text), chunker))
         return
     words = [word.span() for word in _WORD.finditer(text)]
-    for first, last in _windows(len(words), limits):
+    for first, last in _windows(len(words), chunker):
         yield Chunk(words[first][0], words[last - 1][1])
 
 
-def _windows(length: int, limits: Limits) -> Iterator[Stretch]:
+def _windows(length: int, chunker: Chunker) -> Iterator[Stretch]:
     start = end = 0
     while end < length:
-        end = min(start + limits.size, length)
+        end = min(start + chunker.size, length)
         yield start, end
-        start = end - limits.overlap
+        start = end - chunker.overlap
 
 
-def sentence(text: str, limits: Limits) -> Iterator[Chunk]:
+def sentence(text: str, chunker: Chunker) -> Iterator[Chunk]:
     """Yield as many whole sentences as fit; a longer one is split between words."""
-    yield from (Chunk(*place) for place in _packed(text, (0, len(text)), _Ruler(text, limits)))
+    yield from (Chunk(*place) for place in _packed(text, (0, len(text)), _Ruler(text, chunker)))
 
 
-def heading(text: str, limits: Limits) -> Iterator[Chunk]:
+def heading(text: str, chunker: Chunker) -> Iterator[Chunk]:
     """Yield a chunk per section; a longer section is split into sentences."""
-    ruler = _Ruler(text, limits)
+    ruler = _Ruler(text, chunker)
     for start, end, path in _sections(text):
         place = _trimmed(text, start, end)
         if place is None:
             continue
-        fits = ruler.length(*place) <= limits.size
+        fits = ruler.length(*place) <= chunker.size
         for piece in [place] if fits else _packed(text, place, ruler):
             yield Chunk(*piece, path)
 
@@ -119,9 +110,9 @@ def heading(text: str, limits: Limits) -> Iterator[Chunk]:
 class _Ruler:
     """Measures parts of a text in characters or words; a part starts with no white space."""
 
-    def __init__(self, text: str, limits: Limits) -> None:
-        self.limits = limits
-        words = limits.unit == "words"
+    def __init__(self, text: str, chunker: Chunker) -> None:
+        self.chunker = chunker
+        words = chunker.unit == "words"
         self._starts = [word.start() for word in _WORD.finditer(text)] if words else None
 
     def length(self, start: int, end: int) -> int:
@@ -131,7 +122,7 @@ class _Ruler:
 
     def reach(self, text: str, start: int) -> int:
         """Return where a part of the full size must end, between words if possible."""
-        size = self.limits.size
+        size = self.chunker.size
         if self._starts is not None:
             return self._starts[bisect_right(self._starts, start) + size - 1]
         end = start + size
@@ -145,7 +136,7 @@ class _Ruler:
 def _packed(text: str, place: Stretch, ruler: _Ruler) -> Iterator[Stretch]:
     """Join sentences up to the size, and repeat the last ones up to the overlap."""
     pieces = [piece for whole in sentences(text, *place) for piece in _short(text, whole, ruler)]
-    size, overlap = ruler.limits.size, ruler.limits.overlap
+    size, overlap = ruler.chunker.size, ruler.chunker.overlap
     first = end = 0
     while end < len(pieces):
         # What is repeated must leave room for something new.
@@ -163,7 +154,7 @@ def _packed(text: str, place: Stretch, ruler: _Ruler) -> Iterator[Stretch]:
 def _short(text: str, place: Stretch, ruler: _Ruler) -> Iterator[Stretch]:
     """Yield a sentence in pieces that fit."""
     start, end = place
-    while ruler.length(start, end) > ruler.limits.size:
+    while ruler.length(start, end) > ruler.chunker.size:
         cut = ruler.reach(text, start)
         piece = _trimmed(text, start, cut)
         if piece is not None:
@@ -321,7 +312,7 @@ _SIZES: Mapping[Unit, int] = {"chars": 1200, "words": 240}
 _OVERLAP = 6
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 
-ALGOS: Mapping[Algo, tuple[str, Callable[[str, Limits], Iterator[Chunk]]]] = {
+ALGOS: Mapping[Algo, tuple[str, Callable[[str, Chunker], Iterator[Chunk]]]] = {
     "fixed": ("windows of one size", fixed),
     "sentence": ("as many whole sentences as fit", sentence),
     "heading": ("sections under Markdown headings", heading),
@@ -406,7 +397,7 @@ class Chunker:
     def cut(self, text: str) -> Iterator[Chunk]:
         """Yield the chunks of a text in order; a blank text has none."""
         if text.strip():
-            yield from ALGOS[self.algo][1](text, Limits(self.size, self.overlap, self.unit))
+            yield from ALGOS[self.algo][1](text, self)
 
 
 def chunk_corpus(corpus: Corpus, chunker: Mapping[str, Any] | Chunker) -> Corpus:
@@ -421,53 +412,29 @@ def chunk_corpus(corpus: Corpus, chunker: Mapping[str, Any] | Chunker) -> Corpus
     [('faq#00000', 'faq', 'By card.', 0, 8, 'v2'), ('faq#00001', 'faq', 'By app.', 9, 16, 'v2')]
     """
     method = chunker if isinstance(chunker, Chunker) else Chunker.of(chunker)
-    columns = _Columns()
-    names = documents(corpus)
-    for row, (name, text) in enumerate(zip(names, corpus.frame["text"], strict=True)):
-        columns.add(row, name, text, method.cut(text))
-    replaced = (
-        "item_id",
-        "doc_id",
-        "text",
-        "tokens",
-        *(["section"] if method.algo == "heading" else []),
-    )
-    carried = corpus.frame.drop(replaced, strict=False)[pl.Series(columns.rows, dtype=pl.UInt32)]
+    named_texts = zip(documents(corpus), corpus.frame["text"], strict=True)
+    rows = [
+        (f"{name}#{number:05d}", name, text[chunk.start : chunk.end], *chunk, row)
+        for row, (name, text) in enumerate(named_texts)
+        for number, chunk in enumerate(method.cut(text))
+    ]
+    chunks = pl.DataFrame(rows, schema=_COLUMNS, orient="row")
+    row_of_chunk = chunks["row"]
+    chunks = chunks.drop("row" if method.algo == "heading" else ("section", "row"))
+    carried = corpus.frame.drop(*chunks.columns, "tokens", strict=False)[row_of_chunk]
     source = Source(f"{corpus.source.name} cut by {method.name}")
-    return Corpus(pl.concat([columns.frame(method.algo), carried], how="horizontal"), source=source)
+    return Corpus(pl.concat([chunks, carried], how="horizontal"), source=source)
 
 
-class _Columns:
-    """Collects chunks for a table."""
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self._ids: list[str] = []
-        self._docs: list[str] = []
-        self._texts: list[str] = []
-        self._chunks: list[Chunk] = []
-
-    def add(self, row: int, name: str, text: str, chunks: Iterator[Chunk]) -> None:
-        for number, chunk in enumerate(chunks):
-            self.rows.append(row)
-            self._ids.append(f"{name}#{number:05d}")
-            self._docs.append(name)
-            self._texts.append(text[chunk.start : chunk.end])
-            self._chunks.append(chunk)
-
-    def frame(self, algo: Algo) -> pl.DataFrame:
-        columns = {
-            "item_id": pl.Series(self._ids, dtype=pl.String),
-            "doc_id": pl.Series(self._docs, dtype=pl.String),
-            "text": pl.Series(self._texts, dtype=pl.String),
-            "start": pl.Series([chunk.start for chunk in self._chunks], dtype=pl.Int64),
-            "end": pl.Series([chunk.end for chunk in self._chunks], dtype=pl.Int64),
-        }
-        if algo == "heading":
-            columns["section"] = pl.Series(
-                [chunk.section for chunk in self._chunks], dtype=pl.String
-            )
-        return pl.DataFrame(columns)
+_COLUMNS: Mapping[str, Any] = {
+    "item_id": pl.String,
+    "doc_id": pl.String,
+    "text": pl.String,
+    "start": pl.Int64,
+    "end": pl.Int64,
+    "section": pl.String,
+    "row": pl.UInt32,
+}
 
 
 def documents(corpus: Corpus) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,8 @@ from karat.retrieve.vectors import (
 )
 
 _QUERIES_AT_ONCE = 64
+# Gives the vectors of queries, with answers that hold their times and costs.
+Ask = Callable[[Sequence[Query]], tuple[Floats, list[Answer]]]
 
 
 class DenseOptions(ModelForm):
@@ -62,17 +64,27 @@ def make(options: DenseOptions, context: BuildContext, parts: Mapping[str, Finde
     else:
         file = read_vectors(context.path(options.vectors))
         rows, meta["vectors"] = file.of_items(items.ids), file.meta
-    query_vectors: _QueryVectors
     if options.query_vectors is None:
-        query_vectors = _ByModel(model())
+        ask: Ask = partial(_embedded_queries, model())
+        step, dim = model().batch_size, model().dim
     else:
-        query_vectors = _ByFile(read_vectors(context.path(options.query_vectors)))
-    _check_width(rows.shape[1], query_vectors, options, context)
+        file = read_vectors(context.path(options.query_vectors))
+        ask, step, dim = partial(_known_queries, file), _QUERIES_AT_ONCE, file.rows.shape[1]
+        meta["query_vectors"] = file.meta
+        if file.ids is None:
+            raise InputError(
+                "holds no ids; query_vectors needs a .npz with ids and vectors", where=file.name
+            )
+    named = options.vectors or options.query_vectors
+    if dim != rows.shape[1] and named is not None:
+        raise InputError(
+            f"vectors of items have {rows.shape[1]} numbers and those of queries {dim}; "
+            "both must come from one model",
+            where=str(context.path(named)),
+        )
     if options.vectors is None or options.query_vectors is None:
         meta |= model().meta
-    return Dense(
-        items, ExactIndex(rows, options.metric), query_vectors, {**meta, **query_vectors.meta}
-    )
+    return Dense(items, ExactIndex(rows, options.metric), ask, step, meta)
 
 
 def embedded(model: Embedder, texts: Sequence[str], context: BuildContext) -> tuple[Floats, int]:
@@ -95,17 +107,19 @@ class Dense:
     deep = True
 
     def __init__(
-        self, items: Items, index: ExactIndex, query_vectors: _QueryVectors, meta: Mapping[str, Any]
+        self, items: Items, index: ExactIndex, ask: Ask, step: int, meta: Mapping[str, Any]
     ) -> None:
         self.items = items
         self.meta: Mapping[str, Any] = {**meta, "index_bytes": index.rows.nbytes}
         self._index = index
-        self._query_vectors = query_vectors
+        self._ask = ask
+        self._step = step
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the nearest items to each query."""
         embedded_queries = [
-            self._query_vectors.ask(portion) for portion in self._query_vectors.portions(queries)
+            self._ask(queries[start : start + self._step])
+            for start in range(0, len(queries), self._step)
         ]
         answers = [answer for _, portion in embedded_queries for answer in portion]
         start = time.perf_counter()
@@ -119,62 +133,26 @@ class Dense:
         return answers
 
 
-class _QueryVectors(Protocol):
-    """Gives the vectors of queries, with answers that hold their times and costs."""
-
-    dim: int
-    meta: Mapping[str, Any]
-
-    def portions(self, queries: Sequence[Query]) -> Iterator[Sequence[Query]]: ...
-    def ask(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]: ...
-
-
-class _ByModel:
-    """Embeds queries as they come."""
-
-    def __init__(self, model: Embedder) -> None:
-        self._model = model
-        self.dim = model.dim
-        self.meta: Mapping[str, Any] = {}
-
-    def portions(self, queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
-        step = self._model.batch_size
-        return (queries[start : start + step] for start in range(0, len(queries), step))
-
-    def ask(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
-        start = time.perf_counter()
-        rows = self._model.queries([query.text for query in queries])
-        share = (time.perf_counter() - start) * 1000 / len(queries)
-        answers = [Answer([], latency={"embed": share}) for _ in queries]
-        for query, answer in zip(queries, answers, strict=True):
-            tokens = self._model.tokens(query.text)
-            if tokens is not None:
-                answer.cost["query_tokens"] = float(tokens)
-        return rows, answers
+def _embedded_queries(model: Embedder, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
+    """Embed queries as they come."""
+    start = time.perf_counter()
+    rows = model.queries([query.text for query in queries])
+    share = (time.perf_counter() - start) * 1000 / len(queries)
+    answers = [Answer([], latency={"embed": share}) for _ in queries]
+    for query, answer in zip(queries, answers, strict=True):
+        tokens = model.tokens(query.text)
+        if tokens is not None:
+            answer.cost["query_tokens"] = float(tokens)
+    return rows, answers
 
 
-class _ByFile:
-    """Looks up the vectors of queries in a file."""
-
-    def __init__(self, file: VectorFile) -> None:
-        if file.ids is None:
-            raise InputError(
-                "holds no ids; query_vectors needs a .npz with ids and vectors", where=file.name
-            )
-        self._file = file
-        self._ids = file.ids
-        self.dim = file.rows.shape[1]
-        self.meta: Mapping[str, Any] = {"query_vectors": file.meta}
-
-    def portions(self, queries: Sequence[Query]) -> Iterator[Sequence[Query]]:
-        yield queries
-
-    def ask(self, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
-        missing = [query.query_id for query in queries if query.query_id not in self._ids]
-        if missing:
-            raise CallError(f"{self._file.name}: has no vector for query {missing[0]!r}")
-        rows = self._file.rows[[self._ids[query.query_id] for query in queries]]
-        return rows, [Answer([]) for _ in queries]
+def _known_queries(file: VectorFile, queries: Sequence[Query]) -> tuple[Floats, list[Answer]]:
+    """Look up the vectors of queries in a file."""
+    ids = file.ids or {}
+    missing = [query.query_id for query in queries if query.query_id not in ids]
+    if missing:
+        raise CallError(f"{file.name}: has no vector for query {missing[0]!r}")
+    return file.rows[[ids[query.query_id] for query in queries]], [Answer([]) for _ in queries]
 
 
 def _check(options: DenseOptions) -> None:
@@ -191,16 +169,3 @@ def _check(options: DenseOptions) -> None:
         idle |= set(ModelForm.model_fields)
     for key in sorted(idle & options.model_fields_set):
         raise UsageError(f"{key} has no effect with vectors from a file; leave it out")
-
-
-def _check_width(
-    width: int, query_vectors: _QueryVectors, options: DenseOptions, context: BuildContext
-) -> None:
-    """Refuse items and queries with vectors of different lengths."""
-    file = options.vectors or options.query_vectors
-    if query_vectors.dim != width and file is not None:
-        raise InputError(
-            f"vectors of items have {width} numbers and those of queries {query_vectors.dim}; "
-            "both must come from one model",
-            where=str(context.path(file)),
-        )

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
@@ -103,44 +105,30 @@ def _asking(loaded: Any, name: str) -> Ask:
     )
 
 
+@dataclass(frozen=True, eq=False)
 class LangChain:
     """Asks for documents, and reads their ids."""
 
-    batch = 1
-    concurrency = 1
-    deep = False
-
-    def __init__(
-        self,
-        ask: Ask,
-        options: LangchainOptions,
-        code: UserCode,
-        meta: Mapping[str, Any],
-    ) -> None:
-        self.meta = meta
-        self._ask = ask
-        self._code = code
-        self._key = options.id
-        self._sign = -1.0 if options.scores == "distance" else 1.0
+    ask: Ask
+    options: LangchainOptions
+    code: UserCode
+    meta: Mapping[str, Any]
+    batch: int = 1
+    concurrency: int = 1
+    deep: bool = False
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the documents for each query, in their order."""
-        return [Answer(self._code.call(self._asking(query.text, k))) for query in queries]
+        return [Answer(self.code.call(partial(self._hits, query.text, k))) for query in queries]
 
-    def _asking(self, text: str, k: int) -> Callable[[], Hits]:
-        def ask() -> Hits:
-            documents = self._ask(text, k)
-            if not isinstance(documents, list | tuple):
-                raise CallError(
-                    f"{self._code.name} returned {preview(documents)}; "
-                    "a list of documents is expected"
-                )
-            hits = hits_from(
-                [self._hit(document) for document in documents[:k]], k, self._code.name
+    def _hits(self, text: str, k: int) -> Hits:
+        documents = self.ask(text, k)
+        if not isinstance(documents, list | tuple):
+            raise CallError(
+                f"{self.code.name} returned {preview(documents)}; a list of documents is expected"
             )
-            return self._with_sign(hits)
-
-        return ask
+        hits = [self._hit(document) for document in documents[:k]]
+        return self._with_sign(hits_from(hits, k, self.code.name))
 
     def _hit(self, returned: Any) -> Hit:
         document, score = (
@@ -149,7 +137,7 @@ class LangChain:
         metadata = getattr(document, "metadata", None)
         if not isinstance(metadata, Mapping):
             raise CallError(
-                f"{self._code.name} returned {preview(document)} as a hit; a document is expected"
+                f"{self.code.name} returned {preview(document)} as a hit; a document is expected"
             )
         version = metadata.get("version")
         return Hit(
@@ -161,27 +149,27 @@ class LangChain:
         )
 
     def _id(self, document: Any, metadata: Mapping[Any, Any]) -> Any:
-        keys = _KEYS if self._key is None else (self._key,)
-        document_id = document.id if self._key is None else None
+        keys = _KEYS if self.options.id is None else (self.options.id,)
+        document_id = document.id if self.options.id is None else None
         metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
         if document_id is None and metadata_id is None:
             has = ", ".join(map(str, metadata)) or "nothing"
-            what = "no id" if self._key is None else f"no {self._key!r} in its metadata"
+            what = "no id" if self.options.id is None else f"no {self.options.id!r} in its metadata"
             raise CallError(
-                f"{self._code.name} returned a document with {what}; its metadata holds {has}: "
+                f"{self.code.name} returned a document with {what}; its metadata holds {has}: "
                 "set id to the key that has the item's id"
             )
         return metadata_id if document_id is None else document_id
 
     def _with_sign(self, hits: Hits) -> Hits:
         """Return scores that are high for what is near; refuse a list with its best hit last."""
-        scores = [self._sign * hit.score for hit in hits if hit.score is not None]
+        distances = self.options.scores == "distance"
+        if distances:
+            hits = [hit._replace(score=None if hit.score is None else -hit.score) for hit in hits]
+        scores = [hit.score for hit in hits if hit.score is not None]
         if scores and scores[0] < scores[-1] and scores == sorted(scores):
-            other = "similarity" if self._sign < 0 else "distance"
             raise CallError(
-                f"{self._code.name} returned scores that are best for the last hit; "
-                f"set scores: {other}"
+                f"{self.code.name} returned scores that are best for the last hit; "
+                f"set scores: {'similarity' if distances else 'distance'}"
             )
-        if self._sign > 0:
-            return hits
-        return [hit._replace(score=None if hit.score is None else -hit.score) for hit in hits]
+        return hits

@@ -8,7 +8,8 @@ from __future__ import annotations
 import hashlib
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from numbers import Real
 from pathlib import Path
@@ -19,7 +20,7 @@ import numpy as np
 from karat.errors import CallError, UsageError
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.items import Items
-from karat.retrieve.models import Embedder, Model, ModelForm, embedder, load_model, valid_unicode
+from karat.retrieve.models import ModelForm, embedder, load_model, valid_unicode
 from karat.retrieve.protocol import Hit, Hits, Query
 from karat.retrieve.stages import Stage
 from karat.retrieve.system_config import RerankForm
@@ -28,78 +29,94 @@ from karat.retrieve.vectors import Floats
 
 # Vectors of texts that are remembered; the same items are near the top again and again.
 _REMEMBERED = 50_000
+# A query and the texts of its hits in, one finite score per text out.
+Score = Callable[[Query, list[str]], list[float]]
 _SHARED = {"model", "path", "max_length", "threads"}
 
 
 def reranker(form: RerankForm, items: Items | None, context: BuildContext) -> Stage:
     """Return the reranker of a form."""
     if form.call is not None:
-        return Scorer(form.call, items, form.top, context)
-    if form.kind == "bi":
-        model_form = ModelForm.model_validate(form.model_dump(include=_SHARED))
-        return BiEncoder(embedder(model_form, context), items, form.top)
-    model = load_model(
-        "TextCrossEncoder",
-        form.model or "",
-        folder=None if form.path is None else context.path(form.path),
-        max_length=form.max_length,
-        threads=form.threads,
-    )
-    return CrossEncoder(model, items, form.top)
+        score, meta = _by_callable(form.call, context)
+    elif form.kind == "bi":
+        score, meta = _by_vectors(form, context)
+    else:
+        score, meta = _by_cross_encoder(form, context)
+    return Reranker(score, items, form.top, meta, cosine=form.call is None and form.kind == "bi")
 
 
-class Scorer:
-    """A callable of the user: a query and its texts in, one number per text out."""
+@dataclass(frozen=True)
+class Reranker:
+    """Ranks the top of a list by new scores; without hits nothing is scored."""
 
-    name = "rerank"
-
-    def __init__(
-        self, call: str, items: Items | None, top: int | None, context: BuildContext
-    ) -> None:
-        self._code = UserCode(f"rerank {call}", context.timeout, context.redact)
-        self._call = self._code.load(lambda: load_callable(call, context.folder), done="loaded")
-        _check_arguments(self._call, call)
-        self._takes_query = takes_first(self._call, Query)
-        self._items = items
-        self._top = top
-        self.meta: Mapping[str, Any] = {
-            "reranker_model": {"name": call, "call": call, "kind": "call", **_digest(self._call)}
-        }
+    score: Score
+    items: Items | None
+    top: int | None
+    meta: Mapping[str, Any]
+    cosine: bool = False
+    name: str = "rerank"
 
     def apply(self, query: Query, hits: Hits) -> Hits:
-        """Return the top of the list by the callable's scores; it is not called without hits."""
-        top = hits[: self._top]
+        """Return the top of the list by the new scores."""
+        top = hits[: self.top]
         if not top:
             return []
-        texts = [_text(hit, self._items) for hit in top]
-        argument = query if self._takes_query else query.text
-        scores = self._code.call(lambda: self._numbers(self._call(argument, texts), len(top)))
-        return _by_score([hit._replace(score=s) for hit, s in zip(top, scores, strict=True)])
+        scores = self.score(query, [self._text(hit) for hit in top])
+        scored = [
+            hit._replace(score=score, similarity=score if self.cosine else hit.similarity)
+            for hit, score in zip(top, scores, strict=True)
+        ]
+        return sorted(scored, key=lambda hit: -(hit.score or 0.0))
 
-    def _numbers(self, returned: Any, expected: int) -> list[float]:
-        """Return one finite number per text."""
-        if not isinstance(returned, Iterable) or isinstance(returned, (str, bytes, Mapping, set)):
-            raise CallError(f"{self._code.name} gave {type(returned).__name__}, not a list")
-        scores = list(returned)
-        if len(scores) != expected:
-            raise CallError(f"{self._code.name} gave {len(scores)} scores for {expected} texts")
-        return [self._number(score, place, expected) for place, score in enumerate(scores, start=1)]
+    def _text(self, hit: Hit) -> str:
+        """Return a hit's own text, else the corpus's with its title."""
+        if hit.text is not None:
+            return hit.text
+        row = None if self.items is None else self.items.rows.get(hit.item_id)
+        if self.items is None or row is None:
+            where = "no corpus is named" if self.items is None else "the corpus does not have it"
+            raise CallError(
+                f"item {hit.item_id!r} has no text to rerank by: {where}; name a corpus that "
+                "holds it, or let the retriever return texts"
+            )
+        return self.items.titled[row]
 
-    def _number(self, score: Any, place: int, expected: int) -> float:
-        shown = type(score).__name__
-        if isinstance(score, Real) and not isinstance(score, bool):
-            try:
-                number = float(score)
-            except OverflowError:
-                number, shown = math.inf, "a number beyond all bounds"
-            else:
-                shown = str(number)
-            if math.isfinite(number):
-                return number
-        raise CallError(
-            f"{self._code.name} gave {shown} for text {place} of {expected};"
-            " a finite number is expected"
-        )
+
+def _by_callable(name: str, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+    """Return the scores of a callable: a query and its texts in, one number per text out."""
+    code = UserCode(f"rerank {name}", context.timeout, context.redact)
+    call = code.load(lambda: load_callable(name, context.folder), done="loaded")
+    _check_arguments(call, name)
+    takes_query = takes_first(call, Query)
+
+    def score(query: Query, texts: list[str]) -> list[float]:
+        argument = query if takes_query else query.text
+        return code.call(lambda: _numbers(call(argument, texts), len(texts), code.name))
+
+    return score, {"reranker_model": {"name": name, "call": name, "kind": "call", **_digest(call)}}
+
+
+def _numbers(returned: Any, expected: int, name: str) -> list[float]:
+    """Return one finite number per text."""
+    if not isinstance(returned, Iterable) or isinstance(returned, str | bytes | Mapping | set):
+        raise CallError(f"{name} gave {type(returned).__name__}, not a list")
+    scores = list(returned)
+    if len(scores) != expected:
+        raise CallError(f"{name} gave {len(scores)} scores for {expected} texts")
+    numbers = []
+    for place, score in enumerate(scores, start=1):
+        is_number = isinstance(score, Real) and not isinstance(score, bool)
+        try:
+            number = float(score) if is_number else math.nan
+        except OverflowError:
+            number = math.inf
+        if not math.isfinite(number):
+            shown = str(number) if is_number else type(score).__name__
+            raise CallError(
+                f"{name} gave {shown} for text {place} of {expected}; a finite number is expected"
+            )
+        numbers.append(number)
+    return numbers
 
 
 def _check_arguments(call: Callable[..., Any], name: str) -> None:
@@ -125,83 +142,42 @@ def _digest(call: Callable[..., Any]) -> dict[str, str]:
     return {"sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest()}
 
 
-class CrossEncoder:
-    """A model that reads query and text together; its scores have no bounds."""
+def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+    """Return the scores of a model that reads query and text together; they have no bounds."""
+    model = load_model(
+        "TextCrossEncoder",
+        form.model or "",
+        folder=None if form.path is None else context.path(form.path),
+        max_length=form.max_length,
+        threads=form.threads,
+    )
 
-    name = "rerank"
-
-    def __init__(self, model: Model, items: Items | None, top: int | None) -> None:
-        self._model = model
-        self._items = items
-        self._top = top
-        self.meta: Mapping[str, Any] = {
-            "reranker_model": {**model.meta, "kind": "cross"},
-            "libraries": model.libraries,
-        }
-        # A folder with some other model in it is known before the first query.
-        self._scores("word", ["word"])
-
-    def apply(self, query: Query, hits: Hits) -> Hits:
-        """Return the top of the list by the model's scores."""
-        top = hits[: self._top]
-        scores = self._scores(valid_unicode(query.text), _texts(top, self._items))
-        return _by_score([hit._replace(score=s) for hit, s in zip(top, scores, strict=True)])
-
-    def _scores(self, query: str, texts: list[str]) -> list[float]:
-        scores = [float(value) for value in self._model.run("rerank", query, texts, batch_size=1)]
+    def score(query: Query, texts: list[str]) -> list[float]:
+        valid = [valid_unicode(text) for text in texts]
+        made = model.run("rerank", valid_unicode(query.text), valid, batch_size=1)
+        scores = [float(value) for value in made]
         if len(scores) != len(texts) or not all(math.isfinite(score) for score in scores):
-            raise CallError(f"model {self._model.name} gave no finite score for every text")
+            raise CallError(f"model {model.name} gave no finite score for every text")
         return scores
 
+    # A folder with some other model in it is known before the first query.
+    score(Query("", "word"), ["word"])
+    return score, {"reranker_model": {**model.meta, "kind": "cross"}, "libraries": model.libraries}
 
-class BiEncoder:
-    """A model that makes vectors; the score is the cosine of query and text."""
 
-    name = "rerank"
+def _by_vectors(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
+    """Return the scores of a model that makes vectors: the cosine of query and text."""
+    model = embedder(ModelForm.model_validate(form.model_dump(include=_SHARED)), context)
 
-    def __init__(self, model: Embedder, items: Items | None, top: int | None) -> None:
-        self._model = model
-        self._items = items
-        self._top = top
-        self._vector = lru_cache(maxsize=_REMEMBERED)(self._embedded)
-        inner = model.meta["embedding_model"]
-        self.meta: Mapping[str, Any] = {
-            "reranker_model": {**inner, "kind": "bi"},
-            "libraries": model.meta["libraries"],
-        }
-
-    def apply(self, query: Query, hits: Hits) -> Hits:
-        """Return the top of the list by cosine."""
-        query_vector = self._model.queries([query.text])[0].astype(np.float64)
-        scored: Hits = []
-        top = hits[: self._top]
-        for hit, text in zip(top, _texts(top, self._items), strict=True):
-            cosine = min(1.0, max(-1.0, float((self._vector(text) * query_vector).sum())))
-            scored.append(hit._replace(score=cosine, similarity=cosine))
-        return _by_score(scored)
-
-    def _embedded(self, text: str) -> Floats:
-        row: Floats = self._model.items([text])[0]
+    @lru_cache(maxsize=_REMEMBERED)
+    def vector(text: str) -> Floats:
+        row: Floats = model.items([text])[0]
         return row
 
+    def score(query: Query, texts: list[str]) -> list[float]:
+        query_vector = model.queries([query.text])[0].astype(np.float64)
+        products = [float((vector(valid_unicode(text)) * query_vector).sum()) for text in texts]
+        return [min(1.0, max(-1.0, product)) for product in products]
 
-def _texts(hits: Sequence[Hit], items: Items | None) -> list[str]:
-    return [valid_unicode(_text(hit, items)) for hit in hits]
-
-
-def _text(hit: Hit, items: Items | None) -> str:
-    """Return a hit's own text, else the corpus's with its title."""
-    if hit.text is not None:
-        return hit.text
-    row = None if items is None else items.rows.get(hit.item_id)
-    if items is None or row is None:
-        where = "no corpus is named" if items is None else "the corpus does not have it"
-        raise CallError(
-            f"item {hit.item_id!r} has no text to rerank by: {where}; name a corpus that "
-            "holds it, or let the retriever return texts"
-        )
-    return items.titled[row]
-
-
-def _by_score(hits: Hits) -> Hits:
-    return sorted(hits, key=lambda hit: -(hit.score or 0.0))
+    about = {**model.meta["embedding_model"], "kind": "bi"}
+    return score, {"reranker_model": about, "libraries": model.meta["libraries"]}

@@ -142,18 +142,14 @@ class StageRerun:
             return FailedCall(self.context.redact(" ".join(str(error).split())))
 
 
+@dataclass(frozen=True)
 class _Retrieving:
-    """The retriever of a system alone, as a finder."""
+    """The retriever of a system alone."""
 
-    def __init__(self, system: System) -> None:
-        self._system = system
-        self.batch = system.batch
-        self.concurrency = system.concurrency
-        self.deep = system.deep
-        self.meta = system.meta
+    system: System
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        return self._system.retrieve(queries, k)
+        return self.system.retrieve(queries, k)
 
 
 def mine_negatives(
@@ -186,18 +182,15 @@ def _hit(item_id: str, score: float | None, items: Items | None) -> Hit:
 
 def _lists(log: Run, stage: str) -> dict[str, Hits]:
     """Return the hits of one stage by query, best first."""
-    if stage != "final" and not log.staged:
+    stages = set(log.hits["stage"].unique()) if log.staged else {"final"}
+    if stage not in stages:
         return {}
-    hits = log.at(stage).hits if stage in _stages(log) else log.hits.clear()
+    hits = log.at(stage).hits
     fields = [name for name in Hit._fields if name in hits.columns]
     lists: dict[str, Hits] = {}
     for row in hits.sort("rank", maintain_order=True).iter_rows(named=True):
         lists.setdefault(row["query_id"], []).append(Hit(**{name: row[name] for name in fields}))
     return lists
-
-
-def _stages(log: Run) -> set[str]:
-    return set(log.hits["stage"].unique().to_list()) if log.staged else {"final"}
 
 
 def _rewritten(log: Run) -> dict[str, str]:

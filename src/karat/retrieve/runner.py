@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Protocol
 
 from karat.errors import CallError
 from karat.jobs.calls import in_order
 from karat.jobs.rate_limit import GONE_AFTER, LONGEST_ASKED, RateLimit, retry_wait
-from karat.retrieve.protocol import Answer, Finder, Query, shares
+from karat.retrieve.protocol import Answer, Query, shares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,12 @@ class FailedCall:
     """A call that failed for good, and why."""
 
     reason: str
+
+
+class Searcher(Protocol):
+    """What a runner calls: queries in, one answer for each."""
+
+    def find(self, queries: Sequence[Query], k: int) -> list[Answer]: ...
 
 
 @dataclass
@@ -69,7 +76,7 @@ class Runner:
     ``corpus_size`` is the number of items that can be found, where that is known.
     """
 
-    finder: Finder
+    finder: Searcher
     k: int
     limits: CallLimits
     redact: Callable[[str], str] = str

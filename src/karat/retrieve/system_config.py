@@ -259,12 +259,6 @@ def maker(name: str) -> Maker:
     return loaded  # type: ignore[no-any-return]
 
 
-def parts_of(made_by: Maker, options: Form) -> dict[str, Spec]:
-    """Return the retrievers that a retriever is made of, by their names in the log."""
-    parts = getattr(made_by, "parts", None)
-    return {} if parts is None else dict(parts(options))
-
-
 @dataclass(frozen=True, eq=False)
 class SystemConfig:
     """One system, or one part of one: its retriever, its stages and its limits."""
@@ -322,7 +316,11 @@ class _Reader:
         """A part by name (of a system, else of a kind) or as a mapping."""
         if not isinstance(spec, str):
             made = self.read(name, spec, place, around)
-            self._refuse_calls(made, place)
+            for key in made.spec:
+                if key in CallsForm.model_fields and key not in ("chunker", "chunked"):
+                    raise place.at(key).error(
+                        f"{key} says how a system is called; give it to the system, not to its part"
+                    )
             return made
         # A system may be called like the kind that it uses.
         if spec in self.systems and (spec != around[-1] or spec not in known_kinds()):
@@ -345,19 +343,20 @@ class _Reader:
             made_by = maker(kind)
         except KaratError as error:
             raise place.at("retriever").error(str(error)) from None
-        stages, calls, options_given = _split(spec)
-        self._refuse_unknown(options_given, made_by.Options, kind, place)
-        options = validate(made_by.Options, options_given, place)
-        listed = isinstance(options_given.get("of"), list)
+        stages, calls, settings = _split(spec)
+        _refuse_unknown(settings, [*expectations(made_by.Options), *_OF_EVERY_KIND], kind, place)
+        options = validate(made_by.Options, settings, place)
+        listed = isinstance(settings.get("of"), list)
+        parts_of: Any = getattr(made_by, "parts", lambda options: {})
         parts = {
             part: self.part(part, part_spec, place.at("of", at if listed else part), around)
-            for at, (part, part_spec) in enumerate(parts_of(made_by, options).items())
+            for at, (part, part_spec) in enumerate(parts_of(options).items())
         }
         called = validate(CallsForm, calls, place)
-        around_it = validate(StagesForm, stages, place)
-        if around_it.k and around_it.k_raw and around_it.k_raw < around_it.k:
+        stages_form = validate(StagesForm, stages, place)
+        if stages_form.k and stages_form.k_raw and stages_form.k_raw < stages_form.k:
             raise place.at("k_raw").error(
-                f"k_raw is {around_it.k_raw} and k {around_it.k}; k_raw is what k is cut from"
+                f"k_raw is {stages_form.k_raw} and k {stages_form.k}; k_raw is what k is cut from"
             )
         if called.chunker is not None and not is_live(kind):
             Chunker.of(called.chunker, place.at("chunker"))
@@ -369,7 +368,7 @@ class _Reader:
             name=name,
             kind=kind,
             options=options,
-            stages=around_it,
+            stages=stages_form,
             calls=called,
             parts=parts,
             spec=spec,
@@ -380,32 +379,23 @@ class _Reader:
         self, name: str, inner: str, spec: Mapping[str, Any], place: Place, around: tuple[str, ...]
     ) -> SystemConfig:
         """Stages around another system: ``retriever`` is its name."""
-        known = [*expectations(StagesForm), *expectations(CallsForm)]
-        for key in _split(spec)[2]:
-            what = unknown("key", key, known, inside=f"retriever: {inner}")
-            raise place.at(key).error(str(what))
+        _refuse_unknown(_split(spec)[2], _OF_EVERY_KIND, inner, place)
         # Limits such as a rate apply to whatever calls the inner system.
         of_inner = self.systems[inner] if isinstance(self.systems[inner], dict) else {}
         limits = {key: value for key, value in of_inner.items() if key in CallsForm.model_fields}
         alone = {**limits, **spec, "retriever": "fuse", "of": [inner]}
         return self.read(name, alone, place, around)
 
-    def _refuse_unknown(
-        self, options_given: Mapping[str, Any], options: type[Form], kind: str, place: Place
-    ) -> None:
-        known = expectations(options)
-        everywhere = {**expectations(StagesForm), **expectations(CallsForm)}
-        for key in options_given:
-            if key not in known:
-                what = unknown("key", key, [*known, *everywhere], inside=f"retriever: {kind}")
-                raise place.at(key).error(str(what))
 
-    def _refuse_calls(self, part: SystemConfig, place: Place) -> None:
-        for key in part.spec:
-            if key in CallsForm.model_fields and key not in ("chunker", "chunked"):
-                raise place.at(key).error(
-                    f"{key} says how a system is called; give it to the system, not to its part"
-                )
+_OF_EVERY_KIND = [*expectations(StagesForm), *expectations(CallsForm)]
+
+
+def _refuse_unknown(
+    settings: Mapping[str, Any], known: Sequence[str], kind: str, place: Place
+) -> None:
+    for key in settings:
+        if key not in known:
+            raise place.at(key).error(str(unknown("key", key, known, inside=f"retriever: {kind}")))
 
 
 def _split(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:

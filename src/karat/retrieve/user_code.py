@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import inspect
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Set
 from concurrent.futures import Future
@@ -23,13 +22,13 @@ from itertools import islice
 from math import isfinite
 from numbers import Integral
 from pathlib import Path
-from queue import SimpleQueue
 from types import ModuleType
 from typing import Any, TypeVar
 from uuid import UUID
 
 from karat.data.columns import ITEM_NAMES, NUL_IN_ID
 from karat.errors import CallError, InputError, KaratError, UsageError, missing_extra
+from karat.jobs.calls import DaemonThreads
 from karat.retrieve.protocol import Hit, Hits
 
 T = TypeVar("T")
@@ -180,7 +179,7 @@ class UserCode:
         self.redact = redact
         self._again = again
         self._around = around
-        self._threads = _Threads()
+        self._threads = DaemonThreads("karat-user-code")
         weakref.finalize(self, self._threads.stop)
 
     def load(self, work: Callable[[], T], *, done: str = "made") -> T:
@@ -221,72 +220,6 @@ class UserCode:
                 return work()
 
         return self._threads.begin(inside)
-
-
-_Job = tuple[Callable[[], Any], Future[Any]]
-
-
-class _Threads:
-    """Threads that wait for work; of several that wait, the oldest gets it."""
-
-    def __init__(self) -> None:
-        self._idle: dict[int, SimpleQueue[_Job | None]] = {}
-        self._lock = threading.Lock()
-        self._started = 0
-        self._stopped = False
-
-    def begin(self, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        with self._lock:
-            if self._idle:
-                inbox = self._idle.pop(min(self._idle))
-            else:
-                inbox = SimpleQueue()
-                self._start(inbox)
-        inbox.put((work, future))
-        return future
-
-    def stop(self) -> None:
-        """Let every thread end when it has nothing left to do."""
-        with self._lock:
-            self._stopped = True
-            idle, self._idle = self._idle, {}
-        for inbox in idle.values():
-            inbox.put(None)
-
-    def _start(self, inbox: SimpleQueue[_Job | None]) -> None:
-        number = self._started
-        self._started += 1
-
-        def wait_again() -> None:
-            with self._lock:
-                if not self._stopped:
-                    self._idle[number] = inbox
-                    return
-            inbox.put(None)
-
-        threading.Thread(
-            target=_serve, args=(inbox, wait_again), name=f"karat-user-code-{number}", daemon=True
-        ).start()
-
-
-def _serve(inbox: SimpleQueue[_Job | None], wait_again: Callable[[], None]) -> None:
-    while (job := inbox.get()) is not None:
-        work, future = job
-        result: Any = None
-        raised: BaseException | None = None
-        try:
-            result = work()
-        except BaseException as error:
-            raised = error
-        # Before the caller continues, so that its next call comes to this thread too.
-        wait_again()
-        if raised is None:
-            future.set_result(result)
-        else:
-            future.set_exception(raised)
-        # Keep nothing of the call alive while waiting for the next.
-        del job, work, future, result, raised
 
 
 def hits_from(returned: Any, k: int, name: str, *, id_key: str | None = None) -> Hits:
