@@ -42,7 +42,7 @@ def by_hand(items: list[str], asked: list[str]) -> tuple[float, list[list[float]
 def by_karat(items: list[str], asked: list[str]) -> tuple[float, list[list[float]]]:
     from karat.data.tables import Corpus
     from karat.retrieve.bm25 import Bm25, Options
-    from karat.retrieve.items import Items
+    from karat.retrieve.build_context import Items
     from karat.retrieve.protocol import Query
     from karat.retrieve.system import System
     from karat.retrieve.text_rules import TextRules
@@ -75,7 +75,7 @@ def log_calls(calls: int) -> None:
 
     from karat.retrieve.protocol import Answer, Hit, Query
     from karat.retrieve.run_log import RunLog, record_of, to_json_line
-    from karat.retrieve.runner import CallLimits, Runner
+    from karat.retrieve.search import CallLimits, Runner
 
     class Fixed:
         batch, concurrency, deep, meta = 1, 1, False, {}

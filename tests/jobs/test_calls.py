@@ -7,8 +7,7 @@ import time
 
 import pytest
 
-from karat.jobs.calls import in_order
-from karat.jobs.rate_limit import RateLimit, retry_after, retry_wait
+from karat.jobs.calls import RateLimit, in_order, retry_after, retry_wait
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

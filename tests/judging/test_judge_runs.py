@@ -23,7 +23,7 @@ from judge_servers import (
 )
 
 from karat.errors import InputError
-from karat.jobs.rate_limit import retry_wait
+from karat.jobs.calls import retry_wait
 from karat.label.judge import Runner, judge_pairs
 from karat.label.judge_answers import JudgeGoneError
 
@@ -31,7 +31,7 @@ from karat.label.judge_answers import JudgeGoneError
 @pytest.fixture
 def quick(monkeypatch):
     """Retries that do not wait half a second."""
-    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.jobs.calls._FIRST_WAIT", 0.01)
 
 
 def test_labels_stand_in_the_order_of_the_pool_whatever_order_answers_come_in(tmp_path):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from karat.data.tables import Corpus
 from karat.errors import UsageError
 from karat.retrieve.bm25 import Bm25, Options
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import Items
 from karat.retrieve.protocol import Query
 from karat.retrieve.text_rules import TextRules, text_rules
 from karat.retrieve.vectors import top_rows

@@ -12,7 +12,7 @@ from store_servers import ChromaServer, fill_chroma, free_port
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.search import CallLimits, FailedCall, Runner
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import run_digest
 

@@ -14,7 +14,7 @@ from small_corpus import BEST, NOTHING, TEXTS, ask, ids
 from karat.data.tables import Queries
 from karat.errors import CallError, MissingExtraError
 from karat.retrieve.protocol import Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.search import CallLimits, FailedCall, Runner
 from karat.retrieve.system_config import KINDS, run_digest
 
 LIVE = [name for name, kind in KINDS.items() if kind.live]

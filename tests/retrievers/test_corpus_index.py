@@ -21,8 +21,8 @@ from karat.errors import InputError, MissingExtraError
 from karat.jobs.cache import CACHE_FOLDER
 from karat.retrieve import corpus_index
 from karat.retrieve.bm25 import Bm25, Options
+from karat.retrieve.build_context import Items
 from karat.retrieve.corpus_index import open_index
-from karat.retrieve.items import Items
 from karat.retrieve.protocol import Query
 from karat.retrieve.text_rules import TextRules
 

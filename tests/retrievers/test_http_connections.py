@@ -14,7 +14,7 @@ from servers import Raw, always, asked, built, free_port, hits, reply
 
 from karat.errors import CallError, UsageError
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.runner import CallLimits, Runner
+from karat.retrieve.search import CallLimits, Runner
 
 
 def test_sixteen_at_once_come_back_in_order_over_kept_connections():

@@ -11,7 +11,7 @@ import pytest
 from servers import Raw, always, built, failure, hits, reply
 
 from karat.retrieve.protocol import Query
-from karat.retrieve.runner import CallLimits, Runner
+from karat.retrieve.search import CallLimits, Runner
 
 
 def test_too_many_requests_waits_as_long_as_it_is_told_and_then_succeeds():

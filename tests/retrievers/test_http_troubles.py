@@ -12,7 +12,7 @@ from servers import Raw, always, asked, built, failure, free_port, hits, reply
 
 from karat.errors import CallError
 from karat.retrieve.protocol import Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.search import CallLimits, FailedCall, Runner
 
 # nobody there, or nobody who finishes
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from karat.data.tables import Corpus
 from karat.errors import CallError, InputError
 from karat.formats.settings import Place, validate
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import Items
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.stages import Mmr, ab_order, ascii_words, textbook_order
 from karat.retrieve.system_config import MmrForm

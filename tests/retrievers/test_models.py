@@ -50,7 +50,7 @@ def test_vectors_agree_with_those_of_the_same_model_in_full_precision(model):
     if not SCIFACT.is_dir():
         pytest.skip("needs SciFact beside the project")
     import karat
-    from karat.retrieve.items import Items
+    from karat.retrieve.build_context import Items
 
     items = Items(karat.read_corpus(str(SCIFACT / "corpus.beir-layout.jsonl.gz")))
     kept = np.load(SCIFACT / "runs_made_here/all-MiniLM-L6-v2.docs.float16.npy", mmap_mode="r")

@@ -13,7 +13,7 @@ from store_servers import free_port
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.search import CallLimits, FailedCall, Runner
 
 
 @pytest.mark.parametrize(

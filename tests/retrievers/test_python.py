@@ -12,7 +12,7 @@ from small_corpus import ask, ids
 
 from karat.errors import CallError, InputError
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.runner import CallLimits, Runner
+from karat.retrieve.search import CallLimits, Runner
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from small_corpus import ask, ids
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.search import CallLimits, FailedCall, Runner
 
 
 @pytest.fixture

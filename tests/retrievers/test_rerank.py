@@ -16,8 +16,7 @@ from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, UsageError
 from karat.formats.settings import Place
 from karat.project.config import read_config
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import Embedder
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.rerank import reranker

@@ -20,13 +20,11 @@ from karat.cli.main import main
 from karat.data.tables import Corpus
 from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.rerank import reranker
 from karat.retrieve.rerun import RerunStart, StageRerun, mine_negatives
-from karat.retrieve.runner import FailedCall
-from karat.retrieve.search import search_system
+from karat.retrieve.search import FailedCall, search_system
 from karat.retrieve.stages import DistinctDocs, Filter, Threshold
 from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import RerankForm, parse_systems

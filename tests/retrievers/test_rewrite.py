@@ -11,8 +11,7 @@ from karat.data.tables import Corpus
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.bm25 import Bm25
 from karat.retrieve.bm25 import Options as Bm25Options
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Query
 from karat.retrieve.run_log import record_of
 from karat.retrieve.stages import Rewrite, Threshold

@@ -10,9 +10,9 @@ from typing import ClassVar
 import pytest
 
 from karat.errors import CallError
-from karat.retrieve import runner as runner_module
+from karat.retrieve import search as runner_module
 from karat.retrieve.protocol import Answer, Hit, Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
+from karat.retrieve.search import CallLimits, FailedCall, Runner
 
 
 class Scripted:
@@ -97,7 +97,7 @@ def test_a_rate_is_kept():
 
 
 def test_what_may_pass_later_is_tried_again_and_counted(monkeypatch):
-    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.jobs.calls._FIRST_WAIT", 0.01)
     left = {"q1": 2}
 
     def act(query):
@@ -112,7 +112,7 @@ def test_what_may_pass_later_is_tried_again_and_counted(monkeypatch):
 
 
 def test_waits_double_and_respect_what_the_server_asks_for(monkeypatch):
-    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.04)
+    monkeypatch.setattr("karat.jobs.calls._FIRST_WAIT", 0.04)
     waits = iter([None, None, 0.3])
 
     def act(query):
@@ -148,7 +148,7 @@ def test_what_will_not_pass_is_not_tried_again():
 
 
 def test_a_server_that_is_gone_does_not_cost_the_waits_of_every_call(monkeypatch):
-    monkeypatch.setattr("karat.jobs.rate_limit._FIRST_WAIT", 0.01)
+    monkeypatch.setattr("karat.jobs.calls._FIRST_WAIT", 0.01)
 
     def act(query):
         raise CallError("connection refused", may_pass=True)

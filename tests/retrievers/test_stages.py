@@ -11,9 +11,9 @@ from karat.data.tables import Corpus
 from karat.errors import CallError, UsageError
 from karat.retrieve.bm25 import Bm25
 from karat.retrieve.bm25 import Options as Bm25Options
+from karat.retrieve.build_context import Items
 from karat.retrieve.fuse import Fuse
 from karat.retrieve.fuse import Options as FuseOptions
-from karat.retrieve.items import Items
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.stages import AsOf, DistinctDocs, Filter, Threshold
 from karat.retrieve.system import System

@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from karat.errors import InputError, KaratError, UsageError, unknown
 from karat.formats.json_records import parse_json
 from karat.jobs.cache import CACHE_FOLDER, JsonlCache
-from karat.jobs.calls import in_order
+from karat.jobs.calls import GONE_AFTER, LONGEST_ASKED, in_order, retry_wait
 from karat.jobs.journal import RESUME, Journal, json_lines, part_of
-from karat.jobs.rate_limit import GONE_AFTER, LONGEST_ASKED, retry_wait
 from karat.label.judge_answers import (
     Judge,
     JudgeGoneError,

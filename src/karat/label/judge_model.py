@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from karat.errors import InputError, UsageError, missing_extra
 from karat.formats.files import open_input
-from karat.jobs.rate_limit import RateLimit, retry_after
+from karat.jobs.calls import RateLimit, retry_after
 from karat.jobs.redaction import redactor
 from karat.label.judge_answers import AnswerReader, JudgeGoneError, Reply, Unjudged
 from karat.label.labels import Pair

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from karat.formats.settings import Form
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Title
 from karat.retrieve.text_rules import TextRules

@@ -217,7 +217,7 @@ def _library_version() -> str:
 
 def _build(corpus: Corpus) -> CorpusIndex:
     from karat.retrieve.bm25 import WORD, Bm25, Bm25Options
-    from karat.retrieve.items import Items, token_counts
+    from karat.retrieve.build_context import Items, token_counts
     from karat.retrieve.text_rules import TextRules
 
     items = Items(corpus)

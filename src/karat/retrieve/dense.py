@@ -11,8 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import Embedder, ModelForm, embedder
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Text, Title

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from karat.data.columns import ITEM_NAMES, NUL_IN_ID
 from karat.errors import CallError
 from karat.formats.settings import preview
-from karat.jobs.rate_limit import retry_after
+from karat.jobs.calls import retry_after
 from karat.retrieve.http_connection import Response
 from karat.retrieve.protocol import Answer, Hit
 from karat.retrieve.user_code import import_library

@@ -25,11 +25,10 @@ from karat.data.columns import Source
 from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.formats.settings import Form, preview
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
-from karat.retrieve.protocol import Answer, Finder, Hits, Query
+from karat.retrieve.build_context import BuildContext, Items
+from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.quality_config import QualityConfig, QualitySettings, read_config
-from karat.retrieve.stages import farthest_first
+from karat.retrieve.stages import BASIC_STOP_WORDS, farthest_first
 from karat.retrieve.system_config import Text
 from karat.retrieve.text_rules import NormaliseForm, normalised, read_aliases
 
@@ -110,18 +109,15 @@ def _importance(corpus: Corpus) -> Floats:
     """Return the importance that items have in ``aux``, from 0 to 1."""
     if "aux" not in corpus.frame.columns:
         return np.full(corpus.frame.height, _USUAL_IMPORTANCE)
-    rows: Sequence[tuple[str, Any]] = corpus.frame.select("item_id", "aux").rows()
-    return np.array([_important(value, item_id, corpus) for item_id, value in rows])
-
-
-def _important(value: Any, item_id: str, corpus: Corpus) -> float:
-    try:
-        aux = {} if value is None else json.loads(value)
-        importance = aux.get("importance", _USUAL_IMPORTANCE) + 0.0
-        return float(min(1.0, max(0.0, importance)))
-    except (AttributeError, TypeError, ValueError):
-        expected = "an object with importance, a number"
-        raise _bad_value(corpus, item_id, "aux", value, expected) from None
+    values = np.empty(corpus.frame.height)
+    for row, (item_id, value) in enumerate(corpus.frame.select("item_id", "aux").iter_rows()):
+        try:
+            aux = {} if value is None else json.loads(value)
+            values[row] = min(1.0, max(0.0, aux.get("importance", _USUAL_IMPORTANCE) + 0.0))
+        except (AttributeError, TypeError, ValueError):
+            expected = "an object with importance, a number"
+            raise _bad_value(corpus, item_id, "aux", value, expected) from None
+    return values
 
 
 def _bad_value(corpus: Corpus, item_id: str, key: str, value: Any, expected: str) -> InputError:
@@ -216,7 +212,7 @@ class Lexicon:
 
 
 STOP_WORDS: Mapping[str, frozenset[str]] = {
-    "en-basic": frozenset(("a", "an", "the", "of", "to", "in", "and", "or")),
+    "en-basic": BASIC_STOP_WORDS,
     "none": frozenset(),
 }
 _BETWEEN_WORDS = re.compile(r"[^0-9A-Za-z]+")
@@ -482,7 +478,7 @@ Options = QualityOptions
 
 def files(options: QualityOptions, context: BuildContext) -> list[str]:
     """Return the alias file that the config names."""
-    settings = _read(options, context).settings
+    settings = read_config(str(context.path(options.config))).settings
     # Bad aliases are refused before any system is asked.
     word_rules(settings, context.folder)
     named = settings.alias_file
@@ -493,18 +489,15 @@ def make(
     options: QualityOptions, context: BuildContext, parts: Mapping[str, Finder]
 ) -> QualityRetriever:
     """Return the engine over the corpus."""
-    config = _read(options, context)
+    config = read_config(str(context.path(options.config)))
     items = context.items
     texts = pl.Series("text", context.rules.apply_all(items.texts), dtype=pl.String)
     corpus = Corpus(items.frame.with_columns(texts), Source(context.corpus_name or "corpus"))
-    quality = QualityEngine(corpus, config.settings, folder=context.folder)
-    return QualityRetriever(options.config, config, quality, items)
+    engine = QualityEngine(corpus, config.settings, folder=context.folder)
+    return QualityRetriever(options.config, config, engine, items)
 
 
-def _read(options: QualityOptions, context: BuildContext) -> QualityConfig:
-    return read_config(str(context.path(options.config)))
-
-
+@dataclass(frozen=True, eq=False)
 class QualityRetriever:
     """A config's engine as a retriever.
 
@@ -512,52 +505,39 @@ class QualityRetriever:
     rankings that a list is made of are logged as ``base`` and ``lexical``.
     """
 
-    batch = 1
-    concurrency = 1
-    deep = True
-
-    def __init__(
-        self, path: str, config: QualityConfig, quality: QualityEngine, items: Items
-    ) -> None:
-        self.items = items
-        self._path = path
-        self._config = config
-        self._quality = quality
+    path: str
+    config: QualityConfig
+    engine: QualityEngine
+    items: Items
+    batch: int = 1
+    concurrency: int = 1
+    deep: bool = True
 
     @property
     def meta(self) -> Mapping[str, Any]:
         """The config's name and digest, and its settings without effect."""
-        notes = [*self._config.notes, *self._quality.rules.notes()]
+        notes = [*self.config.notes, *self.engine.rules.notes()]
         return {
-            "config_path": self._path,
-            "settings_digest": self._config.document.digest,
+            "config_path": self.path,
+            "settings_digest": self.config.document.digest,
             **({"notes": notes} if notes else {}),
-            "index_bytes": self._quality.index_bytes,
+            "index_bytes": self.engine.index_bytes,
         }
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the best items for each query, and the rankings that they come from."""
-        return [self._search_one(query.text, k) for query in queries]
+        return [self._answer(self.engine.trail(query.text, k), k) for query in queries]
 
-    def _search_one(self, text: str, k: int) -> Answer:
-        trail = self._quality.trail(text, k)
-        return Answer(self._final(trail), lists=self._lists(trail, k))
-
-    def _final(self, trail: Trail) -> Hits:
-        in_force = trail.base if trail.fused is None else trail.fused
-        scores = in_force.scores[trail.rows]
-        if self._quality.settings.diversifies:
+    def _answer(self, trail: Trail, k: int) -> Answer:
+        settings = self.engine.settings
+        last = trail.base if trail.fused is None else trail.fused
+        scores = last.scores[trail.rows]
+        if settings.diversifies:
             scores = 1.0 / np.arange(1, len(trail.rows) + 1)
-        return self.items.hits(trail.rows, scores)
-
-    def _lists(self, trail: Trail, k: int) -> dict[str, Hits]:
-        """Return the base and lexical rankings, if the list differs from them."""
-        settings = self._quality.settings
-        rankings: dict[str, Ranking | None] = {}
-        if settings.fuses or settings.diversifies:
-            rankings |= {"base": trail.base, "lexical": trail.lexical}
-        return {
+        rankings = {"base": trail.base, "lexical": trail.lexical}
+        lists = {
             name: self.items.hits(ranking.rows[:k], ranking.scores[ranking.rows[:k]])
             for name, ranking in rankings.items()
-            if ranking is not None
+            if ranking is not None and (settings.fuses or settings.diversifies)
         }
+        return Answer(self.items.hits(trail.rows, scores), lists=lists)

@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from karat.errors import CallError, UsageError
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import ModelForm, embedder, load_model, valid_unicode
 from karat.retrieve.protocol import Hit, Hits, Query
 from karat.retrieve.stages import Stage

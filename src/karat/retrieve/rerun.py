@@ -15,11 +15,9 @@ import numpy as np
 from karat.data.tables import Run
 from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
-from karat.retrieve.runner import CallLimits, FailedCall, Runner
-from karat.retrieve.search import is_reusable
+from karat.retrieve.search import CallLimits, FailedCall, Runner, is_reusable
 from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 

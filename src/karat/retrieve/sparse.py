@@ -14,8 +14,7 @@ from pydantic import Field
 
 from karat.errors import CallError
 from karat.formats.settings import Form
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import Model, load_model, valid_unicode
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import BatchSize, MaxLength, ModelFolder, Text, Threads, Title

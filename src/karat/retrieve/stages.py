@@ -16,8 +16,7 @@ import numpy.typing as npt
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, UsageError, unknown
 from karat.measure.kernels.lists import in_time
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Hit, Hits, Query
 from karat.retrieve.system_config import MmrForm, RewriteForm
@@ -29,19 +28,15 @@ Floats = npt.NDArray[np.float64]
 _HIT_FIELDS = ("item_id", "doc_id", "version", "source")
 _WORD = re.compile(r"\w+")
 _ASCII_WORD = re.compile(r"[0-9a-z]+")
-_STOPWORDS = frozenset(("a", "an", "the", "of", "to", "in", "and", "or"))
+BASIC_STOP_WORDS = frozenset(("a", "an", "the", "of", "to", "in", "and", "or"))
 
 
 class HitFilter(Protocol):
-    """A stage that keeps or drops each hit by itself.
-
-    ``ends`` says that after such a hit, in a list by falling score, none is kept.
-    """
+    """A stage that keeps or drops each hit by itself."""
 
     @property
     def name(self) -> str: ...
     def keeps(self, query: Query, hit: Hit) -> bool: ...
-    def ends(self, hit: Hit) -> bool: ...
 
 
 class Stage(Protocol):
@@ -90,10 +85,6 @@ class Filter:
             self._last = query, required
         return required
 
-    def ends(self, hit: Hit) -> bool:
-        """Return False: attributes are not in the order of scores."""
-        return False
-
 
 class AsOf:
     """Keeps items no newer than the query's as_of; ``strict`` drops unknown versions too."""
@@ -114,10 +105,6 @@ class AsOf:
         age = in_time(None if version is None else str(version), query.as_of, ())
         return age == 1 if self._strict else age != 0
 
-    def ends(self, hit: Hit) -> bool:
-        """Return False: versions are not in the order of scores."""
-        return False
-
 
 @dataclass(frozen=True)
 class Threshold:
@@ -131,7 +118,7 @@ class Threshold:
         return _score(hit, self.name) >= self.least
 
     def ends(self, hit: Hit) -> bool:
-        """Return whether the score is too low."""
+        """Return whether, in a list by falling score, no hit after this one is kept."""
         return hit.score is not None and hit.score < self.least
 
 
@@ -237,7 +224,7 @@ class Rewrite:
 
 def ascii_words(text: str) -> AbstractSet[str]:
     """Return the words of variant ab: ASCII after NFKC, without a few stop words."""
-    return set(_ASCII_WORD.findall(unicodedata.normalize("NFKC", text).lower())) - _STOPWORDS
+    return set(_ASCII_WORD.findall(unicodedata.normalize("NFKC", text).lower())) - BASIC_STOP_WORDS
 
 
 @dataclass(frozen=True)

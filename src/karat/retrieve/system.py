@@ -13,9 +13,8 @@ from typing import Any
 
 from karat.data.tables import Queries, Run
 from karat.errors import InputError, KaratError, MissingExtraError
-from karat.retrieve.build_context import BuildContext
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.chunking import Chunker
-from karat.retrieve.items import Items
 from karat.retrieve.placeholders import credential_names
 from karat.retrieve.protocol import Answer, Finder, Hits, Query, queries_from, shares
 from karat.retrieve.run_log import run_of
@@ -277,7 +276,7 @@ class System:
             len(_passing(self.filters, query, hits)) < enough
             and self.finder.deep
             and len(hits) >= depth
-            and not any(hit_filter.ends(hits[-1]) for hit_filter in self.filters)
+            and not any(isinstance(f, Threshold) and f.ends(hits[-1]) for f in self.filters)
         ):
             depth *= _DEEPER
             hits = self._retrieved([query], depth)[0].hits

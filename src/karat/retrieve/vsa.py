@@ -12,8 +12,7 @@ from pydantic import Field
 
 from karat.formats.settings import Form
 from karat.retrieve.bow import word_bags
-from karat.retrieve.build_context import BuildContext
-from karat.retrieve.items import Items
+from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Title
 from karat.retrieve.text_rules import TextRules

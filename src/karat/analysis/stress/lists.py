@@ -26,8 +26,7 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Query
 from karat.retrieve.rerun import RerunStart, StageRerun
 from karat.retrieve.run_log import is_complete, run_of
-from karat.retrieve.runner import FailedCall
-from karat.retrieve.search import ProgressBar
+from karat.retrieve.search import FailedCall, ProgressBar
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import SystemConfig, run_digest
 
