@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -109,6 +110,12 @@ class JsonlCache(Generic[Value]):
         if damaged:
             lines = "line is" if damaged == 1 else "lines are"
             _log.warning("%s: %d damaged %s left out", self.path, damaged, lines)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def ignore_in_git(folder: Path) -> None:

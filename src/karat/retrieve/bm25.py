@@ -54,14 +54,25 @@ class Bm25:
 
     def __init__(self, options: Bm25Options, items: Items, rules: TextRules) -> None:
         bm25s = _library()
-        _check(options)
+        if options.k1 == 0 and options.method in ("bm25l", "bm25+"):
+            # Its scores would be nan or equal.
+            raise UsageError(
+                f"k1 is 0, and method {options.method} needs more; give k1 above 0, or method "
+                "lucene"
+            )
         self.items = items
         self._libraries = library_versions("bm25s")
         self._stemmer = _stemmer(options.stemmer)
         self._dropped = _stopwords(options.stopwords)
         texts = items.titled if options.title else items.texts
         texts = rules.apply_all(texts)
-        words = self._tokenise(texts)
+        words = bm25s.tokenize(
+            texts,
+            token_pattern=WORD.pattern,
+            stopwords=sorted(self._dropped),
+            stemmer=self._stemmer,
+            show_progress=False,
+        )
         self._index = bm25s.BM25(method=options.method, k1=options.k1, b=options.b)
         # The library cannot index texts of which not one has a word.
         self._empty = not any(word for word in words.vocab)
@@ -100,23 +111,6 @@ class Bm25:
         sharing = np.flatnonzero(scores > base)
         rows = sharing[top_rows(scores[sharing], k)]
         return Answer(self.items.hits(rows, scores[rows]))
-
-    def _tokenise(self, texts: list[str]) -> Any:
-        return _library().tokenize(
-            texts,
-            token_pattern=WORD.pattern,
-            stopwords=sorted(self._dropped),
-            stemmer=self._stemmer,
-            show_progress=False,
-        )
-
-
-def _check(options: Bm25Options) -> None:
-    """Refuse settings that would give nan or equal scores."""
-    if options.k1 == 0 and options.method in ("bm25l", "bm25+"):
-        raise UsageError(
-            f"k1 is 0, and method {options.method} needs more; give k1 above 0, or method lucene"
-        )
 
 
 def _library() -> Any:

@@ -107,12 +107,12 @@ class Bow:
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the nearest items to each query, best first."""
-        return [self._search_one(query.text, k) for query in queries]
-
-    def _search_one(self, text: str, k: int) -> Answer:
-        scores = self._scores(Counter(ascii_words(text)))
-        rows = top_rows(scores, k)
-        return Answer(self.items.hits(rows, scores[rows], scores[rows]))
+        answers = []
+        for query in queries:
+            scores = self._scores(Counter(ascii_words(query.text)))
+            rows = top_rows(scores, k)
+            answers.append(Answer(self.items.hits(rows, scores[rows], scores[rows])))
+        return answers
 
     def _scores(self, query_words: Mapping[str, int]) -> npt.NDArray[np.float64]:
         """Return the cosines; 0 if either side has no words."""

@@ -17,14 +17,14 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import fill_placeholders, literal_in_headers
 from karat.retrieve.protocol import Finder, Hits, Query
 from karat.retrieve.system_config import Text, refuse
-from karat.retrieve.user_code import UserCode, error_line, import_library, may_pass
+from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
     FieldsForm,
     StoreFinder,
+    collection_finder,
     hit_of,
     is_plain,
     literal,
-    query_model,
     wrong_model,
 )
 from karat.retrieve.vectors import Floats
@@ -88,13 +88,7 @@ def make(options: ChromaOptions, context: BuildContext, parts: Mapping[str, Find
         _server_client(options, context) if options.host else _folder_client(options, context),
         context.redact,
     )
-    return StoreFinder(
-        store,
-        query_model(options, context),
-        UserCode("chroma", context.timeout, context.redact, again=True),
-        meta={"store": "chroma", "collection": options.collection},
-        folder=options.path is not None,
-    )
+    return collection_finder("chroma", store, options, context)
 
 
 def _library() -> Any:

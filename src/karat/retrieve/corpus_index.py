@@ -293,7 +293,9 @@ def _save(index: CorpusIndex, folder: Path) -> None:
         part.mkdir(parents=True)
         _write(index, part)
         ignore_in_git(folder.parent)
-        _rename_to(part, folder)
+        # If another process was faster, its folder stays.
+        if not folder.is_dir():
+            part.rename(folder)
     except (OSError, InputError, pl.exceptions.PolarsError) as error:
         _log.warning(
             "the index of %s cannot be kept in %s (%s); it is made again each time",
@@ -303,15 +305,6 @@ def _save(index: CorpusIndex, folder: Path) -> None:
         )
     finally:
         shutil.rmtree(part, ignore_errors=True)
-
-
-def _rename_to(part: Path, folder: Path) -> None:
-    """Rename the folder to its place; if another process was faster, its folder stays."""
-    try:
-        part.rename(folder)
-    except OSError:
-        if not folder.is_dir():
-            raise
 
 
 def _write(index: CorpusIndex, folder: Path) -> None:

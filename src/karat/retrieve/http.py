@@ -120,6 +120,10 @@ Expression = Annotated[Text, AfterValidator(_expression)]
 Values = Annotated[dict[str, Scalar | list[Scalar]], BeforeValidator(_checked_values)]
 
 
+def _of_hit(key: str, what: str) -> Any:
+    return Field(None, description=f"a JMESPath expression for a hit's {what}; {key} if absent")
+
+
 class HttpOptions(Form):
     """What to send to the service, and where its answer holds the hits."""
 
@@ -158,21 +162,11 @@ class HttpOptions(Form):
         description="a JMESPath expression for a hit's id; if absent, the first of "
         + ", ".join(ITEM_NAMES),
     )
-    score: Expression | None = Field(
-        None, description="a JMESPath expression for a hit's score; score if absent"
-    )
-    text: Expression | None = Field(
-        None, description="a JMESPath expression for a hit's text; text if absent"
-    )
-    doc_id: Expression | None = Field(
-        None, description="a JMESPath expression for a hit's document; doc_id if absent"
-    )
-    version: Expression | None = Field(
-        None, description="a JMESPath expression for a hit's version; version if absent"
-    )
-    source: Expression | None = Field(
-        None, description="a JMESPath expression for a hit's source; source if absent"
-    )
+    score: Expression | None = _of_hit("score", "score")
+    text: Expression | None = _of_hit("text", "text")
+    doc_id: Expression | None = _of_hit("doc_id", "document")
+    version: Expression | None = _of_hit("version", "version")
+    source: Expression | None = _of_hit("source", "source")
     latency: dict[str, Expression] = Field(
         default_factory=dict,
         description="a mapping of names to JMESPath expressions for times in ms, such as "

@@ -18,6 +18,7 @@ from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError, missing_extra
 from karat.formats.settings import Form
+from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.system_config import (
     BatchSize,
@@ -93,7 +94,7 @@ def load_model(
     _check_width(library, described, folder)
     length = _set_max_length(library, name, max_length)
     model_folder = Path(library.model._model_dir)
-    hashes = {file: _sha256(model_folder / file) for file in needed}
+    hashes = {file: file_sha256(model_folder / file) for file in needed}
     listed = "\n".join(f"{file} {digest}" for file, digest in sorted(hashes.items()))
     return Model(
         library,
@@ -229,11 +230,6 @@ def _positions(folder: Path) -> int:
         return 0
     positions = config.get("max_position_embeddings") if isinstance(config, dict) else None
     return positions if isinstance(positions, int) else 0
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 class ModelForm(Form):
@@ -394,7 +390,7 @@ class _ByCallable:
         self._name = name
         self._call: Callable[..., Any] = load_callable(name, context.folder)
         self._code = UserCode(name, context.timeout, context.redact)
-        sha256 = hashlib.sha256(_source(name, context.folder).read_bytes()).hexdigest()
+        sha256 = file_sha256(_source(name, context.folder))
         self.digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
         self.about: Mapping[str, Any] = {"name": name, "sha256": sha256}
         self.libraries: Mapping[str, str] = {}

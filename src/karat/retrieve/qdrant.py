@@ -21,14 +21,14 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.placeholders import fill_placeholders, literal_in_url
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
-from karat.retrieve.user_code import UserCode, error_line, import_library, may_pass
+from karat.retrieve.user_code import error_line, import_library, may_pass
 from karat.retrieve.vector_stores import (
     FieldsForm,
     StoreFinder,
+    collection_finder,
     hit_of,
     is_plain,
     literal,
-    query_model,
     wrong_model,
 )
 from karat.retrieve.vectors import Floats
@@ -83,12 +83,8 @@ def make(options: QdrantOptions, context: BuildContext, parts: Mapping[str, Find
         connect = _folder_client(context.path(options.path))
     if options.where is not None and is_plain(options.where):
         _filter(options.where)
-    return StoreFinder(
-        QdrantStore(options, connect, context.redact),
-        query_model(options, context),
-        UserCode("qdrant", context.timeout, context.redact, again=True),
-        meta={"store": "qdrant", "collection": options.collection},
-        folder=options.path is not None,
+    return collection_finder(
+        "qdrant", QdrantStore(options, connect, context.redact), options, context
     )
 
 

@@ -5,7 +5,6 @@ What stands below the top is dropped, since its old scores say nothing beside th
 
 from __future__ import annotations
 
-import hashlib
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from karat.errors import CallError, UsageError
+from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import ModelForm, embedder, load_model, valid_unicode
 from karat.retrieve.protocol import Hit, Hits, Query
@@ -138,7 +138,7 @@ def _digest(call: Callable[..., Any]) -> dict[str, str]:
         return {}
     if file is None or not Path(file).is_file():
         return {}
-    return {"sha256": hashlib.sha256(Path(file).read_bytes()).hexdigest()}
+    return {"sha256": file_sha256(Path(file))}
 
 
 def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:

@@ -313,7 +313,15 @@ def search(
 
     Example: ``karat.search({"bm25": {"retriever": "bm25"}}, "eval.jsonl", "corpus.jsonl")``
     """
-    table = _queries(queries)
+    if isinstance(queries, Mapping):
+        queries = Queries.from_dict(queries)
+    table = read_queries(queries) if isinstance(queries, str | Path) else queries
+
+    def read() -> Corpus:
+        if isinstance(corpus, Mapping):
+            return Corpus.from_dict(corpus)
+        return corpus if isinstance(corpus, Corpus) else read_corpus(corpus or "")
+
     objects = {name: system for name, system in systems.items() if not isinstance(system, Mapping)}
     specs = {
         name: {"retriever": "python", "call": name} if name in objects else system
@@ -322,7 +330,7 @@ def search(
     configs = list(parse_systems(specs, Place("systems")).values())
     place = Path(folder)
     context = BuildContext(
-        corpus=None if corpus is None else lambda: _corpus(corpus),
+        corpus=None if corpus is None else read,
         folder=place,
         cache=place / CACHE_FOLDER,
         objects=objects,
@@ -340,18 +348,6 @@ def search(
         )
         for config in configs
     ]
-
-
-def _queries(queries: Queries | Mapping[str, Any] | str | Path) -> Queries:
-    if isinstance(queries, Mapping):
-        return Queries.from_dict(queries)
-    return read_queries(queries) if isinstance(queries, str | Path) else queries
-
-
-def _corpus(corpus: Corpus | Mapping[str, Any] | str | Path) -> Corpus:
-    if isinstance(corpus, Mapping):
-        return Corpus.from_dict(corpus)
-    return read_corpus(corpus) if isinstance(corpus, str | Path) else corpus
 
 
 def log_paths(configs: Sequence[SystemConfig], template: str) -> dict[str, Path]:

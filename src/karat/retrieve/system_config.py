@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from karat.errors import KaratError, UsageError, unknown
 from karat.formats.settings import Form, Place, custom_error, expectations, preview, validate
+from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.chunking import Chunker
 from karat.retrieve.protocol import Finder, Query
@@ -528,5 +529,4 @@ def _content(path: Path) -> str:
     stat = path.stat()
     if stat.st_size > _LARGEST:
         return f"{stat.st_size} {stat.st_mtime_ns}"
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return file_sha256(path)

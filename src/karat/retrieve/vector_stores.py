@@ -94,6 +94,17 @@ class Store(Protocol):
         """Return what went wrong, and whether it may pass."""
 
 
+def collection_finder(name: str, store: Store, options: Any, context: BuildContext) -> StoreFinder:
+    """Return a finder over a collection of a store that is a server or, with a path, a folder."""
+    return StoreFinder(
+        store,
+        query_model(options, context),
+        UserCode(name, context.timeout, context.redact, again=True),
+        meta={"store": name, "collection": options.collection},
+        folder=options.path is not None,
+    )
+
+
 class StoreFinder:
     """Embeds the query and asks the store, both within the time limit."""
 

@@ -70,7 +70,9 @@ class Encoder:
             part = slice(start, start + width)
             positive = counts @ np.unpackbits(of_words[:, part], axis=1).astype(np.int32)
             rows[:, part] = np.packbits(2 * positive >= totals, axis=1)
-        return self._trimmed(rows)
+        used = np.zeros(rows.shape[1] * 8, np.uint8)
+        used[: self.dim] = 1
+        return rows & np.packbits(used)
 
     def cosines(self, vector: Bits, many: Bits) -> npt.NDArray[np.float64]:
         """Return the cosine of one vector with each row of ``many``."""
@@ -93,11 +95,6 @@ class Encoder:
         for bit, row in enumerate(rows):
             vectors[states >> bit & 1 == 1] ^= row
         return vectors
-
-    def _trimmed(self, rows: Bits) -> Bits:
-        used = np.zeros(rows.shape[1] * 8, np.uint8)
-        used[: self.dim] = 1
-        return rows & np.packbits(used)
 
 
 @lru_cache(maxsize=4)
@@ -164,10 +161,9 @@ class Vsa:
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the nearest items to each query, best first."""
-        vectors = self._encoder.encode([query.text for query in queries])
-        return [self._search_one(row, k) for row in vectors]
-
-    def _search_one(self, vector: Any, k: int) -> Answer:
-        scores = self._encoder.cosines(vector, self._vectors)
-        rows = top_rows(scores, k)
-        return Answer(self.items.hits(rows, scores[rows], scores[rows]))
+        answers = []
+        for vector in self._encoder.encode([query.text for query in queries]):
+            scores = self._encoder.cosines(vector, self._vectors)
+            rows = top_rows(scores, k)
+            answers.append(Answer(self.items.hits(rows, scores[rows], scores[rows])))
+        return answers
