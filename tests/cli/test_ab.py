@@ -468,14 +468,14 @@ def test_traces_that_cannot_be_written_stop_nothing(run, folder):
         ("qrels.tsv", "x1\td1\t1\n", ("qrels.tsv: judges no query of queries.tsv",)),
         ("qrels.tsv", "q1\td1\t2000\n", ("2000", "too high")),
         ("corpus.jsonl", '{"id": "d1"}\n', ("corpus.jsonl:1: no text",)),
-        ("corpus.jsonl", '{"text": "a"}\n', ("corpus.jsonl:1: no id",)),
+        ("corpus.jsonl", '{"text": "a"}\n', ("corpus.jsonl:1: no item_id",)),
         ("corpus.jsonl", '{"id": "d1", "text": 5}\n', ("corpus.jsonl:1:",)),
         ("corpus.jsonl", '{"id": "d1", "text": "x"\n', ("corpus.jsonl:1: not valid JSON",)),
         ("a.yaml", "t2: [", ("config A: a.yaml:1: is not valid YAML",)),
         (
             "b.yaml",
             "t2:\n  quality: {enabled: maybe}\n",
-            ("config B: b.yaml:2: enabled is 'maybe'",),
+            ("config B: b.yaml:2: t2.quality.enabled is 'maybe'",),
         ),
         (
             "b.yaml",
