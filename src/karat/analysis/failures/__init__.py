@@ -10,7 +10,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from karat.analysis.failures.case import Case
@@ -220,12 +219,10 @@ def classify(staged: Staged, queries: Queries | None, *, thresholds: Thresholds)
     miss_at = thresholds.miss if ends_at is None else ends_at
     case = Case(staged, queries, replace(thresholds, miss=miss_at))
     classes = classes_of(case)
-    rows = np.flatnonzero(classes >= 0)
-    judged_by = gold_names(staged.gold, case.judgment[rows])
+    judged_by = gold_names(staged.gold, case.judgment[[row for row, *_ in classes]])
     misses = []
-    for row, gold in zip(rows.tolist(), judged_by, strict=True):
-        kind = CLASSES[classes[row]]
-        evidence, because = evidence_of(case, kind, row, gold)
+    for (row, kind, explain), gold in zip(classes, judged_by, strict=True):
+        evidence, because = evidence_of(case, kind, explain, row, gold)
         misses.append(Failure(staged.gold.query_ids[row], row, kind, because, evidence))
     items = () if case.dominance is None else case.dominance.items.head(MOST).rows()
     return QueryFailures(
