@@ -323,9 +323,9 @@ def rewrite_hurts(case: Case) -> Iterator[Observation]:
     if original is None:
         raise MissingInputError("needs the list for the original query: stages.original in the log")
     k, logged = case.near, case.staged.logged.get(ORIGINAL, frozenset())
-    here = np.array([query_id in logged for query_id in case.gold.query_ids], dtype=bool)
-    before = np.where(here, case.values("R", k, original), np.nan)
-    after = np.where(here, case.values("R", k), np.nan)
+    rewritten = np.array([query_id in logged for query_id in case.gold.query_ids], dtype=bool)
+    before = np.where(rewritten, case.values("R", k, original), np.nan)
+    after = np.where(rewritten, case.values("R", k), np.nan)
     old, new, p = mean(before), mean(after), case.p_value(after - before)
     if new < old and p < case.alpha:
         text = f"R@{k} {short(new)} with rewritten queries but {short(old)} with the original ones"
@@ -477,17 +477,17 @@ def ranked_too_low(case: Case) -> Iterator[Observation]:
     near, far, lines = case.near, case.far, case.thresholds
     # What a filter takes out, and what has no room in the top, is no fault of the order.
     deep, top = case.sieved_values("R", far), case.values("R", near)
-    found, shown = mean(deep), mean(top)
+    deep_mean, top_mean = mean(deep), mean(top)
     room = mean(np.minimum(deep, case.ceiling("R", near)))
     if not _far_recall(case).is_high():
         # Lists that end above the far cut-off do not show what stands below their end.
         case.reached(case.staged.raw, "raw", lines.far)
         return
-    if at_least(room - shown, lines.gap):
-        of = "" if at_least(room, found) else f" of the {short(room)} that would fit"
+    if at_least(room - top_mean, lines.gap):
+        of = "" if at_least(room, deep_mean) else f" of the {short(room)} that would fit"
         after = " after the filters" if any(name in case.staged.line for name in SIEVES) else ""
-        text = f"R@{far} {short(found)}{after} but R@{near} {short(shown)}{of}"
-        figures = {f"R@{far}": found, f"R@{near}": shown, "fitting": room, "n": case.n}
+        text = f"R@{far} {short(deep_mean)}{after} but R@{near} {short(top_mean)}{of}"
+        figures = {f"R@{far}": deep_mean, f"R@{near}": top_mean, "fitting": room, "n": case.n}
         look_at = "the reranker, or a larger k" if case.has_reranker else ""
         yield Observation(f"{text}: the evidence is found and ranked too low", figures, look_at)
 

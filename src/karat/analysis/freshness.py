@@ -134,14 +134,14 @@ def _filtered(run: Run, hits: pl.DataFrame, *, strict: bool) -> Run:
     newer = hits["in_time"] == 0
     if strict:
         newer |= hits["in_time"].is_null() & hits["as_of"].is_not_null()
-    kept = run.hits.filter(~newer.fill_null(value=False))
-    emptied = run.hits.select("query_id").unique().join(kept, on="query_id", how="anti")
+    remaining = run.hits.filter(~newer.fill_null(value=False))
+    emptied = run.hits.select("query_id").unique().join(remaining, on="query_id", how="anti")
     calls = [] if run.calls is None else [run.calls]
     if run.calls is not None:
         emptied = emptied.join(run.calls, on="query_id", how="anti")
     if emptied.height:
         calls.append(emptied.sort("query_id"))
-    return replace(run, hits=kept, calls=pl.concat(calls, how="diagonal") if calls else None)
+    return replace(run, hits=remaining, calls=pl.concat(calls, how="diagonal") if calls else None)
 
 
 def _of_relevance(measure: Measure, scores: Scores) -> bool:

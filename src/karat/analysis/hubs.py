@@ -45,13 +45,13 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
     needed = max(1, limits.dominant_queries, math.ceil(round(limits.dominant_share * queries, 9)))
     chance = top.height / (queries * items) if items else 0.0
     alpha = 2 * tail(scores.conventions.ci)
-    found = occurring.filter(pl.col("unrelated") >= needed)
-    found = found.with_columns(p=np.minimum(_p_values(found, queries, chance) * items, 1.0))
-    found = found.filter(pl.col("p") < alpha)
-    found = found.sort("unrelated", "item_id", descending=[True, False])
+    crowds = occurring.filter(pl.col("unrelated") >= needed)
+    crowds = crowds.with_columns(p=np.minimum(_p_values(crowds, queries, chance) * items, 1.0))
+    crowds = crowds.filter(pl.col("p") < alpha)
+    crowds = crowds.sort("unrelated", "item_id", descending=[True, False])
     counts = np.zeros(items)
     counts[: occurring.height] = occurring["queries"].to_numpy()
-    in_hubs, unrelated = (int(found[name].sum()) for name in ("queries", "unrelated"))
+    in_hubs, unrelated = (int(crowds[name].sum()) for name in ("queries", "unrelated"))
     by_chance = _truncated_skewness if gold.corpus is None else _binomial_skewness
     document = {
         "k": k,
@@ -64,12 +64,12 @@ def hubs(staged: Staged, *, k: int = KEEP, thresholds: Thresholds | None = None)
         "expected": queries * chance,
         "skewness": _skewness(counts),
         "by_chance": by_chance(queries, chance),
-        "count": found.height,
+        "count": crowds.height,
         "hub_places": in_hubs,
         "unrelated_places": unrelated,
         "share": in_hubs / top.height if top.height else None,
         "unrelated_share": unrelated / top.height if top.height else None,
-        "hubs": _described(found.head(MOST), top, gold),
+        "hubs": _described(crowds.head(MOST), top, gold),
     }
     return SystemAnalysis(document, hub_sections)
 

@@ -146,7 +146,7 @@ def _amount(summaries: Mapping[str, Summary], named: Mapping[str, Measure]) -> d
     figures = {name: summaries[str(measure)] for name, measure in named.items()}
     return {
         "n": figures["mean"].n,
-        **{name: {"value": one.mean, "ci": one.ci} for name, one in figures.items()},
+        **{name: {"value": summary.mean, "ci": summary.ci} for name, summary in figures.items()},
     }
 
 

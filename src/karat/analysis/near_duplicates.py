@@ -231,11 +231,11 @@ def _candidates(sets: WordSets, share: Fraction, probed: Mask) -> Iterator[tuple
     meetings = view[rows] @ np.bincount(rare, minlength=words.shape[1])
     for block in _blocks(meetings):
         met = (view[rows[block]] @ sets_of_word).tocoo()
-        own, other = rows[block][met.coords[0]], met.coords[1].astype(np.int64)
-        smaller, larger = np.minimum(own, other), np.maximum(own, other)
+        probe, other = rows[block][met.coords[0]], met.coords[1].astype(np.int64)
+        smaller, larger = np.minimum(probe, other), np.maximum(probe, other)
         enough = (met.data >= needed[smaller]) & (size[smaller] >= least[larger])
         # A pair of two probed sets is met from both sides.
-        enough &= (own > other) | ~probed[other]
+        enough &= (probe > other) | ~probed[other]
         yield int(meetings[block].sum()), smaller[enough], larger[enough]
 
 

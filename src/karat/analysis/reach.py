@@ -64,12 +64,12 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
     lists = [scores, *staged.line.values(), *staged.beside.values()]
     met = [_met(hits, len(relevant)) for hits in lists]
     units = np.unique(target.unit[relevant])
-    found = {
+    matched = {
         "top": np.unique(target.unit[relevant & _met(scores, len(relevant), k)]),
         "final": np.unique(target.unit[relevant & met[0]]),
         "any": np.unique(target.unit[relevant & np.logical_or.reduce(met)]),
     }
-    lost = np.setdiff1d(units, found["any"])
+    lost = np.setdiff1d(units, matched["any"])
     independent = min(len(units), len(np.unique(target.query[relevant])))
     return {
         "units": len(units),
@@ -78,7 +78,7 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
         "depth": {"final": _deepest(scores), "any": max(map(_deepest, lists))},
         **{
             name: _share(len(matches), len(units), scores, independent)
-            for name, matches in found.items()
+            for name, matches in matched.items()
         },
         **_lost(gold, relevant, lost, ~unanswered(scores)[target.query]),
     }
@@ -165,8 +165,8 @@ def _corpus(staged: Staged, run: Run | Blocks | None, k: int) -> dict[str, Any]:
     top = top_lists(scores, gold, k)
     ever = top["item_id"].unique()
     if run is not None:
-        asked = pl.col("query_id").is_in(pl.Series(gold.query_ids, dtype=pl.String).implode())
-        ever = run.read().hits.filter(asked)["item_id"].unique()
+        of_gold = pl.col("query_id").is_in(pl.Series(gold.query_ids, dtype=pl.String).implode())
+        ever = run.read().hits.filter(of_gold)["item_id"].unique()
     relevant = gold.rows.filter(gold.relevant)["item_id"].unique()
     items = gold.corpus.select(
         "item_id",
@@ -200,10 +200,10 @@ def _docs(items: pl.DataFrame, scores: Scores) -> dict[str, Any]:
     docs = items.group_by("doc_id").agg(
         items=pl.len(), never=(~pl.col("ever")).sum(), gold=pl.col("gold").sum()
     )
-    whole = pl.col("never") == pl.col("items")
-    partly = docs.filter(~whole & (pl.col("never") > 0))
+    unreached = pl.col("never") == pl.col("items")
+    partly = docs.filter(~unreached & (pl.col("never") > 0))
     partly = partly.sort("never", "doc_id", descending=[True, False])
-    none = docs.filter(whole).sort("gold", "items", "doc_id", descending=[True, True, False])
+    none = docs.filter(unreached).sort("gold", "items", "doc_id", descending=[True, True, False])
     return {
         "all": docs.height,
         "reached": _share(docs.height - none.height, docs.height, scores),

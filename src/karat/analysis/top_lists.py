@@ -66,8 +66,8 @@ def kept_lists(scores: Scores, k: int) -> pl.DataFrame:
         raise UsageError(f"this needs the top {k} of every list; score the run with keep={k}")
     lists = scores.lists.filter(pl.col("rank") <= k).sort("row", "rank")
     returned = ranked_of(scores).returned
-    kept = np.bincount(lists["row"].to_numpy(), minlength=len(returned))
-    if (kept < np.minimum(returned, k)).any():
+    counts = np.bincount(lists["row"].to_numpy(), minlength=len(returned))
+    if (counts < np.minimum(returned, k)).any():
         raise UsageError(f"fewer than the top {k} were kept; score the run with keep={k} or more")
     return lists
 
@@ -252,7 +252,9 @@ def _corpus_facts(unit: Row, parts: Sequence[Row], by: str) -> dict[str, Any]:
 def _joined(values: Sequence[Any]) -> str | None:
     """Return different values joined as text."""
     known = [value for value in values if value not in (None, "", [])]
-    texts = [" > ".join(map(str, own)) if isinstance(own, list) else str(own) for own in known]
+    texts = [
+        " > ".join(map(str, value)) if isinstance(value, list) else str(value) for value in known
+    ]
     return ", ".join(dict.fromkeys(texts)) or None
 
 

@@ -291,7 +291,7 @@ def _with_ranks(item: RelevantItem, ranks: Mapping[str, Any]) -> dict[str, Any]:
     """Return a gold item with its rank in each list, None where it is not found."""
     facts = asdict(item)
     judgment = facts.pop("judgment")
-    named = {name: found.get(judgment) for name, found in ranks.items() if name != "stages"}
+    named = {name: ranks[name].get(judgment) for name in ranks if name != "stages"}
     stages = {name: found.get(judgment) for name, found in ranks["stages"].items()}
     return {**facts, "ranks": {**named, "stages": stages}}
 
@@ -299,10 +299,10 @@ def _with_ranks(item: RelevantItem, ranks: Mapping[str, Any]) -> dict[str, Any]:
 def _judged_ranks(scores: Scores, rows: Sequence[int]) -> Mapping[int, int]:
     """Return the first rank of each judgment of some queries, by its row in the gold."""
     found = ranked_of(scores).found
-    here = np.isin(found.query, np.array(rows, dtype=np.int64))
-    if found.row is None or not here.any():
+    chosen = np.isin(found.query, np.array(rows, dtype=np.int64))
+    if found.row is None or not chosen.any():
         return {}
-    pairs = zip(found.row[here].tolist(), found.rank[here].tolist(), strict=True)
+    pairs = zip(found.row[chosen].tolist(), found.rank[chosen].tolist(), strict=True)
     # By rank within a query: of several the first one stays.
     return dict(reversed(list(pairs)))
 
@@ -414,17 +414,15 @@ def shared_terms(
         "top_words": in_top,
     }
     if in_gold:
-        shared = {item: [word for word in words if word in own] for item, own in in_gold.items()}
+        shared = {item: [w for w in words if w in texts] for item, texts in in_gold.items()}
         best = max(shared, key=lambda item: len(shared[item]))
-        terms["gold"], terms["gold_words"], terms["gold_item"] = (
-            len(shared[best]),
-            shared[best],
-            best,
-        )
-        terms["share"] = len(shared[best]) / len(words) if words else None
-        terms["missing"] = [
-            word for word in words if not any(word in own for own in in_gold.values())
-        ]
+        terms |= {
+            "gold": len(shared[best]),
+            "gold_words": shared[best],
+            "gold_item": best,
+            "share": len(shared[best]) / len(words) if words else None,
+            "missing": [w for w in words if not any(w in texts for texts in in_gold.values())],
+        }
     return terms
 
 
@@ -438,15 +436,18 @@ _COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
 
 
 def triage_page(results: Row) -> Page:
-    """Return the page; queries that were named by id are shown whole."""
-    whole, queries = results["worst"] is None, results["queries"]
+    """Return the page; queries that were named by id are shown in full."""
+    full, queries = results["worst"] is None, results["queries"]
     notes = ["* gold · - judged, not relevant"] if queries else []
-    if queries and not whole and "reproduce" in queries[0]:
+    if queries and not full and "reproduce" in queries[0]:
         notes.append(f"in full: {queries[0]['reproduce']}")
     return Page(
         "Triage",
         _headlines(results),
-        [*_segment_sections(results), *(_query_block(query, results, whole) for query in queries)],
+        [
+            *_segment_sections(results),
+            *(_query_block(query, results, full) for query in queries),
+        ],
         [*notes, *_notes(results)],
     )
 
@@ -493,13 +494,13 @@ def _notes(results: Row) -> list[str]:
     return [*lines, conventions_lines(made)[0]]
 
 
-def _query_block(query: Row, results: Row, whole: bool) -> Columns:
+def _query_block(query: Row, results: Row, full: bool) -> Columns:
     """Return one query: what is known of it, then gold, the run's list and BM25's."""
     value = f"{results['measure']} {figure(query['value'])}"
     title = "  ".join(part for part in (query["query_id"], value, query["class"]) if part)
     lines = _query_lines(query)
     commands = [f"{name}: {query[key]}" for name, key in _COMMANDS.items() if key in query]
-    longest = None if whole else _LONGEST
+    longest = None if full else _LONGEST
     gold = [_gold_entry(item, longest) for item in query["gold"]]
     columns = [Column("gold", gold, "none", True)]
     grid = [["item", "grade", "what", "text"]]
@@ -520,7 +521,7 @@ def _query_block(query: Row, results: Row, whole: bool) -> Columns:
                 cells = [str(hit["rank"]), item, _grade(hit["grade"]), figure(hit["score"])]
                 grid.append([*cells, one_line(hit["text"] or "")])
             sections.append(Section(f"{query['query_id']}: {name}", grid))
-    return Columns(title, lines, columns, sections, commands if whole else (), whole)
+    return Columns(title, lines, columns, sections, commands if full else (), full)
 
 
 def _query_lines(query: Row) -> list[str]:

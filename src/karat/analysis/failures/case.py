@@ -50,8 +50,8 @@ class BestGold:
     def number(self, name: str) -> Values:
         """Return what the run logs of these hits, one number per query; NaN where it does not."""
         values = np.full(len(self.rank), np.nan)
-        here = self.hit >= 0
-        values[here] = self.facts[name].to_numpy()[self.hit[here]]
+        placed = self.hit >= 0
+        values[placed] = self.facts[name].to_numpy()[self.hit[placed]]
         return values
 
 
@@ -211,9 +211,13 @@ def _judged_before(staged: Staged, way: Way, queries: Mask) -> pl.DataFrame:
     for at, scores in enumerate(staged.line.values()):
         if scores.trace is not None:
             hits = scores.trace.ranked.hits
-            here = queries[hits.query] & (way.last.at[hits.query] == at)
-            items = scores.trace.facts["item_id"].filter(here)
-            columns = {"code": hits.query[here], "item_id": items, "rank": hits.rank[here]}
+            mask = queries[hits.query] & (way.last.at[hits.query] == at)
+            items = scores.trace.facts["item_id"].filter(mask)
+            columns = {
+                "code": hits.query[mask],
+                "item_id": items,
+                "rank": hits.rank[mask],
+            }
             frames.append(pl.DataFrame(columns))
     return pl.concat(frames)
 
@@ -368,8 +372,8 @@ class Case:
         if self._query_sources is not None and self._query_sources[query]:
             return list(source_names(self._query_sources[query]))
         sources = self.corpus_facts["source"]
-        found = [source for row in self.relevant_rows(query) for source in sources.get(row, ())]
-        return sorted({source for source in found if source})
+        names = [source for row in self.relevant_rows(query) for source in sources.get(row, ())]
+        return sorted({source for source in names if source})
 
     @cached_property
     def _query_sources(self) -> list[Any] | None:
@@ -398,7 +402,7 @@ class Case:
     @cached_property
     def beside(self) -> Mapping[str, BestGold]:
         """Where gold stands in the lists beside the way to the final one."""
-        return {name: best_gold(own, self.gold) for name, own in self.staged.beside.items()}
+        return {name: best_gold(scores, self.gold) for name, scores in self.staged.beside.items()}
 
     @cached_property
     def kept(self) -> KeptOrder:
@@ -511,9 +515,9 @@ class Case:
         """
         values = self.values(name, k, self.staged.raw)
         for at, scores in enumerate(self.staged.line.values()):
-            here = self.way.sieved.at == at
-            if here.any():
-                values = np.where(here, self.values(name, k, scores), values)
+            at_stage = self.way.sieved.at == at
+            if at_stage.any():
+                values = np.where(at_stage, self.values(name, k, scores), values)
         return values
 
     def ceiling(self, name: str, k: int) -> Values:

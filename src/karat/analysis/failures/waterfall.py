@@ -220,13 +220,13 @@ def _left_after_sieves(
     """
     # A cut leaves something: where nothing is left, everything was taken out.
     above = np.where(way.final.returned == 0, np.inf, kept.above)
-    left = np.zeros(len(above))
+    remaining = np.zeros(len(above))
     for at, ranked in enumerate(lists):
-        here = sieved == at
-        if here.any():
+        at_stage = sieved == at
+        if at_stage.any():
             passed = _found_below(lists[-1], np.zeros(len(above))) | _found_below(ranked, above)
-            left = np.where(here, _best_values(measure, ranked, gold, passed), left)
-    return left
+            remaining = np.where(at_stage, _best_values(measure, ranked, gold, passed), remaining)
+    return remaining
 
 
 def _found_below(ranked: Ranked, above: Values) -> Mask:
