@@ -14,7 +14,7 @@ import pytest
 import karat
 from karat.cli.main import main
 from karat.cli.options import OutputOptions
-from karat.compat.memory_output import memory_document, to_memory
+from karat.compat.report_outputs import memory_document, to_memory
 from karat.errors import UsageError
 from karat.formats.memory import category_of
 from karat.reports.document import build_report

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.compat.minimal_output import to_metrics, to_misses
+from karat.compat.report_outputs import to_metrics, to_misses
 from karat.data.tables import Gold, Queries
 from karat.formats.runlog import run_of_records
 from karat.measure.conventions import conventions_of

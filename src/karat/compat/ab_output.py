@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import polars as pl
 
-from karat.compat.minimal_output import refuse_short
+from karat.compat.report_outputs import refuse_short
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
 from karat.measure.conventions import PROFILES
