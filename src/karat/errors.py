@@ -27,7 +27,14 @@ _LONGEST = 2_000
 
 
 class KaratError(Exception):
-    """Base of every error that karat raises on purpose; its message is one line."""
+    """Base of every error that karat raises on purpose; its message is one line.
+
+    >>> try:
+    ...     karat.read_run("missing.trec")
+    ... except karat.KaratError as error:
+    ...     print(error)
+    missing.trec: no such file; check the path
+    """
 
     def __init__(self, what: str = "", *more: object) -> None:
         super().__init__(_one_line(what), *more)
@@ -43,7 +50,12 @@ def _one_line(what: str) -> str:
 
 
 class UsageError(KaratError):
-    """A name, option or combination that does not exist."""
+    """A name, option or combination that does not exist.
+
+    >>> karat.parse_measure("ndgc@10")
+    Traceback (most recent call last):
+    karat.errors.UsageError: unknown measure 'ndgc' in 'ndgc@10'; did you mean nDCG?
+    """
 
 
 class InputError(KaratError):
@@ -110,13 +122,22 @@ def _rebuild(
 
 
 class MissingInputError(KaratError):
-    """A measure needs an input that was not given."""
+    """A measure needs an input that was not given.
+
+    >>> karat.evaluate("bm25.trec", "qrels.txt", ["Novelty@5"])
+    Traceback (most recent call last):
+    karat.errors.MissingInputError: Novelty needs the items' texts: give --corpus
+    """
 
 
 class CallError(KaratError):
     """A call to a retriever failed; ``may_pass`` means that a retry may succeed.
 
     ``wait`` is how many seconds the service asked to wait.
+
+    >>> error = CallError("the index is being rebuilt", may_pass=True, wait=2.0)
+    >>> error.may_pass, error.wait
+    (True, 2.0)
     """
 
     def __init__(self, what: str, *, may_pass: bool = False, wait: float | None = None) -> None:

@@ -234,7 +234,7 @@ def test_two_queries_of_one_text_have_lists_of_their_own(run):
     assert [row["first_relevant_rank"] for row in rows] == [1, 2]
 
 
-SAID = "karat: 1 query without text asked nothing: gold left out\n"
+SAID = "karat: gold of 1 query without text is left out\n"
 
 
 def test_queries_without_text_are_left_out_and_that_is_said(run):

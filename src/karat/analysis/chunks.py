@@ -139,6 +139,10 @@ def chunks(
     ``chunkers`` are such as ``fixed:size=1200,overlap=200``; all built-in ones unless named. The
     gold is spans of characters, ``doc_id:start-end``, so it holds for every way of cutting.
     ``write`` is where the chunks go.
+
+    >>> result = karat.chunks("corpus.jsonl", chunkers=["fixed:size=60,overlap=0"], write="chunks.jsonl")
+    >>> result.chunkings[0].chunks
+    60
     """
     chosen = parse_chunkers(chunkers)
     task = None

@@ -67,6 +67,10 @@ def diagnose(
     The loss of each of ``measures`` from its ceiling is broken down by cause; nDCG@k and R@k
     unless named. An analysis that lacks an input is left out, and ``lacks`` says what it needs.
     ``baseline`` is an earlier run, to find what became slower.
+
+    >>> result = karat.diagnose(karat.Evaluation("qrels.txt"), "dense.jsonl").to_dict()
+    >>> result["systems"][0]["findings"][0]["rule"]
+    'failed_calls'
     """
     conventions = evaluation.prepared.conventions
     thresholds = thresholds or thresholds_of(conventions.profile)

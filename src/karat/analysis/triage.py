@@ -87,6 +87,11 @@ def triage(
 
     Without ``measure`` the first of the evaluation counts. ``commands`` gives the shell commands
     that show and ask a query again, by its id and what the run's log says about itself.
+
+    >>> evaluation = karat.Evaluation("qrels.txt", queries="queries.jsonl", corpus="corpus.jsonl")
+    >>> worst = karat.triage(evaluation, "dense.jsonl", worst=1).to_dict()["queries"][0]
+    >>> worst["query_id"]
+    'q11'
     """
     thresholds = thresholds or thresholds_of(evaluation.prepared.conventions.profile)
     chosen = _measure(evaluation, measure)

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from functools import partial
 
+import karat
 from karat.cli.command import REQUIRED, argument, command, flag, option
-from karat.cli.options import EXIT_FAILED, QUIET, echo, notify
-
-_BASE_RANKING = (
-    "The base ranking is by a hash of each text: the same everywhere, and without meaning."
-)
+from karat.cli.options import EXIT_FAILED, QUIET, echo, notify, show
 
 
 @command
@@ -54,10 +51,8 @@ def ab(
     """
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.compat.ab import ab as compare
     from karat.compat.ab import write_ab
-    from karat.compat.ab_output import macro_grid, to_json
-    from karat.pages.terminal import print_line, show_table, standard_console
+    from karat.compat.ab_output import to_json
     from karat.reports.outputs import parse_outputs, write_stdout
 
     heed_interrupts()
@@ -67,7 +62,7 @@ def ab(
         inputs=[name for name in files if name is not None],
         stdout_taken=as_json,
     )
-    result = compare(
+    result = karat.ab(
         queries,
         truth,
         config_a,
@@ -88,13 +83,8 @@ def ab(
         return 0
     echo(f"Wrote JSON to {out}{'' if csv is None else f' and CSV to {csv}'}")
     if not quiet:
-        console = standard_console()
-        console.print()
-        show_table(macro_grid(result.report), console)
-        for line in result.verdict:
-            print_line(line, console)
-        if corpus is not None:
-            console.print(_BASE_RANKING, style="dim", soft_wrap=True)
+        echo()
+        show(result)
     return 0
 
 
@@ -140,14 +130,14 @@ def story(
       karat story novel.cnl --queries queries.json --profile bow
       karat story novel.cnl --queries queries.json --dim 10000 -k 3 -o result.json
     """
-    from karat.compat.story import show_story, story_outputs, story_to_json
-    from karat.compat.story import story as measure
-    from karat.pages.terminal import standard_console
+    from karat.compat.story import story_outputs, story_to_json
     from karat.reports.outputs import write_files, write_stdout
 
     inputs = [story, *([] if queries is None else [queries])]
     outputs = story_outputs(output or [], inputs, as_json=as_json)
-    result = measure(story, queries, profile=profile, dim=dim, seed=seed, k=top_k, lenient=lenient)
+    result = karat.story(
+        story, queries, profile=profile, dim=dim, seed=seed, k=top_k, lenient=lenient
+    )
     data = story_to_json(result.quality)
     files = [place.path for place in outputs if place.path is not None]
     write_files([(path, data) for path in files])
@@ -156,7 +146,7 @@ def story(
         for note in result.notes:
             notify(f"karat: {note}")
     elif not quiet:
-        show_story(result, standard_console())
+        show(result)
     elif result.quality.passed is None:
         notify(f"karat: skipped: {result.quality.why_skipped}")
     # A skipped metric is no failure.

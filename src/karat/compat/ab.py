@@ -23,6 +23,7 @@ from karat.compat.ab_output import (
     Side,
     append_traces,
     digest_of_bytes,
+    macro_grid,
     side_of,
     to_csv,
     to_json,
@@ -42,24 +43,46 @@ from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
+from karat.pages.page import Page, Section, Sentence
+from karat.pages.result import Result
 from karat.reports.outputs import Output, write_files
 from karat.retrieve.quality import QualityEngine, RankedItems
 from karat.retrieve.quality_config import QualityConfig, QualitySettings, read_config, read_document
 from karat.retrieve.search import OpenBar, no_bar
 
+_BASE_RANKING = (
+    "The base ranking is by a hash of each text: the same everywhere, and without meaning."
+)
 # Columns of queries as some files name them in a header, which this format has none of.
 _HEADER = ["qid", "query_text"]
 _TEXT = {"query_id": pl.String, "item_id": pl.String, "text": pl.String, "grade": pl.String}
 
 
-@dataclass(frozen=True)
-class AbResult:
+@dataclass(frozen=True, repr=False)
+class AbResult(Result):
     """The report, the verdict in words, notes on the inputs, and traces by folder."""
 
     report: AbReport
-    verdict: Sequence[str]
+    verdict: Sequence[Sentence]
     notes: Sequence[str]
     traces: Mapping[Path, Sequence[Mapping[str, Any]]]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the harness."""
+        return self.report.to_dict()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return two rows per query, A and B."""
+        return pl.read_csv(to_csv(self.report))
+
+    def page(self) -> Page:
+        """Return whether B is better than A, and the means of both."""
+        return Page(
+            title="B against A",
+            headline=self.verdict,
+            blocks=[Section(grid=macro_grid(self.report))],
+            notes=[_BASE_RANKING] if self.report.corpus_digest != ABSENT else [],
+        )
 
 
 def write_ab(result: AbResult, outputs: Sequence[Output]) -> list[str]:
@@ -89,6 +112,14 @@ def ab(
     Either ``corpus`` is searched under both configs, or ``run_a`` and ``run_b`` are what they
     returned elsewhere. ``emit_traces`` appends a trace of each query to the config's folder, or
     ``trace_dir``.
+
+    >>> folder = karat.init("ab").folder
+    >>> inputs, configs = folder / "tests/fixtures/rq", folder / "examples/quality"
+    >>> files = [f"{inputs}/queries.tsv", f"{inputs}/qrels.tsv"]
+    >>> files += [f"{configs}/base.yaml", f"{configs}/lexical_fusion.yaml"]
+    >>> result = karat.ab(*files, corpus=f"{inputs}/corpus.jsonl")
+    >>> round(result.to_dict()["delta"]["macro"]["ndcg"], 3)
+    0.434
     """
     runs = [run for run in (run_a, run_b) if run is not None]
     if len(runs) != (2 if corpus is None else 0):
@@ -127,15 +158,14 @@ def ab(
     return AbResult(report, _verdict(inputs.scores), notes, traces)
 
 
-def _verdict(scores: Sequence[Scores]) -> list[str]:
+def _verdict(scores: Sequence[Scores]) -> list[Sentence]:
     """Return whether B is better than A, in the words of every comparison."""
     comparison = compare_scores(compared_systems(scores, names=["A", "B"]), Rule())
     decisions = [decision.to_dict() for decision in comparison.decisions]
-    lines = []
-    for headline in headlines({"decisions": decisions}):
-        first, *others = headline.because
-        lines += [f"{headline.word}  {first}", *(f"  {reason}" for reason in others)]
-    return lines
+    return [
+        Sentence(f"{headline.word}  {headline.because[0]}", headline.tone, headline.because[1:])
+        for headline in headlines({"decisions": decisions})
+    ]
 
 
 class _Search(NamedTuple):

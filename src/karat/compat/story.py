@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import polars as pl
-from rich.console import Console
 
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import MissingInputError, UsageError, unknown
@@ -18,8 +17,9 @@ from karat.formats.story import StoryQuery, read_story, read_story_queries
 from karat.measure.conventions import PROFILES
 from karat.measure.scores import Scores
 from karat.pages.formatting import NOTHING, figure, label, plural
+from karat.pages.page import Page, Section, Sentence, Tone
+from karat.pages.result import Result
 from karat.pages.serialize import dumps
-from karat.pages.terminal import print_line, show_table
 from karat.reports.document import Report
 from karat.reports.outputs import Output, parse_outputs
 from karat.retrieve.build_context import BuildContext
@@ -33,7 +33,7 @@ RETRIEVERS = {"vsa": "vsa", "bow": "bow", "basic": "bow"}
 _PREFIX = "story:"
 # What the metric leaves no choice about; k, ties, order and the like stay the caller's.
 _FIXED = ("level", "empty_gold", "depth")
-_STYLES = {True: "bold green", False: "bold red", None: "bold yellow"}
+_TONES: dict[bool | None, Tone] = {True: "good", False: "bad", None: "unsure"}
 # Of more rows than this, the queries that did worst are shown.
 _MOST_ROWS = 30
 _LONGEST = 48
@@ -267,13 +267,45 @@ def _refuse_short(
     )
 
 
-@dataclass(frozen=True, eq=False)
-class StoryResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class StoryResult(Result):
     """The quality of a story, what it was measured with, and notes that explain it."""
 
     quality: StoryQuality
     about: str
     notes: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result object of the story tool."""
+        return self.quality.to_dict()
+
+    def to_frame(self) -> pl.DataFrame:
+        """Return one row per query."""
+        return pl.DataFrame(self.to_dict()["details"].get("per_query", []))
+
+    def page(self) -> Page:
+        """Return the verdict, one row per query, and notes."""
+        quality, notes = self.quality, self.notes
+        verdict = f"SKIPPED  {quality.why_skipped}"
+        if quality.value is not None:
+            # As many decimals as it takes to differ from the threshold.
+            value = figure(quality.value)
+            value = repr(quality.value) if float(value) == THRESHOLD != quality.value else value
+            verb = "PASS  MRR {} is above {}" if quality.passed else "FAIL  MRR {} is not above {}"
+            verdict = verb.format(value, THRESHOLD)
+        gold = f"{len(quality.labelled)} of {plural(quality.total, 'query', 'queries')} with gold"
+        about = f"R@k {figure(quality.recall)} · {gold} · {self.about}"
+        rows = sorted(quality.labelled, key=lambda query: query.reciprocal_rank or 0.0)[:_MOST_ROWS]
+        if quality.labelled and len(quality.queries) <= _MOST_ROWS:
+            rows = list(quality.queries)
+        if len(rows) < len(quality.labelled):
+            notes = [f"the {len(rows)} queries that did worst; all are in -o out.json", *notes]
+        return Page(
+            title="Retrieval quality of a story",
+            headline=[Sentence(verdict, _TONES[quality.passed], [about])],
+            blocks=[Section(grid=_grid(rows))] if rows else [],
+            notes=notes,
+        )
 
 
 def story(
@@ -290,6 +322,11 @@ def story(
 
     ``profile`` is vsa (hypervectors of ``dim`` components from ``seed``), bow or basic (word
     counts). ``k`` is for queries that set none.
+
+    >>> folder = karat.init("story").folder
+    >>> result = karat.story(f"{folder}/story.cnl", f"{folder}/queries.json")
+    >>> result.quality.passed, result.to_frame().height
+    (True, 25)
     """
     if profile not in RETRIEVERS:
         raise unknown("profile", profile, RETRIEVERS)
@@ -365,32 +402,6 @@ def report_to_json(report: Report) -> bytes:
 def story_to_json(quality: StoryQuality) -> bytes:
     """Return the result object; same inputs, same bytes."""
     return dumps(quality.to_dict())
-
-
-def show_story(result: StoryResult, console: Console) -> None:
-    """Print the verdict, the measures, one row per query, and notes."""
-    quality, notes = result.quality, result.notes
-    verdict = f"SKIPPED  {quality.why_skipped}"
-    if quality.value is not None:
-        # As many decimals as it takes to differ from the threshold.
-        value = figure(quality.value)
-        value = repr(quality.value) if float(value) == THRESHOLD != quality.value else value
-        verb = "PASS  MRR {} is above {}" if quality.passed else "FAIL  MRR {} is not above {}"
-        verdict = verb.format(value, THRESHOLD)
-    print_line(verdict, console, style=_STYLES[quality.passed])
-    gold = f"{len(quality.labelled)} of {plural(quality.total, 'query', 'queries')} with gold"
-    parts = [f"R@k {figure(quality.recall)}", gold, result.about]
-    print_line(label(f"  {' · '.join(parts)}"), console)
-    console.print()
-    rows = sorted(quality.labelled, key=lambda query: query.reciprocal_rank or 0.0)[:_MOST_ROWS]
-    if quality.labelled and len(quality.queries) <= _MOST_ROWS:
-        rows = list(quality.queries)
-    if rows:
-        show_table(_grid(rows), console)
-    if len(rows) < len(quality.labelled):
-        notes = [f"the {len(rows)} queries that did worst; all are in -o out.json", *notes]
-    for note in notes:
-        print_line(label(note), console)
 
 
 def _grid(rows: Sequence[QueryQuality]) -> list[list[str]]:

@@ -77,6 +77,10 @@ class Comparisons(Result):
     """Everything a comparison found; ``rows`` holds one entry per pair, measure and segment.
 
     ``primary`` says which measure decides, and who chose it.
+
+    >>> compared = karat.compare(["bm25.trec", "dense.jsonl"], "qrels.txt", ["nDCG@5", "RR"])
+    >>> compared.verdict, round(compared.of("dense").delta, 3)
+    ('better', 0.247)
     """
 
     rule: Rule

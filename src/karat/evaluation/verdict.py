@@ -40,6 +40,9 @@ class Rule:
     says what must lie beyond it: the whole interval, or the difference itself.
     ``no_regression`` says which measures may not get worse: ``primary``, or ``all``; the
     profile's unless named. ``detect`` is the difference that a user wants to be able to see.
+
+    >>> Rule(primary="RR", margin=0.01, margin_kind="absolute").margin_for(0.5)
+    0.01
     """
 
     primary: str | None = None

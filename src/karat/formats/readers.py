@@ -46,6 +46,9 @@ def read_gold(
     """Read graded judgments; ``duplicates`` is as in ``Gold.from_frame``.
 
     ``fields`` maps columns of the file, such as ``{"gold": "gold_ids"}``.
+
+    >>> read_gold("qrels.txt").frame.rows()[0]
+    ('q01', 'refunds#1', 2.0)
     """
     with _opened(path, "gold", format, fields) as (file, form):
         return cast("Gold", _read(form, "gold", file, duplicates=duplicates))
@@ -62,6 +65,9 @@ def read_run(
     """Read a run; its name is the file's unless ``name`` is given.
 
     ``fields`` maps columns of the file, such as ``{"item_id": "pid"}``.
+
+    >>> read_run("bm25.trec").hits.rows()[0]
+    ('q01', 'refunds#2', 1, 5.5302)
     """
     with _opened(path, "run", format, fields) as (file, form):
         run_name = file.stem if name is None else name
@@ -93,6 +99,9 @@ def read_queries(
     """Read queries with their attributes.
 
     ``fields`` maps columns of the file, such as ``{"text": "utterance"}``.
+
+    >>> read_queries("queries.jsonl").segments
+    ['topic', 'difficulty', 'language']
     """
     with _opened(path, "queries", format, fields) as (file, form):
         return cast("Queries", _read(form, "queries", file))
@@ -104,6 +113,9 @@ def read_corpus(
     """Read the items that can be retrieved; a folder of texts is one document per file.
 
     ``fields`` maps columns of the file, such as ``{"item_id": "uid"}``.
+
+    >>> read_corpus("corpus.jsonl").frame["item_id"][0]
+    'refunds#1'
     """
     if format is None and str(path) != "-" and Path(path).is_dir():
         from karat.formats.jsonl import Folder, read_documents
@@ -272,6 +284,9 @@ def convert(
 
     ``kind`` is ``run``, ``gold``, ``queries`` or ``corpus``. Without it, it is taken from the
     content and the two formats. If anything is wrong, nothing is written.
+
+    >>> convert("bm25.trec", "bm25.parquet").rows
+    58
     """
     check_path(source)
     check_path(target)

@@ -62,7 +62,11 @@ SCHEMAS = {
 
 
 def schema(name: str = "run-log") -> Schema:
-    """Return the schema with that name; raise UsageError with the nearest name if unknown."""
+    """Return the schema with that name; raise UsageError with the nearest name if unknown.
+
+    >>> karat.schema("run-log").version
+    1
+    """
     if name not in SCHEMAS:
         raise unknown("schema", name, SCHEMAS)
     return SCHEMAS[name]

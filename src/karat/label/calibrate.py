@@ -92,6 +92,12 @@ def calibrate(
     the top ``k`` of a ``run`` (5); there, ``gold`` counts before the judge does. An item is
     relevant from the grade ``rel`` of the settings on. ``queries`` decides which queries count and
     which belong to one conversation; ``by`` names columns of theirs to report separately.
+
+    >>> pairs = karat.pool(["bm25.trec"], queries="queries.jsonl", corpus="corpus.jsonl", depth=2)
+    >>> pairs.save("pool.jsonl")
+    >>> labels = karat.judge("pool.jsonl", "labels.jsonl", judge="overlap")
+    >>> karat.calibrate("labels.jsonl", "qrels.txt").to_dict()["sensitivity"]["value"]
+    0.5
     """
     _check_files(judged, human, run, gold, queries)
     if run is None:

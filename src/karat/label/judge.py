@@ -89,6 +89,12 @@ def judge(
     stand-in that counts shared words) or any object with ``rater``, ``key``, ``ask`` and
     ``close``. A pair that cannot be judged is kept with its reason, never as grade 0. Prices are
     for a million tokens.
+
+    >>> pairs = karat.pool(["bm25.trec"], queries="queries.jsonl", corpus="corpus.jsonl", depth=2)
+    >>> pairs.save("pool.jsonl")
+    >>> result = karat.judge("pool.jsonl", "labels.jsonl", judge="overlap")
+    >>> result.to_dict()["pairs"], result.to_dict()["failed"]
+    (18, 0)
     """
     _check(pool, output, prompt, cache)
     if isinstance(judge, str) and judge not in ("model", "overlap"):

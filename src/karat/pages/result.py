@@ -161,6 +161,11 @@ def to_csv(result: Result) -> bytes:
     return csv_table(result.to_frame())
 
 
+def to_jsonl(result: Result) -> bytes:
+    """Return the table with one JSON object per row."""
+    return result.to_frame().write_ndjson().encode()
+
+
 def to_parquet(result: Result) -> bytes:
     """Return the table as Parquet."""
     buffer = BytesIO()
@@ -199,6 +204,7 @@ def to_svg(result: Result) -> bytes:
 _WRITERS: dict[str, Callable[[Result], bytes]] = {
     ".json": to_json,
     ".csv": to_csv,
+    ".jsonl": to_jsonl,
     ".parquet": to_parquet,
     ".md": to_markdown,
     ".html": to_html,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -62,6 +62,10 @@ class Project:
     systems, the first of which is the baseline. ``settings`` and ``fields`` go before those of the
     file. ``notify`` is called with messages, ``progress`` with the names of the logs that are
     scored, and ``open_bar`` shows the calls of a search.
+
+    >>> report = karat.Project("karat.yaml").run()
+    >>> report.verdict, [system.name for system in report.systems]
+    ('unclear', ['bm25', 'hybrid'])
     """
 
     def __init__(
@@ -399,11 +403,14 @@ def check_eval_set(
     spread: float | None = None,
     fields: Fields | None = None,
     strict: bool = False,
-    progress: Callable[[Sequence[str]], AbstractContextManager[Callable[[str], None]]],
+    progress: Progress | None = None,
 ) -> Check:
     """Check the eval set that the options name, else the karat.yaml.
 
     A wrong option is refused before any file is read.
+
+    >>> check_eval_set("karat.yaml").to_dict()["verdict"]
+    'sound'
     """
     config = Config()
     if config_file is not None or (gold is None and Path(CONFIG_FILE).is_file()):
@@ -424,8 +431,9 @@ def check_eval_set(
     if [*files, gates].count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
     limits = None if gates is None else read_gate_file(gates, conventions=conventions)
-    with progress(files) as begin:
-        begin(files[0])
+    with nullcontext() if progress is None else progress(files) as begin:
+        if begin is not None:
+            begin(files[0])
         evaluation = Evaluation(
             gold,
             queries=queries,

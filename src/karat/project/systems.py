@@ -72,6 +72,10 @@ def read_systems(path: str | Path) -> Systems:
     """Read the systems of a karat.yaml.
 
     ``read_systems("karat.yaml")["bm25"].search(queries, k=10)`` is a run.
+
+    >>> bm25 = read_systems("karat.yaml")["bm25"]
+    >>> bm25.search(karat.read_queries("queries.jsonl"), k=10).hits.height
+    90
     """
     config = read_config(path)
     return Systems(config, build_context_of(config, Path(path).parent))

@@ -83,6 +83,11 @@ class Report(Result):
     ``fields`` maps names of columns to those that the inputs use.
     ``people`` are the label files that correct a judge's labels.
     ``bounds_left_out`` says why the report has no ranges over unjudged items.
+
+    >>> report = karat.report(karat.Evaluation("qrels.txt"), "bm25.trec", "dense.jsonl")
+    >>> report.verdict, len(report.findings)
+    ('unclear', 2)
+    >>> report.save("report.md")
     """
 
     systems: tuple[System, ...]

@@ -10,7 +10,15 @@ from karat.data.tables import Queries, Run
 
 
 class Retriever(Protocol):
-    """Anything that searches: a table of queries in, a run out."""
+    """Anything that searches: a table of queries in, a run out.
+
+    >>> class Everything:
+    ...     def search(self, queries, k):
+    ...         return karat.Run.from_dict(dict.fromkeys(queries.frame["query_id"], ["a", "b"]))
+    >>> results = karat.search({"all": Everything()}, {"q1": "one?"})
+    >>> results[0].calls, results[0].failed
+    (1, 0)
+    """
 
     def search(self, queries: Queries, k: int) -> Run: ...
 

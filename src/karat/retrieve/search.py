@@ -172,6 +172,11 @@ class SearchOptions:
     failed calls of a finished one; ``restart`` throws an interrupted log away. ``remedy`` is how
     the caller resumes a search that was stopped. ``latency=False`` leaves out what differs
     between equal runs. The versions and the source of the queries are for the log.
+
+    >>> options = SearchOptions(concurrency=4, retries=0)
+    >>> systems = {"bm25": {"retriever": "bm25"}}
+    >>> search(systems, "queries.jsonl", "corpus.jsonl", options=options)[0].failed
+    0
     """
 
     k: int = DEFAULT_K
@@ -193,6 +198,10 @@ class SearchResult:
     """A finished log, and the outcomes of its calls.
 
     ``earlier`` is the log with answers that this one, in which every call failed, did not replace.
+
+    >>> (result,) = search({"bm25": {"retriever": "bm25"}}, "queries.jsonl", "corpus.jsonl")
+    >>> result.calls, result.path.as_posix()
+    (12, 'runs/bm25.jsonl')
     """
 
     system: str
@@ -311,7 +320,9 @@ def search(
     and k to a ranked list, or an object with ``search(queries, k)``. ``{system}`` in ``logs``
     stands for its name; file names in settings are relative to ``folder``.
 
-    Example: ``karat.search({"bm25": {"retriever": "bm25"}}, "eval.jsonl", "corpus.jsonl")``
+    >>> (result,) = search({"bm25": {"retriever": "bm25"}}, "queries.jsonl", "corpus.jsonl")
+    >>> result.calls, result.failed
+    (12, 0)
     """
     if isinstance(queries, Mapping):
         queries = Queries.from_dict(queries)

@@ -101,6 +101,10 @@ def stages(
     By ``measures``, the first of which decides; nDCG, P, R and RR at ``k`` unless named. Raw lists
     are searched for gold to ``depth``. Of two runs, the second of which logs no earlier lists, the
     first is taken for the raw lists of the second.
+
+    >>> result = karat.stages(karat.Evaluation("qrels.txt"), "bm25.trec", "dense.jsonl").to_dict()
+    >>> result["systems"][0]["name"]
+    'dense'
     """
     conventions = evaluation.prepared.conventions
     chosen = [Measure(name, k) for name in ("nDCG", "P", "R", "RR")]

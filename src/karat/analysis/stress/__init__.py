@@ -111,6 +111,10 @@ def stress(
     such as a reranker, run again on the damaged list. Each edit is a scenario of its own.
     ``negatives`` that an edit inserts are the eval set's ``own``, or the best by ``bm25`` that are
     not gold; its own if it has any. ``sample_size`` queries are drawn by the seed.
+
+    >>> result = karat.stress(karat.Evaluation("qrels.txt"), "dense.jsonl").to_dict()
+    >>> result["primary"], result["sampled"]
+    ('nDCG@10', 11)
     """
     population = with_gold(evaluation.prepared)
     if not population:
