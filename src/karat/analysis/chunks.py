@@ -140,7 +140,8 @@ def chunks(
     gold is spans of characters, ``doc_id:start-end``, so it holds for every way of cutting.
     ``write`` is where the chunks go.
 
-    >>> result = karat.chunks("corpus.jsonl", chunkers=["fixed:size=60,overlap=0"], write="chunks.jsonl")
+    >>> chunker = "fixed:size=60,overlap=0"
+    >>> result = karat.chunks("corpus.jsonl", chunkers=[chunker], write="chunks.jsonl")
     >>> result.chunkings[0].chunks
     60
     """
