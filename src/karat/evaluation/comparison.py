@@ -242,26 +242,16 @@ def _corrected(rows: list[Comparison], rule: Rule) -> list[Comparison]:
 def _with_reason(row: Comparison, systems: Sequence[ComparedSystem]) -> Comparison:
     """Say why a measure is not compared: lists that were cut too early, or what a run lacks."""
     for system in systems:
-        if system.name not in (row.baseline, row.system):
-            continue
-        for run in system.runs:
+        for run in system.runs if system.name in (row.baseline, row.system) else ():
+            reason = run.lacks.get(row.measure) if row.delta is None else None
+            remedy = ""
             if run.cut is not None and row.measure in run.cut.beyond:
-                because = f"{row.measure} is not compared: {run.cut.because} ({system.name})"
-                remedy = _remedy(row.measure, run.cut.depth) if row.primary else ""
-                return replace(row, because=because + remedy)
-        lacks = [run.lacks[row.measure] for run in system.runs if row.measure in run.lacks]
-        if row.delta is None and lacks:
-            because = f"{row.measure} is not compared: {lacks[0]} ({system.name})"
-            return replace(row, because=because)
+                reason = run.cut.because
+                remedy = "; log longer lists, or decide by another measure (--primary)"
+            if reason is not None:
+                because = f"{row.measure} is not compared: {reason} ({system.name})"
+                return replace(row, because=because + (remedy if row.primary else ""))
     return row
-
-
-def _remedy(measure: str, depth: int) -> str:
-    """Return what to do where the lists were cut too early for the measure that decides."""
-    name, at, cutoff = measure.rpartition("@")
-    if not cutoff.isdigit() or depth < 1:
-        return "; log longer lists, or name another measure with --primary"
-    return f"; log lists of {cutoff} or more, or decide with --primary {name}{at}{depth}"
 
 
 def _moved_most(
@@ -376,15 +366,15 @@ class _Paired:
         runs = []
         for side in self.sides:
             matrix = side.matrix(row.measure)[self.known]
-            whole = matrix[~np.isnan(matrix).any(axis=1)]
-            if len(side.runs) > 1 and len(whole) > 1:
-                in_all = float(whole.mean(axis=0).var(ddof=1))
-                runs.append((paired.between_runs(whole), in_all, len(side.runs)))
+            complete = matrix[~np.isnan(matrix).any(axis=1)]
+            if len(side.runs) > 1 and len(complete) > 1:
+                in_all = float(complete.mean(axis=0).var(ddof=1))
+                runs.append((paired.between_runs(complete), in_all, len(side.runs)))
         spread = math.sqrt(sum(beyond / number for beyond, _, number in runs))
         intervals, detectable, needed, why = [row.ci, row.ci_same], None, None, None
         if any(in_all > 0 for _, in_all, _ in runs):
-            own = standard_error(delta, self.groups)
-            error, df = paired.total_error(own, [(in_all, number) for _, in_all, number in runs])
+            noise = standard_error(delta, self.groups)
+            error, df = paired.total_error(noise, [(in_all, n) for _, in_all, n in runs])
             p = t_p(mean, error, df)
             row = replace(row, p=p, t=p)
             for at, level in enumerate(_levels(self.conventions)):
@@ -559,40 +549,34 @@ def compare_numbers(
     Percentiles: queries are resampled for the interval, and for p the systems are swapped at
     random. Geometric means are means of logarithms.
     """
-    if len(a) < 2:
-        return None
     seed, permutations = conventions.seed, conventions.permutations
-    share = percentile_of(measure)
-    if share is None and number_of(measure) is aggregates.geometric_mean:
-        logs = np.log(np.maximum(np.stack([a, b], axis=1), aggregates.SMALLEST))
-        means = np.exp(resampled_means(logs, plan_of(conventions), groups=groups))
+    both, share = np.stack([a, b], axis=1), percentile_of(measure)
+    is_geometric = share is None and number_of(measure) is aggregates.geometric_mean
+    if len(a) < 2 or (share is None and not is_geometric):
+        return None
+    if share is None:
+        logs = np.log(np.maximum(both, aggregates.SMALLEST))
+        drawn = np.exp(resampled_means(logs, plan_of(conventions), groups=groups))
         change = (logs[:, 1] - logs[:, 0])[:, None]
         p = float(paired.randomisation(change, resamples=permutations, seed=seed, groups=groups)[0])
         old, new = np.exp(logs.mean(axis=0)).tolist()
-        return _number_test(means[:, 1] - means[:, 0], new - old, p, conventions)
-    if share is None:
-        return None
-    difference = float(np.percentile(b, 100 * share) - np.percentile(a, 100 * share))
-    swapped = swapped_differences(a, b, share, resamples=permutations, seed=seed, groups=groups)
-    hits = int((np.abs(swapped) >= abs(difference) * (1 - 1e-12)).sum())
-    p = (1 + hits) / (1 + len(swapped)) if (a != b).any() else 1.0
-    units = np.unique(units_of(len(a), groups)).astype(np.float64)
-    if percentile_interval(units, share, confidence=conventions.ci) is None:
-        # Too few to place the percentile of one system, let alone the difference of two.
-        return NumberTest(None, None, p)
-    both = np.stack([a, b], axis=1)
-    drawn = resampled_percentiles(both, share, resamples=conventions.boot, seed=seed, groups=groups)
-    return _number_test(drawn[:, 1] - drawn[:, 0], difference, p, conventions)
-
-
-def _number_test(
-    drawn: Values, difference: float, p: float, conventions: Conventions
-) -> NumberTest:
-    """Return the interval and the one for sameness, in one story with p."""
+    else:
+        old, new = (float(np.percentile(values, 100 * share)) for values in (a, b))
+        swapped = swapped_differences(a, b, share, resamples=permutations, seed=seed, groups=groups)
+        hits = int((np.abs(swapped) >= abs(new - old) * (1 - 1e-12)).sum())
+        p = (1 + hits) / (1 + len(swapped)) if (a != b).any() else 1.0
+        units = np.unique(units_of(len(a), groups)).astype(np.float64)
+        if percentile_interval(units, share, confidence=conventions.ci) is None:
+            # Too few to place the percentile of one system, let alone the difference of two.
+            return NumberTest(None, None, p)
+        boot = conventions.boot
+        drawn = resampled_percentiles(both, share, resamples=boot, seed=seed, groups=groups)
     if conventions.interval == "none":
         return NumberTest(None, None, p)
     ends = []
+    # The interval, and the narrower one for sameness, both in agreement with p.
     for level in (1 - conventions.ci, 2 * (1 - conventions.ci)):
-        low, high = np.quantile(drawn, [level / 2, 1 - level / 2]).tolist()
-        ends.append(paired.agreeing_with_p((low, high), p, round(level, 12), difference))
+        differences = drawn[:, 1] - drawn[:, 0]
+        low, high = np.quantile(differences, [level / 2, 1 - level / 2]).tolist()
+        ends.append(paired.agreeing_with_p((low, high), p, round(level, 12), new - old))
     return NumberTest(ends[0], ends[1], p)

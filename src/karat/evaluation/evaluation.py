@@ -281,8 +281,8 @@ class Evaluation:
                 at_once=at_once,
                 begin=lambda named: begin(named[0]),
             ):
-                collector.take(result.whole)
-                scored.append(replace(result, whole=None))
+                collector.take(result.with_lists)
+                scored.append(replace(result, with_lists=None))
         self.fields.check()
         return ScoredRuns(
             self,
@@ -378,7 +378,7 @@ class Evaluation:
         if engine == "local":
             from karat.spark.engine import SparkEngine
 
-            return SparkEngine(gold.sparkSession, ours=False)
+            return SparkEngine(gold.sparkSession, owned=False)
         name, equals, master = engine.partition("=")
         if name != "spark" or (equals and not master.strip()):
             raise UsageError(
@@ -423,10 +423,10 @@ class Evaluation:
             labelled = score_with_labels(opened, self.with_labels, self.measures)
         if stages:
             staged = self._score_stages(opened, keep)
-            whole = None
+            with_lists = None
             if collector.wanted:
-                whole = collector.whole(opened, staged.final, self.prepared)
-            return _ScoredRun(staged.final, staged, labelled, whole)
+                with_lists = collector.whole(opened, staged.final, self.prepared)
+            return _ScoredRun(staged.final, staged, labelled, with_lists)
         depth = WHOLE_LISTS if collector.wanted else keep
         scores = score_run(opened, self.prepared, self.measures, lenient=self.lenient, keep=depth)
         if collector.wanted:
@@ -452,7 +452,7 @@ class Evaluation:
             # A DataFrame of Spark is scored where its rows are, against gold that is sent there.
             from karat.spark.engine import SparkEngine
 
-            engine = SparkEngine(run.sparkSession, ours=False)
+            engine = SparkEngine(run.sparkSession, owned=False)
             prepared = self._prepare(engine.read_gold(self.gold, duplicates="agree", format=None))
         elif not is_file(run) and not is_spark(run):
             raise UsageError(
@@ -487,12 +487,12 @@ def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
 
 @dataclass(frozen=True, eq=False)
 class _ScoredRun:
-    """One run; ``whole`` are its scores with all of its lists."""
+    """One run; ``with_lists`` are its scores with all of its lists."""
 
     scores: Scores
     staged: Staged | None = None
     labelled: Scores | None = None
-    whole: Scores | None = None
+    with_lists: Scores | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -144,12 +144,12 @@ def _gates(data: Any, place: Place, number: int, conventions: Conventions | None
             raise UsageError(f"a gate is a mapping or a line of text, not {preview(data)}")
         for key in _EXPECTED:
             if key in form and form[key] is None:
-                what = f"gate {number}: {key} is nothing; it must be {_EXPECTED[key]}"
-                raise place.at(key).error(what)
+                expected = _EXPECTED[key]
+                raise place.at(key).error(f"gate {number}: {key} is nothing; it must be {expected}")
         return [_of_form(_GateForm.model_validate(form), conventions, where)]
     except ValidationError as error:
-        key, what = explain_error(error, form, _EXPECTED)
-        raise place.at(key).error(f"gate {number}: {what}") from None
+        key, problem = explain_error(error, form, _EXPECTED)
+        raise place.at(key).error(f"gate {number}: {problem}") from None
     except InputError:
         raise
     except KaratError as error:
@@ -255,18 +255,20 @@ def _of_sections(
     gates: list[Gate] = []
     left_out: list[str] = []
     for section, metrics in data.items():
-        here = place.at(section)
+        section_place = place.at(section)
         if section in CONFIG_KEYS:
-            raise here.error(f"{section} needs gates beside it, and there are none")
+            raise section_place.error(f"{section} needs gates beside it, and there are none")
         if section not in _SECTIONS:
-            raise here.error(str(unknown("key", str(section), [*CONFIG_KEYS, *_SECTIONS])))
+            raise section_place.error(str(unknown("key", str(section), [*CONFIG_KEYS, *_SECTIONS])))
         if not isinstance(metrics, dict):
-            raise here.error(f"{section} is {preview(metrics)}; it must be a mapping")
+            raise section_place.error(f"{section} is {preview(metrics)}; it must be a mapping")
         for metric, limits in metrics.items():
             if section == "generation":
                 left_out.append(f"{section}.{metric}")
             else:
-                gates += _of_metric(section, str(metric), limits, here.at(metric), conventions)
+                gates += _of_metric(
+                    section, str(metric), limits, section_place.at(metric), conventions
+                )
     return gates, tuple(left_out)
 
 
@@ -279,10 +281,10 @@ def _of_metric(
     except KaratError as error:
         raise place.error(f"{path}: {error}") from None
     for key, limit in (limits if isinstance(limits, dict) else {"overall": limits}).items():
-        here, overall = place.at(key), key == "overall"
+        key_place, overall = place.at(key), key == "overall"
         name = path if overall else f"{path}.{key}"
         if isinstance(limit, bool) or not isinstance(limit, int | float):
-            raise here.error(f"{name} is {preview(limit)}; it must be a number")
+            raise key_place.error(f"{name} is {preview(limit)}; it must be a number")
         try:
             yield Gate(
                 measure,
@@ -290,10 +292,10 @@ def _of_metric(
                 by=None if overall else By(("language",)),
                 values=None if overall else (str(key),),
                 any_spelling=True,
-                where=f"{here}: {name}",
+                where=f"{key_place}: {name}",
             )
         except (KaratError, OverflowError) as error:
-            raise here.error(f"{name}: {error}") from None
+            raise key_place.error(f"{name}: {error}") from None
 
 
 def _metric(text: str, conventions: Conventions | None) -> tuple[Measure, str]:

@@ -95,9 +95,9 @@ class Gate:
         """Return the end of an interval that has to be on the right side."""
         return ci[1] if self.upper else ci[0]
 
-    def error(self, what: str) -> UsageError:
+    def error(self, problem: str) -> UsageError:
         """Return an error about this gate, with its place."""
-        return UsageError(f"{self.where or f'gate on {self.measure}'}: {what}")
+        return UsageError(f"{self.where or f'gate on {self.measure}'}: {problem}")
 
 
 @dataclass(frozen=True)
@@ -615,8 +615,8 @@ class _MeasuredGate:
                 break
             digits += 1
         if safe:
-            whole = number * 10**digits
-            number = math.floor(whole + 1e-6) if self.gate.upper else math.ceil(whole - 1e-6)
+            scaled = number * 10**digits
+            number = math.floor(scaled + 1e-6) if self.gate.upper else math.ceil(scaled - 1e-6)
             number /= 10**digits
         return f"{number:.{digits}f}"
 
@@ -639,8 +639,8 @@ class _MeasuredGate:
         elif self.share_of is not None:
             values, points = values / self.top, points / self.top
         if gate.upper:
-            whole = 0.0 if self.share_of is None else 1.0
-            values, points = whole - values, whole - points
+            total = 0.0 if self.share_of is None else 1.0
+            values, points = total - values, total - points
         measured, limit, needed = points.tolist()
         needed = math.inf if self.passing is None else needed
         beyond = gate.strict and self.on_mean

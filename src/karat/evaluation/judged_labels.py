@@ -94,8 +94,8 @@ def with_labels(
     judged = gold.frame.filter(pl.col("grade") >= 0)
     added = used.join(judged, on=_PAIR, how="anti", maintain_order="left")
     # What the gold has below 0 is no judgment either, and gives way to one.
-    kept = gold.frame.join(added, on=_PAIR, how="anti", maintain_order="left")
-    frame = pl.concat([kept, added], how="diagonal")
+    unchanged = gold.frame.join(added, on=_PAIR, how="anti", maintain_order="left")
+    frame = pl.concat([unchanged, added], how="diagonal")
     if "negative" in frame.columns:
         frame = frame.with_columns(pl.col("negative").fill_null(False))
     return Labelled(

@@ -344,8 +344,8 @@ def _number(key: str, text: str) -> float | int:
         number = math.nan if "_" in text else float(text)
     except ValueError:
         number = math.nan
-    whole = kind is _WHOLE
+    is_whole = kind is _WHOLE
     fits = math.isfinite(number) and least <= number <= most
-    if not fits or (whole and number != int(number)):
+    if not fits or (is_whole and number != int(number)):
         raise UsageError(f"{key} is {text!r}; {expected} is expected")
-    return int(number) if whole else number
+    return int(number) if is_whole else number

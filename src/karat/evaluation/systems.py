@@ -29,6 +29,7 @@ from karat.version import __version__
 DEPTH, TOP = 100, 10
 # Ten items hold 86 % of the weight of a rank-biased overlap with this persistence.
 PERSISTENCE = 0.9
+_PLACE = ("row", "rank", "item_id")
 
 # What tells repeated runs of one system apart: dense-1, dense.run2, dense_seed3.
 _REPEAT = re.compile(r"(?<=.)[-_.]?(?:(?:run|rep|replicate|seed|(?<=[-_.])r)[-_]?)?\d+$", re.I)
@@ -125,9 +126,9 @@ def check_comparable(systems: Sequence[ComparedSystem]) -> None:
 
 def differences(a: Scores, b: Scores) -> list[str]:
     """Return what makes two systems' scores incomparable, in words."""
-    ours, theirs = a.table["query_id"].to_list(), b.table["query_id"].to_list()
-    if ours != theirs:
-        only = sorted(set(ours) ^ set(theirs))
+    first_ids, second_ids = a.table["query_id"].to_list(), b.table["query_id"].to_list()
+    if first_ids != second_ids:
+        only = sorted(set(first_ids) ^ set(second_ids))
         if not only:
             return ["their queries stand in different order"]
         queries = plural(len(only), "query is", "queries are")
@@ -252,9 +253,7 @@ def overlap(baseline: ComparedSystem, system: ComparedSystem) -> ListOverlap | N
     common = a.join(b, on=["row", "item_id"], suffix="_b", maintain_order="left")
     at, ra, rb = (common[name].to_numpy() for name in ("row", "rank", "rank_b"))
     lengths = [np.bincount(lists["row"].to_numpy(), minlength=len(rows)) for lists in (a, b)]
-    one, other = (
-        lists.select("row", "rank", "item_id").sort("row", "rank") for lists in (first, second)
-    )
+    same = first.select(_PLACE).sort(_PLACE).equals(second.select(_PLACE).sort(_PLACE))
     return ListOverlap(
         baseline.name,
         system.name,
@@ -262,15 +261,15 @@ def overlap(baseline: ComparedSystem, system: ComparedSystem) -> ListOverlap | N
         jaccard=aggregates.mean(_jaccard(at, ra, rb, lengths)),
         rbo=aggregates.mean(_rbo(at, np.maximum(ra, rb), lengths)),
         tau=aggregates.mean(_tau(at, ra, rb, len(rows))),
-        identical=len(baseline.runs) + len(system.runs) == 2 and one.equals(other),
+        identical=len(baseline.runs) + len(system.runs) == 2 and same,
     )
 
 
 def _numbered(lists: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     """Return the lists of these rows, numbered from 0, with each item once."""
-    kept = without_repeats(lists.filter(pl.col("row").is_in(rows.tolist()))).sort("row", "rank")
-    kept = kept.with_columns(rank=pl.int_range(1, pl.len() + 1).over("row"))
-    return kept.with_columns(row=np.searchsorted(rows, kept["row"].to_numpy()))
+    hits = without_repeats(lists.filter(pl.col("row").is_in(rows.tolist()))).sort("row", "rank")
+    hits = hits.with_columns(rank=pl.int_range(1, pl.len() + 1).over("row"))
+    return hits.with_columns(row=np.searchsorted(rows, hits["row"].to_numpy()))
 
 
 def _jaccard(at: Ints, ra: Ints, rb: Ints, lengths: list[Ints]) -> Values:
@@ -291,11 +290,11 @@ def _rbo(at: Ints, depth: Ints, lengths: list[Ints]) -> Values:
     power = np.concatenate(([0.0], np.cumsum(p**d)))
     share = np.concatenate(([0.0], np.cumsum(p**d / d)))
     agreed = np.bincount(at, weights=share[long[at]] - share[depth - 1], minlength=n)
-    found = np.bincount(at, minlength=n)
-    found_short = np.bincount(at[depth <= short[at]], minlength=n)
+    shared = np.bincount(at, minlength=n)
+    shared_short = np.bincount(at[depth <= short[at]], minlength=n)
     missing = (power[long] - power[short]) / short - (share[long] - share[short])
-    rest = ((found - found_short) / long + found_short / short) * p**long
-    return np.asarray((1 - p) / p * (agreed + found_short * missing) + rest)
+    beyond = ((shared - shared_short) / long + shared_short / short) * p**long
+    return np.asarray((1 - p) / p * (agreed + shared_short * missing) + beyond)
 
 
 def _tau(at: Ints, ra: Ints, rb: Ints, n: int) -> Values:

@@ -219,9 +219,9 @@ def _unpack_rows(rows: bytes, file: str | None, start: int | None, query: str) -
         with Path(file).open("rb") as opened:
             opened.seek(start or 0)
             streams = pickle.load(opened)  # noqa: S301
-    runs, rest = map(pl.read_ipc_stream, streams)
+    runs, columns = map(pl.read_ipc_stream, streams)
     row = np.repeat(np.arange(runs.height), runs["len"].to_numpy())
-    return rest.with_columns(runs["value"].gather(row).alias(query))
+    return columns.with_columns(runs["value"].gather(row).alias(query))
 
 
 def _rows_of(pieces: Any, side: int, query: str) -> pl.DataFrame:

@@ -68,16 +68,16 @@ def start(master: str | None, *, progress: bool = False) -> SparkEngine:
     """Return an engine on the active session, or on a new one that ends with the engine."""
     from pyspark.sql import SparkSession
 
-    ours = SparkSession.getActiveSession() is None
-    return SparkEngine(session(master, progress=progress and sys.stderr.isatty()), ours)
+    owned = SparkSession.getActiveSession() is None
+    return SparkEngine(session(master, progress=progress and sys.stderr.isatty()), owned)
 
 
 @dataclass(eq=False)
 class SparkEngine:
-    """A Spark session and the gold that it read; ``ours`` if it ends with the engine."""
+    """A Spark session and the gold that it read; ``owned`` if it ends with the engine."""
 
     spark: SparkSession
-    ours: bool
+    owned: bool
     gold: SparkGold | None = None
 
     def read_gold(self, gold: Any, *, duplicates: Duplicates, format: str | None) -> Gold:
@@ -110,8 +110,8 @@ class SparkEngine:
         return score(rows, self.gold, gold, measures, **options)
 
     def close(self) -> None:
-        """Stop the session, if it is ours."""
-        if self.ours:
+        """Stop the session, if the engine started it."""
+        if self.owned:
             self.spark.stop()
 
 

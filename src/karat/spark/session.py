@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,20 +60,12 @@ class SparkError(KaratError):
 
 
 def check_libraries() -> None:
-    """Raise MissingExtraError if a library that Spark needs is not installed."""
+    """Raise MissingExtraError if a library that Spark needs is missing or broken."""
     for library in _LIBRARIES:
-        if not _is_installed(library):
-            raise missing_extra("--engine spark", library, "spark")
-
-
-def _is_installed(library: str) -> bool:
-    try:
-        if library == "pyspark":
-            # A broken installation is as bad as none.
+        try:
             import_module(library)
-        return find_spec(library) is not None
-    except ImportError:
-        return False
+        except ImportError:
+            raise missing_extra("--engine spark", library, "spark") from None
 
 
 def session(master: str | None = None, *, progress: bool = False) -> SparkSession:
