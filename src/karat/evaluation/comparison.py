@@ -247,7 +247,10 @@ def _with_reason(row: Comparison, systems: Sequence[ComparedSystem]) -> Comparis
             remedy = ""
             if run.cut is not None and row.measure in run.cut.beyond:
                 reason = run.cut.because
-                remedy = "; log longer lists, or decide by another measure (--primary)"
+                name, _, cutoff = row.measure.rpartition("@")
+                reached = cutoff.isdigit() and run.cut.depth > 0
+                other = f"{name}@{run.cut.depth}" if reached else "another measure"
+                remedy = f"; log longer lists, or decide with --primary {other}"
             if reason is not None:
                 because = f"{row.measure} is not compared: {reason} ({system.name})"
                 return replace(row, because=because + (remedy if row.primary else ""))
