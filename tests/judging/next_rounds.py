@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.data.tables import Gold, Run
-from karat.label.next_candidates import candidates, judged_items
+from karat.label.next_judgments import candidates, judged_items
 from karat.measure.conventions import conventions_of
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import parse_measure

@@ -10,7 +10,7 @@ from next_rounds import Hidden
 from karat.data.tables import Gold, Run
 from karat.errors import InputError
 from karat.evaluation.api import evaluate
-from karat.label.next_candidates import (
+from karat.label.next_judgments import (
     JudgedItems,
     candidates,
     chances,

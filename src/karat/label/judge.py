@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -123,7 +123,9 @@ def judge(
         "price_out": price_out,
     }
     if judge == "model":
-        chosen = _model_judge(url, model, key_env, prompt, _json_object(body), rate, timeout)
+        access = {"key_env": key_env, "rate": rate, "more": _json_object(body)}
+        access |= {} if timeout is None else {"timeout": timeout}
+        chosen = _model_judge(url, model, prompt, access)
     else:
         chosen = _stand_in(model_only) if isinstance(judge, str) else judge
     with closing(chosen):
@@ -139,16 +141,12 @@ def judge(
                     Path(output),
                     settings=settings,
                     cache=kept,
-                    advance=_ignore if bar is None else bar.advance,
+                    advance=(lambda pairs: None) if bar is None else bar.advance,
                     report_wait=report_wait,
                 )
         finally:
             if kept is not None:
                 kept.close()
-
-
-def _ignore(pairs: int) -> None:
-    pass
 
 
 def _check(pool: Any, output: Any, prompt: Any, cache: Any) -> None:
@@ -182,15 +180,7 @@ def _stand_in(model_only: Mapping[str, Any]) -> Judge:
     return Overlap()
 
 
-def _model_judge(
-    url: str | None,
-    model: str | None,
-    key_env: str | None,
-    prompt: str | os.PathLike[str] | None,
-    body: Mapping[str, Any],
-    rate: float | None,
-    timeout: float | None,
-) -> Judge:
+def _model_judge(url: str | None, model: str | None, prompt: Any, access: Any) -> Judge:
     from karat.label.judge_model import Access, Endpoint, read_prompt
 
     if url is None or model is None:
@@ -199,15 +189,8 @@ def _model_judge(
             f"{lacking} is missing; a model needs --url URL --model NAME (--judge overlap works"
             " without one)"
         )
-    access = Access(
-        url=url,
-        model=model,
-        key_env=key_env,
-        timeout=60.0 if timeout is None else timeout,
-        rate=rate,
-        more=body,
-    )
-    return Endpoint(access, read_prompt(None if prompt is None else os.fspath(prompt)), os.environ)
+    template = read_prompt(None if prompt is None else os.fspath(prompt))
+    return Endpoint(Access(url=url, model=model, **access), template, os.environ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -345,7 +328,7 @@ def judge_pairs(
     *,
     settings: JudgeSettings | None = None,
     cache: JudgmentCache | None = None,
-    advance: Advance = _ignore,
+    advance: Advance = lambda pairs: None,
     report_wait: ReportWait = lambda seconds, why: None,
 ) -> Judged:
     """Judge every pair and write the labels.
@@ -558,11 +541,7 @@ class JudgmentCache(JsonlCache[Judgment]):
     """Judgments by the digest of everything they depend on: grades and rationales, no texts."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder / "judgments.jsonl", _encode_judgment, _decode_judgment)
-
-
-def _encode_judgment(judgment: Judgment) -> dict[str, Any]:
-    return {"grade": judgment.grade, "rationale": judgment.rationale}
+        super().__init__(folder / "judgments.jsonl", asdict, _decode_judgment)
 
 
 def _decode_judgment(record: Mapping[str, Any]) -> Judgment:

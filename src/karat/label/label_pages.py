@@ -21,26 +21,19 @@ def sets_page(results: Results) -> Page:
             "Label sets", ["there is no label set yet; make one with karat labels new POOL"]
         )
     grid: Grid = [["set", "judged", "of", _CANNOT_TELL, "conflicts", "decided"]]
-    for label_set in sets:
-        open_ones = f"{label_set['open']:,}" + (
-            f" of {label_set['conflicts']:,}" if label_set["open"] < label_set["conflicts"] else ""
-        )
-        counts = [
-            f"{label_set['judged']:,}",
-            f"{label_set['size']:,}",
-            "",
-            open_ones,
-            f"{label_set['decided']:,}",
-        ]
-        grid.append([f"{label_set['id']} {label(label_set['name'])}", *counts])
-        for rater in label_set["raters"]:
-            rater_counts = [f"{rater[name]:,}" for name in ("judged", "of", "cannot_tell")]
-            grid.append([f"  {label(rater['rater'])}", *rater_counts, "", ""])
-    lines = [
-        f"{label_set['id']} {label(label_set['name'])} has no texts: it cannot be labelled by hand"
-        for label_set in sets
-        if not label_set["readable"]
-    ]
+    lines = []
+    for each in sets:
+        name = f"{each['id']} {label(each['name'])}"
+        conflicts = f"{each['open']:,}"
+        if each["open"] < each["conflicts"]:
+            conflicts += f" of {each['conflicts']:,}"
+        judged, size, decided = (f"{each[key]:,}" for key in ("judged", "size", "decided"))
+        grid.append([name, judged, size, "", conflicts, decided])
+        for rater in each["raters"]:
+            counts = [f"{rater[key]:,}" for key in ("judged", "of", "cannot_tell")]
+            grid.append([f"  {label(rater['rater'])}", *counts, "", ""])
+        if not each["readable"]:
+            lines.append(f"{name} has no texts: it cannot be labelled by hand")
     return Page("Label sets", [plural(len(sets), "label set")], [Section("", grid, lines)])
 
 
@@ -59,13 +52,12 @@ def import_page(results: Results) -> Page:
     which = "the new " if results["new"] else ""
     added = plural(results["added"], "judgment")
     headline = [f"{added} added to {which}{_set(label_set)}, {plural(label_set['size'], 'pair')}"]
-    lines = []
-    if results["known"]:
-        lines.append(f"existed already: {results['known']:,}")
-    if results["cannot_tell"]:
-        lines.append(f"{_CANNOT_TELL}: {results['cannot_tell']:,}")
-    if results["failed"]:
-        lines.append(f"left out because the judge failed: {results['failed']:,}")
+    counts = {
+        "existed already": results["known"],
+        _CANNOT_TELL: results["cannot_tell"],
+        "left out because the judge failed": results["failed"],
+    }
+    lines = [f"{words}: {count:,}" for words, count in counts.items() if count]
     grid: Grid = [["rater", "judgments"]]
     grid += [[label(name), f"{count:,}"] for name, count in results["raters"].items()]
     return Page("Judgments imported", headline, [Section("", grid, lines)])
@@ -89,18 +81,13 @@ def _conflict(conflict: Results) -> Section:
     for judgment in conflict["judgments"]:
         rater, grade = label(judgment["rater"]), _grade(judgment["grade"])
         grid.append([rater, grade, _line(judgment["rationale"])])
-    decision = conflict["decision"]
-    lines = [] if decision is None else [f"decided: {_decided(decision)}"]
-    title = f"{label(conflict['query_id'])} · {label(conflict['item_id'])}"
-    query = _line(conflict["query"])
-    return Section(f"{title} · {query}" if query else title, grid, lines)
-
-
-def _decided(decision: Results) -> str:
-    why = _line(decision["rationale"])
-    return f"{_grade(decision['grade'])} by {label(decision['rater'])}" + (
-        f", {why}" if why else ""
-    )
+    lines = []
+    if decision := conflict["decision"]:
+        parts = [f"{_grade(decision['grade'])} by {label(decision['rater'])}"]
+        parts += filter(None, [_line(decision["rationale"])])
+        lines.append(f"decided: {', '.join(parts)}")
+    ids = [label(conflict["query_id"]), label(conflict["item_id"])]
+    return Section(" · ".join(filter(None, [*ids, _line(conflict["query"])])), grid, lines)
 
 
 def judgment_page(results: Results) -> Page:
@@ -128,19 +115,16 @@ def agreement_page(results: Results) -> Page:
         grid.append([names, f"{pair['n']:,}", share, *figures])
         because += [f"{names}: {pair['because']}"] if pair["because"] else []
     headline = [f"{plural(len(raters), 'rater')} of {_set(results['set'])}"]
-    lines = [*because, _alpha(results["alpha"]), _left(results["majority"])]
-    return Page("Agreement", headline, [Section("", grid, lines)])
-
-
-def _alpha(alpha: Results) -> str:
-    levels = " · ".join(f"{level} {_figure(value)}" for level, value in alpha.items())
-    return f"Krippendorff's alpha of all raters: {levels}"
-
-
-def _left(counts: Results) -> str:
+    alpha = " · ".join(f"{level} {_figure(value)}" for level, value in results["alpha"].items())
+    counts = results["majority"]
     parts = [f"{counts['graded']:,} graded", plural(counts["ties"], "tie")]
     parts += [f"{counts['cannot_tell']:,} {_CANNOT_TELL}", f"{counts['unjudged']:,} unjudged"]
-    return f"by majority: {', '.join(parts)}, {counts['adjudicated']:,} decided"
+    lines = [
+        *because,
+        f"Krippendorff's alpha of all raters: {alpha}",
+        f"by majority: {', '.join(parts)}, {counts['adjudicated']:,} decided",
+    ]
+    return Page("Agreement", headline, [Section("", grid, lines)])
 
 
 def export_page(results: Results) -> Page:
