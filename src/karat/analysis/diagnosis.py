@@ -13,11 +13,11 @@ from karat.analysis.failures import (
     classify,
     failure_sections,
     missed_line,
-    missed_sections,
     waterfall,
     waterfall_charts,
     waterfall_section,
 )
+from karat.analysis.failures import system_sections as failure_system_sections
 from karat.analysis.findings import findings, findings_sections
 from karat.analysis.freshness import freshness, freshness_measures, freshness_sections
 from karat.analysis.hubs import hub_sections, hubs
@@ -162,11 +162,6 @@ def _system_sections(system: Document) -> Iterator[Section]:
         yield Section("Left out", lines=lines)
 
 
-def failures_of(staged: Staged, queries: Queries | None) -> QueryFailures:
-    """Return why queries miss, by the thresholds of the profile."""
-    return classify(staged, queries, thresholds=thresholds_of(staged.final.conventions.profile))
-
-
 def diagnostics(
     staged: Staged, queries: Queries | None, by: Sequence[By], failures: QueryFailures
 ) -> Document:
@@ -196,8 +191,6 @@ def diagnostics_sections(results: Document) -> Iterator[Section]:
 
 
 def _report_sections(system: Document) -> Iterator[Section]:
-    yield from failure_sections(system["failures"])
-    yield from missed_sections(system["failures"])
-    yield from map(waterfall_section, system["waterfalls"])
+    yield from failure_system_sections(system)
     if "latency" in system:
         yield from latency_sections(system["latency"])

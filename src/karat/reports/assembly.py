@@ -228,14 +228,15 @@ def _findings(scored: ScoredRuns) -> tuple[Finding, ...] | None:
 
 def _with_diagnostics(systems: list[System], scored: ScoredRuns) -> list[System]:
     """Return the systems with curves, failures and latencies."""
-    from karat.analysis.diagnosis import diagnostics, failures_of
+    from karat.analysis.diagnosis import diagnostics
+    from karat.analysis.failures import classify
 
     first = len(systems) - len(scored.staged)
     queries, by = scored.evaluation.queries, scored.evaluation.by
 
     def diagnosed(pair: tuple[System, Staged]) -> System:
         system, staged = pair
-        failures = failures_of(staged, queries)
+        failures = classify(staged, queries)
         body = diagnostics(staged, queries, by, failures)
         return replace(system, diagnostics=body, staged=staged, failures=failures)
 

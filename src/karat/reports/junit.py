@@ -28,7 +28,7 @@ Outcome = Literal["failure", "error", "skipped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class TestCase:
     """One test: its suite, name, outcome (None if it passed), kind of failure, and reason."""
 
     group: str
@@ -58,7 +58,7 @@ def junit(results: Document) -> bytes:
 
 
 def _gates(results: Document) -> Iterable[ET.Element]:
-    cases: dict[str, list[Case]] = {}
+    cases: dict[str, list[TestCase]] = {}
     for gate in results.get("gates", []):
         outcomes: dict[str, Outcome] = {
             "fail": "failure",
@@ -68,7 +68,7 @@ def _gates(results: Document) -> Iterable[ET.Element]:
         figures = f"mean {gate_mean(gate).replace(PART, ' ').strip()}, n = {gate['n']}"
         figures += f", compared with the limit: {gate['on']}, needed: {figure(gate['needed'])}"
         name = gate["system"]
-        case = Case(
+        case = TestCase(
             f"karat.gates.{name}",
             gate_name(gate),
             outcomes.get(gate["verdict"]),
@@ -87,7 +87,7 @@ def _comparisons(results: Document) -> Iterable[ET.Element]:
 
     A primary measure without any value is an error.
     """
-    cases: dict[str, list[Case]] = {}
+    cases: dict[str, list[TestCase]] = {}
     # A set without any gold is skipped as a whole.
     cells = [cell for system in results["systems"] for cell in system["measures"].values()]
     measured_at_all = any(cell["n"] for cell in cells)
@@ -97,7 +97,7 @@ def _comparisons(results: Document) -> Iterable[ET.Element]:
         outcome: Outcome | None = "failure" if row["regression"] else None
         if row["verdict"] is None or not row["n"]:
             outcome = "error" if row["primary"] and measured_at_all else "skipped"
-        case = Case(
+        case = TestCase(
             f"karat.comparison.{row['system']}",
             f"{row['measure']} against {row['baseline']}" + (" (primary)" * row["primary"]),
             outcome,
@@ -114,7 +114,7 @@ def _evaluations(results: Document) -> Iterable[ET.Element]:
     """Yield one test per system, that it was scored, if there are no gates or comparisons."""
     for system in results["systems"]:
         anything = any(cell["n"] for cell in system["measures"].values())
-        case = Case(
+        case = TestCase(
             f"karat.evaluation.{system['name']}",
             "is scored",
             None if anything else "error",
@@ -124,7 +124,7 @@ def _evaluations(results: Document) -> Iterable[ET.Element]:
         yield _suite(system["name"], [case], system["measures"])
 
 
-def _suite(name: str, cases: list[Case], measures: Document) -> ET.Element:
+def _suite(name: str, cases: list[TestCase], measures: Document) -> ET.Element:
     outcomes = [case.outcome for case in cases]
     suite = ET.Element(
         "testsuite",
@@ -144,7 +144,7 @@ def _suite(name: str, cases: list[Case], measures: Document) -> ET.Element:
     return suite
 
 
-def _case(case: Case) -> ET.Element:
+def _case(case: TestCase) -> ET.Element:
     element = ET.Element("testcase", classname=label(case.group), name=label(case.name))
     # What XML 1.0 has no place for is not printable either, and so is replaced by label.
     because = label(case.because)

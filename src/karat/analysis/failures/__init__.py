@@ -207,13 +207,17 @@ def countable(counts: Mapping[str, int]) -> dict[str, int | None]:
     return {name: None if cut and name in NEED_DEPTH else n for name, n in counts.items()}
 
 
-def classify(staged: Staged, queries: Queries | None, *, thresholds: Thresholds) -> QueryFailures:
+def classify(
+    staged: Staged, queries: Queries | None, *, thresholds: Thresholds | None = None
+) -> QueryFailures:
     """Find out why each query without gold in the top ``thresholds.miss`` has none.
 
     The run must have been scored with ``keep`` at least ``thresholds.miss`` to check all classes.
     ``queries`` brings the right source and the least similarity of each query. Where the
-    final lists were cut before that rank, queries without gold up to there miss.
+    final lists were cut before that rank, queries without gold up to there miss. The thresholds
+    are those of the profile unless given.
     """
+    thresholds = thresholds or thresholds_of(staged.final.conventions.profile)
     ranked_of(staged.final)
     ends_at = staged.ends_above(thresholds.miss)
     miss_at = thresholds.miss if ends_at is None else ends_at
@@ -250,12 +254,13 @@ def _failures_page(results: Document) -> Page:
     return Page(
         f"Why queries miss: {', '.join(label(system['name']) for system in systems)}",
         [f"{label(system['name'])}: {missed_line(system['failures'])}" for system in systems],
-        [*system_blocks(systems, _system_sections), *waterfall_charts(systems)],
+        [*system_blocks(systems, system_sections), *waterfall_charts(systems)],
         [*counts_lines(results), *conventions_lines(results)],
     )
 
 
-def _system_sections(system: Document) -> list[Section]:
+def system_sections(system: Document) -> list[Section]:
+    """Return why the queries of a system miss, and where its measures lose."""
     return [
         *failure_sections(system["failures"]),
         *missed_sections(system["failures"]),
