@@ -107,7 +107,7 @@ class MisfitError(InputError):
     """
 
     def __init__(self, what: str, details: Sequence[str] = (), *, where: str | None = None) -> None:
-        words = (" ".join(one.split()) for one in (what, *details))
+        words = (" ".join(part.split()) for part in (what, *details))
         super().__init__(". ".join(words))
         self.summary, self.details, self.where = what, tuple(details), where
 

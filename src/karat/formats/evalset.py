@@ -98,39 +98,39 @@ def read_judged_queries(
 
 
 def _evalset_query(record: Record, texts: bool) -> JudgedQuery:
-    rest = dict(record.value)
-    name, text = take_first(rest, _ID), take_first(rest, _TEXT)
+    remaining = dict(record.value)
+    name, text = take_first(remaining, _ID), take_first(remaining, _TEXT)
     if not isinstance(text, str) and (name is None or (texts and text is not None)):
         raise record.error('no query; expected "query" with its text')
     query_id = text_id(str(text)) if name is None else record.as_id(name, "id")
     # A key "gold" may also hold the text of an answer, which is no id.
-    keys = [*_GOLD, *(["gold"] if isinstance(rest.get("gold"), (list, dict)) else [])]
-    has_gold_key = any(key in rest for key in keys)
-    relevant = parse_relevant(take_first(rest, keys), _GOLD[0], _GRADES["evalset"], record)
-    gold = [*take_grades(rest, relevant, record), *take_negatives(rest, record)]
+    keys = [*_GOLD, *(["gold"] if isinstance(remaining.get("gold"), (list, dict)) else [])]
+    has_gold_key = any(key in remaining for key in keys)
+    relevant = parse_relevant(take_first(remaining, keys), _GOLD[0], _GRADES["evalset"], record)
+    gold = [*take_grades(remaining, relevant, record), *take_negatives(remaining, record)]
     text = text if isinstance(text, str) else ""
-    return JudgedQuery(record.line, query_id, text, gold, rest, has_gold_key)
+    return JudgedQuery(record.line, query_id, text, gold, remaining, has_gold_key)
 
 
 def _dataset_query(record: Record, texts: bool) -> JudgedQuery:
-    rest = dict(record.value)
-    query_id = record.as_id(rest.pop("query_id", None), "query_id")
-    text = take_first(rest, ("question", *_TEXT))
+    remaining = dict(record.value)
+    query_id = record.as_id(remaining.pop("query_id", None), "query_id")
+    text = take_first(remaining, ("question", *_TEXT))
     if texts and text is not None and not isinstance(text, str):
         raise record.error('no question; expected "question" with its text')
-    has_gold_key = _EVIDENCE in rest
-    gold = parse_relevant(rest.pop(_EVIDENCE, None), _EVIDENCE, _GRADES["dataset"], record)
-    negatives = take_negatives(rest, record)
+    has_gold_key = _EVIDENCE in remaining
+    gold = parse_relevant(remaining.pop(_EVIDENCE, None), _EVIDENCE, _GRADES["dataset"], record)
+    negatives = take_negatives(remaining, record)
     both = {item.item_id for item in negatives}.intersection(item.item_id for item in gold)
     if both:
         item_id = next(item.item_id for item in gold if item.item_id in both)
         raise record.error(
             f"{item_id!r} is gold and a negative of query {query_id!r}; it can be one of the two"
         )
-    if "group_id" in rest:
-        rest["group"] = rest.pop("group_id")
+    if "group_id" in remaining:
+        remaining["group"] = remaining.pop("group_id")
     text = text if isinstance(text, str) else ""
-    return JudgedQuery(record.line, query_id, text, [*gold, *negatives], rest, has_gold_key)
+    return JudgedQuery(record.line, query_id, text, [*gold, *negatives], remaining, has_gold_key)
 
 
 def write_eval_set(
@@ -263,12 +263,12 @@ def _id_in(entry: Mapping[str, Any]) -> Any:
 
 
 def take_grades(
-    rest: dict[str, Any], relevant: Sequence[JudgedItem], record: Record
+    remaining: dict[str, Any], relevant: Sequence[JudgedItem], record: Record
 ) -> list[JudgedItem]:
     """Return relevant items with the grades under the key ``grades``, which is removed."""
     grades = {
         item: record.as_number(grade, f"the grade of {item!r}")
-        for item, grade in record.as_object(rest.pop("grades", {}), "grades").items()
+        for item, grade in record.as_object(remaining.pop("grades", {}), "grades").items()
     }
     listed = {item.item_id for item in relevant}
     return [
@@ -277,9 +277,9 @@ def take_grades(
     ]
 
 
-def take_negatives(rest: dict[str, Any], record: Record) -> list[JudgedItem]:
+def take_negatives(remaining: dict[str, Any], record: Record) -> list[JudgedItem]:
     """Return the hard negatives under the key ``negatives``, which is removed."""
-    items = record.as_list(rest.pop("negatives", None), "negatives")
+    items = record.as_list(remaining.pop("negatives", None), "negatives")
     return [JudgedItem(record.as_id(item, "a negative"), 0.0, True) for item in items]
 
 

@@ -276,9 +276,9 @@ class FileMapping:
         renamed: dict[str, Any] = {}
         for key, value in record.items():
             renamed |= {rename.target: value for rename in taken if rename.column == key}
-            rest = _remainder(key, value, columns)
-            if rest is not _MISSING:
-                renamed.setdefault(_ASIDE + key if key in rivals else key, rest)
+            remaining = _remainder(key, value, columns)
+            if remaining is not _MISSING:
+                renamed.setdefault(_ASIDE + key if key in rivals else key, remaining)
         return renamed | {rename.target: value for rename, value in taken.items()}
 
     def _note(self, names: Iterable[str]) -> None:
@@ -328,8 +328,8 @@ def _remainder(key: str, value: Any, columns: Sequence[str]) -> Any:
     inside = _inside(value) if inner else {}
     if not inside:
         return value
-    left = {name: _remainder(name, item, inner) for name, item in inside.items()}
-    rest = {name: item for name, item in left.items() if item is not _MISSING}
-    if isinstance(value, pl.Series) and rest:
-        return pl.DataFrame(list(rest.values())).to_struct(key)
-    return rest or _MISSING
+    remainders = {name: _remainder(name, item, inner) for name, item in inside.items()}
+    remaining = {name: item for name, item in remainders.items() if item is not _MISSING}
+    if isinstance(value, pl.Series) and remaining:
+        return pl.DataFrame(list(remaining.values())).to_struct(key)
+    return remaining or _MISSING

@@ -173,21 +173,21 @@ class Input:
 
         Every piece begins with ``lead``, which saves the caller a copy.
         """
-        rest: list[bytes] = []
+        remaining: list[bytes] = []
         done, waiting, longest = 0, 0, MAX_LINE.bytes()
         # No piece is longer than the longest line, so only its first line can be too long.
         for piece in self._pieces(min(size or chunk_bytes(), longest)):
             end, cut = piece.find(b"\n"), piece.rfind(b"\n") + 1
             if waiting + (end if cut else len(piece)) > longest:
-                rest.clear()
+                remaining.clear()
                 raise MAX_LINE.error(self.name, self._line_at(done))
             if cut:
-                yield b"".join((lead, *rest, memoryview(piece)[:cut]))
-                done, rest, waiting = done + waiting + cut, [piece[cut:]], len(piece) - cut
+                yield b"".join((lead, *remaining, memoryview(piece)[:cut]))
+                done, remaining, waiting = done + waiting + cut, [piece[cut:]], len(piece) - cut
             else:
-                rest.append(piece)
+                remaining.append(piece)
                 waiting += len(piece)
-        if last := b"".join(rest):
+        if last := b"".join(remaining):
             yield lead + last
 
     def text(self) -> str:

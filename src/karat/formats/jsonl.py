@@ -138,21 +138,21 @@ def _frame(file: Input, key: str, names: Sequence[str]) -> pl.DataFrame:
 
 
 def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:
-    rest = dict(record.value)
-    id_key = next((name for name in names if rest.get(name) is not None), None)
-    text_key = next((name for name in TEXT_NAMES if isinstance(rest.get(name), str)), None)
+    remaining = dict(record.value)
+    id_key = next((name for name in names if remaining.get(name) is not None), None)
+    text_key = next((name for name in TEXT_NAMES if isinstance(remaining.get(name), str)), None)
     if id_key is None or text_key is None:
         field, keys = (key, names) if id_key is None else ("text", TEXT_NAMES)
         hint = mapping_hint(field, "KEY")
         raise record.error(f"no {field}; expected one of {', '.join(keys)}; {hint}")
-    row = {key: record.as_id(rest.pop(id_key), id_key), "text": rest.pop(text_key)}
+    row = {key: record.as_id(remaining.pop(id_key), id_key), "text": remaining.pop(text_key)}
     for inner in _META:
-        if isinstance(rest.get(inner), dict):
-            nested = rest.pop(inner)
-            rest |= {name: value for name, value in nested.items() if name not in rest}
-    if key == "item_id" and rest.get("doc_id") is not None:
-        rest["doc_id"] = record.as_id(rest["doc_id"], "doc_id")
-    return row | {name: value for name, value in rest.items() if name not in row}
+        if isinstance(remaining.get(inner), dict):
+            nested = remaining.pop(inner)
+            remaining |= {name: value for name, value in nested.items() if name not in remaining}
+    if key == "item_id" and remaining.get("doc_id") is not None:
+        remaining["doc_id"] = record.as_id(remaining["doc_id"], "doc_id")
+    return row | {name: value for name, value in remaining.items() if name not in row}
 
 
 def write_gold(gold: Gold, path: str | Path, *, layout: str) -> None:

@@ -75,8 +75,8 @@ def read_corpus(file: Input) -> Corpus:
                 f"{test.name} has content and no memory_id; give the memory an id"
             )
         if memory is not None:
-            rest = {k: v for k, v in test.record.value.items() if k not in _OWN_KEYS}
-            rows.append({"item_id": memory, "text": content or "", **rest})
+            remaining = {k: v for k, v in test.record.value.items() if k not in _OWN_KEYS}
+            rows.append({"item_id": memory, "text": content or "", **remaining})
     if not rows:
         raise InputError("holds no memories; at least one is expected", where=file.name)
     frame = frame_of(rows, ("item_id", "text"), where=file.name)
@@ -104,20 +104,20 @@ def read_judged_queries(file: Input, *, texts: bool) -> list[JudgedQuery]:
 
 
 def _judged_query(record: Record, memory: str | None, position: int, name: str) -> JudgedQuery:
-    rest = dict(record.value)
-    own_id = rest.pop("id", None)
+    remaining = dict(record.value)
+    own_id = remaining.pop("id", None)
     # With an id a query can be looked up elsewhere; with neither it is nothing.
-    text = rest.pop("query", None if own_id is None else "")
+    text = remaining.pop("query", None if own_id is None else "")
     if not isinstance(text, str):
         raise record.error(f'{name} has no text; expected "query"')
     query_id = f"{memory}/{position}"
     if own_id is not None:
         query_id = record.as_id(own_id, f"the id of {name}")
-    grade = record.as_number(rest.pop("grade", 1.0), f"the grade of {name}")
-    negative = rest.pop("negative", False) is True
-    rest["category"] = category_of(text, rest.get("category"))
+    grade = record.as_number(remaining.pop("grade", 1.0), f"the grade of {name}")
+    negative = remaining.pop("negative", False) is True
+    remaining["category"] = category_of(text, remaining.get("category"))
     gold = [] if memory is None else [JudgedItem(memory, grade, negative)]
-    return JudgedQuery(None, query_id, text, gold, rest)
+    return JudgedQuery(None, query_id, text, gold, remaining)
 
 
 class _MemoryTest(NamedTuple):
@@ -155,27 +155,22 @@ def write_eval_set(queries: Queries | None, gold: Gold | None, path: str | Path)
     memories: dict[str | None, dict[str, Any]] = {}
     for query in queries_to_write(queries, gold):
         entry = {"id": query.query_id, "query": query.text, **restore(query.attributes)}
-        judged: list[tuple[str | None, dict[str, Any]]] = [
-            (item.item_id, _grade_keys(item)) for item in query.gold
-        ]
-        for memory_id, grade in judged or [(None, {})]:
+        judged: list[tuple[str | None, dict[str, Any]]] = []
+        for item in query.gold:
+            keys = {} if item.grade == 1.0 else {"grade": item.grade}
+            judged.append((item.item_id, keys | ({"negative": True} if item.negative else {})))
+        for memory_id, keys in judged or [(None, {})]:
             new: dict[str, Any] = {"memory_id": memory_id, "generated_queries": []}
-            memories.setdefault(memory_id, new)["generated_queries"].append(entry | grade)
+            memories.setdefault(memory_id, new)["generated_queries"].append(entry | keys)
     _write(list(memories.values()), path)
-
-
-def _grade_keys(item: JudgedItem) -> dict[str, Any]:
-    if item.grade == 1.0:
-        return {}
-    return {"grade": item.grade} | ({"negative": True} if item.negative else {})
 
 
 def write_corpus(corpus: Corpus, path: str | Path) -> None:
     """Write the memories without queries."""
     memories = []
     for row in json_rows(corpus.frame):
-        rest = {k: v for k, v in restore(row).items() if k not in ("item_id", "text")}
-        memories.append({"memory_id": row["item_id"], "content": row["text"], **rest})
+        remaining = {k: v for k, v in restore(row).items() if k not in ("item_id", "text")}
+        memories.append({"memory_id": row["item_id"], "content": row["text"], **remaining})
     _write(memories, path)
 
 

@@ -307,8 +307,8 @@ def gold_of_table(
     query = next((name for name in QUERY_NAMES if name in table.columns), None)
     items = [name for name in ITEM_NAMES if name in table.columns and name != query]
     if not items and any(name in table.columns for name in TEXT_NAMES):
-        rest = table.head(100).select(pl.exclude(*QUERY_NAMES, *TEXT_NAMES))
-        raise no_gold_error(rest.to_dicts(), file.name)
+        remaining = table.head(100).select(pl.exclude(*QUERY_NAMES, *TEXT_NAMES))
+        raise no_gold_error(remaining.to_dicts(), file.name)
     bounds = [name for name in ("start", "end") if name in table.columns]
     if len(bounds) == 1:
         raise InputError(

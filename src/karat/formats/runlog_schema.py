@@ -104,12 +104,6 @@ class LogCheck:
         """True if every line is valid."""
         return not self.bad
 
-    def add_error(self, error: InputError) -> None:
-        """Count a bad line, and keep its error if it is one of the first."""
-        self.bad += 1
-        if len(self.errors) < MOST_SHOWN:
-            self.errors.append(error)
-
     def add_facts(self, value: Mapping[str, Any], first: Mapping[str, Any], failed: bool) -> None:
         """Count the facts of a line, and note those that differ from the first line."""
         self.failed += failed
@@ -211,7 +205,9 @@ def check_log(path: str | Path) -> LogCheck:
             record = parse_record(decode(data, file, first_line=number), file.name, number)
             call = reader.call(record, HitLists(strict=False))
         except InputError as error:
-            check.add_error(error)
+            check.bad += 1
+            if check.bad <= MOST_SHOWN:
+                check.errors.append(error)
         else:
             check.add_facts(record.value, reader.meta, failed="error" in call)
     if not check.lines:

@@ -109,8 +109,8 @@ def _corpus_of(story: Story, file: Input, *, lenient: bool = False) -> Corpus:
     """Return one item per scene id: at its first position, with its last text."""
     if story.errors and not lenient:
         (line, problem), *more = story.errors
-        rest = f"; wrong lines in all: {len(more) + 1}" if more else ""
-        raise InputError(problem + rest, where=file.name, line=line)
+        remaining = f"; wrong lines in all: {len(more) + 1}" if more else ""
+        raise InputError(problem + remaining, where=file.name, line=line)
     if story.implicit and not story.scenes[0].text:
         raise InputError(
             "has no scene to search; name groups Sc1 or Scene 2, or say NAME has type scene",
@@ -142,21 +142,23 @@ def _entries(file: Input) -> list[Any]:
 
 def _judged_query(entry: Any, number: int, where: str) -> JudgedQuery:
     what, record = f"query {number}", Record(None, {}, where)
-    rest = dict(record.as_object({"query": entry} if isinstance(entry, str) else entry, what))
-    name = rest.pop("id", None)
+    remaining = dict(record.as_object({"query": entry} if isinstance(entry, str) else entry, what))
+    name = remaining.pop("id", None)
     query_id = f"q_{number}" if name in (None, "") else record.as_id(name, f"the id of {what}")
-    text, items = take_first(rest, _TEXT), take_first(rest, _GOLD)
+    text, items = take_first(remaining, _TEXT), take_first(remaining, _GOLD)
     relevant = [
         JudgedItem(record.as_id(item, f"a relevant id of {what}"), _DEFAULT_GRADE)
         # As in the language's own tools, gold that is not a list counts as none.
         for item in (items if isinstance(items, list) else [])
     ]
-    gold = [*take_grades(rest, relevant, record), *take_negatives(rest, record)]
-    k = _parse_k(take_first(rest, _K))
-    rest = {key: value for key, value in rest.items() if key not in _K}
+    gold = [*take_grades(remaining, relevant, record), *take_negatives(remaining, record)]
+    k = _parse_k(take_first(remaining, _K))
+    remaining = {key: value for key, value in remaining.items() if key not in _K}
     if k is not None:
-        rest["k"] = k
-    return JudgedQuery(None, query_id, text.strip() if isinstance(text, str) else "", gold, rest)
+        remaining["k"] = k
+    return JudgedQuery(
+        None, query_id, text.strip() if isinstance(text, str) else "", gold, remaining
+    )
 
 
 def _parse_k(value: Any) -> int | None:
@@ -405,9 +407,9 @@ def _add(
         return
     objects: list[str] = []
     modifiers: dict[str, str] = {}
-    rest = iter(tokens[at + 1 :])
-    for token in rest:
-        value = next(rest, None) if token.word in _MODIFIERS else None
+    remaining = iter(tokens[at + 1 :])
+    for token in remaining:
+        value = next(remaining, None) if token.word in _MODIFIERS else None
         if value is None:
             objects.append(token.text)
         else:

@@ -51,7 +51,7 @@ class LineFields:
         return b"" if self.tabs else b"0 " * len(self.types) + b"0\n"
 
     @cached_property
-    def kept(self) -> list[str]:
+    def columns_read(self) -> list[str]:
         return [name for name in self.types if not name.startswith("_")]
 
 
@@ -199,7 +199,7 @@ def parse_regular(chunk: bytes, fields: LineFields) -> pl.DataFrame | None:
                 glob=False,
                 schema={**fields.types, "more": pl.String},
             )
-            .select(*fields.kept, "more")
+            .select(*fields.columns_read, "more")
             .collect()
             .slice(1)
         )
@@ -243,10 +243,10 @@ def _split(lines: pl.DataFrame, fields: LineFields, file: Input) -> pl.DataFrame
     if not fields.extra_allowed:
         wrong |= columns["more"].is_not_null()
     if wrong.any():
-        found = lines["text"].filter(wrong)[0].count(separator) + 1
-        what = f"{found} column{'s' * (found > 1)}; expected {fields.expected}"
+        actual = lines["text"].filter(wrong)[0].count(separator) + 1
+        what = f"{actual} column{'s' * (actual > 1)}; expected {fields.expected}"
         _refuse(lines, wrong, what, file)
-    table = columns.select(fields.kept).insert_column(0, lines["line"])
+    table = columns.select(fields.columns_read).insert_column(0, lines["line"])
     if fields.number:
         raw = table[fields.number]
         values = raw.str.strip_chars().cast(pl.Float64, strict=False)
@@ -283,8 +283,8 @@ def write_gold(gold: Gold, path: str | Path, *, separator: str | None = None) ->
         return
     grade = pl.col("grade")
     # As trec_eval wants them: whole numbers without a fraction.
-    whole = (grade == grade.round()) & (grade.abs() < 2**53)
-    plain = pl.when(whole).then(grade.cast(pl.Int64, strict=False).cast(pl.String))
+    is_whole = (grade == grade.round()) & (grade.abs() < 2**53)
+    plain = pl.when(is_whole).then(grade.cast(pl.Int64, strict=False).cast(pl.String))
     table = table.with_columns(plain.otherwise(grade.cast(pl.String)), iteration=pl.lit("0"))
     _write(table.select("query_id", "iteration", "item_id", "grade"), path)
 
