@@ -117,8 +117,8 @@ def _places(frame: pl.DataFrame) -> tuple[list[int], list[int]] | None:
     if not {"start", "end"} <= set(frame.columns):
         return None
     places = frame.select("start", "end")
-    whole = all(kind.is_integer() for kind in places.dtypes)
-    if not whole or places.null_count().sum_horizontal()[0]:
+    all_integers = all(kind.is_integer() for kind in places.dtypes)
+    if not all_integers or places.null_count().sum_horizontal()[0]:
         return None
     return places["start"].to_list(), places["end"].to_list()
 
@@ -191,8 +191,8 @@ class BuildContext:
         """The items of the corpus, chunked if the system has a chunker."""
         key = f"items {sorted((self.chunker or {}).items())}"
         if key not in self.kept:
-            whole = self._full_corpus()
-            cut = whole if self.chunker is None else chunk_corpus(whole, self.chunker)
+            full_corpus = self._full_corpus()
+            cut = full_corpus if self.chunker is None else chunk_corpus(full_corpus, self.chunker)
             self.kept[key] = Items(cut)
         items: Items = self.kept[key]
         return items

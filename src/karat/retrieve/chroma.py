@@ -108,8 +108,8 @@ def _folder_client(options: ChromaOptions, context: BuildContext) -> Callable[[]
     """Return how to open a folder."""
     folder = context.path(options.path or "")
     if not (folder / "chroma.sqlite3").is_file():
-        what = "holds no collections" if folder.is_dir() else "no such folder"
-        raise InputError(f"{what}; path must be a folder that Chroma made", where=str(folder))
+        problem = "holds no collections" if folder.is_dir() else "no such folder"
+        raise InputError(f"{problem}; path must be a folder that Chroma made", where=str(folder))
     return lambda: _client("PersistentClient", options, {}, path=str(folder.resolve()))
 
 
@@ -186,8 +186,8 @@ class ChromaStore:
         text, status = error_line(error, self.redact), _status(error)
         if type(error).__name__ == "NotFoundError":
             missing = f"no collection {self.options.collection!r}"
-            what = missing if "Collection" in text else text
-            return CallError(f"chroma: {what}; check collection, tenant and database")
+            problem = missing if "Collection" in text else text
+            return CallError(f"chroma: {problem}; check collection, tenant and database")
         if status in (401, 403):
             return CallError(f"chroma refused the call ({text}); check token or headers")
         if "dimension" in text:

@@ -135,7 +135,9 @@ class _Ruler:
 
 def _packed(text: str, place: Stretch, ruler: _Ruler) -> Iterator[Stretch]:
     """Join sentences up to the size, and repeat the last ones up to the overlap."""
-    pieces = [piece for whole in sentences(text, *place) for piece in _short(text, whole, ruler)]
+    pieces = [
+        piece for stretch in sentences(text, *place) for piece in _short(text, stretch, ruler)
+    ]
     size, overlap = ruler.chunker.size, ruler.chunker.overlap
     first = end = 0
     while end < len(pieces):
@@ -359,8 +361,8 @@ class Chunker:
         size = form.size or _SIZES[form.unit]
         overlap = size // _OVERLAP if form.overlap is None else form.overlap
         if overlap >= size:
-            what = f"overlap is {overlap} and size is {size}; overlap must be below size"
-            raise UsageError(f"chunker: {what}") if place is None else place.error(what)
+            problem = f"overlap is {overlap} and size is {size}; overlap must be below size"
+            raise UsageError(f"chunker: {problem}") if place is None else place.error(problem)
         return cls(form.algo, size, overlap, form.unit)
 
     @classmethod
@@ -370,11 +372,11 @@ class Chunker:
         >>> Chunker.parse("fixed:size=800,overlap=100") == Chunker.parse("fixed:800/100")
         True
         """
-        algo, _, rest = text.partition(":")
+        algo, _, settings_text = text.partition(":")
         if algo.strip() not in ALGOS:
             raise unknown("chunker", algo.strip(), ALGOS, inside=text)
         settings: dict[str, Any] = {"algo": algo.strip()}
-        for key, value in _settings(rest, text):
+        for key, value in _settings(settings_text, text):
             if key in settings:
                 raise UsageError(f"chunker {text!r}: {key} is given twice; keep one")
             settings[key] = value
@@ -462,7 +464,7 @@ def documents(corpus: Corpus) -> list[str]:
     return named["doc_id"].to_list()
 
 
-def _settings(text: str, whole: str) -> Iterator[tuple[str, Any]]:
+def _settings(text: str, spelling: str) -> Iterator[tuple[str, Any]]:
     """Yield the keys and values of ``size=800,overlap=100`` or ``800/100``."""
     for part in text.split(",") if text.strip() else ():
         key, equals, value = (piece.strip() for piece in part.partition("="))
@@ -472,7 +474,7 @@ def _settings(text: str, whole: str) -> Iterator[tuple[str, Any]]:
         for name, number in zip(("size", "overlap"), key.split("/", 1), strict=False):
             if not _WHOLE.fullmatch(number):
                 raise UsageError(
-                    f"chunker {whole!r}: {key!r} is not understood; write KEY=VALUE, or size and"
+                    f"chunker {spelling!r}: {key!r} is not understood; write KEY=VALUE, or size and"
                     " overlap as in fixed:1200/200"
                 )
             yield name, int(number)

@@ -149,8 +149,10 @@ class CorpusIndex:
     def _places(self) -> list[str]:
         named = [name for name in _PLACES if name in self.items.columns]
         columns = [self.items[name] for name in named]
-        whole = all(column.dtype.is_integer() and not column.null_count() for column in columns)
-        return named if whole and len(named) == len(_PLACES) else []
+        all_integers = all(
+            column.dtype.is_integer() and not column.null_count() for column in columns
+        )
+        return named if all_integers and len(named) == len(_PLACES) else []
 
 
 # Counts up when the files change, or when the same corpus file would be read differently.
@@ -182,9 +184,9 @@ def open_index(
     except OSError as error:
         raise unreadable(str(corpus), error) from None
     folder = cache / HOME / _key(source)
-    kept = _cached(folder, source)
-    if kept is not None:
-        return kept
+    cached = _cached(folder, source)
+    if cached is not None:
+        return cached
     building()
     index = replace(_build(read_corpus(corpus)), source=source)
     source.check()
@@ -270,8 +272,8 @@ def _checksum(path: Path) -> list[int]:
     """Return the size of a file and a checksum that is fast to compute."""
     data = np.memmap(path, dtype=np.uint8, mode="r")
     even = len(data) // 8 * 8
-    rest = int.from_bytes(data[even:].tobytes(), "little")
-    return [len(data), int(np.add.reduce(data[:even].view("<u8"))), rest]
+    remainder = int.from_bytes(data[even:].tobytes(), "little")
+    return [len(data), int(np.add.reduce(data[:even].view("<u8"))), remainder]
 
 
 def _discard(folder: Path) -> None:

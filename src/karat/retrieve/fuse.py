@@ -80,10 +80,10 @@ def by_interpolation(first: Hits, second: Hits, alpha: float, constant: float = 
 
 
 def _firsts(hits: Hits) -> dict[str, Hit]:
-    kept: dict[str, Hit] = {}
+    firsts: dict[str, Hit] = {}
     for hit in hits:
-        kept.setdefault(hit.item_id, hit)
-    return kept
+        firsts.setdefault(hit.item_id, hit)
+    return firsts
 
 
 def _all(by_id: Sequence[Mapping[str, Hit]]) -> list[str]:
@@ -193,8 +193,10 @@ class FuseOptions(Form):
 
     @model_validator(mode="after")
     def _agree(self) -> FuseOptions:
-        count, given = len(self.of), self.model_fields_set
-        idle = [key for key in given if self.method not in _METHODS_WITH.get(key, (self.method,))]
+        count, set_keys = len(self.of), self.model_fields_set
+        idle = [
+            key for key in set_keys if self.method not in _METHODS_WITH.get(key, (self.method,))
+        ]
         for key in sorted(idle):
             methods = " or ".join(_METHODS_WITH[key])
             raise custom_error(f"{key} goes with method {methods}, not {self.method}")
@@ -203,10 +205,10 @@ class FuseOptions(Form):
             if self.method == "interpolate" and count != 2
             else None,
             f"weights has {len(self.weights)} numbers for {count} retrievers; give each one"
-            if "weights" in given and len(self.weights) != count
+            if "weights" in set_keys and len(self.weights) != count
             else None,
             "weights are all 0; one at least must be above 0"
-            if "weights" in given and not any(self.weights)
+            if "weights" in set_keys and not any(self.weights)
             else None,
         )
         return self

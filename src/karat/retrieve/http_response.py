@@ -138,8 +138,8 @@ class Reader:
             if expressions[name] is not None
         }
         self._numbers = {
-            what: {name: JsonPath(text) for name, text in expressions[what].items()}
-            for what in ("latency", "cost")
+            label: {name: JsonPath(text) for name, text in expressions[label].items()}
+            for label in ("latency", "cost")
         }
 
     def answer(self, response: Response, k: int) -> Answer:
@@ -211,19 +211,19 @@ class Reader:
             f"hit {rank}: {name}: {path.text} is {json_kind(value)}, and text is expected"
         )
 
-    def _measured(self, what: str, data: Any) -> dict[str, float]:
+    def _measured(self, label: str, data: Any) -> dict[str, float]:
         """Return times or costs that the answer reports; null ones are left out."""
         numbers = {}
-        for name, path in self._numbers[what].items():
+        for name, path in self._numbers[label].items():
             value = path.find(data)
             if value is None and (why := path.lacking(data)) is not None:
                 raise CallError(
-                    f"{what}: {name}: {path.text} finds nothing: {why}; "
+                    f"{label}: {name}: {path.text} finds nothing: {why}; "
                     f"the answer is {json_shape(data)}"
                 )
-            number = _number(value, f"{what}: {name}")
+            number = _number(value, f"{label}: {name}")
             if number is not None and number < 0:
-                raise CallError(f"{what}: {name} is {number:g}; a number from 0 is expected")
+                raise CallError(f"{label}: {name} is {number:g}; a number from 0 is expected")
             if number is not None:
                 numbers[name] = number
         return numbers
@@ -340,17 +340,17 @@ def _by_key(hit: Any, name: str) -> Any:
     return hit.get(name) if isinstance(hit, dict) else None
 
 
-def _number(value: Any, what: str) -> float | None:
+def _number(value: Any, label: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CallError(f"{what} is {_shown(value)}; a number is expected")
+        raise CallError(f"{label} is {_shown(value)}; a number is expected")
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise CallError(f"{what} is {value!r:.20}; a finite number is expected")
+        raise CallError(f"{label} is {value!r:.20}; a finite number is expected")
     return number
 
 

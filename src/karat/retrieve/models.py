@@ -143,8 +143,8 @@ def _needed(described: Any) -> list[str]:
 
 def _check_folder(folder: Path, name: str, needed: list[str]) -> None:
     if not folder.is_dir():
-        what = "is a file; path" if folder.exists() else "no such folder; path"
-        raise InputError(f"{what} must be a folder with the files of {name}", where=str(folder))
+        problem = "is a file; path" if folder.exists() else "no such folder; path"
+        raise InputError(f"{problem} must be a folder with the files of {name}", where=str(folder))
     missing = [file for file in needed if not (folder / file).is_file()]
     if missing:
         raise InputError(

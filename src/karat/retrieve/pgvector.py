@@ -232,8 +232,8 @@ def _dsn(written: str, context: BuildContext) -> str:
             ": as %3A and / as %2F"
         )
     if parts.get("password"):
-        whole = ENVIRONMENT_VARIABLE.fullmatch(written.strip())
-        name = "dsn" if whole is None else written.strip()[2:-1]
+        variable = ENVIRONMENT_VARIABLE.fullmatch(written.strip())
+        name = "dsn" if variable is None else written.strip()[2:-1]
         context.secrets[f"{name}:password"] = str(parts["password"])
     return dsn
 

@@ -52,17 +52,17 @@ def literal_in_url(url: str) -> str | None:
     return None
 
 
-def literal_inside(value: Any, what: str) -> str | None:
+def literal_inside(value: Any, where: str) -> str | None:
     """Return why a value is refused that holds a credential anywhere inside."""
     if isinstance(value, list):
-        return next(filter(None, (literal_inside(item, what) for item in value)), None)
+        return next(filter(None, (literal_inside(item, where) for item in value)), None)
     if not isinstance(value, Mapping):
         return None
     for name, inner in value.items():
         is_secret = _SECRET_KEY.search(str(name)) and isinstance(inner, str)
         if is_secret and not _from_environment(inner):
-            return _instead(f"{what}: {name}", str(name))
-        inside = literal_inside(inner, what)
+            return _instead(f"{where}: {name}", str(name))
+        inside = literal_inside(inner, where)
         if inside is not None:
             return inside
     return None
@@ -105,10 +105,10 @@ def _from_environment(value: Any) -> bool:
     return isinstance(value, str) and ENVIRONMENT_VARIABLE.search(value) is not None
 
 
-def _instead(what: str, name: str) -> str:
+def _instead(where: str, name: str) -> str:
     variable = re.sub(r"\W+", "_", name).strip("_").upper()
     return (
-        f"{what} holds a credential as it is; take it from an environment variable, "
+        f"{where} holds a credential as it is; take it from an environment variable, "
         f'such as "${{{variable}}}"'
     )
 

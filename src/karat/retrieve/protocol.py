@@ -109,8 +109,8 @@ def shares(elapsed: float, answers: Sequence[Answer]) -> list[float]:
     [19.0, 11.0]
     """
     spent = [answer.spent or 0.0 for answer in answers]
-    rest = max(0.0, elapsed - sum(spent)) / max(1, len(spent))
-    return [ms + rest for ms in spent]
+    shared = max(0.0, elapsed - sum(spent)) / max(1, len(spent))
+    return [ms + shared for ms in spent]
 
 
 def queries_from(queries: Queries) -> list[Query]:

@@ -124,9 +124,9 @@ def _folder_client(folder: Path) -> Callable[[], _Client]:
     """Return how to open a folder of local mode."""
     where = folder.resolve()
     if not (where / "meta.json").is_file():
-        what = "holds no collections" if where.is_dir() else "no such folder"
+        problem = "holds no collections" if where.is_dir() else "no such folder"
         raise InputError(
-            f"{what}; path must be a folder that Qdrant's local mode made", where=str(folder)
+            f"{problem}; path must be a folder that Qdrant's local mode made", where=str(folder)
         )
 
     def connect() -> _Client:

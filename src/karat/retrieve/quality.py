@@ -40,8 +40,8 @@ _LARGEST = np.float32(0xFFFFFFFF)
 def vectors_of(texts: Iterable[str], dimensions: int) -> npt.NDArray[np.float32]:
     """Return one unit vector per text, from the SHAKE-256 of its bytes."""
     digests = [hashlib.shake_256(text.encode()).digest(4 * dimensions) for text in texts]
-    whole = np.frombuffer(b"".join(digests), dtype="<u4").reshape(len(digests), dimensions)
-    spread = (whole.astype(np.float32) / _LARGEST) * np.float32(2) - np.float32(1)
+    integers = np.frombuffer(b"".join(digests), dtype="<u4").reshape(len(digests), dimensions)
+    spread = (integers.astype(np.float32) / _LARGEST) * np.float32(2) - np.float32(1)
     lengths = np.sqrt(_row_sums(spread.astype(np.float64) ** 2))
     return np.asarray(spread / np.where(lengths > 0, lengths, 1.0)[:, None], dtype=np.float32)
 
@@ -121,8 +121,8 @@ def _importance(corpus: Corpus) -> Floats:
 
 
 def _bad_value(corpus: Corpus, item_id: str, key: str, value: Any, expected: str) -> InputError:
-    what = f"item {item_id!r}: {key} is {preview(value)}; {expected} is expected"
-    return InputError(what, where=corpus.source.name)
+    message = f"item {item_id!r}: {key} is {preview(value)}; {expected} is expected"
+    return InputError(message, where=corpus.source.name)
 
 
 Floats = npt.NDArray[np.float64]
@@ -192,8 +192,8 @@ class Lexicon:
             if word not in self._numbers:
                 continue
             place = self._having(self._numbers[word])
-            kept = among[self._rows[place]]
-            rows, counts = self._rows[place][kept], self._counts[place][kept]
+            marked = among[self._rows[place]]
+            rows, counts = self._rows[place][marked], self._counts[place][marked]
             rarity = math.log((number - len(rows) + 0.5) / (len(rows) + 0.5) + _NEVER_ZERO)
             length = k1 * (1 - b + b * (self.lengths[rows] / mean))
             scores[rows] += rarity * ((counts * (k1 + 1.0)) / (counts + length))

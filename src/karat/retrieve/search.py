@@ -531,7 +531,7 @@ def _lines(
 ) -> Iterator[bytes]:
     """Yield a line for each query that has none yet, in the order of the queries."""
     remaining = queries[len(log.done) :]
-    kept: dict[str, bytes] = {}
+    finished: dict[str, bytes] = {}
 
     def to_ask() -> Iterator[Query]:
         for query in remaining:
@@ -539,7 +539,7 @@ def _lines(
             if line is None:
                 yield query
             else:
-                kept[query.query_id] = line
+                finished[query.query_id] = line
 
     outcomes = runner.outcomes(to_ask())
     ready = next(outcomes, None)
@@ -549,7 +549,7 @@ def _lines(
             ready = next(outcomes, None)
         else:
             runner.tally.kept += 1
-            yield kept.pop(query.query_id)
+            yield finished.pop(query.query_id)
 
 
 def _line(

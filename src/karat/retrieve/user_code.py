@@ -267,8 +267,8 @@ def _refuse_unranked(returned: Any, name: str) -> None:
         raise CallError(f"{name} returned a set, which has no order; return a list")
     table = hasattr(returned, "columns")
     if table or isinstance(returned, str | bytes | Hit) or not isinstance(returned, Iterable):
-        what = type(returned).__name__ if table else _preview(returned)
-        raise CallError(f"{name} returned {what}; {EXPECTED} is expected")
+        shown = type(returned).__name__ if table else _preview(returned)
+        raise CallError(f"{name} returned {shown}; {EXPECTED} is expected")
 
 
 def _hit(value: Any, name: str, id_key: str | None) -> Hit:
