@@ -65,9 +65,7 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
     meta = _meta_of(call, options.call)
     one_by_one = search is None or takes_first(search, str) or takes_first(search, Query)
     if one_by_one and not takes_first(target, Queries):
-        ask = _asking(target, arguments)
-        if ask is None and _fits(target, ("",), arguments):
-            ask = lambda text, k: target(text, **arguments)  # noqa: E731 - as _asking gives it
+        ask = _asking(target, arguments, k_optional=True)
         if ask is None:
             raise UsageError(f"{code.name} takes {_parameters(target)}; it must take (text, k)")
         return Calls(ask, takes_first(target, Query), code, meta)
@@ -109,12 +107,16 @@ def _resolved(
     )
 
 
-def _asking(call: Callable[..., Any], more: Mapping[str, Any]) -> Ask | None:
-    """Return how to call it with a text and k; None if it does not take both."""
+def _asking(
+    call: Callable[..., Any], more: Mapping[str, Any], *, k_optional: bool = False
+) -> Ask | None:
+    """Return how to call it with a text and k; None if it does not take them."""
     if _fits(call, ("", 1), more):
         return lambda text, k: call(text, k, **more)
     if _fits(call, ("",), {**more, "k": 1}):
         return lambda text, k: call(text, k=k, **more)
+    if k_optional and _fits(call, ("",), more):
+        return lambda text, k: call(text, **more)
     return None
 
 

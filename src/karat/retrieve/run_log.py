@@ -127,31 +127,39 @@ class RunLog(Journal):
         self.digest = digest
         self.done: list[tuple[str, bool]] = []
         self.meta: dict[str, Any] | None = None
-        self._finished: _FinishedLog | None = None
+        # The lines of a finished log of this run, read along with the queries, whose order it has.
+        self._finished: Iterator[_Line] = iter(())
         try:
             if self.part.is_file():
                 self.lock()
                 if not restart:
                     self._continue_part(resume, query_ids)
             if resume and path.is_file():
-                self._finished = self._finished_log()
+                self._finished = self._finished_lines()
         except KaratError:
             self.close()
             raise
-        if self._finished is not None:
-            self._finished.skip(len(self.done))
-            self.meta = self.meta or self._finished.meta
+        self._next = next(self._finished, None)
+        if self._next is not None and self.meta is None:
+            self.meta = meta_of(self._next.record)
+        for _ in self.done:
+            self._next = next(self._finished, None)
 
     def kept(self, query_id: str) -> bytes | None:
         """Return the line of a query that the finished log answers; failed calls are retried."""
-        return None if self._finished is None else self._finished.good_line(query_id)
+        line = self._next
+        if line is None or line.query_id != query_id:
+            return None
+        self._next = next(self._finished, None)
+        return None if line.failed else line.data
 
     def finish(self, *, all_failed: bool = False) -> None:
         """Give the complete log its name.
 
         A log in which every call failed does not replace one with answers: it is put beside it.
         """
-        if all_failed and _has_answers(self.path):
+        earlier = _lines(self.path) if all_failed and self.path.is_file() else ()
+        if any(not line.failed for line in earlier):
             self.path = failed_log(self.path)
         super().finish()
 
@@ -174,38 +182,18 @@ class RunLog(Journal):
                 "resume it with --resume, or start over with --restart"
             )
 
-    def _finished_log(self) -> _FinishedLog | None:
-        """The finished log if it is of this run; one of another run is an error, unless a part
-        of this run exists already.
+    def _finished_lines(self) -> Iterator[_Line]:
+        """Return the lines of the finished log if it is of this run.
+
+        One of another run is an error, unless a part of this run exists already.
         """
         if has_digest(self.path, self.digest):
-            return _FinishedLog(self.path)
+            return _lines(self.path)
         if self.done:
-            return None
+            return iter(())
         raise UsageError(
             f"{self.path} is of another run: {_CHANGED}; leave out --resume to search again"
         )
-
-
-class _FinishedLog:
-    """A finished log, read along with the queries, whose order it has."""
-
-    def __init__(self, path: Path) -> None:
-        self._lines = _lines(path)
-        self._next = next(self._lines, None)
-        self.meta = None if self._next is None else meta_of(self._next.record)
-
-    def skip(self, lines: int) -> None:
-        for _ in range(lines):
-            self._next = next(self._lines, None)
-
-    def good_line(self, query_id: str) -> bytes | None:
-        """Return the line of this query if its call succeeded; queries come in log order."""
-        line = self._next
-        if line is None or line.query_id != query_id:
-            return None
-        self._next = next(self._lines, None)
-        return None if line.failed else line.data
 
 
 def failed_log(path: Path) -> Path:
@@ -262,10 +250,6 @@ class _Line(NamedTuple):
     failed: bool
     data: bytes
     record: dict[str, Any]
-
-
-def _has_answers(path: Path) -> bool:
-    return path.is_file() and any(not line.failed for line in _lines(path))
 
 
 def _lines(path: Path) -> Iterator[_Line]:
