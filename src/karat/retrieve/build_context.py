@@ -15,7 +15,7 @@ from typing import Any
 import numpy.typing as npt
 import polars as pl
 
-from karat.data.columns import doc_of
+from karat.data.columns import Source, doc_of
 from karat.data.tables import Corpus
 from karat.errors import InputError, UsageError
 from karat.jobs.cache import CACHE_FOLDER
@@ -177,14 +177,9 @@ class BuildContext:
         return self.corpus is not None
 
     @property
-    def corpus_digest(self) -> str | None:
-        """The sha256 of the corpus file."""
-        return self._full_corpus().source.digest() if self.has_corpus else None
-
-    @property
-    def corpus_name(self) -> str | None:
-        """The name of the corpus file."""
-        return self._full_corpus().source.name if self.has_corpus else None
+    def corpus_source(self) -> Source | None:
+        """The corpus file; None without a corpus."""
+        return self._full_corpus().source if self.has_corpus else None
 
     @property
     def items(self) -> Items:

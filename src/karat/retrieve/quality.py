@@ -492,7 +492,7 @@ def make(
     config = read_config(str(context.path(options.config)))
     items = context.items
     texts = pl.Series("text", context.rules.apply_all(items.texts), dtype=pl.String)
-    corpus = Corpus(items.frame.with_columns(texts), Source(context.corpus_name or "corpus"))
+    corpus = Corpus(items.frame.with_columns(texts), context.corpus_source or Source("corpus"))
     engine = QualityEngine(corpus, config.settings, folder=context.folder)
     return QualityRetriever(options.config, config, engine, items)
 

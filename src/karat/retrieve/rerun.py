@@ -17,7 +17,7 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
-from karat.retrieve.search import CallLimits, FailedCall, Runner, is_reusable
+from karat.retrieve.search import CallLimits, CallRunner, FailedCall, is_reusable
 from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
@@ -82,7 +82,7 @@ class StageRerun:
             rate=calls.rate,
             retries=calls.retries,
         )
-        runner = Runner(_Retrieving(self.system), self.k, limits, redact=self.context.redact)
+        runner = CallRunner(_Retrieving(self.system), self.k, limits, redact=self.context.redact)
         for query, outcome in runner.outcomes(queries):
             if isinstance(outcome, FailedCall):
                 yield query, outcome

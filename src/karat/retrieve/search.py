@@ -90,7 +90,7 @@ class CallTally:
 
 
 @dataclass(eq=False)
-class Runner:
+class CallRunner:
     """Calls a finder with every query it is given.
 
     ``corpus_size`` is the number of items that can be found, where that is known.
@@ -467,7 +467,7 @@ def search_system(
 
 def _runner(
     config: SystemConfig, system: System, options: SearchOptions, context: BuildContext
-) -> Runner:
+) -> CallRunner:
     calls = config.calls
     limits = CallLimits(
         concurrency=options.concurrency or calls.concurrency or system.concurrency,
@@ -477,11 +477,11 @@ def _runner(
     )
     corpus_size = None if system.items is None else len(system.items)
     k = config.stages.k or options.k
-    return Runner(system, k, limits, redact=context.redact, corpus_size=corpus_size)
+    return CallRunner(system, k, limits, redact=context.redact, corpus_size=corpus_size)
 
 
 def _meta(
-    config: SystemConfig, system: System, runner: Runner, options: SearchOptions
+    config: SystemConfig, system: System, runner: CallRunner, options: SearchOptions
 ) -> dict[str, Any]:
     """Return what every line of the log says of the run."""
     limit = config.calls.max_failures if options.max_failures is None else options.max_failures
@@ -514,11 +514,12 @@ def _origin(
 ) -> dict[str, Any]:
     """Return the files that the answers depend on and the versions, as far as they are known."""
     ends = date_range(query.attributes.get("as_of") for query in queries)
-    corpus = {"name": context.corpus_name, "sha256": context.corpus_digest}
-    source = options.queries
+    sources = {"corpus": context.corpus_source, "queries": options.queries}
     origin = {
-        "corpus": corpus if context.has_corpus else None,
-        "queries": None if source is None else {"name": source.name, "sha256": source.digest()},
+        **{
+            kind: None if source is None else {"name": source.name, "sha256": source.digest()}
+            for kind, source in sources.items()
+        },
         "dataset_version": options.dataset_version,
         "as_of_range": None if ends is None else list(ends),
         "code_version": options.code_version,
@@ -527,7 +528,7 @@ def _origin(
 
 
 def _lines(
-    log: RunLog, runner: Runner, queries: Sequence[Query], meta: dict[str, Any], latency: bool
+    log: RunLog, runner: CallRunner, queries: Sequence[Query], meta: dict[str, Any], latency: bool
 ) -> Iterator[bytes]:
     """Yield a line for each query that has none yet, in the order of the queries."""
     remaining = queries[len(log.done) :]
@@ -553,7 +554,11 @@ def _lines(
 
 
 def _line(
-    query: Query, outcome: Answer | FailedCall, meta: dict[str, Any], runner: Runner, latency: bool
+    query: Query,
+    outcome: Answer | FailedCall,
+    meta: dict[str, Any],
+    runner: CallRunner,
+    latency: bool,
 ) -> bytes:
     """Return a call's line; an answer that no log can hold is a failed call."""
     if isinstance(outcome, Answer):

@@ -427,7 +427,9 @@ def run_digest(
     for name in sorted(_files(config, context)):
         digest.update(f"\0{name}\0{_state(context.path(name))}".encode())
     reading = json.dumps(dict(context.reading), sort_keys=True)
-    digest.update(f"\0{context.corpus_digest}\0{reading}\0".encode())
+    corpus = context.corpus_source
+    corpus_digest = None if corpus is None else corpus.digest()
+    digest.update(f"\0{corpus_digest}\0{reading}\0".encode())
     for query in queries:
         facts = [query.query_id, query.text, dict(query.attributes)]
         digest.update(json.dumps(facts, sort_keys=True, default=str).encode())

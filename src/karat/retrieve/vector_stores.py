@@ -76,7 +76,7 @@ def query_model(form: QueryModelForm, context: BuildContext) -> Embedder:
         raise UsageError(str(error).replace("give path:", "give model_path:")) from None
 
 
-class Store(Protocol):
+class VectorStore(Protocol):
     """A vector store: how to connect to it, ask it, and tell why it fails."""
 
     def connect(self) -> Any:
@@ -94,7 +94,9 @@ class Store(Protocol):
         """Return what went wrong, and whether it may pass."""
 
 
-def collection_finder(name: str, store: Store, options: Any, context: BuildContext) -> StoreFinder:
+def collection_finder(
+    name: str, store: VectorStore, options: Any, context: BuildContext
+) -> StoreFinder:
     """Return a finder over a collection of a store that is a server or, with a path, a folder."""
     return StoreFinder(
         store,
@@ -113,7 +115,7 @@ class StoreFinder:
 
     def __init__(
         self,
-        store: Store,
+        store: VectorStore,
         model: Embedder | None,
         code: UserCode,
         *,
