@@ -17,8 +17,7 @@ from karat.formats.blocks import parse_size
 from karat.formats.runlog_schema import check_log
 from karat.formats.story import parse_story
 from karat.label.label_sets import read_judgments
-from karat.label.labels import read_pairs
-from karat.label.raters import read_people
+from karat.label.labels import read_pairs, read_people
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measure, parse_measures
 from karat.project.config import read_config

@@ -11,8 +11,7 @@ from karat.data.columns import Source
 from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
 from karat.label.corrected import Corrector, corrected_difference, corrected_precision
-from karat.label.labels import Labels
-from karat.label.raters import People
+from karat.label.labels import Labels, People
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare

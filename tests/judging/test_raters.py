@@ -17,8 +17,7 @@ from karat.data.columns import Source
 from karat.data.tables import Gold
 from karat.errors import InputError, UsageError
 from karat.label.calibrate import calibrate
-from karat.label.labels import Labels
-from karat.label.raters import MOST_RATERS, People, one_grade, raters_agreement, read_people
+from karat.label.labels import MOST_RATERS, Labels, People, one_grade, raters_agreement, read_people
 
 
 def written(path: Path, rows) -> Path:

@@ -35,17 +35,18 @@ from karat.label.inputs import (
     refuse_repeats,
     refuse_two_pipes,
 )
-from karat.label.labels import Labels, read_labels
-from karat.label.pool import TopHits, all_query_ids, gap_counts, top_hits
-from karat.label.raters import (
+from karat.label.labels import (
     TRUTHS,
+    Labels,
     People,
     one_grade,
     people_of,
     people_section,
     raters_agreement,
+    read_labels,
     truth_lines,
 )
+from karat.label.pool import TopHits, all_query_ids, gap_counts, top_hits
 from karat.measure.conventions import Conventions
 from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural, utf8
 from karat.pages.page import Grid, Page, Section

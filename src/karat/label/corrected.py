@@ -19,8 +19,7 @@ from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.labels import no_grades_error
 from karat.label.inputs import PAIR, judged_pairs
-from karat.label.labels import Labels
-from karat.label.raters import People, Truth, one_grade
+from karat.label.labels import Labels, People, Truth, one_grade
 from karat.measure.aggregates import Values
 from karat.measure.conventions import Conventions
 from karat.measure.lists import without_repeats

@@ -310,8 +310,7 @@ def correction_of(evaluation: Evaluation, judged: str | None, human: Sequence[st
     if len(set(people)) < len(people):
         raise UsageError("--human names a file twice; name each file once")
     from karat.label.corrected import Corrector, correctable
-    from karat.label.labels import read_labels
-    from karat.label.raters import read_people
+    from karat.label.labels import read_labels, read_people
 
     compared = (
         measure for measure in evaluation.measures if measure not in evaluation.not_compared
