@@ -279,29 +279,20 @@ def rewriting_of(
         queries=queries,
     )
     row = comparisons.of(REWRITTEN)
-    worse = [query for query in comparisons.moved if query.change == "worse"]
+    hurt = []
+    for query in comparisons.moved:
+        if query.change == "worse" and len(hurt) < MOST:
+            text, rewritten = texts.get(query.query_id, (None, None))
+            values = {"original": query.baseline_value, "rewritten": query.system_value}
+            facts = {"query_id": query.query_id, "measure": query.measure, **values}
+            hurt.append({**facts, "query": text, "rewritten_text": rewritten})
     return {
         **counts,
         **comparison_document(comparisons),
         "n": row.n,
         "left_out": sum(name in changed and not compared[at] for at, name in enumerate(ids)),
         "says": effect_sentence("rewriting", row),
-        "hurt": [
-            {
-                "query_id": query.query_id,
-                "measure": query.measure,
-                "original": query.baseline_value,
-                "rewritten": query.system_value,
-                **dict(
-                    zip(
-                        ("query", "rewritten_text"),
-                        texts.get(query.query_id, (None, None)),
-                        strict=True,
-                    )
-                ),
-            }
-            for query in worse[:MOST]
-        ],
+        "hurt": hurt,
     }
 
 

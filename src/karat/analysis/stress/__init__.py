@@ -210,13 +210,11 @@ def _negatives_source(
             "eval set; add some, or mine them with --negatives bm25",
             where=where,
         )
-    needed = {"a corpus": evaluation.corpus, "the queries' texts": evaluation.queries}
-    lacking = [name for name, table in needed.items() if table is None]
-    if lacking:
+    if evaluation.corpus is None or evaluation.queries is None:
         alone = "" if named else f"{where} has no negatives of its own, and "
         raise UsageError(
-            f"{alone}mining them by BM25 needs {' and '.join(lacking)}; give --corpus and "
-            "--queries, or name them in karat.yaml"
+            f"{alone}mining them by BM25 needs a corpus and the queries' texts; give --corpus and"
+            " --queries, or name them in karat.yaml"
         )
     return MINED
 
