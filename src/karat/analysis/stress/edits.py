@@ -7,12 +7,13 @@ touched, and its scores fall wherever those of the list did.
 from __future__ import annotations
 
 import hashlib
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any, Protocol
+
+import numpy as np
 
 from karat.errors import UsageError
 
@@ -253,40 +254,20 @@ def with_scores(ids: Sequence[str], known: Sequence[ScoredItem]) -> tuple[Scored
     >>> with_scores(["a", "x", "b"], [("a", 0.5), ("b", 0.25)])
     (('a', 0.5), ('x', 0.375), ('b', 0.25))
     """
-    scores: dict[str, float] = {}
-    for item, score in known:
-        if score is None:
-            return tuple((item_id, None) for item_id in ids)
-        scores[item] = score
-    entries: list[ScoredItem] = []
-    above: float | None = None
-    waiting: list[str] = []
-    for item in ids:
-        if item not in scores:
-            waiting.append(item)
-            continue
-        entries += zip(waiting, _between(above, scores[item], len(waiting)), strict=True)
-        entries.append((item, scores[item]))
-        above, waiting = scores[item], []
-    below = _steps(above or 0.0, -_LARGEST, len(waiting))
-    return (*entries, *zip(waiting, below, strict=True))
-
-
-def _between(above: float | None, below: float, count: int) -> list[float]:
-    """Return so many scores from one to the other; without one above, next to the one below."""
-    if above is None:
-        return _steps(below, _LARGEST, count)[::-1]
-    # Weights and not a step: the difference of two large scores may be too large to hold.
-    shares = [place / (count + 1) for place in range(1, count + 1)]
-    low, high = sorted((above, below))
-    scores = [min(max((1 - share) * above + share * below, low), high) for share in shares]
-    return sorted(scores, reverse=above >= below)
-
-
-def _steps(start: float, towards: float, count: int) -> list[float]:
-    """Return the next numbers that a float can hold."""
-    scores: list[float] = []
-    for _ in range(count):
-        start = math.nextafter(start, towards)
-        scores.append(start)
-    return scores
+    scores = {item: score for item, score in known if score is not None}
+    if len(scores) < len(known):
+        return tuple((item, None) for item in ids)
+    places = [place for place, item in enumerate(ids) if item in scores]
+    values = np.zeros(len(ids))
+    if places:
+        # Halved and doubled: the difference of two large scores may be too large to hold.
+        halves = [scores[ids[place]] / 2 for place in places]
+        values = 2 * np.interp(range(len(ids)), places, halves)
+    first, last = (places[0], places[-1]) if places else (0, -1)
+    for place in reversed(range(first)):
+        values[place] = np.nextafter(values[place + 1], _LARGEST)
+    for place in range(last + 1, len(ids)):
+        values[place] = np.nextafter(values[place - 1] if place else 0.0, -_LARGEST)
+    return tuple(
+        (item, scores.get(item, float(value))) for item, value in zip(ids, values, strict=True)
+    )
