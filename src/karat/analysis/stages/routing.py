@@ -279,7 +279,7 @@ def rewriting_of(
         queries=queries,
     )
     row = comparisons.of(REWRITTEN)
-    hurt = []
+    hurt: list[dict[str, Any]] = []
     for query in comparisons.moved:
         if query.change == "worse" and len(hurt) < MOST:
             text, rewritten = texts.get(query.query_id, (None, None))
