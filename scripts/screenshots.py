@@ -154,7 +154,7 @@ def served(folder: Path) -> Iterator[Places]:
             tag = "main" if depth == DEPTHS[-1] else f"day-{day + 1}"
             Path("karat.yaml").write_text(reranking(config, depth))
             moment = FIRST_SAVED + timedelta(days=day)
-            with patch("karat.store.rows.utc", lambda now, moment=moment: now or moment):
+            with patch("karat.store.history.as_utc", lambda now, moment=moment: now or moment):
                 karat(["run", "--save", "--store", STORE, "--quiet", "--tag", tag])
         with serving("karat.yaml", store=STORE, cwd=Path()) as url:
             yield Places(place, url)

@@ -314,8 +314,8 @@ class Store(LabelStore):
         # Locked: two processes that give the same tags do so one after the other.
         row = select(EVALUATIONS.c.id).where(EVALUATIONS.c.id == clamp_id(id)).with_for_update()
         with self._database.writing(create=False) as connection:
-            if connection.execute(row).first() is None:
-                raise self._no_evaluation(id)
+            self._by_id(connection, id)
+            connection.execute(row)
             _add_tags(connection, [id], tags, moment, exact=now is not None)
 
     def no_match(self, *, system: str | None = None, tag: str | None = None) -> UsageError:
@@ -323,20 +323,18 @@ class Store(LabelStore):
         names = self.names()
         if system is not None and system not in names.systems:
             return unknown("system", system, names.systems)
+        if tag is not None and not names.tags:
+            return UsageError("nothing has a tag yet")
         if tag is not None and tag not in names.tags:
-            nothing_tagged = UsageError("nothing has a tag yet")
-            return unknown("tag", tag, names.tags) if names.tags else nothing_tagged
+            return unknown("tag", tag, names.tags)
         return UsageError("no saved evaluation is all of that; ask for less")
 
     def _by_id(self, connection: Connection, id: int) -> SavedEvaluation:
         chosen = select(EVALUATIONS).where(EVALUATIONS.c.id == clamp_id(id))
         evaluations = _evaluations(connection, chosen)
         if not evaluations:
-            raise self._no_evaluation(id)
+            raise NotStoredError(f"no evaluation {id} in {self.name}; karat history lists them")
         return evaluations[0]
-
-    def _no_evaluation(self, id: int) -> NotStoredError:
-        return NotStoredError(f"no evaluation {id} in {self.name}; karat history lists them")
 
     def _restored(self, connection: Connection, saved: SavedEvaluation) -> RestoredEvaluation:
         chosen = (
