@@ -440,7 +440,9 @@ class _Bounds:
         baseline, *others = opened
         self.unjudged = {}
         for system, own in zip(systems[1:], others, strict=True):
-            self.unjudged[system.name] = in_common(baseline.listed, own.listed).query
+            lists = baseline.listed, own.listed
+            items = in_common(*lists)
+            self.unjudged[system.name] = items.query
             for measure in own.scores.measures:
                 name = str(measure)
                 # The number of a whole set is no mean of differences.
@@ -448,7 +450,7 @@ class _Bounds:
                     measure
                 ) is mean:
                     key = system.name, name
-                    self.ranges[key] = difference_range(measure, baseline.listed, own.listed, gold)
+                    self.ranges[key] = difference_range(measure, *lists, gold, items)
                     self.entering[key] = baseline.entering(name) | own.entering(name)
         self.moving = {key for key, ends in self.ranges.items() if (ends.high > ends.low).any()}
         self.margins = {

@@ -432,16 +432,20 @@ def _ends_of_area(
 # --- The range of a difference -----------------------------------------------------------------
 
 
-def difference_range(measure: Measure, first: Listed, second: Listed, gold: Prepared) -> Range:
+def difference_range(
+    measure: Measure, first: Listed, second: Listed, gold: Prepared, items: Common | None = None
+) -> Range:
     """Return a lowest and highest second - first of each query that no common labelling exceeds.
 
     NaN where either has no value. The range of the second less that of the first is safe; for a
-    sum over relevant items, one label of an item in both lists makes it narrower.
+    sum over relevant items, one label of an item in both lists makes it narrower. ``items`` are
+    those of ``in_common``, where they are known.
     """
     _refuse_unbounded(measure, gold)
     n, arguments = first.ranked.n, arguments_of(measure, gold.conventions)
     now = second.values(str(measure)) - first.values(str(measure))
-    items, grades = in_common(first, second), possible_grades(gold)
+    items = in_common(first, second) if items is None else items
+    grades = possible_grades(gold)
     ends, slots = [], []
     for lists, rank in ((first, items.first), (second, items.second)):
         order = np.lexsort((rank, items.query))
@@ -466,11 +470,11 @@ def _alike(first: Ranked, second: Ranked, items: Common) -> Mask:
     """Return which queries have two lists that no labelling can tell apart."""
     alike = np.equal(first.returned, second.returned)
     alike[items.query[items.first != items.second]] = False
-    hits = [
-        np.stack((side.hits.query, side.hits.rank, side.hits.grade)) for side in (first, second)
-    ]
-    places, count = np.unique(np.hstack(hits), axis=1, return_counts=True)
-    alike[places[0, count == 1].astype(np.int64)] = False
+    old, new = (side.hits.query * _QUERY + side.hits.rank for side in (first, second))
+    alike[np.setxor1d(old, new, assume_unique=True) // _QUERY] = False
+    _, left, right = np.intersect1d(old, new, assume_unique=True, return_indices=True)
+    apart = left[first.hits.grade[left] != second.hits.grade[right]]
+    alike[first.hits.query[apart]] = False
     return alike
 
 
