@@ -295,16 +295,16 @@ def _save(index: CorpusIndex, folder: Path) -> None:
         part.mkdir(parents=True)
         _write(index, part)
         ignore_in_git(folder.parent)
+        part.rename(folder)
+    except (OSError, InputError, pl.exceptions.PolarsError) as error:
         # If another process was faster, its folder stays.
         if not folder.is_dir():
-            part.rename(folder)
-    except (OSError, InputError, pl.exceptions.PolarsError) as error:
-        _log.warning(
-            "the index of %s cannot be kept in %s (%s); it is made again each time",
-            index.source.name,
-            folder.parent,
-            error_line(error),
-        )
+            _log.warning(
+                "the index of %s cannot be kept in %s (%s); it is made again each time",
+                index.source.name,
+                folder.parent,
+                error_line(error),
+            )
     finally:
         shutil.rmtree(part, ignore_errors=True)
 

@@ -514,12 +514,11 @@ def _origin(
 ) -> dict[str, Any]:
     """Return the files that the answers depend on and the versions, as far as they are known."""
     ends = date_range(query.attributes.get("as_of") for query in queries)
-    sources = {"corpus": context.corpus_source, "queries": options.queries}
-    origin = {
-        **{
-            kind: None if source is None else {"name": source.name, "sha256": source.digest()}
-            for kind, source in sources.items()
-        },
+    origin: dict[str, Any] = {}
+    for kind, source in (("corpus", context.corpus_source), ("queries", options.queries)):
+        if source is not None:
+            origin[kind] = {"name": source.name, "sha256": source.digest()}
+    origin |= {
         "dataset_version": options.dataset_version,
         "as_of_range": None if ends is None else list(ends),
         "code_version": options.code_version,
