@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eval_sets import read_eval_set
 from karat.cli.main import main
 from karat.compat.story import report_to_json
 from karat.data.tables import Run
 from karat.errors import UsageError
-from karat.formats import read_corpus, read_eval_set
+from karat.formats import read_corpus
 from karat.formats.settings import Place
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures

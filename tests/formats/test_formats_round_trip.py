@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eval_sets import read_eval_set
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.formats import (
     FORMATS,
     read_corpus,
-    read_eval_set,
     read_gold,
     read_queries,
     read_run,

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from eval_sets import read_eval_set
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
 from karat.formats import (
     read_corpus,
-    read_eval_set,
     read_gold,
     read_queries,
     write_corpus,

@@ -126,21 +126,6 @@ def read_corpus(
         return cast("Corpus", _read(form, "corpus", file))
 
 
-def read_eval_set(
-    path: str | Path, *, format: str | None = None, fields: Fields | FieldsLike = None
-) -> tuple[Queries, Gold]:
-    """Read a file that holds both queries and their gold."""
-    together = Fields.of(fields).together()
-    with _opened(path, "gold", format, together) as (file, form):
-        if not form.together:
-            raise InputError(
-                f"is {form.name}, which holds gold without queries; give a file with queries",
-                where=file.name,
-            )
-        gold = _read(form, "gold", file, duplicates="agree")
-        return cast("Queries", _read(form, "queries", file)), cast("Gold", gold)
-
-
 def queries_in_gold(
     path: str | Path, *, format: str | None = None, fields: Fields | FieldsLike = None
 ) -> Queries | None:
