@@ -306,7 +306,7 @@ def failure_sections(document: Document) -> list[Section]:
     lines = short_lists_lines(document, document["lines"]["miss"])
     lines += [f"not checked: {name} {label(why)}" for name, why in document["unchecked"].items()]
     grid = table(rows, {name: name for name in ("class", "queries", "share", "what")})
-    sections = [Section(f"Misses: {missed_line(document)}", grid, lines)]
+    sections = [Section(missed_line(document), grid, lines)]
     if document["dominant"]:
         grid = table(document["dominant"], {"item": "item_id", "queries": "queries"})
         sections.append(Section("Items that stand above the gold of many queries", grid))
