@@ -393,9 +393,9 @@ class _LineCounts:
 
 def _no_call_succeeded(last: Unjudged, path: Path) -> NoCallSucceededError:
     where = f"{last.where}: " if last.where else ""
-    kept = f"{path} is unchanged" if path.exists() else "no label file was written"
+    state = f"{path} is unchanged" if path.exists() else "no label file was written"
     return NoCallSucceededError(
-        f"no call succeeded: {where}{last.error}; {kept}: check that the endpoint is up, then run"
+        f"no call succeeded: {where}{last.error}; {state}: check that the endpoint is up, then run"
         " it again"
     )
 

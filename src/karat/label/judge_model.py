@@ -260,19 +260,19 @@ def read_prompt(path: str | Path | None = None) -> Prompt:
     """Read a prompt, by default karat's own; it must have both placeholders and no other."""
     file = open_input(DEFAULT_PROMPT if path is None else path)
     template = file.text()
-    found = {match[1]: match.start() for match in _PLACEHOLDER.finditer(template)}
-    lacking = [name for name in _PLACEHOLDERS if name not in found]
+    places = {match[1]: match.start() for match in _PLACEHOLDER.finditer(template)}
+    lacking = [name for name in _PLACEHOLDERS if name not in places]
     if lacking:
         raise InputError(
             f"has no {{{lacking[0]}}}; a prompt holds {{query}} and {{text}} where they belong",
             where=file.name,
         )
-    other = next((name for name in found if name not in _PLACEHOLDERS), None)
-    if other is not None:
+    unknown_name = next((name for name in places if name not in _PLACEHOLDERS), None)
+    if unknown_name is not None:
         raise InputError(
-            f"{{{other}}} is not a placeholder; only {{query}} and {{text}} are",
+            f"{{{unknown_name}}} is not a placeholder; only {{query}} and {{text}} are",
             where=file.name,
-            line=template.count("\n", 0, found[other]) + 1,
+            line=template.count("\n", 0, places[unknown_name]) + 1,
         )
     return Prompt(template)
 

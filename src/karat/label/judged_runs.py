@@ -135,9 +135,12 @@ def judged_queries(target: Target) -> Mask:
 
 def without_judgments(target: Target, removed: Mask) -> Target:
     """Return gold without some of its judgments; every query stays."""
-    kept = ~removed
+    remaining = ~removed
     return replace(
-        target, query=target.query[kept], grade=target.grade[kept], unit=target.unit[kept]
+        target,
+        query=target.query[remaining],
+        grade=target.grade[remaining],
+        unit=target.unit[remaining],
     )
 
 

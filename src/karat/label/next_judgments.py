@@ -262,8 +262,10 @@ class _ScoredRuns:
         first, second = self.lists
         ends = difference_range(self.measure, first, second, self.prepared)
         baseline = range_of(self.measure, first, self.prepared)
-        one, other = self.scores
-        state = stability_of(one, other, ends, rule, str(self.measure), baseline=baseline)
+        first_scores, second_scores = self.scores
+        state = stability_of(
+            first_scores, second_scores, ends, rule, str(self.measure), baseline=baseline
+        )
         if self.without_gold and state.settled and state.now not in ("better", "worse"):
             # Queries judged to have nothing relevant leave the mean, which may change the verdict.
             many = plural(self.without_gold, *_NO_GOLD)
@@ -483,9 +485,9 @@ def candidates(pairs: Effects, judged: JudgedItems, queries: int) -> Candidates:
 
     A pair whose query has no value is left out: no label would give it one.
     """
-    kept = pairs.at(np.flatnonzero(~np.isnan(pairs.top) & ~np.isnan(pairs.least)))
-    effect = (kept.top + kept.least) / 2 / max(queries, 1)
-    return Candidates(kept, chances(kept.first, kept.second, judged), effect, max(queries, 1))
+    valued = pairs.at(np.flatnonzero(~np.isnan(pairs.top) & ~np.isnan(pairs.least)))
+    effect = (valued.top + valued.least) / 2 / max(queries, 1)
+    return Candidates(valued, chances(valued.first, valued.second, judged), effect, max(queries, 1))
 
 
 def _alternate(order: Ints, favour: Values, count: int) -> Ints:
