@@ -1,37 +1,40 @@
-"""The names in docs/architecture.md exist."""
+"""The modules, functions and files that the documentation names exist."""
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[1] / "docs" / "architecture.md"
-NAMES = sorted(set(re.findall(r"`(karat(?:\.\w+)+)`", PAGE.read_text(encoding="utf-8"))))
+import karat
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "architecture.md"
+PAGES = sorted([*ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"])
+PACKAGE = Path(karat.__file__).parent
+FOLDERS = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").is_file()}
+NAME = re.compile(rf"\bkarat\.(?:{'|'.join(sorted(FOLDERS))})\b(?:\.\w+)*")
+FILE = re.compile(rf"(?<![\w/])(?:{'|'.join(sorted(FOLDERS))})/(?!test_)[\w/]+\.py\b")
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_on_the_page_exists(name: str):
-    module, _, attribute = name.rpartition(".")
-    try:
-        importlib.import_module(name)
-    except ModuleNotFoundError:
-        assert hasattr(importlib.import_module(module), attribute)
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_names_and_files_on_a_page_exist(page: Path):
+    text = page.read_text(encoding="utf-8")
+    for name in sorted(set(NAME.findall(text))):
+        module, _, attribute = name.rpartition(".")
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError:
+            assert hasattr(importlib.import_module(module), attribute), name
+    for file in sorted(set(FILE.findall(text))):
+        assert (PACKAGE / file).is_file(), file
 
 
 def test_the_page_names_every_package():
-    import karat
-
-    folders = {
-        path.name
-        for path in Path(karat.__file__).parent.iterdir()
-        if (path / "__init__.py").is_file()
-    }
     picture = re.search(r"```text\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)[1]
-    assert folders <= set(re.findall(r"\w+", picture))
+    assert not FOLDERS - set(re.findall(r"\w+", picture))
 
 
 def test_the_walk_has_at_most_ten_steps():
