@@ -31,7 +31,7 @@ from karat.errors import MissingInputError
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import conventions_lines, counts_lines
 from karat.evaluation.segments import By
-from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_of
+from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_from
 from karat.measure.names import Measure, parse_measure, parse_measures
 from karat.pages.charts import pareto_chart
 from karat.pages.formatting import label, plural
@@ -59,7 +59,7 @@ def diagnose(
     *runs: Any,
     measures: Sequence[str] | None = None,
     k: int = KEEP,
-    thresholds: Thresholds | None = None,
+    thresholds: Thresholds | Sequence[str] = (),
     baseline: Any = None,
 ) -> Diagnosis:
     """Look into every run: its findings, and each analysis that its inputs allow.
@@ -73,7 +73,7 @@ def diagnose(
     'failed_calls'
     """
     conventions = evaluation.prepared.conventions
-    thresholds = thresholds or thresholds_of(conventions.profile)
+    thresholds = thresholds_from(thresholds, conventions.profile)
     lost = parse_measures(measures or [f"nDCG@{k}", f"R@{k}"], conventions=conventions)
     needed = [*no_answer_measures(k), *freshness_measures(k), *diversity_measures(k)]
     needed += reach_measures(k)

@@ -33,7 +33,7 @@ from karat.errors import MissingInputError, UsageError, unknown
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import conventions_lines, nothing_found
 from karat.evaluation.segments import By, segments_by
-from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_of
+from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_from
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints
@@ -80,7 +80,7 @@ def triage(
     measure: str | None = None,
     worst: int = WORST,
     query_ids: Sequence[str] = (),
-    thresholds: Thresholds | None = None,
+    thresholds: Thresholds | Sequence[str] = (),
     commands: Callable[[str, Mapping[str, Any]], dict[str, str]] | None = None,
 ) -> Triage:
     """Show the ``worst`` queries of a run by a measure, or those of some ids.
@@ -93,7 +93,7 @@ def triage(
     >>> worst["query_id"]
     'q11'
     """
-    thresholds = thresholds or thresholds_of(evaluation.prepared.conventions.profile)
+    thresholds = thresholds_from(thresholds, evaluation.prepared.conventions.profile)
     chosen = _measure(evaluation, measure)
     keep = max(KEEP, thresholds.miss, thresholds.far)
     staged_runs = stage_runs(evaluation, [run], [chosen], keep=keep, of_stages=[])

@@ -180,8 +180,6 @@ def triage(
       karat triage run.trec --gold eval.jsonl -m R@5 --worst 5 --line miss=5
       karat triage run.jsonl --gold eval.jsonl --by language -o triage.md -o misses:misses.json
     """
-    from karat.evaluation.stages import parse_thresholds
-
     if len(inputs.runs) > 1:
         raise UsageError(
             f"triage looks into one run, not {len(inputs.runs)}; give one of them, or compare two"
@@ -190,7 +188,6 @@ def triage(
     outputs = output.parse(inputs.files(), *_forms("misses"))
     if not cache:
         raise UsageError("--cache is empty; name a folder, such as .karat")
-    thresholds = parse_thresholds(lines or [], inputs.profile)
     evaluation = inputs.evaluation(
         measures=None if measure is None else [measure], index_cache=Path(cache)
     )
@@ -213,7 +210,7 @@ def triage(
         measure=measure,
         worst=worst,
         query_ids=query or [],
-        thresholds=thresholds,
+        thresholds=lines or (),
         commands=partial(_commands, _as_typed(inputs.runs[0], typed, strict=inputs.strict)),
     )
     return output.publish(result, outputs)
@@ -317,9 +314,6 @@ def diagnose(
       karat diagnose run.jsonl --gold qrels.txt --line miss=5 --line similarity=0.4
       karat diagnose new.jsonl --gold qrels.txt --baseline old.jsonl -o losses.svg
     """
-    from karat.evaluation.stages import parse_thresholds
-
-    thresholds = parse_thresholds(lines or [], inputs.profile)
     outputs = output.parse([*inputs.files(), baseline], *_forms("png", "svg"))
     if [*inputs.files(), baseline].count("-") > 1:
         raise UsageError("only one input can be standard input (-)")
@@ -328,7 +322,7 @@ def diagnose(
         *inputs.runs,
         measures=measures,
         k=k,
-        thresholds=thresholds,
+        thresholds=lines or (),
         baseline=baseline,
     )
     return output.publish(result, outputs)
@@ -534,37 +528,40 @@ def stress(
       karat stress --negatives bm25 --sample 200 --by language -o stress.json -o stress.md
       karat stress run.jsonl --gold eval.jsonl --insert 2 --at 1,3
     """
-    from karat.analysis.stress import check_negatives
-    from karat.analysis.stress.edits import parse_edits
     from karat.cli.progress import counting
-    from karat.project.project import plan_stress
 
     quiet = output.quiet or output.as_json
-    edits = parse_edits(insert=insert, at=at, drop=drop, shuffle=shuffle, truncate=truncate)
-    check_negatives(negatives, edits)
     chosen = measures or ("nDCG@5", "R@5", "RR@10")
-    size = None if sample is None or not isinstance(sample, int) else sample
+    size = sample if isinstance(sample, int) else None
+    damage: dict[str, Any] = {
+        "insert": insert,
+        "at": at,
+        "drop": drop or (),
+        "shuffle": shuffle,
+        "truncate": truncate or (),
+        "negatives": negatives,
+    }
     if subject is None or Path(subject).suffix.lower() in (".yaml", ".yml"):
+        project = karat.Project(
+            subject,
+            systems=system,
+            settings=parse_settings(settings or []),
+            notify=lambda message: None if quiet else notify(message),
+            open_bar=partial(counting, quiet=quiet),
+        )
         for_runs = {"--gold": gold, "--queries": queries, "--corpus": corpus, "--strict": strict}
         for_runs |= {"--run-format": run_format, "--gold-format": gold_format}
-        plan, systems = plan_stress(subject, systems=system, edits=edits, for_runs=for_runs)
-        outputs = output.parse(plan.config.files)
-        evaluation = plan.config.evaluation(
-            profile=profile or plan.config.profile,
-            settings=parse_settings(settings or []),
+        for name, value in for_runs.items():
+            if value:
+                raise UsageError(f"{name} is for a run; {project.path.name} names its own inputs")
+        outputs = output.parse(project.config.files)
+        result = project.stress(
+            profile=profile,
             measures=chosen,
             by=by or [],
             seed=seed,
-            notify=lambda message: None if quiet else notify(message),
-        )
-        result = karat.stress(
-            evaluation,
-            systems=systems,
-            edits=edits,
             sample_size=_SAMPLE if sample is None else size,
-            negatives=negatives,
-            inputs=plan.config.inputs,
-            open_bar=partial(counting, quiet=quiet),
+            **damage,
         )
         return output.publish(result, outputs)
     if system:
@@ -587,6 +584,5 @@ def stress(
         quiet=quiet,
         seed=seed,
     )
-    evaluation = inputs.evaluation(measures=chosen)
-    result = karat.stress(evaluation, subject, edits=edits, sample_size=size, negatives=negatives)
+    result = karat.stress(inputs.evaluation(measures=chosen), subject, sample_size=size, **damage)
     return output.publish(result, outputs)

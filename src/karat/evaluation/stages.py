@@ -337,6 +337,11 @@ def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds
     return thresholds
 
 
+def thresholds_from(lines: Thresholds | Sequence[str], profile: str) -> Thresholds:
+    """Return thresholds as they are, or those of a profile with some changed by ``KEY=VALUE``."""
+    return lines if isinstance(lines, Thresholds) else parse_thresholds(lines, profile)
+
+
 def _number(key: str, text: str) -> float | int:
     """Return a threshold as the number that its key takes."""
     expected, least, most = kind = _KINDS.get(key, _SHARE)

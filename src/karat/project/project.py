@@ -12,7 +12,8 @@ from typing import Any
 import polars as pl
 
 from karat.analysis.check import Check, check
-from karat.analysis.stress.edits import Edit, most_negatives
+from karat.analysis.stress import Stress, stress
+from karat.analysis.stress.edits import most_negatives, parse_edits
 from karat.analysis.stress.lists import SearchedSystem
 from karat.data.columns import Source
 from karat.data.tables import Gold, Queries
@@ -176,6 +177,56 @@ class Project:
             report_search(result)
         refuse_all_failed(results)
         return results
+
+    def stress(
+        self,
+        *,
+        profile: str | None = None,
+        measures: Sequence[str] = ("nDCG@5", "R@5", "RR@10"),
+        by: Sequence[str] = (),
+        seed: int | str | None = None,
+        sample_size: int | None = 100,
+        negatives: str | None = None,
+        **damage: Any,
+    ) -> Stress:
+        """Damage what the systems retrieve, and run all their later stages again.
+
+        ``damage`` and ``negatives`` are as in ``karat.stress``.
+        """
+        edits = parse_edits(**damage)
+        plan = plan_search(self.path, systems=self._systems or None)
+        config = plan.config
+        systems = [
+            SearchedSystem(
+                system, plan.context, plan.queries, plan.logs[system.name], plan.options.k
+            )
+            for system in plan.system_configs
+        ]
+        for system in (
+            plan.system_configs if config.corpus is None and most_negatives(edits) else ()
+        ):
+            if system.stages.rerank is not None or system.stages.mmr is not None:
+                raise UsageError(
+                    f"system {system.name!r} reads texts, and those of negatives come from a"
+                    " corpus; name one in karat.yaml: corpus: items.jsonl"
+                )
+        evaluation = config.evaluation(
+            profile=profile or config.profile,
+            settings=self._settings,
+            measures=measures,
+            by=by,
+            seed=seed,
+            notify=self._notify,
+        )
+        return stress(
+            evaluation,
+            systems=systems,
+            sample_size=sample_size,
+            negatives=negatives,
+            inputs=config.inputs,
+            open_bar=self._open_bar,
+            **damage,
+        )
 
     def outputs(
         self,
@@ -360,32 +411,6 @@ def run(
         if logs is None:
             runs = [read_run(path) for path in runs]
         return report(evaluation, *runs, rule=rule)
-
-
-def plan_stress(
-    path: str | None,
-    *,
-    systems: Sequence[str] | None,
-    edits: Sequence[Edit],
-    for_runs: Mapping[str, object],
-) -> tuple[SearchPlan, list[SearchedSystem]]:
-    """Return the systems of a karat.yaml to damage; options ``for_runs`` are refused."""
-    for name, value in for_runs.items():
-        if value:
-            raise UsageError(f"{name} is for a run; {config_path(path).name} names its own inputs")
-    plan = plan_search(path, systems=systems or None)
-    chosen = [
-        SearchedSystem(config, plan.context, plan.queries, plan.logs[config.name], plan.options.k)
-        for config in plan.system_configs
-    ]
-    if plan.config.corpus is None and most_negatives(edits):
-        for config in plan.system_configs:
-            if config.stages.rerank is not None or config.stages.mmr is not None:
-                raise UsageError(
-                    f"system {config.name!r} reads texts, and those of negatives come from a"
-                    " corpus; name one in karat.yaml: corpus: items.jsonl"
-                )
-    return plan, chosen
 
 
 def check_eval_set(

@@ -36,7 +36,7 @@ from karat.data.columns import join_spans
 from karat.data.tables import Queries
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import conventions_lines, counts_lines
-from karat.evaluation.stages import Staged, Thresholds, thresholds_of
+from karat.evaluation.stages import Staged, Thresholds, thresholds_from, thresholds_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import Prepared
 from karat.pages.charts import waterfall_chart
@@ -82,7 +82,7 @@ def failures(
     evaluation: Evaluation,
     *runs: Any,
     measures: Sequence[str] | None = None,
-    thresholds: Thresholds | None = None,
+    thresholds: Thresholds | Sequence[str] = (),
 ) -> Failures:
     """Classify the queries without gold at the top, and break down the losses of measures.
 
@@ -95,7 +95,7 @@ def failures(
     [('run', 'q2', 'complete_miss', 'not in the top 2, where the longest list ends')]
     """
     conventions = evaluation.prepared.conventions
-    thresholds = thresholds or thresholds_of(conventions.profile)
+    thresholds = thresholds_from(thresholds, conventions.profile)
     names = measures or [f"nDCG@{thresholds.miss}", f"R@{thresholds.miss}"]
     lost = parse_measures(names, conventions=conventions)
     staged_runs = stage_runs(evaluation, runs, lost, keep=thresholds.miss, of_stages=[])

@@ -16,13 +16,13 @@ import numpy as np
 
 from karat.analysis.runs import Analysis
 from karat.analysis.stress.edits import (
-    DEFAULT_EDITS,
     Edit,
     EditedList,
     Insert,
     ListToEdit,
     Shuffle,
     most_negatives,
+    parse_edits,
 )
 from karat.analysis.stress.lists import (
     FinalLists,
@@ -68,7 +68,7 @@ from karat.retrieve.rerun import mine_negatives
 from karat.retrieve.search import OpenBar, no_bar
 from karat.stats.paired import holm
 
-__all__ = ["Stress", "check_negatives", "stress"]
+__all__ = ["Stress", "stress"]
 
 # Where negatives come from: the eval set itself, or BM25.
 OWN, MINED = "own", "bm25"
@@ -98,24 +98,32 @@ def stress(
     evaluation: Evaluation,
     run: Any = None,
     *,
-    systems: Sequence[SearchedSystem] = (),
-    edits: Sequence[Edit] = DEFAULT_EDITS,
-    sample_size: int | None = None,
+    insert: int | None = None,
+    at: str | None = None,
+    drop: Sequence[str] = (),
+    shuffle: bool = False,
+    truncate: Sequence[str] = (),
     negatives: str | None = None,
+    sample_size: int | None = None,
+    systems: Sequence[SearchedSystem] = (),
     inputs: Mapping[str, Any] | None = None,
     open_bar: OpenBar = no_bar,
 ) -> Stress:
     """Damage ranked lists, and measure how much worse they become on the same queries.
 
     The lists are those of a ``run``, or what ``systems`` retrieve; of a system all later stages,
-    such as a reranker, run again on the damaged list. Each edit is a scenario of its own.
-    ``negatives`` that an edit inserts are the eval set's ``own``, or the best by ``bm25`` that are
-    not gold; its own if it has any. ``sample_size`` queries are drawn by the seed.
+    such as a reranker, run again on the damaged list. Each kind of damage is a scenario of its own:
+    ``insert`` hard negatives ``at`` ranks (``"1,2,3"``; the default: three on top), ``drop`` the
+    first so many items or the best ``"gold"``, ``shuffle``, ``truncate`` to so many.
+    ``negatives`` are the eval set's ``own``, or the best by ``bm25`` that are not gold; its own if
+    it has any. ``sample_size`` queries are drawn by the seed.
 
-    >>> result = karat.stress(karat.Evaluation("qrels.txt"), "dense.jsonl").to_dict()
+    >>> result = karat.stress(karat.Evaluation("qrels.txt"), "dense.jsonl", drop=["1"]).to_dict()
     >>> result["primary"], result["sampled"]
     ('nDCG@10', 11)
     """
+    edits = parse_edits(insert=insert, at=at, drop=drop, shuffle=shuffle, truncate=truncate)
+    _check_negatives(negatives, edits)
     population = with_gold(evaluation.prepared)
     if not population:
         raise InputError("no query has gold; nothing can drop", where=evaluation.gold.source.name)
@@ -156,7 +164,7 @@ def stress(
     )
 
 
-def check_negatives(negatives: str | None, edits: Sequence[Edit]) -> None:
+def _check_negatives(negatives: str | None, edits: Sequence[Edit]) -> None:
     """Refuse a source of negatives that is not known, or that no edit needs."""
     if negatives is not None and not most_negatives(edits):
         raise UsageError("--negatives says what --insert puts in; give --insert too")
