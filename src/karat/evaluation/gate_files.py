@@ -138,14 +138,18 @@ def _gates(data: Any, place: Place, number: int, conventions: Conventions | None
     where = f"{place}: gate {number}"
     try:
         if isinstance(data, str) and _LINE.fullmatch(data.strip()) is None:
-            return [_of_sentence(limit, conventions, where) for limit in limits_in(data)]
+            return [
+                Gate(
+                    parse_measure(limit.measure, conventions=conventions),
+                    **_limit(limit.sign, limit.number),
+                    **_languages(limit.segments),
+                    where=where,
+                )
+                for limit in limits_in(data)
+            ]
         form = _of_line(data) if isinstance(data, str) else data
         if not isinstance(form, dict):
             raise UsageError(f"a gate is a mapping or a line of text, not {preview(data)}")
-        for key in _EXPECTED:
-            if key in form and form[key] is None:
-                expected = _EXPECTED[key]
-                raise place.at(key).error(f"gate {number}: {key} is nothing; it must be {expected}")
         return [_of_form(_GateForm.model_validate(form), conventions, where)]
     except ValidationError as error:
         key, problem = explain_error(error, form, _EXPECTED)
@@ -169,36 +173,34 @@ _Values = _Scalar | Annotated[list[_Scalar], Field(min_length=1)]
 
 
 class _GateForm(Form):
-    """A gate as a mapping."""
+    """A gate as a mapping; a key without a value is refused, so only absent keys are None."""
 
     measure: str = Field(description="a measure such as R@5")
-    min: _Finite | None = Field(default=None, description="a number")
-    max: _Finite | None = Field(default=None, description="a number")
+    min: _Finite = Field(default=None, description="a number")
+    max: _Finite = Field(default=None, description="a number")
     strict: bool = Field(default=False, description="true or false")
     on: Literal["interval", "ci_low", "ci_high", "mean"] = Field(
         default="interval", description="interval, ci_low, ci_high or mean"
     )
-    by: str | None = Field(
+    by: str = Field(
         default=None, description="a column of the queries, or two with a * between them"
     )
-    values: _Values | None = Field(
-        default=None, description="a value of the column, or a list of them"
-    )
+    values: _Values = Field(default=None, description="a value of the column, or a list of them")
 
 
 _EXPECTED = expectations(_GateForm)
 
 
 def _of_form(form: _GateForm, conventions: Conventions | None, where: str) -> Gate:
-    other = "ci_low" if form.max is not None else "ci_high"
-    if form.on == other:
-        raise UsageError(f"on: {other} does not fit; a min is compared with ci_low, a max ci_high")
+    settings = form.model_dump(exclude={"measure", "on", "by", "values"})
+    if form.on == ("ci_high" if form.max is None else "ci_low"):
+        raise UsageError(
+            f"on: {form.on} does not fit; a min is compared with ci_low, a max with ci_high"
+        )
     values = form.values if isinstance(form.values, list) else [form.values]
     return Gate(
         parse_measure(form.measure, conventions=conventions),
-        min=form.min,
-        max=form.max,
-        strict=form.strict,
+        **settings,
         on="mean" if form.on == "mean" else "interval",
         by=None if form.by is None else By.parse(form.by),
         values=None if form.values is None else tuple(map(segment_name, values)),
@@ -275,34 +277,36 @@ def _of_sections(
 def _of_metric(
     section: str, metric: str, limits: Any, place: Place, conventions: Conventions | None
 ) -> Iterator[Gate]:
-    path = f"{section}.{metric}"
-    try:
-        measure, sign = (_latency if section == "latency" else _metric)(metric, conventions)
-    except KaratError as error:
-        raise place.error(f"{path}: {error}") from None
-    for key, limit in (limits if isinstance(limits, dict) else {"overall": limits}).items():
-        key_place, overall = place.at(key), key == "overall"
-        name = path if overall else f"{path}.{key}"
+    by_language = limits if isinstance(limits, dict) else {"overall": limits}
+    for key, limit in by_language.items():
+        overall, key_place = key == "overall", place.at(key)
+        name = f"{section}.{metric}" if overall else f"{section}.{metric}.{key}"
         if isinstance(limit, bool) or not isinstance(limit, int | float):
             raise key_place.error(f"{name} is {preview(limit)}; it must be a number")
         try:
+            measure, sign = _course_measure(section, metric, conventions)
             yield Gate(
                 measure,
                 **_limit(sign, float(limit)),
-                by=None if overall else By(("language",)),
-                values=None if overall else (str(key),),
-                any_spelling=True,
+                **_languages(None if overall else (str(key),)),
                 where=f"{key_place}: {name}",
             )
         except (KaratError, OverflowError) as error:
             raise key_place.error(f"{name}: {error}") from None
 
 
-def _metric(text: str, conventions: Conventions | None) -> tuple[Measure, str]:
-    """Return a metric such as ``recall_at_5``, and the sign of its limit."""
-    match = _METRIC.fullmatch(text)
+def _course_measure(
+    section: str, metric: str, conventions: Conventions | None
+) -> tuple[Measure, str]:
+    """Return a metric such as ``recall_at_5`` or ``retrieve_p50_ms``, and its limit's sign."""
+    match = (_LATENCY if section == "latency" else _METRIC).fullmatch(metric)
     if match is None:
-        raise UsageError(f"cannot read {text!r}; write a metric such as recall_at_5")
+        raise UsageError(
+            f"cannot read {metric!r}; write a metric such as recall_at_5, or retrieve_p50_ms for"
+            " the latency of a stage"
+        )
+    if section == "latency":
+        return parse_measure(f"latency.{match['stage']}.{match['part']}"), "<="
     cut = "" if match["k"] is None else f"@{match['k']}"
     name = _COURSE_NAMES.get(match["name"].casefold(), match["name"])
     measure = parse_measure(f"{name}{cut}", conventions=conventions)
@@ -310,14 +314,10 @@ def _metric(text: str, conventions: Conventions | None) -> tuple[Measure, str]:
     return measure, "<=" if side == "_max" else ">="
 
 
-def _latency(text: str, conventions: Conventions | None) -> tuple[Measure, str]:
-    match = _LATENCY.fullmatch(text)
-    if match is None:
-        raise UsageError(
-            "a latency is named by stage and percentile and is in milliseconds, such as"
-            " retrieve_p50_ms"
-        )
-    return parse_measure(f"latency.{match['stage']}.{match['part']}"), "<="
+def _languages(names: tuple[str, ...] | None) -> dict[str, Any]:
+    """Return the segments of a gate: languages in any spelling, or values of another column."""
+    by = None if names is None else By(("language",))
+    return {"by": by, "values": names, "any_spelling": True}
 
 
 # Gates as sentences.
@@ -353,18 +353,6 @@ class SentenceLimit(NamedTuple):
     sign: str
     number: float
     segments: tuple[str, ...] | None = None
-
-
-def _of_sentence(limit: SentenceLimit, conventions: Conventions | None, where: str) -> Gate:
-    """Return a limit of a sentence as a gate; its segments are languages, or of another column."""
-    return Gate(
-        parse_measure(limit.measure, conventions=conventions),
-        **_limit(limit.sign, limit.number),
-        by=None if limit.segments is None else By(("language",)),
-        values=limit.segments,
-        any_spelling=True,
-        where=where,
-    )
 
 
 def limits_in(sentence: str) -> list[SentenceLimit]:

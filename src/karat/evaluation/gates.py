@@ -27,7 +27,7 @@ from karat.measure import aggregates
 from karat.measure.aggregates import NOTHING, Evidence, Values
 from karat.measure.names import Measure
 from karat.measure.scores import Scores, Summary, has_interval, number_of, percentile_of, plan_of
-from karat.pages.formatting import plural
+from karat.pages.formatting import figure, plural
 from karat.pages.page import Page
 from karat.pages.result import ENVELOPE, Result, record_frame
 from karat.pages.serialize import Record
@@ -217,30 +217,29 @@ def judge_strictly(
     as before. While a judgment could bring a query into the mean that has no relevant gold yet, no
     gate can be judged.
     """
-    ends = [
+    low, high = (
         {_key(end.result("")): end for end in _measured(gates, scores, queries)}
         for scores in (ranges.at("low"), ranges.at("high"))
-    ]
+    )
 
     def strict(result: GateResult) -> GateResult:
         if result.measure not in ranges.ranges or result.verdict not in ("pass", "fail"):
             return result
-        measured = [end[_key(result)] for end in ends]
-        low, high = (end.result("") for end in measured)
+        mask = low[_key(result)].segment.mask
+        ends = [end[_key(result)].result("") for end in (low, high)]
         unreachable = result.unreachable
-        mask = measured[0].segment.mask
         if entering := int((ranges.entering(result.measure) & mask).sum()):
             why = f"{would_enter(entering)}: judge what was returned there"
         elif not ranges.unjudged:
             return result
-        elif low.verdict == high.verdict == result.verdict:
+        elif all(end.verdict == result.verdict for end in ends):
             return replace(result, because=f"{result.because}; whatever its unjudged items are")
         else:
-            means = ("nothing" if end.mean is None else f"{end.mean:.4f}" for end in (low, high))
-            unreachable = unreachable and low.unreachable and high.unreachable
+            unreachable = unreachable and all(end.unreachable for end in ends)
+            means = " to ".join(figure(end.mean) for end in ends)
             why = (
                 f"{ranges.unjudged:,} of its items have no judgment; judging them could give"
-                f" {' to '.join(means)}: judge more"
+                f" {means}: judge more"
             )
         because = f"{result.because}; but {why}"
         return replace(result, verdict="unmeasurable", because=because, unreachable=unreachable)
@@ -249,7 +248,7 @@ def judge_strictly(
 
 
 def _key(result: GateResult) -> tuple[Any, ...]:
-    where = None if result.segment is None else tuple(sorted(result.segment.items()))
+    where = tuple(sorted((result.segment or {}).items()))
     return result.measure, where, result.on, result.min, result.max, result.strict
 
 
@@ -258,18 +257,17 @@ def _measured(
 ) -> Iterator[_MeasuredGate]:
     """Yield every gate with what was measured in each of its segments."""
     ids = scores.table["query_id"]
-    gates = [_with_column(gate, queries, ids) for gate in gates]
-    summaries: dict[tuple[By | None, bytes], dict[str, Summary]] = {}
     for gate in gates:
-        name = str(gate.measure)
-        if name not in scores.table.columns:
-            raise gate.error(f"{name} was not scored; add it to the measures")
+        if str(gate.measure) not in scores.table.columns:
+            raise gate.error(f"{gate.measure} was not scored; add it to the measures")
+    gated = replace(scores, measures=tuple(measures_of(gates)))
+    summaries: dict[bytes, dict[str, Summary]] = {}
+    for gate in (_with_column(gate, queries, ids) for gate in gates):
         for segment in _segments(gate, queries, ids):
-            key = gate.by, segment.mask.tobytes()
+            key = segment.mask.tobytes()
             if key not in summaries:
-                measures = measures_of(other for other in gates if other.by == gate.by)
-                summaries[key] = replace(scores, measures=tuple(measures)).summarise(segment.mask)
-            yield _MeasuredGate(gate, scores, segment, summaries[key][name])
+                summaries[key] = gated.summarise(segment.mask)
+            yield _MeasuredGate(gate, scores, segment, summaries[key][str(gate.measure)])
 
 
 def measures_of(gates: Iterable[Gate]) -> list[Measure]:
@@ -360,24 +358,19 @@ class _MeasuredGate:
         self.on_mean = gate.on == "mean" or not has_interval(gate.measure)
         end = None if summary.ci is None else gate.end_of(summary.ci)
         self.value = summary.mean if self.on_mean else end
-        self.best = self._best()
         # The highest value that any of these queries could have, up to 1.
         self.top = 1.0
         if self.name in scores.ceilings and not self.counts_keys and self.rows.any():
             ceilings = scores.ceilings[self.name][0][self.rows]
             self.top = float(np.nanmax(ceilings, initial=0.0)) or 1.0
+        # The best that any system could reach on these queries, where that is known.
+        definition = gate.measure.definition
+        self.best = summary.ceiling if definition.better == "higher" else None
+        if definition.better == "lower" and definition.bounded:
+            self.best = 1.0
+        if gate.upper and definition.better != "none":
+            self.best = 0.0
         self.share_of = self._share_of()
-
-    def _best(self) -> float | None:
-        """Return the best that any system could reach on these queries, where that is known."""
-        definition = self.gate.measure.definition
-        if definition.better == "none":
-            return None
-        if self.gate.upper:
-            return 0.0
-        if definition.better == "higher":
-            return self.summary.ceiling
-        return 1.0 if definition.bounded else None
 
     def _share_of(self) -> int | None:
         """Return the number of things of which the mean is a share; None where it is not.
@@ -537,12 +530,20 @@ class _MeasuredGate:
         n = plural(self.summary.n, "query", "queries")
         if value is None:
             return "unmeasurable", f"{compared} ({n}): {self._why_no_interval()}"
-        if gate.met_by(value):
-            return "pass", f"{compared}{self._what_passes(n, 'is enough')}"
-        if gate.met_by(mean) and self.perfect is not None and not gate.met_by(self.perfect):
-            perfect = f"With {n}, even a perfect result would give {self._show(self.perfect)}"
-            return "unmeasurable", f"{compared}. {perfect}; {self._enough()} queries are needed"
-        return "fail", f"{compared}{self._what_passes(n, 'would pass')}"
+        passes, perfect = gate.met_by(value), self.perfect
+        if not passes and gate.met_by(mean) and perfect is not None and not gate.met_by(perfect):
+            could = f"With {n}, even a perfect result would give {self._show(perfect)}"
+            return "unmeasurable", f"{compared}. {could}; {self._enough()} queries are needed"
+        if self.on_mean:
+            compared += f", {n}"
+        elif self.needed is None:
+            compared += f". With {n}, no {self._word} would pass"
+        else:
+            # Of a share it is known, of another mean it depends on the spread.
+            about = "" if self.share_of is not None else "about "
+            needed = f"a {self._word} of {about}{self._show(self.needed, safe=True)}"
+            compared += f". With {n}, {needed} {'is enough' if passes else 'would pass'}"
+        return "pass" if passes else "fail", compared
 
     def _why_unreachable(self) -> str:
         gate, best = self.gate, self.best or 0.0
@@ -551,7 +552,7 @@ class _MeasuredGate:
             end = "upper" if gate.upper else "lower"
             return f"the {end} bound of an interval never reaches {number}; use on: mean"
         if gate.upper:
-            return f"no system can get {'below' if gate.strict else 'down to'} {number}"
+            return f"no ranking can get {'below' if gate.strict else 'down to'} {number}"
         beyond = "exceed" if gate.strict else "reach"
         return f"no ranking can {beyond} {number}: the ceiling on this gold is {best:.4g}"
 
@@ -562,9 +563,10 @@ class _MeasuredGate:
         share, least = percentile_of(self.gate.measure), 2
         if share is not None:
             least = math.ceil(math.log(tail(conventions.ci)) / math.log(max(share, 1 - share)))
+        if self.summary.n < least:
+            return f"an interval needs at least {least} queries"
         units = "gold items" if self.scores.groups is None else "groups of queries"
-        units = "queries" if self.summary.n < least else units
-        return f"an interval needs at least {least if units == 'queries' else 2} {units}"
+        return f"an interval needs at least 2 {units}"
 
     def _enough(self) -> str:
         """Return how many queries a perfect result needs to pass, where a formula tells."""
@@ -588,16 +590,6 @@ class _MeasuredGate:
             return measured
         share = 100 * self.scores.conventions.ci
         return f"{measured} ({share:g} % interval {self._show(ci[0])} to {self._show(ci[1])})"
-
-    def _what_passes(self, n: str, does: str) -> str:
-        """Return the mean that passes with so many queries, where the interval counts."""
-        if self.on_mean:
-            return f", {n}"
-        if self.needed is None:
-            return f". With {n}, no {self._word} would pass"
-        # Of a share it is known, of another mean it depends on the spread.
-        about = "" if self.share_of is not None else "about "
-        return f". With {n}, a {self._word} of {about}{self._show(self.needed, safe=True)} {does}"
 
     @property
     def _word(self) -> str:
