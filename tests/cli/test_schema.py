@@ -311,7 +311,7 @@ def test_logs_that_disagree_are_compared_with_a_note(run, place):
         write(f"{name}.jsonl", call(**facts), call("q2", **facts))
     arguments = ("compare", "a.jsonl", "b.jsonl", "--gold", "qrels.txt", "-m", "RR")
     shown = run(*arguments)
-    line = "dataset_version differs between the runs: a v1, b v2; they may not have been asked"
+    line = "dataset_version differs between the runs: a v1, b v2; their queries may differ"
     assert line in shown.out
     assert "code_version differs between the runs: a c1, b c2\n" in shown.out
     assert "as_of_range differs" not in shown.out

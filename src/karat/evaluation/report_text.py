@@ -7,7 +7,8 @@ first row is the header; a tab in a cell separates parts that line up in a colum
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -143,24 +144,26 @@ def decided_sections(results: Results) -> Iterator[Section]:
 
 def _gates_headline(gates: Sequence[Row]) -> Headline:
     """Return one verdict for all gates, with a reason for each that does not pass."""
-    by_verdict = {word: [gate for gate in gates if gate["verdict"] == word] for word in _STOPS}
-    stopped = [gate for group in by_verdict.values() for gate in group]
-    parts: list[str] = []
-    for word, group in by_verdict.items():
-        who = str(len(group)) if parts else f"{len(group)} of {len(gates)} gates"
-        who = "the gate" if len(gates) == 1 else who
-        parts += [f"{who} {_STOPS[word][len(group) > 1]}"] if group else []
-    passed = "the gate passes" if len(gates) == 1 else f"all {len(gates)} gates pass"
-    verdict = next((word for word, group in by_verdict.items() if group), "pass")
+    counts = Counter(gate["verdict"] for gate in gates)
+    stops = [word for word in _STOPS if counts[word]]
+    single = len(gates) == 1
+    about = "the gate passes" if single else f"all {len(gates)} gates pass"
+    if stops:
+        parts = [f"{counts[word]} {_STOPS[word][counts[word] > 1]}" for word in stops]
+        number, _, words = parts[0].partition(" ")
+        who = "the gate" if single else f"{number} of {len(gates)} gates"
+        about = ", ".join([f"{who} {words}", *parts[1:]])
     several = len({gate["system"] for gate in gates}) > 1
     # The unreachable gates have sentences of their own.
     because = tuple(
         (f"{label(gate['system'])}: " if several else "") + label(gate["because"])
-        for gate in stopped
-        if not gate["unreachable"]
+        for verdict in stops
+        for gate in gates
+        if gate["verdict"] == verdict and not gate["unreachable"]
     )
+    verdict = stops[0] if stops else "pass"
     word = "CANNOT TELL" if verdict == "unmeasurable" else verdict.upper()
-    return Headline(word, ", ".join(parts) or passed, _TONES[verdict], because)
+    return Headline(word, about, _TONES[verdict], because)
 
 
 def unreachable(results: Results) -> list[str]:
@@ -186,24 +189,21 @@ def _caution_lines(decision: Results) -> list[str]:
 
 def counts_lines(results: Results) -> list[str]:
     """Return what happened to the queries: one line, or one per system where they differ."""
-    lines = []
+    lines = {}
     for system in results["systems"]:
         counts, fates = system["counts"], fates_of(results, system)
-        events = [
-            f"{counts[name]:,} {words[counts[name] > 1]}"
-            + (f" ({fates[name]})" if name in fates else "")
-            for name, words in _COUNTED.items()
-            if counts.get(name)
-        ]
+        events = [f"{counts['scored']:,} of {counts['queries']:,} queries scored"]
+        for name, words in _COUNTED.items():
+            if counts.get(name):
+                fate = f" ({fates[name]})" if name in fates else ""
+                events.append(f"{counts[name]:,} {words[counts[name] > 1]}{fate}")
         events += ["PARTIAL: too many calls failed"] if system.get("partial") else []
-        scored = f"{counts['scored']:,} of {counts['queries']:,} queries scored"
-        lines.append(" · ".join([scored, *events]))
-    if len(set(lines)) == 1:
-        lines = lines[:1]
-    else:
-        systems = results["systems"]
-        lines = [f"{label(s['name'])}: {line}" for s, line in zip(systems, lines, strict=True)]
-    return [*lines, *nothing_found_lines(results)]
+        lines[label(system["name"])] = " · ".join(events)
+    if len(set(lines.values())) == 1:
+        shared = next(iter(lines.values()))
+        return [shared, *nothing_found_lines(results)]
+    named = [f"{name}: {line}" for name, line in lines.items()]
+    return [*named, *nothing_found_lines(results)]
 
 
 def nothing_found_lines(results: Results) -> list[str]:
@@ -236,27 +236,30 @@ def lacks_lines(results: Results) -> list[str]:
     """Return which measures could not be computed and why, and where runs do not match."""
     systems = results["systems"]
     named = len(systems) > 1
-    reasons: dict[str, dict[str, None]] = {}
-    deeper = []
+    reasons: dict[tuple[str, str], dict[str, None]] = {}
+    deeper: list[str] = []
     for system in systems:
-        beyond = system.get("beyond_log", ())
-        name = label(system["name"])
+        name, beyond = label(system["name"]), system.get("beyond_log", ())
         for measure, cell in system["measures"].items():
             if "lacks" in cell:
                 # Short lists are one system's; any other missing input is shared by all.
-                head = f"{name}: not measured" if named and measure in beyond else "not measured"
-                reasons.setdefault(f"{head}: {{}} ({cell['lacks']})", {})[measure] = None
+                whose = f"{name}: " if named and measure in beyond else ""
+                reasons.setdefault((whose, cell["lacks"]), {})[measure] = None
         if reaching := [m for m in beyond if "lacks" not in system["measures"][m]]:
             deeper.append(
                 f"{name} was asked for {system['meta']['k']} hits per query; "
                 f"{', '.join(reaching)} would look at more"
             )
-    lines = [line.replace("{}", ", ".join(names), 1) for line, names in reasons.items()] + deeper
+    lines = [
+        f"{whose}not measured: {', '.join(names)} ({why})"
+        for (whose, why), names in reasons.items()
+    ]
+    lines += deeper
     for key in _ORIGIN if named else ():
-        values = {label(s["name"]): _fact(s.get("meta", {}), key) for s in systems}
-        known = {name: _spelled_fact(value) for name, value in values.items() if value is not None}
+        facts = {label(s["name"]): _fact(s.get("meta", {}), key) for s in systems}
+        known = {name: _spelled_fact(fact) for name, fact in facts.items() if fact is not None}
         if len(set(known.values())) > 1:
-            versions = ", ".join(f"{name} {label(value)}" for name, value in known.items())
+            versions = ", ".join(f"{name} {fact}" for name, fact in known.items())
             doubt = "" if key == "code_version" else "; their queries may differ"
             lines.append(f"{key} differs between the runs: {versions}{doubt}")
     return lines
@@ -264,71 +267,63 @@ def lacks_lines(results: Results) -> list[str]:
 
 def conventions_lines(results: Results) -> list[str]:
     """Return the conventions that the numbers depend on, then how they were resampled."""
-    conventions = {}
-    for name, value in results["conventions"].items():
-        if value is None:
-            # Systems differ.
-            values = {system.get("conventions", {}).get(name) for system in results["systems"]}
-            value = " or ".join(sorted(str(other) for other in values if other is not None))
-        conventions[name] = value
-    resampling = {name: conventions.pop(name) for name in _RESAMPLING if name in conventions}
-    for name in _unused_conventions(results):
-        conventions.pop(name, None)
-    parts = [f"profile {conventions.pop('profile')}"]
-    for name, value in conventions.items():
-        if name == "rel" and value == ANY_GRADE:
-            parts.append("rel above 0")
-        elif isinstance(value, list) and value:
-            parts.append(f"{name} {' < '.join(map(str, value))}")
-        elif value:
-            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
-    lines = [" · ".join(parts)]
-    return [*lines, _resampling_line(resampling, results)] if resampling else lines
-
-
-def _unused_conventions(results: Results) -> list[str]:
-    """Return the settings that no number here depends on, such as the cover of spans."""
-    names = list(results["systems"][0].get("measures", ()))
+    systems = results["systems"]
+    conventions = dict(results["conventions"])
+    for name in [name for name, value in conventions.items() if value is None]:
+        # Systems differ.
+        values = {system.get("conventions", {}).get(name) for system in systems} - {None}
+        conventions[name] = " or ".join(sorted(map(str, values)))
+    measures = list(systems[0].get("measures", ()))
+    # Settings that no number here depends on, such as the cover of spans, are left out.
     used = {
-        "cover": results["conventions"]["level"] == "span",
-        "k": any(name.endswith("@k") for name in names),
-        "repeats": any(system.get("counts", {}).get("repeats") for system in results["systems"]),
-        "gain": not names or any(_USES_GAIN.match(name) for name in names),
+        "cover": conventions["level"] == "span",
+        "k": any(name.endswith("@k") for name in measures),
+        "repeats": any(system.get("counts", {}).get("repeats") for system in systems),
+        "gain": not measures or any(_USES_GAIN.match(name) for name in measures),
         # With "refuse", the numbers would not be there.
-        "missing_ids": results["conventions"].get("missing_ids") != "refuse",
+        "missing_ids": conventions.get("missing_ids") != "refuse",
     }
-    return [name for name, is_used in used.items() if not is_used]
-
-
-def _resampling_line(settings: Mapping[str, Any], results: Results) -> str:
+    parts = []
+    for name, value in conventions.items():
+        if name in _RESAMPLING or not value or not used.get(name, True):
+            continue
+        if isinstance(value, list):
+            parts.append(f"{name} {' < '.join(map(str, value))}")
+        elif name == "rel" and value == ANY_GRADE:
+            parts.append("rel above 0")
+        else:
+            parts.append(f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}")
+    parts.sort(key=lambda part: not part.startswith("profile "))
+    lines = [" · ".join(parts)]
+    if "interval" not in conventions:
+        return lines
     # A setting in which systems differ is text already.
-    shown = {k: f"{v:,}" if k != "seed" and type(v) is int else v for k, v in settings.items()}
-    compared = "comparisons" in results
-    tests = f" · p from {shown['permutations']} permutations" if compared else ""
+    shown = {k: f"{v:,}" if k != "seed" and type(v) is int else v for k, v in conventions.items()}
+    tests = f" · p from {shown['permutations']} permutations" if "comparisons" in results else ""
     seed = f"seed {shown['seed']}"
     if shown["interval"] == "none":
-        return "no intervals" + (f"{tests}, {seed}" if tests else "")
+        return [*lines, "no intervals" + (f"{tests}, {seed}" if tests else "")]
     resamples = "resamples of groups" if shown["unit"] == "group" else "resamples"
     method = f"{shown['interval']}, {shown['boot']} {resamples}, {seed}"
     level = f"{100 * shown['ci']:.4g} %" if isinstance(shown["ci"], float) else shown["ci"]
-    return f"{level} intervals, not corrected for their number ({method}){tests}"
+    return [*lines, f"{level} intervals, not corrected for their number ({method}){tests}"]
 
 
 def rule_line(results: Results) -> str:
     """Return what decided the comparison."""
     rule = results["rule"]
-    margin = f"{rule['margin']:g}"
+    margin = f"margin {rule['margin']:g}"
     if rule["margin_kind"] == "relative":
-        margin = f"{100 * rule['margin']:.4g} % of the baseline's mean"
-    on_mean = ", compared with the difference itself" if rule["margin_on"] == "mean" else ""
-    runs = [f"{label(name)}: {plural(n, 'run')}" for name, n in results["replicates"].items()]
-    note = results.get("primary", {}).get("note")
-    no_regression = ["no measure may regress"] if rule.get("no_regression") == "all" else []
-    decides = "* decides" if note is None else f"* {note}"
-    rows = [row for row in results.get("comparisons", []) if row["primary"]]
-    if rows and not any(row["n"] for row in rows if row["segment"] is None):
+        margin = f"margin {100 * rule['margin']:.4g} % of the baseline's mean"
+    if rule["margin_on"] == "mean":
+        margin += ", compared with the difference itself"
+    decides = f"* {results.get('primary', {}).get('note') or 'decides'}"
+    rows = [row for row in results.get("comparisons", []) if row["primary"] and not row["segment"]]
+    if rows and not any(row["n"] for row in rows):
         decides = f"{label(str(rule['primary']))} decides, but could not be compared"
-    return " · ".join([decides, f"margin {margin}{on_mean}", *no_regression, *runs])
+    no_regression = ["no measure may regress"] if rule.get("no_regression") == "all" else []
+    runs = [f"{label(name)}: {plural(n, 'run')}" for name, n in results["replicates"].items()]
+    return " · ".join([decides, margin, *no_regression, *runs])
 
 
 def tests_line(results: Results) -> str:
@@ -352,16 +347,14 @@ def overlap_lines(results: Results) -> list[str]:
     """Return how alike the lists of the systems are."""
     lines = []
     for overlap in results.get("overlap", []):
-        if overlap["identical"]:
-            lines.append(f"{pair_name(overlap)}: both return the same lists")
-            continue
         jaccard, rbo, tau = (
             NOTHING if overlap[key] is None else f"{overlap[key]:.2f}"
             for key in ("Jaccard@10", "RBO", "tau")
         )
         queries = plural(overlap["queries"], "query", "queries")
         alike = f"{jaccard} of the first 10 shared (Jaccard@10) · RBO {rbo} · tau {tau}"
-        lines.append(f"{pair_name(overlap)}: {alike} over {queries}")
+        alike = "both return the same lists" if overlap["identical"] else f"{alike} over {queries}"
+        lines.append(f"{pair_name(overlap)}: {alike}")
     return lines
 
 
@@ -388,14 +381,13 @@ def origin_of(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> di
 
     The queries themselves know their dates better than a log does.
     """
-    dates = None
-    if queries is not None and "as_of" in queries.frame.columns:
-        dates = date_range(queries.frame["as_of"])
-    origin = {}
+    origin: dict[str, Any] = {}
     for key in _ORIGIN:
-        facts = [_fact(meta, key) for meta in metas]
-        origin[key] = facts[0] if facts and facts.count(facts[0]) == len(facts) else None
-    return origin | ({"as_of_range": dates} if dates else {})
+        facts = {_fact(meta, key) for meta in metas}
+        origin[key] = facts.pop() if len(facts) == 1 else None
+    if queries is not None and "as_of" in queries.frame.columns:
+        origin["as_of_range"] = date_range(queries.frame["as_of"]) or origin["as_of_range"]
+    return origin
 
 
 def origin_inputs(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> dict[str, Any]:
@@ -408,15 +400,10 @@ def _fact(meta: Mapping[str, Any], key: str) -> Any:
     """Return what a log states under a key; None for a value that cannot be right."""
     value = meta.get(key)
     if key == "as_of_range":
-        if isinstance(value, list | tuple) and [type(end) for end in value] == [str, str]:
-            return tuple(value)
-        return None
+        is_range = isinstance(value, list | tuple) and list(map(type, value)) == [str, str]
+        return tuple(value or ()) if is_range else None
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     return str(value) if plain and value != "" else None
-
-
-def _spelled_fact(value: Any) -> str:
-    return value if isinstance(value, str) else " to ".join(value)
 
 
 def origin_lines(inputs: Results) -> list[str]:
@@ -428,7 +415,11 @@ def origin_lines(inputs: Results) -> list[str]:
 
 def _origin_parts(inputs: Results) -> dict[str, str]:
     facts = {name: inputs.get(key) for key, name in _ORIGIN.items()}
-    return {n: label(_spelled_fact(value)) for n, value in facts.items() if value is not None}
+    return {name: _spelled_fact(fact) for name, fact in facts.items() if fact is not None}
+
+
+def _spelled_fact(fact: Any) -> str:
+    return label(fact if isinstance(fact, str) else " to ".join(fact))
 
 
 # Tables.
@@ -453,27 +444,17 @@ def measure_table(results: Results, spreads: Mapping[str, str] | None = None) ->
         quantiles = cells[0].get("quantiles") if len(cells) == 1 else None
         quartiles = " · ".join(map(figure, quantiles[1:4])) if quantiles else ""
         spread = drawn.get(name, "") if quartiles else ""
-        grid.append([name, *map(measured, cells), quartiles, spread, n, _ceiling(cells)])
-        ties = [_tie_range(cell) for cell in cells]
-        if any(ties):
+        # The best reachable value, if it is below 1.
+        ceilings = [cell["ceiling"] for cell in cells if cell["better"] == "higher"]
+        below = [ceiling for ceiling in ceilings if ceiling not in (None, 1.0)]
+        ceiling = number_range(figure(min(below)), figure(max(below))) if below else ""
+        grid.append([name, *map(measured, cells), quartiles, spread, n, ceiling])
+        # The range of the mean over tie orders, if it is wide enough to see.
+        ends = [[figure(end) for end in cell.get("ties", (None, None))] for cell in cells]
+        if any(low != high for low, high in ends):
+            ties = ["" if low == high else number_range(low, high) for low, high in ends]
             grid.append(["  by tie order", *ties, "", "", "", ""])
     return _without(grid, ("quartiles", "spread", "n", "ceiling"))
-
-
-def _ceiling(cells: Iterable[Row]) -> str:
-    """Return the best reachable value, if it is below 1."""
-    reachable = [
-        cell["ceiling"]
-        for cell in cells
-        if cell["better"] == "higher" and cell["ceiling"] not in (None, 1.0)
-    ]
-    return number_range(figure(min(reachable)), figure(max(reachable))) if reachable else ""
-
-
-def _tie_range(cell: Row) -> str:
-    """Return the range of the mean over tie orders, if it is wide enough to see."""
-    low, high = map(figure, cell.get("ties", (None, None)))
-    return "" if low == high else number_range(low, high)
 
 
 def distribution_table(results: Results) -> Grid:
@@ -609,7 +590,7 @@ def _spelled(value: Any) -> str:
     if not isinstance(value, Mapping):
         return "" if value is None else str(value)
     name = value.get("name")
-    parts = [] if name is None else [str(name)]
+    parts = [str(name)] if name is not None else []
     for key, element in value.items():
         if element is not None and element != name:
             parts.append(f"{key} {str(element)[:_DIGEST] if key == 'sha256' else element}")

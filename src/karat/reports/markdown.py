@@ -10,41 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from karat.analysis.diagnosis import diagnostics_sections
-from karat.evaluation.report_text import (
-    COMPARED_FULL,
-    COMPARED_SHORT,
-    Headline,
-    artifact_table,
-    compared_segments,
-    comparison_tables,
-    conventions_lines,
-    counts_lines,
-    distribution_table,
-    gate_lines,
-    gate_table,
-    headlines,
-    input_table,
-    lacks_lines,
-    measure_table,
-    moved_tables,
-    other_reversals,
-    overlap_lines,
-    rule_line,
-    segment_table,
-    tests_line,
-    unreachable,
-)
+from karat.evaluation import report_text
 from karat.pages.formatting import label, plural
 from karat.pages.markdown import bullets, content, escape, join, table
 from karat.pages.page import Grid, Section, Tone
+from karat.reports import report_page
 from karat.reports.document import Report
-from karat.reports.report_page import (
-    bounds_lines,
-    bounds_table,
-    inexact_lines,
-    range_table,
-    unjudged_lines,
-)
 
 # The first line, by which a workflow finds its earlier comment and updates it.
 MARKER = "<!-- karat -->"
@@ -67,10 +38,11 @@ def markdown(document: Document) -> str:
     """Return the Markdown of a report's whole document."""
     tool = document["tool"]
     end = f"Written by {tool['name']} {tool['version']}."
-    verdicts = headlines(document)
+    verdicts = report_text.headlines(document)
     if not verdicts:
         names = ", ".join(escape(system["name"]) for system in document["systems"])
-        first = [MARKER, f"# Retrieval quality: {names}", table(measure_table(document))]
+        measures = table(report_text.measure_table(document))
+        first = [MARKER, f"# Retrieval quality: {names}", measures]
         parts = [text for part in _page_sections(document) for text in content(part, "## {}")]
         return join([*first, *_to_fix(document), *parts, end])
     first = [MARKER, *_verdict(document, verdicts), *_gates(document), *_compared(document)]
@@ -79,7 +51,7 @@ def markdown(document: Document) -> str:
     return join([*first, *_folded(_comment_sections(document), room), end])
 
 
-def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
+def _verdict(document: Document, verdicts: Sequence[report_text.Headline]) -> Iterator[str]:
     """Yield the most urgent verdict as a heading, then the others, each with its reasons."""
     for place, headline in enumerate(verdicts):
         word = f"{_SYMBOLS[headline.tone]} {headline.word.capitalize()}"
@@ -88,7 +60,7 @@ def _verdict(document: Document, verdicts: Sequence[Headline]) -> Iterator[str]:
         if headline.pair:
             yield from map(escape, headline.because)
             continue
-        never = [f"out of reach: {sentence}" for sentence in unreachable(document)]
+        never = [f"out of reach: {sentence}" for sentence in report_text.unreachable(document)]
         if reasons := [*never, *headline.because]:
             yield _first_few(reasons)
 
@@ -104,10 +76,10 @@ def _to_fix(document: Document) -> Iterator[str]:
 def _gates(document: Document) -> Iterator[str]:
     gates = sorted(document.get("gates", []), key=lambda gate: gate["verdict"] == "pass")
     if gates:
-        yield table(gate_table({"gates": gates[:MOST_ROWS]}))
+        yield table(report_text.gate_table({"gates": gates[:MOST_ROWS]}))
     if len(gates) > MOST_ROWS:
         yield f"Shown: {MOST_ROWS} of {len(gates)} gates, those that do not pass first."
-    if lines := gate_lines(document):
+    if lines := report_text.gate_lines(document):
         yield bullets(lines)
 
 
@@ -116,11 +88,13 @@ def _compared(document: Document) -> Iterator[str]:
     if len(rows) > MOST_ROWS:
         rows = [row for row in rows if row["primary"]]
     if rows:
-        for title, grid in comparison_tables({"comparisons": rows}, COMPARED_SHORT).items():
+        compared = {"comparisons": rows}
+        grids = report_text.comparison_tables(compared, report_text.COMPARED_SHORT)
+        for title, grid in grids.items():
             yield f"**{escape(title)}**"
             yield table(grid)
-        yield escape(rule_line(document))
-    if reversals := other_reversals(document):
+        yield escape(report_text.rule_line(document))
+    if reversals := report_text.other_reversals(document):
         yield "**A segment goes the other way:**"
         yield _first_few(reversals)
 
@@ -132,63 +106,59 @@ Folded = Section | tuple[str, Sequence[Section]]
 def _page_sections(document: Document) -> Iterator[Section]:
     yield from _bounds(document)
     if len(document["systems"]) > 1:
-        yield Section("Distribution over queries", distribution_table(document))
+        yield Section("Distribution over queries", report_text.distribution_table(document))
     yield from _titled(_segments(document))
     yield from diagnostics_sections(document)
     yield from _ranges(document)
-    yield Section("Counts", lines=_counts(document))
-    yield Section("Conventions", lines=conventions_lines(document))
+    yield Section("Counts", lines=report_page.counts_and_gaps(document))
+    yield Section("Conventions", lines=report_text.conventions_lines(document))
     yield from _inputs(document)
 
 
 def _comment_sections(document: Document) -> Iterator[Folded]:
     """Yield what is folded."""
-    yield Section("All measures", measure_table(document))
+    yield Section("All measures", report_text.measure_table(document))
     yield from _bounds(document)
-    yield Section("Distribution over queries", distribution_table(document))
+    yield Section("Distribution over queries", report_text.distribution_table(document))
     if len(document.get("gates", [])) > MOST_ROWS:
-        yield Section("All gates", gate_table(document))
+        yield Section("All gates", report_text.gate_table(document))
     segments = _segments(document)
     if "comparisons" in document:
-        if tests := comparison_tables(document, COMPARED_FULL):
-            yield "All tests", [*_titled(tests), Section(lines=[tests_line(document)])]
-        segments = compared_segments(document) | segments
+        if tests := report_text.comparison_tables(document, report_text.COMPARED_FULL):
+            yield "All tests", [*_titled(tests), Section(lines=[report_text.tests_line(document)])]
+        segments = report_text.compared_segments(document) | segments
     if segments:
         yield "Segments", _titled(segments)
-    if moved := moved_tables(document):
+    if moved := report_text.moved_tables(document):
         yield "Queries that moved most", _titled(moved)
-    if overlap := overlap_lines(document):
+    if overlap := report_text.overlap_lines(document):
         yield Section("Overlap of the lists", lines=overlap)
     yield from diagnostics_sections(document)
     yield from _ranges(document)
-    lines = [*_counts(document), *conventions_lines(document)]
+    lines = [*report_page.counts_and_gaps(document), *report_text.conventions_lines(document)]
     yield Section("Counts and conventions", lines=lines)
     yield from _inputs(document)
 
 
 def _bounds(document: Document) -> Iterator[Section]:
-    if grid := bounds_table(document):
-        yield Section("With a judge's labels", grid, bounds_lines(document))
+    if grid := report_page.bounds_table(document):
+        yield Section("With a judge's labels", grid, report_page.bounds_lines(document))
 
 
 def _ranges(document: Document) -> Iterator[Section]:
-    if grid := range_table(document):
-        yield Section("If unjudged items were judged", grid, inexact_lines(document))
-
-
-def _counts(document: Document) -> list[str]:
-    return [*counts_lines(document), *unjudged_lines(document), *lacks_lines(document)]
+    if grid := report_page.range_table(document):
+        yield Section("If unjudged items were judged", grid, report_page.inexact_lines(document))
 
 
 def _inputs(document: Document) -> Iterator[Section]:
-    yield Section("Inputs", input_table(document["inputs"]))
-    if grid := artifact_table(document):
+    yield Section("Inputs", report_text.input_table(document["inputs"]))
+    if grid := report_text.artifact_table(document):
         yield Section("Artifacts", grid)
 
 
 def _segments(document: Document) -> dict[str, Grid]:
     return {
-        f"{label(system['name'])} by {label(column)}": segment_table(segments, column)
+        f"{label(system['name'])} by {label(column)}": report_text.segment_table(segments, column)
         for system in document["systems"]
         for column, segments in system.get("segments", {}).items()
     }

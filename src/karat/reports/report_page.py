@@ -9,20 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from karat.evaluation.report_text import (
-    compared_segments,
-    conventions_lines,
-    counts_lines,
-    decided_sections,
-    lacks_lines,
-    measure_table,
-    moved_tables,
-    origin_lines,
-    other_reversals,
-    overlap_lines,
-    segment_table,
-    verdict_sentences,
-)
+from karat.evaluation import report_text
 from karat.pages.formatting import (
     NOTHING,
     change,
@@ -51,15 +38,15 @@ def report_page(results: Results, spreads: Mapping[str, str], origin: Mapping[st
     names = ", ".join(label(system["name"]) for system in results["systems"])
     return Page(
         title=f"Retrieval quality: {names}",
-        headline=verdict_sentences(results),
+        headline=report_text.verdict_sentences(results),
         blocks=[*_sections(results, spreads)],
-        notes=[*conventions_lines(results), *origin_lines(origin)],
+        notes=[*report_text.conventions_lines(results), *report_text.origin_lines(origin)],
     )
 
 
 def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]:
-    yield from decided_sections(results)
-    measures = measure_table(results, spreads)
+    yield from report_text.decided_sections(results)
+    measures = report_text.measure_table(results, spreads)
     if len(results["systems"]) > SIDE_BY_SIDE:
         measures = [list(column) for column in zip(*measures, strict=True)]
         measures[0][0] = "system"
@@ -67,19 +54,26 @@ def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]
     if bounds := bounds_table(results):
         yield Section("", bounds, bounds_lines(results))
     if "comparisons" in results:
-        yield from (Section(title, grid) for title, grid in compared_segments(results).items())
+        compared = report_text.compared_segments(results)
+        yield from (Section(title, grid) for title, grid in compared.items())
     for system in results["systems"]:
         title = label(system["name"]) if len(results["systems"]) > 1 else ""
         for column, segments in system.get("segments", {}).items():
-            yield Section(title, segment_table(segments, column))
+            yield Section(title, report_text.segment_table(segments, column))
     if "comparisons" in results:
-        if reversals := other_reversals(results):
+        if reversals := report_text.other_reversals(results):
             yield Section(lines=reversals, tone="unsure")
-        if overlap := overlap_lines(results):
+        if overlap := report_text.overlap_lines(results):
             yield Section(lines=overlap)
-        for title, grid in moved_tables(results).items():
+        for title, grid in report_text.moved_tables(results).items():
             yield Section(f"moved most: {title}", grid)
-    yield Section(lines=[*counts_lines(results), *unjudged_lines(results), *lacks_lines(results)])
+    yield Section(lines=counts_and_gaps(results))
+
+
+def counts_and_gaps(results: Results) -> list[str]:
+    """Return what happened to the queries, what is unjudged and what could not be measured."""
+    counts, gaps = report_text.counts_lines(results), report_text.lacks_lines(results)
+    return [*counts, *unjudged_lines(results), *gaps]
 
 
 def bounds_table(results: Results) -> Grid:
