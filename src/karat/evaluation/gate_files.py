@@ -150,6 +150,9 @@ def _gates(data: Any, place: Place, number: int, conventions: Conventions | None
         form = _of_line(data) if isinstance(data, str) else data
         if not isinstance(form, dict):
             raise UsageError(f"a gate is a mapping or a line of text, not {preview(data)}")
+        if empty := next((key for key, value in form.items() if value is None), None):
+            expected = _EXPECTED.get(empty, "a value")
+            raise place.at(empty).error(f"gate {number}: {empty} is nothing; it must be {expected}")
         return [_of_form(_GateForm.model_validate(form), conventions, where)]
     except ValidationError as error:
         key, problem = explain_error(error, form, _EXPECTED)
@@ -173,19 +176,21 @@ _Values = _Scalar | Annotated[list[_Scalar], Field(min_length=1)]
 
 
 class _GateForm(Form):
-    """A gate as a mapping; a key without a value is refused, so only absent keys are None."""
+    """A gate as a mapping."""
 
     measure: str = Field(description="a measure such as R@5")
-    min: _Finite = Field(default=None, description="a number")
-    max: _Finite = Field(default=None, description="a number")
+    min: _Finite | None = Field(default=None, description="a number")
+    max: _Finite | None = Field(default=None, description="a number")
     strict: bool = Field(default=False, description="true or false")
     on: Literal["interval", "ci_low", "ci_high", "mean"] = Field(
         default="interval", description="interval, ci_low, ci_high or mean"
     )
-    by: str = Field(
+    by: str | None = Field(
         default=None, description="a column of the queries, or two with a * between them"
     )
-    values: _Values = Field(default=None, description="a value of the column, or a list of them")
+    values: _Values | None = Field(
+        default=None, description="a value of the column, or a list of them"
+    )
 
 
 _EXPECTED = expectations(_GateForm)
