@@ -113,7 +113,7 @@ def test_the_margin_is_relative_unless_it_is_said_to_be_absolute(compare):
         ({"seed": "-1"}, "seed is '-1'"),
         ({"seed": "x"}, "seed is 'x'"),
         ({"set": "interval=t"}, "interval is 't'; it can be gaffke, percentile, none"),
-        ({"set": "interval=bca"}, "interval=gaffke took its place"),
+        ({"set": "interval=bca"}, "it can be gaffke"),
         ({"set": "ci=1.5"}, "ci is '1.5'"),
         ({"set": "boot=5"}, "boot is '5'"),
         ({"by": "language"}, "needs the queries' attributes"),

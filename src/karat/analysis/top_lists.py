@@ -84,7 +84,7 @@ def top_lists(scores: Scores, gold: Prepared, k: int) -> pl.DataFrame:
     grades = hits.grade if hits.best is None else hits.best
     judged = pl.DataFrame({"row": hits.query, "rank": hits.rank, "grade": grades})
     lists = lists.drop("grade").join(judged, on=["row", "rank"], how="left", maintain_order="left")
-    return lists.with_columns(doc_of_hits(lists, gold).alias("doc_id"))
+    return lists.with_columns(doc_of_hits(lists, gold.corpus))
 
 
 def check_cut(k: int) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Literal
@@ -21,9 +22,9 @@ ANY_GRADE = 5e-324
 
 
 Gain = Literal["linear", "exp"] | Mapping[float, float]
-
-
 GainMap = tuple[tuple[float, float], ...]
+# The names of gains elsewhere.
+GAIN_ALIASES = {"exp-log2": "exp", "log2": "linear"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,8 @@ class Conventions:
 
     def document(self) -> dict[str, Any]:
         """Return the conventions as they stand in a report."""
-        values = {name: getattr(self, name) for name in _SHOWN}
+        names = ["profile", *(name for name in SETTABLE if name not in _OPTIONAL)]
+        values = {name: getattr(self, name) for name in names}
         if self.versions:
             values["versions"] = list(self.versions)
         if self.short_lists != PROFILES[self.profile].conventions.short_lists:
@@ -85,48 +87,93 @@ class Conventions:
         return values
 
 
-_SHOWN = (
-    "profile",
-    "order",
-    "ties",
-    "repeats",
-    "missing",
-    "empty_gold",
-    "missing_ids",
-    "level",
-    "rel",
-    "gain",
-    "depth",
-    "cover",
-    "k",
-    "interval",
-    "unit",
-    "ci",
-    "boot",
-    "permutations",
-    "seed",
-)
+@dataclass(frozen=True, slots=True)
+class _Number:
+    """A setting that is a number, from ``low`` to ``high``; messages call it ``meaning``."""
+
+    meaning: str
+    low: float
+    high: float
+    whole: bool = True
+
+    def read(self, key: str, value: Any) -> float | int:
+        """Return the number, refused where it is none of these."""
+        try:
+            number = math.nan if isinstance(value, bool) or "_" in str(value) else float(value)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        fits = self.low <= number <= self.high and (not self.whole or number == int(number))
+        if not fits:
+            raise UsageError(f"{key} is {value!r}; it must be {self.meaning}")
+        if not self.whole:
+            return number
+        return int(str(value)) if str(value).isdecimal() else int(number)
 
 
-SETTABLE = (*_SHOWN[1:], "versions", "short_lists")
+def _versions(value: Any) -> tuple[str, ...]:
+    parts = value.split("<") if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not all(isinstance(p, str) and p for p in parts):
+        raise UsageError(f"versions is {value!r}; write them from old to new, as in v1<v2<v3")
+    if len(set(parts)) < len(parts):
+        raise UsageError(f"versions is {value!r}; one of them occurs twice")
+    return tuple(parts)
 
 
-# What a query's value depends on; what ranks a run is the run's own affair.
-DECISIVE = (
-    *(
-        "ties",
-        "repeats",
-        "missing",
-        "empty_gold",
-        "level",
-        "rel",
-        "gain",
-        "depth",
-        "cover",
-        "k",
-        "versions",
-    ),
-    *("score_type", "whole_grades", "recall_point", "duplicates"),
+def gain_setting(value: Any) -> str:
+    """Return the convention ``gain`` as text: linear, exp or a map such as ``{1: 1, 2: 5}``.
+
+    >>> gain_setting("exp"), gain_setting({2: 5, 1: 1}), gain_setting("{1: 1, 2: 5}")
+    ('exp', '{1: 1, 2: 5}', '{1: 1, 2: 5}')
+    """
+    gains = GAIN_ALIASES.get(value, value) if isinstance(value, str) else value
+    if gains in ("linear", "exp"):
+        return str(gains)
+    if isinstance(gains, str):
+        try:
+            gains = ast.literal_eval(gains)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            gains = None
+    if not isinstance(gains, Mapping):
+        raise UsageError(
+            f"gain is {value!r}; it can be linear, exp or a map such as {{1: 1, 2: 5}}"
+        )
+    return show_map(gain_map(gains, f"{value!r}"))
+
+
+_ABOVE_0 = "a whole number above 0"
+# Below the least of these a resampling says nothing; above the largest a hand has slipped.
+_SETTINGS: Mapping[str, tuple[str, ...] | _Number | Callable[[Any], Any]] = {
+    "order": ("score", "rank"),
+    "ties": ("id-asc", "id-desc", "given"),
+    "repeats": ("keep", "drop"),
+    "missing": ("zero", "skip"),
+    "empty_gold": ("apart", "zero"),
+    "missing_ids": ("refuse", "allow"),
+    "level": ("item", "doc", "span"),
+    "rel": _Number("a number above 0", ANY_GRADE, 1e12, whole=False),
+    "gain": gain_setting,
+    "depth": _Number(_ABOVE_0, 1, 10**12),
+    "cover": _Number("a share, above 0 and at most 1", ANY_GRADE, 1, whole=False),
+    "k": _Number(_ABOVE_0, 1, 10**12),
+    "interval": ("gaffke", "percentile", "none"),
+    "unit": ("query", "group"),
+    "ci": _Number("a share from 0.5 to below 1, such as 0.95", 0.5, 1 - 2**-53, whole=False),
+    "boot": _Number("a whole number from 100 to 1,000,000", 100, 1_000_000),
+    "permutations": _Number("a whole number from 100 to 10,000,000", 100, 10_000_000),
+    "seed": _Number("a whole number from 0", 0, 2**63 - 1),
+    "versions": _versions,
+    "short_lists": ("complete",),
+}
+SETTABLE = tuple(_SETTINGS)
+_OPTIONAL = {"versions", "short_lists"}
+# What ranks a run is the run's own affair, and resampling comes after the values.
+_INDECISIVE = {"profile", "order", "missing_ids", "short_lists"}
+_RESAMPLING = {"interval", "unit", "ci", "boot", "permutations", "seed"}
+# What a query's value depends on.
+DECISIVE = tuple(
+    field.name
+    for field in dataclasses.fields(Conventions)
+    if field.name not in _INDECISIVE | _RESAMPLING
 )
 
 
@@ -146,20 +193,6 @@ class Profile:
     no_regression: Literal["primary", "all"] = "primary"
 
 
-_TREC_MEASURES = (
-    "NumRet",
-    "NumRel",
-    "NumRelRet",
-    "AP",
-    "GMAP",
-    "Rprec",
-    "Bpref",
-    "RR",
-    *(f"IPrec@{x / 10:.1f}" for x in range(11)),
-    *(f"P@{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)),
-)
-
-
 _TREC = Conventions(
     profile="trec",
     order="score",
@@ -172,7 +205,29 @@ _TREC = Conventions(
     duplicates="last",
     short_lists="complete",
 )
-
+_TREC_10 = replace(
+    _TREC, profile="trec10", score_type="float64", recall_point="round", duplicates="refuse"
+)
+_TREC_MEASURES = (
+    *("NumRet", "NumRel", "NumRelRet", "AP", "GMAP", "Rprec", "Bpref", "RR"),
+    *(f"IPrec@{x / 10:.1f}" for x in range(11)),
+    *(f"P@{k}" for k in (5, 10, 15, 20, 30, 100, 200, 500, 1000)),
+)
+_RAG_MEASURES = (
+    *(f"Hit@{k}" for k in (1, 3, 5, 10, 20)),
+    *(f"R@{k}" for k in (1, 3, 5, 10, 20)),
+    *("WR@5", "RR", "nDCG@5", "AP@10", "P@5"),
+    *("DistinctDocs@5", "Redundancy@5", "Novelty@5", "Fresh@5", "AUC@20"),
+    *("latency.retrieve.p50", "latency.retrieve.p90"),
+    *("latency.rerank.p50", "latency.rerank.p90"),
+)
+_MEMORY_MEASURES = (
+    *(f"Hit@{k}" for k in (1, 3, 5, 10)),
+    *("RR", "nDCG@10", "P@5", "Sim@10", "FPR@1", "Coverage(of='items')@10"),
+    *("latency.total.p50", "latency.total.p95", "latency.total.p99"),
+)
+# What the systems that a profile stands in for score without asking whether inputs fit.
+_LENIENT = Conventions(missing_ids="allow", short_lists="complete")
 
 PROFILES: Mapping[str, Profile] = {
     profile.name: profile
@@ -185,30 +240,11 @@ PROFILES: Mapping[str, Profile] = {
             primary="nDCG@10",
         ),
         Profile("trec", "trec_eval 9, as pytrec_eval has it", _TREC, _TREC_MEASURES, primary="AP"),
-        Profile(
-            "trec10",
-            "trec_eval 10",
-            replace(
-                _TREC,
-                profile="trec10",
-                score_type="float64",
-                recall_point="round",
-                duplicates="refuse",
-            ),
-            _TREC_MEASURES,
-            primary="AP",
-        ),
+        Profile("trec10", "trec_eval 10", _TREC_10, _TREC_MEASURES, primary="AP"),
         Profile(
             "story",
             "a story tool's RQ: ties in story order, unlabelled queries skipped",
-            Conventions(
-                profile="story",
-                order="score",
-                ties="given",
-                missing_ids="allow",
-                k=5,
-                short_lists="complete",
-            ),
+            replace(_LENIENT, profile="story", order="score", ties="given", k=5),
             ("RR", "R@k"),
             primary="RR",
         ),
@@ -216,57 +252,22 @@ PROFILES: Mapping[str, Profile] = {
             "rag",
             "a RAG course's lesson: logged ranks, exponential gains, no-answer items apart",
             Conventions(profile="rag", order="rank", gain="exp", k=5),
-            (
-                *(f"Hit@{k}" for k in (1, 3, 5, 10, 20)),
-                *(f"R@{k}" for k in (1, 3, 5, 10, 20)),
-                "WR@5",
-                "RR",
-                "nDCG@5",
-                "AP@10",
-                "P@5",
-                "DistinctDocs@5",
-                "Redundancy@5",
-                "Novelty@5",
-                "Fresh@5",
-                "AUC@20",
-                "latency.retrieve.p50",
-                "latency.retrieve.p90",
-                "latency.rerank.p50",
-                "latency.rerank.p90",
-            ),
+            _RAG_MEASURES,
             primary="nDCG@5",
         ),
         Profile(
             "memory",
             'a memory system\'s targets: its "Recall@K" is Hit@K, linear gains',
             Conventions(profile="memory", order="score"),
-            (
-                *(f"Hit@{k}" for k in (1, 3, 5, 10)),
-                "RR",
-                "nDCG@10",
-                "P@5",
-                "Sim@10",
-                "FPR@1",
-                "Coverage(of='items')@10",
-                "latency.total.p50",
-                "latency.total.p95",
-                "latency.total.p99",
-            ),
+            _MEMORY_MEASURES,
             primary="Hit@1",
             no_regression="all",
         ),
         Profile(
             "ab",
             "an A/B harness: relevant is any grade above 0, unlabelled queries count 0",
-            Conventions(
-                profile="ab",
-                order="score",
-                empty_gold="zero",
-                missing_ids="allow",
-                rel=ANY_GRADE,
-                gain="exp",
-                k=10,
-                short_lists="complete",
+            replace(
+                _LENIENT, profile="ab", order="score", empty_gold="zero", rel=ANY_GRADE, gain="exp"
             ),
             ("R@k", "RR@k", "nDCG@k"),
             primary="nDCG@k",
@@ -274,13 +275,7 @@ PROFILES: Mapping[str, Profile] = {
         Profile(
             "minimal",
             "a minimal eval loop: the order returned, questions outside the KB are no misses",
-            Conventions(
-                profile="minimal",
-                order="rank",
-                missing_ids="allow",
-                k=5,
-                short_lists="complete",
-            ),
+            replace(_LENIENT, profile="minimal", order="rank", k=5),
             ("Hit@k", "R@k", "P@k", "RR@k"),
             primary="Hit@k",
         ),
@@ -305,126 +300,24 @@ def conventions_of(profile: str, settings: Mapping[str, Any] | None = None) -> C
     return replace(PROFILES[profile].conventions, **values)
 
 
-_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "order": ("score", "rank"),
-    "ties": ("id-asc", "id-desc", "given"),
-    "repeats": ("keep", "drop"),
-    "missing": ("zero", "skip"),
-    "empty_gold": ("apart", "zero"),
-    "missing_ids": ("refuse", "allow"),
-    "level": ("item", "doc", "span"),
-    "interval": ("gaffke", "percentile", "none"),
-    "unit": ("query", "group"),
-    "short_lists": ("complete",),
-}
-
-
-# Below these a resampling says nothing; above them a hand has slipped.
-_WHOLE = {
-    "depth": (1, 10**12),
-    "k": (1, 10**12),
-    "boot": (100, 1_000_000),
-    "permutations": (100, 10_000_000),
-    "seed": (0, 2**63 - 1),
-}
-
-
 def _value(key: str, value: Any) -> Any:
-    if key not in SETTABLE:
+    if key not in _SETTINGS:
         raise unknown("setting", str(key), SETTABLE)
-    if key == "interval" and value == "bca":
-        raise UsageError(
-            "interval=bca is gone, since its ends could fall when a value rose;"
-            " interval=gaffke took its place"
-        )
-    if key in _CHOICES:
-        if value not in _CHOICES[key]:
-            known = ", ".join(_CHOICES[key])
-            raise UsageError(f"{key} is {value!r}; it can be {known}")
-        return value
-    if key == "gain":
-        return gain_setting(value)
-    if key == "versions":
-        return _versions(value)
-    return _number(key, value)
-
-
-_BEYOND = 1e12
-
-
-def _number(key: str, value: Any) -> float | int:
-    if key in _WHOLE:
-        return _whole(key, value)
-    number = _float(value)
-    if not 0 < number < _BEYOND:
-        raise UsageError(f"{key} is {value!r}; it must be a number above 0")
-    if key == "cover" and number > 1:
-        raise UsageError(f"cover is {value!r}; it is a share, above 0 and at most 1")
-    if key == "ci" and not 0.5 <= number < 1:
-        raise UsageError(f"ci is {value!r}; it is a share from 0.5 to below 1, such as 0.95")
-    return number
-
-
-def _whole(key: str, value: Any) -> int:
-    low, high = _WHOLE[key]
-    number = _float(value)
-    if not low <= number <= high or number != int(number):
-        kind = f"a whole number from {low:,}" if low != 1 else "a whole number above 0"
-        raise UsageError(f"{key} is {value!r}; it must be {kind}")
-    return int(str(value)) if str(value).isdecimal() else int(number)
-
-
-def _float(value: Any) -> float:
-    """Return a number, or NaN where the value is none."""
-    try:
-        return float("nan") if isinstance(value, bool) or "_" in str(value) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return float("nan")
-
-
-def _versions(value: Any) -> tuple[str, ...]:
-    parts = value.split("<") if isinstance(value, str) else value
-    if not isinstance(parts, list | tuple) or not all(isinstance(p, str) and p for p in parts):
-        raise UsageError(f"versions is {value!r}; write them from old to new, as in v1<v2<v3")
-    if len(set(parts)) < len(parts):
-        raise UsageError(f"versions is {value!r}; one of them occurs twice")
-    return tuple(parts)
+    setting = _SETTINGS[key]
+    if isinstance(setting, _Number):
+        return setting.read(key, value)
+    if not isinstance(setting, tuple):
+        return setting(value)
+    if value not in setting:
+        raise UsageError(f"{key} is {value!r}; it can be {', '.join(setting)}")
+    return value
 
 
 def setting_names() -> list[str]:
     """Return what ``--set`` takes, with the values of each where they are few."""
-    fields = {field.name for field in dataclasses.fields(Conventions)}
-    few = {**_CHOICES, "gain": ("linear", "exp")}
-    return [
-        f"{name}={'|'.join(few[name])}" if name in few else name
-        for name in SETTABLE
-        if name in fields
-    ]
-
-
-_OTHER_NAMES = {"exp-log2": "exp", "log2": "linear"}
-
-
-def gain_setting(value: Any) -> str:
-    """Return the convention ``gain`` as text: linear, exp or a map such as ``{1: 1, 2: 5}``.
-
-    >>> gain_setting("exp"), gain_setting({2: 5, 1: 1}), gain_setting("{1: 1, 2: 5}")
-    ('exp', '{1: 1, 2: 5}', '{1: 1, 2: 5}')
-    """
-    gains = value
-    if isinstance(value, str):
-        name = _OTHER_NAMES.get(value, value)
-        if name in ("linear", "exp"):
-            return name
-        try:
-            gains = ast.literal_eval(value)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            gains = None
-    if not isinstance(gains, Mapping):
-        raise UsageError(
-            f"gain is {value!r}; it can be linear, exp or a map such as {{1: 1, 2: 5}}"
-        )
-    return show_map(gain_map(gains, f"{value!r}"))
+    words = {key: setting for key, setting in _SETTINGS.items() if isinstance(setting, tuple)}
+    words["gain"] = ("linear", "exp")
+    return [f"{key}={'|'.join(words[key])}" if key in words else key for key in SETTABLE]
 
 
 def gain_map(gains: Mapping[Any, Any], where: str) -> GainMap:
@@ -460,6 +353,4 @@ def show_number(value: Any) -> str:
 @lru_cache(maxsize=64)
 def gain_of_setting(text: str) -> Gain:
     """Return the gain that the convention stands for, as measures take it."""
-    if text == "linear":
-        return "linear"
-    return "exp" if text == "exp" else ast.literal_eval(text)
+    return text if text in ("linear", "exp") else ast.literal_eval(text)  # type: ignore[return-value]

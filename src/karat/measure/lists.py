@@ -215,7 +215,7 @@ def _with_attributes(
     frame: pl.DataFrame, run: Run, gold: Prepared, needs: frozenset[str]
 ) -> pl.DataFrame:
     if "docs" in needs:
-        frame = frame.with_columns(doc_of_hits(frame, gold).alias("doc_id"))
+        frame = frame.with_columns(doc_of_hits(frame, gold.corpus))
     cosine = run.meta.get("score_kind") == "cosine" and "score" in frame.columns
     if "similarity" not in frame.columns and cosine:
         frame = frame.with_columns(similarity=pl.col("score"))

@@ -13,7 +13,14 @@ from typing import Any
 
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.measure import kernels
-from karat.measure.conventions import Conventions, gain_map, gain_of_setting, show_map, show_number
+from karat.measure.conventions import (
+    GAIN_ALIASES,
+    Conventions,
+    gain_map,
+    gain_of_setting,
+    show_map,
+    show_number,
+)
 from karat.measure.kernels.lists import check_path
 from karat.measure.ranked import Cut, nobody
 from karat.measure.registry import MEASURES, Definition
@@ -35,7 +42,6 @@ _WITH_PARAMETERS: Mapping[str, tuple[str, dict[str, Any]]] = {
 }
 # ranx computes these on whole lists where they have no cut-off
 _OF_SETS = {"precision": "SetP", "recall": "SetR", "f1": "SetF"}
-_VALUE_ALIASES = {"exp-log2": "exp", "log2": "linear"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +251,7 @@ _INTERNAL = {"recall_point", "versions", "path"}
 
 def _checked(definition: Definition, key: str, value: Any, text: str) -> Any:
     default = definition.parameters[key]
-    value = _VALUE_ALIASES.get(value, value) if isinstance(value, str) else value
+    value = GAIN_ALIASES.get(value, value) if isinstance(value, str) else value
     if definition.name == "AUC" and key == "of" and isinstance(value, str):
         value = _spellings().get(value.casefold(), value)
     number = isinstance(value, int | float) and not isinstance(value, bool)

@@ -244,7 +244,7 @@ def _met(
     by_doc = gold.conventions.level == "doc"
     items = lists.hits["item_id"]
     if by_doc:
-        items = doc_of_hits(lists.hits, gold)
+        items = doc_of_hits(lists.hits, gold.corpus)
         hashes = short_hash(items)
     bits = len(gold.likely).bit_length() - 1
     likely_ones = gold.likely[hashes >> (32 - bits)]
