@@ -25,7 +25,7 @@ from karat.pages.formatting import (
 from karat.pages.page import VERDICT_TONES, Grid
 from karat.pages.terminal import print_line, show_page, show_table, standard_console
 from karat.reports.document import Report, System
-from karat.reports.html.elements import Context, short, signed_change
+from karat.reports.html.elements import Context, signed_change
 from karat.store.records import RestoredEvaluation, SavedEvaluation, TrendPoint
 
 # Measures shown for each evaluation of a list.
@@ -179,7 +179,7 @@ def _line(evaluation: SavedEvaluation, measures: Sequence[str]) -> Context:
         "id": evaluation.id,
         "saved": _minute(evaluation),
         "moment": evaluation.saved_at.strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "system": short(evaluation.system),
+        "system": label(evaluation.system),
         "tags": [label(tag) for tag in evaluation.tags],
         "revision": _commit(evaluation.revision),
         "dirty": bool(evaluation.revision and evaluation.revision.dirty),
@@ -234,7 +234,7 @@ def _trend_line(points: Sequence[TrendPoint]) -> Context:
     ]
     end = points[-1]
     return {
-        "system": short(end.system),
+        "system": end.system,
         "paths": [path(run) for run in lines],
         "bands": [
             path([(at, _ends(points[at])[1]) for at, _ in run])

@@ -77,8 +77,7 @@ def test_a_name_from_a_file_is_only_text(name):
     assert "\u202e" not in html
     assert "\x1b" not in html
     assert "\x00" not in html
-    # 10 kB stand in full once, where the names are told in full.
-    assert html.count("n" * 9000) <= 1
+    assert "n" * 2_001 not in html
     assert "undefined" not in page.text.lower()
 
 
@@ -86,8 +85,8 @@ def test_two_long_names_that_differ_in_their_middle_stay_apart():
     names = [f"{'a' * 200}{middle}{'b' * 200}" for middle in "xyz"]
     shown = sections_of(document(*map(system, names))).systems.names
     assert len(set(shown)) == 3
-    told = page_of(document(*map(system, names))).one("section", id="provenance").text
-    assert all(name in told for name in names)
+    text = page_of(document(*map(system, names))).one("section", id="systems").text
+    assert all(name in text for name in names)
 
 
 def test_one_query_gives_values_without_intervals():

@@ -36,22 +36,10 @@ def test_the_means_of_a_pair_are_those_that_its_difference_is_of():
     page = page_of(few_in_common())
     first, second = table(page, "beta against alpha")[1:]
     # 0.70 - 0.55 = 0.15, where the systems' own would leave 0.20.
-    assert first[1:3] == ["0.5500 paired", "0.7000 paired"]
+    assert first[1:3] == ["0.5500", "0.7000 [0.60, 0.80]"]
     assert first[3].startswith("+0.1500")
     assert second[1:3] == ["0.3000", "0.4000"]
-    titles = [one.attributes.get("title") for one in page.all("span", cls="hint")]
-    assert "0.5000 [0.40, 0.60] over all 40 queries of its own" in titles
-    assert "Paired: the mean over the queries that both" in page.all("caption")[0].text
-
-
-def test_means_over_the_same_queries_are_the_systems_own():
-    made = document(
-        system("alpha", {"R@5": cell(0.5, [0.4, 0.6])}),
-        system("beta", {"R@5": cell(0.6, [0.5, 0.7])}),
-        **compared(comparison("alpha", "beta")),
-    )
-    section = page_of(made).one("section", id="systems")
-    assert "paired" not in section.text.lower()
+    assert "The means are over the queries that both systems have" in page.all("caption")[0].text
 
 
 def test_what_to_fix_next_names_its_system_where_there_are_several():
@@ -101,23 +89,15 @@ def turned(*sentences: str) -> dict:
     return document(system("alpha"), system("beta"), **more)
 
 
-def test_reversals_beyond_chance_come_first_and_tiny_segments_are_only_counted():
+def test_reversals_beyond_chance_come_first():
     chance, sure = "though that may be chance", "beyond chance"
-    told = [reversal("a", 9, chance), reversal("b", 3, chance), reversal("c", 4, chance)]
-    told += [reversal("d", 30, sure), reversal("e", 5, chance)]
-    section = page_of(turned(*told)).one("section", id="segments")
-    assert section.one("h3").text == "A segment goes the other way"
-    said = [one.text.partition("topic ")[2][0] for one in section.all("li")]
-    assert said == ["d", "a", "e"]
-    assert section.one("summary").text == "2 more that may be chance"
-    assert "2 segments of fewer than 5 queries go the other way and are not listed" in section.text
-
-
-def test_reversals_of_tiny_segments_alone_still_have_their_section():
-    made = turned(reversal("a", 2, "though that may be chance"))
+    sentences = [reversal(name, 9, chance) for name in "abcef"] + [reversal("d", 30, sure)]
+    made = turned(*sentences)
     section = page_of(made).one("section", id="segments")
-    assert "1 segment of fewer than 5 queries goes the other way and is not listed" in section.text
-    assert not section.all("h3")
+    assert section.one("h3").text == "A segment goes the other way"
+    listed = [one.text.partition("topic ")[2][0] for one in section.all("li")]
+    assert listed == ["d", "a", "b", "c", "e", "f"]
+    assert section.one("summary").text == "1 more"
     assert ("segments", "Segments") in contents_of(contexts_of(made), ())
 
 

@@ -10,34 +10,11 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
-from karat.pages.formatting import change, interval, label
+from karat.pages.formatting import change, interval
 
 Document = Mapping[str, Any]
 # What a template reads of a section.
 Context = dict[str, Any]
-
-# A longer name is cut in its middle, since names mostly differ at their ends.
-LONGEST = 64
-# Only a sentence with a very long name is longer.
-LONGEST_SENTENCE = 600
-
-
-def short(text: str, longest: int = LONGEST) -> str:
-    """Return a name from a file, safe to show and cut in the middle if it is long.
-
-    >>> short("bm25"), short("a" * 40 + "b" * 40, 11)
-    ('bm25', 'aaaaa…bbbbb')
-    """
-    safe = label(text)
-    if len(safe) <= longest:
-        return safe
-    half = (longest - 1) // 2
-    return f"{safe[: longest - 1 - half]}…{safe[-half:]}"
-
-
-def sentences(lines: Iterable[str]) -> list[str]:
-    """Return sentences safe to show, cut where a name makes one very long."""
-    return [short(line, LONGEST_SENTENCE) for line in lines]
 
 
 def limit_of(gate: Document) -> float:
@@ -46,27 +23,8 @@ def limit_of(gate: Document) -> float:
 
 
 def system_names(document: Document) -> list[str]:
-    """Return the names of the systems, all different even if they had to be cut."""
-    names: list[str] = []
-    for system in document["systems"]:
-        shortened = name = short(system["name"])
-        number = 2
-        while name in names:
-            name, number = f"{shortened} ({number})", number + 1
-        names.append(name)
-    return names
-
-
-def shown_names(document: Document) -> dict[str, str]:
-    """Return the shown name of each system, by its full name."""
-    full = [system["name"] for system in document["systems"]]
-    return dict(zip(full, system_names(document), strict=True))
-
-
-def cut_names(document: Document) -> list[tuple[str, str]]:
-    """Return the names that had to be cut, with the full ones."""
-    pairs = ((shown, label(name)) for name, shown in shown_names(document).items())
-    return [(shown, name) for shown, name in pairs if shown != name]
+    """Return the names of the systems."""
+    return [system["name"] for system in document["systems"]]
 
 
 def measure_names(document: Document, head: Document | None) -> list[str]:
@@ -80,8 +38,8 @@ def measure_names(document: Document, head: Document | None) -> list[str]:
 def primary_name(document: Document, head: Document | None) -> str | None:
     """Return the measure that decides: the rule's, else the view's, else the first."""
     names = measure_names(document, head)
-    wanted = (document.get("rule", {}).get("primary"), (head or {}).get("primary"))
-    return next((name for name in wanted if name in names), names[0] if names else None)
+    deciding = (document.get("rule", {}).get("primary"), (head or {}).get("primary"))
+    return next((name for name in deciding if name in names), names[0] if names else None)
 
 
 def baseline_name(document: Document) -> str | None:
@@ -171,8 +129,6 @@ def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]
     >>> link_names("2 miss (q_1, q_2 …) by low_rank", {"q_1": "#q=q_1"})
     [('2 miss (', ''), ('q_1', '#q=q_1'), (', q_2 …) by low_rank', '')]
     """
-    if len(sentence) > LONGEST_SENTENCE:
-        return [(with_minus(short(sentence, LONGEST_SENTENCE)), "")]
     pieces: list[tuple[str, str]] = []
     for place, piece in enumerate(_NAMED.split(sentence)):
         # Every second piece is a list in brackets or a class.
@@ -181,7 +137,7 @@ def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]
     texts = []
     for link, group in groupby(pieces, key=itemgetter(1)):
         text = "".join(piece for piece, _ in group)
-        texts += [(with_minus(label(text)), link)] if text else []
+        texts += [(with_minus(text), link)] if text else []
     return texts
 
 
@@ -279,12 +235,6 @@ def scale_of(values: Iterable[float | None], width: float) -> Scale:
         return Scale(0.0, 1.0, width)
     room = 0.05 * (high - low)
     return Scale(low and low - room, high + room, width)
-
-
-def around_zero(reach: float, width: float) -> Scale:
-    """Return a scale that reaches as far below 0 as above it."""
-    reach = 1.05 * reach or 1.0
-    return Scale(-reach, reach, width)
 
 
 def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Bar:

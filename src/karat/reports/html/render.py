@@ -9,6 +9,7 @@ from collections.abc import Collection
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from karat.pages.formatting import label
 from karat.reports.document import Report
 from karat.reports.html.assets import inlined
 from karat.reports.html.charts import Chart, curve_charts, loss_charts
@@ -20,6 +21,8 @@ from karat.reports.html.verdict import verdict_of
 from karat.reports.html.view import view_of
 from karat.version import __version__
 
+# No name that a person gave is longer, and a page must stay readable with any other.
+LONGEST_TEXT = 2_000
 # Sections that are there if they have charts.
 _CHART_SECTIONS = {
     "curves": "What k changes",
@@ -66,12 +69,20 @@ def environment() -> Environment:
         loader=PackageLoader("karat.reports.html"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=safe_text,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     templates.filters["data"] = data
     templates.globals["version"] = __version__
     return templates
+
+
+def safe_text(value: object) -> object:
+    """Return a text as a template shows it: without control characters, and cut if very long."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    return label(value if len(value) <= LONGEST_TEXT else f"{value[:LONGEST_TEXT]}…")
 
 
 def data(value: object) -> Markup:
@@ -103,7 +114,7 @@ def contents_of(sections: Context, charted: Collection[str]) -> list[tuple[str, 
     """
     segments = sections["segments"]
     contents = [("verdict", "Verdict"), ("systems", "Systems"), ("counts", "Counts and bounds")]
-    if segments["maps"] or segments["warned"] or segments["few"]:
+    if segments["maps"] or segments["reversals"]:
         contents.append(("segments", "Segments"))
     contents += [(name, title) for name, title in _CHART_SECTIONS.items() if name in charted]
     contents += [("failures", "Failures")] if sections["failures"] is not None else []

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from karat.analysis.failures import MEANINGS, PARTS
 from karat.evaluation.report_text import artifact_table, conventions_lines, fates_of, input_table
-from karat.measure.conventions import ANY_GRADE, PROFILES
-from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural
+from karat.measure.conventions import ANY_GRADE
+from karat.pages.formatting import NOTHING, figure, interval, percent, plural
 from karat.pages.page import Grid
 from karat.reports.html.elements import (
-    LONGEST,
-    LONGEST_SENTENCE,
     Bar,
     Context,
     Document,
     Scale,
     class_link,
     count_bar,
-    cut_names,
     primary_name,
     scale_of,
-    sentences,
-    short,
     signed_change,
     signed_interval,
     system_names,
@@ -76,15 +70,11 @@ def counts_of(document: Document, head: Document | None) -> Context:
             for name in ("open", "ties", "ceiling", "judged")
             if any(bound[name] for bound in bounds)
         ],
-        "judged": _plain(bounds_table(document)),
-        "notes": sentences(bounds_lines(document)),
-        "unjudged": _plain(range_table(document)),
-        "inexact": sentences(inexact_lines(document)),
+        "judged": bounds_table(document),
+        "notes": bounds_lines(document),
+        "unjudged": range_table(document),
+        "inexact": inexact_lines(document),
     }
-
-
-def _plain(grid: Grid) -> Grid:
-    return [[short(cell.replace(PART, " ")) for cell in row] for row in grid]
 
 
 def _count_rows(document: Document) -> list[Context]:
@@ -256,11 +246,7 @@ def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
         for reason in found["unchecked"].items():
             systems.setdefault(reason, []).append(name)
     return [
-        (
-            kind,
-            short(why, LONGEST_SENTENCE),
-            "" if len(names) == len(failures) else ", ".join(names),
-        )
+        (kind, why, "" if len(names) == len(failures) else ", ".join(names))
         for (kind, why), names in systems.items()
     ]
 
@@ -268,7 +254,7 @@ def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
 def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Bar]]:
     most = max(item["queries"] for item in items)
     return [
-        (short(item["item_id"]), f"{item['queries']:,}", count_bar(item["queries"], most, _COUNT))
+        (item["item_id"], f"{item['queries']:,}", count_bar(item["queries"], most, _COUNT))
         for item in items
     ]
 
@@ -319,7 +305,7 @@ def _step(part: Document, unknown: Mapping[str, str], stages: Document) -> Conte
         "latency": f"p50 {figure(medians[0])} ms" if timed else "",
     }
     if name in unknown:
-        return step | {"about": label(unknown[name])}
+        return step | {"about": unknown[name]}
     # A loss is positive in the document; the page shows the change.
     change = -part["lost"] if round(part["lost"], 4) else 0.0
     return step | {
@@ -337,90 +323,59 @@ def gained(loss: Sequence[float] | None) -> list[float] | None:
 
 def _facts(meta: Document, stages: Document) -> list[str]:
     """Return what the log says about the system."""
-    facts = [f"retriever {short(str(meta['retriever']))}"] if meta.get("retriever") else []
+    facts = [f"retriever {meta['retriever']}"] if meta.get("retriever") else []
     facts += [f"first {meta['k_raw']:,} retrieved"] if isinstance(meta.get("k_raw"), int) else []
     facts += [f"first {meta['k']:,} returned"] if isinstance(meta.get("k"), int) else []
     total = stages.get("total", {}).get("p50", {}).get("value")
     return facts if total is None else [*facts, f"total p50 {figure(total)} ms"]
 
 
-# What each convention decides, and what its values mean.
+# What each convention decides, with its values in brackets.
 _DECIDES = {
     "profile": "which tool's definitions the measures follow",
-    "order": "what ranks the hits",
-    "ties": "the order of hits with equal scores",
-    "repeats": "how a repeated item counts",
-    "missing": "how a query without results counts",
-    "empty_gold": "how a query without relevant gold counts",
-    "level": "what the gold judges",
+    "order": "what ranks the hits: their score or their logged rank",
+    "ties": "the order of equal scores: by item id (id-asc, id-desc) or as in the file (given)",
+    "repeats": "a repeated item keeps its place and earns nothing (keep), or is left out (drop)",
+    "missing": "a query without results counts as the worst value (zero) or not at all (skip)",
+    "empty_gold": "a query without relevant gold is counted separately (apart) or as 0 (zero)",
+    "level": "what the gold judges: items, documents or spans of characters",
     "rel": "the lowest grade that is relevant",
-    "gain": "what a grade is worth to DCG, nDCG and CG",
+    "gain": "what a grade is worth to DCG, nDCG and CG: itself (linear) or 2^grade - 1 (exp)",
     "depth": "how many hits per query count",
     "cover": "how much of a span must be covered for it to be found",
     "k": "the k of measures such as R@k, for queries without their own",
-    "interval": "how intervals are made",
-    "unit": "what is resampled",
+    "interval": "Gaffke's intervals and inverted tests (gaffke), or the bootstrap (percentile)",
+    "unit": "what is resampled: queries, or groups such as conversations",
     "ci": "the confidence level of intervals",
     "boot": "resamples per interval",
     "permutations": "permutations per test",
     "seed": "the seed of resampling",
     "versions": "the order of versions that are not dates",
 }
-_MEANS = {
-    ("order", "score"): "by score",
-    ("order", "rank"): "by the logged rank",
-    ("ties", "id-asc"): "by item id, ascending",
-    ("ties", "id-desc"): "by item id, descending",
-    ("ties", "given"): "as they stand in the file",
-    ("repeats", "keep"): "it keeps its place and earns nothing",
-    ("repeats", "drop"): "it is left out, and the ranks below close up",
-    ("missing", "zero"): "as the worst value",
-    ("missing", "skip"): "not at all, it is left out",
-    ("empty_gold", "apart"): "not at all, it is counted separately",
-    ("empty_gold", "zero"): "as 0",
-    ("level", "item"): "items",
-    ("level", "doc"): "documents",
-    ("level", "span"): "spans of characters",
-    ("gain", "linear"): "the grade",
-    ("gain", "exp"): "2^grade - 1",
-    ("interval", "gaffke"): "Gaffke's; of differences the inverted randomisation test",
-    ("interval", "percentile"): "bootstrap, percentiles",
-    ("interval", "none"): "none are made",
-    ("unit", "query"): "queries",
-    ("unit", "group"): "groups of queries, such as conversations",
-}
 
 
 def provenance_of(document: Document) -> Context:
-    """Return inputs with their digests, conventions in words, and artifacts of the systems.
-
-    ``cut`` are names too long for a table.
-    """
+    """Return inputs with their digests, conventions in words, and artifacts of the systems."""
     tool, conventions = document["tool"], document["conventions"]
     # A stored document has its conventions sorted.
     names = [name for name in dict.fromkeys([*_DECIDES, *conventions]) if name in conventions]
     return {
         "tool": f"{tool['name']} {tool['version']}, document version {document['schema_version']}",
         "inputs": _inputs(document.get("inputs")),
-        "conventions": [
-            (name, _value(document, name), _about(name, conventions[name])) for name in names
-        ],
-        "summary": sentences(conventions_lines(document)),
-        "artifacts": [
-            [short(cell, 2 * LONGEST) for cell in row] for row in artifact_table(document)
-        ],
+        "conventions": [(name, _value(document, name), _DECIDES.get(name, "")) for name in names],
+        "summary": conventions_lines(document),
+        "artifacts": artifact_table(document),
         "digests": _digests(document),
-        "cut": cut_names(document),
     }
 
 
 def _inputs(inputs: Document | None) -> Grid:
     if inputs is None:
         return []
-    grid = [[name, short(file), digest] for name, file, digest in input_table(inputs)]
+    grid = input_table(inputs)
     for kind in ("gates", "judged"):
         if inputs.get(kind):
-            grid.append([kind, short(inputs[kind]["name"]), inputs[kind]["sha256"] or ""])
+            grid.append([kind, inputs[kind]["name"], inputs[kind]["sha256"] or ""])
     if inputs.get("config_digest"):
         grid.append(["configuration", "", inputs["config_digest"]])
     return grid
@@ -440,24 +395,16 @@ def _value(document: Document, name: str) -> str:
     if name == "rel" and value == ANY_GRADE:
         return "above 0"
     if isinstance(value, list):
-        return short(" < ".join(map(str, value)), LONGEST_SENTENCE)
+        return " < ".join(map(str, value))
     if isinstance(value, float):
         return f"{value:g}"
-    return f"{value:,}" if isinstance(value, int) else short(str(value))
-
-
-def _about(name: str, value: Any) -> str:
-    decides = _DECIDES.get(name, "")
-    if name == "profile" and value in PROFILES:
-        return f"{decides}: {PROFILES[value].about}"
-    means = _MEANS.get((name, value)) if isinstance(value, str) else None
-    return decides if means is None else f"{decides}: {means}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _digests(document: Document) -> Grid:
     grid = [["system", "of", "sha256"]]
     for name, system in zip(system_names(document), document["systems"], strict=True):
-        for key, what in (("run_digest", "run"), ("config_digest", "settings")):
+        for key, subject in (("run_digest", "run"), ("config_digest", "settings")):
             if digest := system.get("meta", {}).get(key):
-                grid.append([name, what, short(str(digest))])
+                grid.append([name, subject, str(digest)])
     return grid if len(grid) > 1 else []

@@ -8,7 +8,6 @@ from karat.evaluation.report_text import gate_lines, headlines, unreachable
 from karat.pages.formatting import PART, figure, gate_mean, gate_name, plural
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
-    LONGEST,
     Bar,
     Context,
     Document,
@@ -17,10 +16,8 @@ from karat.reports.html.elements import (
     link_names,
     query_links,
     scale_of,
-    sentences,
-    short,
-    shown_names,
     signed_change,
+    system_names,
     with_minus,
 )
 
@@ -43,11 +40,10 @@ def verdict_of(document: Document, head: Document | None = None) -> Context:
     ``gates`` are grouped by the system that they judge. Many comparisons are ``pairs`` of a
     table below their ``tally``; few are banners.
     """
-    shown = shown_names(document)
+    names = system_names(document)
     gates = document.get("gates", [])
     links = query_links(document, head)
     banners, pairs = _banners(document)
-    findings_of = document.get("findings_of") if len(shown) > 1 else None
     return {
         "title": _title(document),
         "about": _about(document),
@@ -55,22 +51,20 @@ def verdict_of(document: Document, head: Document | None = None) -> Context:
         "tally": tally([pair["word"].lower() for pair in pairs]),
         "pairs": pairs,
         "findings": [link_names(sentence, links) for sentence in document.get("findings") or ()],
-        "findings_of": "" if findings_of is None else shown.get(findings_of, short(findings_of)),
-        "gates": _grouped(list(shown), gates),
-        "notes": sentences(gate_lines(document)),
+        "findings_of": document.get("findings_of") if len(names) > 1 else None,
+        "gates": _grouped(names, gates),
+        "notes": gate_lines(document),
         "tall": len(gates) > TALL,
     }
 
 
 def _title(document: Document) -> str:
     """Return the systems that the page is about."""
-    shown = shown_names(document)
     baseline = baseline_name(document)
     rows = [row for row in document.get("comparisons", ()) if row["baseline"] == baseline]
-    full = dict.fromkeys(row["system"] for row in rows) if rows else shown
-    names = [shown.get(name, short(name)) for name in full]
+    names = list(dict.fromkeys(row["system"] for row in rows)) or system_names(document)
     title = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return title if baseline is None else f"{title} against {shown.get(baseline, short(baseline))}"
+    return title if baseline is None else f"{title} against {baseline}"
 
 
 def _about(document: Document) -> str:
@@ -78,9 +72,9 @@ def _about(document: Document) -> str:
     inputs = document.get("inputs", {})
     parts = [plural(document["counts"]["queries"], "query", "queries")]
     if inputs.get("gold"):
-        parts.append(f"gold {short(inputs['gold']['name'])}")
+        parts.append(f"gold {inputs['gold']['name']}")
     if inputs.get("dataset_version") is not None:
-        parts.append(f"dataset {short(str(inputs['dataset_version']))}")
+        parts.append(f"dataset {inputs['dataset_version']}")
     parts.append(f"profile {document['conventions']['profile']}")
     return " · ".join(parts)
 
@@ -112,13 +106,11 @@ def tally(words: Sequence[str]) -> str:
 
 def _warnings(document: Document) -> list[Context]:
     warnings = []
-    if dead := [short(system["name"]) for system in document["systems"] if _unanswered(system)]:
+    if dead := [system["name"] for system in document["systems"] if _unanswered(system)]:
         sentence = "Not one of their queries could be scored, so their figures mean nothing."
         about = f"nothing scored: {', '.join(dead)}"
         warnings.append(_banner("CANNOT TELL", about, "bad", [sentence]))
-    if partial := [
-        short(system["name"]) for system in document["systems"] if system.get("partial")
-    ]:
+    if partial := [system["name"] for system in document["systems"] if system.get("partial")]:
         sentence = "Too many calls failed to judge these systems."
         about = f"partial: {', '.join(partial)}"
         warnings.append(_banner("CANNOT TELL", about, "unsure", [sentence]))
@@ -135,8 +127,7 @@ def _unanswered(system: Document) -> bool:
 
 
 def _banner(word: str, about: str, tone: str, because: Sequence[str]) -> Context:
-    reasons = [with_minus(sentence) for sentence in sentences(because)]
-    about = short(about, 2 * LONGEST)
+    reasons = list(map(with_minus, because))
     first, more = reasons[:MOST_REASONS], reasons[MOST_REASONS:]
     return {"word": word, "about": about, "tone": tone, "because": first, "more": more}
 
@@ -149,7 +140,7 @@ def _grouped(
     for gate in sorted(gates, key=lambda gate: _ORDER.index(gate["verdict"])):
         groups.setdefault(gate["system"], []).append(_gate_row(gate))
     groups = {name: rows for name, rows in groups.items() if rows}
-    return [(short(name) if len(groups) > 1 else "", rows) for name, rows in groups.items()]
+    return [(name if len(groups) > 1 else "", rows) for name, rows in groups.items()]
 
 
 def _gate_row(gate: Document) -> Context:
@@ -157,7 +148,7 @@ def _gate_row(gate: Document) -> Context:
     limit, value = limit_of(gate), gate["value"]
     mean, _, ends = gate_mean(gate).partition(PART)
     return {
-        "name": short(gate_name(gate), 2 * LONGEST),
+        "name": gate_name(gate),
         "verdict": {"unmeasurable": "cannot tell"}.get(gate["verdict"], gate["verdict"]),
         "tone": VERDICT_TONES.get(gate["verdict"], "unsure"),
         "mean": mean,
