@@ -193,8 +193,8 @@ def test_a_waterfall_goes_down_from_the_ceiling_to_the_value():
         ("cut at k", 0.5, 0.7),
         ("value", 0.0, 0.5),
     ]
-    told = ["0.900", "-0.300", "?", "+0.100", "-0.200", "0.500"]
-    assert [bar["text"] for bar in bars] == told
+    names = ["0.9000", "-0.3000", "?", "+0.1000", "-0.2000", "0.5000"]
+    assert [bar["name"] for bar in bars] == names
     assert "never retrieved" in texts_of(svg(waterfall_chart(LOSSES)))
 
 

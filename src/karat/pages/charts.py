@@ -5,13 +5,14 @@ Drawing needs the extra ``charts``; the specifications are plain data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from itertools import pairwise
 from typing import Any
 
 from karat.errors import missing_extra
-from karat.pages.formatting import label
+from karat.pages.formatting import change, figure, label
 from karat.pages.page import Page
 from karat.process_limits import check_limits_of_charts
 
@@ -25,7 +26,14 @@ SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross"
 GOOD, BAD, PLAIN = COLOURS[2], COLOURS[1], "#999999"
 WIDTH, HEIGHT, LOW_HEIGHT = 340, 220, 150
 
+# An axis of words, such as parts or stages.
+WORD_AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelPadding": 6}
+WORD_AXIS |= {"labelLimit": 110}
+
 _VERSION = "5.20"
+# The height of a bar of a waterfall, and the room for the figure beside the longest one.
+_STEP, _ROOM = 26, 1.3
+_STEPS = 5
 # The bands of more lines than these would hide each other.
 _FEW_BANDS = 3
 # Keys of a whole chart, which a panel of one does not have.
@@ -72,53 +80,85 @@ def waterfall_chart(document: Document) -> Spec:
 
     Takes the document of a waterfall; its ``system``, if any, goes into the title.
     """
-    measure = label(document["measure"])
-    bars = list(_bars(document))
-    order = [bar["part"] for bar in bars]
-    x = {"field": "part", "type": "nominal", "sort": order}
-    layers: list[Spec] = [
-        {
-            "mark": {"type": "bar", "size": 32},
-            "encoding": {
-                "x": x | {"axis": {"title": None, "labelAngle": -30, "labelLimit": 160}},
-                "y": {"field": "low", "type": "quantitative", "title": measure},
-                "y2": {"field": "high"},
-                "color": {"field": "colour", "type": "nominal", "scale": None},
-            },
-        },
-        {
-            "mark": {"type": "text", "dy": -6, "fontSize": 11, "baseline": "bottom"},
-            "encoding": {
-                "x": x,
-                "y": {"field": "high", "type": "quantitative"},
-                "text": {"field": "text"},
-            },
-        },
-    ]
-    width = 60 * len(bars)
     whose = f"{label(document['system'])}, " if "system" in document else ""
-    title = f"{whose}{measure}: from the ceiling to what is measured"
-    panel = {"title": title, "width": width, "height": HEIGHT, "layer": layers}
-    return chart_spec(panel | {"data": {"values": bars}})
+    title = f"{whose}{label(document['measure'])}: from the ceiling to what is measured"
+    return chart_spec({"title": title, "width": WIDTH, **waterfall_panel(waterfall_rows(document))})
 
 
-def _bars(document: Document) -> Iterator[dict[str, Any]]:
-    """Yield the ceiling, each part below the one before it, and the value."""
-    level = document["ceiling"]
-    yield _bar("ceiling", 0.0, level, f"{level:.3f}", PLAIN)
+def waterfall_rows(
+    document: Document, colours: Sequence[str] = (PLAIN, GOOD, BAD, COLOURS[0])
+) -> list[dict[str, Any]]:
+    """Return a row per bar: the ceiling, each part below the one before it, and the value.
+
+    ``level`` is where the next bar begins. ``colours`` are those of the ceiling, of gains, of
+    losses and of the value.
+    """
+    best, gain, loss, mean = colours
+    level, value = document["ceiling"], document["value"]
+    rows = [_bar("ceiling", (0.0, level), level, figure(level), best)]
     for part in document["parts"]:
         lost = part["lost"] or 0.0
-        below = level - lost
-        text = "?" if part["part"] in document["unknown"] else f"{-lost + 0.0:+.3f}"
-        colour = BAD if lost >= 0 else GOOD
-        yield _bar(label(part["part"]), min(level, below), max(level, below), text, colour)
-        level = below
-    value = document["value"]
-    yield _bar("value", 0.0, value, f"{value:.3f}", COLOURS[0])
+        known = part["part"] not in document["unknown"] and part["lost"] is not None
+        # Rounding errors count as nothing.
+        text = change(-lost if round(lost, 4) else 0.0) if known else "?"
+        ends, level = (level, level - lost), level - lost
+        rows.append(_bar(label(part["part"]), ends, level, text, gain if lost < 0 else loss))
+    return [*rows, _bar("value", (0.0, value), value, figure(value), mean)]
 
 
-def _bar(part: str, low: float, high: float, text: str, colour: str) -> dict[str, Any]:
-    return {"part": part, "low": low, "high": high, "text": text, "colour": colour}
+def _bar(
+    part: str, ends: tuple[float, float], level: float, name: str, colour: str
+) -> dict[str, Any]:
+    bar = {"part": part, "low": min(ends), "high": max(ends), "level": level}
+    return bar | {"name": name, "colour": colour}
+
+
+def waterfall_panel(rows: Sequence[Document], **encoding: Spec) -> Spec:
+    """Return bars with their figures, and thin lines from the end of each to the next.
+
+    ``encoding`` are further channels of the bars, such as a tooltip.
+    """
+    y: Spec = {"field": "part", "type": "nominal", "sort": [row["part"] for row in rows]}
+    y |= {"axis": WORD_AXIS}
+    highest = max(row["high"] for row in rows)
+    low = min(0.0, *(row["low"] for row in rows))
+    scale = {"domain": [low, _ROOM * highest or 1.0], "nice": False}
+    ticks = {"title": None, "values": even_ticks(highest), "format": "~g"}
+    x = {"type": "quantitative", "scale": scale, "axis": ticks | {"labelOverlap": "greedy"}}
+    joins = [
+        {"part": upper["part"], "next": lower["part"], "level": upper["level"]}
+        for upper, lower in pairwise(rows)
+    ]
+    colour = {"field": "colour", "type": "nominal", "scale": None}
+    bars = {"x": x | {"field": "low"}, "x2": {"field": "high"}, "y": y, "color": colour}
+    names = {"x": x | {"field": "high"}, "y": y, "text": {"field": "name"}}
+    layers = [
+        {
+            "mark": {"type": "rule", "color": rows[0]["colour"], "opacity": 0.6},
+            "encoding": {"x": x | {"field": "level"}, "y": y, "y2": {"field": "next"}},
+            "data": {"values": joins},
+        },
+        {"mark": {"type": "bar", "size": 16}, "encoding": bars | encoding},
+        {
+            "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 5},
+            "encoding": names,
+        },
+    ]
+    return {"height": _STEP * len(rows), "data": {"values": list(rows)}, "layer": layers}
+
+
+def even_ticks(high: float) -> list[float]:
+    """Return at most five even steps from 0 up to the highest value.
+
+    >>> even_ticks(1.0), even_ticks(0.37), even_ticks(0.0)
+    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 0.1, 0.2, 0.3], [0.0])
+    """
+    if high <= 0:
+        return [0.0]
+    power = math.floor(math.log10(high))
+    sizes = [float(f"{step}e{power - 1}") for step in (1, 2, 5, 10, 20, 50)]
+    step = next(size for size in sizes if high / size <= _STEPS + 1e-9)
+    return [round(at * step, 12) for at in range(math.floor(high / step + 1e-9) + 1)]
 
 
 def pareto_chart(document: Document) -> Spec:

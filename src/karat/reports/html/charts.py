@@ -10,15 +10,14 @@ import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from karat.analysis.failures import PARTS
 from karat.analysis.sweep import K, size_of
-from karat.pages.charts import SHAPES, k_axis, line_layers
+from karat.pages.charts import SHAPES, k_axis, line_layers, waterfall_panel, waterfall_rows
 from karat.pages.formatting import NOTHING, figure, interval, label, measured, plural
 from karat.pages.page import Grid, word_columns
-from karat.reports.html.elements import Document, signed_change, signed_interval
+from karat.reports.html.elements import MINUS, Document, signed_interval
 from karat.reports.html.sections import gained
 
 Spec = dict[str, Any]
@@ -34,12 +33,8 @@ HEIGHT = 250
 _FAR = 20.0
 # The least that an axis of values spans, as a share of the highest.
 _SPAN = 0.2
-_STEPS = 5
 # The encoding of a mark's tooltip.
 TOOLTIP: Spec = {"field": "told", "type": "nominal"}
-# An axis of words, such as parts or stages.
-WORD_AXIS: Spec = {"title": None, "domain": False, "ticks": False, "labelPadding": 6}
-WORD_AXIS |= {"labelLimit": 110}
 # Numbers as people write them, from 0.05 to 20,000: never as powers of ten.
 PLAIN = ",.6~f"
 
@@ -153,20 +148,6 @@ def decades(low: float, high: float) -> list[float]:
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     ticks = [float(f"{step}e{power}") for power in powers for step in (1, 2, 5)]
     return [tick for tick in ticks if low <= tick <= high]
-
-
-def even_ticks(high: float) -> list[float]:
-    """Return at most five even steps from 0 up to the highest value.
-
-    >>> even_ticks(1.0), even_ticks(0.37), even_ticks(0.0)
-    ([0.0, 0.2, 0.4, 0.6, 0.8, 1.0], [0.0, 0.1, 0.2, 0.3], [0.0])
-    """
-    if high <= 0:
-        return [0.0]
-    power = math.floor(math.log10(high))
-    sizes = [float(f"{step}e{power - 1}") for step in (1, 2, 5, 10, 20, 50)]
-    step = next(size for size in sizes if high / size <= _STEPS + 1e-9)
-    return [round(at * step, 12) for at in range(math.floor(high / step + 1e-9) + 1)]
 
 
 def scale_of(values: Sequence[float]) -> Spec:
@@ -350,10 +331,6 @@ def _ceiling(best: Sequence[Document], x: Spec, y: Spec) -> Iterator[Spec]:
         yield layer(line if len(best) > 1 else alone, x=x, y=y) | {"data": {"values": list(best)}}
 
 
-# The height of a bar of a waterfall.
-_STEP = 26
-# Room for the figure beside the longest bar, as a share of it.
-_ROOM = 1.3
 # Less than this is the rounding of sums.
 _NOTHING = 1e-9
 
@@ -366,91 +343,47 @@ def loss_charts(document: Document) -> Iterator[Chart]:
         for number, fall in enumerate(system.get("waterfalls", [])):
             if fall["value"] is None or fall["ceiling"] is None:
                 continue
-            steps = list(_steps(fall))
-            header = ["part", label(fall["measure"]), "interval", "queries", "what"]
+            rows, table = _loss_rows(fall)
             yield Chart(
                 id=f"loss-{at}-{number}",
                 section="losses",
                 title=f"{whose}{label(fall['measure'])}",
                 about=_loss_sentence(fall),
-                spec=_loss_spec([bar for bar, _ in steps]),
-                table=[header, *([bar["part"], *cells] for bar, cells in steps)],
+                spec=waterfall_panel(rows, tooltip=TOOLTIP),
+                table=table,
             )
 
 
 def _loss_sentence(fall: Document) -> str:
-    known = [part for part in fall["parts"] if _is_known(part, fall) and part["lost"] > _NOTHING]
+    known = [
+        part
+        for part in fall["parts"]
+        if part["part"] not in fall["unknown"] and (part["lost"] or 0.0) > _NOTHING
+    ]
     known.sort(key=lambda part: -part["lost"])
     lost = [f"{figure(part['lost'])} in {label(part['part'])}" for part in known]
     ends = f"From its ceiling {figure(fall['ceiling'])} to its value {figure(fall['value'])}"
     return f"{ends}, {label(fall['measure'])} loses {first_few(lost) if lost else 'nothing'}."
 
 
-def _is_known(part: Document, fall: Document) -> bool:
-    return part["part"] not in fall["unknown"] and part["lost"] is not None
-
-
-def _steps(fall: Document) -> Iterator[tuple[Spec, list[str]]]:
-    """Yield each bar with its row of the table: losses negative, gains positive.
-
-    The ``level`` of a bar is where the next one begins.
-    """
-    level, value, n = fall["ceiling"], fall["value"], f"{fall['n']:,}"
+def _loss_rows(fall: Document) -> tuple[list[Spec], Grid]:
+    """Return a bar per part, and the same as a table: losses negative, gains positive."""
+    best, *bars, mean = waterfall_rows(fall, (MUTED, GOOD, BAD, VALUE))
     queries = plural(fall["n"], "query", "queries")
-    best = _bar("ceiling", (0.0, level), level, MUTED, figure(level), f"the best over {queries}")
-    yield best, [figure(level), "", n, ""]
-    for part in fall["parts"]:
-        name, lost = label(part["part"]), part["lost"] or 0.0
-        ends, level = (min(level, level - lost), max(level, level - lost)), level - lost
-        colour = GOOD if lost < 0 else BAD
-        if not _is_known(part, fall):
+    rows = [best | {"told": f"ceiling {best['name']}: the best over {queries}"}]
+    table = [["part", label(fall["measure"]), "interval", "queries", "what"]]
+    table.append(["ceiling", best["name"], "", f"{fall['n']:,}", ""])
+    for bar, part in zip(bars, fall["parts"], strict=True):
+        change = bar["name"].replace("-", MINUS)
+        if change == "?":
             why = label(fall["unknown"].get(part["part"], "unknown"))
-            yield _bar(name, ends, level, colour, "?", why), [NOTHING, "", "", why]
-            continue
-        # Rounding errors count as nothing.
-        change = signed_change(-lost if round(lost, 4) else 0.0)
-        why = PARTS.get(part["part"], "")
-        cells = [change, signed_interval(gained(part["ci"])), f"{part['queries']:,}", why]
-        yield _bar(name, ends, level, colour, change, why), cells
-    mean = _bar("value", (0.0, value), value, VALUE, figure(value), f"the mean of {queries}")
-    yield mean, [figure(value), "", n, ""]
-
-
-def _bar(
-    part: str, ends: tuple[float, float], level: float, colour: str, name: str, why: str
-) -> Spec:
-    text = f"{part} {name}" + (f": {why}" if why else "")
-    bar = {"part": part, "low": ends[0], "high": ends[1], "level": level}
-    return bar | {"name": name, "colour": colour, "told": text}
-
-
-def _loss_spec(rows: Sequence[Document]) -> Spec:
-    """Return bars with their figures, and thin lines from the end of each to the next."""
-    y: Spec = {"field": "part", "type": "nominal", "sort": [row["part"] for row in rows]}
-    y |= {"axis": WORD_AXIS}
-    highest = max(row["high"] for row in rows)
-    low = min(0.0, *(row["low"] for row in rows))
-    scale = {"domain": [low, _ROOM * highest or 1.0], "nice": False}
-    ticks = {"title": None, "values": even_ticks(highest), "format": "~g"}
-    x = {"type": "quantitative", "scale": scale, "axis": ticks | {"labelOverlap": "greedy"}}
-    joins = [
-        {"part": upper["part"], "next": lower["part"], "level": upper["level"]}
-        for upper, lower in pairwise(rows)
-    ]
-    join = {"type": "rule", "color": MUTED, "opacity": 0.6}
-    text = {"type": "text", "align": "left", "baseline": "middle", "dx": 5}
-    colour = {"field": "colour", "type": "nominal", "scale": None}
-    low_x, high_x, level_x = (x | {"field": field} for field in ("low", "high", "level"))
-    layers = [
-        layer(join, x=level_x, y=y, y2={"field": "next"}) | {"data": {"values": joins}},
-        layer(
-            {"type": "bar", "size": 16},
-            x=low_x,
-            x2={"field": "high"},
-            y=y,
-            color=colour,
-            tooltip=TOOLTIP,
-        ),
-        layer(text, x=high_x, y=y, text={"field": "name"}),
-    ]
-    return {"height": _STEP * len(rows), "data": {"values": list(rows)}, "layer": layers}
+            table.append([bar["part"], NOTHING, "", "", why])
+        else:
+            why = PARTS.get(part["part"], "")
+            ends = signed_interval(gained(part["ci"]))
+            table.append([bar["part"], change, ends, f"{part['queries']:,}", why])
+        told = f"{bar['part']} {change}" + (f": {why}" if why else "")
+        rows.append(bar | {"name": change, "told": told})
+    rows.append(mean | {"told": f"value {mean['name']}: the mean of {queries}"})
+    table.append(["value", mean["name"], "", f"{fall['n']:,}", ""])
+    return rows, table

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from karat.analysis.latency import ms
+from karat.pages.charts import WORD_AXIS
 from karat.pages.formatting import NOTHING, figure, interval, label
 from karat.pages.page import Grid
 from karat.reports.html.charts import (
@@ -13,7 +14,6 @@ from karat.reports.html.charts import (
     HEIGHT,
     MUTED,
     TOOLTIP,
-    WORD_AXIS,
     Chart,
     Key,
     Spec,
