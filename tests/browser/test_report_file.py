@@ -15,7 +15,7 @@ from .made_views import until
 # From top to bottom; those in the middle are there where there is something to show.
 SECTIONS = (
     *("verdict", "systems", "counts", "segments", "curves", "losses", "latency", "trade"),
-    *("failures", "stages", "queries", "provenance", "downloads"),
+    *("failures", "queries", "provenance", "downloads"),
 )
 FIRST_ROW = "#query-table [role=row][aria-rowindex='2']"
 CHARTS = ("curves", "losses", "latency", "trade")

@@ -11,7 +11,7 @@ from typing import Any
 from karat.reports.html.render import environment
 from karat.reports.html.render import sections_of as contexts_of
 
-SECTIONS = ("verdict", "systems", "counts", "segments", "failures", "stages", "provenance")
+SECTIONS = ("verdict", "systems", "counts", "segments", "failures", "provenance")
 VOID = {"meta", "link", "br", "hr", "img", "input", "circle", "line", "rect", "path"}
 COUNTS = {
     "repeats": 0,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 from .made_documents import (
     cell,
     compared,
@@ -202,48 +200,3 @@ def test_items_that_dominate_are_listed_by_system():
 def test_a_report_that_looked_into_no_misses_has_no_such_section():
     page = page_of(document(system("alpha")))
     assert not page.all("section", id="failures")
-    assert not page.all("section", id="stages")
-
-
-def fall(measure: str = "R@10", **more) -> dict:
-    parts = [
-        {"part": "retriever", "lost": 0.3, "ci": [0.2, 0.4], "queries": 12, "share": 0.3},
-        {"part": "filters", "lost": 0.0, "ci": None, "queries": 0, "share": 0.0},
-        {"part": "reranker", "lost": -0.1, "ci": [-0.2, 0.0], "queries": 1, "share": 0.025},
-    ]
-    return {
-        "measure": measure,
-        "ceiling": 1.0,
-        "value": 0.8,
-        "n": 40,
-        "ends_at": None,
-        "parts": parts,
-        "unknown": {"filters": "needs raw"},
-        **more,
-    }
-
-
-def test_the_strip_goes_from_the_ceiling_to_the_value():
-    stages = {"retrieve": {"p50": {"value": 12.0, "ci": None}}}
-    made = document(system("alpha", waterfalls=[fall()], latency={"stages": stages}))
-    (way,) = sections_of(made).stages
-    assert (way.ceiling, way.value) == ("1.0000", "0.8000")
-    told = [(one.name, one.changed, one.ends, one.tone, one.queries) for one in way.steps]
-    assert told == [
-        ("retriever", "−0.3000", "[−0.40, −0.20]", "bad", "12 queries"),
-        ("filters", "-", "", "unknown", ""),
-        ("reranker", "+0.1000", "[0.00, 0.20]", "good", "1 query"),
-    ]
-    assert way.steps[0].latency == "p50 12.0000 ms"
-    assert way.steps[1].about == "needs raw"
-
-
-def test_the_strip_is_of_the_measure_that_decides_where_it_can_be():
-    falls = [fall("R@10"), fall("nDCG@10")]
-    made = document(system("alpha", {"nDCG@5": cell(0.5)}, waterfalls=falls))
-    assert sections_of(made).stages[0].measure == "nDCG@10"
-
-
-@pytest.mark.parametrize("falls", [[], [fall(value=None, parts=[])]])
-def test_there_is_no_strip_where_nothing_is_known(falls):
-    assert not sections_of(document(system("alpha", waterfalls=falls))).stages

@@ -18,7 +18,6 @@ from karat.pages.charts import SHAPES, k_axis, line_layers, waterfall_panel, wat
 from karat.pages.formatting import NOTHING, figure, interval, label, measured, plural
 from karat.pages.page import Grid, word_columns
 from karat.reports.html.elements import MINUS, Document, signed_interval
-from karat.reports.html.sections import gained
 
 Spec = dict[str, Any]
 
@@ -380,7 +379,8 @@ def _loss_rows(fall: Document) -> tuple[list[Spec], Grid]:
             table.append([bar["part"], NOTHING, "", "", why])
         else:
             why = PARTS.get(part["part"], "")
-            ends = signed_interval(gained(part["ci"]))
+            # The interval of a loss is that of the change with its ends swapped.
+            ends = signed_interval(part["ci"] and [0.0 - end for end in reversed(part["ci"])])
             table.append([bar["part"], change, ends, f"{part['queries']:,}", why])
         told = f"{bar['part']} {change}" + (f": {why}" if why else "")
         rows.append(bar | {"name": change, "told": told})

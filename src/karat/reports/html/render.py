@@ -15,7 +15,7 @@ from karat.reports.html.assets import inlined
 from karat.reports.html.charts import Chart, curve_charts, loss_charts
 from karat.reports.html.elements import Context, Document
 from karat.reports.html.latency_charts import latency_charts, trade_charts
-from karat.reports.html.sections import counts_of, misses_of, provenance_of, waterfalls_of
+from karat.reports.html.sections import counts_of, misses_of, provenance_of
 from karat.reports.html.systems import segments_of, systems_of
 from karat.reports.html.verdict import verdict_of
 from karat.reports.html.view import view_of
@@ -102,7 +102,6 @@ def sections_of(document: Document, head: Document | None = None) -> Context:
         "counts": counts_of(document, head),
         "segments": segments_of(document, head),
         "failures": misses_of(document, head),
-        "stages": waterfalls_of(document, head),
         "provenance": provenance_of(document),
     }
 
@@ -118,7 +117,6 @@ def contents_of(sections: Context, charted: Collection[str]) -> list[tuple[str, 
         contents.append(("segments", "Segments"))
     contents += [(name, title) for name, title in _CHART_SECTIONS.items() if name in charted]
     contents += [("failures", "Failures")] if sections["failures"] is not None else []
-    contents += [("stages", "Stages")] if sections["stages"] else []
     contents += [("queries", "Queries"), ("provenance", "Provenance"), ("downloads", "Downloads")]
     return contents
 

@@ -1,10 +1,10 @@
-"""The other sections of a page: counts and bounds, failures and stages, provenance."""
+"""The other sections of a page: counts and bounds, failures, provenance."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from karat.analysis.failures import MEANINGS, PARTS
+from karat.analysis.failures import MEANINGS
 from karat.evaluation.report_text import artifact_table, conventions_lines, fates_of, input_table
 from karat.measure.conventions import ANY_GRADE
 from karat.pages.formatting import NOTHING, figure, interval, percent, plural
@@ -18,8 +18,6 @@ from karat.reports.html.elements import (
     count_bar,
     primary_name,
     scale_of,
-    signed_change,
-    signed_interval,
     system_names,
 )
 from karat.reports.report_page import (
@@ -153,12 +151,12 @@ def _bounded(
     ties, opened = cell.get("ties"), open_range(cell)
     moved = ties is not None and figure(ties[0]) != figure(ties[1])
     figures = {
-        "mean": figure(cell["mean"]),
-        "interval": interval(cell["ci"]),
-        "if unjudged were judged": interval(opened),
-        "by tie order": interval(ties) if moved else "",
-        "ceiling": "" if cell["ceiling"] is None else figure(cell["ceiling"]),
-        "gold and judge": "" if judged is None else figure(judged),
+        "mean": ("mean", figure(cell["mean"])),
+        "ends": ("interval", interval(cell["ci"])),
+        "open": ("if unjudged were judged", interval(opened)),
+        "ties": ("by tie order", interval(ties) if moved else ""),
+        "ceiling": ("ceiling", "" if cell["ceiling"] is None else figure(cell["ceiling"])),
+        "judged": ("gold and judge", "" if judged is None else figure(judged)),
     }
     marks = [
         *scale.track(),
@@ -169,10 +167,9 @@ def _bounded(
         *scale.point("value", cell["mean"]),
         *scale.point("judged", judged),
     ]
-    says = ", ".join(f"{key} {text}" for key, text in figures.items() if text)
+    says = ", ".join(f"{about} {text}" for about, text in figures.values() if text)
     bar = Bar(f"{name}: {measure} {says}", _BOUNDS, marks, "accent")
-    keys = ("mean", "ends", "open", "ties", "ceiling", "judged")
-    shown = dict(zip(keys, figures.values(), strict=True))
+    shown = {key: text for key, (_, text) in figures.items()}
     return {"measure": measure, "system": name, "bar": bar, **shown}
 
 
@@ -182,22 +179,20 @@ def misses_of(document: Document, head: Document | None = None) -> Context | Non
     Classes without misses are listed in one sentence.
     """
     systems = zip(system_names(document), document["systems"], strict=True)
-    listed = (head or {}).get("systems", ())
-    # The name that links to the queries of a system is None where the page has none of them.
-    diagnosed = [
-        (name, system["name"] if system["name"] in listed else None, system["failures"])
-        for name, system in systems
-        if "failures" in system
-    ]
-    if not diagnosed:
+    failures = {name: system["failures"] for name, system in systems if "failures" in system}
+    if not failures:
         return None
-    failures = {name: found for name, _, found in diagnosed}
+    # Only the queries of these systems are on the page.
+    linked = (head or {}).get("systems", ())
     classes = dict.fromkeys([*MEANINGS, *(key for f in failures.values() for key in f["classes"])])
     most = max((n or 0 for f in failures.values() for n in f["classes"].values()), default=0)
     rows, empty = [], []
-    unchecked = {key for found in failures.values() for key in found["unchecked"]}
+    unchecked = {key for misses in failures.values() for key in misses["unchecked"]}
     for kind in classes:
-        cells = [_class_cell(kind, who, found, most) for _, who, found in diagnosed]
+        cells = [
+            _class_cell(kind, class_link(kind, name) if name in linked else "", misses, most)
+            for name, misses in failures.items()
+        ]
         if any(cell["count"] == NOTHING or (cell["bar"] and cell["bar"].marks) for cell in cells):
             rows.append({"name": kind, "meaning": MEANINGS.get(kind, ""), "cells": cells})
         elif kind not in unchecked:
@@ -205,28 +200,28 @@ def misses_of(document: Document, head: Document | None = None) -> Context | Non
     return {
         "names": list(failures),
         "totals": [
-            f"{found['misses']:,} of {plural(found['assessed'], 'query', 'queries')}"
-            for found in failures.values()
+            f"{misses['misses']:,} of {plural(misses['assessed'], 'query', 'queries')}"
+            for misses in failures.values()
         ],
-        "miss_at": diagnosed[0][2]["miss_at"],
+        "miss_at": next(iter(failures.values()))["miss_at"],
         "rows": rows,
         "empty": empty,
         "unchecked": _unchecked(failures),
         "dominant": [
-            (name, _dominant(found["dominant"]))
-            for name, found in failures.items()
-            if found["dominant"]
+            (name, _dominant(misses["dominant"]))
+            for name, misses in failures.items()
+            if misses["dominant"]
         ],
         "notes": [
-            f"{name}: its lists end at rank {found['ends_at']}; gold from there to "
-            f"{found.get('lines', {}).get('miss', found['miss_at'])} was not searched"
-            for name, found in failures.items()
-            if found["ends_at"] is not None
+            f"{name}: its lists end at rank {misses['ends_at']}; gold from there to "
+            f"{misses.get('lines', {}).get('miss', misses['miss_at'])} was not searched"
+            for name, misses in failures.items()
+            if misses["ends_at"] is not None
         ],
     }
 
 
-def _class_cell(kind: str, system: str | None, failures: Document, most: int) -> Context:
+def _class_cell(kind: str, link: str, failures: Document, most: int) -> Context:
     """Return the misses of a system in one class, with a link to them where there is one."""
     count = failures["classes"].get(kind, 0)
     if count is None or (not count and kind in failures["unchecked"]):
@@ -235,15 +230,15 @@ def _class_cell(kind: str, system: str | None, failures: Document, most: int) ->
         "count": f"{count:,}",
         "share": percent(count / failures["misses"]) if count else "",
         "bar": count_bar(count, most, _COUNT),
-        "link": class_link(kind, system) if count and system is not None else "",
+        "link": link if count else "",
     }
 
 
 def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
     """Return every class that could not be checked, why, and for which systems."""
     systems: dict[tuple[str, str], list[str]] = {}
-    for name, found in failures.items():
-        for reason in found["unchecked"].items():
+    for name, misses in failures.items():
+        for reason in misses["unchecked"].items():
             systems.setdefault(reason, []).append(name)
     return [
         (kind, why, "" if len(names) == len(failures) else ", ".join(names))
@@ -257,77 +252,6 @@ def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Bar]]:
         (item["item_id"], f"{item['queries']:,}", count_bar(item["queries"], most, _COUNT))
         for item in items
     ]
-
-
-# Which stage of a log takes the time of which part.
-_STAGES = {
-    "retriever": ("retrieve", "retriever", "search"),
-    "filters": ("filter", "filters"),
-    "reranker": ("rerank", "reranker"),
-}
-
-
-def waterfalls_of(document: Document, head: Document | None) -> list[Context]:
-    """Return the steps of each system whose losses are known, from the ceiling to the value."""
-    primary = (primary_name(document, head) or "").partition("@")[0]
-    waterfalls = []
-    for name, system in zip(system_names(document), document["systems"], strict=True):
-        falls = [fall for fall in system.get("waterfalls", ()) if fall["value"] is not None]
-        # The waterfall of the measure that decides, whatever its cut-off.
-        falls.sort(key=lambda fall: fall["measure"].partition("@")[0] != primary)
-        for fall in falls[:1]:
-            stages = system.get("latency", {}).get("stages", {})
-            waterfalls.append(
-                {
-                    "system": name,
-                    "measure": fall["measure"],
-                    "ceiling": figure(fall["ceiling"]),
-                    "steps": [_step(part, fall["unknown"], stages) for part in fall["parts"]],
-                    "value": figure(fall["value"]),
-                    "facts": _facts(system.get("meta", {}), stages),
-                }
-            )
-    return waterfalls
-
-
-def _step(part: Document, unknown: Mapping[str, str], stages: Document) -> Context:
-    """Return a part of a system, and what it takes from the measure or gives back."""
-    name = part["part"]
-    medians = [stages[stage]["p50"]["value"] for stage in _STAGES.get(name, ()) if stage in stages]
-    timed = bool(medians) and medians[0] is not None
-    step = {
-        "name": name.replace("_", " "),
-        "about": PARTS.get(name, ""),
-        "changed": NOTHING,
-        "ends": "",
-        "tone": "unknown",
-        "queries": "",
-        "latency": f"p50 {figure(medians[0])} ms" if timed else "",
-    }
-    if name in unknown:
-        return step | {"about": unknown[name]}
-    # A loss is positive in the document; the page shows the change.
-    change = -part["lost"] if round(part["lost"], 4) else 0.0
-    return step | {
-        "changed": signed_change(change),
-        "ends": signed_interval(gained(part["ci"])) if change else "",
-        "tone": "" if not change else "good" if change > 0 else "bad",
-        "queries": plural(part["queries"], "query", "queries") if part["queries"] else "",
-    }
-
-
-def gained(loss: Sequence[float] | None) -> list[float] | None:
-    """Return the interval of a loss as that of a change."""
-    return None if loss is None else [-loss[1] + 0.0, -loss[0] + 0.0]
-
-
-def _facts(meta: Document, stages: Document) -> list[str]:
-    """Return what the log says about the system."""
-    facts = [f"retriever {meta['retriever']}"] if meta.get("retriever") else []
-    facts += [f"first {meta['k_raw']:,} retrieved"] if isinstance(meta.get("k_raw"), int) else []
-    facts += [f"first {meta['k']:,} returned"] if isinstance(meta.get("k"), int) else []
-    total = stages.get("total", {}).get("p50", {}).get("value")
-    return facts if total is None else [*facts, f"total p50 {figure(total)} ms"]
 
 
 # What each convention decides, with its values in brackets.
