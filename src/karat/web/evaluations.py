@@ -212,65 +212,15 @@ class TrendAnswer(BaseModel):
     points: list[TrendPointAnswer]
 
 
-class ReportAnswer(BaseModel):
-    """A report as karat eval -o report.json writes it; later versions of karat may add keys."""
+class OpenAnswer(BaseModel):
+    """A report as ``karat eval -o report.json`` writes it, its rows, or one query in full.
 
-    model_config = ConfigDict(extra="allow")
-
-    schema_version: int
-    tool: dict[str, str]
-    conventions: dict[str, Any]
-    counts: dict[str, int]
-    systems: list[dict[str, Any]]
-    inputs: dict[str, Any]
-    verdict: str | None = None
-    rule: dict[str, Any] = {}
-    comparisons: list[dict[str, Any]] = []
-    decisions: list[dict[str, Any]] = []
-    reversals: list[str] = []
-    gates: list[dict[str, Any]] = []
-    findings: list[str] = []
-    findings_of: str | None = None
-
-
-class ComparisonAnswer(ReportAnswer):
-    """A comparison as karat compare writes it, and warnings."""
-
-    warnings: list[str]
-
-
-class RowsAnswer(BaseModel):
-    """Every query, column by column; columns of systems have one list per system.
-
-    ``status`` and ``class`` are positions in the names of the page's head; class -1 is no miss.
+    A comparison has ``warnings`` besides. Rows are columns with one value per query; columns of
+    systems have one list per system, and ``status`` and ``class`` are positions in the names of
+    the page's head. A query has its gold, the list of every system and BM25's, and their texts.
     """
 
-    query_id: list[str]
-    text: list[str | None]
-    gold: list[int]
-    status: list[list[int]]
-    values: dict[str, list[list[float | None]]]
-    rank: list[list[int | None]]
-    miss_class: list[list[int]] = Field(alias="class")
-    unjudged: list[list[int]]
-    different: list[float]
-    segments: dict[str, dict[str, Any]]
-
-
-class QueryAnswer(BaseModel):
-    """One query in full: its gold, the list of every system and BM25's, and their texts."""
-
-    index: int
-    query_id: str
-    text: str | None
-    note: str | None
-    attributes: dict[str, Any]
-    gold: list[dict[str, Any]]
-    gold_left_out: int
-    systems: list[dict[str, Any]]
-    bm25: list[list[Any]] | None
-    negatives: list[str]
-    texts: dict[str, dict[str, Any]]
+    model_config = ConfigDict(extra="allow")
 
 
 def part_of(app: FastAPI, report_id: int, name: str) -> Any:
@@ -410,13 +360,13 @@ def trend(
     return cached_json(request, make)
 
 
-@router.get("/reports/{report_id}", tags=["reports"], response_model=ReportAnswer)
+@router.get("/reports/{report_id}", tags=["reports"], response_model=OpenAnswer)
 def report(request: Request, report_id: Id) -> Response:
     """Return the document of a report, as karat eval -o report.json writes it."""
     return Json(request.app.state.store.report(report_id))
 
 
-@router.get("/reports/{report_id}/rows", tags=["reports"], response_model=RowsAnswer)
+@router.get("/reports/{report_id}/rows", tags=["reports"], response_model=OpenAnswer)
 def report_rows(request: Request, report_id: Id) -> Response:
     """Return every query of a report, column by column."""
     text = _text_of(request.app, report_id, "rows")
@@ -425,7 +375,7 @@ def report_rows(request: Request, report_id: Id) -> Response:
     return Response(escape_html_in_json(text), media_type=Json.media_type)
 
 
-@router.get("/reports/{report_id}/queries/{index}", tags=["reports"], response_model=QueryAnswer)
+@router.get("/reports/{report_id}/queries/{index}", tags=["reports"], response_model=OpenAnswer)
 def report_query(request: Request, report_id: Id, index: Index) -> Response:
     """Return one query in full: its gold, the lists of every system, and their texts."""
     head = part_of(request.app, report_id, "head")
@@ -437,7 +387,7 @@ def report_query(request: Request, report_id: Id, index: Index) -> Response:
     return Json(with_texts(block["queries"][index % head["block"]], block["texts"]))
 
 
-@router.get("/comparisons", tags=["comparisons"], response_model=ComparisonAnswer)
+@router.get("/comparisons", tags=["comparisons"], response_model=OpenAnswer)
 async def comparison(request: Request, options: Comparison) -> Response:
     """Return the document of a comparison, as karat compare writes it, and warnings."""
     view = await compared(request, options)
@@ -445,7 +395,7 @@ async def comparison(request: Request, options: Comparison) -> Response:
     return await run_in_threadpool(Json, document)
 
 
-@router.get("/comparisons/rows", tags=["comparisons"], response_model=RowsAnswer)
+@router.get("/comparisons/rows", tags=["comparisons"], response_model=OpenAnswer)
 async def comparison_rows(request: Request, options: Comparison) -> Response:
     """Return every query of a comparison, column by column."""
     view = await compared(request, options)
@@ -453,7 +403,7 @@ async def comparison_rows(request: Request, options: Comparison) -> Response:
     return await _in_turn(request, lambda: Json(view.rows))
 
 
-@router.get("/comparisons/queries/{index}", tags=["comparisons"], response_model=QueryAnswer)
+@router.get("/comparisons/queries/{index}", tags=["comparisons"], response_model=OpenAnswer)
 async def comparison_query(request: Request, index: Index, options: Comparison) -> Response:
     """Return one query in full: its gold, the lists of every system, and their texts."""
     view = await compared(request, options)
