@@ -39,7 +39,7 @@ from karat.measure.scores import Scores
 from karat.pages.formatting import figure, label, percent, plural, utf8
 from karat.pages.page import Page, Section, Sentence
 from karat.pages.result import ENVELOPE, AnalysisResult
-from karat.pages.serialize import Record
+from karat.pages.serialize import plain
 from karat.stats.distributions import NORMAL, standard_error
 from karat.stats.power import Power
 
@@ -51,29 +51,6 @@ SPREAD = 0.35
 POWER = 0.8
 DIFFERENCES = (0.02, 0.05)
 _WON_BY_RETURNING_ALL = {"R", "Hit", "All", "WR", "Coverage"}
-
-
-@dataclass(frozen=True, slots=True)
-class Detectable(Record):
-    """The smallest true difference between two systems that the set shows with 80 % chance.
-
-    ``sd`` is the spread of the difference from query to query: taken from two ``runs`` by
-    ``measure``, or ``assumed``, also where runs were given that differ alike on every query.
-    ``needed`` says how many queries other differences need. ``because`` says why there is no
-    such difference, where there is none.
-    """
-
-    basis: Literal["assumed", "runs"]
-    n: int
-    sd: float
-    difference: float | None
-    needed: Mapping[str, int | None]
-    confidence: float
-    power: float = POWER
-    measure: str | None = None
-    runs: tuple[str, ...] = ()
-    groups: int | None = None
-    because: str | None = None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -151,7 +128,7 @@ def check(
         "fine": [result.what for result in results if isinstance(result, Fine)],
         "unchecked": [result.what for result in results if isinstance(result, Unchecked)],
         "sizes": _sizes(subject),
-        "detectable": _detectable(subject, scores, spread).to_dict(),
+        "detectable": _detectable(subject, scores, spread),
         "strict": strict,
         "verdict": _verdict(issues, strict),
     }
@@ -220,26 +197,20 @@ def _target_checks(
     yield from _gated_segments(subject, gates, results)
     for column in by:
         sizes = _segment_sizes(subject, column)
-        small = _small_segments(sizes)
         segments = plural(len(sizes), "segment")
-        facts = {"segments": segments, "column": column, "small": SMALL}
-        if small:
-            yield Issue("small_segment", len(small), small, **facts)
-        else:
-            yield Fine(f"{segments} by {column}, all of {SMALL} queries or more")
+        facts = {"segments": segments, "column": str(column)}
+        yield _small_segments("small_segment", sizes, f"{segments} by {column}", **facts)
 
 
 def _ceilings(ideal: Scores) -> Results:
     quick = replace(ideal, conventions=replace(ideal.conventions, interval="none"))
-    reach = {
-        str(measure): summary.ceiling
+    reach = [
+        {"measure": str(measure), "ceiling": summary.ceiling}
         for measure, summary in zip(quick.measures, quick.summaries.values(), strict=True)
         if measure.definition.better == "higher" and measure.definition.bounded
         if str(measure) in ideal.ceilings and summary.ceiling is not None
-    }
-    low = [
-        {"measure": name, "ceiling": value} for name, value in reach.items() if value < 1 - 1e-12
     ]
+    low = [example for example in reach if example["ceiling"] < 1 - 1e-12]
     if low:
         yield Issue("low_ceiling", len(low), low)
     elif reach:
@@ -266,30 +237,24 @@ def _cutoffs(subject: CheckedSet, measures: Sequence[Measure]) -> Results:
 
 def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
     """Yield gates that not even the ideal ranking passes."""
-    known = [
-        result
-        for result in results
-        if result.unreachable or (result.measure in ideal.ceilings and result.min is not None)
-    ]
-    never = [_gate_example(result) for result in known if result.unreachable]
-    few = [
-        _gate_example(result)
-        for result in known
-        if not result.unreachable and result.verdict != "pass"
-    ]
-    if never:
-        yield Issue("unreachable_target", len(never), never)
-    if few:
-        yield Issue("gate_needs_more", len(few), few)
-    if known and not never and not few:
-        yield Fine(f"{plural(len(known), 'gate')}, all of which the ideal ranking passes")
-
-
-def _gate_example(result: GateResult) -> dict[str, Any]:
-    limit = {"min": result.min} if result.max is None else {"max": result.max}
-    segment = {} if result.segment is None else {"segment": dict(result.segment)}
-    reason = {"ceiling": result.ceiling, "n": result.n, "because": result.because}
-    return {"measure": result.measure, **segment, **limit, **reason}
+    issues: dict[str, list[dict[str, Any]]] = {"unreachable_target": [], "gate_needs_more": []}
+    known = 0
+    for result in results:
+        if result.unreachable or (result.measure in ideal.ceilings and result.min is not None):
+            known += 1
+            example = {"measure": result.measure}
+            example |= {} if result.segment is None else {"segment": dict(result.segment)}
+            example |= {"min": result.min} if result.max is None else {"max": result.max}
+            example |= {"ceiling": result.ceiling, "n": result.n, "because": result.because}
+            if result.unreachable:
+                issues["unreachable_target"].append(example)
+            elif result.verdict != "pass":
+                issues["gate_needs_more"].append(example)
+    for kind, examples in issues.items():
+        if examples:
+            yield Issue(kind, len(examples), examples)
+    if known and not any(issues.values()):
+        yield Fine(f"{plural(known, 'gate')}, all of which the ideal ranking passes")
 
 
 def _idle_gates(gates: Sequence[Gate]) -> Results:
@@ -320,11 +285,9 @@ def _gated_segments(
         sizes |= _segment_sizes(subject, by)
     segments = [tuple(result.segment.items()) for result in results if result.segment is not None]
     gated = {segment: sizes.get(segment, 0) for segment in segments}
-    small = _small_segments(gated)
-    if small:
-        yield Issue("small_gated_segment", len(small), small, small=SMALL)
-    elif gated:
-        yield Fine(f"{plural(len(gated), 'gated segment')}, all of {SMALL} queries or more")
+    if gated:
+        name = plural(len(gated), "gated segment")
+        yield _small_segments("small_gated_segment", gated, name)
 
 
 def _segment_sizes(subject: CheckedSet, by: By) -> dict[tuple[tuple[str, str], ...], int]:
@@ -333,8 +296,13 @@ def _segment_sizes(subject: CheckedSet, by: By) -> dict[tuple[tuple[str, str], .
     return {tuple(segment.where.items()): int(segment.mask.sum()) for segment in segments}
 
 
-def _small_segments(sizes: Mapping[tuple[tuple[str, str], ...], int]) -> list[dict[str, Any]]:
-    return [{"segment": dict(segment), "queries": n} for segment, n in sizes.items() if n < SMALL]
+def _small_segments(
+    kind: str, sizes: Mapping[tuple[tuple[str, str], ...], int], name: str, **facts: str
+) -> Issue | Fine:
+    small = [{"segment": dict(segment), "queries": n} for segment, n in sizes.items() if n < SMALL]
+    if small:
+        return Issue(kind, len(small), small, small=SMALL, **facts)
+    return Fine(f"{name}, all of {SMALL} queries or more")
 
 
 def _with_gold(subject: CheckedSet) -> pl.Series:
@@ -344,37 +312,47 @@ def _with_gold(subject: CheckedSet) -> pl.Series:
 # What difference between two systems the set can detect.
 
 
-def _detectable(subject: CheckedSet, scores: Sequence[Scores], spread: float | None) -> Detectable:
-    """Return the smallest difference that the set can show, from two runs or an assumed spread."""
+def _detectable(
+    subject: CheckedSet, scores: Sequence[Scores], spread: float | None
+) -> dict[str, Any]:
+    """Return the smallest true difference between two systems that the set shows in 80 % of cases.
+
+    ``sd`` is the spread of the difference from query to query: taken from two ``runs`` by
+    ``measure``, or ``assumed``, also where runs were given that differ alike on every query.
+    ``needed`` says how many queries other differences need, ``because`` why there is no difference.
+    """
     confidence = subject.conventions.ci
     groups = scores[0].groups if scores else subject.prepared.group
-    facts: dict[str, Any] = {"basis": "assumed"}
+    measure, basis = None, "assumed"
     if scores:
         measure, delta, known = _differences(*scores)
-        facts = {"measure": measure, "runs": tuple(utf8(run.system) for run in scores)}
         # Two runs that are the same, or apart by the same on every query, show no spread.
-        alike = float(np.ptp(delta)) <= 1e-12 and (len(delta) > 1 or not delta.any())
-        facts["basis"] = "assumed" if alike else "runs"
-    if facts["basis"] == "assumed":
+        if np.ptp(delta) > 1e-12 or (len(delta) == 1 and delta.any()):
+            basis = "runs"
+    if basis == "assumed":
         n = len(_with_gold(subject))
         sd = SPREAD if spread is None else spread
         power = Power(_normal(n, sd), confidence=confidence, power=POWER)
     else:
         n = len(delta)
-        own_groups = None if groups is None else groups[known]
+        known_groups = None if groups is None else groups[known]
         # What one query of so many adds to the error, whether or not queries come in groups.
-        sd = standard_error(delta, own_groups)[0] * math.sqrt(n)
-        power = Power(delta, own_groups, confidence=confidence, power=POWER)
-    return Detectable(
-        n=n,
-        sd=sd,
-        difference=power.detectable(),
-        needed={f"{size:g}": power.queries_needed(size) for size in DIFFERENCES},
-        confidence=confidence,
-        groups=None if groups is None else len(np.unique(groups)),
-        because=power.why_unknown,
-        **facts,
-    )
+        sd = standard_error(delta, known_groups)[0] * math.sqrt(n)
+        power = Power(delta, known_groups, confidence=confidence, power=POWER)
+    detectable = {
+        "basis": basis,
+        "n": n,
+        "sd": sd,
+        "difference": power.detectable(),
+        "needed": {f"{size:g}": power.queries_needed(size) for size in DIFFERENCES},
+        "confidence": confidence,
+        "power": POWER,
+        "measure": measure,
+        "runs": [utf8(run.system) for run in scores],
+        "groups": None if groups is None else len(np.unique(groups)),
+        "because": power.why_unknown,
+    }
+    return {name: plain(value) for name, value in detectable.items()}
 
 
 def _normal(n: int, sd: float) -> NDArray[np.float64]:
@@ -396,11 +374,7 @@ def _differences(
             known = ~np.isnan(delta)
             if known.any():
                 return str(measure), delta[known], known
-    reasons = [*first.lacks.values(), *second.lacks.values()]
-    because = f": {reasons[0]}" if reasons else ""
-    raise UsageError(
-        f"the two runs have no measure in common that any query has a value for{because}"
-    )
+    raise UsageError("the two runs have no measure in common that any query has a value for")
 
 
 # The page: the verdict, the issues, what was fine, and what the set can detect.
@@ -485,10 +459,8 @@ def _detectable_lines(detectable: Mapping[str, Any]) -> Iterator[str]:
         yield f"detects: not known: {detectable['because'] or queries} ({spread})"
     else:
         difference, chance = figure(detectable["difference"]), percent(detectable["power"])
-        yield (
-            f"detects a difference of {difference} or more in {chance} of cases"
-            f" ({queries}; {spread})"
-        )
+        line = f"detects a difference of {difference} or more in {chance} of cases"
+        yield f"{line} ({queries}; {spread})"
     needed = [
         f"{difference} needs {plural(n, 'query', 'queries')}"
         for difference, n in detectable["needed"].items()
