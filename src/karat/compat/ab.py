@@ -19,8 +19,8 @@ import polars as pl
 from karat.compat.ab_output import (
     ABSENT,
     PROFILE,
-    AbReport,
     Side,
+    ab_document,
     append_traces,
     digest_of_bytes,
     macro_grid,
@@ -62,14 +62,14 @@ _TEXT = {"query_id": pl.String, "item_id": pl.String, "text": pl.String, "grade"
 class AbResult(Result):
     """The report, the verdict in words, notes on the inputs, and traces by folder."""
 
-    report: AbReport
+    report: Mapping[str, Any]
     verdict: Sequence[Sentence]
     notes: Sequence[str]
     traces: Mapping[Path, Sequence[Mapping[str, Any]]]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of the harness."""
-        return self.report.to_dict()
+        return dict(self.report)
 
     def to_frame(self) -> pl.DataFrame:
         """Return two rows per query, A and B."""
@@ -81,7 +81,7 @@ class AbResult(Result):
             title="B against A",
             headline=self.verdict,
             blocks=[Section(grid=macro_grid(self.report))],
-            notes=[_BASE_RANKING] if self.report.corpus_digest != ABSENT else [],
+            notes=[_BASE_RANKING] if self.report["corpus_digest"] != ABSENT else [],
         )
 
 
@@ -139,20 +139,23 @@ def ab(
         corpus_digest = _add_searches([config_a, config_b], corpus, inputs, open_bar)
     traces: dict[Path, list[Mapping[str, Any]]] = {}
     for name, search in inputs.searches.items() if emit_traces else ():
-        rows = _traces(search, inputs)
+        rows = [
+            trace
+            for query_id, text in inputs.texts
+            if (trace := trace_of(search.settings, text, search.lists[query_id], os.environ))
+        ]
         if rows:
             folder = Path(trace_dir or trace_folder(search.settings))
             traces.setdefault(folder, []).extend(rows)
         else:
             reason = _why_no_traces(search.settings)
             inputs.notes.append(f"config {name}: no traces: {reason}")
-    report = AbReport(
+    report = ab_document(
+        *inputs.sides,
         k=k,
         corpus_digest=corpus_digest,
         queries_digest=digest_of_bytes(inputs.queries.source),
         qrels_digest=digest_of_bytes(inputs.gold.source),
-        a=inputs.sides[0],
-        b=inputs.sides[1],
     )
     notes = [*inputs.notes, *gold_notes]
     return AbResult(report, _verdict(inputs.scores), notes, traces)
@@ -264,14 +267,6 @@ def _naming_config(name: str) -> Iterator[None]:
         raise InputError(f"config {name}: {error}") from None
 
 
-def _traces(search: _Search, inputs: _Inputs) -> list[Mapping[str, Any]]:
-    traces = (
-        trace_of(search.settings, text, search.lists[query_id], os.environ)
-        for query_id, text in inputs.texts
-    )
-    return [trace for trace in traces if trace is not None]
-
-
 def _why_no_traces(settings: QualitySettings) -> str:
     if settings.traced:
         mode = settings.fusion_mode
@@ -317,65 +312,53 @@ def _note_lists(
 
 def read_queries(path: str) -> Queries:
     """Read query ids and texts, tab-separated without a header; ids must differ."""
-    file = _open(path)
-    rows = list(_rows(file, path, 2))
-    if not rows:
-        raise InputError("holds no queries; write one per line: id, tab, text", where=file.name)
-    if [column.lower() for column in rows[0].columns] == _HEADER:
+    file, rows = _read(path, ("id", "text"))
+    line, columns = rows[0]
+    if [column.lower() for column in columns] == _HEADER:
         message = "is a header, and would be searched for like a query; delete this line"
-        raise InputError(message, where=file.name, line=rows[0].line)
+        raise InputError(message, where=file.name, line=line)
     seen: dict[str, int] = {}
     for line, (query_id, _) in rows:
-        if query_id in seen:
-            message = f"query id {query_id!r} is in line {seen[query_id]} too; ids must differ"
+        if not query_id or query_id in seen:
+            message = f"query id {query_id!r} is in line {seen.get(query_id)} too; ids must differ"
+            message = message if query_id else "query_id is empty; every row needs one"
             raise InputError(message, where=file.name, line=line)
         seen[query_id] = line
-        if not query_id:
-            raise InputError("query_id is empty; every row needs one", where=file.name, line=line)
-    ids, texts = zip(*(row.columns for row in rows), strict=True)
+    ids, texts = zip(*(columns for _, columns in rows), strict=True)
     table = pl.DataFrame({"query_id": ids, "text": texts}, schema_overrides=_TEXT)
     return Queries.from_frame(table, source=file.source)
 
 
 def read_truth(path: str) -> Gold:
     """Read query ids, item ids and grades, tab-separated without a header."""
-    file = _open(path)
-    rows = list(_rows(file, path, 3))
-    if not rows:
-        message = "holds no judgments; write one per line: query id, tab, item id, tab, grade"
-        raise InputError(message, where=file.name)
-    ids, items, grades = zip(*(row.columns for row in rows), strict=True)
+    file, rows = _read(path, ("query id", "item id", "grade"))
+    ids, items, grades = zip(*(columns for _, columns in rows), strict=True)
     table = pl.DataFrame(
         {"query_id": ids, "item_id": items, "grade": [grade.strip() for grade in grades]},
         schema_overrides=_TEXT,
     )
-    lines = pl.Series([row.line for row in rows])
-    return Gold.from_frame(table, lines=lines, source=file.source)
+    return Gold.from_frame(table, lines=pl.Series([line for line, _ in rows]), source=file.source)
 
 
-def _open(path: str) -> Input:
-    """Open a file; the digest of standard input is taken while its bytes are at hand."""
+def _read(path: str, names: Sequence[str]) -> tuple[Input, list[tuple[int, list[str]]]]:
+    """Read tab-separated rows with their line numbers; blank lines are left out."""
     file = open_input(path)
-    if file.data is None:
-        return file
-    digest = hashlib.sha256(file.data).hexdigest()
-    return replace(file, source=replace(file.source, sha256=digest))
-
-
-class _Row(NamedTuple):
-    line: int
-    columns: list[str]
-
-
-def _rows(file: Input, path: str, count: int) -> Iterator[_Row]:
+    if file.data is not None:
+        # The digest of standard input is taken while its bytes are at hand.
+        digest = hashlib.sha256(file.data).hexdigest()
+        file = replace(file, source=replace(file.source, sha256=digest))
+    rows = []
     for number, line in enumerate(io.StringIO(file.text(), newline=None), 1):
-        text = line.rstrip("\n")
-        if not text:
-            continue
-        columns = text.split("\t")
-        if len(columns) != count:
-            raise InputError(
-                f"Expected {count} tab-separated columns on line {number} of {path}, "
-                f"got {len(columns)}"
-            )
-        yield _Row(number, columns)
+        if text := line.rstrip("\n"):
+            columns = text.split("\t")
+            if len(columns) != len(names):
+                raise InputError(
+                    f"Expected {len(names)} tab-separated columns on line {number} of {path}, "
+                    f"got {len(columns)}"
+                )
+            rows.append((number, columns))
+    if not rows:
+        content = "queries" if len(names) == 2 else "judgments"
+        message = f"holds no {content}; write one per line: {', tab, '.join(names)}"
+        raise InputError(message, where=file.name)
+    return file, rows

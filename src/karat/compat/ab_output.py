@@ -12,9 +12,8 @@ import json
 import os
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import polars as pl
 
@@ -25,7 +24,7 @@ from karat.measure.conventions import PROFILES
 from karat.measure.names import parse_measures
 from karat.measure.scores import Scores
 from karat.pages.formatting import utf8
-from karat.pages.serialize import csv_cell
+from karat.pages.serialize import csv_cell, dumps
 from karat.reports.document import Report
 from karat.retrieve.quality import RankedItems, made_alike
 from karat.retrieve.quality_config import QualitySettings
@@ -43,94 +42,64 @@ _TRACE_FOLDER = "logs/quality"
 _CONFIG_ALONE = frozenset(("retriever", "config", "k", "k_raw"))
 
 
-@dataclass(frozen=True)
-class Side:
-    """One of the two configs: its means and one row per query.
+class Side(NamedTuple):
+    """One of the two configs as in the JSON, and its row for each query."""
 
-    A row is as in the JSON; its ``hits`` are the returned items that have a judgment.
-    """
-
-    config_path: str
-    config_digest: str
-    macro: Mapping[str, float]
+    system: Mapping[str, Any]
     rows: Sequence[Mapping[str, Any]]
 
-    def document(self) -> dict[str, Any]:
-        """Return the side without its rows."""
-        return {
-            "config_path": self.config_path,
-            "config_digest": self.config_digest,
-            "metrics": {"macro": dict(self.macro)},
-        }
 
-
-@dataclass(frozen=True)
-class AbReport:
-    """Both sides over the same queries, in the order of the queries file."""
-
-    k: int
-    corpus_digest: str
-    queries_digest: str
-    qrels_digest: str
-    a: Side
-    b: Side
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain data."""
-        return {
-            "schema_version": SCHEMA_VERSION,
-            "k": self.k,
-            "corpus_digest": self.corpus_digest,
-            "queries_digest": self.queries_digest,
-            "qrels_digest": self.qrels_digest,
-            "systems": {"A": self.a.document(), "B": self.b.document()},
-            "delta": {"macro": _delta(self.a.macro, self.b.macro)},
-            "per_query": [
-                {"qid": a["qid"], "A": dict(a), "B": dict(b), "delta": _delta(a, b)}
-                for a, b in zip(self.a.rows, self.b.rows, strict=True)
-            ],
-        }
+def ab_document(
+    a: Side, b: Side, *, k: int, corpus_digest: str, queries_digest: str, qrels_digest: str
+) -> dict[str, Any]:
+    """Return both sides over the same queries, in the order of the queries file."""
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "k": k,
+        "corpus_digest": corpus_digest,
+        "queries_digest": queries_digest,
+        "qrels_digest": qrels_digest,
+        "systems": {"A": a.system, "B": b.system},
+        "delta": {"macro": _delta(a.system["metrics"]["macro"], b.system["metrics"]["macro"])},
+        "per_query": [
+            {"qid": row_a["qid"], "A": row_a, "B": row_b, "delta": _delta(row_a, row_b)}
+            for row_a, row_b in zip(a.rows, b.rows, strict=True)
+        ],
+    }
 
 
 def _delta(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, float]:
     return {name: b[name] - a[name] for name in METRICS}
 
 
-def to_json(report: AbReport) -> bytes:
+def to_json(document: Mapping[str, Any]) -> bytes:
     """Return the report as JSON, stable to the byte, without a newline at the end."""
-    text = json.dumps(
-        report.to_dict(), sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False
-    )
-    return text.encode()
+    return dumps(document).removesuffix(b"\n")
 
 
-def to_csv(report: AbReport) -> bytes:
+def to_csv(document: Mapping[str, Any]) -> bytes:
     """Return two rows per query, A and B, with six decimals."""
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer)
     writer.writerow(["qid", "system", *METRICS, "hits"])
-    for pair in zip(report.a.rows, report.b.rows, strict=True):
-        for system, row in zip("AB", pair, strict=True):
+    for query in document["per_query"]:
+        for system in "AB":
+            row = query[system]
             values = [f"{row[name]:.6f}" for name in METRICS]
             hits = csv_cell(",".join(row["hits"]))
             writer.writerow([csv_cell(row["qid"]), system, *values, hits])
     return buffer.getvalue().encode()
 
 
-def macro_grid(report: AbReport) -> list[list[str]]:
+def macro_grid(document: Mapping[str, Any]) -> list[list[str]]:
     """Return the means side by side, for a terminal."""
-    delta = _delta(report.a.macro, report.b.macro)
-    rows = [
-        [
-            f"{name}@{report.k}",
-            f"{report.a.macro[name]:.4f}",
-            f"{report.b.macro[name]:.4f}",
-            # A change too small to be seen has no sign.
-            f"{round(delta[name], 4) + 0.0:+.4f}",
-        ]
-        for name in METRICS
-    ]
-    return [["mean", "A", "B", "B − A"], *rows]
+    a, b = (document["systems"][name]["metrics"]["macro"] for name in "AB")
+    grid = [["mean", "A", "B", "B − A"]]
+    for name, delta in document["delta"]["macro"].items():
+        # A change too small to be seen has no sign.
+        change = f"{round(delta, 4) + 0.0:+.4f}"
+        grid.append([f"{name}@{document['k']}", f"{a[name]:.4f}", f"{b[name]:.4f}", change])
+    return grid
 
 
 def report_to_json(report: Report) -> bytes:
@@ -143,7 +112,7 @@ def report_to_csv(report: Report) -> bytes:
     return to_csv(ab_report(report))
 
 
-def ab_report(report: Report) -> AbReport:
+def ab_report(report: Report) -> dict[str, Any]:
     """Return the two systems of a report as the harness reports them."""
     a, b = (system.scores for system in report.systems)
     k, queries = a.conventions.k, report.tables and report.tables.queries
@@ -154,13 +123,13 @@ def ab_report(report: Report) -> AbReport:
         )
     for scores in (a, b):
         refuse_short("ab", scores, report.tables and report.tables.corpus)
-    return AbReport(
+    return ab_document(
+        side_of(a, *_config_of(a)),
+        side_of(b, *_config_of(b)),
         k=k,
-        corpus_digest=_digest_or_absent(report.corpus),
-        queries_digest=_digest_or_absent(report.queries),
+        corpus_digest=ABSENT if report.corpus is None else digest_of_bytes(report.corpus),
+        queries_digest=ABSENT if report.queries is None else digest_of_bytes(report.queries),
         qrels_digest=digest_of_bytes(report.gold),
-        a=side_of(a, *_config_of(a)),
-        b=side_of(b, *_config_of(b)),
     )
 
 
@@ -185,7 +154,9 @@ def side_of(scores: Scores, config_path: str, config_digest: str) -> Side:
             )
         numbers = dict(zip(METRICS, values, strict=True))
         rows.append({"qid": query_id, **numbers, "hits": hits[at]})
-    return Side(config_path, config_digest, dict(zip(METRICS, macro, strict=True)), rows)
+    metrics = {"macro": dict(zip(METRICS, macro, strict=True))}
+    system = {"config_path": config_path, "config_digest": config_digest, "metrics": metrics}
+    return Side(system, rows)
 
 
 def digest_of_bytes(source: Source) -> str:
@@ -194,10 +165,6 @@ def digest_of_bytes(source: Source) -> str:
     if digest is None:
         raise InputError("is no file whose bytes could be digested; give a file", where=source.name)
     return digest
-
-
-def _digest_or_absent(source: Source | None) -> str:
-    return ABSENT if source is None else digest_of_bytes(source)
 
 
 def _config_of(scores: Scores) -> tuple[str, str]:
@@ -216,11 +183,12 @@ def trace_of(
     """Return the trace of one query; None if tracing is off or nothing was fused."""
     if not settings.traced or (settings.quality_enabled and not ranked.fused):
         return None
-    places = range(1, len(ranked.item_ids) + 1)
+    k = len(ranked.item_ids)
+    names: tuple[str, ...] = ("id", "score")
+    columns: tuple[Sequence[Any], ...] = (ranked.item_ids, ranked.base_scores)
     if settings.quality_enabled:
-        rows = zip(ranked.item_ids, ranked.base_ranks, places, ranked.fused or (), strict=True)
-        names: tuple[str, ...] = ("id", "rank_sem", "rank_fused", "score_fused")
-        items = [dict(zip(names, row, strict=True)) for row in rows]
+        names = ("id", "rank_sem", "rank_fused", "score_fused")
+        columns = (ranked.item_ids, ranked.base_ranks, range(1, k + 1), ranked.fused or ())
         meta = {
             "reason": "enabled",
             "note": "enabled trace; fused ordering active",
@@ -228,12 +196,8 @@ def trace_of(
             "lex_hits": ranked.lexical_hits,
         }
     else:
-        scored = zip(ranked.item_ids, ranked.base_scores, strict=True)
-        items = [{"id": item_id, "score": score} for item_id, score in scored]
-        meta = {
-            "reason": settings.trace_reason or "shadow",
-            "note": "shadow trace; rankings unchanged",
-        }
+        note = "shadow trace; rankings unchanged"
+        meta = {"reason": settings.trace_reason or "shadow", "note": note}
     return {
         "trace_schema_version": _TRACE_VERSION,
         "git_sha": environment.get(REVISION, "unknown"),
@@ -242,26 +206,21 @@ def trace_of(
         "seed": 0,
         "query": REDACTED if settings.redact else text.strip(),
         "query_id": query_digest(text),
-        "meta": {"k": len(places), **meta},
-        "items": items,
+        "meta": {"k": k, **meta},
+        "items": [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)],
     }
 
 
 def gate_digest(settings: QualitySettings) -> str:
     """Return the sha256 of the five settings that decide about traces."""
-    decisive = {
-        "perf": {
-            "enabled": settings.perf_enabled,
-            "metrics": {"report_memory": settings.report_memory},
-        },
-        "t2": {
-            "quality": {
-                "enabled": settings.quality_enabled,
-                "shadow": settings.shadow,
-                "redact": settings.redact,
-            }
-        },
+    metrics = {"report_memory": settings.report_memory}
+    quality = {
+        "enabled": settings.quality_enabled,
+        "shadow": settings.shadow,
+        "redact": settings.redact,
     }
+    perf = {"enabled": settings.perf_enabled, "metrics": metrics}
+    decisive = {"perf": perf, "t2": {"quality": quality}}
     return hashlib.sha256(_line(decisive).encode()).hexdigest()
 
 

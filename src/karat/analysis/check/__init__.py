@@ -204,7 +204,7 @@ def _target_checks(
 
 def _ceilings(ideal: Scores) -> Results:
     quick = replace(ideal, conventions=replace(ideal.conventions, interval="none"))
-    reach = [
+    reach: list[dict[str, Any]] = [
         {"measure": str(measure), "ceiling": summary.ceiling}
         for measure, summary in zip(quick.measures, quick.summaries.values(), strict=True)
         if measure.definition.better == "higher" and measure.definition.bounded
@@ -242,7 +242,7 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
     for result in results:
         if result.unreachable or (result.measure in ideal.ceilings and result.min is not None):
             known += 1
-            example = {"measure": result.measure}
+            example: dict[str, Any] = {"measure": result.measure}
             example |= {} if result.segment is None else {"segment": dict(result.segment)}
             example |= {"min": result.min} if result.max is None else {"max": result.max}
             example |= {"ceiling": result.ceiling, "n": result.n, "because": result.because}

@@ -61,7 +61,7 @@ from karat.pages.formatting import (
     plural,
     verdict_words,
 )
-from karat.pages.page import Grid, Page, Section
+from karat.pages.page import Grid, Page, Section, TableColumns, table
 
 NO_RAW = (
     "the log has no list before the later stages, or only empty ones; log the retriever's own list"
@@ -81,6 +81,8 @@ _LEFT_OUT = {
     "without_choice": ("call without a source", "calls without a source"),
     "without_right": ("query without a right source", "queries without a right source"),
 }
+
+_UNMEASURED = {"mean": None, "delta": None, "ci": None}
 
 Document = Mapping[str, Any]
 
@@ -193,7 +195,7 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
     the gold that it holds and ``alone`` what no other holds, of the queries that several parts
     were asked; ``within`` names the part that it is a list of.
     """
-    lists = _in_order({name: part for name, part in staged.beside.items() if name != ORIGINAL})
+    lists = {name: part for name, part in staged.beside.items() if name != ORIGINAL}
     if not lists:
         return None
     outer = [name for name in lists if _within(name, lists) is None]
@@ -209,17 +211,18 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
     alone = in_parts[(times == 1) & several[codes[in_parts]]]
     measures = {measure: measure for measure in cuts.chosen} | cuts_to(cuts.deep[:1], depth.used)
 
-    def part_of(scores: Scores, mask: Mask, gold: Ints) -> dict[str, Any]:
-        cut = cut_at(scores, staged.gold, measures)
-        facts = {"measures": cells(only_where(cut, mask)), "queries": int(mask.sum())}
-        return {**facts, "found": len(gold), "within": None, "alone": None}
+    def part_of(
+        scores: Scores, mask: Mask, gold: Ints, within: str | None = None, alone: int | None = None
+    ) -> dict[str, Any]:
+        cut = only_where(cut_at(scores, staged.gold, measures), mask)
+        facts = {"measures": cells(cut), "queries": int(mask.sum()), "found": len(gold)}
+        return {**facts, "within": within, "alone": alone}
 
     parts = {}
     for name, scores in lists.items():
-        parts[name] = part_of(scores, searched[name], held[name])
-        parts[name]["within"] = _within(name, lists)
-        if name in outer:
-            parts[name]["alone"] = len(np.intersect1d(held[name], alone))
+        within, gold = _within(name, lists), held[name]
+        in_no_other = len(np.intersect1d(gold, alone)) if within is None else None
+        parts[name] = part_of(scores, searched[name], gold, within, in_no_other)
     return {
         "depth": depth.to_dict(),
         "fused": part_of(staged.raw, everyone, in_fused),
@@ -228,15 +231,6 @@ def parts_of(staged: Staged, cuts: Cuts) -> dict[str, Any] | None:
         "together": len(in_parts),
         "lost": len(np.setdiff1d(in_parts, in_fused)),
     }
-
-
-def _in_order(lists: Mapping[str, Scores]) -> dict[str, Scores]:
-    """Return each part before the lists within it."""
-    order: dict[str, None] = {}
-    for name in lists:
-        around = _within(name, lists)
-        order |= dict.fromkeys([name] if around is None else [around, name])
-    return {name: lists[name] for name in order}
 
 
 def _within(name: str, lists: Collection[str]) -> str | None:
@@ -373,7 +367,8 @@ def _step_sections(steps: Sequence[Document]) -> Iterator[Section]:
         for move in moves:
             row = _primary(move["change"])
             word = NOTHING if row is None else verdict_words(row)
-            deltas = [_delta(move["change"].get(name)) for name in names]
+            rows = [move["change"].get(name, _UNMEASURED) for name in names]
+            deltas = [f"{change(row['delta'])}{PART}{interval(row['ci'])}" for row in rows]
             grid.append([label(move["stage"]), word, *deltas])
         text = f"verdict by {names[0]}, corrected for the {len(moves)} stages (holm)"
         yield Section("change from the stage before", grid, [text])
@@ -385,22 +380,10 @@ def _primary(rows: Document) -> Document | None:
 
 def _means(cells: Document, names: Sequence[str], in_full: Sequence[str]) -> list[str]:
     """Return the means of some measures, those ``in_full`` with their intervals."""
+    known = {name: cells.get(name, _UNMEASURED) for name in names}
     return [
-        _mean(cells.get(name))
-        if name in in_full
-        else figure(cells[name]["mean"] if name in cells else None)
-        for name in names
+        measured(cell) if name in in_full else figure(cell["mean"]) for name, cell in known.items()
     ]
-
-
-def _mean(cell: Document | None) -> str:
-    return NOTHING if cell is None or cell["mean"] is None else measured(cell)
-
-
-def _delta(row: Document | None) -> str:
-    if row is None or row["delta"] is None:
-        return NOTHING
-    return f"{change(row['delta'])}{PART}{interval(row['ci'])}"
 
 
 def _parts_section(parts: Document) -> Section:
@@ -422,38 +405,41 @@ def _parts_section(parts: Document) -> Section:
 def _router_sections(router: Document) -> Iterator[Section]:
     title = "router" if router["chosen"] else "by source"
     yield Section(title, _source_grid(router), list(_router_lines(router)))
-    if table := router["confusion"]:
-        chosen = sorted({name for row in table.values() for name in row})
+    if confusion := router["confusion"]:
+        chosen = sorted({name for row in confusion.values() for name in row})
         grid = [["right source", *(f"sent to {label(name)}" for name in chosen)]]
-        grid += [
-            [label(right), *(str(row.get(name, "")) for name in chosen)]
-            for right, row in table.items()
-        ]
+        for right, row in confusion.items():
+            grid.append([label(right), *(str(row.get(name, "")) for name in chosen)])
         yield Section("where queries of each source were sent", grid)
     if wrong := router["misroutes"]:
-        grid = [["query", "right source", "sent to"]]
-        for query in wrong[:MOST]:
-            sources = [label("+".join(query[key])) for key in ("right", "chosen")]
-            grid.append([label(query["query_id"]), *sources])
+        columns: TableColumns = {
+            "query": "query_id",
+            "right source": lambda row: "+".join(row["right"]),
+            "sent to": lambda row: "+".join(row["chosen"]),
+        }
         more = len(wrong) - MOST
-        yield Section("misroutes", grid, [f"and {more:,} more"] if more > 0 else [])
+        lines = [f"and {more:,} more"] if more > 0 else []
+        yield Section("misroutes", table(wrong[:MOST], columns), lines)
 
 
 def _source_grid(router: Document) -> Grid:
     """Return a row for each source that queries belong to, were sent to, or that hits are of."""
     by_source, chosen, hits = (router[part] for part in ("by_source", "chosen", "hits"))
     shares = {} if hits is None else hits["shares"]
-    recalls = [name for source in by_source.values() for name in source if name[:2] == "R@"][:1]
-    sent, searched = (["sent there"], ["asked"]) if chosen else ([], [])
-    top = [] if hits is None else [f"of the top {hits['k']}"]
-    grid = [["source", "queries", *sent, *recalls, *searched, *top]]
+    recall = next((name for row in by_source.values() for name in row if name[:2] == "R@"), None)
+    columns: dict[str, str] = {"source": "source", "queries": "queries"}
+    columns |= {"sent there": "coverage"} if chosen else {}
+    columns |= {} if recall is None else {recall: recall}
+    columns |= {"asked": "asked"} if chosen else {}
+    columns |= {} if hits is None else {f"of the top {hits['k']}": "top"}
+    rows = []
     for name in sorted({*by_source, *chosen, *shares}):
-        source = by_source.get(name, {})
-        row = [label(name), str(source.get("queries", 0))]
-        row += [_mean(source.get(cell)) for cell in (["coverage"] if chosen else []) + recalls]
-        row += [percent(chosen[name]["share"]) if name in chosen else NOTHING for _ in searched]
-        grid.append([*row, *(percent(shares[name]) if name in shares else NOTHING for _ in top)])
-    return grid
+        row = {"source": name, "queries": 0, "coverage": None, "asked": None, "top": None}
+        row |= {} if recall is None else {recall: None}
+        row |= {"asked": percent(chosen[name]["share"])} if name in chosen else {}
+        row |= {"top": percent(shares[name])} if name in shares else {}
+        rows.append(row | by_source.get(name, {}))
+    return table(rows, columns)
 
 
 def _router_lines(router: Document) -> Iterator[str]:
@@ -482,13 +468,15 @@ def _rewriting_sections(rewriting: Document) -> Iterator[Section]:
         lines.append(f"{queries} with another text left out: no list for the original")
     for grid in comparison_tables(rewriting).values():
         yield Section("from original to rewritten", grid, [_RULE, *lines])
-    if rewriting["hurt"]:
-        grid = [["query", rewriting["hurt"][0]["measure"], "text"]]
-        for query in rewriting["hurt"]:
-            values = f"{figure(query['original'])}{PART}→ {figure(query['rewritten'])}"
-            text = f"{query['query'] or ''} → {query['rewritten_text'] or ''}"
-            grid.append([label(query["query_id"]), values, label(text)])
-        yield Section("hurt most by rewriting", grid)
+    if hurt := rewriting["hurt"]:
+        columns: TableColumns = {
+            "query": "query_id",
+            hurt[0]["measure"]: lambda row: (
+                f"{figure(row['original'])}{PART}→ {figure(row['rewritten'])}"
+            ),
+            "text": lambda row: f"{row['query'] or ''} → {row['rewritten_text'] or ''}",
+        }
+        yield Section("hurt most by rewriting", table(hurt, columns))
 
 
 def _entities_section(entities: Document) -> Section:

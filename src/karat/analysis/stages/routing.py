@@ -92,24 +92,16 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
     answered = np.flatnonzero(called & ~failed).tolist()
     sent = [row for row in answered if chosen[row]]
     judged = [row for row in np.flatnonzero(~failed).tolist() if right[row] and chosen[row]]
-    covered = [bool({*right[row]} & {*chosen[row]}) for row in judged]
+    covered = {row: bool({*right[row]} & {*chosen[row]}) for row in judged}
     calls = Counter(name for row in sent for name in chosen[row])
-    right_somewhere = {name for row in judged for name in right[row]}
-
-    def coverage(source: str | None = None) -> dict[str, Any]:
-        pairs = zip(judged, covered, strict=True)
-        return _coverage(
-            staged, {row: hit for row, hit in pairs if source is None or source in right[row]}
-        )
-
     final = staged.final
     fair = used_depth(staged, [final], k)
     final = cut_at(final, staged.gold, cuts_to([recall], fair.used))
-    by_source = {}
+    ids, by_source = staged.gold.query_ids, {}
     for name in sorted({name for names in right for name in names}):
         mask = np.array([name in names for names in right], dtype=bool)
-        counts = {"queries": int(mask.sum()), "coverage": coverage(name)}
-        by_source[name] = {**counts, **cells(final, mask)}
+        coverage = _coverage(staged, {row: covered[row] for row in judged if mask[row]})
+        by_source[name] = {"queries": int(mask.sum()), "coverage": coverage, **cells(final, mask)}
     confusion: dict[str, dict[str, int]] = {}
     for row in judged:
         cell = confusion.setdefault(JOINED.join(sorted(right[row])), {})
@@ -117,20 +109,18 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
         cell[sources] = cell.get(sources, 0) + 1
     return {
         "n": len(judged),
-        "coverage": coverage() if judged else None,
+        "coverage": _coverage(staged, covered) if judged else None,
         "misroutes": [
-            {
-                "query_id": staged.gold.query_ids[row],
-                "right": [*right[row]],
-                "chosen": [*chosen[row]],
-            }
-            for row, hit in zip(judged, covered, strict=True)
-            if not hit
+            {"query_id": ids[row], "right": [*right[row]], "chosen": [*chosen[row]]}
+            for row in judged
+            if not covered[row]
         ],
         "confusion": {name: dict(sorted(cell.items())) for name, cell in sorted(confusion.items())},
         "over_asked": sum(len(chosen[row]) > 1 and len(right[row]) == 1 for row in judged),
         "chosen": {name: {"n": n, "share": n / len(sent)} for name, n in sorted(calls.items())},
-        "never_right": sorted({*calls} - right_somewhere) if judged else [],
+        "never_right": sorted({*calls}.difference(*(right[row] for row in judged)))
+        if judged
+        else [],
         "left_out": {
             "failed": int(failed.sum()),
             "not_called": int((~called).sum()),
@@ -140,8 +130,8 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
         "right_from": dict(
             Counter(
                 "queries" if names else "corpus"
-                for names, others in zip(named, of_gold, strict=True)
-                if names or others
+                for names, sources in zip(named, right, strict=True)
+                if sources
             )
         ),
         "by_source": by_source,
