@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -45,67 +46,29 @@ Ranking = Sequence[tuple[str, float | None]]
 
 
 @dataclass(frozen=True)
-class QueryQuality:
-    """What came of one query; one without gold has only its id and text.
+class StoryQuality:
+    """The queries that ask something, as a story tool lists them.
 
-    ``rank`` is that of the first relevant scene in the whole ranking, ``recall`` the share
-    of the relevant scenes that are among the first ``k``. ``trouble`` says why there is no
-    ranking: the call ``failed``, or the query is ``missing`` in the run.
+    ``total`` counts the entries that there were with the blank ones.
     """
 
-    query_id: str
-    text: str
-    k: int | None = None
-    rank: int | None = None
-    recall: float | None = None
-    top: Ranking = ()
-    trouble: str | None = None
-
-    @property
-    def reciprocal_rank(self) -> float | None:
-        """1 / rank, and 0 where no relevant scene exists; None without gold."""
-        if self.recall is None:
-            return None
-        return 0.0 if self.rank is None else 1 / self.rank
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the query with the keys of a story tool."""
-        row: dict[str, Any] = {"id": self.query_id, "query": self.text}
-        if self.recall is None:
-            return {**row, "status": "skipped", "reason": self.trouble or "no_ground_truth"}
-        if self.trouble is not None:
-            row["status"] = self.trouble
-        return {
-            **row,
-            "topK": self.k,
-            "reciprocal_rank": self.reciprocal_rank,
-            "first_relevant_rank": self.rank,
-            "recall_at_k": self.recall,
-            "top_results": [{"id": scene, "score": score} for scene, score in self.top],
-        }
-
-
-@dataclass(frozen=True)
-class StoryQuality:
-    """The queries that ask something, and how many entries there were with the blank ones."""
-
-    queries: tuple[QueryQuality, ...]
+    queries: Sequence[Mapping[str, Any]]
     total: int
 
     @property
-    def labelled(self) -> list[QueryQuality]:
+    def labelled(self) -> list[Mapping[str, Any]]:
         """The queries that have gold."""
-        return [query for query in self.queries if query.recall is not None]
+        return [query for query in self.queries if "recall_at_k" in query]
+
+    def mean(self, name: str) -> float | None:
+        """Return the exact mean of a figure over the queries that have gold, rounded once."""
+        values = [query[name] for query in self.labelled]
+        return math.fsum(values) / len(values) if values else None
 
     @property
     def value(self) -> float | None:
         """The mean reciprocal rank of the queries that have gold; None if there is none."""
-        return _mean(query.reciprocal_rank for query in self.labelled)
-
-    @property
-    def recall(self) -> float | None:
-        """The mean recall at each query's k."""
-        return _mean(query.recall for query in self.labelled)
+        return self.mean("reciprocal_rank")
 
     @property
     def passed(self) -> bool | None:
@@ -114,14 +77,13 @@ class StoryQuality:
 
     @property
     def reason(self) -> str | None:
-        """Why nothing could be measured."""
+        """Why nothing could be measured; ``why_skipped`` is the same in words."""
         if not self.total:
             return "missing_retrieval_queries"
         return None if self.labelled else "no_labeled_queries"
 
     @property
     def why_skipped(self) -> str | None:
-        """The same in words."""
         return None if self.reason is None else SKIPPED[self.reason]
 
     def to_dict(self) -> dict[str, Any]:
@@ -130,46 +92,50 @@ class StoryQuality:
         if self.reason is None:
             details = {
                 "mrr": self.value,
-                "recall_at_k_avg": self.recall,
+                "recall_at_k_avg": self.mean("recall_at_k"),
                 "labeled_queries": len(self.labelled),
                 "total_queries": self.total,
-                "per_query": [query.to_dict() for query in self.queries],
+                "per_query": list(self.queries),
             }
-        return {
-            "value": self.value,
-            "threshold": THRESHOLD,
-            "pass": self.passed,
-            "details": details,
-        }
+        result = {"value": self.value, "threshold": THRESHOLD, "pass": self.passed}
+        return {**result, "details": details}
 
 
 def story_quality(
-    queries: Sequence[StoryQuery], rank: Callable[[StoryQuery], Ranking], *, k: int = DEFAULT_K
+    queries: Sequence[StoryQuery],
+    rank: Callable[[StoryQuery], Ranking],
+    *,
+    k: int = DEFAULT_K,
+    unanswered: Mapping[str, str] = MappingProxyType({}),
+    skip: bool = False,
 ) -> StoryQuality:
-    """Ask every query that has a text and gold; ``k`` is for those without their own."""
-    results = []
+    """Ask every query that has a text and gold; ``k`` is for those without their own.
+
+    ``unanswered`` says why there is no ranking of a query: the call ``failed``, or the query is
+    ``missing`` in the run. It counts as 0, or with ``skip`` not at all.
+    """
+    rows = []
     for query in queries:
         if not query.text:
             continue
-        result = QueryQuality(query.query_id, query.text)
-        if query.relevant:
-            ranking, cutoff = rank(query), query.k or k
-            ranks = [at for at, (scene, _) in enumerate(ranking, 1) if scene in query.relevant]
-            result = replace(
-                result,
-                k=cutoff,
-                rank=ranks[0] if ranks else None,
-                recall=sum(at <= cutoff for at in ranks) / len(query.relevant),
-                top=tuple(ranking[:cutoff]),
-            )
-        results.append(result)
-    return StoryQuality(tuple(results), len(queries))
-
-
-def _mean(values: Iterable[float | None]) -> float | None:
-    """The exact mean, rounded once, as everywhere in karat."""
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
+        row: dict[str, Any] = {"id": query.query_id, "query": query.text}
+        status = unanswered.get(query.query_id)
+        if not query.relevant or (status is not None and skip):
+            reason = status if query.relevant else None
+            rows.append({**row, "status": "skipped", "reason": reason or "no_ground_truth"})
+            continue
+        ranking, cutoff = rank(query), query.k or k
+        ranks = [at for at, (scene, _) in enumerate(ranking, 1) if scene in query.relevant]
+        row |= {} if status is None else {"status": status}
+        row |= {
+            "topK": cutoff,
+            "reciprocal_rank": 1 / ranks[0] if ranks else 0.0,
+            "first_relevant_rank": ranks[0] if ranks else None,
+            "recall_at_k": sum(at <= cutoff for at in ranks) / len(query.relevant),
+            "top_results": [{"id": scene, "score": score} for scene, score in ranking[:cutoff]],
+        }
+        rows.append(row)
+    return StoryQuality(rows, len(queries))
 
 
 def quality_of(
@@ -196,17 +162,13 @@ def quality_of(
             _refuse_short(scores, query, query.k or k, ranking, scenes)
         return ranking
 
-    quality = story_quality(_story_queries(queries, gold, scores.conventions.rel), rank, k=k)
-    results = []
-    for result in quality.queries:
-        trouble = status[result.query_id]
-        if result.recall is not None and trouble in ("failed", "missing"):
-            # A query that was never answered counts as 0, or not at all.
-            if scores.conventions.missing == "skip":
-                result = QueryQuality(result.query_id, result.text)
-            result = replace(result, trouble=trouble)
-        results.append(result)
-    return replace(quality, queries=tuple(results))
+    return story_quality(
+        _story_queries(queries, gold, scores.conventions.rel),
+        rank,
+        k=k,
+        unanswered={name: why for name, why in status.items() if why in ("failed", "missing")},
+        skip=scores.conventions.missing == "skip",
+    )
 
 
 def _story_queries(queries: Queries, gold: Gold, rel: float) -> list[StoryQuery]:
@@ -294,8 +256,8 @@ class StoryResult(Result):
             verb = "PASS  MRR {} is above {}" if quality.passed else "FAIL  MRR {} is not above {}"
             verdict = verb.format(value, THRESHOLD)
         gold = f"{len(quality.labelled)} of {plural(quality.total, 'query', 'queries')} with gold"
-        about = f"R@k {figure(quality.recall)} · {gold} · {self.about}"
-        rows = sorted(quality.labelled, key=lambda query: query.reciprocal_rank or 0.0)[:_MOST_ROWS]
+        about = f"R@k {figure(quality.mean('recall_at_k'))} · {gold} · {self.about}"
+        rows = sorted(quality.labelled, key=lambda query: query["reciprocal_rank"])[:_MOST_ROWS]
         if quality.labelled and len(quality.queries) <= _MOST_ROWS:
             rows = list(quality.queries)
         if len(rows) < len(quality.labelled):
@@ -351,7 +313,7 @@ def story(
     number = plural(scenes.corpus.frame.height, "scene")
     about = f"{number} · {', '.join([profile, *(f'{name} {chosen[name]}' for name in chosen)])}"
     notes = [*scenes.notes, *_notes(story_queries, scenes.corpus, profile)]
-    if quality.labelled and all(query.rank is None for query in quality.labelled):
+    if quality.labelled and not quality.value:
         notes.append(nothing_found(len(quality.labelled)))
     return StoryResult(quality, about, notes)
 
@@ -404,15 +366,16 @@ def story_to_json(quality: StoryQuality) -> bytes:
     return dumps(quality.to_dict())
 
 
-def _grid(rows: Sequence[QueryQuality]) -> list[list[str]]:
+def _grid(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     grid = [["query", "rank", "RR", "R@k", "k", "ranked first", "text"]]
     for query in rows:
         cells = ["no gold", NOTHING, NOTHING, NOTHING, NOTHING]
-        if query.recall is not None:
-            rank = "none" if query.rank is None else str(query.rank)
-            values = [figure(query.reciprocal_rank), figure(query.recall), str(query.k)]
-            cells = [rank, *values, _short(label(query.top[0][0]))]
-        grid.append([label(query.query_id), *cells, _short(label(query.text))])
+        if "recall_at_k" in query:
+            rank = query["first_relevant_rank"]
+            values = [figure(query["reciprocal_rank"]), figure(query["recall_at_k"])]
+            first = _short(label(query["top_results"][0]["id"]))
+            cells = ["none" if rank is None else str(rank), *values, str(query["topK"]), first]
+        grid.append([label(query["id"]), *cells, _short(label(query["query"]))])
     return grid
 
 
