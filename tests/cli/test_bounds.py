@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from karat.evaluation import bounds
+from karat.evaluation import evaluation
 
 # Three queries worked out by hand: x, y, z and w are unjudged.
 GOLD = {"q1": {"a": 2, "b": 1}, "q2": {"a": 1, "c": 0}, "q3": {"d": 1}}
@@ -162,7 +162,7 @@ def test_bounds_can_be_declined(run, small):
 
 
 def test_runs_of_many_hits_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(bounds, "MOST_HITS", 3)
+    monkeypatch.setattr(evaluation, "MOST_HITS", 3)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]
@@ -171,7 +171,7 @@ def test_runs_of_many_hits_are_bounded_only_when_asked(run, small, monkeypatch):
 
 
 def test_large_files_are_bounded_only_when_asked(run, small, monkeypatch):
-    monkeypatch.setattr(bounds, "_MOST_BYTES", 10)
+    monkeypatch.setattr(evaluation, "_MOST_BYTES", 10)
     words = ("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5", "--json")
     found = told(run(*words))
     assert "unjudged" not in found["systems"][0]

@@ -14,17 +14,15 @@ have a narrower or a wider one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
 
-from karat.data.tables import Blocks, Queries, Run
+from karat.data.tables import Queries
 from karat.errors import UsageError
 from karat.evaluation.segments import By, segments_by
 from karat.evaluation.systems import ComparedSystem, distinct_names
@@ -41,7 +39,6 @@ from karat.measure.evaluate_measure import why_unbounded
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Mask
-from karat.measure.score_builder import score
 from karat.measure.scores import Scores, number_of
 from karat.pages.formatting import plural
 from karat.pages.serialize import Record
@@ -49,14 +46,6 @@ from karat.pages.serialize import Record
 if TYPE_CHECKING:
     from karat.evaluation.comparison import Comparisons
     from karat.measure.ranges import Listed, Range
-
-# Runs of more hits than this have ranges only if somebody asks for them.
-MOST_HITS = 200_000
-# A file of more bytes than this has too many hits.
-_MOST_BYTES = 20_000_000
-_TOO_MANY = "bounds are reported for runs of up to 200,000 hits; --bounds reports them here too"
-# Deeper than any list.
-WHOLE_LISTS = 1 << 31
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +112,12 @@ class ScoreRanges:
         }
 
 
-def ranges_of(
-    scores: Scores, gold: Prepared, measures: Sequence[Measure] | None = None
-) -> ScoreRanges:
+def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
     """Return the ranges of a system whose lists were kept whole.
 
     >>> from karat.measure.names import parse_measures
     >>> from karat.measure.conventions import Conventions
-    >>> from karat.measure.score_builder import score
-    >>> from karat.measure.prepare import prepare
+    >>>     >>> from karat.measure.prepare import prepare
     >>> from karat.data.tables import Gold, Run
     >>> gold = prepare(Gold.from_dict({"q": {"a": 1}}), Conventions())
     >>> run = Run.from_dict({"q": ["x", "a", "y"]})
@@ -140,12 +126,15 @@ def ranges_of(
     (2, {'low': 0.5, 'high': 1.0, 'exact': True})
     """
     if gold.conventions.level != "item":
-        raise _needs_items(gold)
+        raise UsageError(
+            f"bounds are over judgments of items, and level={gold.conventions.level} counts"
+            " others; leave --bounds and --strict-bounds out, or take gold of items"
+        )
     if scores.lists is None:
         raise UsageError(f"the scores of {scores.system} come without whole lists; score it again")
     bounded = tuple(
         measure
-        for measure in (scores.measures if measures is None else measures)
+        for measure in scores.measures
         if str(measure) not in scores.lacks and why_unbounded(measure, gold) is None
     )
     grade = pl.col("grade")
@@ -159,14 +148,6 @@ def ranges_of(
             scored |= ~np.isnan(scores.values(name))
     unjudged = int(scored[rows.to_numpy()].sum())
     return ScoreRanges(scores, gold, bounded, unjudged, apart=len(rows) - unjudged)
-
-
-def _needs_items(gold: Prepared) -> UsageError:
-    """Make the error for gold that judges no items: nobody could say which it leaves open."""
-    return UsageError(
-        f"bounds are over judgments of items, and level={gold.conventions.level} counts others;"
-        " leave --bounds and --strict-bounds out, or take gold of items"
-    )
 
 
 def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
@@ -194,65 +175,6 @@ def would_enter(count: int) -> str:
     """Return the sentence that judgments could bring so many queries into a mean."""
     queries = plural(count, "query", "queries")
     return f"{queries} without relevant gold would take part once a judgment brings some"
-
-
-@dataclass(eq=False)
-class RangeCollector:
-    """Decides whether runs get ranges, and keeps their whole lists while they are scored.
-
-    ``asked`` says that somebody wants ranges whatever they cost, ``wanted`` that there will be
-    some unless there turn out to be too many hits. ``left_out`` says why there are none.
-    """
-
-    wanted: bool
-    asked: bool = False
-    left_out: str | None = None
-    _whole: list[Scores] = field(default_factory=list)
-
-    @classmethod
-    def of(
-        cls, runs: Sequence[Any], gold: Prepared, *, bounds: bool | None, strict: bool
-    ) -> RangeCollector:
-        """Decide by what was asked for, the size of the files, and what the gold judges."""
-        if strict and bounds is False:
-            raise UsageError("--strict-bounds decides by bounds; leave --no-bounds out")
-        if bounds or strict:
-            if gold.conventions.level != "item":
-                raise _needs_items(gold)
-            return cls(wanted=True, asked=True)
-        if bounds is False or gold.conventions.level != "item":
-            return cls(wanted=False)
-        files = [Path(run) for run in runs if isinstance(run, str | os.PathLike)]
-        large = any(file.is_file() and file.stat().st_size > _MOST_BYTES for file in files)
-        return cls(wanted=not large, left_out=_TOO_MANY if large else None)
-
-    def whole(self, run: Run | Blocks, scores: Scores, gold: Prepared) -> Scores:
-        """Return the scores with the whole lists of their run."""
-        return replace(scores, lists=score(run, gold, (), keep=WHOLE_LISTS, derived=True).lists)
-
-    def cut(self, whole: Scores, keep: int) -> Scores:
-        """Return the scores with as much of their lists as the report needs; with 0, none."""
-        lists = whole.lists
-        kept = None if not keep or lists is None else lists.filter(pl.col("rank") <= keep)
-        return replace(whole, lists=kept)
-
-    def take(self, whole: Scores | None) -> None:
-        """Keep whole lists; give up if there are too many hits and nobody asked for ranges."""
-        if whole is None or not self.wanted:
-            return
-        self._whole.append(whole)
-        hits = sum(0 if scores.lists is None else scores.lists.height for scores in self._whole)
-        if hits > MOST_HITS and not self.asked:
-            self.wanted, self.left_out = False, _TOO_MANY
-            self._whole.clear()
-
-    def ranges(self, gold: Prepared) -> tuple[ScoreRanges | None, ...]:
-        """Return the ranges of every run, if they are wanted."""
-        if not self.wanted:
-            return ()
-        return tuple(
-            None if scores.lists is None else ranges_of(scores, gold) for scores in self._whole
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,20 +244,13 @@ def stability_of(
         because = f"{measure} is neither better high nor low, so there is no verdict to change"
     elif settled:
         because = f"the verdict is {now.verdict} whatever the unjudged items are"
-    elif holds in {"better", "worse"}:
-        because = (
-            f"the verdict is {now.verdict} now, and {holds} once all unjudged items are judged"
-        )
-    elif now.verdict == worst.verdict == best.verdict:
-        because = (
-            f"the verdict is {now.verdict} whatever labels do to the difference, but not yet"
-            " whatever they do to the baseline, whose mean the margin is a share of"
-        )
     else:
         because = (
             f"the verdict is {now.verdict} now, {worst.verdict} under the worst labels and"
             f" {best.verdict} under the best"
         )
+        if now.verdict == worst.verdict == best.verdict:
+            because += "; the margin is a share of the baseline's mean, which they move"
     return VerdictStability(
         now=now.verdict,
         at_worst=worst.verdict,
@@ -446,9 +361,8 @@ class _Bounds:
             for measure in own.scores.measures:
                 name = str(measure)
                 # The number of a whole set is no mean of differences.
-                if {measure} <= {*own.measures} & {*baseline.measures} and number_of(
-                    measure
-                ) is mean:
+                ranged = measure in own.measures and measure in baseline.measures
+                if ranged and number_of(measure) is mean:
                     key = system.name, name
                     self.ranges[key] = difference_range(measure, *lists, gold, items)
                     self.entering[key] = baseline.entering(name) | own.entering(name)
@@ -571,10 +485,10 @@ def _sentence(row: Comparison) -> str | None:
     parts = []
     if row.bounds["unjudged"] and low != high:
         count = row.bounds["unjudged"]
-        items, them = ("item has", "it") if count == 1 else ("items have", "them")
+        items, them = plural(count, "item has", "items have"), "it" if count == 1 else "them"
         parts.append(
-            f"{count:,} {items} no judgment; with {them} judged, the change of {row.measure} could"
-            f" be anything from {_signed(low)} to {_signed(high)}"
+            f"{items} no judgment; with {them} judged, the change of {row.measure} could be"
+            f" anything from {_signed(low)} to {_signed(high)}"
         )
     if row.bounds["entering"]:
         parts.append(would_enter(row.bounds["entering"]))

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+import polars as pl
+
 from karat.data.columns import Duplicates, Source
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
-from karat.evaluation.bounds import WHOLE_LISTS, RangeCollector, ScoreRanges
 from karat.evaluation.inputs import (
     STORY,
     corpus_of,
@@ -26,7 +27,7 @@ from karat.evaluation.inputs import (
     without_blank,
 )
 from karat.evaluation.segments import By, check_by, with_versions
-from karat.evaluation.systems import DEPTH, ComparedSystem, compared_systems
+from karat.evaluation.systems import DEPTH, WHOLE_LISTS, ComparedSystem, compared_systems
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.blocks import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
 from karat.formats.field_mapping import Fields
@@ -39,12 +40,16 @@ from karat.pages.formatting import plural
 from karat.parallel import cores, parallel_map
 
 if TYPE_CHECKING:
+    from karat.evaluation.bounds import ScoreRanges
     from karat.evaluation.comparison import Comparisons
     from karat.evaluation.gate_files import Gates
     from karat.evaluation.gates import Gate, Gating
     from karat.evaluation.judged_labels import Labelled
     from karat.evaluation.stages import Staged
 
+# Runs of more hits, or files of more bytes, have ranges only if somebody asks for them.
+MOST_HITS, _MOST_BYTES = 200_000, 20_000_000
+_TOO_MANY = "bounds are reported for runs of up to 200,000 hits; --bounds reports them here too"
 # Called with the names of runs; gives what is called with each name as its turn comes.
 Progress = Callable[[Sequence[str]], AbstractContextManager[Callable[[str], None]]]
 
@@ -269,29 +274,34 @@ class Evaluation:
             scores = [self._score_with_engine(run, keep) for run in runs]
             left_out = None if bounds is False else _ENGINE_WITHOUT_RANGES
             return ScoredRuns(self, scores, why_no_ranges=left_out)
-        collector = RangeCollector.of(runs, self.prepared, bounds=bounds, strict=strict_bounds)
+        if strict_bounds:
+            if bounds is False:
+                raise UsageError("--strict-bounds decides by bounds; leave --no-bounds out")
+            bounds = True
+        if self._conventions.level != "item" and bounds is None:
+            bounds = False
         # Only the main thread hears of Ctrl-C while standard input is awaited.
         most = 1 if "-" in [run for run in runs if is_file(run)] else min(len(runs), cores())
         names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
-        scored: list[_ScoredRun] = []
         with self.progress(names) as begin, concurrent_readers(most) as at_once:
-            for result in parallel_map(
-                lambda named: self._score_run(named[1], collector, keep=keep, stages=stages),
-                list(zip(names, runs, strict=True)),
-                at_once=at_once,
-                begin=lambda named: begin(named[0]),
-            ):
-                collector.take(result.with_lists)
-                scored.append(replace(result, with_lists=None))
+            results = list(
+                parallel_map(
+                    lambda named: self._score_run(named[1], keep, stages=stages, bounds=bounds),
+                    list(zip(names, runs, strict=True)),
+                    at_once=at_once,
+                    begin=lambda named: begin(named[0]),
+                )
+            )
         self.fields.check()
+        ranges = tuple(result.ranges for result in results)
         return ScoredRuns(
             self,
-            [result.scores for result in scored],
-            tuple(result.staged for result in scored if result.staged is not None),
-            tuple(result.labelled for result in scored if result.labelled is not None),
-            ranges=collector.ranges(self.prepared),
+            [result.scores for result in results],
+            tuple(result.staged for result in results if result.staged is not None),
+            tuple(result.labelled for result in results if result.labelled is not None),
+            ranges=ranges,
             strict_bounds=strict_bounds,
-            why_no_ranges=collector.left_out,
+            why_no_ranges=_TOO_MANY if bounds is None and None in ranges else None,
         )
 
     def compare(
@@ -412,26 +422,36 @@ class Evaluation:
     def _prepare(self, gold: Gold) -> Prepared:
         return prepare(gold, self._conventions, queries=self.queries, corpus=self.corpus)
 
-    def _score_run(
-        self, run: Any, collector: RangeCollector, *, keep: int, stages: bool
-    ) -> _ScoredRun:
+    def _score_run(self, run: Any, keep: int, *, stages: bool, bounds: bool | None) -> _ScoredRun:
+        """Score one run; ``bounds`` is None for ranges only where the run is small."""
         opened = self.open(run)
-        labelled = None
+        labelled = staged = ranges = None
         if self.with_labels is not None:
             from karat.evaluation.judged_labels import score_with_labels
 
             labelled = score_with_labels(opened, self.with_labels, self.measures)
+        if bounds is None and is_file(run) and Path(run).is_file():
+            bounds = None if Path(run).stat().st_size <= _MOST_BYTES else False
+        depth = keep if bounds is False else WHOLE_LISTS
         if stages:
             staged = self._score_stages(opened, keep)
-            with_lists = None
-            if collector.wanted:
-                with_lists = collector.whole(opened, staged.final, self.prepared)
-            return _ScoredRun(staged.final, staged, labelled, with_lists)
-        depth = WHOLE_LISTS if collector.wanted else keep
-        scores = score_run(opened, self.prepared, self.measures, lenient=self.lenient, keep=depth)
-        if collector.wanted:
-            return _ScoredRun(collector.cut(scores, keep), None, labelled, scores)
-        return _ScoredRun(scores, None, labelled)
+            scores = staged.final
+            lists = scores.lists
+            if bounds is not False:
+                lists = score_run(opened, self.prepared, (), keep=depth, derived=True).lists
+        else:
+            scores = score_run(
+                opened, self.prepared, self.measures, lenient=self.lenient, keep=depth
+            )
+            lists = scores.lists
+            if bounds is not False and lists is not None:
+                shortened = lists.filter(pl.col("rank") <= keep) if keep else None
+                scores = replace(scores, lists=shortened)
+        if bounds is not False and lists is not None and (bounds or lists.height <= MOST_HITS):
+            from karat.evaluation.bounds import ranges_of
+
+            ranges = ranges_of(replace(scores, lists=lists), self.prepared)
+        return _ScoredRun(scores, staged, labelled, ranges)
 
     def _score_stages(self, run: Run | Blocks, keep: int) -> Staged:
         from karat.evaluation.stages import KEEP, Staged, score_stages, thresholds_of
@@ -487,12 +507,10 @@ def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
 
 @dataclass(frozen=True, eq=False)
 class _ScoredRun:
-    """One run; ``with_lists`` are its scores with all of its lists."""
-
     scores: Scores
     staged: Staged | None = None
     labelled: Scores | None = None
-    with_lists: Scores | None = None
+    ranges: ScoreRanges | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,6 +27,8 @@ from karat.version import __version__
 
 # How deep lists are compared, and where Jaccard looks.
 DEPTH, TOP = 100, 10
+# Deeper than any list.
+WHOLE_LISTS = 1 << 31
 # Ten items hold 86 % of the weight of a rank-biased overlap with this persistence.
 PERSISTENCE = 0.9
 _PLACE = ("row", "rank", "item_id")

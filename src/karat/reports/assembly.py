@@ -12,9 +12,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import UsageError
-from karat.evaluation.bounds import WHOLE_LISTS
 from karat.evaluation.evaluation import Evaluation, ScoredRuns
-from karat.evaluation.systems import DEPTH, compared_systems, with_baseline
+from karat.evaluation.systems import DEPTH, WHOLE_LISTS, compared_systems, with_baseline
 from karat.evaluation.verdict import Comparison, Rule, check_boundable, rule_from
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
