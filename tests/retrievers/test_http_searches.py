@@ -45,7 +45,7 @@ def test_failed_calls_are_logged_with_their_reasons_and_counted(tmp_path):
     assert errors == {
         "q000": "answered 400 Bad Request: no",
         "q010": "returned text/html that begins '<p>'; JSON is expected",
-        "q020": "hits: hits[] finds nothing: there is no key 'hits'; the answer is {x: number}",
+        "q020": "hits: hits[] finds no list; the answer is {x: number}",
         "q030": "answered 400 Bad Request: no",
     }
     assert all(line["topk"] == [] for line in log if "error" in line)

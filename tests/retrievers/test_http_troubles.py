@@ -72,9 +72,9 @@ def test_packed_bytes_that_end_early_are_half_an_answer_too():
     assert told == "the answer breaks off in the middle of what is packed"
     assert error.may_pass
     told, error = failure(always(reply(b"no gzip", Content_Encoding="gzip")))
-    assert told.startswith("the answer cannot be unpacked: ")
+    assert "cannot be unpacked" in told
     told, error = failure(always(reply(b"?", Content_Encoding="br")))
-    assert told == "the answer is packed as 'br'; gzip or deflate were asked for"
+    assert "packed as 'br', cannot be unpacked" in told
 
 
 def test_what_is_not_http_is_no_answer():

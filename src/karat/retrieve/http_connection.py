@@ -29,6 +29,7 @@ _IDLE_SECONDS = 2.0
 _MOST_BYTES = 100_000_000
 _MOST_BYTES_OF_ERROR = 100_000
 _PORTS = {"http": 80, "https": 443}
+_TLS_HINT = "does it speak https://? SSL_CERT_FILE names the authorities to trust"
 
 
 @dataclass(frozen=True)
@@ -124,26 +125,18 @@ class Connection:
             raise CallError(f"{self.address} did not answer in time", may_pass=True) from None
         except httpcore.ConnectError as error:
             # httpcore passes the system's error as an argument.
-            raise self._unreachable(error.args[0] if error.args else None) from None
+            cause = error.args[0] if error.args else None
+            why = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
+            raise CallError(
+                f"cannot connect to {self.address}: {why or 'no connection'}; "
+                + (_TLS_HINT if isinstance(cause, ssl.SSLError) else "is the service running there?"),
+                may_pass=not isinstance(cause, ssl.SSLError),
+            ) from None
         except (httpcore.NetworkError, httpcore.RemoteProtocolError):
             message = f"{self.address} hung up before its answer was complete"
             raise CallError(message, may_pass=True) from None
-        except httpcore.ProxyError as error:
-            raise CallError(f"the proxy on the way to {self.address} refused: {error}") from None
-        except httpcore.LocalProtocolError as error:
-            raise CallError(f"the request cannot be sent: {error}") from None
-
-    def _unreachable(self, cause: object) -> CallError:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return CallError(
-                f"the certificate of {self.address} cannot be trusted: {cause.verify_message}; "
-                "SSL_CERT_FILE names the authorities to trust"
-            )
-        if isinstance(cause, ssl.SSLError):
-            return CallError(f"{self.address} does not speak TLS as expected; is it http:// there?")
-        why = getattr(cause, "strerror", None) or "no connection"
-        message = f"cannot connect to {self.address}: {why}; is the service running there?"
-        return CallError(message, may_pass=True)
+        except (httpcore.ProxyError, httpcore.LocalProtocolError) as error:
+            raise CallError(f"the request to {self.address} cannot be sent: {error}") from None
 
 
 def _read_response(response: httpcore.Response) -> Response:
@@ -165,61 +158,55 @@ def _read_response(response: httpcore.Response) -> Response:
 
 def _unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the bytes inside gzip or deflate, a little at a time."""
-    encoding = encoding.strip().lower()
-    if encoding in ("", "identity"):
+    if encoding.strip().lower() in ("", "identity"):
         yield from chunks
         return
-    if encoding not in ("gzip", "x-gzip", "deflate"):
-        raise CallError(f"the answer is packed as {encoding!r}; gzip or deflate were asked for")
     # 32 finds out whether it is gzip or zlib.
     unpacker = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
-    started = False
+    chunk = b""
     try:
         for chunk in chunks:
-            started = True
             packed = chunk
             while packed and not unpacker.eof:
                 yield unpacker.decompress(packed, 1_000_000)
                 packed = unpacker.unconsumed_tail
         yield unpacker.flush()
     except zlib.error as error:
-        raise CallError(f"the answer cannot be unpacked: {error}") from None
-    if started and not unpacker.eof:
+        message = f"the answer, packed as {encoding!r}, cannot be unpacked: {error}"
+        raise CallError(message) from None
+    if chunk and not unpacker.eof:
         raise CallError("the answer breaks off in the middle of what is packed", may_pass=True)
 
 
 def _pool(address: Address) -> httpcore.ConnectionPool:
     library = _library()
-    settings: dict[str, Any] = {
-        "max_connections": _MOST_CONNECTIONS,
-        "keepalive_expiry": _IDLE_SECONDS,
-        "ssl_context": _trust() if address.scheme == "https" else None,
-    }
-    proxy = _proxy(address)
-    pool: httpcore.ConnectionPool
-    if proxy is None:
-        pool = library.ConnectionPool(**settings)
-        return pool
-    parts = urlsplit(proxy)
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise UsageError(
-            f"the environment's proxy for {address.scheme} is no http:// or https:// address; "
-            "correct it, or set NO_PROXY for this host"
-        )
-    user = (unquote(parts.username), unquote(parts.password or "")) if parts.username else None
-    port = parts.port or _PORTS[parts.scheme]
-    url = library.URL(scheme=parts.scheme, host=parts.hostname, port=port, target="/")
-    pool = library.HTTPProxy(proxy_url=url, proxy_auth=user, **settings)
-    return pool
+    proxy = None if address.is_local or proxy_bypass(address.host) else _proxy(address.scheme)
+    return library.ConnectionPool(  # type: ignore[no-any-return]
+        max_connections=_MOST_CONNECTIONS,
+        keepalive_expiry=_IDLE_SECONDS,
+        ssl_context=_trust() if address.scheme == "https" else None,
+        proxy=proxy,
+    )
 
 
-def _proxy(address: Address) -> str | None:
-    """Return the environment's proxy for an address; None for this machine."""
-    if address.is_local or proxy_bypass(address.host):
-        return None
+def _proxy(scheme: str) -> httpcore.Proxy | None:
+    """Return the environment's proxy for a scheme."""
     proxies = getproxies()
-    proxy = proxies.get(address.scheme) or proxies.get("all")
-    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
+    proxy = proxies.get(scheme) or proxies.get("all")
+    if proxy is None:
+        return None
+    try:
+        address, _, user_info = parse_url(proxy if "://" in proxy else f"http://{proxy}")
+    except ValueError:
+        raise UsageError(
+            f"the environment's proxy for {scheme} is no http:// or https:// address; "
+            "correct it, or set NO_PROXY for this host"
+        ) from None
+    library = _library()
+    url = library.URL(scheme=address.scheme, host=address.host, port=address.port, target="/")
+    user, _, password = user_info.partition(":")
+    auth = (user, password) if user else None
+    return library.Proxy(url, auth=auth)  # type: ignore[no-any-return]
 
 
 def _trust() -> ssl.SSLContext:

@@ -6,83 +6,57 @@ The order in which hits stand in the answer is their rank, whatever their scores
 from __future__ import annotations
 
 import json
-import math
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.client import responses
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from karat.data.columns import ITEM_NAMES, NUL_IN_ID
+from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError
-from karat.formats.settings import preview
 from karat.jobs.calls import retry_after
 from karat.retrieve.http_connection import Response
 from karat.retrieve.protocol import Answer, Hit
-from karat.retrieve.user_code import import_library
+from karat.retrieve.user_code import finite_number, id_of, import_library, score_of
 
 Redact = Callable[[str], str]
 
-# Keys and nothing else, such as data.hits[].
-_KEYS = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)(?:\[\])?", re.ASCII)
 _MOST_KEYS, _DEEPEST, _LONGEST_SHAPE = 12, 4, 400
 _DETAILS = ("doc_id", "version", "source", "text")
 # Too early, too many, or timed out over there: the same call may pass later.
 _MAY_PASS = (408, 425, 429)
 _REASONS = ("detail", "message", "reason", "error", "errors", "msg", "title", "description")
-_LONGEST, _DEEPEST_REASON = 300, 6
+_LONGEST = 300
+_KINDS = {
+    dict: "object",
+    list: "list",
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
 
 
 class JsonPath:
-    """A JMESPath expression that is looked up in an answer or a hit; ValueError if it is none.
-
-    One of nothing but keys is followed without the interpreter, which would cost more than
-    the call for a list of a hundred hits.
-    """
+    """A JMESPath expression that is looked up in an answer or a hit; ValueError if it is none."""
 
     def __init__(self, text: str) -> None:
         library = import_library("jmespath", "retriever http", "jmespath", "http")
         self.text = text
-        keys = _KEYS.fullmatch(text)
-        # Among the usual names of ids are some that stand in quotation marks in JMESPath.
-        self._keys = [text] if text in ITEM_NAMES else None if keys is None else keys[1].split(".")
+        self._errors = library.exceptions.JMESPathError
+        # Some usual names of ids need quotation marks in JMESPath.
         self._compiled = library.compile(f'"{text}"' if text in ITEM_NAMES else text)
         # Unknown functions are noticed only when they are called.
-        self._search(None)
+        with suppress(library.exceptions.JMESPathTypeError):
+            self._compiled.search(None)
 
     def find(self, value: Any) -> Any:
         """Return what the expression finds in a value, or None."""
-        if self._keys is None:
-            return self._search(value)
-        result = value
-        for key in self._keys:
-            if not isinstance(result, dict):
-                return None
-            result = result.get(key)
-        nested = isinstance(result, list) and any(isinstance(item, list) for item in result)
-        return self._search(value) if nested else result
-
-    def _search(self, value: Any) -> Any:
-        from jmespath.exceptions import JMESPathError, UnknownFunctionError
-
         try:
             return self._compiled.search(value)
-        except UnknownFunctionError:
-            raise
-        except JMESPathError as error:
-            if value is None:
-                return None
+        except self._errors as error:
             raise CallError(f"{self.text}: {' '.join(str(error).split())}") from None
-
-    def lacking(self, value: Any) -> str | None:
-        """Return which of its keys a value lacks, as far as the expression is only keys."""
-        for key in self._keys or ():
-            if not isinstance(value, dict):
-                return f"{key!r} is looked for in {json_kind(value)}"
-            if key not in value:
-                return f"there is no key {key!r}"
-            value = value[key]
-        return None
 
 
 def json_shape(value: Any, depth: int = 0) -> str:
@@ -92,30 +66,14 @@ def json_shape(value: Any, depth: int = 0) -> str:
     '{query: text, results: [3 × {id: text, score: number}]}'
     """
     if isinstance(value, dict) and value and depth < _DEEPEST:
-        pairs = [
-            f"{_cut(str(key), 40)}: {json_shape(inner, depth + 1)}"
-            for key, inner in list(value.items())[:_MOST_KEYS]
-        ]
-        keys = ", ".join([*pairs, "…"] if len(value) > _MOST_KEYS else pairs)
+        pairs = [f"{key}: {json_shape(inner, depth + 1)}" for key, inner in value.items()]
+        keys = ", ".join(pairs[:_MOST_KEYS] + ["…"] * (len(pairs) > _MOST_KEYS))
         return _cut(f"{{{keys}}}", _LONGEST_SHAPE)
     if isinstance(value, list) and value and depth < _DEEPEST:
         return f"[{len(value):,} × {json_shape(value[0], depth + 1)}]"
-    return json_kind(value)
-
-
-def json_kind(value: Any) -> str:
-    """Return the kind of a JSON value in a word."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "text"
-    if isinstance(value, list):
-        return "list" if value else "[]"
-    return "object" if value else "{}"
+    if isinstance(value, dict | list) and not value:
+        return str(value)
+    return _KINDS[type(value)]
 
 
 def _cut(text: str, most: int) -> str:
@@ -148,85 +106,102 @@ class Reader:
         data = parsed(response, self._redact)
         values = self._hits.find(data)
         if not isinstance(values, list):
-            raise CallError(self._no_hits(values, data))
+            reason = _reason_in(data)
+            raise CallError(
+                f"hits: {self._hits.text} finds no list; the answer is {json_shape(data)}"
+                + (f" and says: {quoted(reason, self._redact)}" if reason else "")
+            )
         hits = self._read(values[:k])
         return Answer(hits, self._measured("latency", data), self._measured("cost", data))
-
-    def _no_hits(self, value: Any, data: Any) -> str:
-        shape = f"; the answer is {json_shape(data)}"
-        if value is not None:
-            return f"hits: {self._hits.text} is {json_kind(value)}, and a list is expected{shape}"
-        why = self._hits.lacking(data)
-        reason = _reason_in(data)
-        return (
-            f"hits: {self._hits.text} finds nothing"
-            + (f": {why}" if why else "")
-            + shape
-            + (f" and says: {quoted(reason, self._redact)}" if reason else "")
-        )
 
     def _read(self, values: list[Any]) -> list[Hit]:
         """Return the hits; the first one decides which key holds the ids."""
         if not values:
             return []
         id_path = self._fields.get("item_id") or _usual_id(values[0])
-        score_path = self._fields.get("score")
         # The usual id may be the doc's own.
         is_doc = id_path.text == "doc_id" and "doc_id" not in self._fields
         hits = []
         for rank, value in enumerate(values, 1):
-            score = score_path.find(value) if score_path else _by_key(value, "score")
+            item = id_path.find(value)
+            if item is None:
+                shape = json_shape(value)
+                raise CallError(f"hit {rank}: item_id: {id_path.text} finds nothing in {shape}")
+            name = f"hit {rank}: the service"
+            item_id = id_of(item, name)
+            score = self._field("score", value)
+            details = {name: self._detail(name, value, rank) for name in _DETAILS}
             hits.append(
                 Hit(
-                    _id_of(id_path, value, rank),
-                    _number(score, f"hit {rank}: score"),
-                    None if is_doc else self._detail("doc_id", value, rank),
-                    version=self._detail("version", value, rank),
-                    source=self._detail("source", value, rank),
-                    text=self._detail("text", value, rank),
+                    item_id,
+                    None if score is None else score_of(score, item_id, name),
+                    **{**details, "doc_id": None if is_doc else details["doc_id"]},
                 )
             )
         # Single scores may be null; an expression that fits no hit is a mistake.
-        unscored = all(hit.score is None for hit in hits)
-        why = score_path.lacking(values[0]) if score_path and unscored else None
-        if why is not None:
-            raise CallError(
-                f"score: {self._fields['score'].text} finds nothing: {why}; "
-                f"a hit is {json_shape(values[0])}"
-            )
+        if "score" in self._fields and all(hit.score is None for hit in hits):
+            path, shape = self._fields["score"].text, json_shape(values[0])
+            if not _has_key(values[0], path):
+                raise CallError(f"score: {path} finds nothing in {shape}")
         return hits
 
+    def _field(self, name: str, hit: Any) -> Any:
+        """Return a field by its expression, else by its name."""
+        if name in self._fields:
+            return self._fields[name].find(hit)
+        return hit.get(name) if isinstance(hit, dict) else None
+
     def _detail(self, name: str, hit: Any, rank: int) -> str | None:
-        """Return another field of a hit; one that was not configured counts if it is text."""
-        path = self._fields.get(name)
-        value = path.find(hit) if path else _by_key(hit, name)
+        """Return a further field as text; one without an expression counts only if it is text."""
+        value = self._field(name, hit)
         if value is None or isinstance(value, str):
             return value
-        is_number = isinstance(value, int) or (name == "version" and isinstance(value, float))
-        if is_number and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool):
             return str(value)
-        if path is None:
+        if name not in self._fields:
             return None
-        raise CallError(
-            f"hit {rank}: {name}: {path.text} is {json_kind(value)}, and text is expected"
-        )
+        path = self._fields[name].text
+        raise CallError(f"hit {rank}: {name}: {path} is {json_shape(value)}; text is expected")
 
     def _measured(self, label: str, data: Any) -> dict[str, float]:
         """Return times or costs that the answer reports; null ones are left out."""
         numbers = {}
         for name, path in self._numbers[label].items():
             value = path.find(data)
-            if value is None and (why := path.lacking(data)) is not None:
+            if value is None and _has_key(data, path.text):
+                continue
+            number = finite_number(value)
+            if number is None or number < 0:
                 raise CallError(
-                    f"{label}: {name}: {path.text} finds nothing: {why}; "
+                    f"{label}: {name}: {path.text} finds no number from 0; "
                     f"the answer is {json_shape(data)}"
                 )
-            number = _number(value, f"{label}: {name}")
-            if number is not None and number < 0:
-                raise CallError(f"{label}: {name} is {number:g}; a number from 0 is expected")
-            if number is not None:
-                numbers[name] = number
+            numbers[name] = number
         return numbers
+
+
+def _has_key(data: Any, path: str) -> bool:
+    """Return whether keys joined by dots lead to a value; any other expression may find nothing."""
+    *parents, last = path.split(".")
+    if not all(key.isidentifier() for key in (*parents, last)):
+        return True
+    for key in parents:
+        data = data.get(key) if isinstance(data, dict) else None
+    return isinstance(data, dict) and last in data
+
+
+def _usual_id(hit: Any) -> JsonPath:
+    """Return where the first hit has its id."""
+    if not isinstance(hit, dict):
+        hint = "; if it is the id itself, say item_id: '@'" if isinstance(hit, str | int) else ""
+        raise CallError(f"hit 1 is {json_shape(hit)}, and an object is expected{hint}")
+    present = [name for name in ITEM_NAMES if name in hit]
+    if not present:
+        raise CallError(
+            f"hit 1 has none of {', '.join(ITEM_NAMES)}; say item_id: <key>; "
+            f"a hit is {json_shape(hit)}"
+        )
+    return JsonPath(next((name for name in present if hit[name] is not None), present[0]))
 
 
 def check_status(response: Response, redact: Redact) -> None:
@@ -239,31 +214,25 @@ def check_status(response: Response, redact: Redact) -> None:
         to = _redirect(response.headers.get("location", ""), redact)
         raise CallError(f"{message}{to}; redirects are not followed, give the final url")
     text = response.content.decode("utf-8", "replace")
-    try:
-        reason = quoted(_reason_in(json.loads(text)) or text, redact)
-    except (ValueError, RecursionError):
-        reason = quoted(text, redact)
+    with suppress(ValueError, RecursionError):
+        text = _reason_in(json.loads(text)) or text
+    reason = quoted(text, redact)
     may_pass = status >= 500 or status in _MAY_PASS
-    wait = retry_after(response.headers) if may_pass else None
     if reason and not message.endswith(f" {reason}"):
         message = f"{message}: {reason}"
+    wait = retry_after(response.headers) if may_pass else None
     raise CallError(message, may_pass=may_pass, wait=wait)
 
 
 def parsed(response: Response, redact: Redact) -> Any:
     """Return the JSON of an answer."""
-    content = response.content
-    if not content.strip():
-        raise CallError("returned nothing; JSON is expected")
     try:
-        return json.loads(content)
-    except (ValueError, RecursionError) as error:
+        return json.loads(response.content)
+    except (ValueError, RecursionError):
         media = response.headers.get("content-type", "").partition(";")[0].strip()
-        begins = quoted(content[:1000].decode("utf-8", "replace"), redact, most=60)
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+        begins = quoted(response.content[:1000].decode("utf-8", "replace"), redact, most=60)
         raise CallError(
-            f"returned {media or 'something without a content type'} that begins {begins!r}; "
-            "JSON is expected" + (f": {redact(why)}" if "json" in media else "")
+            f"returned {media or 'something'} that begins {begins!r}; JSON is expected"
         ) from None
 
 
@@ -273,22 +242,19 @@ def quoted(text: str, redact: Redact, *, most: int = _LONGEST) -> str:
     return _cut(" ".join(redact(text).split()), most)
 
 
-def _reason_in(data: Any, depth: int = 0) -> str:
-    """Return the reason in an error's JSON, in the forms that services use."""
-    if isinstance(data, str):
-        return data
-    if depth > _DEEPEST_REASON:
-        return ""
-    if isinstance(data, list):
-        return "; ".join(filter(None, (_reason_in(item, depth + 1) for item in data[:3])))
-    if not isinstance(data, dict):
-        return ""
-    reasons = (_reason_in(data[key], depth + 1) for key in _REASONS if key in data)
-    reason = next(filter(None, reasons), "")
-    place = data.get("loc")
-    return (
-        f"{'.'.join(map(str, place))}: {reason}" if isinstance(place, list) and reason else reason
-    )
+def _reason_in(data: Any) -> str:
+    """Return the first reason in an error's JSON, in the forms that services use."""
+    place = ""
+    while not isinstance(data, str):
+        if isinstance(data, list) and data:
+            data = data[0]
+        elif isinstance(data, dict):
+            if isinstance(data.get("loc"), list):
+                place = f"{'.'.join(map(str, data['loc']))}: "
+            data = next((data[key] for key in _REASONS if data.get(key)), "")
+        else:
+            return ""
+    return f"{place}{data}" if data else ""
 
 
 def _redirect(location: str, redact: Redact) -> str:
@@ -299,62 +265,3 @@ def _redirect(location: str, redact: Redact) -> str:
         return ""
     where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
     return f" to {quoted(unquote(where), redact)}" if where else ""
-
-
-def _usual_id(hit: Any) -> JsonPath:
-    """Return where the first hit has its id."""
-    if not isinstance(hit, dict):
-        plain = json_kind(hit) in ("text", "number")
-        raise CallError(
-            f"hit 1 is {json_kind(hit)}, and an object is expected"
-            + ("; if it is the id itself, say item_id: '@'" if plain else "")
-        )
-    present = [name for name in ITEM_NAMES if name in hit]
-    if not present:
-        raise CallError(
-            f"hit 1 has none of {', '.join(ITEM_NAMES)}; say item_id: <key>; "
-            f"a hit is {json_shape(hit)}"
-        )
-    # A null is no id, unless nothing else could be one: then the message says so.
-    return JsonPath(next((name for name in present if hit[name] is not None), present[0]))
-
-
-def _id_of(path: JsonPath, hit: Any, rank: int) -> str:
-    value = path.find(hit)
-    if isinstance(value, str) and "\0" in value:
-        raise CallError(f"hit {rank}: its id {NUL_IN_ID}")
-    # No log can hold a lone surrogate.
-    if isinstance(value, str) and value and value.encode(errors="replace").decode() == value:
-        return value
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    why = path.lacking(hit) if value is None else None
-    if why is not None:
-        raise CallError(
-            f"hit {rank}: item_id: {path.text} finds nothing: {why}; the hit is {json_shape(hit)}"
-        )
-    raise CallError(f"hit {rank}: its id is {_shown(value)}; ids are text or whole numbers")
-
-
-def _by_key(hit: Any, name: str) -> Any:
-    return hit.get(name) if isinstance(hit, dict) else None
-
-
-def _number(value: Any, label: str) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise CallError(f"{label} is {_shown(value)}; a number is expected")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number):
-        raise CallError(f"{label} is {value!r:.20}; a finite number is expected")
-    return number
-
-
-def _shown(value: Any) -> str:
-    """Return a value of JSON for a message."""
-    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return preview(value) if plain else json_kind(value)

@@ -19,7 +19,7 @@ from datetime import date
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from inspect import iscoroutine
 from itertools import islice
-from math import isfinite
+from math import isfinite, nan
 from numbers import Integral
 from pathlib import Path
 from types import ModuleType
@@ -233,7 +233,7 @@ def hits_from(returned: Any, k: int, name: str, *, id_key: str | None = None) ->
     """
     if isinstance(returned, Mapping):
         pairs = [
-            Hit(id_of(item, name), _score(score, item, name)) for item, score in returned.items()
+            Hit(id_of(item, name), score_of(score, item, name)) for item, score in returned.items()
         ]
         return sorted(pairs, key=lambda hit: -(hit.score or 0.0))[:k]
     _refuse_unranked(returned, name)
@@ -276,29 +276,20 @@ def _hit(value: Any, name: str, id_key: str | None) -> Hit:
         hit = value
     elif isinstance(value, Mapping):
         hit = _hit_from_mapping(value, name, id_key)
-    elif isinstance(value, tuple | list):
-        if len(value) != 2:
-            raise CallError(
-                f"{name} returned {_preview(value)}, which has {len(value)} parts; "
-                f"{EXPECTED} is expected"
-            )
-        return Hit(id_of(value[0], name), _score(value[1], value[0], name))
+    elif isinstance(value, tuple | list) and len(value) == 2:
+        hit = Hit(value[0], score_of(value[1], value[0], name))
     elif isinstance(value, str | UUID | Integral):
-        return Hit(id_of(value, name))
+        hit = Hit(id_of(value, name))
     else:
         raise CallError(f"{name} returned {_preview(value)} as a hit; {EXPECTED} is expected")
-    item, score, similarity = hit.item_id, hit.score, hit.similarity
-    return Hit(
-        id_of(item, name),
-        None if score is None else _score(score, item, name),
-        text_of(hit.doc_id),
-        text_of(hit.version),
-        text_of(hit.source),
-        None if similarity is None else _score(similarity, item, name),
-        text_of(hit.text),
-        _position(hit.start, item, name),
-        _position(hit.end, item, name),
-    )
+    item = hit.item_id
+    numbers = {
+        key: None if number is None else score_of(number, item, name)
+        for key, number in (("score", hit.score), ("similarity", hit.similarity))
+    }
+    texts = {key: text_of(getattr(hit, key)) for key in ("doc_id", "version", "source", "text")}
+    places = {key: _position(getattr(hit, key), item, name) for key in ("start", "end")}
+    return Hit(id_of(item, name), **numbers, **texts, **places)
 
 
 def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
@@ -306,16 +297,13 @@ def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) 
     names = ITEM_NAMES if id_key is None else (id_key,)
     item = next((fields[key] for key in names if fields.get(key) is not None), None)
     if item is None:
-        # A key may hold anything, and the message is one line.
-        keys = ", ".join(repr(key).strip("'") for key in fields) or "none"
         raise CallError(
-            f"{name} returned a hit without an id: its keys are {keys}; "
+            f"{name} returned a hit without an id: its keys are {_preview(list(fields))}; "
             f"one of {', '.join(names)} is expected"
         )
-    known = {key: fields.get(key) for key in Hit._fields if key != "item_id"}
-    if known["version"] is None:
-        known["version"] = fields.get("doc_version")
-    values: Any = known
+    values: dict[str, Any] = {key: fields.get(key) for key in Hit._fields if key != "item_id"}
+    if values["version"] is None:
+        values["version"] = fields.get("doc_version")
     return Hit(item, **values)
 
 
@@ -331,18 +319,24 @@ def _position(value: Any, item: Any, name: str) -> int | None:
     )
 
 
-def _score(score: Any, item: Any, name: str) -> float:
-    """Return a finite number; text that spells one is not a number."""
+def finite_number(value: Any) -> float | None:
+    """Return a finite number; None for anything else, also for text that spells one."""
     try:
-        number = float("nan") if isinstance(score, bool | str | bytes) else float(score)
+        number = nan if isinstance(value, bool | str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
-        number = float("nan")
-    if isfinite(number):
-        return number
-    raise CallError(
-        f"{name} returned the score {_preview(score)} for item {item!r}; "
-        "a finite number is expected"
-    )
+        return None
+    return number if isfinite(number) else None
+
+
+def score_of(score: Any, item: Any, name: str) -> float:
+    """Return a score as a finite number."""
+    number = finite_number(score)
+    if number is None:
+        raise CallError(
+            f"{name} returned the score {_preview(score)} for item {item!r}; "
+            "a finite number is expected"
+        )
+    return number
 
 
 def _preview(value: Any) -> str:
