@@ -297,7 +297,7 @@ def test_settings_that_change_nothing_are_told_one_by_one_and_named(run, folder)
     done = run(*SEARCHED, "--quiet")
     assert done.code == 0
     assert done.err.splitlines() == [
-        "karat: config A: a.yaml:2: t2.hybrid changes nothing here: there is no graph to rerank by",
+        "karat: config A: a.yaml:2: t2.hybrid changes nothing here",
         (
             "karat: config A: a.yaml:3: unknown setting 'shadwo' in 't2.quality.shadwo';"
             " did you mean shadow? it changes nothing"

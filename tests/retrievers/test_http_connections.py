@@ -176,7 +176,7 @@ def test_https_where_there_is_only_http_is_told():
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         system = built(f"retriever: http\nurl: https://127.0.0.1:{listening.getsockname()[1]}")
-        with pytest.raises(CallError, match="SSL.* does it speak https") as error:
+        with pytest.raises(CallError, match=r"SSL.* does it speak https") as error:
             asked(system)
         thread.join(10)
     assert not error.value.may_pass

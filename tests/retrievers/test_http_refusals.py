@@ -151,10 +151,7 @@ NOTHING = "hits: hits[] finds no list; the answer is "
         (
             "",
             {"query": "pie", "results": [{"id": "a", "score": 1}] * 3},
-            (
-                f"{NOTHING}"
-                "{query: text, results: [3 × {id: text, score: number}]}"
-            ),
+            (f"{NOTHING}{{query: text, results: [3 × {{id: text, score: number}}]}}"),
         ),
         (
             "hits: data.Get.Pie",
@@ -172,10 +169,7 @@ NOTHING = "hits: hits[] finds no list; the answer is "
         (
             "",
             {"hits": {"total": 1, "hits": []}},
-            (
-                "hits: hits[] finds no list; "
-                "the answer is {hits: {total: number, hits: []}}"
-            ),
+            ("hits: hits[] finds no list; the answer is {hits: {total: number, hits: []}}"),
         ),
         (
             "hits: 'hits[?a]'",
@@ -200,7 +194,9 @@ def test_an_expression_that_finds_nothing_says_what_is_missing_and_what_is_there
 
 def test_an_id_with_a_nul_is_a_failed_call():
     told, error = failure(always(reply({"hits": [{"id": "a"}, {"id": "a\0b"}]})))
-    assert told == "hit 2: the service returned an id that holds a NUL character; leave it out of ids"
+    assert (
+        told == "hit 2: the service returned an id that holds a NUL character; leave it out of ids"
+    )
     assert not error.may_pass
 
 

@@ -15,7 +15,7 @@ from karat.errors import CallError, InputError
 from karat.formats.settings import Place, validate
 from karat.retrieve.build_context import Items
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.stages import Mmr, ab_order, ascii_words, textbook_order
+from karat.retrieve.stages import Jaccard, Mmr, ab_order, ascii_words, textbook_order
 from karat.retrieve.system_config import MmrForm
 
 ASKED = Query("q1", "tart")
@@ -189,8 +189,8 @@ def test_both_variants_agree_with_brute_force(world, weight, top):
     names, relevance, sets = world
     if names:
         expected = brute_textbook(relevance, sets, weight, top)
-        assert textbook_order(relevance, sets, weight, top) == expected
-    assert ab_order(names, relevance, sets, weight, top) == brute_ab(
+        assert textbook_order(relevance, Jaccard(sets).to, weight, top) == expected
+    assert ab_order(names, relevance, Jaccard(sets).to, weight, top) == brute_ab(
         names, relevance, sets, weight, top
     )
 

@@ -30,13 +30,12 @@ from karat.retrieve.quality import (
     Lexicon,
     QualityEngine,
     WordRules,
-    diversified,
     interpolated,
     places,
     vectors_of,
 )
 from karat.retrieve.quality_config import read_config, read_document
-from karat.retrieve.stages import ab_order
+from karat.retrieve.stages import Jaccard, ab_order
 
 ITEMS = {
     "d1": "apple tart recipe with cinnamon and butter",
@@ -219,31 +218,13 @@ def test_fusion_agrees_with_that_of_fuse(first, second, alpha):
 def test_difference_is_the_largest_distance_to_anything_chosen():
     # a and b share nothing; c repeats a, d is half of both. To the nearest choice c has no
     # distance and d a half; to the farthest c has 1 and d a half.
-    lexicon = Lexicon([["x"], ["y"], ["x"], ["x", "y"]])
-    relevance = np.array([4.0, 3.0, 1.0, 1.1])
-    rows = diversified(np.arange(4), relevance, lexicon, np.arange(4), weight=0.5, head=3)
-    assert rows.tolist() == [0, 1, 2, 3]
+    similarity = Jaccard([{"x"}, {"y"}, {"x"}, {"x", "y"}]).to
+    assert ab_order("abcd", [4.0, 3.0, 1.0, 1.1], similarity, 0.5, 3) == [0, 1, 2, 3]
 
 
 def test_equal_worth_goes_by_id_and_the_tail_by_relevance():
-    lexicon = Lexicon([["x"], ["y"], ["z"], ["x"]])
-    relevance = np.array([2.0, 1.0, 1.0, 1.5])
-    by_id = np.array([0, 3, 1, 2])
-    rows = diversified(np.arange(4), relevance, lexicon, by_id, weight=1.0, head=2)
-    assert rows.tolist() == [0, 2, 3, 1]
-
-
-@given(texts, st.data(), st.floats(0, 1), st.integers(1, 9))
-def test_diversity_agrees_with_that_of_mmr(items, data, weight, head):
-    n = len(items)
-    ids = data.draw(st.permutations([f"d{at}" for at in range(n)]))
-    relevance = data.draw(st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=n, max_size=n))
-    by_id = places(sorted(range(n), key=ids.__getitem__))
-    expected = ab_order(ids, relevance, [set(item) for item in items], weight, head)
-    found = diversified(
-        np.arange(n), np.array(relevance), Lexicon(items), by_id, weight=weight, head=head
-    )
-    assert found.tolist() == expected
+    similarity = Jaccard([{"x"}, {"y"}, {"z"}, {"x"}]).to
+    assert ab_order("adbc", [2.0, 1.0, 1.0, 1.5], similarity, 1.0, 2) == [0, 2, 3, 1]
 
 
 # The base ranking
@@ -359,7 +340,7 @@ def test_diversity_after_no_fusion_counts_ranks_down(config):
     base = QualityEngine(corpus, config("{}").settings).rank("zebra", 5).item_ids
     settings = quality(fusion={"mode": "rank"}, mmr={"enabled": True, "lambda": 0.5})
     sets = [set(WordRules().words(ITEMS[item])) for item in base]
-    expected = [base[at] for at in ab_order(base, [5, 4, 3, 2, 1], sets, 0.5, 5)]
+    expected = [base[at] for at in ab_order(base, [5, 4, 3, 2, 1], Jaccard(sets).to, 0.5, 5)]
     assert QualityEngine(corpus, config(settings).settings).rank("zebra", 5).item_ids == expected
 
 
@@ -419,10 +400,10 @@ def test_what_the_published_configs_say_is_honoured_but_for_one_mode(config):
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("t2:\n  hybrid: {enabled: true}", "some.yaml:2: t2.hybrid changes nothing here: "),
-        ("t3: {llm: {model: x}}", "some.yaml:1: t3 changes nothing here: "),
-        ("t2: {backend: lancedb}", "t2.backend changes nothing here: every item"),
-        ("t2: {quality: {lexical: {bm25: {k1: 2}}}}", "lexical.bm25 changes nothing here: the par"),
+        ("t2:\n  hybrid: {enabled: true}", "some.yaml:2: t2.hybrid changes nothing here"),
+        ("t3: {llm: {model: x}}", "some.yaml:1: t3 changes nothing here"),
+        ("t2: {backend: lancedb}", "t2.backend changes nothing here"),
+        ("t2: {quality: {lexical: {bm25: {k1: 2}}}}", "lexical.bm25 changes nothing here"),
         ("t2: {quality: {fusion: {enabled: false}}}", "t2.quality.fusion.enabled changes nothing"),
         ("t2: {quality: {normalizer: {stemmer: porter-lite}}}", "normalizer.stemmer changes"),
         ("t2: {quality: {mmr: {lambda_relevance: 0.7}}}", "mmr.lambda_relevance changes nothing"),

@@ -16,9 +16,10 @@ from karat.errors import InputError, MissingExtraError, UsageError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.sparse import TermLists, Terms
+from karat.retrieve.sparse import TERMS
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
+from karat.retrieve.vectors import VectorCache
 
 # Tokens of the words: storm 4040, sea 2712, calm 5475, wind 3612.
 TEXTS = {
@@ -104,26 +105,27 @@ def test_a_damaged_cache_is_made_again(splade, tmp_path, caplog):
     assert found(again, "storm sea") == expected
 
 
-def _terms(*weights: tuple[int, float]) -> Terms:
-    return Terms(
-        np.array([term for term, _ in weights], dtype=np.int64),
-        np.array([weight for _, weight in weights], dtype=np.float32),
-    )
+def _terms(*weights: tuple[int, float]) -> np.ndarray:
+    return np.array(list(weights), dtype=TERMS)
 
 
-def test_vectors_come_back_from_a_file_as_they_were():
-    vectors = [_terms((3, 0.5), (2**31, 1.5)), _terms(), _terms((1, 2.0))]
-    arrays = TermLists().pack(vectors)
-    for before, after in zip(vectors, TermLists().unpack(arrays, 3), strict=True):
-        assert before.ids.tolist() == after.ids.tolist()
-        assert before.weights.tolist() == after.weights.tolist()
-    for wrong in (
-        {**arrays, "ids": arrays["ids"][:-1]},
-        {**arrays, "weights": arrays["weights"].astype(np.float64)},
-        {**arrays, "weights": arrays["weights"] * np.float32("nan")},
-    ):
-        with pytest.raises(ValueError, match=r"arrays|terms"):
-            TermLists().unpack(wrong, 3)
+def test_vectors_come_back_from_a_file_as_they_were(tmp_path):
+    vectors = {"a": _terms((3, 0.5), (2**31, 1.5)), "b": _terms(), "c": _terms((1, 2.0))}
+
+    def filled() -> tuple[dict[int, list], int]:
+        rows: dict[int, list] = {}
+        computed = VectorCache(tmp_path, "m").fill(
+            list(vectors),
+            lambda texts: [vectors[text] for text in texts],
+            lambda places, vector: rows.update({place: vector.tolist() for place in places}),
+            step=2,
+            progress=lambda *progress: None,
+        )
+        return rows, computed
+
+    expected = dict(enumerate(vector.tolist() for vector in vectors.values()))
+    assert filled() == (expected, 3)
+    assert filled() == (expected, 0)
 
 
 WORDS = ("storm", "sea", "calm", "wind", "harbour", "boat", "sail", "mast", "the", "of")

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from karat.errors import InputError
-from karat.retrieve.vectors import DenseRows, VectorCache, read_vectors
+from karat.retrieve.vectors import VectorCache, read_vectors
 
 ROWS = np.array([[1, 2], [3, 4], [5, 6]], dtype=np.float32)
 
@@ -146,7 +146,7 @@ def filled(folder, texts, model, *, digest="m", step=2, interval=20.0, progress=
     def put(where, made):
         rows[where] = made
 
-    cache = VectorCache(folder, digest, DenseRows(3), interval=interval)
+    cache = VectorCache(folder, digest, interval=interval)
     new = cache.fill(texts, model, put, step=step, progress=progress or (lambda *told: None))
     assert rows.tolist() == [vector(text).tolist() for text in texts]
     return new
@@ -203,12 +203,12 @@ def test_what_is_embedded_before_a_stop_is_kept(tmp_path):
 _KILLED = """
 import os, sys, numpy as np
 from pathlib import Path
-from karat.retrieve.vectors import DenseRows, VectorCache
+from karat.retrieve.vectors import VectorCache
 def embed(texts):
     if "six" in texts:
         os._exit(9)
     return [np.array([len(t), ord(t[0]), 0.5], dtype=np.float32) for t in texts]
-cache = VectorCache(Path(sys.argv[1]), "m", DenseRows(3), interval=0.0)
+cache = VectorCache(Path(sys.argv[1]), "m", interval=0.0)
 cache.fill(["one", "two", "three", "four", "five", "six"], embed, lambda *a: None, step=1,
            progress=lambda *a: None)
 """

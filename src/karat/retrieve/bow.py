@@ -43,22 +43,42 @@ class WordBags(NamedTuple):
     counts: Ints
 
 
-def word_bags(texts: Iterable[str]) -> WordBags:
-    """Return the bag of words of each text.
+def word_bags(texts: Iterable[Iterable[str]]) -> WordBags:
+    """Return the bag of words of each text, which is given as its words.
 
-    >>> word_bags(["to be or not to be", "", "not"]).counts.tolist()
+    >>> word_bags([["to", "be", "or", "not", "to", "be"], [], ["not"]]).counts.tolist()
     [2, 2, 1, 1, 1]
     """
     vocabulary: dict[str, int] = {}
     lengths, numbers, counts = list[int](), list[int](), list[int]()
-    for text in texts:
-        bag = Counter(ascii_words(text))
+    for words in texts:
+        bag = Counter(words)
         lengths.append(len(bag))
         numbers += [vocabulary.setdefault(word, len(vocabulary)) for word in bag]
         counts += bag.values()
     return WordBags(
         vocabulary, *(np.array(column, np.int64) for column in (lengths, numbers, counts))
     )
+
+
+class WordIndex:
+    """The texts that hold each word, and how often."""
+
+    def __init__(self, bags: WordBags) -> None:
+        by_word = np.argsort(bags.words, kind="stable")
+        self._vocabulary = bags.vocabulary
+        self.rows = np.repeat(np.arange(len(bags.lengths)), bags.lengths)[by_word]
+        self.counts = bags.counts[by_word]
+        self._ends = np.cumsum(np.bincount(bags.words, minlength=len(bags.vocabulary)))
+        self.nbytes = sum(array.nbytes for array in (self.rows, self.counts, self._ends))
+
+    def entries(self, word: str) -> tuple[Ints, Ints]:
+        """Return the texts that hold a word, and its count in each."""
+        number = self._vocabulary.get(word)
+        if number is None:
+            return self.rows[:0], self.counts[:0]
+        part = slice(self._ends[number - 1] if number else 0, self._ends[number])
+        return self.rows[part], self.counts[part]
 
 
 class BowOptions(Form):
@@ -89,21 +109,16 @@ class Bow:
     def __init__(self, options: BowOptions, items: Items, rules: TextRules) -> None:
         self.items = items
         texts = rules.apply_all(items.titled if options.title else items.texts)
-        bags = word_bags(texts)
-        self._ids = bags.vocabulary
-        # The items of each word and how often each holds it, one word after the other.
-        by_word = np.argsort(bags.words, kind="stable")
-        self._rows = np.repeat(np.arange(len(texts)), bags.lengths)[by_word]
-        self._counts = bags.counts[by_word]
-        self._ends = np.cumsum(np.bincount(bags.words, minlength=len(bags.vocabulary)))
-        squares = np.bincount(self._rows, self._counts.astype(float) ** 2, minlength=len(texts))
+        self._index = WordIndex(word_bags(map(ascii_words, texts)))
+        squares = np.bincount(
+            self._index.rows, self._index.counts.astype(float) ** 2, minlength=len(texts)
+        )
         self._norms = np.sqrt(squares)
 
     @property
     def meta(self) -> Mapping[str, Any]:
         """The size of the index."""
-        arrays = (self._rows, self._counts, self._ends, self._norms)
-        return {"index_bytes": sum(array.nbytes for array in arrays)}
+        return {"index_bytes": self._index.nbytes + self._norms.nbytes}
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the nearest items to each query, best first."""
@@ -118,10 +133,8 @@ class Bow:
         """Return the cosines; 0 if either side has no words."""
         products = np.zeros(len(self.items))
         for word, count in query_words.items():
-            at = self._ids.get(word)
-            if at is not None:
-                part = slice(self._ends[at - 1] if at else 0, self._ends[at])
-                products[self._rows[part]] += count * self._counts[part]
+            rows, counts = self._index.entries(word)
+            products[rows] += count * counts
         norms = self._norms * np.sqrt(float(sum(count**2 for count in query_words.values())))
         cosines: npt.NDArray[np.float64] = np.zeros(len(self.items))
         np.divide(products, norms, out=cosines, where=norms > 0)

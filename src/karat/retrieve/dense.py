@@ -16,7 +16,6 @@ from karat.retrieve.models import Embedder, ModelForm, embedder
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Text, Title
 from karat.retrieve.vectors import (
-    DenseRows,
     ExactIndex,
     Floats,
     Metric,
@@ -93,7 +92,7 @@ def embedded(model: Embedder, texts: Sequence[str], context: BuildContext) -> tu
     def put(where: list[int], vector: Floats) -> None:
         rows[where] = vector
 
-    cache = VectorCache(context.cache, model.digest, DenseRows(model.dim))
+    cache = VectorCache(context.cache, model.digest)
     updates = cache.fill(texts, model.items, put, step=model.batch_size, progress=context.progress)
     return rows, updates
 

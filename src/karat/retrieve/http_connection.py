@@ -127,10 +127,11 @@ class Connection:
             # httpcore passes the system's error as an argument.
             cause = error.args[0] if error.args else None
             why = getattr(cause, "verify_message", None) or getattr(cause, "strerror", None)
+            by_tls = isinstance(cause, ssl.SSLError)
+            hint = _TLS_HINT if by_tls else "is the service running there?"
             raise CallError(
-                f"cannot connect to {self.address}: {why or 'no connection'}; "
-                + (_TLS_HINT if isinstance(cause, ssl.SSLError) else "is the service running there?"),
-                may_pass=not isinstance(cause, ssl.SSLError),
+                f"cannot connect to {self.address}: {why or 'no connection'}; {hint}",
+                may_pass=not by_tls,
             ) from None
         except (httpcore.NetworkError, httpcore.RemoteProtocolError):
             message = f"{self.address} hung up before its answer was complete"

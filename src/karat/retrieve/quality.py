@@ -9,7 +9,6 @@ import hashlib
 import json
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -25,10 +24,11 @@ from karat.data.columns import Source
 from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.formats.settings import Form, preview
+from karat.retrieve.bow import WordIndex, word_bags
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.quality_config import QualityConfig, QualitySettings, read_config
-from karat.retrieve.stages import BASIC_STOP_WORDS, farthest_first
+from karat.retrieve.stages import BASIC_STOP_WORDS, Jaccard, ab_order
 from karat.retrieve.system_config import Text
 from karat.retrieve.text_rules import NormaliseForm, normalised, read_aliases
 
@@ -144,36 +144,9 @@ class Lexicon:
     """An index from words to items."""
 
     def __init__(self, texts: Sequence[Sequence[str]]) -> None:
-        counted = [Counter(words) for words in texts]
-        numbers: dict[str, int] = {}
-        pairs = [
-            (numbers.setdefault(word, len(numbers)), row, count)
-            for row, words in enumerate(counted)
-            for word, count in words.items()
-        ]
-        table = np.array(pairs, dtype=np.int64).reshape(-1, 3)
-        self.lengths = np.array([len(words) for words in texts], dtype=np.float64)
-        self.distinct = np.array([len(words) for words in counted], dtype=np.int64)
-        self._ends = np.concatenate(([0], np.cumsum(self.distinct)))
-        self._words_of = table[:, 0]
-        by_word = table[np.argsort(table[:, 0], kind="stable")]
-        self._starts = np.searchsorted(by_word[:, 0], np.arange(len(numbers) + 1))
-        self._rows: Rows = by_word[:, 1].astype(np.intp)
-        self._counts = by_word[:, 2].astype(np.float64)
-        self._numbers = numbers
-
-    def __len__(self) -> int:
-        return len(self.lengths)
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of the arrays."""
-        tables = (self.lengths, self.distinct, self._ends, self._words_of)
-        by_word = (self._starts, self._rows, self._counts)
-        return sum(array.nbytes for array in (*tables, *by_word))
-
-    def _having(self, number: int) -> slice:
-        return slice(int(self._starts[number]), int(self._starts[number + 1]))
+        self._index = WordIndex(word_bags(texts))
+        self._lengths = np.array([len(words) for words in texts], dtype=np.float64)
+        self.nbytes = self._index.nbytes + self._lengths.nbytes
 
     def bm25(self, query_words: Sequence[str], among: Mask, *, k1: float, b: float) -> Lexical:
         """Return BM25 with counts and lengths over the marked items only.
@@ -181,34 +154,21 @@ class Lexicon:
         A word that more than half of them have counts against an item; a word that the
         query repeats counts as often.
         """
-        scores = np.zeros(len(self))
-        hits = np.zeros(len(self), dtype=np.int64)
+        scores = np.zeros(len(among))
+        hits = np.zeros(len(among), dtype=np.int64)
         number = int(among.sum())
-        if not number:
-            return Lexical(scores, hits)
-        mean = float(self.lengths[among].sum()) / number or 1.0
-        seen: set[str] = set()
-        for word in query_words:
-            if word not in self._numbers:
+        mean = float(self._lengths[among].sum()) / max(1, number) or 1.0
+        for at, word in enumerate(query_words):
+            rows, counts = self._index.entries(word)
+            marked = among[rows]
+            rows, counts = rows[marked], counts[marked]
+            if not len(rows):
                 continue
-            place = self._having(self._numbers[word])
-            marked = among[self._rows[place]]
-            rows, counts = self._rows[place][marked], self._counts[place][marked]
             rarity = math.log((number - len(rows) + 0.5) / (len(rows) + 0.5) + _NEVER_ZERO)
-            length = k1 * (1 - b + b * (self.lengths[rows] / mean))
+            length = k1 * (1 - b + b * (self._lengths[rows] / mean))
             scores[rows] += rarity * ((counts * (k1 + 1.0)) / (counts + length))
-            hits[rows] += word not in seen
-            seen.add(word)
+            hits[rows] += word not in query_words[:at]
         return Lexical(scores, hits)
-
-    def distances(self, row: int) -> Floats:
-        """Return the Jaccard distance of every item's words to one item's."""
-        shared = np.zeros(len(self), dtype=np.int64)
-        for number in self._words_of[self._ends[row] : self._ends[row + 1]]:
-            shared[self._rows[self._having(int(number))]] += 1
-        either = self.distinct + self.distinct[row] - shared
-        # Two items without a word have distance 0.
-        return np.where(either > 0, 1.0 - shared / np.maximum(either, 1), 0.0)
 
 
 STOP_WORDS: Mapping[str, frozenset[str]] = {
@@ -333,10 +293,12 @@ class QualityEngine:
         self.ids: list[str] = corpus.frame["item_id"].to_list()
         self._by_id = places(sorted(range(len(self.ids)), key=self.ids.__getitem__))
         self._base = Base(corpus, settings)
-        self._lexicon: Lexicon | None = None
+        texts: list[str] = []
         if settings.fuses or settings.diversifies:
-            texts: list[str] = corpus.frame["text"].to_list()
-            self._lexicon = Lexicon([self.rules.words(text) for text in texts])
+            texts = corpus.frame["text"].to_list()
+        words = [self.rules.words(text) for text in texts]
+        self._lexicon = Lexicon(words)
+        self._similarity = Jaccard(map(frozenset, words))
 
     def rank(self, text: str, k: int) -> RankedItems:
         """Return the best items for a query, at most k."""
@@ -373,7 +335,7 @@ class QualityEngine:
     @property
     def index_bytes(self) -> int:
         """The size of the index."""
-        return self._base.nbytes + (0 if self._lexicon is None else self._lexicon.nbytes)
+        return self._base.nbytes + self._lexicon.nbytes + self._similarity.nbytes
 
     def _ranking(self, scores: Floats, rows: Rows) -> Ranking:
         return Ranking(best_first(scores, self._by_id, rows), scores)
@@ -395,29 +357,30 @@ class QualityEngine:
         return rows
 
     def _bm25(self, text: str, rows: Rows) -> Lexical | None:
-        if self._lexicon is None or not self.settings.fuses:
+        settings = self.settings
+        if not settings.fuses:
             return None
         among: Mask = np.zeros(len(self.ids), dtype=bool)
         among[rows] = True
-        settings = self.settings
         query_words = self.rules.words(text.strip())
         return self._lexicon.bm25(query_words, among, k1=settings.bm25_k1, b=settings.bm25_b)
 
     def _diverse(self, base: Ranking, fused: Ranking | None, k: int) -> Rows:
         """Return the rows of the fused or base ranking, diversified if the config says so."""
-        if self._lexicon is None or not self.settings.diversifies:
-            return base.rows if fused is None else fused.rows
-        settings = self.settings
-        if fused is None:
-            # The base ranking counts down from the number of candidates.
-            relevance = (len(base.rows) + 1 - self._places(base)).astype(np.float64)
-        else:
-            relevance = fused.scores
-        # Choices past k would be cut off again.
-        head = k if settings.mmr_k is None or settings.mmr_k < 1 else min(settings.mmr_k, k)
-        return diversified(
-            base.rows, relevance, self._lexicon, self._by_id, weight=settings.mmr_weight, head=head
+        settings, rows = self.settings, base.rows
+        if not settings.diversifies:
+            return rows if fused is None else fused.rows
+        # The base ranking counts down from the number of candidates.
+        countdown = np.arange(len(rows), 0, -1, dtype=np.float64)
+        order = ab_order(
+            [self.ids[row] for row in rows],
+            (countdown if fused is None else fused.scores[rows]).tolist(),
+            lambda at: self._similarity.to(int(rows[at]))[rows],
+            settings.mmr_weight,
+            # Choices past k would be cut off again.
+            k if settings.mmr_k is None or settings.mmr_k < 1 else min(settings.mmr_k, k),
         )
+        return rows[np.array(order, dtype=np.intp)]
 
 
 def places(order: npt.ArrayLike) -> Rows:
@@ -448,23 +411,6 @@ def interpolated(first: Rows, second: Rows, alpha: float) -> Floats:
     [0.016327, 0.016195]
     """
     return alpha * (1.0 / (_RANKS_FROM + first)) + (1.0 - alpha) * (1.0 / (_RANKS_FROM + second))
-
-
-def diversified(
-    rows: Rows, relevance: Floats, lexicon: Lexicon, by_id: Rows, *, weight: float, head: int
-) -> Rows:
-    """Choose the first ``head`` rows one by one for relevance and difference.
-
-    ``weight`` is that of difference, which is the largest distance to anything chosen
-    before. The first choice is by relevance alone, and so is everything after the head.
-    """
-    ordered = rows[np.argsort(by_id[rows])]
-    picked = farthest_first(
-        relevance[ordered], lambda at: lexicon.distances(ordered[at])[ordered], weight, head
-    )
-    chosen = ordered[np.array(picked, dtype=np.intp)]
-    others = best_first(relevance, by_id, rows[~np.isin(rows, chosen)])
-    return np.concatenate((chosen, others))
 
 
 class QualityOptions(Form):

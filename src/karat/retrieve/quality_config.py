@@ -113,38 +113,23 @@ _Note = tuple[Place, str]
 _KNOWN = expectations(QualitySettings)
 # The mappings that settings stand in, such as t2.quality.
 _SECTIONS = {name.rsplit(".", n)[0] for name in _KNOWN for n in range(1, name.count(".") + 1)}
-_ELSEWHERE = "it belongs to a part of the engine that does not retrieve"
-_ONE_INDEX = "every item of the corpus is searched, in memory"
-_ALWAYS = "what it would switch is on whenever t2.quality.enabled is"
-# Settings of the engine that retrieving over a corpus has no use for, and why.
-_NOT_HONOURED: Mapping[str, str] = {
-    **dict.fromkeys(("t1", "t3", "t4", "graph", "scheduler", "budgets", "flags"), _ELSEWHERE),
-    **dict.fromkeys(("surface_method", "perf.t1", "perf.snapshots", "perf.parallel"), _ELSEWHERE),
-    "perf.t2": "stores, caches and readers change no ranking",
-    "t2.hybrid": "there is no graph to rerank by",
-    **dict.fromkeys(("t2.backend", "t2.tiers", "t2.lancedb", "t2.archive"), _ONE_INDEX),
-    **dict.fromkeys(("t2.embed_root", "t2.reader", "t2.reader_batch"), _ONE_INDEX),
-    **dict.fromkeys(("t2.exact_recent_days", "t2.clusters_top_m"), _ONE_INDEX),
-    "t2.owner_scope": "items have no owner",
-    "t2.cache": "nothing is cached",
-    "t2.residual_cap_per_turn": _ELSEWHERE,
-    "t2.quality.cache": "nothing is cached",
-    **dict.fromkeys((f"t2.quality.{part}.enabled" for part in ("lexical", "fusion")), _ALWAYS),
-    "t2.quality.aliasing.enabled": "aliases are used whenever map_path names a file",
-    "t2.quality.aliasing.max_expansions_per_token": "a word stands for all that its alias says",
-    "t2.quality.lexical.bm25": "the parameters are lexical.bm25_k1 and lexical.bm25_b",
-    "t2.quality.fusion.score_norm": "ranks are fused, not scores",
-    "t2.quality.normalizer.stopwords": "the list is lexical.stopwords",
-    "t2.quality.normalizer.stemmer": "words are not stemmed",
-    "t2.quality.normalizer.min_token_len": "words of every length count",
-    "t2.quality.mmr.lambda_relevance": "the weight is mmr.lambda, of diversity",
-    "t2.quality.mmr.k_final": "the size of the head is mmr.k",
-    **dict.fromkeys(
-        (f"t2.quality.mmr.diversity_by_{what}" for what in ("owner", "token")),
-        "likeness is the overlap of words",
-    ),
-}
-# Said nowhere: these values ask for what is done anyway.
+# Settings of the engine that have no use in retrieving over a corpus.
+_NOT_HONOURED = frozenset(
+    (
+        *("t1", "t3", "t4", "graph", "scheduler", "budgets", "flags", "surface_method"),
+        *("perf.t1", "perf.t2", "perf.snapshots", "perf.parallel", "t2.hybrid", "t2.backend"),
+        *("t2.tiers", "t2.lancedb", "t2.archive", "t2.embed_root", "t2.reader", "t2.reader_batch"),
+        *("t2.exact_recent_days", "t2.clusters_top_m", "t2.owner_scope", "t2.cache"),
+        *("t2.residual_cap_per_turn", "t2.quality.cache", "t2.quality.aliasing.enabled"),
+        *("t2.quality.aliasing.max_expansions_per_token", "t2.quality.lexical.enabled"),
+        *("t2.quality.lexical.bm25", "t2.quality.fusion.enabled", "t2.quality.fusion.score_norm"),
+        *("t2.quality.normalizer.stopwords", "t2.quality.normalizer.stemmer"),
+        *("t2.quality.normalizer.min_token_len", "t2.quality.mmr.lambda_relevance"),
+        *("t2.quality.mmr.k_final", "t2.quality.mmr.diversity_by_owner"),
+        "t2.quality.mmr.diversity_by_token",
+    )
+)
+# No note: these values ask for what is done anyway.
 _DONE_ANYWAY: Mapping[str, Any] = {
     "t2.backend": "inmemory",
     "t2.owner_scope": "any",
@@ -248,7 +233,7 @@ def _why_no_effect(path: tuple[str, ...]) -> str:
     """Return why a setting has no effect."""
     name = ".".join(path)
     if name in _NOT_HONOURED:
-        return f"{name} changes nothing here: {_NOT_HONOURED[name]}"
+        return f"{name} changes nothing here"
     around = len(path) - 1
     places = [known.split(".") for known in (*_KNOWN, *_SECTIONS)]
     beside = {place[-1]: None for place in places if place[:-1] == list(path[:around])}
@@ -260,16 +245,11 @@ def _without_effect(settings: QualitySettings, place: Place) -> Iterator[_Note]:
     """Yield notes on values of known settings that have no effect."""
     if not settings.quality_enabled:
         return
-    for key, value, done in (
-        ("case", settings.normalizer_case, "lower"),
-        ("unicode", settings.normalizer_unicode, "NFKC"),
+    for name, value, effective, effect in (
+        ("normalizer.case", settings.normalizer_case, "lower", "texts are made lower"),
+        ("normalizer.unicode", settings.normalizer_unicode, "NFKC", "texts are made NFKC"),
+        ("fusion.mode", settings.fusion_mode, FUSES, f"{FUSES} is what fuses"),
     ):
-        if value != done:
-            name = f"t2.quality.normalizer.{key}"
-            yield (
-                place.at(*name.split(".")),
-                f"{name} {value!r} does nothing; texts are made {done}",
-            )
-    if not settings.fuses:
-        name, mode = "t2.quality.fusion.mode", settings.fusion_mode
-        yield place.at(*name.split(".")), f"{name} {mode!r} does nothing; {FUSES} is what fuses"
+        if value != effective:
+            path = ("t2", "quality", *name.split("."))
+            yield place.at(*path), f"{'.'.join(path)} {value!r} does nothing; {effect}"

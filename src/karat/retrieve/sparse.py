@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import Model, load_model, valid_unicode
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import BatchSize, MaxLength, ModelFolder, Text, Threads, Title
-from karat.retrieve.vectors import Arrays, VectorCache, top_rows
+from karat.retrieve.vectors import Vector, VectorCache, top_rows
 
 
 class SparseOptions(Form):
@@ -32,12 +32,8 @@ class SparseOptions(Form):
     title: Title = True
 
 
-class Terms(NamedTuple):
-    """A sparse vector: term numbers and their weights."""
-
-    ids: npt.NDArray[np.int64]
-    weights: npt.NDArray[np.float32]
-
+# A sparse vector: term numbers and their weights.
+TERMS = np.dtype([("id", np.int64), ("weight", np.float32)])
 
 Options = SparseOptions
 
@@ -52,19 +48,19 @@ def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Find
         threads=options.threads,
     )
     items = context.items
-    vectors: list[Terms] = [_NONE] * len(items)
+    vectors = [np.empty(0, dtype=TERMS)] * len(items)
 
-    def put(rows: list[int], terms: Terms) -> None:
+    def put(rows: list[int], terms: Vector) -> None:
         for row in rows:
             vectors[row] = terms
 
-    def embed(texts: Sequence[str]) -> list[Terms]:
+    def embed(texts: Sequence[str]) -> list[Vector]:
         valid = [valid_unicode(text) for text in texts]
         return _terms(model, model.run("embed", valid, batch_size=options.batch_size))
 
     decisive = json.dumps([model.digest, options.batch_size])
     digest = hashlib.sha256(decisive.encode()).hexdigest()
-    updates = VectorCache(context.cache, digest, TermLists()).fill(
+    updates = VectorCache(context.cache, digest).fill(
         items.titled if options.title else items.texts,
         embed,
         put,
@@ -81,20 +77,17 @@ class Sparse:
     concurrency = 1
     deep = True
 
-    def __init__(self, items: Items, model: Model, vectors: Sequence[Terms], updates: int) -> None:
+    def __init__(self, items: Items, model: Model, vectors: Sequence[Vector], updates: int) -> None:
         from scipy.sparse import csr_array
 
         self.items = items
         self._model = model
-        sizes = [len(terms.ids) for terms in vectors]
-        self._terms, columns = np.unique(
-            np.concatenate([terms.ids for terms in vectors]), return_inverse=True
-        )
-        weights = np.concatenate([terms.weights for terms in vectors])
-        ends = np.concatenate([[0], np.cumsum(sizes)])
+        entries = np.concatenate(vectors)
+        self._terms, columns = np.unique(entries["id"], return_inverse=True)
+        ends = np.concatenate([[0], np.cumsum([len(vector) for vector in vectors])])
         shape = (len(items), len(self._terms))
         # Turned around, since a query asks for the items of a few terms.
-        self._postings = csr_array((weights, columns, ends), shape=shape).T.tocsr()
+        self._postings = csr_array((entries["weight"].copy(), columns, ends), shape=shape).T.tocsr()
         in_items = np.bincount(columns, minlength=len(self._terms))
         rare = np.log1p((len(items) - in_items + 0.5) / (in_items + 0.5))
         self._importance = rare if model.needs_idf else np.ones(len(self._terms))
@@ -126,50 +119,24 @@ class Sparse:
             cost={"query_tokens": float(self._model.tokens(query.text))},
         )
 
-    def _scores(self, query: Terms) -> npt.NDArray[np.float64]:
+    def _scores(self, query: Vector) -> npt.NDArray[np.float64]:
         """Return the sum over shared terms for every item, in double precision."""
-        places = np.searchsorted(self._terms, query.ids)
+        places = np.searchsorted(self._terms, query["id"])
         known = places < len(self._terms)
-        known[known] = self._terms[places[known]] == query.ids[known]
+        known[known] = self._terms[places[known]] == query["id"][known]
         rows = places[known]
-        weights = query.weights[known] * self._importance[rows]
+        weights = query["weight"][known] * self._importance[rows]
         scores: npt.NDArray[np.float64] = self._postings[rows].astype(np.float64).T @ weights
         return scores
 
 
-def _terms(model: Model, vectors: Iterable[Any]) -> list[Terms]:
+def _terms(model: Model, vectors: Iterable[Any]) -> list[Vector]:
     """Return the library's vectors as terms and weights."""
-    terms = [
-        Terms(vector.indices.astype(np.int64), vector.values.astype(np.float32))
-        for vector in vectors
-    ]
-    if not all(np.isfinite(vector.weights).all() for vector in terms):
+    terms = []
+    for vector in vectors:
+        entries = np.empty(len(vector.indices), dtype=TERMS)
+        entries["id"], entries["weight"] = vector.indices, vector.values
+        terms.append(entries)
+    if not all(np.isfinite(entries["weight"]).all() for entries in terms):
         raise CallError(f"model {model.name} gave nan or inf for a text; check the model")
     return terms
-
-
-class TermLists:
-    """How sparse vectors are stored in a file: one after the other."""
-
-    def pack(self, vectors: Sequence[Terms]) -> Arrays:
-        """Return all terms, all weights, and the length of each vector."""
-        return {
-            "sizes": np.array([len(terms.ids) for terms in vectors], dtype=np.int64),
-            "ids": np.concatenate([terms.ids for terms in vectors]),
-            "weights": np.concatenate([terms.weights for terms in vectors]),
-        }
-
-    def unpack(self, arrays: Arrays, count: int) -> Sequence[Terms]:
-        """Return the vectors one by one."""
-        sizes, ids, weights = (arrays[name] for name in ("sizes", "ids", "weights"))
-        kinds = [str(array.dtype) for array in (sizes, ids, weights)]
-        if kinds != ["int64", "int64", "float32"] or len(sizes) != count:
-            raise ValueError(f"arrays are {kinds}")
-        if not len(ids) == len(weights) == sizes.sum() or not np.isfinite(weights).all():
-            raise ValueError("terms and weights do not fit")
-        ends = np.cumsum(sizes)[:-1]
-        pieces = zip(np.split(ids, ends), np.split(weights, ends), strict=True)
-        return [Terms(*piece) for piece in pieces]
-
-
-_NONE = Terms(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.float32))

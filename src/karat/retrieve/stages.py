@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +16,7 @@ import numpy.typing as npt
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, UsageError, unknown
 from karat.measure.kernels.lists import in_time
+from karat.retrieve.bow import word_bags
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.placeholders import fill_placeholders
 from karat.retrieve.protocol import Hit, Hits, Query
@@ -245,11 +246,11 @@ class Mmr:
         texts = [self._text(hit) for hit in hits]
         top = len(hits) if form.top is None else form.top
         if form.variant == "ab":
-            sets = [ascii_words(text) for text in texts]
-            order = ab_order([hit.item_id for hit in hits], relevance, sets, form.weight, top)
+            ids, similarity = [hit.item_id for hit in hits], Jaccard(map(ascii_words, texts))
+            order = ab_order(ids, relevance, similarity.to, form.weight, top)
         else:
-            sets = [set(_WORD.findall(text.lower())) for text in texts]
-            order = textbook_order(relevance, sets, form.weight, top)
+            similarity = Jaccard(set(_WORD.findall(text.lower())) for text in texts)
+            order = textbook_order(relevance, similarity.to, form.weight, top)
         return [hits[at] for at in order]
 
     def _text(self, hit: Hit) -> str:
@@ -262,8 +263,12 @@ class Mmr:
         return text
 
 
+# Gives the similarity of one position of a list to every position.
+Similarity = Callable[[int], Floats]
+
+
 def textbook_order(
-    relevance: Sequence[float], sets: Sequence[AbstractSet[str]], weight: float, top: int
+    relevance: Sequence[float], similarity: Similarity, weight: float, top: int
 ) -> list[int]:
     """Order by ``weight × relevance − (1 − weight) × similarity to any chosen``.
 
@@ -272,54 +277,40 @@ def textbook_order(
     scores = np.array(relevance, dtype=np.float64)
     spread = scores.max(initial=-np.inf) - scores.min(initial=np.inf)
     scaled = (scores - scores.min()) / spread if spread > 0 else np.ones_like(scores)
-    nearest = np.zeros(len(sets))
-    likeness = _Likeness(sets)
+    nearest = np.zeros(len(scores))
 
     def value(last: int) -> Floats:
-        np.maximum(nearest, likeness.to(last), out=nearest)
+        np.maximum(nearest, similarity(last), out=nearest)
         return weight * scaled - (1 - weight) * nearest
 
     chosen = _greedy(weight * scaled, value, top)
-    return chosen + sorted(set(range(len(sets))) - set(chosen))
+    return chosen + sorted(set(range(len(scores))) - set(chosen))
 
 
 def ab_order(
     ids: Sequence[str],
     relevance: Sequence[float],
-    sets: Sequence[AbstractSet[str]],
+    similarity: Similarity,
     weight: float,
     top: int,
 ) -> list[int]:
     """Order by ``weight × distance + (1 − weight) × relevance``.
 
     Here the weight is that of diversity, relevance is the score as it is, and the distance is
-    the greatest to any chosen one. Ties go by id, and what follows the top by falling
-    relevance, then id.
+    the greatest to any chosen one. The first choice is by relevance alone. Ties go by id, and
+    what follows the top by falling relevance, then id.
     """
-    by_id = sorted(range(len(ids)), key=lambda at: ids[at])
-    scores = np.array([relevance[at] for at in by_id], dtype=np.float64)
-    likeness = _Likeness([sets[at] for at in by_id])
-    picked = farthest_first(scores, lambda at: 1 - likeness.to(at), weight, top)
-    chosen = [by_id[at] for at in picked]
-    remaining = set(range(len(ids))) - set(chosen)
-    return chosen + sorted(remaining, key=lambda at: (-relevance[at], ids[at], at))
-
-
-def farthest_first(
-    scores: Floats, distances: Callable[[int], Floats], weight: float, count: int
-) -> list[int]:
-    """Choose positions one by one by ``weight × distance + (1 − weight) × score``.
-
-    ``distances`` gives the distance of every position to one; the greatest to any chosen one
-    counts. The first choice is by score alone; of equal values the first position is chosen.
-    """
+    by_id = np.array(sorted(range(len(ids)), key=lambda at: ids[at]), dtype=np.intp)
+    scores = np.array(relevance, dtype=np.float64)[by_id]
     farthest = np.zeros(len(scores))
 
     def value(last: int) -> Floats:
-        np.maximum(farthest, distances(last), out=farthest)
+        np.maximum(farthest, 1 - similarity(int(by_id[last]))[by_id], out=farthest)
         return weight * farthest + (1 - weight) * scores
 
-    return _greedy(scores, value, count)
+    chosen: list[int] = by_id[_greedy(scores, value, top)].tolist()
+    remaining = set(range(len(ids))) - set(chosen)
+    return chosen + sorted(remaining, key=lambda at: (-relevance[at], ids[at], at))
 
 
 def _greedy(values: Floats, revalued: Callable[[int], Floats], count: int) -> list[int]:
@@ -334,23 +325,22 @@ def _greedy(values: Floats, revalued: Callable[[int], Floats], count: int) -> li
     return chosen
 
 
-class _Likeness:
+class Jaccard:
     """Jaccard similarity of sets of words, one against all."""
 
-    def __init__(self, sets: Sequence[AbstractSet[str]]) -> None:
-        numbers: dict[str, int] = {}
-        entries = [numbers.setdefault(word, len(numbers)) for words in sets for word in words]
-        self._words: npt.NDArray[Any] = np.array(entries, dtype=np.intp)
-        self._sizes = np.array([len(words) for words in sets], dtype=np.intp)
-        self._owners = np.repeat(np.arange(len(sets)), self._sizes)
-        self._known = len(numbers)
+    def __init__(self, sets: Iterable[AbstractSet[str]]) -> None:
+        self._bags = word_bags(sets)
+        self._ends = np.cumsum(self._bags.lengths)
+        self._owners = np.repeat(np.arange(len(self._ends)), self._bags.lengths)
+        self.nbytes = self._bags.words.nbytes + self._ends.nbytes + self._owners.nbytes
 
     def to(self, row: int) -> Floats:
         """Return the Jaccard index of every set with this one; two empty sets are equal."""
-        has = np.zeros(self._known, dtype=bool)
-        has[self._words[self._owners == row]] = True
-        shared = np.bincount(self._owners[has[self._words]], minlength=len(self._sizes))
-        either = self._sizes + self._sizes[row] - shared
-        similarity: Floats = np.ones(len(self._sizes))
+        sizes, words = self._bags.lengths, self._bags.words
+        has = np.zeros(len(self._bags.vocabulary), dtype=bool)
+        has[words[self._ends[row] - sizes[row] : self._ends[row]]] = True
+        shared = np.bincount(self._owners[has[words]], minlength=len(sizes))
+        either = sizes + sizes[row] - shared
+        similarity: Floats = np.ones(len(sizes))
         np.divide(shared, either, out=similarity, where=either > 0)
         return similarity

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -252,8 +252,8 @@ def _lengths(rows: Floats) -> npt.NDArray[np.float64]:
     return lengths
 
 
-Arrays = Mapping[str, npt.NDArray[Any]]
-V = TypeVar("V")
+# A dense vector is a row of numbers; a sparse one has a term and its weight in each place.
+Vector = npt.NDArray[Any]
 
 # Seconds of work that a stop may cost.
 _INTERVAL = 20.0
@@ -261,28 +261,19 @@ _KEY_BYTES = 32
 _log = logging.getLogger("karat")
 
 
-class Layout(Protocol[V]):
-    """How vectors of one kind are stored in a file; ValueError if a file does not fit."""
-
-    def pack(self, vectors: Sequence[V]) -> Arrays: ...
-    def unpack(self, arrays: Arrays, count: int) -> Sequence[V]: ...
-
-
-class VectorCache(Generic[V]):
+class VectorCache:
     """The vectors of one model; ``digest`` covers all that decides a text's vector."""
 
-    def __init__(
-        self, folder: Path, digest: str, layout: Layout[V], *, interval: float = _INTERVAL
-    ) -> None:
-        self.home = folder / "vectors" / digest[:32]
-        self._layout = layout
+    def __init__(self, folder: Path, digest: str, *, interval: float = _INTERVAL) -> None:
+        # The first half named the folders of an earlier layout.
+        self.home = folder / "vectors" / digest[-32:]
         self._interval = interval
 
     def fill(
         self,
         texts: Sequence[str],
-        embed: Callable[[Sequence[str]], Iterable[V]],
-        put: Callable[[list[int], V], None],
+        embed: Callable[[Sequence[str]], Iterable[Vector]],
+        put: Callable[[list[int], Vector], None],
         *,
         step: int,
         progress: Progress,
@@ -299,7 +290,7 @@ class VectorCache(Generic[V]):
         if rows:
             self._prepare()
         new = list(rows)
-        unsaved: dict[bytes, V] = {}
+        unsaved: dict[bytes, Vector] = {}
         saved_at = time.monotonic()
         try:
             for start in range(0, len(new), step):
@@ -317,13 +308,16 @@ class VectorCache(Generic[V]):
                 self._save(unsaved)
         return len(new)
 
-    def _save(self, vectors: Mapping[bytes, V]) -> None:
+    def _save(self, vectors: Mapping[bytes, Vector]) -> None:
         """Write vectors to a file of their own."""
-        table = np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(-1, _KEY_BYTES)
         part = self.home / f"{uuid.uuid4().hex}.npz"
         with atomic_write(part) as temporary, temporary.open("wb") as file:
-            arrays: dict[str, Any] = {**self._layout.pack(list(vectors.values())), "keys": table}
-            np.savez(file, **arrays)
+            np.savez(
+                file,
+                keys=np.frombuffer(b"".join(vectors), dtype=np.uint8).reshape(-1, _KEY_BYTES),
+                sizes=np.array([len(vector) for vector in vectors.values()], dtype=np.int64),
+                values=np.concatenate(list(vectors.values())),
+            )
 
     def _prepare(self) -> None:
         """Create the folder, so that one that cannot be written is refused before the work."""
@@ -336,11 +330,11 @@ class VectorCache(Generic[V]):
         check_writable(self.home / "vectors.npz")
         ignore_in_git(self.home.parent)
 
-    def _known(self, rows: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, V]]:
+    def _known(self, rows: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, Vector]]:
         """Yield each text of ``rows`` that is cached; ``rows`` may shrink meanwhile."""
         for part in sorted(self.home.glob("*.npz")):
             try:
-                keys, vectors = self._read(part)
+                keys, vectors = _read_part(part)
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -358,33 +352,14 @@ class VectorCache(Generic[V]):
                 if key in rows:
                     yield key, vector
 
-    def _read(self, part: Path) -> tuple[list[bytes], Sequence[V]]:
-        with part.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-        keys = arrays.pop("keys")
-        if keys.dtype != np.uint8 or keys.ndim != 2 or keys.shape[1] != _KEY_BYTES:
-            raise ValueError(f"keys are {keys.dtype} {keys.shape}")
-        return [row.tobytes() for row in keys], self._layout.unpack(arrays, len(keys))
 
-
-class DenseRows:
-    """Vectors of one length, in single precision."""
-
-    def __init__(self, dim: int) -> None:
-        self._dim = dim
-
-    def pack(self, vectors: Sequence[npt.NDArray[np.float32]]) -> Arrays:
-        """Return one table."""
-        return {"vectors": np.stack(vectors)}
-
-    def unpack(self, arrays: Arrays, count: int) -> Sequence[npt.NDArray[np.float32]]:
-        """Return the rows of the table."""
-        table = arrays["vectors"]
-        if table.dtype != np.float32 or table.shape != (count, self._dim):
-            raise ValueError(f"vectors are {table.dtype} {table.shape}")
-        if not np.isfinite(table).all():
-            raise ValueError("a vector is not finite")
-        return list(table)
+def _read_part(part: Path) -> tuple[list[bytes], list[Vector]]:
+    """Return the texts' keys and vectors; any error means damage, which checksums reveal."""
+    with part.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        keys, sizes, values = (archive[name] for name in ("keys", "sizes", "values"))
+    if sizes.shape != (len(keys),) or sizes.sum() != len(values):
+        raise ValueError(f"{len(keys)} keys, {len(sizes)} sizes and {len(values)} numbers")
+    return [row.tobytes() for row in keys], np.split(values, np.cumsum(sizes)[:-1])
 
 
 def _key(text: str) -> bytes:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from karat.formats.settings import Form
-from karat.retrieve.bow import word_bags
+from karat.retrieve.bow import ascii_words, word_bags
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Title
@@ -58,7 +58,7 @@ class Encoder:
         """
         from scipy.sparse import csr_array
 
-        bags = word_bags(texts)
+        bags = word_bags(map(ascii_words, texts))
         starts = np.concatenate([[0], np.cumsum(bags.lengths)])
         shape = (len(texts), len(bags.vocabulary))
         counts = csr_array((bags.counts.astype(np.int32), bags.words, starts), shape)
