@@ -130,14 +130,9 @@ class Reader:
             name = f"hit {rank}: the service"
             item_id = id_of(item, name)
             score = self._field("score", value)
-            details = {name: self._detail(name, value, rank) for name in _DETAILS}
-            hits.append(
-                Hit(
-                    item_id,
-                    None if score is None else score_of(score, item_id, name),
-                    **{**details, "doc_id": None if is_doc else details["doc_id"]},
-                )
-            )
+            fields: dict[str, Any] = {key: self._detail(key, value, rank) for key in _DETAILS}
+            fields["score"] = None if score is None else score_of(score, item_id, name)
+            hits.append(Hit(item_id, **fields | ({"doc_id": None} if is_doc else {})))
         # Single scores may be null; an expression that fits no hit is a mistake.
         if "score" in self._fields and all(hit.score is None for hit in hits):
             path, shape = self._fields["score"].text, json_shape(values[0])

@@ -38,6 +38,7 @@ Around = Callable[[], AbstractContextManager[Any]]
 ABSENT = "unknown"
 EXPECTED = "a list of ids, (id, score) pairs, mappings with item_id and score, or Hit objects"
 _LONGEST = 300
+_TEXTS = ("doc_id", "version", "source", "text")
 # Errors of many libraries (httpx, requests, openai, redis, …) whose cause may pass by itself.
 _PASSING = frozenset(
     (
@@ -283,13 +284,13 @@ def _hit(value: Any, name: str, id_key: str | None) -> Hit:
     else:
         raise CallError(f"{name} returned {_preview(value)} as a hit; {EXPECTED} is expected")
     item = hit.item_id
-    numbers = {
-        key: None if number is None else score_of(number, item, name)
-        for key, number in (("score", hit.score), ("similarity", hit.similarity))
-    }
-    texts = {key: text_of(getattr(hit, key)) for key in ("doc_id", "version", "source", "text")}
-    places = {key: _position(getattr(hit, key), item, name) for key in ("start", "end")}
-    return Hit(id_of(item, name), **numbers, **texts, **places)
+    fields: dict[str, Any] = {key: text_of(getattr(hit, key)) for key in _TEXTS}
+    for key in ("score", "similarity"):
+        number = getattr(hit, key)
+        fields[key] = None if number is None else score_of(number, item, name)
+    for key in ("start", "end"):
+        fields[key] = _position(getattr(hit, key), item, name)
+    return Hit(id_of(item, name), **fields)
 
 
 def _hit_from_mapping(fields: Mapping[Any, Any], name: str, id_key: str | None) -> Hit:
