@@ -121,9 +121,9 @@ def serve(
       KARAT_TOKEN=… karat serve --host 0.0.0.0 --allow-host workbench.example
     """
     from karat.web import require_libraries
-    from karat.web import serve as serve_workbench
 
     require_libraries()
+    from karat.web.server import serve as serve_workbench
     from karat.web.settings import settings_from_options
 
     settings = settings_from_options(

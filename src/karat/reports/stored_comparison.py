@@ -19,7 +19,7 @@ from karat.evaluation.systems import ComparedSystem, check_comparable
 from karat.evaluation.verdict import Primary, Rule
 from karat.measure.scores import Scores
 from karat.reports.document import Report, System
-from karat.reports.html.queries import STATUSES
+from karat.reports.html.queries import STATUSES, items_in
 from karat.store import (
     RestoredEvaluation,
     SavedEvaluation,
@@ -69,16 +69,10 @@ class StoredSystem:
 
     @cached_property
     def place(self) -> int | None:
-        """Return its index in its own report: by name, else by the run's digest."""
-        report, digest = self.stored.report, self.evaluation.run.sha256
-        names = [system.get("name") for system in report.get("systems", ())]
-        if names.count(self.evaluation.system) == 1:
-            return names.index(self.evaluation.system)
-        runs = (report.get("inputs") or {}).get("runs") or ()
-        digests = [run.get("sha256") for run in runs]
-        if digest is not None and digests.count(digest) == 1 and len(digests) == len(names):
-            return digests.index(digest)
-        return None
+        """Return its index in its own report."""
+        names = [system["name"] for system in self.stored.report.get("systems", ())]
+        name = self.evaluation.system
+        return names.index(name) if names.count(name) == 1 else None
 
     @cached_property
     def head(self) -> Document:
@@ -316,13 +310,7 @@ def compare_stored(
 
 def with_texts(detail: Document, texts: Document) -> dict[str, Any]:
     """Return the details of a query with the texts of its items."""
-    items = [item["item_id"] for item in detail["gold"]]
-    items += [hit[0] for system in detail["systems"] for hit in system["hits"]]
-    items += [hit[0] for hit in detail["bm25"] or ()]
-    return {
-        **detail,
-        "texts": {item: texts[item] for item in dict.fromkeys(items) if item in texts},
-    }
+    return {**detail, "texts": {item: texts[item] for item in items_in(detail) if item in texts}}
 
 
 def _rule_of(

@@ -213,11 +213,12 @@ class TrendAnswer(BaseModel):
 
 
 class OpenAnswer(BaseModel):
-    """A report as ``karat eval -o report.json`` writes it, its rows, or one query in full.
+    """A report as ``karat eval -o report.json`` writes it, its rows, a query, or an agreement.
 
     A comparison has ``warnings`` besides. Rows are columns with one value per query; columns of
     systems have one list per system, and ``status`` and ``class`` are positions in the names of
     the page's head. A query has its gold, the list of every system and BM25's, and their texts.
+    An agreement has a kappa for every two raters, once they have ``few`` items in common.
     """
 
     model_config = ConfigDict(extra="allow")

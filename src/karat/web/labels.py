@@ -30,7 +30,7 @@ from karat.label.labelling import (
     votes,
 )
 from karat.store import Judgment, LabelItem, LabelSet, NewJudgment, NoHistoryError, Store
-from karat.web.evaluations import block_of, part_of
+from karat.web.evaluations import OpenAnswer, block_of, part_of
 from karat.web.responses import Json, NotFoundError
 
 router = APIRouter(prefix="/api", tags=["labels"])
@@ -120,18 +120,6 @@ class JudgedAnswer(BaseModel):
     judgment: OwnJudgment | None
     judged: int
     next: int | None
-
-
-class AgreementAnswer(BaseModel):
-    """The agreement of raters; ``few`` is the number of common items that a kappa needs."""
-
-    set: int
-    size: int
-    few: int
-    raters: list[RaterProgress]
-    pairs: list[dict[str, Any]]
-    majority: dict[str, int]
-    ties: list[dict[str, Any]]
 
 
 @router.get("/label-sets", response_model=SetsAnswer)
@@ -225,7 +213,7 @@ def _judged(
     )
 
 
-@router.get("/label-sets/{set_id}/agreement", response_model=AgreementAnswer)
+@router.get("/label-sets/{set_id}/agreement", response_model=OpenAnswer)
 def agreement_of(request: Request, set_id: int) -> Response:
     """Return the agreement of every two raters, and items without a majority grade."""
     return Json(agreement_document(request, request.app.state.store.label_set(set_id)))

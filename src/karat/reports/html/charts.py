@@ -65,7 +65,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Chart:
+class ReportChart:
     """One chart of a page.
 
     ``about`` says in a sentence what it shows, ``table`` holds the same figures, ``spec`` is
@@ -191,7 +191,7 @@ def first_few(parts: Sequence[str]) -> str:
 _DASHES = [4, 4]
 
 
-def curve_charts(document: Document) -> Iterator[Chart]:
+def curve_charts(document: Document) -> Iterator[ReportChart]:
     """Yield a chart for each measure of the sweep, with every system that has it."""
     systems = {at: system for at, system in enumerate(document["systems"]) if "sweep" in system}
     measures = dict.fromkeys(
@@ -205,7 +205,7 @@ def curve_charts(document: Document) -> Iterator[Chart]:
         if not measured_ks:
             continue
         k, share = (document["conventions"].get(name) for name in ("k", "ci"))
-        yield Chart(
+        yield ReportChart(
             id=f"curve-{number}",
             section="curves",
             title=f"{label(measure)} over k",
@@ -334,7 +334,7 @@ def _ceiling(best: Sequence[Document], x: Spec, y: Spec) -> Iterator[Spec]:
 _NOTHING = 1e-9
 
 
-def loss_charts(document: Document) -> Iterator[Chart]:
+def loss_charts(document: Document) -> Iterator[ReportChart]:
     """Yield a waterfall for each system and measure that has a value."""
     systems = document["systems"]
     for at, system in enumerate(systems):
@@ -343,7 +343,7 @@ def loss_charts(document: Document) -> Iterator[Chart]:
             if fall["value"] is None or fall["ceiling"] is None:
                 continue
             rows, table = _loss_rows(fall)
-            yield Chart(
+            yield ReportChart(
                 id=f"loss-{at}-{number}",
                 section="losses",
                 title=f"{whose}{label(fall['measure'])}",

@@ -176,7 +176,7 @@ class Mark:
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class Drawing:
     """A drawing of one line, and its description for screen readers."""
 
     says: str
@@ -237,7 +237,7 @@ def scale_of(values: Iterable[float | None], width: float) -> Scale:
     return Scale(low and low - room, high + room, width)
 
 
-def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Bar:
+def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Drawing:
     """Return a bar of parts side by side that make up a whole.
 
     >>> bar = split_bar([("wins", 3), ("losses", 1)], "", 80)
@@ -252,11 +252,11 @@ def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Bar:
         if count:
             marks.append(Mark(kind, round(start, 1), y, round(size, 1), height))
         start += size
-    return Bar(text, width, marks)
+    return Drawing(text, width, marks)
 
 
-def count_bar(count: int, most: int, width: float) -> Bar:
+def count_bar(count: int, most: int, width: float) -> Drawing:
     """Return a count as a length; any count above 0 is visible."""
     y, height = _KINDS["count"]
     size = round(max(width * count / most, 2.0), 1) if count and most else 0.0
-    return Bar("", width, [Mark("count", 0.0, y, size, height)] if size else [])
+    return Drawing("", width, [Mark("count", 0.0, y, size, height)] if size else [])

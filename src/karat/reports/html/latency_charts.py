@@ -14,8 +14,8 @@ from karat.reports.html.charts import (
     HEIGHT,
     MUTED,
     TOOLTIP,
-    Chart,
     Key,
+    ReportChart,
     Spec,
     amounts,
     first_few,
@@ -35,13 +35,13 @@ _SHOWN = ("mean", "p50", "p90", "p95", "p99")
 _STEP, _LEAST = 15, 34
 
 
-def latency_charts(document: Document) -> Iterator[Chart]:
+def latency_charts(document: Document) -> Iterator[ReportChart]:
     """Yield one chart of all stages of all systems: from the median to the 95th percentile."""
     rows = [row for at, system in enumerate(document["systems"]) for row in _stages(at, system)]
     if not rows:
         return
     names = {row["at"]: row["system"] for row in rows}
-    yield Chart(
+    yield ReportChart(
         id="latency",
         section="latency",
         title="From the median (p50) to p95 of each stage, in ms",
@@ -112,7 +112,7 @@ def _table(document: Document) -> Grid:
     return grid
 
 
-def trade_charts(document: Document) -> Iterator[Chart]:
+def trade_charts(document: Document) -> Iterator[ReportChart]:
     """Yield the deciding measure over the median of a whole call, for systems with both."""
     measure = _deciding(document)
     if measure is None:
@@ -128,7 +128,7 @@ def trade_charts(document: Document) -> Iterator[Chart]:
     for row in points:
         row["beaten"] = [point["system"] for point in points if _beats(point, row, lower=lower)]
         row["front"] = not row["beaten"]
-    yield Chart(
+    yield ReportChart(
         id="trade",
         section="trade",
         title=f"{label(measure)} against the median of a whole call",

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from karat.pages.formatting import label
 from karat.reports.document import Report
 from karat.reports.html.assets import inlined
-from karat.reports.html.charts import Chart, curve_charts, loss_charts
+from karat.reports.html.charts import ReportChart, curve_charts, loss_charts
 from karat.reports.html.elements import Context, Document
 from karat.reports.html.latency_charts import latency_charts, trade_charts
 from karat.reports.html.sections import counts_of, misses_of, provenance_of
@@ -121,7 +121,7 @@ def contents_of(sections: Context, charted: Collection[str]) -> list[tuple[str, 
     return contents
 
 
-def charts_of(document: Document) -> list[Chart]:
+def charts_of(document: Document) -> list[ReportChart]:
     """Return all charts that a report has figures for, in the order of its sections."""
     makers = (curve_charts, loss_charts, latency_charts, trade_charts)
     return [chart for make in makers for chart in make(document)]

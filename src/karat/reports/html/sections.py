@@ -10,9 +10,9 @@ from karat.measure.conventions import ANY_GRADE
 from karat.pages.formatting import NOTHING, figure, interval, percent, plural
 from karat.pages.page import Grid
 from karat.reports.html.elements import (
-    Bar,
     Context,
     Document,
+    Drawing,
     Scale,
     class_link,
     count_bar,
@@ -168,7 +168,7 @@ def _bounded(
         *scale.point("judged", judged),
     ]
     says = ", ".join(f"{about} {text}" for about, text in figures.values() if text)
-    bar = Bar(f"{name}: {measure} {says}", _BOUNDS, marks, "accent")
+    bar = Drawing(f"{name}: {measure} {says}", _BOUNDS, marks, "accent")
     shown = {key: text for key, (_, text) in figures.items()}
     return {"measure": measure, "system": name, "bar": bar, **shown}
 
@@ -246,7 +246,7 @@ def _unchecked(failures: Mapping[str, Document]) -> list[tuple[str, str, str]]:
     ]
 
 
-def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Bar]]:
+def _dominant(items: Sequence[Document]) -> list[tuple[str, str, Drawing]]:
     most = max(item["queries"] for item in items)
     return [
         (item["item_id"], f"{item['queries']:,}", count_bar(item["queries"], most, _COUNT))

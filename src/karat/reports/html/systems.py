@@ -19,9 +19,9 @@ from karat.measure.names import definition_named
 from karat.pages.formatting import figure, interval, p_value, verdict_words
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
-    Bar,
     Context,
     Document,
+    Drawing,
     Scale,
     baseline_name,
     limit_of,
@@ -107,7 +107,7 @@ def _tone(row: Document) -> str:
     return "bad" if row.get("caution") else VERDICT_TONES.get(row["verdict"] or "", "")
 
 
-def _delta_bar(row: Document) -> Bar:
+def _delta_bar(row: Document) -> Drawing:
     """Return a difference and its interval around 0, with the margin."""
     margin = row["margin"] or 0.0
     reach = 1.05 * max(map(abs, [row["delta"], margin, *(row["ci"] or ())])) or 1.0
@@ -120,7 +120,7 @@ def _delta_bar(row: Document) -> Bar:
         *scale.point("value", row["delta"]),
     ]
     delta = f"{signed_change(row['delta'])} {signed_interval(row['ci'])}".strip()
-    return Bar(f"{row['measure']} changes by {delta}", _DELTA, marks, _tone(row))
+    return Drawing(f"{row['measure']} changes by {delta}", _DELTA, marks, _tone(row))
 
 
 def _rows(document: Document, head: Document | None, compared: Rows) -> list[Context]:

@@ -8,9 +8,9 @@ from karat.evaluation.report_text import gate_lines, headlines, unreachable
 from karat.pages.formatting import PART, figure, gate_mean, gate_name, plural
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
-    Bar,
     Context,
     Document,
+    Drawing,
     baseline_name,
     limit_of,
     link_names,
@@ -161,7 +161,7 @@ def _gate_row(gate: Document) -> Context:
     }
 
 
-def _gate_bar(gate: Document, limit: float) -> Bar:
+def _gate_bar(gate: Document, limit: float) -> Drawing:
     """Return what was measured, on a scale with the limit."""
     upper = gate.get("min") is None
     scale = scale_of([gate["mean"], limit, gate["ceiling"], *(gate["ci"] or ())], _WIDTH)
@@ -176,4 +176,4 @@ def _gate_bar(gate: Document, limit: float) -> Bar:
     bound = f", {_ENDS[gate['on']]} {figure(gate['value'])}" if gate["on"] != "mean" else ""
     side = "at most" if upper else "at least"
     text = f"{gate['measure']} {figure(gate['mean'])}{bound}; the limit is {side} {figure(limit)}"
-    return Bar(text, _WIDTH, marks, VERDICT_TONES.get(gate["verdict"], "unsure"))
+    return Drawing(text, _WIDTH, marks, VERDICT_TONES.get(gate["verdict"], "unsure"))

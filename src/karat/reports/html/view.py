@@ -96,18 +96,12 @@ class View:
         """Return all parts by name as gzipped JSON: head, rows, block-0, block-1 …"""
         blocks = {f"block-{number}": block for number, block in enumerate(self.blocks)}
         parts = {"head": self.head, "rows": self.rows, **blocks}
-        return {name: packed(part) for name, part in parts.items()}
+        return {name: _packed(part) for name, part in parts.items()}
 
 
-def packed(value: object) -> bytes:
-    """Return plain data as gzipped JSON."""
+def _packed(value: object) -> bytes:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return gzip.compress(text.encode("utf-8", "replace"), _LEVEL, mtime=0)
-
-
-def unpacked(data: bytes) -> Any:
-    """Return the data that ``packed`` compressed."""
-    return json.loads(gzip.decompress(data))
 
 
 def view_of(report: Report) -> View:
