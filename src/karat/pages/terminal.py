@@ -131,7 +131,12 @@ def cut_texts(grid: Grid, console: Console) -> Grid:
     *others, _ = _columns(grid)
     taken = sum(max(map(cell_len, column)) + WIDE_GAP for column in others)
     room = max(SHORTEST_TEXT, console.width - taken)
-    return [grid[0], *([*cells, cut(text, room)] for *cells, text in grid[1:])]
+    shortened = [grid[0]]
+    for *cells, words in grid[1:]:
+        text = Text(words)
+        text.truncate(room, overflow="ellipsis")
+        shortened.append([*cells, text.plain])
+    return shortened
 
 
 def show_table(grid: Grid, console: Console) -> None:
@@ -300,9 +305,9 @@ def cut(text: str, width: int) -> str:
     >>> cut("refunds", 7), cut("refunds", 4)
     ('refunds', 'ref…')
     """
-    line = Text(text)
-    line.truncate(max(width, 1), overflow="ellipsis")
-    return line.plain
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - 1, 0)).rstrip() + _MORE
 
 
 def wrapped(text: str, width: int, *, most: int) -> list[str]:

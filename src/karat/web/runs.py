@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from karat.errors import KaratError, UsageError, unknown
 from karat.jobs.redaction import redactor
-from karat.store import Store, checked_tags
+from karat.store import checked_tags
 from karat.store.database import VARIABLE as STORE_VARIABLE
 from karat.web.evaluations import Name
 from karat.web.responses import BusyError, Json, NotFoundError, Refusal, UnavailableError
@@ -77,7 +77,7 @@ class RunProgress(BaseModel):
     total: int = Field(ge=0, strict=True)
 
 
-class RunAnswer(BaseModel):
+class RunAnswer(RunRequest):
     """A run that is running, stopping, done, failed or stopped; ``why`` is karat's message.
 
     With exit code 1 it is done: a gate fails, and that is its verdict.
@@ -85,9 +85,6 @@ class RunAnswer(BaseModel):
 
     id: int
     url: str
-    systems: list[str]
-    tags: list[str]
-    fresh: bool
     state: str
     exit_code: int | None
     meaning: str
@@ -213,15 +210,9 @@ class Job:
             }
 
     def _set_state(self, state: str, code: int | None, meaning: str) -> None:
-        ended = state in ("done", "failed", "stopped")
-        data = {
-            "state": state,
-            "exit_code": code,
-            "meaning": meaning,
-            "why": self._why if ended else None,
-            "saved": self._saved,
-        }
-        self._add("state", data)
+        why = self._why if state in ("done", "failed", "stopped") else None
+        data = {"state": state, "exit_code": code, "meaning": meaning}
+        self._add("state", {**data, "why": why, "saved": self._saved})
 
     def _add(self, kind: str, data: Mapping[str, Any]) -> None:
         with self._lock:
@@ -417,21 +408,18 @@ async def _stream(
 
 def run_document(app: FastAPI, id: int) -> dict[str, Any]:
     """Return a run and what it saved as JSON has it."""
-    return _with_evaluations(app.state.jobs.job(id).document(), app.state.store)
+    document = app.state.jobs.job(id).document()
+    evaluations = []
+    for saved_id in document["saved"]:
+        evaluation = {"id": saved_id, "system": None, "verdict": None}
+        # The ids are shown even if the store cannot be read now.
+        with suppress(KaratError):
+            saved = app.state.store.evaluation(saved_id)
+            evaluation |= {"system": saved.system, "verdict": saved.verdict}
+        evaluations.append(evaluation)
+    return {**document, "evaluations": evaluations}
 
 
 def run_documents(app: FastAPI) -> list[dict[str, Any]]:
     """Return every run and what it saved as JSON has them, the latest first."""
-    return [_with_evaluations(job.document(), app.state.store) for job in app.state.jobs.all()]
-
-
-def _with_evaluations(document: dict[str, Any], store: Store) -> dict[str, Any]:
-    evaluations = []
-    for id in document["saved"]:
-        evaluation = {"id": id, "system": None, "verdict": None}
-        # The ids are shown even if the store cannot be read now.
-        with suppress(KaratError):
-            saved = store.evaluation(id)
-            evaluation |= {"system": saved.system, "verdict": saved.verdict}
-        evaluations.append(evaluation)
-    return {**document, "evaluations": evaluations}
+    return [run_document(app, job.id) for job in app.state.jobs.all()]

@@ -100,40 +100,24 @@ def asset(name: str) -> str:
 def vega() -> str | None:
     """Return the Vega library as one script, or None where it is not installed.
 
-    It goes into a page as it is: escaping ``</`` in it would change its meaning.
+    It goes into a page as it is: escaping ``</`` in it would change its meaning. The user's
+    cache holds it: building it takes two seconds and always gives the same bytes.
     """
     if find_spec("vl_convert") is None:
         return None
-    cached = cached_vega()
-    return _build_vega() if cached is None else cached
-
-
-def cached_vega() -> str | None:
-    """Return the bundle from the user's cache; None if it is not there or damaged.
-
-    Building it takes more than a second and always gives the same bytes.
-    """
-    try:
+    # Without a cache, the next process builds it again.
+    with suppress(OSError, RuntimeError, UnicodeDecodeError):
         path = _vega_path()
-        if not path.is_file():
-            return None
-        digest, _, script = path.read_bytes().partition(b"\n")
-        return script.decode() if script and digest == _digest(script) else None
-    except (OSError, RuntimeError, UnicodeDecodeError):
-        return None
-
-
-def _build_vega() -> str:
+        if path.is_file() and (cached := path.read_bytes().decode()):
+            return cached
     import vl_convert
 
     script: str = vl_convert.javascript_bundle(_VEGA_EXPORTS, _VEGA_VERSION)
-    data = script.encode()
-    # Without a cache, the next process builds it again.
     with suppress(KaratError, OSError, RuntimeError):
         path = _vega_path()
         if path.is_file() or not path.exists():
             with atomic_write(path) as file:
-                file.write_bytes(_digest(data) + b"\n" + data)
+                file.write_bytes(script.encode())
     return script
 
 
@@ -144,11 +128,7 @@ def _vega_path() -> Path:
     if not folder.is_absolute():
         raise RuntimeError("the home folder is a relative path")
     key = f"{version('vl-convert-python')} {_VEGA_VERSION} {_VEGA_EXPORTS}"
-    return folder / "karat" / f"vega-{hashlib.sha256(key.encode()).hexdigest()[:16]}.js"
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).hexdigest().encode()
+    return folder / "karat" / f"vega-bundle-{hashlib.sha256(key.encode()).hexdigest()[:16]}.js"
 
 
 def _source_hash(text: str) -> str:
