@@ -139,7 +139,7 @@ def test_a_model_is_asked_once_and_then_the_cache_answers(pool, run):
         done = run(*call, "-o", "a.jsonl", *prices)
         assert done.code == 0
         # 12 x 50 tokens at 2 and 12 x 5 at 10, each a million.
-        spent = "12 pairs asked · 600 prompt and 60 completion tokens, cost 0.0018"
+        spent = "12 pairs asked, 600 prompt tokens, 60 completion tokens, cost 0.0018"
         assert spent in done.out
         again = run(*call, "-o", "b.jsonl", "--json")
         told = json.loads(again.out)
@@ -192,8 +192,8 @@ def test_one_answer_that_does_not_say_what_it_took_is_one(pool, run):
         call = ("judge", "pool.jsonl", "--url", endpoint.url, "--model", "m")
         one = run(*call, "--limit", "1", "-o", "one.jsonl", "--cache", "one").out
         two = run(*call, "--limit", "2", "-o", "two.jsonl", "--cache", "two").out
-    assert "1 answer did not report tokens" in one
-    assert "2 answers did not report tokens" in two
+    assert "1 without a count of tokens" in one
+    assert "2 without a count of tokens" in two
 
 
 def test_ctrl_c_keeps_what_was_judged_and_resume_gives_the_same_bytes(pool, run):
@@ -244,7 +244,7 @@ def test_the_key_of_the_environment_is_used_and_never_shown(pool, run, monkeypat
         (("--judge", "overlap", "--resume", "--restart"), "give one of them"),
         (("--judge", "overlap", "--max-failures", "2"), "--max-failures is '2'; a number from 0"),
         (("--judge", "overlap", "--limit", "0"), "--limit is '0'"),
-        (("--url", "nowhere", "--model", "m"), "--url is 'nowhere'; the base of an endpoint"),
+        (("--url", "nowhere", "--model", "m"), "--url must be the base of an endpoint"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--rate", "0"), "--rate is '0'"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--timeout", "-1"), "--timeout is '-1'"),
         (("--url", "http://127.0.0.1:1", "--model", "m", "--retries", "x"), "--retries is 'x'"),

@@ -271,12 +271,12 @@ def test_a_short_key_is_hidden_without_harm_to_words_that_hold_it():
 @pytest.mark.parametrize(
     ("url", "told"),
     [
-        ("127.0.0.1:8080/v1", "the base of an endpoint is expected"),
-        ("ftp://host/v1", "the base of an endpoint is expected"),
-        ("http://", "the base of an endpoint is expected"),
-        ("http://host:99999/v1", "the base of an endpoint is expected"),
+        ("127.0.0.1:8080/v1", "must be the base of an endpoint"),
+        ("ftp://host/v1", "must be the base of an endpoint"),
+        ("http://", "must be the base of an endpoint"),
+        ("http://host:99999/v1", "must be the base of an endpoint"),
         ("https://user:hidden@host/v1", "the key comes from the environment"),
-        ("https://host/v1?api_key=hidden", "give the base only"),
+        ("https://host/v1?api_key=hidden", "the base of an endpoint, without"),
     ],
 )
 def test_an_address_that_is_none_is_refused_without_showing_secrets(url, told):

@@ -27,11 +27,11 @@ from karat.label.labelling import (
     SCALE,
     agreement,
     label_lines,
-    majority,
     next_item,
     progress,
     qrels_lines,
     rater_name,
+    resolve,
 )
 from karat.label.labels import read_labels
 
@@ -143,7 +143,7 @@ def test_the_majority_takes_the_grade_that_most_gave_and_lists_ties():
         *all_of("cy", 1, 3, 0, None, None),
         *all_of("di", 0, 0, 0),
     ]
-    found = majority(ITEMS, said)
+    found = resolve(ITEMS, said)
     # d0: 2 2 1 0 · d1: 3 0 3 0 · d2: 1 1 0 0 · d3: nobody can tell · d4: 2 · d5: nobody
     assert [(item.item_id, grade) for item, grade in found.grades] == [("d0", 2), ("d4", 2)]
     assert [tie.to_dict() for tie in found.ties] == [
@@ -156,7 +156,7 @@ def test_the_majority_takes_the_grade_that_most_gave_and_lists_ties():
 @given(st.lists(st.lists(GRADES, min_size=6, max_size=6), max_size=5))
 def test_every_item_is_graded_tied_not_told_or_unjudged(tables):
     said = [one for at, grades in enumerate(tables) for one in all_of(f"r{at}", *grades)]
-    found = majority(ITEMS, said)
+    found = resolve(ITEMS, said)
     assert sum(found.counts().values()) == len(ITEMS)
     for item, grade in found.grades:
         votes = [one.grade for one in said if one.position == item.position]
@@ -168,7 +168,7 @@ def test_every_item_is_graded_tied_not_told_or_unjudged(tables):
 def test_a_decision_outranks_every_vote_and_is_none_itself():
     said = [*all_of("ana", 2, 0, 1), *all_of("bo", 2, 3, 1)]
     told = [Said(1, "ana", 1, source="adjudication"), Said(2, "cy", None, source="adjudication")]
-    found = majority(ITEMS, [*said, *told])
+    found = resolve(ITEMS, [*said, *told])
     assert [(item.item_id, grade) for item, grade in found.grades] == [("d0", 2), ("d1", 1)]
     assert (found.ties, found.adjudicated) == ([], 2)
     assert found.counts() == {"graded": 2, "ties": 0, "cannot_tell": 1, "unjudged": 3}
@@ -228,26 +228,23 @@ def test_labels_of_one_rater_are_gold_and_what_could_not_be_told_is_no_zero(tmp_
 
 def test_exported_qrels_are_read_back_as_the_majority(tmp_path):
     said = [*all_of("ana", 3, 1, 0), *all_of("bo", 3, 2, 0), *all_of("cy", 3)]
-    path = put(tmp_path / "qrels.txt", qrels_lines(majority(ITEMS, said)))
+    path = put(tmp_path / "qrels.txt", qrels_lines(resolve(ITEMS, said)))
     assert path.read_text() == "q0 0 d0 3\nq1 0 d2 0\n"
     assert read_gold(path).frame.rows() == [("q0", "d0", 3.0), ("q1", "d2", 0.0)]
 
 
 @pytest.mark.parametrize(("query", "item"), [("a b", "d"), ("q", "d\u00a0e"), ("#q", "d")])
 def test_an_id_that_qrels_cannot_hold_is_refused_by_name(query, item):
-    found = majority([Item(0, query, item)], [Said(0, "ana", 1)])
+    found = resolve([Item(0, query, item)], [Said(0, "ana", 1)])
     with pytest.raises(InputError, match="export the labels as JSONL"):
         list(qrels_lines(found))
 
 
 def test_a_rater_has_a_name_that_can_be_written_down():
     assert rater_name("\tAna  Luz\n") == "Ana Luz"
-    with pytest.raises(UsageError, match="needs a name"):
-        rater_name(" \n")
-    with pytest.raises(UsageError, match="81 characters"):
-        rater_name("a" * 81)
-    with pytest.raises(UsageError, match="control characters"):
-        rater_name("ana\u202ebo")
+    for name in (" \n", "a" * 101, "ana\u202ebo"):
+        with pytest.raises(UsageError, match="printable characters"):
+            rater_name(name)
 
 
 POOL = [

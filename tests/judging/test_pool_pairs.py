@@ -21,7 +21,7 @@ REST = [f"wrong{at:02}" for at in range(38)]
 
 def bias_of(lists, judged, **more):
     runs = {name: Run.from_dict(own) for name, own in lists.items()}
-    return pool_bias(runs, [Gold.from_dict(judged)], **{"depth": 2, **more}).to_dict()
+    return pool_bias(runs, [Gold.from_dict(judged)], **{"depth": 2, **more})
 
 
 def long_lists(**tops):
@@ -62,9 +62,7 @@ def test_unjudged_items_of_one_run_leave_the_order_open():
     pair = only_pair(document)
     assert pair["range"] == pytest.approx([0.16 - 0.2, 0.16 + 0.2])
     assert pair["open"] == "unjudged"
-    assert about_rbp(document) == [
-        "the unjudged items decide how RBP orders a and b (b less a: -0.0400 to +0.3600)"
-    ]
+    assert about_rbp(document) == ["the unjudged items decide how RBP orders a and b"]
 
 
 def test_an_item_at_two_ranks_moves_both_runs_at_once():
@@ -87,10 +85,7 @@ def test_ranks_below_the_end_are_told_apart_from_unjudged_items():
     assert pair["open"] == "beyond"
     assert about_rbp(document) == [
         "RBP orders every pair of runs, whatever the unjudged items are",
-        (
-            "by RBP only ranks below the end of lists could reverse a and b (b less a: -0.4800 to"
-            " +0.8000)"
-        ),
+        "by RBP only ranks below the end of lists could reverse a and b",
     ]
 
 
@@ -100,9 +95,7 @@ def test_runs_that_are_equal_now_have_no_order():
     # u at rank 1 of b can only lift b.
     document = bias_of(*long_lists(a=["n", "x"], b=["u", "x"]), measures=["AP"])
     assert only_pair(document)["range"] == pytest.approx([0.0, 0.2])
-    assert about_rbp(document) == [
-        "the unjudged items decide how RBP orders a and b (b less a: +0.0000 to +0.2000)"
-    ]
+    assert about_rbp(document) == ["the unjudged items decide how RBP orders a and b"]
 
 
 def test_many_pairs_are_counted():
@@ -110,7 +103,7 @@ def test_many_pairs_are_counted():
     tops = {"a": "unx", "b": "vxn", "c": "wnx", "d": "txn"}
     document = bias_of(*long_lists(**tops), measures=["AP"])
     (sentence,) = about_rbp(document)
-    assert sentence.startswith("the unjudged items decide how RBP orders a and b (")
+    assert sentence.startswith("the unjudged items decide how RBP orders a and b, ")
     assert sentence.endswith(" and 3 more")
     assert [pair["open"] for pair in document["differences"]["RBP"]].count("equal") == 2
     ends = bias_of({name: {"q": list(top[1:])} for name, top in tops.items()}, {"q": GRADES})

@@ -51,10 +51,6 @@ _REASONS = 8
 _MILLION = 1_000_000
 
 
-class NoCallSucceededError(JudgeGoneError):
-    """The endpoint did not answer a single call, so there is nothing to write."""
-
-
 class InterruptedJudging(KeyboardInterrupt):
     """The user stopped it; the message says what is kept and how to resume."""
 
@@ -100,7 +96,7 @@ def judge(
     if isinstance(judge, str) and judge not in ("model", "overlap"):
         raise unknown("judge", judge, ("model", "overlap"))
     settings = JudgeSettings(
-        concurrency=4 if concurrency is None else concurrency,
+        concurrency=concurrency or 4,
         retries=3 if retries is None else retries,
         max_failures=max_failures,
         resume=resume,
@@ -108,26 +104,18 @@ def judge(
         price_in=price_in,
         price_out=price_out,
     )
-    model_only = {
-        "url": url,
-        "model": model,
-        "key_env": key_env,
-        "prompt": prompt,
-        "body": body,
-        "concurrency": concurrency,
-        "rate": rate,
-        "timeout": timeout,
-        "retries": retries,
-        "cache": cache,
-        "price_in": price_in,
-        "price_out": price_out,
-    }
+    access = {"key_env": key_env, "rate": rate, "timeout": timeout}
+    chosen: Judge
     if judge == "model":
-        access = {"key_env": key_env, "rate": rate, "more": _json_object(body)}
-        access |= {} if timeout is None else {"timeout": timeout}
-        chosen = _model_judge(url, model, prompt, access)
+        chosen = _model_judge(url, model, prompt, body, access)
+    elif isinstance(judge, str):
+        calls = {"concurrency": concurrency, "retries": retries, "cache": cache}
+        prices = {"price_in": price_in, "price_out": price_out}
+        texts = {"url": url, "model": model, "prompt": prompt, "body": body}
+        _refuse_model_options({**texts, **access, **calls, **prices})
+        chosen = Overlap()
     else:
-        chosen = _stand_in(model_only) if isinstance(judge, str) else judge
+        chosen = judge
     with closing(chosen):
         pairs = read_pairs(os.fspath(pool)) if isinstance(pool, str | os.PathLike) else list(pool)
         pairs = pairs if limit is None else pairs[:limit]
@@ -158,29 +146,16 @@ def _check(pool: Any, output: Any, prompt: Any, cache: Any) -> None:
             raise UsageError(f"output {str(output)!r} is also an input; choose another name")
 
 
-def _json_object(body: Mapping[str, Any] | str | None) -> Mapping[str, Any]:
-    """Return the further fields of a call; a text must be a JSON object."""
-    if not isinstance(body, str):
-        return body or {}
-    try:
-        fields = parse_json(body, "--body", None)
-    except InputError as error:
-        raise UsageError(f"--body is {error.what}") from None
-    if not isinstance(fields, dict):
-        raise UsageError('--body is no JSON object; an example is {"cache_prompt": false}')
-    return fields
+def _refuse_model_options(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if value is not None:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is for a model; leave it out with --judge overlap")
 
 
-def _stand_in(model_only: Mapping[str, Any]) -> Judge:
-    option = next((name for name, value in model_only.items() if value is not None), None)
-    if option is not None:
-        raise UsageError(
-            f"--{option.replace('_', '-')} is for a model; leave it out with --judge overlap"
-        )
-    return Overlap()
-
-
-def _model_judge(url: str | None, model: str | None, prompt: Any, access: Any) -> Judge:
+def _model_judge(
+    url: str | None, model: str | None, prompt: Any, body: Any, access: Mapping[str, Any]
+) -> Judge:
     from karat.label.judge_model import Access, Endpoint, read_prompt
 
     if url is None or model is None:
@@ -189,8 +164,16 @@ def _model_judge(url: str | None, model: str | None, prompt: Any, access: Any) -
             f"{lacking} is missing; a model needs --url URL --model NAME (--judge overlap works"
             " without one)"
         )
+    if isinstance(body, str):
+        try:
+            body = parse_json(body, "--body", None)
+        except InputError as error:
+            raise UsageError(f"--body is {error.what}") from None
+        if not isinstance(body, dict):
+            raise UsageError('--body is no JSON object; an example is {"cache_prompt": false}')
     template = read_prompt(None if prompt is None else os.fspath(prompt))
-    return Endpoint(Access(url=url, model=model, **access), template, os.environ)
+    fields = {name: value for name, value in access.items() if value is not None}
+    return Endpoint(Access(url=url, model=model, more=body or {}, **fields), template, os.environ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -225,19 +208,28 @@ class Tally:
     """Answers that did not report how many tokens they used."""
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
+@dataclass(kw_only=True, repr=False)
 class Judged(Result):
-    """The outcome of judging a pool."""
+    """The outcome of judging a pool: its lines are counted as they are written.
+
+    ``reasons`` counts failures by their reason; ``kept`` are lines of an earlier judging.
+    """
 
     path: Path
     rater: str
-    grades: Counter[int]
-    reasons: Counter[str]
-    """Why pairs failed, and how many for each reason."""
-    kept: int
-    """Lines that the file had before."""
     tally: Tally
     settings: JudgeSettings
+    grades: Counter[int] = field(default_factory=Counter)
+    reasons: Counter[str] = field(default_factory=Counter)
+    kept: int = 0
+
+    def count(self, line: Line, *, is_new: bool) -> None:
+        """Count one line of the label file."""
+        self.kept += not is_new
+        if line.grade is not None:
+            self.grades[line.grade] += 1
+        else:
+            self.reasons[str(line.error).partition(": ")[0]] += 1
 
     @property
     def pairs(self) -> int:
@@ -299,26 +291,23 @@ class Judged(Result):
     def _lines(self) -> Iterator[str]:
         tally = self.tally
         counts = {"cached": tally.cached, "from before": self.kept, "retried": tally.retried}
-        parts = [f"{plural(tally.asked, 'pair')} asked"]
-        parts += [f"{number:,} {what}" for what, number in counts.items() if number]
-        line = ", ".join(parts)
-        if tally.prompt_tokens or tally.completion_tokens:
-            line += (
-                f" · {tally.prompt_tokens:,} prompt and {tally.completion_tokens:,} completion"
-                " tokens"
-            )
-        if self.cost is not None:
-            line += f", cost {self.cost:,.4f}"
-        if tally.without_tokens:
-            answers = plural(tally.without_tokens, "answer did", "answers did")
-            line += f" · {answers} not report tokens"
-        yield line
+        counts = {
+            "cached": tally.cached,
+            "from before": self.kept,
+            "retried": tally.retried,
+            "prompt tokens": tally.prompt_tokens,
+            "completion tokens": tally.completion_tokens,
+            "without a count of tokens": tally.without_tokens,
+        }
+        parts = [f"{number:,} {words}" for words, number in counts.items() if number]
+        line = ", ".join([f"{plural(tally.asked, 'pair')} asked", *parts])
+        yield line if self.cost is None else f"{line}, cost {self.cost:,.4f}"
         if self.failed:
             yield f"{plural(self.failed, 'pair')} without a grade:"
             shown = self.reasons.most_common(_REASONS)
             yield from (f"  {count:,} × {reason}" for reason, count in shown)
-            if more := self.failed - sum(count for _, count in shown):
-                yield f"  {more:,} for other reasons, listed in {self.path}"
+            if len(self.reasons) > _REASONS:
+                yield f"  … and other reasons, listed in {self.path}"
 
 
 def judge_pairs(
@@ -342,62 +331,36 @@ def judge_pairs(
     tasks = [Task(pair, judge.key(pair)) for pair in pairs]
     runner = Runner(judge, settings.concurrency, settings.retries, cache, report_wait=report_wait)
     journal = LabelJournal(path, tasks, resume=settings.resume, restart=settings.restart)
-    counts = _LineCounts()
+    judged = Judged(path=path, rater=judge.rater, tally=runner.tally, settings=settings)
+    unanswered = None
     try:
         for line in journal.done:
-            counts.add(line, is_new=False)
-        advance(counts.kept)
+            judged.count(line, is_new=False)
+        advance(judged.kept)
         with closing(_lines(journal, runner, tasks, judge.rater)) as lines:
             for line, is_new in lines:
                 journal.write(line.data)
-                counts.add(line, is_new=is_new)
+                judged.count(line, is_new=is_new)
                 advance(1)
-        if not counts.grades and runner.unanswered is not None:
+        unanswered = None if judged.grades else runner.unanswered
+        if unanswered is None:
+            journal.finish()
+        else:
             journal.discard()
-            raise _no_call_succeeded(runner.unanswered, path)
-        journal.finish()
     except KeyboardInterrupt:
         raise InterruptedJudging(f"interrupted; {journal.state(len(tasks))}") from None
-    except NoCallSucceededError:
-        raise
     except JudgeGoneError as error:
         raise JudgeGoneError(f"{error}; {journal.state(len(tasks))}") from None
     finally:
         journal.close()
-    return Judged(
-        path=path,
-        rater=judge.rater,
-        grades=counts.grades,
-        reasons=counts.reasons,
-        kept=counts.kept,
-        tally=runner.tally,
-        settings=settings,
-    )
-
-
-@dataclass
-class _LineCounts:
-    """Counts of the lines so far; ``kept`` are those of an earlier judging."""
-
-    grades: Counter[int] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    kept: int = 0
-
-    def add(self, line: Line, *, is_new: bool) -> None:
-        self.kept += not is_new
-        if line.grade is not None:
-            self.grades[line.grade] += 1
-        else:
-            self.reasons[str(line.error).partition(": ")[0]] += 1
-
-
-def _no_call_succeeded(last: Unjudged, path: Path) -> NoCallSucceededError:
-    where = f"{last.where}: " if last.where else ""
-    state = f"{path} is unchanged" if path.exists() else "no label file was written"
-    return NoCallSucceededError(
-        f"no call succeeded: {where}{last.error}; {state}: check that the endpoint is up, then run"
-        " it again"
-    )
+    if unanswered is not None:
+        where = f"{unanswered.where}: " if unanswered.where else ""
+        state = f"{path} is unchanged" if path.exists() else "no label file was written"
+        raise JudgeGoneError(
+            f"no call succeeded: {where}{unanswered.error}; {state}: check that the endpoint is"
+            " up, then run it again"
+        )
+    return judged
 
 
 def _lines(
@@ -617,12 +580,11 @@ class Runner:
 
     def _wait(self, seconds: float, why: str) -> None:
         """Wait; report it unless it is short or another call waits as long already."""
-        now = time.monotonic()
+        end = time.monotonic() + seconds
         with self._lock:
-            report = (
-                seconds >= _REPORTED_WAIT and now + seconds > self._reported_until + _REPORTED_WAIT
-            )
-            self._reported_until = now + seconds if report else self._reported_until
+            report = seconds >= _REPORTED_WAIT and end > self._reported_until + _REPORTED_WAIT
+            if report:
+                self._reported_until = end
         if report:
             self.report_wait(seconds, why)
         self._stop.wait(seconds)
@@ -631,7 +593,7 @@ class Runner:
         try:
             reply = self.judge.ask(task.pair)
         except JudgeGoneError as error:
-            raise self._give_up(error) from None
+            raise self._give_up(str(error)) from None
         outcome, tokens = reply.outcome, reply.tokens
         with self._lock:
             if tokens is not None:
@@ -649,10 +611,8 @@ class Runner:
         """Give up on an endpoint that is gone, or that refuses everything."""
         if (failure.wait or 0.0) > LONGEST_ASKED:
             raise self._give_up(
-                JudgeGoneError(
-                    f"{failure.reason} and asks to wait {failure.wait:,.0f} s; karat waits"
-                    f" {LONGEST_ASKED:g} s at most, so try again then"
-                )
+                f"{failure.reason} and asks to wait {failure.wait:,.0f} s; karat waits"
+                f" {LONGEST_ASKED:g} s at most, so try again then"
             )
         self._last_failure = failure
         if failure.may_pass:
@@ -661,14 +621,13 @@ class Runner:
             self._refused += 1
             if self._refused >= _REFUSED:
                 raise self._give_up(
-                    JudgeGoneError(
-                        f"the first {_REFUSED} calls were all refused: {failure.error}; correct"
-                        " --model or what --body adds to every call"
-                    )
+                    f"the first {_REFUSED} calls were all refused: {failure.error}; correct"
+                    " --model or what --body adds to every call"
                 )
 
-    def _give_up(self, error: JudgeGoneError) -> JudgeGoneError:
+    def _give_up(self, reason: str) -> JudgeGoneError:
         """Stop the other calls, which would fail for the same reason."""
+        error = JudgeGoneError(reason)
         self._gone = self._gone or error
         self._stop.set()
         return error

@@ -23,15 +23,6 @@ _SHOWN = 160
 _CUT = "the answer was cut off"
 _NO_JSON = "the answer is no JSON"
 _EMPTY = "the answer is empty"
-# JSON that Python accepts and karat does not, by the start of the reader's message.
-_UNREADABLE = {
-    "key ": "the answer has a key twice",
-    **dict.fromkeys(("NaN", "Infinity", "-Infinity"), "the answer holds NaN or Infinity"),
-    "holds half": "the answer holds half a character",
-    "JSON nested": "the answer is nested too deeply",
-    "holds a number": "the answer holds a number that is too long",
-}
-
 
 _THOUGHT = re.compile("<think>", re.IGNORECASE)
 _END_OF_THOUGHT = re.compile("</think>", re.IGNORECASE)
@@ -167,11 +158,10 @@ class AnswerReader:
             return Unjudged(_CUT if cut else _EMPTY)
         try:
             answer = parse_json(answered, "the answer", None)
-        except InputError as error:
+        except InputError:
             # Half a character cannot be shown as it is.
-            detail = self.excerpt(content.encode("utf-8", "backslashreplace").decode())
-            reasons = (text for start, text in _UNREADABLE.items() if error.what.startswith(start))
-            return Unjudged(_CUT if cut else next(reasons, _NO_JSON), detail)
+            shown = content.encode("utf-8", "backslashreplace").decode()
+            return Unjudged(_CUT if cut else _NO_JSON, self.excerpt(shown))
         if not isinstance(answer, dict):
             return Unjudged("the answer is no JSON object", self.excerpt(content))
         grade, rationale = _grade(answer.get("relevance")), answer.get("rationale")

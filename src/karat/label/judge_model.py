@@ -159,20 +159,18 @@ class Endpoint:
 
     def _send(self, pair: Pair, form: int) -> Reply:
         self._rate_limit.wait()
-        try:
-            body, kind = self._client.send(self._request(pair, form))
-        except library().OpenAIError as error:
-            return Reply(replace(self._failure(error), where=self.url))
-        return self._reader.reply(body, kind)
-
-    def _request(self, pair: Pair, form: int) -> dict[str, Any]:
-        response_format = _FORMS[form]
-        return {
+        body: dict[str, Any] = {
             "model": self._access.model,
             "messages": [{"role": "user", "content": self._prompt.filled(pair)}],
             **self._fields,
-            **({} if response_format is None else {"response_format": response_format}),
         }
+        if (response_format := _FORMS[form]) is not None:
+            body["response_format"] = response_format
+        try:
+            answer, kind = self._client.send(body)
+        except library().OpenAIError as error:
+            return Reply(replace(self._failure(error), where=self.url))
+        return self._reader.reply(answer, kind)
 
     def _failure(self, error: openai.OpenAIError) -> Unjudged:
         package = library()
@@ -262,17 +260,14 @@ def read_prompt(path: str | Path | None = None) -> Prompt:
     template = file.text()
     places = {match[1]: match.start() for match in _PLACEHOLDER.finditer(template)}
     lacking = [name for name in _PLACEHOLDERS if name not in places]
-    if lacking:
+    stray = [name for name in places if name not in _PLACEHOLDERS]
+    if lacking or stray:
+        line = template.count("\n", 0, places[stray[0]]) + 1 if stray else None
+        reason = f"{{{stray[0]}}} is no placeholder" if stray else f"has no {{{lacking[0]}}}"
         raise InputError(
-            f"has no {{{lacking[0]}}}; a prompt holds {{query}} and {{text}} where they belong",
+            f"{reason}; a prompt holds {{query}} and {{text}} where they belong",
             where=file.name,
-        )
-    unknown_name = next((name for name in places if name not in _PLACEHOLDERS), None)
-    if unknown_name is not None:
-        raise InputError(
-            f"{{{unknown_name}}} is not a placeholder; only {{query}} and {{text}} are",
-            where=file.name,
-            line=template.count("\n", 0, places[unknown_name]) + 1,
+            line=line,
         )
     return Prompt(template)
 
@@ -284,15 +279,13 @@ def address(url: str) -> str:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port = None, None
-    if parts.username is not None or parts.password is not None:
-        raise UsageError("--url holds a user or password; the key comes from the environment")
-    if parts.scheme not in ("http", "https") or not host or port == 0:
+    has_more = parts.username is not None or parts.password is not None or parts.query
+    if parts.scheme not in ("http", "https") or not host or port == 0 or has_more or parts.fragment:
+        # What was given is not shown: it may hold a secret.
         raise UsageError(
-            f"--url is {url!r}; the base of an endpoint is expected, as in "
-            "http://127.0.0.1:8080/v1 or https://api.openai.com/v1"
+            "--url must be the base of an endpoint, without a user, a password, ? or #, as in"
+            " http://127.0.0.1:8080/v1; the key comes from the environment"
         )
-    if parts.query or parts.fragment:
-        raise UsageError("--url holds a ? or #; give the base only, as in https://host/v1")
     return url.strip().rstrip("/").removesuffix(_CALL)
 
 
@@ -315,8 +308,11 @@ class Client:
         self._in_flight = 0
         self._closed = False
         host = urlsplit(url).hostname or ""
-        network = _network(package)
+        # The HTTP library that this version of the client uses.
+        base = package.DefaultHttpxClient.__mro__[1]
+        network = importlib.import_module(base.__module__.partition(".")[0])
         limited = _limited(network, package)
+        name = f"[{host}]" if ":" in host else host
 
         def bound(response: Any) -> None:
             if response.headers.get("content-encoding", "identity") != "identity":
@@ -334,7 +330,8 @@ class Client:
             http_client=package.DefaultHttpxClient(
                 timeout=timeout,
                 follow_redirects=False,
-                mounts=_without_proxy(host),
+                # A proxy could not reach this machine.
+                mounts={f"all://{name}": None} if _is_local(host) else {},
                 event_hooks={"response": [bound]},
             ),
         )
@@ -352,21 +349,20 @@ class Client:
                 raise library().OpenAIError("the judging is over")
             self._in_flight += 1
         try:
-            return self._answer(body)
+            self._begun.at = time.monotonic()
+            fields = dict(body)
+            raw = self._client.chat.completions.with_raw_response.create(
+                model=fields.pop("model"),
+                messages=fields.pop("messages"),
+                extra_body=fields,
+                extra_headers=self._headers,
+            )
+            answer = raw.http_response
+            return answer.content, answer.headers.get("content-type", "")
         finally:
             with self._lock:
                 self._in_flight -= 1
             self._close_if_over()
-
-    def _answer(self, body: dict[str, Any]) -> tuple[bytes, str]:
-        self._begun.at = time.monotonic()
-        model, messages = body["model"], body["messages"]
-        rest = {name: value for name, value in body.items() if name not in ("model", "messages")}
-        raw = self._client.chat.completions.with_raw_response.create(
-            model=model, messages=messages, extra_body=rest, extra_headers=self._headers
-        )
-        answer = raw.http_response
-        return answer.content, answer.headers.get("content-type", "")
 
     def close(self) -> None:
         """Close the connection as soon as no call is in flight in any thread."""
@@ -378,12 +374,6 @@ class Client:
         with self._lock:
             if self._closed and not self._in_flight:
                 self._client.close()
-
-
-def _network(package: Any) -> Any:
-    """Return the HTTP library that this version of the client uses."""
-    base = package.DefaultHttpxClient.__mro__[1]
-    return importlib.import_module(base.__module__.partition(".")[0])
 
 
 def _limited(network: Any, package: Any) -> Any:
@@ -409,12 +399,6 @@ def _limited(network: Any, package: Any) -> Any:
             self.inner.close()
 
     return Limited
-
-
-def _without_proxy(host: str) -> dict[str, Any]:
-    """Return the addresses that bypass a proxy, which could not reach this machine."""
-    name = f"[{host}]" if ":" in host else host
-    return {f"all://{name}": None} if _is_local(host) else {}
 
 
 def _is_local(host: str) -> bool:

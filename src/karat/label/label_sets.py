@@ -7,7 +7,7 @@ counted and left out: it is no judgment, and never a 0.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -359,15 +359,6 @@ def refuse_contradictions(files: Iterable[ImportedFile]) -> None:
                 f"query {each.query_id!r}, item {each.item_id!r} is {verb} {grades} by {raters}"
                 f" in {before.place} and {each.place}; keep one of the two"
             )
-
-
-def refuse_future(files: Iterable[ImportedFile], too_late: Callable[[datetime], bool]) -> None:
-    """Refuse times in the future: such a judgment would override all others until then."""
-    for each in _judgments(files):
-        for name, moment in (("given_at", each.given_at), ("withdrawn_at", each.withdrawn_at)):
-            if moment is not None and too_late(moment):
-                message = f"{name} is {moment.isoformat()}, which is in the future"
-                raise InputError(f"{message}; correct the time", where=each.place)
 
 
 def pairs_of(files: Iterable[ImportedFile]) -> Iterator[tuple[str, str]]:

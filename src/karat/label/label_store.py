@@ -29,7 +29,6 @@ from karat.label.label_sets import (
     read_judgments,
     read_pool,
     refuse_contradictions,
-    refuse_future,
 )
 from karat.label.labelling import (
     FEW,
@@ -41,7 +40,6 @@ from karat.label.labelling import (
     decisions,
     gold_of,
     label_lines,
-    majority,
     progress,
     rater_name,
     rationale_text,
@@ -61,7 +59,7 @@ from karat.store import (
     Store,
 )
 from karat.store.database import store_address
-from karat.store.records import as_utc, checked_set_name, checked_source, too_late
+from karat.store.records import checked_set_name, checked_source
 
 _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE --name NAME"
 # A message names this many sets.
@@ -190,8 +188,6 @@ class LabelSets:
         imported = [
             read_judgments(file, rater=rater, source=source, format=format) for file in files
         ]
-        now = as_utc(None)
-        refuse_future(imported, lambda moment: too_late(moment, now))
         refuse_contradictions(imported)
         if name is None:
             with self._open_set(label_set) as opened:
@@ -289,7 +285,7 @@ class LabelSets:
         """Return how far every two raters agree, and all of them, and what a majority leaves."""
         with self._open_set(label_set) as opened:
             judgments = opened.store.judgments(opened.set.id)
-        by_majority = majority(opened.items, judgments)
+        by_majority = resolve(opened.items, judgments)
         return opened.result(
             label_pages.agreement_page,
             few=FEW,

@@ -11,13 +11,12 @@ from __future__ import annotations
 import json
 import math
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from itertools import combinations
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import polars as pl
@@ -27,15 +26,12 @@ from karat.errors import InputError, UsageError, unknown
 from karat.formats.labels import ADJUDICATION
 from karat.stats import agreement as statistics
 from karat.stats.agreement import dawid_skene
-
-if TYPE_CHECKING:
-    from karat.store import Judgment, LabelItem
+from karat.store.records import Judgment, LabelItem, checked_rater
 
 SCALE = {0: "not relevant", 1: "related", 2: "relevant", 3: "perfect"}
 CANNOT_TELL = "can't tell"
 # With fewer common pairs than this, the agreement of two raters is not reported.
 FEW = 10
-LONGEST_RATER = 80
 
 _UNWRITTEN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
 _BLANK = re.compile(r"[\s\x00\ufeff]")
@@ -47,16 +43,7 @@ def rater_name(name: str) -> str:
     >>> rater_name("  Ana   Luz ")
     'Ana Luz'
     """
-    plain = unicodedata.normalize("NFC", " ".join(name.split()))
-    if not plain:
-        raise UsageError("a rater needs a name, so that labels can be attributed")
-    if len(plain) > LONGEST_RATER:
-        raise UsageError(
-            f"the rater's name has {len(plain)} characters; the most is {LONGEST_RATER}"
-        )
-    if not plain.isprintable():
-        raise UsageError("the rater's name holds control characters; write it in plain letters")
-    return plain
+    return checked_rater(" ".join(name.split()))
 
 
 def rationale_text(text: str) -> str:
@@ -234,11 +221,6 @@ class Majority:
 
 Method = Literal["majority", "dawid-skene", "adjudicated"]
 METHODS: tuple[Method, ...] = get_args(Method)
-
-
-def majority(items: Sequence[LabelItem], judgments: Sequence[Judgment]) -> Majority:
-    """Return the decided grade of each item, else the majority; "can't tell" is no vote."""
-    return resolve(items, judgments)
 
 
 def resolve(

@@ -121,7 +121,7 @@ def pool(
     if bias:
         body["bias"] = pool_bias(
             tables, judged, depth=depth, measures=chosen, queries=asked, conventions=conventions
-        ).to_dict()
+        )
     shown = ("profile", *_POOLING[:-1], *(_SCORING if bias else ()))
     inputs = {
         "runs": [run.source for run in tables.values()],

@@ -7,7 +7,7 @@ Leave-one-run-out (Zobel 1998), RBP residuals (Moffat and Zobel 2008), condensed
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ import polars as pl
 
 from karat.data.tables import Blocks, Gold, Queries, Run
 from karat.errors import UsageError
-from karat.label.inputs import PAIR, refuse_spans
+from karat.label.inputs import PAIR
 from karat.label.judged_runs import (
     SAME,
     JudgedRun,
@@ -33,8 +33,7 @@ from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranked import UNLIMITED, Ranked, is_budget
 from karat.measure.score_builder import score
 from karat.pages.formatting import NOTHING, change, figure, label, percent, plural
-from karat.pages.page import Grid, Page, Section
-from karat.pages.result import Result
+from karat.pages.page import Grid, Section
 
 MEASURES = ("nDCG@10", "AP", "RBP")
 # These measure how much is judged, so gold cannot be unfair by them.
@@ -80,8 +79,8 @@ def pool_bias(
     measures: Sequence[str | Measure] | None = None,
     queries: Queries | None = None,
     conventions: Conventions | None = None,
-) -> PoolBias:
-    """Ask whether gold is fair to every run, each pooled to ``depth``.
+) -> dict[str, Any]:
+    """Return as plain data whether gold is fair to every run, each pooled to ``depth``.
 
     Each run is scored without the judgments of items in its top that no other given run has in
     its own: a pool of the other runs would lack them. This needs gold that was pooled from these
@@ -90,11 +89,10 @@ def pool_bias(
 
     >>> runs = {"a": Run.from_dict({"q": ["x", "y"]}), "b": Run.from_dict({"q": ["y", "z"]})}
     >>> bias = pool_bias(runs, [Gold.from_dict({"q": {"x": 1, "y": 1}})], depth=2, measures=["AP"])
-    >>> bias.body["systems"][0]["left_out"]["measures"]["AP"]["without"]
+    >>> bias["systems"][0]["left_out"]["measures"]["AP"]["without"]
     0.5
     """
     conventions = conventions or Conventions()
-    _check(runs, gold, depth, conventions)
     chosen = bias_measures(measures, conventions=conventions)
     rbps = [measure for measure in chosen if measure.name == "RBP"] or [parse_measure("RBP")]
     merged, disagreeing = _merged(gold)
@@ -106,7 +104,8 @@ def pool_bias(
         for name, run in runs.items()
     ]
     left_out = _left_out(judged, chosen, depth)
-    condensed = _condensed(judged, chosen)
+    lists = [run.condensed() for run in judged]
+    condensed = {str(measure): _changes(measure, judged, lists, "condensed") for measure in chosen}
     bpref = [run.value(_BPREF) for run in judged]
     systems = [
         {
@@ -139,42 +138,7 @@ def pool_bias(
         },
         "differences": {str(rbp): rbp_differences(rbp, judged, prepared) for rbp in rbps},
     }
-    return PoolBias({**body, "fair": _is_fair(body), "sentences": list(_sentences(body))})
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class PoolBias(Result):
-    """Every run and the orders they are in, as plain data, and the sentences on what it means.
-
-    Of a system, ``left_out`` has its values on gold without the judgments that only it has in its
-    top, ``residual`` what RBP leaves open, and ``condensed`` its values without unjudged items.
-    """
-
-    body: Mapping[str, Any]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        return dict(self.body)
-
-    def page(self) -> Page:
-        """Return the page: what it means, coverage by rank, and each way to look at it."""
-        sections = bias_sections(self.body)
-        return Page(sections[0].title, self.body["sentences"], sections[1:])
-
-
-def _check(
-    runs: Mapping[str, Run | Blocks], gold: Sequence[Gold], depth: int, conventions: Conventions
-) -> None:
-    if not runs:
-        raise UsageError("a pool is made of runs; give at least one")
-    if not gold:
-        raise UsageError("there is no gold that could be fair or unfair; give at least one")
-    if depth < 1:
-        raise UsageError(f"depth is {depth}; it must be at least 1")
-    if conventions.level != "item":
-        raise UsageError(f"level={conventions.level}: a pool holds items only")
-    for table in gold:
-        refuse_spans(table)
+    return {**body, "fair": _is_fair(body), "sentences": list(_sentences(body))}
 
 
 def _merged(gold: Sequence[Gold]) -> tuple[Gold, int]:
@@ -220,7 +184,6 @@ def _left_out(
     tops = [run.contributed(depth) for run in judged]
     # A list holds an item once, so each run meets a judgment at most once.
     times = np.bincount(np.concatenate(tops), minlength=len(judged[0].gold.grade))
-    before = {measure: [run.value(measure) for run in judged] for measure in measures}
     names = [run.name for run in judged]
     target, rel = judged[0].ranked.target, judged[0].gold.conventions.rel
     systems = []
@@ -231,14 +194,12 @@ def _left_out(
         smaller = without_judgments(target, removed)
         lists = [run.without(smaller, removed) for run in judged]
         cells = {}
-        for measure, values in before.items():
-            after = _values_on(measure, judged, lists)
+        for measure in measures:
+            changes = _changes(measure, judged, lists, "without")
+            columns = _columns(changes, "without")
             lower = measure.definition.better == "lower"
-            cells[str(measure)] = {
-                **_changes(measure, values, after, "without")[at],
-                "tau": tau(values, after),
-                "turned": swaps(names, values, after, lower=lower),
-            }
+            turned = swaps(names, *columns, lower=lower)
+            cells[str(measure)] = {**changes[at], "tau": tau(*columns), "turned": turned}
         emptied = (target.relevant(rel) > 0) & (smaller.relevant(rel) == 0)
         systems.append(
             {
@@ -252,33 +213,13 @@ def _left_out(
     return systems
 
 
-def _condensed(
-    judged: Sequence[JudgedRun], measures: Sequence[Measure]
-) -> dict[str, list[dict[str, Any]]]:
-    """Return each measure on condensed lists, run by run."""
-    lists = [run.condensed() for run in judged]
-    return {
-        str(measure): _changes(
-            measure,
-            [run.value(measure) for run in judged],
-            _values_on(measure, judged, lists),
-            "condensed",
-        )
-        for measure in measures
-    }
-
-
-def _values_on(
-    measure: Measure, judged: Sequence[JudgedRun], lists: Sequence[Ranked]
-) -> list[float | None]:
-    return [run.value_on(measure, ranked) for run, ranked in zip(judged, lists, strict=True)]
-
-
 def _changes(
-    measure: Measure, before: Sequence[float | None], after: Sequence[float | None], other: str
+    measure: Measure, judged: Sequence[JudgedRun], lists: Sequence[Ranked], other: str
 ) -> list[dict[str, Any]]:
-    """Return each run's value and rank, now and under the ``other`` condition."""
+    """Return each run's value and rank, now and with the ``other`` lists."""
     better = measure.definition.better
+    before = [run.value(measure) for run in judged]
+    after = [run.value_on(measure, ranked) for run, ranked in zip(judged, lists, strict=True)]
     places = [ranks(values, lower=better == "lower") for values in (before, after)]
     cells = []
     for value, changed, rank, new_rank in zip(before, after, *places, strict=True):
@@ -381,9 +322,7 @@ def _verdict(body: Body) -> Iterator[str]:
             f" {percent(1 - shares[low])} of a top {depth:,} ({low})"
         )
     for system in moved:
-        yield from _losses(system, conclude=pooled_here)
-        if pooled_here:
-            yield from _places(system)
+        yield _move(system, conclude=pooled_here)
     if moved or not pooled_here:
         return
     if shares[low] < THRESHOLDS["coverage"]:
@@ -398,36 +337,27 @@ def _verdict(body: Body) -> Iterator[str]:
         )
 
 
-def _losses(system: Body, *, conclude: bool) -> Iterator[str]:
-    """Name the measures by which a run changes much without the judgments that only it has."""
-    left_out = system["left_out"]
-    judgments = f"the {plural(left_out['unique'], 'judgment')} that no other given run has"
-    cells = {name: cell for name, cell in left_out["measures"].items() if _is_large(cell)}
-    for looks in ("worse", "better"):
-        changes = []
-        for name, cell in cells.items():
-            if ((cell["change"] > 0) is (cell["better"] == "lower")) is (looks == "worse"):
-                share = "" if cell["share"] is None else f" ({percent(abs(cell['share']))})"
-                changes.append(f"{cell['change']:+.4f} {name}{share}")
-        if changes:
-            means = f": a new run of its kind would look {looks} than it is" if conclude else ""
-            yield f"{system['name']} changes by {_and(changes)} without {judgments}{means}"
-
-
-def _places(system: Body) -> Iterator[str]:
-    """Name the runs that a run changes places with without the judgments only it has."""
-    name, others, places = system["name"], dict[str, None](), []
-    for measure, cell in system["left_out"]["measures"].items():
+def _move(system: Body, *, conclude: bool) -> str:
+    """Return how a run changes without the judgments that only it has."""
+    name, left_out = system["name"], system["left_out"]
+    changes, looks, passed = [], dict[str, None](), dict[str, None]()
+    for measure, cell in left_out["measures"].items():
         pairs = [{pair["first"], pair["second"]} for pair in cell["turned"]]
-        passed = [other for pair in pairs if name in pair for other in pair - {name}]
-        if passed:
-            others.update(dict.fromkeys(passed))
-            places.append(f"from rank {cell['rank']} to {cell['rank_without']} by {measure}")
-    if places:
-        yield (
-            f"without the judgments that no other given run has, {name} changes places with"
-            f" {_first_few(others)}: {_and(places)}"
-        )
+        others = [other for pair in pairs if name in pair for other in pair - {name}]
+        passed.update(dict.fromkeys(others))
+        if others or _is_large(cell):
+            share = "" if cell["share"] is None else f" ({percent(abs(cell['share']))})"
+            changes.append(f"{cell['change']:+.4f} {measure}{share}")
+            looks["worse" if (cell["change"] > 0) is (cell["better"] == "lower") else "better"] = (
+                None
+            )
+    places = f" and changes places with {_first_few(passed)}" if passed else ""
+    judgments = plural(left_out["unique"], "judgment")
+    means = f": a new run of its kind would look {' or '.join(looks)} than it is"
+    return (
+        f"{name} changes by {', '.join(changes)}{places} without the {judgments} that no other"
+        f" given run has{means if conclude else ''}"
+    )
 
 
 def _uneven(body: Body) -> Iterator[str]:
@@ -450,31 +380,24 @@ def _uneven(body: Body) -> Iterator[str]:
 
 def _orders(rbp: str, pairs: Sequence[Body]) -> Iterator[str]:
     """Name runs that RBP cannot order, then those that only ranks below the end could reverse."""
-
-    def reach(pair: Body, name: str) -> str:
-        (first, second), (low, high) = pair["systems"], pair[name]
-        return f"{first} and {second} ({second} less {first}: {low:+.4f} to {high:+.4f})"
-
-    unordered = [reach(pair, "range") for pair in pairs if pair["open"] in ("unjudged", "equal")]
-    beyond = [reach(pair, "range_beyond") for pair in pairs if pair["open"] == "beyond"]
+    by_reason: dict[str | None, list[str]] = {}
+    for pair in pairs:
+        by_reason.setdefault(pair["open"], []).append(" and ".join(pair["systems"]))
+    unordered = [*by_reason.get("unjudged", ()), *by_reason.get("equal", ())]
     if unordered:
         yield f"the unjudged items decide how {rbp} orders {_first_few(unordered)}"
     elif pairs:
         yield f"{rbp} orders every pair of runs, whatever the unjudged items are"
-    if beyond:
+    if beyond := by_reason.get("beyond"):
         yield f"by {rbp} only ranks below the end of lists could reverse {_first_few(beyond)}"
 
 
 def _condensed_orders(body: Body) -> Iterator[str]:
     """Name pairs of runs whose order depends on whether unjudged items use up ranks."""
     for measure, pairs in body["turned"].items():
-        swapped = [
-            f"{pair['first']} and {pair['second']} ({pair['before']:+.4f} becomes"
-            f" {pair['after']:+.4f})"
-            for pair in pairs
-        ]
-        if swapped:
-            yield f"condensed lists reverse by {measure} {_first_few(swapped)}"
+        if pairs:
+            swapped = _first_few(f"{pair['first']} and {pair['second']}" for pair in pairs)
+            yield f"condensed lists reverse by {measure} {swapped}"
     if not any(body["turned"].values()):
         yield "condensed lists do not change the order of the runs"
 
@@ -513,15 +436,10 @@ def _share_of(gold: Body, name: str) -> float:
     return share
 
 
-def _and(parts: Sequence[str]) -> str:
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def _first_few(names: Iterable[str]) -> str:
     first = list(names)
-    more = [f"{len(first) - _NAMED:,} more"] if len(first) > _NAMED else []
-    return _and([*first[:_NAMED], *more])
+    more = f" and {len(first) - _NAMED:,} more" if len(first) > _NAMED else ""
+    return ", ".join(first[:_NAMED]) + more
 
 
 _RESIDUAL = (

@@ -32,7 +32,6 @@ from karat.store.records import (
     NameTakenError,
     NewJudgment,
     NotStoredError,
-    RaterTally,
     as_utc,
     checked_grade,
     checked_items,
@@ -254,17 +253,6 @@ class LabelStore:
         }
         counting = {judgment.id for judgment in newest.values() if name in (None, judgment.rater)}
         return [judgment for judgment in judgments if judgment.id in counting]
-
-    def tallies(self, set_id: int) -> list[RaterTally]:
-        """Return how many items each rater has judged, by name; decisions are not counted."""
-        grades: dict[str, list[float | None]] = {}
-        for judgment in self.judgments(set_id):
-            if not judgment.decides:
-                grades.setdefault(judgment.rater, []).append(judgment.grade)
-        return [
-            RaterTally(rater, len(votes), votes.count(None))
-            for rater, votes in sorted(grades.items())
-        ]
 
     def _judging(self) -> AbstractContextManager[Connection]:
         """Begin a transaction on judgments; it leaves the stamp, since no report shows them."""

@@ -273,15 +273,6 @@ class AddedLabelSet:
     judgments: AddedJudgments
 
 
-@dataclass(frozen=True, slots=True)
-class RaterTally:
-    """The number of items that a rater has judged, and of those with "can't tell"."""
-
-    rater: str
-    judged: int
-    cannot_tell: int
-
-
 def storable_text(text: str) -> str:
     """Return a text that every database accepts: no lone surrogates, no NUL."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")

@@ -21,12 +21,12 @@ from karat.label.labelling import (
     Progress,
     agreement,
     label_lines,
-    majority,
     next_item,
     progress,
     qrels_lines,
     rater_name,
     rationale_text,
+    resolve,
     votes,
 )
 from karat.store import Judgment, LabelItem, LabelSet, NewJudgment, NoHistoryError, Store
@@ -239,7 +239,7 @@ def export(
         # One rater's file is gold: it leaves out decisions between raters.
         judgments = judgments if rater is None else votes(judgments)
         return _file("".join(label_lines(items, judgments)), f"labels-{set_id}.jsonl", {})
-    by_majority = majority(items, judgments)
+    by_majority = resolve(items, judgments)
     if not by_majority.grades:
         raise UsageError(
             f"no item of set {set_id} has a grade that most of its raters gave; export JSONL"
@@ -299,10 +299,8 @@ def set_documents(store: Store) -> list[dict[str, Any]]:
 
 def set_document(store: Store, label_set: LabelSet, *, rater: str | None = None) -> dict[str, Any]:
     """Return a set with every rater's progress; ``own`` is that of ``rater``."""
-    raters = {
-        tally.rater: Progress(tally.rater, tally.judged, tally.cannot_tell, label_set.size)
-        for tally in store.tallies(label_set.id)
-    }
+    judgments = store.judgments(label_set.id)
+    raters = {each.rater: each for each in progress(label_set.size, judgments)}
     document = label_set.document()
     del document["digest"]
     document["raters"] = [each.to_dict() for each in raters.values()]
@@ -314,7 +312,7 @@ def set_document(store: Store, label_set: LabelSet, *, rater: str | None = None)
 def agreement_document(request: Request, label_set: LabelSet) -> dict[str, Any]:
     """Return the agreement of every two raters, and the majority's grades."""
     judgments = request.app.state.store.judgments(label_set.id)
-    by_majority = majority(_items_of(request, label_set), judgments)
+    by_majority = resolve(_items_of(request, label_set), judgments)
     return {
         "set": label_set.id,
         "size": label_set.size,
