@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -29,14 +28,8 @@ from karat.stats.means import Resampling, mean_intervals, percentile_interval, r
 from karat.stats.means import ValueRange as Range
 
 Number = Callable[[Values, Evidence], float | None]
-
-
 Interval = tuple[float, float] | None
-
-
 _PERCENTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-
-
 # Quartiles of the queries' values would stand beside a number that is no middle of them.
 _OF_THE_SET = (aggregates.share_of_keys, aggregates.geometric_mean)
 
@@ -173,79 +166,155 @@ class Scores(Result):
     def summarise(self, mask: NDArray[np.bool_]) -> dict[str, Summary]:
         """Return each measure over the marked queries (in the table's order)."""
         stop_if_cancelled()
-        columns = []
-        for measure in self.measures:
-            name, values = str(measure), self.values(str(measure))
-            rows = mask & ~np.isnan(values)
-            evidence = self.evidence[name].of(rows) if name in self.evidence else NOTHING
-            columns.append(
-                Column(name, measure, values, rows, self.range_of(measure, rows), evidence)
-            )
-        intervals = intervals_of(columns, self.conventions, self.groups)
-        return {
-            str(measure): self._summary(measure, mask, intervals[str(measure)])
-            for measure in self.measures
-        }
-
-    def range_of(self, measure: Measure, rows: NDArray[np.bool_]) -> Range | None:
-        """Return the least and greatest value that any ranking could give one of these queries."""
-        name = str(measure)
-        ceilings = self.ceilings[name][0][rows] if name in self.ceilings else None
-        return range_of_values(measure, self.values(name)[rows], ceilings)
+        columns = [self._column(measure, mask) for measure in self.measures]
+        intervals = self._intervals(columns)
+        return {column.name: self._summary(column, intervals) for column in columns}
 
     def number(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
         """Return one measure's number over the marked queries."""
-        name = str(measure)
-        rows = rows & ~np.isnan(self.values(name))
-        return number_of(measure)(
-            self.values(name)[rows], self.evidence.get(name, NOTHING).of(rows)
-        )
+        return self._column(measure, rows).number
 
-    def _summary(self, measure: Measure, mask: NDArray[np.bool_], ci: Interval) -> Summary:
+    def range_of(self, measure: Measure, rows: NDArray[np.bool_]) -> Range | None:
+        """Return the least and greatest value that any ranking could give one of these queries.
+
+        Queries differ in their ceilings, and other queries like them could have any of these: so
+        the greatest is the largest ceiling among the queries. None where no ranking sets a bound.
+        """
+        name, definition = str(measure), measure.definition
+        top = 1.0 if definition.bounded else None
+        if definition.ceiling == "k":
+            top = float(measure.k) if isinstance(measure.k, int) else None
+        elif definition.ceiling == "ideal" and name in self.ceilings:
+            top = float(np.nanmax(self.ceilings[name][0][rows], initial=0.0)) or 1.0
+        if top is None:
+            return None
+        values = self.values(name)[rows]
+        # A token budget may let a list do better than the ideal one, which it does not cut.
+        return min(0.0, float(values.min(initial=0.0))), float(values.max(initial=top))
+
+    def _column(self, measure: Measure, mask: NDArray[np.bool_]) -> _Column:
         name = str(measure)
         values = self.values(name)
-        taking_part = mask & ~np.isnan(values)
-        known, number = values[taking_part], number_of(measure)
+        rows = mask & ~np.isnan(values)
+        evidence = self.evidence[name].of(rows) if name in self.evidence else NOTHING
+        aggregate = number_of(measure)
+        known = values[rows]
+        return _Column(name, measure, rows, known, evidence, aggregate, aggregate(known, evidence))
+
+    def _summary(self, column: _Column, intervals: Mapping[str, Interval]) -> Summary:
+        name, rows, aggregate = column.name, column.rows, column.aggregate
+        definition = column.measure.definition
+        # The best that any ranking could reach on the gold of these queries.
+        ceiling = definition.ceiling if isinstance(definition.ceiling, float | int) else None
+        if definition.ceiling == "k" and isinstance(column.measure.k, int):
+            ceiling = float(column.measure.k)
+        elif definition.ceiling == "ideal" and name in self.ceilings:
+            values, evidence = self.ceilings[name]
+            ceiling = aggregate(values[rows], evidence.of(rows))
+        ties = None
+        if name in self.tied:
+            low, high = (aggregate(side[rows], NOTHING) for side in self.tied[name])
+            if low is not None and high is not None and low != high:
+                ties = min(low, high), max(low, high)
         return Summary(
-            mean=self.number(measure, mask),
-            n=int(taking_part.sum()),
-            better=measure.definition.better,
-            ci=ci,
-            ceiling=self._ceiling(measure, taking_part),
-            quantiles=None if number in _OF_THE_SET else aggregates.quantiles(known),
-            ties=self._tie_range(name, taking_part, number) if name in self.tied else None,
+            mean=column.number,
+            n=len(column.known),
+            better=definition.better,
+            ci=intervals.get(name),
+            ceiling=ceiling if len(column.known) else None,
+            quantiles=None if aggregate in _OF_THE_SET else aggregates.quantiles(column.known),
+            ties=ties,
             lacks=self.lacks.get(name),
         )
 
-    def _ceiling(self, measure: Measure, mask: NDArray[np.bool_]) -> float | None:
-        """Return the best that any ranking could reach on the gold of these queries."""
-        ceiling = measure.definition.ceiling
-        if not mask.any() or ceiling is None:
-            return None
-        if ceiling == "k":
-            return float(measure.k) if isinstance(measure.k, int) else None
-        if ceiling != "ideal":
-            return ceiling
-        if str(measure) not in self.ceilings:
-            return None
-        values, evidence = self.ceilings[str(measure)]
-        return number_of(measure)(values[mask], evidence.of(mask))
+    def _intervals(self, columns: Sequence[_Column]) -> dict[str, Interval]:
+        """Return the interval of each column's number, where there is one."""
+        intervals: dict[str, Interval] = {}
+        together: dict[bytes, list[_Column]] = {}
+        for column in columns if self.conventions.interval != "none" else ():
+            if not has_interval(column.measure):
+                continue
+            if (share := percentile_of(column.measure)) is not None:
+                intervals[column.name] = self._of_percentile(column, share)
+            elif column.aggregate is aggregates.share_of_keys:
+                intervals[column.name] = self._of_keys(column)
+            else:
+                together.setdefault(np.packbits(column.rows).tobytes(), []).append(column)
+        for alike in together.values():
+            intervals |= self._of_means(alike)
+        return intervals
 
-    def _tie_range(
-        self, name: str, mask: NDArray[np.bool_], number: Number
-    ) -> tuple[float, float] | None:
-        ends = [number(side[mask], NOTHING) for side in self.tied[name]]
-        low, high = ends
-        if low is None or high is None or low == high:
+    def _of_percentile(self, column: _Column, share: float) -> Interval:
+        """Order statistics; where queries belong to conversations, those are resampled."""
+        conventions = self.conventions
+        if self.groups is None:
+            return percentile_interval(column.known, share, confidence=conventions.ci)
+        groups = self.groups[column.rows]
+        units = np.arange(len(np.unique(groups)), dtype=np.float64)
+        if percentile_interval(units, share, confidence=conventions.ci) is None:
             return None
-        return (low, high) if low < high else (high, low)
+        drawn = resampled_percentiles(
+            column.known[:, None],
+            share,
+            resamples=conventions.boot,
+            seed=conventions.seed,
+            groups=groups,
+        )
+        outside = 1 - conventions.ci
+        low, high = np.quantile(drawn, [outside / 2, 1 - outside / 2]).tolist()
+        return low, high
+
+    def _of_keys(self, column: _Column) -> Interval:
+        """A share of items: its items are what was drawn, or the queries if those are fewer."""
+        total = column.evidence.total
+        n = len(np.unique(column.evidence.key)) if total is None else total
+        if column.number is None or n < 2 or len(column.known) < 2:
+            return None
+        independent = aggregates.independent_keys(column.evidence)
+        successes = round(column.number * n)
+        return share_interval(successes, n, independent, confidence=self.conventions.ci)
+
+    def _of_means(self, columns: Sequence[_Column]) -> dict[str, Interval]:
+        """Means, sums and geometric means of columns over the same queries, resampled together."""
+        values, ranges = [], []
+        for column in columns:
+            # The logarithms of a geometric mean have no range.
+            log = column.aggregate is aggregates.geometric_mean
+            known = column.known
+            values.append(np.log(np.maximum(known, aggregates.SMALLEST)) if log else known)
+            ranges.append(None if log else self.range_of(column.measure, column.rows))
+        groups = None if self.groups is None else self.groups[columns[0].rows]
+        plan = plan_of(self.conventions)
+        ends = mean_intervals(np.stack(values, axis=1), plan, ranges=ranges, groups=groups)
+        intervals: dict[str, Interval] = {}
+        for column, (low, high) in zip(columns, ends.tolist(), strict=True):
+            if math.isnan(low):
+                continue
+            if column.aggregate is aggregates.geometric_mean:
+                low, high = math.exp(low), math.exp(high)
+            elif column.aggregate is aggregates.total:
+                low, high = low * len(column.known), high * len(column.known)
+            intervals[column.name] = low, high
+        return intervals
+
+
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """One measure over some queries: the rows with a value, their values, and the number made."""
+
+    name: str
+    measure: Measure
+    rows: NDArray[np.bool_]
+    known: Values
+    evidence: Evidence
+    aggregate: Number
+    number: float | None
 
 
 def number_of(measure: Measure) -> Number:
     """Return what makes one number of the queries' values."""
-    share = percentile_of(measure)
-    if share is not None:
-        return partial(_percentile, share)
+    if (share := percentile_of(measure)) is not None:
+        return lambda values, evidence: aggregates.percentile(values, share)
     ending = str(measure.arguments.get("path", "")).rpartition(".")[2]
     return aggregates.total if ending == "sum" else measure.definition.number
 
@@ -254,10 +323,6 @@ def percentile_of(measure: Measure) -> float | None:
     """Return the percentile that a latency reports, as a share; None for other measures."""
     ending = str(measure.arguments.get("path", "")).rpartition(".")[2]
     return _PERCENTILES.get(ending) if measure.name == "latency" else None
-
-
-def _percentile(share: float, values: Values, evidence: Evidence) -> float | None:
-    return aggregates.percentile(values, share)
 
 
 def plan_of(conventions: Conventions, confidence: float | None = None) -> Resampling:
@@ -276,124 +341,3 @@ def has_interval(measure: Measure) -> bool:
     A sum of counts is a fact about these queries.
     """
     return measure.definition.number is not aggregates.total
-
-
-def range_of_values(
-    measure: Measure, values: Values, ceilings: Values | None = None
-) -> Range | None:
-    """Return the least and greatest value that any ranking could give one of these queries.
-
-    Queries differ in their ceilings, and other queries like them could have any of these: so
-    the greatest is the largest ceiling among the queries. None where no ranking sets a bound.
-    """
-    definition = measure.definition
-    if definition.ceiling == "k":
-        top = float(measure.k) if isinstance(measure.k, int) else None
-    elif definition.ceiling == "ideal" and ceilings is not None:
-        top = float(np.nanmax(ceilings, initial=0.0)) or 1.0
-    else:
-        top = 1.0 if definition.bounded else None
-    if top is None:
-        return None
-    # A token budget may let a list do better than the ideal one, which it does not cut.
-    return min(0.0, float(values.min(initial=0.0))), float(values.max(initial=top))
-
-
-@dataclass(frozen=True, eq=False)
-class Column:
-    """One measure's values: the rows that take part, and the least and greatest possible value."""
-
-    name: str
-    measure: Measure
-    values: Values
-    rows: NDArray[np.bool_]
-    range: Range | None
-    evidence: Evidence
-
-    @property
-    def known(self) -> Values:
-        """The values that take part."""
-        return self.values[self.rows]
-
-
-def intervals_of(
-    columns: Sequence[Column], conventions: Conventions, groups: NDArray[np.int64] | None
-) -> dict[str, Interval]:
-    """Return the interval of each column's number; None where there are fewer than two queries."""
-    intervals: dict[str, Interval] = {column.name: None for column in columns}
-    if conventions.interval == "none":
-        return intervals
-    means = []
-    for column in columns:
-        number = number_of(column.measure)
-        if not has_interval(column.measure):
-            continue
-        if (share := percentile_of(column.measure)) is not None:
-            intervals[column.name] = _of_percentile(column, share, conventions, groups)
-        elif number is aggregates.share_of_keys:
-            intervals[column.name] = _of_keys(column, conventions)
-        else:
-            means.append(column)
-    return intervals | _of_means(means, conventions, groups)
-
-
-def _of_percentile(
-    column: Column, share: float, conventions: Conventions, groups: NDArray[np.int64] | None
-) -> Interval:
-    """Order statistics; where queries belong to conversations, those are resampled."""
-    if groups is None:
-        return percentile_interval(column.known, share, confidence=conventions.ci)
-    own = groups[column.rows]
-    units = np.arange(len(np.unique(own)), dtype=np.float64)
-    if percentile_interval(units, share, confidence=conventions.ci) is None:
-        return None
-    drawn = resampled_percentiles(
-        column.known[:, None], share, resamples=conventions.boot, seed=conventions.seed, groups=own
-    )
-    outside = 1 - conventions.ci
-    low, high = np.quantile(drawn, [outside / 2, 1 - outside / 2]).tolist()
-    return low, high
-
-
-def _of_keys(column: Column, conventions: Conventions) -> Interval:
-    """Return a share of items is a share: its items are what was drawn, or the queries if fewer."""
-    share = aggregates.share_of_keys(column.known, column.evidence)
-    total = column.evidence.total
-    n = len(np.unique(column.evidence.key)) if total is None else total
-    if share is None or n < 2 or column.rows.sum() < 2:
-        return None
-    independent = aggregates.independent_keys(column.evidence)
-    return share_interval(round(share * n), n, independent, confidence=conventions.ci)
-
-
-def _of_means(
-    columns: Iterable[Column], conventions: Conventions, groups: NDArray[np.int64] | None
-) -> dict[str, Interval]:
-    """Means, sums and geometric means; columns over the same queries are resampled together."""
-    together: dict[bytes, list[Column]] = {}
-    for column in columns:
-        together.setdefault(np.packbits(column.rows).tobytes(), []).append(column)
-    intervals: dict[str, Interval] = {}
-    for alike in together.values():
-        rows = alike[0].rows
-        # The logarithms of a geometric mean have no range.
-        geometric = [number_of(c.measure) is aggregates.geometric_mean for c in alike]
-        values = [
-            np.log(np.maximum(column.values[rows], aggregates.SMALLEST))
-            if log
-            else column.values[rows]
-            for column, log in zip(alike, geometric, strict=True)
-        ]
-        ends = mean_intervals(
-            np.stack(values, axis=1),
-            plan_of(conventions),
-            ranges=[None if log else c.range for c, log in zip(alike, geometric, strict=True)],
-            groups=None if groups is None else groups[rows],
-        )
-        for column, log, (low, high) in zip(alike, geometric, ends.tolist(), strict=True):
-            if math.isnan(low):
-                continue
-            times = len(column.known) if number_of(column.measure) is aggregates.total else 1
-            ends_of_number = (math.exp(low), math.exp(high)) if log else (low * times, high * times)
-            intervals[column.name] = ends_of_number
-    return intervals

@@ -8,6 +8,7 @@ into the share that is. Both come from things that people judged too.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -22,6 +23,9 @@ Method = Literal["cluster", "beta", "ppi"]
 
 METHODS: tuple[Method, ...] = ("cluster", "beta", "ppi")
 BETA_DRAWS = 5000
+COLUMNS = ("judged", "judged_relevant", "known", "known_relevant", "tp", "fn", "tn", "fp")
+# Where good and bad answers of the judge stand among them.
+_RATES = {"sensitivity": (4, 5), "specificity": (6, 7)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +125,11 @@ def corrected(counted: Counted, judge: Confusion) -> float | None:
     if not counted.judged or judge.sensitivity is None or judge.specificity is None:
         return None
     share = counted.judged_relevant / counted.judged
-    found = rogan_gladen(share, judge.sensitivity, judge.specificity)
-    if found is None or not counted.known:
-        return found
+    true_share = rogan_gladen(share, judge.sensitivity, judge.specificity)
+    if true_share is None or not counted.known:
+        return true_share
     every = counted.judged + counted.known
-    return (found * counted.judged + counted.known_relevant) / every
+    return (true_share * counted.judged + counted.known_relevant) / every
 
 
 def beta_interval(
@@ -148,30 +152,19 @@ def beta_interval(
     share = _beta(rng, counted.judged_relevant, counted.judged - counted.judged_relevant, draws)
     sensitivity = _beta(rng, judge.tp, judge.fn, draws)
     specificity = _beta(rng, judge.tn, judge.fp, draws)
-    found, kept = _corrected_draws(share, sensitivity, specificity)
+    shares, usable = _corrected_draws(share, sensitivity, specificity)
     if counted.known:
         known = _beta(rng, counted.known_relevant, counted.known - counted.known_relevant, draws)
         weight = counted.judged / (counted.judged + counted.known)
-        found = weight * found + (1 - weight) * known[kept]
-    n = len(found)
+        shares = weight * shares + (1 - weight) * known[usable]
+    n = len(shares)
     each_side = tail(confidence)
     low, high = int(each_side * n), int((1 - each_side) * n) - 1
     if high < low:
         return None
-    found = np.sort(found)
-    return Interval(
-        float(found[low]),
-        float(found[high]),
-        float(found.mean()),
-        draws,
-        draws - n,
-        ("share", "sensitivity", "specificity"),
-    )
-
-
-COLUMNS = ("judged", "judged_relevant", "known", "known_relevant", "tp", "fn", "tn", "fp")
-# Where good and bad answers of the judge stand among them.
-_RATES = {"sensitivity": (4, 5), "specificity": (6, 7)}
+    shares = np.sort(shares)
+    ends, drawn = (float(shares[low]), float(shares[high])), ("share", *_RATES)
+    return Interval(*ends, float(shares.mean()), draws, draws - n, drawn)
 
 
 def cluster_interval(groups: Values, plan: Resampling) -> Interval | None:
@@ -186,11 +179,7 @@ def cluster_interval(groups: Values, plan: Resampling) -> Interval | None:
     vary over resamples at all: it is drawn from Beta(good + 1, bad + 1) instead. None with
     fewer than two groups that hold anything judged.
     """
-    table = _checked(groups)
-    if np.count_nonzero(table[:, 0] + table[:, 2]) < 2:
-        return None
-    drawn = _Drawn.of(table, plan)
-    return _between(drawn.shares(0), drawn, plan)
+    return _by_cluster([_checked(groups)], plan)
 
 
 def cluster_difference(first: Values, second: Values, plan: Resampling) -> Interval | None:
@@ -200,14 +189,10 @@ def cluster_difference(first: Values, second: Values, plan: Resampling) -> Inter
     equal. What both shares owe to the same queries and to the judge's rates cancels, so this is
     shorter than two intervals make believe.
     """
-    one, other = _checked(first), _checked(second)
-    if not np.array_equal(one[:, 4:], other[:, 4:]):
+    sides = [_checked(first), _checked(second)]
+    if not np.array_equal(sides[0][:, 4:], sides[1][:, 4:]):
         raise UsageError("two shares are compared by one judge, in the same groups")
-    holding = (side[:, 0] + side[:, 2] for side in (one, other))
-    if min(map(np.count_nonzero, holding)) < 2:
-        return None
-    drawn = _Drawn.of(np.hstack([one, other[:, :4]]), plan)
-    return _between(drawn.shares(len(COLUMNS)) - drawn.shares(0), drawn, plan)
+    return _by_cluster(sides, plan)
 
 
 def _checked(groups: Values) -> Values:
@@ -217,59 +202,44 @@ def _checked(groups: Values) -> Values:
     return table
 
 
-@dataclass(frozen=True, eq=False)
-class _Drawn:
-    """Resamples: the mean counts of each, the judge's rates, and how many groups tell them."""
-
-    sums: Values
-    rates: tuple[Values, Values]
-    drawn: tuple[str, ...]
-    informed: int
-
-    @classmethod
-    def of(cls, table: Values, plan: Resampling) -> _Drawn:
-        sums = resampled_means(table, plan)
-        rng = np.random.default_rng([plan.seed, len(table), len(COLUMNS)])
-        rates, informed = [], [int(np.count_nonzero(table[:, 0] + table[:, 2]))]
-        drawn = tuple(name for name, places in _RATES.items() if _too_little(table[:, places]))
-        for name, (good, bad) in _RATES.items():
-            if name in drawn:
-                rates.append(_beta(rng, table[:, good].sum(), table[:, bad].sum(), len(sums)))
-            else:
-                rates.append(_ratio(sums[:, good], sums[:, good] + sums[:, bad]))
-                informed.append(int(np.count_nonzero(table[:, good] + table[:, bad])))
-        return cls(sums, (rates[0], rates[1]), drawn, min(informed))
-
-    def shares(self, at: int) -> Values:
-        """Return the corrected share of every resample, its counts from this column on.
-
-        NaN where a resample tells none.
-        """
-        judged, relevant, known, known_relevant = self.sums[:, at : at + 4].T
-        # A resample may hold nothing that the judge judged, and still what people did.
-        share = np.where(judged > 0, _ratio(relevant, judged), 0.0)
-        found, kept = _corrected_draws(share, *self.rates)
-        shares = np.full(len(share), np.nan)
-        right = found * judged[kept] + known_relevant[kept]
-        shares[kept] = _ratio(right, (judged + known)[kept])
-        return shares
-
-
-def _between(values: Values, drawn: _Drawn, plan: Resampling) -> Interval | None:
-    """Return the interval of what the resamples tell; None where fewer than two do."""
-    found = np.sort(values[~np.isnan(values)])
-    if len(found) < 2:
+def _by_cluster(tables: Sequence[Values], plan: Resampling) -> Interval | None:
+    """Return the interval of a corrected share, or of the second share less the first."""
+    counts = [int(np.count_nonzero(table[:, 0] + table[:, 2])) for table in tables]
+    if min(counts) < 2:
         return None
-    reach = two_sided_t(plan.confidence, drawn.informed - 1)
-    shares = np.array([NORMAL.cdf(-reach), NORMAL.cdf(reach)])
-    low, high = np.interp(shares * (len(found) - 1), np.arange(len(found)), found).tolist()
-    mean, skipped = float(found.mean()), len(values) - len(found)
-    return Interval(low, high, mean, len(values), skipped, drawn.drawn)
-
-
-def _too_little(answers: Values) -> bool:
-    """Return whether good and bad answers, one row per group, would hardly vary over resamples."""
-    return bool(np.count_nonzero(answers.sum(axis=1)) < 2 or not answers.sum(axis=0).all())
+    judge, informed = tables[0], counts[:1]
+    sums = resampled_means(np.hstack([judge, *(table[:, :4] for table in tables[1:])]), plan)
+    rng = np.random.default_rng([plan.seed, len(judge), len(COLUMNS)])
+    rates, drawn = [], []
+    for name, (good, bad) in _RATES.items():
+        answers = judge[:, [good, bad]]
+        telling = int(np.count_nonzero(answers.sum(axis=1)))
+        if telling < 2 or not answers.sum(axis=0).all():
+            drawn.append(name)
+            goods, bads = answers.sum(axis=0)
+            rates.append(_beta(rng, goods, bads, len(sums)))
+        else:
+            informed.append(telling)
+            rates.append(_ratio(sums[:, good], sums[:, good] + sums[:, bad]))
+    shares = []
+    for start in (0, len(COLUMNS))[: len(tables)]:
+        judged, relevant, known, known_relevant = sums[:, start : start + 4].T
+        # A resample may hold nothing that the judge judged, and still what people did.
+        judged_share = np.where(judged > 0, _ratio(relevant, judged), 0.0)
+        true_share, usable = _corrected_draws(judged_share, rates[0], rates[1])
+        of_side = np.full(len(sums), np.nan)
+        right = true_share * judged[usable] + known_relevant[usable]
+        of_side[usable] = _ratio(right, (judged + known)[usable])
+        shares.append(of_side)
+    every = shares[0] if len(shares) == 1 else shares[1] - shares[0]
+    values = np.sort(every[~np.isnan(every)])
+    if len(values) < 2:
+        return None
+    reach = two_sided_t(plan.confidence, min(informed) - 1)
+    places = np.array([NORMAL.cdf(-reach), NORMAL.cdf(reach)]) * (len(values) - 1)
+    low, high = np.interp(places, np.arange(len(values)), values).tolist()
+    skipped = len(every) - len(values)
+    return Interval(low, high, float(values.mean()), len(every), skipped, tuple(drawn))
 
 
 def _beta(rng: np.random.Generator, good: float, bad: float, draws: int) -> Values:
@@ -287,13 +257,9 @@ def _corrected_draws(
 ) -> tuple[Values, NDArray[np.bool_]]:
     """Return the corrected shares of the draws whose judge beats chance, and which these are."""
     informed = sensitivity + specificity - 1
-    kept = np.asarray(informed > 0)
-    found = (share[kept] + specificity[kept] - 1) / informed[kept]
-    return np.clip(found, 0.0, 1.0), kept
-
-
-# Squared, one disagreement more than was seen: few labels may show none where there are some.
-_ONE_MORE = 1.0
+    usable = np.asarray(informed > 0)
+    shares = (share[usable] + specificity[usable] - 1) / informed[usable]
+    return np.clip(shares, 0.0, 1.0), usable
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,20 +294,17 @@ def prediction_powered(
     quantile of one degree of freedom less than there are groups with labels, and one
     disagreement more than was seen in the variance. None where people judged nothing of it.
     """
-    parts = _parts(groups)
-    if not parts.labels:
+    side = _powered(groups, weight)
+    if side is None:
         return None
-    factor = parts.best_weight() if weight is None else weight
-    share = parts.share(factor)
-    value = min(max(share, 0.0), 1.0)
-    told = parts.telling
-    if told < 2:
-        return PredictionPowered(value, None, None, factor, parts.labels, told)
-    spread = parts.pulls(factor)
-    variance = _variance(spread, told) + _ONE_MORE * (parts.part / parts.labels) ** 2
-    reach = t_quantile(1 - tail(confidence), told - 1)
-    low, high = _wilson(share, variance, reach, 1 / parts.every)
-    return PredictionPowered(value, min(low, value), max(high, value), factor, parts.labels, told)
+    value = min(max(side.share, 0.0), 1.0)
+    if side.groups < 2:
+        return PredictionPowered(value, None, None, side.weight, side.labels, side.groups)
+    variance = _variance(side.pulls, side.groups) + side.one_more
+    reach = t_quantile(1 - tail(confidence), side.groups - 1)
+    low, high = _wilson(side.share, variance, reach, 1 / side.size)
+    low, high = min(low, value), max(high, value)
+    return PredictionPowered(value, low, high, side.weight, side.labels, side.groups)
 
 
 def prediction_powered_difference(
@@ -352,90 +315,64 @@ def prediction_powered_difference(
     None where people judged nothing of one of them, no interval where fewer than two groups
     have labels.
     """
-    sides = [_parts(one) for one in (first, second)]
     if len(first) != len(second):
         raise UsageError(f"{len(first)} groups and {len(second)}; both shares are of the same")
-    if not all(side.labels for side in sides):
+    a, b = _powered(first), _powered(second)
+    if a is None or b is None:
         return None
-    weights = [side.best_weight() for side in sides]
-    one, other = (side.share(weight) for side, weight in zip(sides, weights, strict=True))
-    value = min(max(other - one, -1.0), 1.0)
-    told = min(side.telling for side in sides)
-    if told < 2:
+    value = min(max(b.share - a.share, -1.0), 1.0)
+    telling = min(a.groups, b.groups)
+    if telling < 2:
         return value, None
-    pulls = [side.pulls(weight) for side, weight in zip(sides, weights, strict=True)]
-    apart = np.asarray(second[:, 4:], dtype=np.float64) - np.asarray(first[:, 4:])
-    more = max((side.part / side.labels) ** 2 for side in sides) if apart.any() else 0.0
-    reach = t_quantile(1 - tail(confidence), told - 1)
-    half = reach * math.sqrt(_variance(pulls[1] - pulls[0], told) + _ONE_MORE * more)
+    labels_differ = bool(np.not_equal(first[:, 4:], second[:, 4:]).any())
+    one_more = max(a.one_more, b.one_more) if labels_differ else 0.0
+    reach = t_quantile(1 - tail(confidence), telling - 1)
+    half = reach * math.sqrt(_variance(b.pulls - a.pulls, telling) + one_more)
     return value, (max(value - half, -1.0), min(value + half, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
-class _Parts:
-    """The counts of each group, and what they sum to."""
+class _Powered:
+    """A prediction-powered share, which may come to lie a little outside of 0 to 1.
 
-    judged: Values
-    called: Values
-    known: Values
-    right: Values
-    seen: Values
-    true: Values
-    seen_called: Values
+    ``pulls`` is how far each group draws the share away from where it would be without it,
+    ``one_more`` the variance of one disagreement more, and ``size`` the number of things.
+    """
 
-    @property
-    def labels(self) -> int:
-        return int(self.seen.sum())
-
-    @property
-    def telling(self) -> int:
-        """How many groups have labels."""
-        return int(np.count_nonzero(self.seen))
-
-    @property
-    def every(self) -> float:
-        return float(self.judged.sum() + self.known.sum())
-
-    @property
-    def part(self) -> float:
-        """The part of the share that is the judge's."""
-        return float(self.judged.sum()) / self.every
-
-    def best_weight(self) -> float:
-        """Return the weight of the judge's word that makes the variance over groups least."""
-        people, judge = self._pulls()
-        square = float((judge * judge).sum())
-        return min(max(float((people * judge).sum()) / square, 0.0), 1.0) if square else 0.0
-
-    def share(self, weight: float) -> float:
-        """Return the share, which may come to lie a little outside of 0 to 1."""
-        judged, right = float(self.judged.sum()), float(self.right.sum())
-        return (self._judged_share(weight) * judged + right) / self.every
-
-    def pulls(self, weight: float) -> Values:
-        """Return how far each group draws the share away from where it would be without it."""
-        people, judge = self._pulls()
-        own = self._judged_share(weight) * self.judged + self.right
-        own -= self.share(weight) * (self.judged + self.known)
-        return np.asarray(self.part * (people - weight * judge) + own / self.every)
-
-    def _judged_share(self, weight: float) -> float:
-        every = float(self.called.sum() / self.judged.sum())
-        some = float(self.seen_called.sum() / self.labels)
-        return float(self.true.sum()) / self.labels + weight * (every - some)
-
-    def _pulls(self) -> tuple[Values, Values]:
-        """Return the pulls on people's share, and on the judge's bias."""
-        some = _pull(self.seen_called, self.seen)
-        return _pull(self.true, self.seen), some - _pull(self.called, self.judged)
+    share: float
+    pulls: Values
+    weight: float
+    labels: int
+    groups: int
+    one_more: float
+    size: float
 
 
-def _parts(groups: Values) -> _Parts:
-    table = _checked(groups)
-    judged, called, known, right, tp, fn, tn, fp = table.T
-    if (tp + fn + tn + fp > judged).any():
+def _powered(table: Values, weight: float | None = None) -> _Powered | None:
+    """Return the share that one side's counts make; None without labels."""
+    judged, called, known, right, tp, fn, tn, fp = _checked(table).T
+    seen, true, seen_called = tp + fn + tn + fp, tp + fn, tp + fp
+    if (seen > judged).any():
         raise UsageError("more labels than judged things; only those of the share's own count")
-    return _Parts(judged, called, known, right, tp + fn + tn + fp, tp + fn, tp + fp)
+    labels = int(seen.sum())
+    if not labels:
+        return None
+    people, judge = _pull(true, seen), _pull(seen_called, seen) - _pull(called, judged)
+    if weight is None:
+        square = float((judge * judge).sum())
+        weight = min(max(float((people * judge).sum()) / square, 0.0), 1.0) if square else 0.0
+    size, of_judge = float(judged.sum() + known.sum()), float(judged.sum())
+    bias = float(called.sum() / of_judge) - float(seen_called.sum() / labels)
+    judged_share = float(true.sum()) / labels + weight * bias
+    share = (judged_share * of_judge + float(right.sum())) / size
+    counted = judged_share * judged + right
+    counted -= share * (judged + known)
+    part = of_judge / size
+    pulls = np.asarray(part * (people - weight * judge) + counted / size)
+    # Few labels may show no disagreement where there is some.
+    one_more = (part / labels) ** 2
+    groups = int(np.count_nonzero(seen))
+    return _Powered(share, pulls, weight, labels, groups, one_more, size)
 
 
 def _pull(part: Values, whole: Values) -> Values:
