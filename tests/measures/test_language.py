@@ -176,7 +176,7 @@ def test_no_measure_at_all_is_refused():
         ({"ties": "random"}, "ties is 'random'; it can be id-asc, id-desc, given"),
         ({"rel": 0}, "rel is 0; it must be a number above 0"),
         ({"depth": "x"}, "depth is 'x'; it must be a whole number above 0"),
-        ({"cover": 1.5}, "cover is 1.5; it is a share"),
+        ({"cover": 1.5}, "cover is 1.5; it must be a share"),
         ({"score_type": "float32"}, "unknown setting 'score_type'"),
     ],
 )

@@ -14,7 +14,7 @@ import karat
 from karat.errors import MisfitError
 from karat.evaluation.stages import score_stages
 from karat.measure.conventions import conventions_of
-from karat.measure.misfits import spelling_difference, swapped_prefixes
+from karat.measure.misfits import spelling_difference
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare
 
@@ -147,15 +147,6 @@ def test_ten_queries_that_find_nothing_are_refused():
     error = refused(numbered("one-"), numbered("zwei"))
     assert "Check that both belong together" in error.details[-1]
     assert accepted(numbered("one-", 9), numbered("zwei", 9)).nothing_found == 9
-
-
-def test_prefixes_of_both_sides_are_named():
-    found = swapped_prefixes(pl.Series(["doc_1", "doc_12"]), pl.Series(["chunk_1", "chunk_2"]))
-    assert found is not None
-    assert found.difference == 'their prefixes: "doc_" and "chunk_"'
-    gold = {f"q{n}": [f"doc_{n}"] for n in range(12)}
-    error = refused({query: [f"chunk_{query[1:]}"] for query in gold}, gold)
-    assert 'their prefixes: "doc_" and "chunk_"' in error.details[-1]
 
 
 def test_a_corpus_that_has_both_shows_that_the_zero_is_real():

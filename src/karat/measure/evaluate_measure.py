@@ -77,21 +77,13 @@ def worst_of(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     apart = gold.conventions.empty_gold == "apart"
     nothing = _without_gold(measure, empty, gold) & apart
     if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
-        return np.where(nothing | _without_input(measure, empty), np.nan, worst)
+        # What an answer is compared with, where queries bring it.
+        columns = {"Fresh": empty.target.as_of, "EL_F1": empty.target.entities}
+        column: Sequence[object] = columns.get(measure.name) or [True] * empty.n
+        absent = np.array([value is None or value == "" for value in column], dtype=bool)
+        return np.where(nothing | absent, np.nan, worst)
     values = values_of(measure, empty, gold)
     return np.where(np.isnan(values) & ~nothing, worst, values)
-
-
-def _without_input(measure: Measure, ranked: Ranked) -> Mask:
-    """Return which queries lack what this measure compares an answer with."""
-    columns: dict[str, Sequence[object]] = {
-        "Fresh": ranked.target.as_of,
-        "EL_F1": ranked.target.entities,
-    }
-    column = columns.get(measure.name)
-    if not column:
-        return np.zeros(ranked.n, dtype=bool)
-    return np.array([value is None or value == "" for value in column], dtype=bool)
 
 
 def counts_gold(measure: Measure, gold: Prepared) -> bool:
@@ -272,8 +264,3 @@ def beyond_cut(
         if (isinstance(measure.k, int) and measure.k > depth)
         or (measure in last and bool((last[measure] > depth).any()))
     ]
-
-
-def why_beyond(measure: Measure, cut: CutDepth) -> str:
-    """Say why a measure has no value."""
-    return f"some lists do not fill it, and {cut.because}" if is_budget(measure.k) else cut.because

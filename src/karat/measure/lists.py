@@ -32,8 +32,7 @@ class Lists:
     """Hits of some queries.
 
     ``owner`` is each row's query (its number in ``codes``), left out where the rows of one
-    query follow each other; ``order`` is left out where rows stand in their places already,
-    except for those that ``moved`` (places in ascending order, and the row at each).
+    query follow each other; ``order`` is left out where rows stand in their places already.
     ``tied`` are the places whose hit ties with the next one's.
     """
 
@@ -42,7 +41,6 @@ class Lists:
     lengths: Ints
     owner: Ints | None = None
     order: Ints | None = None
-    moved: tuple[Ints, Ints] | None = None
     tied: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     @cached_property
@@ -69,29 +67,19 @@ class Lists:
 
     def row_at(self, places: Ints) -> Ints:
         """Return the row at each place."""
-        rows: Ints = places if self.order is None else self.order[places]
-        return rows if self.moved is None else _replaced(rows, *self.moved)
+        return places if self.order is None else self.order[places]
 
     def places_of(self, rows: Ints) -> Ints:
         """Return the places of some rows, in ascending order."""
         if self.order is None:
-            if self.moved is not None:
-                order = np.argsort(self.moved[1])
-                rows = _replaced(rows, self.moved[1][order], self.moved[0][order])
             return np.sort(rows)
-        wanted = np.zeros(self.hits.height, dtype=bool)
-        wanted[rows] = True
-        return np.flatnonzero(wanted[self.order])
+        marked = np.zeros(self.hits.height, dtype=bool)
+        marked[rows] = True
+        return np.flatnonzero(marked[self.order])
 
     def at_places(self, column: Column) -> Column:
         """Return a column of the rows, put in the order of places."""
-        if self.order is not None:
-            return np.take(column, self.order)
-        if self.moved is not None:
-            places, rows = self.moved
-            moved, column = column[rows], column.copy()
-            column[places] = moved
-        return column
+        return column if self.order is None else np.take(column, self.order)
 
     def query_at(self, places: Ints) -> Ints:
         """Return the query (its number in ``codes``) that each place belongs to."""
@@ -134,14 +122,8 @@ class Lists:
         query = np.repeat(np.arange(len(self.codes)), shown)
         rank = np.arange(1, len(query) + 1) - np.repeat(np.cumsum(shown) - shown, shown)
         rows = self.row_at(self.starts[query] + rank - 1)
-        still = self.order is None and self.moved is None and len(rows) == self.hits.height
+        still = self.order is None and len(rows) == self.hits.height
         return (self.hits if still else self.hits[rows]), rows, query, rank
-
-
-def _replaced(values: Ints, known: Ints, by: Ints) -> Ints:
-    """Return values with those that are known (in ascending order) replaced by others."""
-    at = np.minimum(np.searchsorted(known, values), len(known) - 1)
-    return np.where(known[at] == values, by[at], values)
 
 
 @dataclass(frozen=True, slots=True)

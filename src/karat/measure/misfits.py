@@ -6,7 +6,6 @@ ids of both sides as long as nothing was. ``refuse_misfit`` decides once all blo
 
 from __future__ import annotations
 
-import os.path
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -301,7 +300,7 @@ class _Sides:
         if self.meeting.queries < MANY_QUERIES:
             return
         if self.corpus is None or not self._are_known(self.units):
-            raise self._no_item(swapped_prefixes(self.meeting.gold, self.units))
+            raise self._no_item(None)
 
     def _no_item(self, spelling: Spelling | None) -> MisfitError:
         return self._misfit(
@@ -423,25 +422,6 @@ def spelling_difference(gold: pl.Series, other: pl.Series) -> Spelling | None:
     """
     sides = _table(gold), _table(other)
     return _with_variants(*sides, _same) or _added(*sides) or _with_variants(*sides, _added)
-
-
-def swapped_prefixes(gold: pl.Series, other: pl.Series) -> Spelling | None:
-    """Return the prefixes that differ where both sides have one, as in doc_1 and chunk_1.
-
-    Two sets of different items may be numbered so too: this explains, and proves nothing.
-    """
-    sides = gold, other
-    # The first and the last begin with what all begin with; digits continue a number.
-    ends = ([str(ids.min()), str(ids.max())] for ids in sides)
-    first, second = (os.path.commonprefix(pair).rstrip("0123456789") for pair in ends)  # noqa: RUF071 - no paths
-    if not first or not second or first == second:
-        return None
-    tables = [
-        _table(ids).with_columns(key=_KEY.str.slice(len(prefix)))
-        for ids, prefix in zip(sides, (first, second), strict=True)
-    ]
-    pairs = _pairs(*tables)
-    return Spelling(f'their prefixes: "{first}" and "{second}"', pairs) if pairs else None
 
 
 def _table(ids: pl.Series) -> pl.DataFrame:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from karat.data.columns import doc_of
 from karat.data.tables import Run
 from karat.errors import InputError, MissingInputError
+from karat.measure.aggregates import Values
 from karat.measure.conventions import Conventions
 from karat.measure.lists import ListNeeds, Lists, list_hits
 from karat.measure.misfits import Meeting, run_side
@@ -196,20 +197,13 @@ def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
     sizes = ends[group] - starts[group]
     places = np.repeat(starts[group] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
     rows = lists.row_at(places)
-    frame = pl.DataFrame(
-        {
-            "group": np.repeat(group, sizes),
-            "item": lists.hits["item_id"].gather(rows),
-            "row": rows,
-        }
-    )
-    rows = frame.sort("group", "item", "row", descending=[False, descending, False])[
-        "row"
-    ].to_numpy()
-    if lists.order is None:
-        return replace(lists, moved=(places, rows))
-    lists.order[places] = rows
-    return lists
+    items = lists.hits["item_id"].gather(rows)
+    frame = pl.DataFrame({"group": np.repeat(group, sizes), "item": items, "row": rows})
+    frame = frame.sort("group", "item", "row", descending=[False, descending, False])
+    rows = frame["row"].to_numpy()
+    order = np.arange(lists.hits.height) if lists.order is None else lists.order
+    order[places] = rows
+    return replace(lists, order=order)
 
 
 def _repeats(lists: Lists, hashes: Hashes) -> Ints:
@@ -459,13 +453,13 @@ def meet_spans(
     of_query: dict[tuple[int, str], list[int]] = {}
     for at, (asked, span) in enumerate(zip(place.tolist(), spans, strict=True)):
         of_query.setdefault((asked, span[0]), []).append(at)
-    ordered, rows, query, rank = lists.in_order()
+    ordered, rows, query_in_order, ranks_in_order = lists.in_order()
     chunks = chunk_places(ordered, gold)
     docs, starts, ends = (chunks[name].to_list() for name in ("doc", "start", "end"))
-    ranks, queries = rank.tolist(), query.tolist()
+    ranks, queries = ranks_in_order.tolist(), query_in_order.tolist()
     covered: dict[int, list[Interval]] = {}
-    hits: list[tuple[int, int, int, float, bool, int, float]] = []
-    found: list[tuple[int, int, float, int]] = []
+    hits: list[tuple[float, ...]] = []
+    found: list[tuple[float, ...]] = []
     passed = set(again.tolist())
     for row, asked in enumerate(queries):
         if passed and int(rows[row]) in passed:
@@ -489,7 +483,25 @@ def meet_spans(
             need = gold.conventions.cover * (spans[at][2] - spans[at][1])
             if before < need <= _length(covered[at]):
                 found.append((asked, ranks[row], spans[at][3], at))
-    return _span_hits(target.n, hits), _found(target.n, found), rows[_column(hits, 0)]
+    row, query, rank, grade, repeat, judgment, best = _columns(hits, 7)
+    chunk_hits = Entries(
+        target.n,
+        query.astype(np.int64),
+        rank.astype(np.int64),
+        grade,
+        repeat=repeat.astype(bool),
+        row=judgment.astype(np.int64),
+        best=best,
+    )
+    query_found, rank_found, grade_found, judgment_found = _columns(found, 4)
+    spans_found = Entries(
+        target.n,
+        query_found.astype(np.int64),
+        rank_found.astype(np.int64),
+        grade_found,
+        row=judgment_found.astype(np.int64),
+    )
+    return chunk_hits, spans_found, rows[row.astype(np.int64)]
 
 
 def chunk_places(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
@@ -535,18 +547,5 @@ def _length(intervals: list[Interval]) -> int:
     return sum(end - start for start, end in intervals)
 
 
-def _column(rows: list[Any], at: int) -> Ints:
-    return np.array([row[at] for row in rows], dtype=np.int64)
-
-
-def _span_hits(n: int, hits: list[tuple[int, int, int, float, bool, int, float]]) -> Entries:
-    grade = np.array([hit[3] for hit in hits], dtype=np.float64)
-    best = np.array([hit[6] for hit in hits], dtype=np.float64)
-    repeat = np.array([hit[4] for hit in hits], dtype=bool)
-    query, rank, row = (_column(hits, at) for at in (1, 2, 5))
-    return Entries(n, query, rank, grade, repeat=repeat, row=row, best=best)
-
-
-def _found(n: int, found: list[tuple[int, int, float, int]]) -> Entries:
-    grade = np.array([one[2] for one in found], dtype=np.float64)
-    return Entries(n, _column(found, 0), _column(found, 1), grade, row=_column(found, 3))
+def _columns(rows: list[tuple[float, ...]], width: int) -> Values:
+    return np.array(rows, dtype=np.float64).reshape(-1, width).T

@@ -29,29 +29,30 @@ class Definition:
     """A measure as it is registered.
 
     ``cutoff`` says whether ``@k`` must, may or must not follow the name, or is a point of
-    recall. ``ceiling`` is ``ideal`` where the ideal list's value is the best possible, ``k``, a
-    number where that is known, else None. ``bounded`` says that values lie between 0 and 1,
-    which intervals near an end need to know. ``number`` makes one number of the queries' values,
-    a mean unless told otherwise; ``evidence`` gathers what it needs besides them, and
-    ``settle`` makes values final once all evidence is there. ``needs`` names what the
-    function reads besides the judged hits. ``unjudged`` is one of ``RANGES``, or says why the
-    measure has no range over unjudged items.
+    recall. ``gold`` says which gold a query must have for a value: ``relevant`` items at the
+    threshold, ``graded`` ones of any positive grade, ``any`` that makes it answerable, or
+    ``none`` at all. ``ceiling`` is ``ideal`` where the ideal list's value is the best possible,
+    ``k``, a number where that is known, else None. ``bounded`` says that values lie between 0
+    and 1, which intervals near an end need to know. ``number`` makes one number of the queries'
+    values; ``evidence`` gathers what it needs besides them, and ``settle`` makes values final
+    once all evidence is there. ``needs`` names what the function reads besides the judged hits.
+    ``unjudged`` is one of ``RANGES``, or says why the measure has no range over unjudged items.
     """
 
     name: str
     function: Callable[..., Values]
-    better: Better
-    cutoff: Literal["must", "may", "none", "recall", "path"]
-    ceiling: Literal["ideal", "k"] | float | None
-    needs: tuple[Need, ...]
-    gold: Literal["relevant", "graded", "any", "none"]
-    number: Callable[[Values, Evidence], float | None]
-    evidence: Callable[..., Evidence] | None
-    settle: Callable[..., Values] | None
     parameters: Mapping[str, Any]
-    aliases: tuple[str, ...]
-    bounded: bool
-    unjudged: str
+    better: Better = "higher"
+    cutoff: Literal["must", "may", "none", "recall", "path"] = "may"
+    ceiling: Literal["ideal", "k"] | float | None = "ideal"
+    needs: tuple[Need, ...] = ()
+    gold: Literal["relevant", "graded", "any", "none"] = "relevant"
+    number: Callable[[Values, Evidence], float | None] = mean
+    evidence: Callable[..., Evidence] | None = None
+    settle: Callable[..., Values] | None = None
+    aliases: tuple[str, ...] = ()
+    bounded: bool = True
+    unjudged: str = NO_RANGE
 
     @property
     def about(self) -> str:
@@ -68,26 +69,10 @@ _MEASURES: dict[str, Definition] = {}
 MEASURES: Mapping[str, Definition] = MappingProxyType(_MEASURES)
 
 
-def measure(
-    name: str,
-    *,
-    better: Better = "higher",
-    cutoff: Literal["must", "may", "none", "recall", "path"] = "may",
-    ceiling: Literal["ideal", "k"] | float | None = "ideal",
-    needs: tuple[Need, ...] = (),
-    gold: Literal["relevant", "graded", "any", "none"] = "relevant",
-    number: Callable[[Values, Evidence], float | None] = mean,
-    evidence: Callable[..., Evidence] | None = None,
-    settle: Callable[..., Values] | None = None,
-    aliases: tuple[str, ...] = (),
-    bounded: bool = True,
-    unjudged: str = NO_RANGE,
-) -> Callable[[Callable[..., Values]], Callable[..., Values]]:
+def measure(name: str, **fields: Any) -> Callable[[Callable[..., Values]], Callable[..., Values]]:
     """Register a function of ``(ranked, k, *, parameters)`` as a measure.
 
-    ``gold`` says which gold a query must have for a value: ``relevant`` items at the
-    threshold, ``graded`` ones of any positive grade, ``any`` that makes it answerable, or
-    ``none`` at all. See ``Definition`` for the rest.
+    ``fields`` are those of its ``Definition`` that differ from their defaults.
     """
 
     def register(function: Callable[..., Values]) -> Callable[..., Values]:
@@ -96,22 +81,7 @@ def measure(
             for parameter in inspect.signature(function).parameters.values()
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY
         }
-        _MEASURES[name] = Definition(
-            name=name,
-            function=function,
-            better=better,
-            cutoff=cutoff,
-            ceiling=ceiling,
-            needs=needs,
-            gold=gold,
-            number=number,
-            evidence=evidence,
-            settle=settle,
-            parameters=MappingProxyType(parameters),
-            aliases=aliases,
-            bounded=bounded,
-            unjudged=unjudged,
-        )
+        _MEASURES[name] = Definition(name, function, MappingProxyType(parameters), **fields)
         return function
 
     return register

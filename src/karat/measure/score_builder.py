@@ -6,6 +6,7 @@ joins the parts that several builders made (Spark's workers), in any order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,7 +15,6 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from karat.data.columns import Source
 from karat.data.tables import Blocks, InterleavedError, Order, Run
 from karat.errors import InputError, MissingInputError
 from karat.measure.aggregates import Evidence, Values, gather
@@ -28,7 +28,6 @@ from karat.measure.evaluate_measure import (
     last_ranks,
     tie_sensitive,
     values_of,
-    why_beyond,
     worst_of,
 )
 from karat.measure.lists import ListNeeds
@@ -44,11 +43,13 @@ from karat.measure.misfits import (
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared, fingerprint_of
 from karat.measure.rank import HIT_FACTS, Block, rank, tie_orders, trace_of
-from karat.measure.ranked import Entries, Ints, Listing, Ranked
+from karat.measure.ranked import Entries, Ints, Listing, Ranked, is_budget
 from karat.measure.scores import Counts, Scores
 
 Statuses = NDArray[Any]
 TieEnds = tuple[Values, Values]
+# The states of queries that are counted under their own names.
+_COUNTED = ("scored", "missing", "empty_gold", "no_answer")
 
 
 def score(
@@ -80,24 +81,21 @@ def score(
     >>> score(run, gold, parse_measures("R@5, P@5, RR")).means()
     {'R@5': 0.5, 'P@5': 0.2, 'RR': 0.5}
     """
+    builder = ScoreBuilder(gold, measures, keep)
     try:
-        builder = _filled(run.blocks(), ScoreBuilder(gold, measures, keep))
+        builder.add_all(run.blocks())
+        interleaved = False
     except InterleavedError:
-        builder = None
-    if builder is None:
+        interleaved = True
+    if interleaved:
         # Outside of the except clause, so that the error releases what it refers to.
-        builder = _filled(run.partitions(), ScoreBuilder(gold, measures, keep))
+        builder = ScoreBuilder(gold, measures, keep)
+        builder.add_all(run.partitions())
     partial = builder.partial()
     if not derived:
         _refuse_misfit(partial, gold, run, stage, all_ids)
     scores = _final_scores(partial, gold, lenient, run=run, depth_in_log=depth_in_log)
     return replace(scores, trace=trace_of(builder.blocks, gold))
-
-
-def _filled(blocks: Iterator[Run], builder: ScoreBuilder) -> ScoreBuilder:
-    for block in blocks:
-        builder.add(block)
-    return builder
 
 
 @dataclass(eq=False)
@@ -153,9 +151,10 @@ class PartialScores:
         for side, values in zip(sides, ends, strict=True):
             side[codes] = values
 
-    def set_last(self, measure: Measure, codes: Ints, ranks: Ints) -> None:
-        """Set the last rank that a measure looks at in some lists."""
-        self.last.setdefault(measure, np.zeros_like(self.returned))[codes] = ranks
+    def lose(self, measure: Measure, reason: str) -> None:
+        """Take a measure's values away and say why."""
+        self.lacks[measure] = reason
+        self.columns[measure] = np.full(len(self.query_ids), np.nan)
 
     def count(self, counts: Counts, unknown_queries: Iterable[str], meeting: Meeting) -> None:
         """Add what was counted in further queries."""
@@ -178,6 +177,11 @@ class ScoreBuilder:
         self.blocks: list[Block] = []
         self._scores = PartialScores.empty(gold.query_ids, measures)
         self._scores.order = gold.conventions.order
+
+    def add_all(self, blocks: Iterable[Run]) -> None:
+        """Score the blocks of a run."""
+        for block in blocks:
+            self.add(block)
 
     def add(self, run: Run) -> None:
         """Score one block of whole queries."""
@@ -209,22 +213,20 @@ class ScoreBuilder:
         scores = self._scores
         try:
             scores.columns[measure][block.codes] = values_of(measure, block.ranked, self.gold)
-            if measure.definition.evidence is not None:
-                self._collect(measure, block.ranked, block.codes)
+            self._collect(measure, block.ranked, block.codes)
         except MissingInputError as error:
             # Another block may bring it: a log need not say the same of every call.
             scores.lacks.setdefault(measure, str(error))
             return
         scores.served |= {measure}
-        if isinstance(measure.k, str) and (last := last_ranks(measure, block.ranked)) is not None:
-            scores.set_last(measure, block.codes, last)
+        if (last := last_ranks(measure, block.ranked)) is not None:
+            scores.last.setdefault(measure, np.zeros_like(scores.returned))[block.codes] = last
         if orders is not None and tie_sensitive(measure, self.gold.conventions):
             ends = (values_of(measure, ranked, self.gold) for ranked in orders)
             scores.set_tie_ends(measure, block.codes, ends)
 
     def _collect(self, measure: Measure, ranked: Ranked, codes: Ints) -> None:
-        collect = measure.definition.evidence
-        if collect is not None:
+        if (collect := measure.definition.evidence) is not None:
             facts = collect(ranked, measure.k, **arguments_of(measure, self.gold.conventions))
             moved = Evidence(codes[facts.query], facts.key, facts.value, facts.total)
             self._scores.evidence.setdefault(measure, []).append(moved)
@@ -288,64 +290,65 @@ def merge_scores(
     ``gold`` says which queries there are; its judgments are with the parts. See ``score`` for
     the other arguments.
     """
-    whole = _Merger(gold, measures)
+    scores = PartialScores.empty(gold.query_ids, measures)
+    units: dict[str, int] = {}
     for part in parts:
-        whole.add(part)
-    _refuse_misfit(whole.scores, gold, run, "final", all_ids)
-    return _final_scores(whole.scores, gold, lenient, run=run, depth_in_log="k")
+        _merge(scores, part, gold, units)
+    _refuse_misfit(scores, gold, run, "final", all_ids)
+    return _final_scores(scores, gold, lenient, run=run, depth_in_log="k")
 
 
-class _Merger:
-    """Puts the queries of each part in their places: values of queries, no hits or judgments."""
+def _merge(
+    scores: PartialScores, part: PartialScores, gold: Prepared, units: dict[str, int]
+) -> None:
+    """Put the queries of a part in their places; ``units`` numbers gold units for all parts."""
+    codes = np.array([gold.numbers[name] for name in part.query_ids], dtype=np.int64)
 
-    def __init__(self, gold: Prepared, measures: Sequence[Measure]) -> None:
-        self.numbers = gold.numbers
-        self.scores = PartialScores.empty(gold.query_ids, measures)
-        self.units: dict[str, int] = {}
+    for measure, values in part.columns.items():
+        scores.columns[measure][codes] = values
+    for measure, ends in part.ends.items():
+        scores.set_tie_ends(measure, codes, ends)
+    for measure, ranks in part.last.items():
+        scores.last.setdefault(measure, np.zeros_like(scores.returned))[codes] = ranks
+    for measure, facts in part.evidence.items():
+        scores.evidence.setdefault(measure, []).extend(_moved(measure, facts, part, codes, units))
+    for measure, (values, facts) in part.ceilings.items():
+        nothing = np.full(len(scores.query_ids), np.nan)
+        ceilings, all_facts = scores.ceilings.setdefault(measure, (nothing, []))
+        ceilings[codes] = values
+        all_facts.extend(_moved(measure, facts, part, codes, units))
+    scores.answered[codes], scores.status[codes] = part.answered, part.status
+    scores.returned[codes] = part.returned
+    for code, digest in zip(codes.tolist(), part.digests, strict=True):
+        scores.digests[code] = digest
+    scores.count(part.counts, part.unknown_queries, part.meeting)
+    scores.lacks = {**part.lacks, **scores.lacks}
+    scores.served |= part.served
+    scores.meta = scores.meta or part.meta
+    scores.order = scores.order or part.order
+    for frame in part.lists:
+        rows = pl.Series("row", codes[frame["row"].to_numpy()], dtype=pl.Int64)
+        scores.lists.append(frame.with_columns(rows))
+    scores.calls += part.calls
 
-    def add(self, part: PartialScores) -> None:
-        scores = self.scores
-        codes = np.array([self.numbers[name] for name in part.query_ids], dtype=np.int64)
-        for measure, values in part.columns.items():
-            scores.columns[measure][codes] = values
-        for measure, ends in part.ends.items():
-            scores.set_tie_ends(measure, codes, ends)
-        for measure, ranks in part.last.items():
-            scores.set_last(measure, codes, ranks)
-        for measure, facts in part.evidence.items():
-            moved = [self._moved(evidence, codes, part, measure) for evidence in facts]
-            scores.evidence.setdefault(measure, []).extend(moved)
-        for measure, (values, facts) in part.ceilings.items():
-            nothing = np.full(len(scores.query_ids), np.nan)
-            whole, all_facts = scores.ceilings.setdefault(measure, (nothing, []))
-            whole[codes] = values
-            all_facts.extend(self._moved(evidence, codes, part, measure) for evidence in facts)
-        scores.answered[codes], scores.status[codes] = part.answered, part.status
-        scores.returned[codes] = part.returned
-        for code, digest in zip(codes.tolist(), part.digests, strict=True):
-            scores.digests[code] = digest
-        scores.count(part.counts, part.unknown_queries, part.meeting)
-        scores.lacks = {**part.lacks, **scores.lacks}
-        scores.served |= part.served
-        scores.meta = scores.meta or part.meta
-        scores.order = scores.order or part.order
-        for frame in part.lists:
-            rows = pl.Series("row", codes[frame["row"].to_numpy()], dtype=pl.Int64)
-            scores.lists.append(frame.with_columns(rows))
-        scores.calls += part.calls
 
-    def _moved(
-        self, evidence: Evidence, codes: Ints, part: PartialScores, measure: Measure
-    ) -> Evidence:
-        """Number the queries by their places, and gold units by numbers that all parts share."""
+def _moved(
+    measure: Measure,
+    facts: Iterable[Evidence],
+    part: PartialScores,
+    codes: Ints,
+    units: dict[str, int],
+) -> Iterator[Evidence]:
+    """Yield facts with the places of their queries, and the shared numbers of gold units."""
+    about_gold = measure.name == "Coverage" and measure.arguments.get("of") != "corpus"
+    for evidence in facts:
         key = evidence.key
-        about_gold = measure.name == "Coverage" and measure.arguments.get("of") != "corpus"
         if about_gold and part.units is not None and len(key):
             used, place = np.unique(key, return_inverse=True)
             names = [part.units[unit] for unit in used.tolist()]
-            numbers = [self.units.setdefault(name, len(self.units)) for name in names]
+            numbers = [units.setdefault(name, len(units)) for name in names]
             key = np.array(numbers, dtype=np.int64)[place]
-        return Evidence(codes[evidence.query], key, evidence.value, evidence.total)
+        yield Evidence(codes[evidence.query], key, evidence.value, evidence.total)
 
 
 def _refuse_misfit(
@@ -359,7 +362,14 @@ def _refuse_misfit(
     run_name = side_name(run.source, f"run {run.name!r}")
     if (scores.answered == "missing").all():
         if scores.unknown_queries:
-            raise _no_common_query(scores.unknown_queries, gold, run.source)
+            of_run = " and ".join(map(repr, scores.unknown_queries))
+            of_gold = " and ".join(map(repr, gold.query_ids[:2]))
+            side = gold.source_of_queries or "gold"
+            raise InputError(
+                f"the run and the {side} share no query id: the run has {of_run}, the {side} has"
+                f" {of_gold}; check that both belong together",
+                where=run.source.name,
+            )
         if len(scores.answered) and gold.conventions.missing_ids == "refuse":
             raise empty_run(run_name)
     meeting = scores.meeting
@@ -382,17 +392,6 @@ def _refuse_misfit(
     )
 
 
-def _no_common_query(unknown_queries: Sequence[str], gold: Prepared, source: Source) -> InputError:
-    of_run = " and ".join(map(repr, unknown_queries))
-    of_gold = " and ".join(map(repr, gold.query_ids[:2]))
-    whose = gold.source_of_queries or "gold"
-    return InputError(
-        f"the run and the {whose} share no query id: the run has {of_run}, the {whose} has"
-        f" {of_gold}; check that both belong together",
-        where=source.name,
-    )
-
-
 def _final_scores(
     scores: PartialScores,
     gold: Prepared,
@@ -404,12 +403,17 @@ def _final_scores(
     """Return the scores once every query is in: values settled, measures beyond a cut left out."""
     conventions = gold.conventions
     scores.lacks = {m: reason for m, reason in scores.lacks.items() if m not in scores.served}
-    for measure in scores.lacks:
-        scores.columns[measure] = np.full(len(scores.query_ids), np.nan)
+    for measure, reason in scores.lacks.items():
+        scores.lose(measure, reason)
         scores.evidence.pop(measure, None)
     evidence = {measure: gather(facts) for measure, facts in scores.evidence.items()}
     for measure, facts in evidence.items():
-        _settle(scores, measure, facts, gold)
+        if (settle := measure.definition.settle) is not None:
+            try:
+                arguments = arguments_of(measure, conventions)
+                scores.columns[measure] = settle(scores.columns[measure], facts, **arguments)
+            except MissingInputError as error:
+                scores.lose(measure, str(error))
     for measure, reason in scores.lacks.items():
         if measure not in lenient:
             raise MissingInputError(reason)
@@ -418,23 +422,36 @@ def _final_scores(
         str(measure): pl.Series(values, dtype=pl.Float64, nan_to_null=True)
         for measure, values in scores.columns.items()
     }
+    tied = {}
+    for measure, ends in scores.ends.items():
+        values = scores.columns[measure]
+        low, high = (np.where(np.isnan(side), values, side) for side in ends)
+        tied[str(measure)] = low, high
+    number_of_status = Counter(scores.status.tolist())
+    unknown = [len(facts.query) for measure, facts in evidence.items() if measure.name == "Fresh"]
+    counts = replace(
+        scores.counts,
+        queries=len(scores.query_ids),
+        not_in_queries=gold.not_asked,
+        failed_calls=int((scores.answered == "failed").sum()),
+        versions_unknown=max(unknown, default=0),
+        **{name: number_of_status[name] for name in _COUNTED},
+    )
     return Scores(
         system=run.name,
         source=run.source,
         measures=tuple(scores.columns),
         table=pl.DataFrame({"query_id": list(scores.query_ids), **columns}),
         status=pl.Series("status", scores.status.tolist(), dtype=pl.String),
-        counts=_counts(scores, evidence, gold),
+        counts=counts,
         conventions=replace(
             conventions,
             order=conventions.order or scores.order,
             unit="query" if gold.group is None else "group",
         ),
         meta=scores.meta,
-        ceilings={
-            str(m): (values, gather(facts)) for m, (values, facts) in scores.ceilings.items()
-        },
-        tied={str(measure): _tie_ends(scores, measure) for measure in scores.ends},
+        ceilings={str(m): (values, gather(f)) for m, (values, f) in scores.ceilings.items()},
+        tied=tied,
         evidence={str(measure): facts for measure, facts in evidence.items()},
         lacks={str(measure): reason for measure, reason in scores.lacks.items()},
         cut=cut,
@@ -446,19 +463,6 @@ def _final_scores(
     )
 
 
-def _settle(scores: PartialScores, measure: Measure, facts: Evidence, gold: Prepared) -> None:
-    """Make a measure's values final, now that all evidence is there."""
-    settle = measure.definition.settle
-    if settle is None:
-        return
-    try:
-        arguments = arguments_of(measure, gold.conventions)
-        scores.columns[measure] = settle(scores.columns[measure], facts, **arguments)
-    except MissingInputError as error:
-        scores.lacks[measure] = str(error)
-        scores.columns[measure] = np.full(len(scores.query_ids), np.nan)
-
-
 def _leave_out_beyond_cut(scores: PartialScores, gold: Prepared, logged: object) -> CutDepth | None:
     """Remove the values that would need longer lists, where the lists were cut."""
     items = None if gold.corpus is None else gold.corpus.height
@@ -468,28 +472,7 @@ def _leave_out_beyond_cut(scores: PartialScores, gold: Prepared, logged: object)
     measured = [measure for measure in scores.columns if measure not in scores.lacks]
     beyond = beyond_cut(measured, cut.depth, scores.last)
     for measure in beyond:
-        scores.lacks[measure] = why_beyond(measure, cut)
-        scores.columns[measure] = np.full(len(scores.query_ids), np.nan)
+        unfilled = "some lists do not fill it, and " if is_budget(measure.k) else ""
+        scores.lose(measure, unfilled + cut.because)
         scores.ends.pop(measure, None)
     return replace(cut, beyond=tuple(str(measure) for measure in beyond))
-
-
-def _counts(scores: PartialScores, evidence: Mapping[Measure, Evidence], gold: Prepared) -> Counts:
-    unknown = [len(facts.query) for measure, facts in evidence.items() if measure.name == "Fresh"]
-    return replace(
-        scores.counts,
-        queries=len(scores.query_ids),
-        not_in_queries=gold.not_asked,
-        scored=int((scores.status == "scored").sum()),
-        missing=int((scores.status == "missing").sum()),
-        empty_gold=int((scores.status == "empty_gold").sum()),
-        no_answer=int((scores.status == "no_answer").sum()),
-        failed_calls=int((scores.answered == "failed").sum()),
-        versions_unknown=max(unknown, default=0),
-    )
-
-
-def _tie_ends(scores: PartialScores, measure: Measure) -> TieEnds:
-    column = scores.columns[measure]
-    low, high = (np.where(np.isnan(side), column, side) for side in scores.ends[measure])
-    return low, high
