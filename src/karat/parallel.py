@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from concurrent.futures import Future, wait
+from itertools import islice
+from queue import SimpleQueue
+from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -44,13 +48,53 @@ def parallel_map(
             begin(item)
             yield work(item)
         return
-    workers = _Workers(work, items, number)
+    tasks: SimpleQueue[tuple[Item, Future[Result]] | None] = SimpleQueue()
+    futures: deque[Future[Result]] = deque()
+    upcoming = iter(items)
+    stopped = threading.Event()
+
+    def submit(count: int) -> None:
+        for item in islice(upcoming, count):
+            futures.append(Future())
+            tasks.put((item, futures[-1]))
+
+    threads = [
+        threading.Thread(target=_serve, args=(work, tasks, stopped), daemon=True)
+        for _ in range(number)
+    ]
+    for thread in threads:
+        thread.start()
     try:
-        for index, item in enumerate(items):
+        # Work is not begun far ahead of the results that are fetched.
+        submit(2 * number)
+        for item in items:
             begin(item)
-            yield workers.result(index)
+            future = futures.popleft()
+            # Python may notice a Ctrl-C only when a wait ends.
+            while not future.done():
+                wait((future,), timeout=1.0)
+            submit(1)
+            yield future.result()
     finally:
-        workers.stop()
+        stopped.set()
+        for _ in threads:
+            tasks.put(None)
+        for thread in threads:
+            thread.join(_PATIENCE)
+
+
+def _serve(
+    work: Callable[[Item], Result],
+    tasks: SimpleQueue[tuple[Item, Future[Result]] | None],
+    stopped: threading.Event,
+) -> None:
+    _thread.is_wanted = lambda: not stopped.is_set()
+    while (task := tasks.get()) is not None and not stopped.is_set():
+        item, future = task
+        try:
+            future.set_result(work(item))
+        except BaseException as error:  # raised again where the result is fetched
+            future.set_exception(error)
 
 
 class _Cancelled(BaseException):
@@ -62,59 +106,3 @@ def stop_if_cancelled() -> None:
     is_wanted: Callable[[], bool] | None = getattr(_thread, "is_wanted", None)
     if is_wanted is not None and not is_wanted():
         raise _Cancelled
-
-
-class _Workers(Generic[Item, Result]):
-    """Threads that take items in order, and not far ahead of the results that are asked for."""
-
-    def __init__(self, work: Callable[[Item], Result], items: Sequence[Item], size: int) -> None:
-        self._work, self._items = work, items
-        self._next = self._fetched = 0
-        self._stopped = False
-        self._done: dict[int, tuple[Any, BaseException | None]] = {}
-        self._changed = threading.Condition()
-        self._threads = [threading.Thread(target=self._serve, daemon=True) for _ in range(size)]
-        for thread in self._threads:
-            thread.start()
-
-    def result(self, index: int) -> Result:
-        """Return the result of an item, or raise the error of its work."""
-        with self._changed:
-            self._changed.wait_for(lambda: index in self._done)
-            value, error = self._done.pop(index)
-            self._fetched = index + 1
-            self._changed.notify_all()
-        if error is not None:
-            raise error
-        result: Result = value
-        return result
-
-    def stop(self) -> None:
-        """End all work; running steps are waited for a while."""
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            thread.join(_PATIENCE)
-
-    def _serve(self) -> None:
-        _thread.is_wanted = lambda: not self._stopped
-        while (index := self._take()) is not None:
-            value: Any = None
-            failed: BaseException | None = None
-            try:
-                value = self._work(self._items[index])
-            except BaseException as error:  # raised again by whoever asks for the result
-                failed = error
-            with self._changed:
-                self._done[index] = value, failed
-                self._changed.notify_all()
-
-    def _take(self) -> int | None:
-        with self._changed:
-            ahead = 2 * len(self._threads)
-            self._changed.wait_for(lambda: self._stopped or self._next < self._fetched + ahead)
-            if self._stopped or self._next >= len(self._items):
-                return None
-            self._next += 1
-            return self._next - 1

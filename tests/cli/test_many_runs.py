@@ -137,11 +137,11 @@ def test_standard_input_can_be_one_of_many(spawn, folder):
 
 def test_runs_share_the_memory_that_there_is(monkeypatch):
     monkeypatch.setenv("KARAT_MEMORY", "2GB")
-    alone = blocks.max_table_bytes()
+    alone = blocks.memory_budget().table
     with blocks.concurrent_readers(4) as at_once:
         assert at_once == 4
-        assert blocks.max_table_bytes() == alone // 4
-    assert blocks.max_table_bytes() == alone
+        assert blocks.memory_budget().table == alone // 4
+    assert blocks.memory_budget().table == alone
     with blocks.concurrent_readers(100) as at_once:
         assert at_once == 5
     monkeypatch.setenv("KARAT_MEMORY", "300MB")

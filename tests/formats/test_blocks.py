@@ -91,13 +91,20 @@ def test_parts_tell_what_the_whole_run_tells_bit_for_bit(rows, ties, order, size
     chosen = parse_measures(MEASURES)
     whole = score(karat.Run(frame, name="run"), asked, chosen, keep=10)
     largest = max(map(blocks.size_in_memory, frame.partition_by("query_id")))
-    with patch("karat.formats.blocks.max_table_bytes", lambda: max(most, largest)):
+    budget = blocks.memory_budget()._replace(table=max(most, largest))
+    with patch("karat.formats.blocks.memory_budget", lambda: budget):
         run = streamed(frame, size)
         run = StreamedRun(run.name, run.source, run.batches)
         parts = list(run.partitions())
         assert sum(part.hits.height for part in parts) == frame.height
         with patch.object(StreamedRun, "blocks", StreamedRun.partitions):
             assert told(score(run, asked, chosen, keep=10)) == told(whole)
+
+
+def set_budget(monkeypatch: pytest.MonkeyPatch, module: str = "blocks", **sizes: int) -> None:
+    """Read runs with these sizes."""
+    budget = blocks.memory_budget()._replace(**sizes)
+    monkeypatch.setattr(f"karat.formats.{module}.memory_budget", lambda: budget)
 
 
 def shuffled(queries: int, hits: int, seed: int = 1) -> pl.DataFrame:
@@ -151,14 +158,14 @@ def test_ranks_count_only_if_all_of_the_file_has_them(scratch, monkeypatch):
     frame = shuffled(40, 5).with_columns(rank=pl.lit(1, dtype=pl.Int64))
     batches = [frame.head(150), frame.tail(50).drop("rank")]
     run = StreamedRun("run", Source("run.trec"), lambda: iter(batches))
-    monkeypatch.setattr("karat.formats.blocks.max_table_bytes", lambda: 2_000)
+    set_budget(monkeypatch, table=2_000)
     parts = [part.hits for part in run.partitions()]
     assert len(parts) > 5
     assert {tuple(part.columns) for part in parts} == {("query_id", "item_id", "score")}
 
 
 def test_nothing_is_left_when_the_reader_stops(scratch, monkeypatch):
-    monkeypatch.setattr("karat.formats.blocks.max_table_bytes", lambda: 10_000)
+    set_budget(monkeypatch, table=10_000)
     parts = streamed(shuffled(100, 20), 100).partitions()
     next(parts)
     assert left_in(scratch)[0].startswith("karat-")
@@ -167,10 +174,10 @@ def test_nothing_is_left_when_the_reader_stops(scratch, monkeypatch):
 
 
 def test_nothing_is_left_when_a_late_line_is_wrong(scratch, tmp_path, monkeypatch):
-    monkeypatch.setattr("karat.formats.blocks.max_table_bytes", lambda: 10_000)
+    set_budget(monkeypatch, table=10_000)
     lines = [f"q{n % 50} Q0 d{n} 1 {n} t\n" for n in range(2_000)]
     (tmp_path / "run.trec").write_text("".join([*lines, "q1 Q0 d1 1 nan t\n"]))
-    monkeypatch.setattr("karat.formats.files.chunk_bytes", lambda: 1_000)
+    set_budget(monkeypatch, "files", chunk=1_000)
     with pytest.raises(InputError, match=r"^run.trec:2001: score is 'nan'"):
         list(scan_run(tmp_path / "run.trec").partitions())
     assert left_in(scratch) == []
@@ -190,7 +197,7 @@ def test_strict_names_the_first_hit_that_came_twice(scratch, monkeypatch):
         }
     )
     whole = streamed(frame, 50, strict=True)
-    monkeypatch.setattr("karat.formats.blocks.max_table_bytes", lambda: 2_000)
+    set_budget(monkeypatch, table=2_000)
     for run in (whole.read, lambda: list(whole.partitions())):
         with pytest.raises(InputError, match=r"^run.trec:601: query 'q59' has item 'd59' twice"):
             run()
@@ -204,8 +211,7 @@ def test_one_query_beyond_the_bound_is_refused_by_name(scratch, monkeypatch, in_
         if in_order
         else frame.sample(fraction=1, shuffle=True, seed=3)
     )
-    monkeypatch.setattr("karat.formats.blocks.max_table_bytes", lambda: 20_000)
-    monkeypatch.setattr("karat.formats.blocks.block_rows", lambda: 200)
+    set_budget(monkeypatch, table=20_000, block_rows=200)
     run = streamed(frame, 90)
     with pytest.raises(InputError, match=r"the hits of query 'q0' alone take more .*KARAT_MEMORY"):
         list(run.blocks() if in_order else run.partitions())
@@ -244,7 +250,8 @@ def test_blocks_shrink_with_the_bound(monkeypatch):
     sizes = []
     for bound in ("250MB", "300MB", "2GB", "200GB"):
         monkeypatch.setenv("KARAT_MEMORY", bound)
-        sizes.append((blocks.block_rows(), blocks.chunk_bytes(), blocks.max_table_bytes()))
+        budget = blocks.memory_budget()
+        sizes.append((budget.block_rows, budget.chunk, budget.table))
     assert sizes == sorted(sizes)
     assert sizes[0][0] < sizes[1][0] < sizes[2][0] == sizes[3][0]
     assert sizes[0][1] < sizes[2][1] == sizes[3][1]

@@ -317,14 +317,13 @@ def test_a_mapping_of_an_input_that_was_not_given_says_so(
 def test_hits_without_a_known_id_are_refused_with_their_keys(tmp_path: Path) -> None:
     log = [{"frage": "q1", "treffer": [{"sim": 0.5, "pid": "c1"}]}]
     path = write(tmp_path, "jsonl", log)
-    with pytest.raises(InputError, match=r"its keys sim, pid;.*--field item_id=pid,") as caught:
+    with pytest.raises(InputError, match=r"its keys sim, pid;.*--field item_id=COLUMN,") as caught:
         read_run(path, fields={"query_id": "frage", "hits": "treffer"})
     assert caught.value.line == 1
     lacking = r"item_id=xyzzy: it has no column 'xyzzy'; there are frage, treffer, sim, pid\)$"
     fields = {"query_id": "frage", "hits": "treffer", "item_id": "xyzzy"}
     with pytest.raises(InputError, match=lacking):
         list(scan_run(path, fields=Fields.of(fields)).blocks())
-    assert 'fields={"item_id": "pid"}' in caught.value.what
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet"])

@@ -92,8 +92,8 @@ def test_a_list_called_gold_is_gold_and_a_text_is_not(tmp_path: Path) -> None:
     ("columns", "expected"),
     [
         ({"tags": [["x"]], "expected": [["c1"]]}, ["expected"]),
-        ({"tags": [["x"]]}, ["tags"]),
-        ({"ids": [["c1"]], "notes": [["a long text"]]}, ["ids"]),
+        ({"tags": [["x"]]}, []),
+        ({"doc_ids": [["c1"]], "notes": [["a long text"]]}, ["doc_ids"]),
         ({"answer": ["In Paris, since 1900."], "language": ["en"]}, []),
         ({"answer_id": [12], "k": [5]}, ["answer_id"]),
         ({"judgments": [[{"docno": "d", "rel": 1}]]}, ["judgments"]),

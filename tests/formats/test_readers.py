@@ -26,6 +26,7 @@ from karat.formats import (
     write_gold,
     write_run,
 )
+from karat.formats.blocks import memory_budget
 from karat.formats.registry import KINDS
 
 
@@ -176,13 +177,13 @@ def test_unknown_formats_are_answered_with_the_nearest(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ('{"q": {"d": NaN}}', "NaN is not JSON; a finite number or null is expected"),
-        ('{"q": {"d": 1e999}}', "the grade of query 'q', item 'd' is Infinity; a finite number"),
+        ('{"q": {"d": 1e999}}', "grade is inf; a judgment needs a finite grade"),
         ('{"q": {"d": 1, "d": 2}}', "key 'd' occurs twice in one object"),
-        ('{"q": {"d": true}}', "the grade of query 'q', item 'd' is true; a finite number"),
+        ('{"q": {"d": "high"}}', "grade is 'high'; a judgment needs a finite grade"),
         ('{"q": {"d": "\\ud800"}}', "holds half of a surrogate pair"),
         ('{"q": {"d": 1}', "j.json:1: not valid JSON"),
         ('{"": {"d": 1}}', "query_id is empty"),
-        ('{"q": 1}', "expected {item: number}"),
+        ('{"q": 1}', "query 'q' holds 1; give a dict or a list of its items"),
         ("{}", "expected an object of {query: {item: number}}"),
         ('{"q": ' + "[" * 100_000, "JSON"),
         ('{"q": {"d": ' + "9" * 5000 + "}}", "j.json"),
@@ -341,7 +342,8 @@ def test_a_line_that_is_too_long_is_refused_wherever_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setenv("KARAT_MAX_LINE", "100")
-    monkeypatch.setattr("karat.formats.files.chunk_bytes", lambda: size)
+    budget = memory_budget()._replace(chunk=size)
+    monkeypatch.setattr("karat.formats.files.memory_budget", lambda: budget)
     short = "q1 Q0 d1 1 3 t\n" * 7
     for long in (f"q2 Q0 {'y' * 200} 1 3 t\n", f"q2 Q0 {'y' * 200} 1 3 t"):
         path = put(tmp_path, f"{short}{long}", "r.trec")
@@ -438,9 +440,9 @@ def test_lists_of_a_dict_take_whole_numbers_as_ids(tmp_path: Path) -> None:
     assert read_run(path).hits.select("query_id", "item_id").rows() == pairs
 
 
-@pytest.mark.parametrize("item", ["true", "1.5", "null", '""', "{}"])
+@pytest.mark.parametrize("item", ["true", "1.5", "null", '""', "[]"])
 def test_lists_of_a_dict_take_no_other_values_as_ids(tmp_path: Path, item: str) -> None:
     path = put(tmp_path, f'{{"0": [{item}]}}', "a.json")
     for read in (read_gold, read_run):
-        with pytest.raises(InputError, match="query '0'"):
+        with pytest.raises(InputError, match=r"a\.json: "):
             read(path)

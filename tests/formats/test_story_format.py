@@ -13,7 +13,7 @@ from karat.formats.story import parse_story, read_story, read_story_queries
 def scenes(text: str) -> dict[str, str]:
     story = parse_story(text)
     assert story.errors == ()
-    return {scene.scene_id: scene.text for scene in story.scenes}
+    return dict(story.scenes)
 
 
 def told(*lines: str) -> str:

@@ -16,6 +16,7 @@ from karat.data.columns import Source
 from karat.data.tables import Gold, InterleavedError, Run
 from karat.errors import InputError
 from karat.formats import read_gold, read_run, scan_run, write_gold, write_run
+from karat.formats.blocks import memory_budget
 from karat.formats.files import Input
 from karat.formats.trec import GOLD, RUN, LineFields, parse_regular, read_fields
 
@@ -165,7 +166,8 @@ def test_blocks_hold_whole_queries_and_join_to_the_run(
     size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Input.chunks, "__defaults__", (size,))
-    monkeypatch.setattr("karat.formats.blocks.block_rows", lambda: 1)
+    budget = memory_budget()._replace(block_rows=1)
+    monkeypatch.setattr("karat.formats.blocks.memory_budget", lambda: budget)
     scan = scan_run(put(tmp_path, many(40, 7)))
     blocks = [block.hits for block in scan.blocks()]
     assert pl.concat(blocks).equals(scan.read().hits)

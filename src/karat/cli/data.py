@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +220,7 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
     if name is None:
         known = runlog_schema.SCHEMAS.values()
         if as_json:
-            echo(json.dumps([entry.to_dict() for entry in known], indent=2))
+            echo(json.dumps([asdict(entry) for entry in known], indent=2))
             return 0
         for entry in known:
             echo(f"{entry.name}  version {entry.version}: {entry.about}")
@@ -243,11 +244,12 @@ def schema(  # noqa: C901 -- each branch refuses options that contradict each ot
 
 
 def _show_checks(checks: LogChecks) -> None:
-    from karat.pages.formatting import label
+    from karat.pages.formatting import label, plural
     from karat.pages.terminal import show_table, standard_console
 
-    for line in checks.summary():
-        echo(line)
+    for log in checks.sound_logs:
+        failed = f", {log.failed:,} failed" if log.failed else ""
+        echo(f"{label(log.name)}: sound, {plural(log.lines, 'call')}{failed}")
     if checks.sound_logs:
         echo()
         show_table(checks.table(), standard_console())

@@ -11,10 +11,10 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
@@ -75,7 +75,7 @@ class StreamedRun:
         a run cannot be streamed.
         """
         closed: set[str] = set()
-        most = max_table_bytes()
+        budget = memory_budget()
         # The rows of the query that may continue, and all rows before them.
         open_rows: list[pl.DataFrame] = []
         block: list[pl.DataFrame] = []
@@ -94,7 +94,7 @@ class StreamedRun:
             closed |= ended
             if len(names) == 1:
                 open_rows.append(batch)
-                if sum(map(size_in_memory, open_rows)) > most:
+                if sum(map(size_in_memory, open_rows)) > budget.table:
                     raise _query_too_large(names[0], self.source.name)
                 continue
             last = int(runs["len"][-1])
@@ -102,7 +102,7 @@ class StreamedRun:
             open_rows = [batch.tail(last)]
             if sum(frame.height for frame in block) >= enough:
                 yield self._run(concat_hits(block))
-                block, enough = [], block_rows()
+                block, enough = [], budget.block_rows
         if block or open_rows:
             yield self._run(concat_hits([*block, *open_rows]))
 
@@ -117,7 +117,7 @@ class StreamedRun:
                 yield batch
 
         errors: list[InputError] = []
-        for frames in partition_by_query(batches(), self.source.name, most=max_table_bytes()):
+        for frames in partition_by_query(batches(), self.source.name, most=memory_budget().table):
             hits = concat_hits(frames)
             frames.clear()
             try:
@@ -335,10 +335,8 @@ def memory_limit() -> int:
 
 def _cgroup_limits(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
     """Return the memory limits of this process's control groups, versions 2 and 1."""
-    try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        lines = []
+    file = Path("/proc/self/cgroup")
+    lines = file.read_text().splitlines() if file.exists() else []
     files = {root / "memory.max", root / "memory" / "memory.limit_in_bytes"}
     for line in lines:
         group = line.split(":", 2)[2].lstrip("/")
@@ -346,13 +344,9 @@ def _cgroup_limits(root: Path = Path("/sys/fs/cgroup")) -> list[int]:
         files.add(root / "memory" / group / "memory.limit_in_bytes")
     limits = []
     for file in files:
-        try:
-            text = file.read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit() and int(text) < _UNLIMITED:
-            limits.append(int(text))
-    return limits
+        with suppress(OSError):
+            limits.append(file.read_text().strip())
+    return [int(limit) for limit in limits if limit.isdigit() and int(limit) < _UNLIMITED]
 
 
 @contextmanager
@@ -367,18 +361,26 @@ def concurrent_readers(runs: int) -> Iterator[int]:
         _readers = before
 
 
-def _memory_per_run() -> int:
-    return (memory_limit() - _BASE_MEMORY) // _readers
+class MemoryBudget(NamedTuple):
+    """The sizes at which one run is read, so that all runs read at once fit in memory."""
+
+    total: int
+    table: int
+    """The bytes of a table of hits that is ranked in one piece."""
+    chunk: int
+    """The bytes of text that are parsed at once."""
+    block_rows: int
 
 
-def is_tight() -> bool:
-    """Return True if blocks and chunks have to be smaller than their fastest size."""
-    return _memory_per_run() < _ENOUGH - _BASE_MEMORY
-
-
-def max_table_bytes() -> int:
-    """Return how large a table of hits may be that is ranked in one piece."""
-    return _memory_per_run() // _RANKING_FACTOR
+def memory_budget() -> MemoryBudget:
+    """Return the memory of each run that is being read."""
+    total = (memory_limit() - _BASE_MEMORY) // _readers
+    return MemoryBudget(
+        total,
+        table=total // _RANKING_FACTOR,
+        chunk=min(_MAX_CHUNK, max(_MIN_CHUNK, total // 50)),
+        block_rows=min(_MOST_ROWS, total // _ROW_BYTES),
+    )
 
 
 def size_in_memory(hits: pl.DataFrame) -> int:
@@ -392,14 +394,4 @@ def fits_in_memory(source: Source) -> bool:
     if source.path is None or not source.path.is_file():
         return True
     factor = _FILE_FACTORS.get(source.path.suffix.lower(), 4)
-    return factor * source.path.stat().st_size <= _memory_per_run()
-
-
-def block_rows() -> int:
-    """Return the number of rows in a block."""
-    return min(_MOST_ROWS, _memory_per_run() // _ROW_BYTES)
-
-
-def chunk_bytes() -> int:
-    """Return how many bytes of a text are parsed at once."""
-    return min(_MAX_CHUNK, max(_MIN_CHUNK, _memory_per_run() // 50))
+    return factor * source.path.stat().st_size <= memory_budget().total

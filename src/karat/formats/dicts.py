@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
-from karat.data.columns import Duplicates, join_spans
+from karat.data.columns import Duplicates, ids_as_text, join_spans, split_spans
 from karat.data.tables import Gold, Run, with_scores
-from karat.errors import InputError
+from karat.errors import InputError, UsageError
 from karat.formats.blocks import duplicate_hit_error
 from karat.formats.files import Input, write_lines
-from karat.formats.json_records import Record, gold_of_rows, read_json, whole_if_possible
+from karat.formats.json_records import read_json, whole_if_possible
 from karat.formats.registry import Head, Kind
 
 
@@ -26,65 +29,38 @@ def sniff(head: Head, kind: Kind) -> bool:
 
 def read_gold(file: Input, *, duplicates: Duplicates = "agree") -> Gold:
     """Read grades by query and item; in a list of items each has grade 1."""
-    record = _record(file)
-    rows = []
-    for query_id, items in record.value.items():
-        if isinstance(items, list):
-            items = dict.fromkeys(_names(items, query_id, record), 1)
-        for item_id, grade in _numbers(items, query_id, record, "grade").items():
-            rows.append((query_id, item_id, grade, False, None))
-    return gold_of_rows(rows, file, duplicates=duplicates, query_ids=list(record.value))
+    with _lists(file) as lists:
+        gold = Gold.from_dict(lists)
+        frame = split_spans(gold.frame)
+        return Gold.from_frame(
+            frame, query_ids=gold.query_ids, duplicates=duplicates, source=file.source
+        )
 
 
 def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     """Read scores by query and item, or ranked lists of items."""
-    record = _record(file)
-    lists = {isinstance(items, list) for items in record.value.values()}
-    if len(lists) > 1:
-        raise record.error("mixes lists and objects; all must be the same")
-    ranked = lists == {True}
-    rows: list[tuple[str, str, float]] = []
-    for query_id, items in record.value.items():
-        if ranked:
-            names = _names(items, query_id, record)
-            if strict and len(set(names)) < len(names):
-                duplicate = next(item for item in names if names.count(item) > 1)
-                raise duplicate_hit_error(query_id, duplicate, file.name)
-            rows += [(query_id, item_id, rank) for rank, item_id in enumerate(names, 1)]
-        else:
-            scores = _numbers(items, query_id, record, "score").items()
-            rows += [(query_id, item_id, score) for item_id, score in scores]
-    number = ("rank", pl.Int64) if ranked else ("score", pl.Float64)
-    schema = [("query_id", pl.String), ("item_id", pl.String), number]
-    hits = pl.DataFrame(rows, schema=schema, orient="row")
-    called = list(record.value)
-    calls = None if all(record.value.values()) else pl.DataFrame({"query_id": called})
-    return Run.from_frame(hits, calls=calls, name=name, source=file.source)
+    with _lists(file) as lists:
+        run = Run.from_dict(lists, name=name)
+    pairs = run.hits.select("query_id", "item_id")
+    again = pairs.filter(~pairs.select(pl.struct(pl.all()).is_first_distinct()).to_series())
+    if strict and again.height:
+        raise duplicate_hit_error(*again.row(0), file.name)
+    return replace(run, source=file.source)
 
 
-def _record(file: Input) -> Record:
+@contextmanager
+def _lists(file: Input) -> Iterator[dict[str, Any]]:
+    """Yield the object of a file; errors of the block name the file."""
     value = read_json(file)
     if not isinstance(value, dict) or not value:
         raise InputError("expected an object of {query: {item: number}}", where=file.name)
-    record = Record(None, value, file.name)
-    if "" in value:
-        raise record.error("query_id is empty; every query needs one")
-    for query_id in value:
-        record.as_id(query_id, "query_id")
-    return record
-
-
-def _numbers(items: Any, query_id: str, record: Record, what: str) -> dict[str, float]:
-    if not isinstance(items, dict) or "" in items:
-        raise record.error(f"query {query_id!r}: expected {{item: number}}")
-    return {
-        item_id: record.as_number(number, f"the {what} of query {query_id!r}, item {item_id!r}")
-        for item_id, number in items.items()
-    }
-
-
-def _names(items: list[Any], query_id: str, record: Record) -> list[str]:
-    return [record.as_id(item, f"an item of query {query_id!r}") for item in items]
+    try:
+        ids_as_text(pl.DataFrame({"query_id": list(value)}), ("query_id",), file.source)
+        yield value
+    except InputError as error:
+        raise InputError(error.what, where=file.name) from None
+    except UsageError as error:
+        raise InputError(str(error), where=file.name) from None
 
 
 def write_gold(gold: Gold, path: str | Path) -> None:

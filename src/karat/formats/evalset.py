@@ -120,17 +120,11 @@ def _dataset_query(record: Record, texts: bool) -> JudgedQuery:
         raise record.error('no question; expected "question" with its text')
     has_gold_key = _EVIDENCE in remaining
     gold = parse_relevant(remaining.pop(_EVIDENCE, None), _EVIDENCE, _GRADES["dataset"], record)
-    negatives = take_negatives(remaining, record)
-    both = {item.item_id for item in negatives}.intersection(item.item_id for item in gold)
-    if both:
-        item_id = next(item.item_id for item in gold if item.item_id in both)
-        raise record.error(
-            f"{item_id!r} is gold and a negative of query {query_id!r}; it can be one of the two"
-        )
+    gold += take_negatives(remaining, record)
     if "group_id" in remaining:
         remaining["group"] = remaining.pop("group_id")
     text = text if isinstance(text, str) else ""
-    return JudgedQuery(record.line, query_id, text, [*gold, *negatives], remaining, has_gold_key)
+    return JudgedQuery(record.line, query_id, text, gold, remaining, has_gold_key)
 
 
 def write_eval_set(
@@ -351,31 +345,17 @@ def no_gold_error(rows: Sequence[Mapping[str, Any]], where: str) -> NoGoldError:
 
 
 def gold_like(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the columns that look like gold, each with an example; by name before by content."""
-    lists, single = {}, {}
+    """Return columns whose name and first value look like gold, each with it; lists come first."""
+    candidates = {}
     for name, values in columns.items():
-        filled = [from_text(value) for value in values if value not in (None, "", [])]
-        if filled and all(map(_is_list_of_items, filled)):
-            lists[name] = filled[0]
-        elif filled and all(map(_is_id, filled)):
-            single[name] = filled[0]
-    named = [name for name in (*lists, *single) if _GOLD_LIKE.search(name)]
-    return {name: (lists | single)[name] for name in (named or list(lists))[:_MOST_NAMED]}
+        value = next((from_text(v) for v in values if v not in (None, "", [])), None)
+        if _GOLD_LIKE.search(name) and (isinstance(value, (list, dict)) or _is_id(value)):
+            candidates[name] = value
+    names = sorted(candidates, key=lambda name: not isinstance(candidates[name], (list, dict)))
+    return {name: candidates[name] for name in names[:_MOST_NAMED]}
 
 
 def _is_id(value: Any) -> bool:
     if isinstance(value, str):
         return 0 < len(value) <= _LONGEST_ID and not any(map(str.isspace, value))
     return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_list_of_items(value: Any) -> bool:
-    """Return True for a list of ids or of objects with one, or an object of grades by id."""
-    if isinstance(value, dict):
-        grades = [g for g in value.values() if isinstance(g, (int, float))]
-        return _is_item(value) or 0 < len(value) == len(grades)
-    return isinstance(value, list) and bool(value) and all(map(_is_item, value))
-
-
-def _is_item(value: Any) -> bool:
-    return _is_id(_id_in(value) if isinstance(value, dict) else value)

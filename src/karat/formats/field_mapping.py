@@ -189,8 +189,6 @@ class FileMapping:
     fields: Fields
     names: tuple[Rename, ...]
     kinds: tuple[Kind, ...] = ()
-    met: set[str] = field(default_factory=set, compare=False)
-    columns: dict[str, None] = field(default_factory=dict, compare=False)
 
     @classmethod
     def of(cls, fields: Fields, kind: Kind) -> FileMapping | None:
@@ -234,21 +232,20 @@ class FileMapping:
 
     def column_of(self, name: str) -> str:
         """Return the file's name of a column that readers know under this name."""
-        matches = (
-            rename for rename in self.names if rename.target == name and rename.key in self.met
-        )
-        return next((rename.column for rename in matches), name)
+        for rename in self.names:
+            if rename.target == name and rename.key in self.fields.met:
+                return rename.column
+        return name
 
     def explained(self, error: InputError) -> InputError:
         """Return an input error that names the mapped columns which this file lacks."""
         if isinstance(error, NoColumnError):
-            among = list(self.columns) or error.among
-            error = NoColumnError(error.lacks, among, error.todo, where=error.where)
-        missing = [rename for rename in self.names if rename.key not in self.met | self.fields.met]
+            error = NoColumnError(error.lacks, self._columns, error.todo, where=error.where)
+        missing = [rename for rename in self.names if rename.key not in self.fields.met]
         if not missing or str(missing[0]) in error.what:
             return error
         column = missing[0].column
-        hint = _nearest(column, list(self.columns))
+        hint = _nearest(column, self._columns)
         message = f"{error.what} ({missing[0]}: it has no column {column!r}{hint})"
         kind = InputError if isinstance(error, NoColumnError) else type(error)
         return kind(message, where=error.where, line=error.line)
@@ -268,9 +265,7 @@ class FileMapping:
         taken = {rename: value for rename, value in values.items() if value is not _MISSING}
         if not taken:
             return dict(record)
-        keys = {rename.key for rename in taken}
-        self.met.update(keys)
-        self.fields.met.update(keys)
+        self.fields.met.update(rename.key for rename in taken)
         columns = [rename.column for rename in taken]
         rivals = {name for rename in taken for name in _RIVALS.get(rename.name, (rename.target,))}
         renamed: dict[str, Any] = {}
@@ -283,10 +278,13 @@ class FileMapping:
 
     def _note(self, names: Iterable[str]) -> None:
         """Remember some columns for messages."""
-        if len(self.columns) < 10 * _MOST_SHOWN:
-            self.columns.update(dict.fromkeys(names))
-            for kind in self.kinds:
-                self.fields.columns[kind].update(self.columns)
+        for columns in (self.fields.columns[kind] for kind in self.kinds):
+            if len(columns) < 10 * _MOST_SHOWN:
+                columns.update(dict.fromkeys(names))
+
+    @property
+    def _columns(self) -> list[str]:
+        return list(self.fields.columns[self.kinds[0]])
 
 
 @contextmanager

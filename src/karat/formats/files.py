@@ -29,7 +29,7 @@ import polars as pl
 
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
-from karat.formats.blocks import chunk_bytes, format_bytes, parse_size
+from karat.formats.blocks import format_bytes, memory_budget, parse_size
 
 if TYPE_CHECKING:
     from karat.formats.field_mapping import FileMapping
@@ -176,7 +176,7 @@ class Input:
         remaining: list[bytes] = []
         done, waiting, longest = 0, 0, MAX_LINE.bytes()
         # No piece is longer than the longest line, so only its first line can be too long.
-        for piece in self._pieces(min(size or chunk_bytes(), longest)):
+        for piece in self._pieces(min(size or memory_budget().chunk, longest)):
             end, cut = piece.find(b"\n"), piece.rfind(b"\n") + 1
             if waiting + (end if cut else len(piece)) > longest:
                 remaining.clear()
@@ -198,10 +198,8 @@ class Input:
 
     def open(self) -> IO[bytes]:
         """Open the file for reading its bytes as they are, packed or not."""
-        if self.data is not None:
-            return io.BytesIO(self.data)
         if self.path is None:
-            raise InputError("holds neither a path nor data", where=self.name)
+            return io.BytesIO(self.data or b"")
         try:
             return self.path.open("rb", buffering=0)
         except OSError as error:
@@ -360,7 +358,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     if target.is_dir():
         raise InputError("is a folder; a file name is expected", where=str(path))
     refuse_database(target)
-    with _writing(path):
+    try:
         if target.exists() and not target.is_file():
             yield target
             return
@@ -373,13 +371,6 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
             temporary.replace(target)
         finally:
             temporary.unlink(missing_ok=True)
-
-
-@contextmanager
-def _writing(path: str | Path) -> Iterator[None]:
-    """Report write errors under the user's path, not the temporary one."""
-    try:
-        yield
     except BrokenPipeError:
         raise
     except (OSError, pl.exceptions.ComputeError) as error:

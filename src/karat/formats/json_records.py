@@ -62,9 +62,7 @@ class Record(NamedTuple):
 
     def as_number(self, value: Any, what: str) -> float:
         """Return a finite number; raise InputError for anything else."""
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        # A whole number may be larger than any float.
-        if number and abs(value) <= sys.float_info.max:
+        if is_number(value):
             return float(value)
         raise self.error(f"{what} is {preview(value)}; a finite number is expected")
 
@@ -182,6 +180,12 @@ def _refuse_constant(name: str) -> float:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_refuse_duplicate_keys, parse_constant=_refuse_constant
 )
+
+
+def is_number(value: Any) -> bool:
+    """Return True for a finite number; a whole number may be larger than any float."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) <= sys.float_info.max
 
 
 def preview(value: Any) -> str:

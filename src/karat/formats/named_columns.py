@@ -31,7 +31,7 @@ from karat.data.columns import (
 )
 from karat.data.tables import Corpus, Gold, Order, Queries, Run, with_scores
 from karat.errors import InputError
-from karat.formats.blocks import StreamedRun, block_rows, is_tight, max_table_bytes
+from karat.formats.blocks import StreamedRun, memory_budget
 from karat.formats.evalset import JudgedQuery, gold_of, no_gold_error, parse_relevant
 from karat.formats.field_mapping import explaining
 from karat.formats.files import (
@@ -264,8 +264,10 @@ def _parquet_batches(file: Input) -> Iterator[Batch]:
     # Polars unpacks this many rows ahead, which is fast but takes memory.
     ahead = 2 * pl.thread_pool_size() * _GROUP_ROWS * _ROW_BYTES
     try:
-        if is_tight() or ahead > 2 * max_table_bytes():
-            batches = _slices(scan)
+        if ahead > 2 * (budget := memory_budget()).table:
+            rows = max(budget.block_rows, min(_GROUP_ROWS, budget.table // _ROW_BYTES))
+            starts = range(0, scan.select(pl.len()).collect().item(), rows)
+            batches = (scan.slice(start, rows).collect() for start in starts)
         else:
             batches = scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
         for batch in batches:
@@ -276,13 +278,6 @@ def _parquet_batches(file: Input) -> Iterator[Batch]:
             row += batch.height
     except _DAMAGE as error:
         raise _damaged(file, error) from None
-
-
-def _slices(scan: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """Yield one slice at a time, without reading ahead."""
-    most = max(block_rows(), min(_GROUP_ROWS, max_table_bytes() // _ROW_BYTES))
-    for start in range(0, scan.select(pl.len()).collect().item(), most):
-        yield scan.slice(start, most).collect()
 
 
 def hits_of_batches(batches: Iterator[Batch], file: Input, strict: bool) -> Iterator[pl.DataFrame]:

@@ -148,7 +148,7 @@ def _opened(
     """
     fields = Fields.of(fields_like)
     mapping = FileMapping.of(fields, kind) if fields.given else None
-    try:
+    with explaining(mapping):
         check_path(path)
         if str(path) != "-" and Path(path).is_dir():
             if format not in (None, "beir"):
@@ -163,8 +163,6 @@ def _opened(
                     refuse_binary(file)
                 form = detect_input(file, kind) if format is None else format_named(format)
             yield file, form
-    except InputError as error:
-        raise error if mapping is None else mapping.explained(error) from None
     if fields is not fields_like:
         fields.check()
 
@@ -376,12 +374,11 @@ def _filled_columns(table: Table) -> list[str]:
 
 
 def _filled(frame: pl.DataFrame) -> list[str]:
-    return [
-        name
-        for name in frame.columns
-        if frame[name].null_count() < frame.height
-        and not (frame.schema[name] == pl.Boolean and not frame[name].any())
-    ]
+    return [column.name for column in frame if _has_value(column).any()]
+
+
+def _has_value(column: pl.Series) -> pl.Series:
+    return column.fill_null(value=False) if column.dtype == pl.Boolean else column.is_not_null()
 
 
 def _sample(table: Table) -> Table:
@@ -399,11 +396,6 @@ def _sample(table: Table) -> Table:
 
 
 def _sample_rows(frame: pl.DataFrame) -> pl.DataFrame:
-    rows = {
-        frame[name].is_not_null().arg_max()
-        if frame.schema[name] != pl.Boolean
-        else frame[name].fill_null(value=False).arg_max()
-        for name in frame.columns
-    }
-    rows |= {frame[name].is_null().arg_max() for name in frame.columns}
+    masks = [mask for column in frame for mask in (_has_value(column), column.is_null())]
+    rows = {mask.arg_max() for mask in masks}
     return frame[sorted(row for row in rows if row is not None)]

@@ -7,7 +7,6 @@ accepts: change both together. ``runlog_schema`` checks logs against it.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, repeat
@@ -20,13 +19,14 @@ import polars as pl
 from karat.data.columns import ITEM_NAMES, Source, is_date, mapping_hint
 from karat.data.tables import Run, with_ranks
 from karat.errors import InputError
-from karat.formats.blocks import block_rows, duplicate_hit_error
+from karat.formats.blocks import duplicate_hit_error, memory_budget
 from karat.formats.field_mapping import explaining
 from karat.formats.files import Input, write_lines
 from karat.formats.json_records import (
     TEXTS,
     Record,
     frame_of,
+    is_number,
     preview,
     read_records,
     to_line,
@@ -151,7 +151,7 @@ def _blocks(records: Iterable[Record]) -> Iterator[list[Record]]:
     """Yield calls in blocks of about the same number of hits, because hits take the memory."""
     block: list[Record] = []
     # A hit takes more memory as a JSON object than as a row.
-    hits, most = 0, min(_BLOCK_HITS, block_rows() // 2)
+    hits, most = 0, min(_BLOCK_HITS, memory_budget().block_rows // 2)
     for record in records:
         block.append(record)
         lists = (record.value.get(key) for key in _LISTS.values())
@@ -211,12 +211,9 @@ class CallReader:
             call["error"] = error if isinstance(error, str) else text
             lists = HitLists(strict=False)
         elif _LISTS["final"] not in value:
-            problem = "has neither topk nor error; log the hits under topk, [] if there were none"
-            if value.get("raw") or value.get(_STAGES):
-                problem = (
-                    "has lists of earlier stages and no topk; the final list belongs under topk"
-                )
-            raise record.error(problem)
+            raise record.error(
+                "has neither topk nor error; log the hits under topk, [] if there were none"
+            )
         for stage, key in _LISTS.items():
             lists.add(query_id, stage, record.as_list(value.get(key), key), record)
         stages = value.get(_STAGES) if self.stages else None
@@ -258,7 +255,7 @@ def _amounts(record: Record) -> dict[str, float]:
 def _check_version(record: Record) -> None:
     """Refuse a line of a later schema version; a line without a version has the first."""
     version = record.value.get(VERSION_KEY)
-    if version is None or (_is_number(version) and version == RUN_LOG_VERSION):
+    if version is None or (is_number(version) and version == RUN_LOG_VERSION):
         return
     raise record.error(
         f"{VERSION_KEY} is {preview(version)}; this karat reads version {RUN_LOG_VERSION}: update "
@@ -283,17 +280,12 @@ def _check_fact(key: str, value: Any, record: Record) -> Any:
     return int(value) if has_type is _is_whole else value
 
 
-def _is_number(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and abs(value) <= sys.float_info.max
-
-
 def _is_whole(value: Any) -> bool:
-    return _is_number(value) and 0 <= value < _INT64 and value == int(value)
+    return is_number(value) and 0 <= value < _INT64 and value == int(value)
 
 
 def _is_label(value: Any) -> bool:
-    return isinstance(value, str) or _is_number(value)
+    return isinstance(value, str) or is_number(value)
 
 
 def _is_date_range(value: Any) -> bool:
@@ -311,7 +303,7 @@ _FACT_TYPES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "system": _LABEL,
     "k": _WHOLE_NUMBER,
     "k_raw": _WHOLE_NUMBER,
-    "max_failures": (lambda v: _is_number(v) and 0 <= v <= 1, "a number from 0 to 1"),
+    "max_failures": (lambda v: is_number(v) and 0 <= v <= 1, "a number from 0 to 1"),
     "chunker": (lambda v: isinstance(v, (str, dict)), "an object of its settings, or a name"),
     "index_version": (
         lambda v: isinstance(v, dict) or _is_label(v),
@@ -432,7 +424,11 @@ def _hit(entry: Any, rank: int, record: Record) -> dict[str, Any]:
     entry = record.as_object(entry, "a hit")
     name = next((entry[key] for key in ITEM_NAMES if entry.get(key) is not None), None)
     if name is None:
-        raise _no_item_error(entry, record)
+        keys = ", ".join(list(entry)[:_MOST_SHOWN]) or "none at all"
+        raise record.error(
+            f"a hit has no id of its item among its keys {keys}; expected one of "
+            f"{', '.join(ITEM_NAMES)}; {mapping_hint('item_id')}"
+        )
     hit: dict[str, Any] = {"item_id": record.as_id(name, "chunk_id"), "rank": rank}
     for key, lowest in _WHOLE.items():
         value = entry.get(key)
@@ -448,20 +444,6 @@ def _hit(entry: Any, rank: int, record: Record) -> dict[str, Any]:
         if entry.get(key) not in (None, ""):
             hit[column] = record.as_id(entry[key], key)
     return hit
-
-
-def _no_item_error(entry: Mapping[str, Any], record: Record) -> InputError:
-    """Return the error for a hit without an item id, with the key that looks like one."""
-    keys = ", ".join(list(entry)[:_MOST_SHOWN]) or "none at all"
-    candidates = (
-        key
-        for key, value in entry.items()
-        if key not in _USUAL_KEYS and type(value) in (str, int) and value != ""
-    )
-    return record.error(
-        f"a hit has no id of its item among its keys {keys}; expected one of "
-        f"{', '.join(ITEM_NAMES)}; {mapping_hint('item_id', next(candidates, 'KEY'))}"
-    )
 
 
 def write_run(run: Run, path: str | Path) -> None:

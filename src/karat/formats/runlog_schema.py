@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.files import decode, open_input
@@ -40,15 +40,10 @@ class Schema:
     name: str
     version: int
     about: str
-    file: str
 
     def text(self) -> str:
         """Return the schema as JSON."""
-        return Path(__file__).with_name(self.file).read_text(encoding="utf-8")
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return name, version and description."""
-        return {"name": self.name, "version": self.version, "about": self.about}
+        return Path(__file__).with_name(f"{self.name}.schema.json").read_text(encoding="utf-8")
 
 
 SCHEMAS = {
@@ -56,7 +51,6 @@ SCHEMAS = {
         "run-log",
         RUN_LOG_VERSION,
         "one line of a run log: a call, its hits, its times, and what was run",
-        "run-log.schema.json",
     ),
 }
 
@@ -72,8 +66,7 @@ def schema(name: str = "run-log") -> Schema:
     return SCHEMAS[name]
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(NamedTuple):
     """In how many lines a log has a fact, of those that could have it."""
 
     lines: int = 0
@@ -104,21 +97,10 @@ class LogCheck:
         """True if every line is valid."""
         return not self.bad
 
-    def add_facts(self, value: Mapping[str, Any], first: Mapping[str, Any], failed: bool) -> None:
-        """Count the facts of a line, and note those that differ from the first line."""
-        self.failed += failed
-        for fact, presence in self.has.items():
-            present = _has(fact, value, failed=failed)
-            if present is not None:
-                self.has[fact] = Presence(presence.lines + present, presence.of + 1)
-            if present and fact not in _FACTS_OF_A_CALL and value[fact] != first.get(fact):
-                self.differing[fact] = None
-
     def to_dict(self) -> dict[str, Any]:
         """Return the check as plain data; facts are null if any line is bad."""
         has = {
-            fact: {"in": presence.word, "lines": presence.lines, "of": presence.of}
-            for fact, presence in self.has.items()
+            fact: {"in": presence.word, **presence._asdict()} for fact, presence in self.has.items()
         }
         return {
             "name": self.name,
@@ -167,22 +149,12 @@ class LogChecks:
             "logs": [log.to_dict() for log in self.logs],
         }
 
-    def summary(self) -> list[str]:
-        """Return one line per sound log."""
-        lines = []
-        for log in self.sound_logs:
-            failed = f", {log.failed:,} failed" if log.failed else ""
-            lines.append(f"{label(log.name)}: sound, {plural(log.lines, 'call')}{failed}")
-        return lines
-
     def table(self) -> list[list[str]]:
-        """Return in how many lines each sound log has each fact; for one log, why it matters."""
+        """Return in how many lines each sound log has each fact, and why the fact matters."""
         logs = self.sound_logs
-        if len(logs) == 1:
-            rows = [[fact, logs[0].has[fact].word, purpose] for fact, purpose in FACTS.items()]
-            return [["has", "in lines", "what"], *rows]
-        header = ["has", *(label(log.name) for log in logs)]
-        return [header, *([fact, *(log.has[fact].word for log in logs)] for fact in FACTS)]
+        header = ["has", *(label(log.name) for log in logs), "what"]
+        rows = ([fact, *(log.has[fact].word for log in logs), FACTS[fact]] for fact in FACTS)
+        return [header, *rows]
 
 
 def check_logs(paths: Sequence[str | Path]) -> LogChecks:
@@ -208,8 +180,15 @@ def check_log(path: str | Path) -> LogCheck:
             check.bad += 1
             if check.bad <= MOST_SHOWN:
                 check.errors.append(error)
-        else:
-            check.add_facts(record.value, reader.meta, failed="error" in call)
+            continue
+        failed, value = "error" in call, record.value
+        check.failed += failed
+        for fact, presence in check.has.items():
+            present = _has(fact, value, failed=failed)
+            if present is not None:
+                check.has[fact] = Presence(presence.lines + present, presence.of + 1)
+            if present and fact not in _FACTS_OF_A_CALL and value[fact] != reader.meta.get(fact):
+                check.differing[fact] = None
     if not check.lines:
         raise InputError("holds no calls; one object per line is expected", where=file.name)
     return check

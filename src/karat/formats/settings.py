@@ -239,33 +239,34 @@ def validate(form: type[F], data: Mapping[str, Any], place: Place) -> F:
     try:
         return form.model_validate(dict(data))
     except ValidationError as error:
-        for key, inner in _inner_forms(form).items():
-            _fill_inside(inner, data.get(key), place.at(key))
+        for key, value in data.items():
+            inner = _inner_form(form, key)
+            if inner is None:
+                continue
+            if isinstance(value, Mapping):
+                validate(inner, value, place.at(key))
+            for index, entry in enumerate(value if isinstance(value, list) else ()):
+                if isinstance(entry, Mapping):
+                    validate(inner, entry, place.at(key, index))
         key, what = explain_error(error, data, expectations(form))
         raise place.at(key).error(what) from None
 
 
-def _inner_forms(form: type[BaseModel]) -> dict[str, type[Form]]:
-    """Return the forms under keys of a form, alone or in a list."""
-
-    def inner_form(annotation: Any) -> type[Form] | None:
-        if isinstance(annotation, type) and not get_args(annotation):
-            return annotation if issubclass(annotation, Form) else None
-        return next(filter(None, map(inner_form, get_args(annotation))), None)
-
-    return {
-        field.alias or name: inner
-        for name, field in form.model_fields.items()
-        if (inner := inner_form(field.annotation)) is not None
-    }
-
-
-def _fill_inside(form: type[Form], data: Any, place: Place) -> None:
-    """Raise InputError for a wrong entry of an inner form, with its key and line."""
-    if isinstance(data, Mapping):
-        validate(form, data, place)
-    for index, entry in enumerate(data if isinstance(data, list) else ()):
-        _fill_inside(form, entry, place.at(index))
+def _inner_form(form: type[BaseModel], key: str) -> type[Form] | None:
+    """Return the form under a key, alone, optional or in a list."""
+    types = [
+        field.annotation for name, field in form.model_fields.items() if key in (name, field.alias)
+    ]
+    while types:
+        annotation = types.pop()
+        if (
+            isinstance(annotation, type)
+            and not get_args(annotation)
+            and issubclass(annotation, Form)
+        ):
+            return annotation
+        types += get_args(annotation)
+    return None
 
 
 def explain_error(
@@ -280,9 +281,7 @@ def explain_error(
         return key, str(unknown("key", key, expected))
     if entries[0]["type"] == _CUSTOM:
         return key, entries[0]["msg"]
+    expectation = expected.get(key, "something else")
     if entries[0]["type"] == "missing":
-        return key, f"{key} is missing; give {expected[key]}"
-    return (
-        key,
-        f"{key} is {preview(data.get(key))}; it must be {expected.get(key, 'something else')}",
-    )
+        return key, f"{key} is missing; give {expectation}"
+    return key, f"{key} is {preview(data.get(key))}; it must be {expectation}"

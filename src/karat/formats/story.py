@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,7 +74,7 @@ def read_story(path: str | Path, *, lenient: bool = False) -> StoryScenes:
     notes = [f"{file.name}:{line}: {problem}" for line, problem in story.errors]
     if story.implicit:
         notes.append(f"{file.name}: no group is a scene, so all outside of groups is {WHOLE!r}")
-    for name in _duplicates(scene.scene_id for scene in story.scenes):
+    for name in _duplicates(name for name, _ in story.scenes):
         notes.append(f"{file.name}: scene {name!r} is told more than once; its last text counts")
     return StoryScenes(corpus, tuple(notes))
 
@@ -111,7 +111,7 @@ def _corpus_of(story: Story, file: Input, *, lenient: bool = False) -> Corpus:
         (line, problem), *more = story.errors
         remaining = f"; wrong lines in all: {len(more) + 1}" if more else ""
         raise InputError(problem + remaining, where=file.name, line=line)
-    if story.implicit and not story.scenes[0].text:
+    if story.implicit and not story.scenes[0][1]:
         raise InputError(
             "has no scene to search; name groups Sc1 or Scene 2, or say NAME has type scene",
             where=file.name,
@@ -228,21 +228,14 @@ _STATE_WORDS = "is has group includes requires forbids must owns relates referen
 _STATE_VERBS = frozenset(_STATE_WORDS.split())
 
 
-class Scene(NamedTuple):
-    """One scene: its id and the text that is searched."""
-
-    scene_id: str
-    text: str
-
-
 @dataclass(frozen=True)
 class Story:
-    """The scenes in story order, and the broken lines with what is wrong.
+    """The scenes in story order, each an id and a text, and the broken lines with their errors.
 
     ``implicit`` means that no group is a scene: everything outside of groups is the only one.
     """
 
-    scenes: tuple[Scene, ...]
+    scenes: tuple[tuple[str, str], ...]
     errors: tuple[tuple[int, str], ...]
     implicit: bool = False
 
@@ -271,6 +264,14 @@ class _Group:
     def is_scene(self) -> bool:
         return self.has_scene_type or _SCENE.search(self.name) is not None
 
+    def groups(self, includes: Callable[[_Group], bool]) -> Iterator[_Group]:
+        """Yield this group and those inside it that are included, parents before children."""
+        waiting = [self]
+        while waiting:
+            group = waiting.pop()
+            yield group
+            waiting.extend(child for child in reversed(group.children) if includes(child))
+
 
 class _Token(NamedTuple):
     """A word or a quoted string; ``word`` is the verb or keyword, "" for a quoted string."""
@@ -282,33 +283,19 @@ class _Token(NamedTuple):
 def parse_story(text: str) -> Story:
     """Parse a story; a scene that occurs twice has its last text in both places."""
     root, errors = _parse(text)
-    scenes = [(group.name, _text(_statements(group))) for group in _scene_groups(root)]
+    groups = [group for group in root.groups(lambda child: True) if group.is_scene]
+    scenes = [(group.name, _text(_statements(group))) for group in groups if group is not root]
     implicit = not scenes
     if implicit:
         scenes = [(WHOLE, _text(root.statements))]
     last = dict(scenes)
-    return Story(tuple(Scene(name, last[name]) for name, _ in scenes), tuple(errors), implicit)
-
-
-def _scene_groups(root: _Group) -> Iterator[_Group]:
-    """Yield every scene below a group, parents before children."""
-    waiting = root.children[::-1]
-    while waiting:
-        group = waiting.pop()
-        if group.is_scene:
-            yield group
-        waiting.extend(group.children[::-1])
+    return Story(tuple((name, last[name]) for name, _ in scenes), tuple(errors), implicit)
 
 
 def _statements(scene: _Group) -> list[_Statement]:
     """Return a scene's statements, with those of its groups that are not scenes themselves."""
-    statements: list[_Statement] = []
-    waiting = [scene]
-    while waiting:
-        group = waiting.pop()
-        statements.extend(group.statements)
-        waiting.extend(child for child in reversed(group.children) if not child.is_scene)
-    return statements
+    groups = scene.groups(lambda child: not child.is_scene)
+    return [statement for group in groups for statement in group.statements]
 
 
 def _text(statements: list[_Statement]) -> str:
