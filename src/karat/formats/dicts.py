@@ -44,7 +44,8 @@ def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
     pairs = run.hits.select("query_id", "item_id")
     again = pairs.filter(~pairs.select(pl.struct(pl.all()).is_first_distinct()).to_series())
     if strict and again.height:
-        raise duplicate_hit_error(*again.row(0), file.name)
+        query_id, item_id = again.row(0)
+        raise duplicate_hit_error(query_id, item_id, file.name)
     return replace(run, source=file.source)
 
 

@@ -11,7 +11,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -267,7 +267,7 @@ def _parquet_batches(file: Input) -> Iterator[Batch]:
         if ahead > 2 * (budget := memory_budget()).table:
             rows = max(budget.block_rows, min(_GROUP_ROWS, budget.table // _ROW_BYTES))
             starts = range(0, scan.select(pl.len()).collect().item(), rows)
-            batches = (scan.slice(start, rows).collect() for start in starts)
+            batches: Iterable[pl.DataFrame] = (scan.slice(at, rows).collect() for at in starts)
         else:
             batches = scan.collect_batches(chunk_size=_BATCH_ROWS, maintain_order=True)
         for batch in batches:
