@@ -13,7 +13,6 @@ import pytrec_eval
 from karat.analysis.stress import correct_p, measure_edit, top_of, touched_by
 from karat.analysis.stress.edits import (
     Drop,
-    DropGold,
     EditedList,
     Insert,
     ListToEdit,
@@ -129,7 +128,7 @@ def test_the_interval_is_that_of_paired_differences():
         (Drop(2), lambda own, gold: own[2:]),
         (Truncate(3), lambda own, gold: own[:3]),
         (
-            DropGold(),
+            Drop("gold"),
             lambda own, gold: [
                 item
                 for item in own

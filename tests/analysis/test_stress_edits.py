@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from karat.analysis.stress.edits import Drop, DropGold, Insert, ListToEdit, Shuffle, Truncate
+from karat.analysis.stress.edits import Drop, Insert, ListToEdit, Shuffle, Truncate
 
 LIST = [("a", 0.9), ("b", 0.7), ("c", 0.5), ("d", 0.1)]
 
@@ -57,7 +57,7 @@ def test_what_insert_says_of_a_list():
 def test_an_edit_that_changes_nothing_says_so():
     assert not Insert((1,)).apply(case(negatives=["a"])).changed
     assert not Truncate(4).apply(case()).changed
-    assert not DropGold().apply(case()).changed
+    assert not Drop("gold").apply(case()).changed
     assert Truncate(3).apply(case()).changed
     assert Insert((1,)).apply(case(negatives=["b"])).changed
 
@@ -113,9 +113,9 @@ def test_the_first_items_are_dropped():
 
 
 def test_the_best_gold_item_is_dropped():
-    assert ids(DropGold().apply(case(gold={"b": 1.0, "d": 1.0}))) == "acd"
-    assert ids(DropGold().apply(case(gold={"b": 1.0, "d": 3.0}))) == "abc"
-    nothing = DropGold().apply(case(gold={"z": 1.0}))
+    assert ids(Drop("gold").apply(case(gold={"b": 1.0, "d": 1.0}))) == "acd"
+    assert ids(Drop("gold").apply(case(gold={"b": 1.0, "d": 3.0}))) == "abc"
+    nothing = Drop("gold").apply(case(gold={"z": 1.0}))
     assert (ids(nothing), nothing.short) == ("abcd", True)
 
 
@@ -152,7 +152,7 @@ def test_every_place_is_as_likely_after_shuffling():
 
 
 def test_scenarios_are_named_as_they_are_typed():
-    names = [edit.name for edit in (Insert((1, 3)), Drop(2), DropGold(), Shuffle(), Truncate(20))]
+    names = [edit.name for edit in (Insert((1, 3)), Drop(2), Drop("gold"), Shuffle(), Truncate(20))]
     assert names == ["insert 2 at 1,3", "drop 2", "drop gold", "shuffle", "truncate 20"]
 
 
@@ -193,7 +193,7 @@ def test_whatever_is_inserted(entries, some, gold, at):
 @given(entries=falling, gold=golds, count=st.integers(1, 12))
 def test_whatever_is_taken_out(entries, gold, count):
     case = ListToEdit("q", entries, gold)
-    for edit, most in ((Drop(count), count), (DropGold(), 1), (Truncate(count), len(entries))):
+    for edit, most in ((Drop(count), count), (Drop("gold"), 1), (Truncate(count), len(entries))):
         edited = edit.apply(case)
         kept = set(edited.ids)
         assert list(edited.entries) == [entry for entry in entries if entry[0] in kept]

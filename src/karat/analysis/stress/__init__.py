@@ -305,12 +305,9 @@ def _lists_to_edit(lists: ListSource, test: _StressTest, negatives: Negatives) -
 
 def touched_by(edit: Edit, edited: Mapping[str, EditedList]) -> dict[str, EditedList]:
     """Return the lists that show something: not those into which no negative could be put."""
-    inserting = isinstance(edit, Insert)
-    return {
-        name: edit_result
-        for name, edit_result in edited.items()
-        if edit_result.placed or not inserting
-    }
+    if not isinstance(edit, Insert):
+        return dict(edited)
+    return {name: result for name, result in edited.items() if result.placed}
 
 
 def measure_edit(
@@ -327,14 +324,13 @@ def measure_edit(
     """
     touched = touched_by(edit, edited)
     remaining = {name: change for name, change in touched.items() if name not in after.failed}
-    nothing = {str(measure): dict(_NOTHING) for measure in evaluation.measures}
     scenario: dict[str, Any] = {
         "scenario": edit.name,
         "edit": edit.to_dict(),
         "edited": sum(result.changed for result in remaining.values()),
         "short": sum(result.short for result in remaining.values()),
         "failed": len(touched) - len(remaining),
-        "measures": nothing,
+        "measures": {str(measure): dict(_NOTHING) for measure in evaluation.measures},
     }
     scores: list[Scores] = []
     if remaining:
@@ -375,7 +371,12 @@ def _falls(rows: Sequence[Comparison]) -> dict[str, Any]:
     falls: dict[str, Any] = {"measures": {}}
     for row in rows:
         sign = 1.0 if row.better == "lower" else -1.0
-        fall = {
+        measures = falls["measures"]
+        if row.segment:
+            column, value = CROSS.join(row.segment), CROSS.join(row.segment.values())
+            segments = falls.setdefault("segments", {}).setdefault(column, {})
+            measures = segments.setdefault(value, {})
+        measures[row.measure] = {
             "before": row.baseline_mean,
             "after": row.system_mean,
             "drop": None if row.delta is None else sign * row.delta + 0.0,
@@ -387,12 +388,6 @@ def _falls(rows: Sequence[Comparison]) -> dict[str, Any]:
             "same": row.ties,
             "better": row.wins,
         }
-        if row.segment:
-            column, value = CROSS.join(row.segment), CROSS.join(row.segment.values())
-            segments = falls.setdefault("segments", {}).setdefault(column, {})
-            segments.setdefault(value, {})[row.measure] = fall
-        else:
-            falls["measures"][row.measure] = fall
     return falls
 
 
@@ -424,16 +419,12 @@ def _fate(
     top = top_of(measures)
     ranks: list[int] = []
     shares: list[list[float]] = []
-    for name, edit_result in edited.items():
-        ranks_found = [
-            rank for rank, item in enumerate(after.final[name], 1) if item in edit_result.placed
-        ]
-        ranks += ranks_found
-        in_top = sum(rank <= top for rank in ranks_found)
-        earlier = sum(item in edit_result.placed for item in before.final[name][:top])
-        shares.append(
-            [count / len(edit_result.placed) for count in (in_top, earlier, len(ranks_found))]
-        )
+    for name, result in edited.items():
+        placed = [rank for rank, item in enumerate(after.final[name], 1) if item in result.placed]
+        ranks += placed
+        in_top = sum(rank <= top for rank in placed)
+        earlier = sum(item in result.placed for item in before.final[name][:top])
+        shares.append([count / len(result.placed) for count in (in_top, earlier, len(placed))])
     if not shares:
         return {"top": top} | dict.fromkeys(("in_top", "ci", "before", "returned", "mean_rank"))
     table = np.array(shares)
@@ -455,13 +446,9 @@ def top_of(measures: Sequence[Measure]) -> int:
 
 
 _SOURCES = {OWN: "of the eval set", MINED: "mined by BM25, hence not judged"}
-# What an edit could not do, for one query and for more; what is short depends on the edit.
-_SHORT = ("list is shorter than that", "lists are shorter than that")
-_SHORT_BY_KIND = {
-    "insert": ("query has fewer negatives, and gets those", "queries have fewer, and get those"),
-    "gold": ("list holds no gold", "lists hold no gold"),
-}
+# What an edit could not do, for one query and for more.
 _EVENTS = {
+    "short": ("query allows a part of it only", "queries allow a part of it only"),
     "gold_refused": ("negative is gold and stays out", "negatives are gold and stay out"),
     "at_the_end": ("negative is at the end of its list", "negatives are at the end of their lists"),
     "failed": ("query left out: its call failed", "queries left out: their calls failed"),
@@ -502,12 +489,10 @@ def _fall_sentence(measure: str, fall: Document) -> str:
 
 
 def _title(system: Document) -> str:
-    name, model = label(system["name"]), system["reranker"]
-    if model is not None:
-        return f"{name}: reranked by {label(str(model['name']))} ({model['kind']})"
-    if system["how"] == "reordered":
-        return f"{name}: put in order again by {', '.join(system['stages'])}"
-    return f"{name}: list edited"
+    how, model = system["how"], system["reranker"]
+    how += "" if model is None else f" by {label(str(model['name']))} ({model['kind']})"
+    how += f" by {', '.join(system['stages'])}" if how == "reordered" else ""
+    return f"{label(system['name'])}: {how}"
 
 
 def _grid(system: Document) -> Grid:
@@ -533,12 +518,10 @@ def _lines(system: Document) -> Iterator[str]:
         yield f"to run its later stages on the edited lists: {label(system['for_real'])}"
     negatives = system["negatives"] or {}
     for scenario in system["scenarios"]:
-        edit, name = scenario["edit"], scenario["scenario"]
+        name = scenario["scenario"]
         if "negatives" in scenario:
             yield f"{name}: {_fate_sentence(scenario, _SOURCES[negatives['source']])}"
-        kind = "gold" if edit.get("count") == "gold" else edit["kind"]
-        words = {"short": _SHORT_BY_KIND.get(kind, _SHORT), **_EVENTS}
-        events = [plural(scenario[fact], *words[fact]) for fact in words if scenario.get(fact)]
+        events = [plural(scenario[fact], *_EVENTS[fact]) for fact in _EVENTS if scenario.get(fact)]
         if events:
             yield f"{name}: {' · '.join(events)}"
     if missing := system["queries"]["missing"]:

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -123,9 +123,9 @@ DEFAULT_EDITS: tuple[Edit, ...] = (Insert((1, 2, 3)),)
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Take the best items out."""
+    """Take the best items out, or the best ``gold`` item: the highest where grades are equal."""
 
-    count: int
+    count: int | Literal["gold"]
 
     @property
     def name(self) -> str:
@@ -135,20 +135,9 @@ class Drop:
         return {"kind": "drop", "count": self.count}
 
     def apply(self, before: ListToEdit) -> EditedList:
-        short = len(before.entries) < self.count
-        return EditedList.of(before, before.entries[self.count :], short=short)
-
-
-@dataclass(frozen=True, slots=True)
-class DropGold:
-    """Take the best gold item out, the highest where grades are equal: what is the rest worth?"""
-
-    name: str = "drop gold"
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": "drop", "count": "gold"}
-
-    def apply(self, before: ListToEdit) -> EditedList:
+        if self.count != "gold":
+            short = len(before.entries) < self.count
+            return EditedList.of(before, before.entries[self.count :], short=short)
         graded = [item for item, _ in before.entries if item in before.gold]
         best = max(graded, key=lambda item: before.gold[item], default=None)
         others = [entry for entry in before.entries if entry[0] != best]
@@ -206,7 +195,7 @@ def parse_edits(
     if insert is not None or at is not None:
         edits.append(Insert(_ranks(insert, at)))
     for text in drop or ():
-        edits.append(DropGold() if text == "gold" else Drop(_count("--drop", text, " or gold")))
+        edits.append(Drop("gold" if text == "gold" else _count("--drop", text, " or gold")))
     edits += [Shuffle()] if shuffle else []
     edits += [Truncate(_count("--truncate", text)) for text in truncate or ()]
     for place, edit in enumerate(edits):

@@ -36,8 +36,8 @@ _OF_ITEMS = ("doc_id", "version", "source", "start", "end")
 _FROM_A_LOG = "no reranker can be run again from a log; the figure is arithmetic on the list"
 _NO_ORDER = (
     "nothing puts the list in another order after it was retrieved; the figure is arithmetic on it"
+    " (name a part with --system to run its own reranker again)"
 )
-_INSIDE = "; to run the reranker of a part again, name the part with --system"
 
 # The lists of some queries, and the items of each query that are gold, with their grades.
 ListsByQuery = Mapping[str, Sequence[ScoredItem]]
@@ -127,19 +127,18 @@ def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> 
 
 def _about_run(run: Run) -> dict[str, Any]:
     """Return that only the list is measured, and the command that measures more."""
-    facts: dict[str, Any] = {
+    # The karat.yaml may be here, beside the log, or in the folder above it.
+    folders = [Path(), *([] if run.source.path is None else [*run.source.path.parents][:2])]
+    system = run.meta.get("system") if "run_digest" in run.meta else None
+    runnable = system and any((folder / CONFIG).is_file() for folder in folders)
+    return {
         "how": "list edited",
         "because": _FROM_A_LOG,
         "stages": [],
         "reranker": None,
         "lists_from": "run",
+        **({"for_real": f"karat stress {CONFIG} --system {system}"} if runnable else {}),
     }
-    # The karat.yaml may be here, beside the log, or in the folder above it.
-    folders = [Path(), *([] if run.source.path is None else [*run.source.path.parents][:2])]
-    system = run.meta.get("system") if "run_digest" in run.meta else None
-    if system and any((folder / CONFIG).is_file() for folder in folders):
-        facts["for_real"] = f"karat stress {CONFIG} --system {system}"
-    return facts
 
 
 def lists_of_system(
@@ -210,9 +209,7 @@ def lists_of_system(
 def _about_system(rerunner: StageRerun, *, from_log: bool) -> dict[str, Any]:
     """Return what runs again after an edit."""
     stages, model = rerunner.stages, rerunner.reranker
-    because = f"{', '.join(stages)} ran again on every edited list"
-    if not stages:
-        because = _NO_ORDER + (_INSIDE if _reranks_inside(rerunner.system_config) else "")
+    because = f"{', '.join(stages)} ran again on every edited list" if stages else _NO_ORDER
     return {
         "how": "reranked" if model is not None else "reordered" if stages else "list edited",
         "because": because,
@@ -236,13 +233,6 @@ def _usable_log(system: SearchedSystem, rerunner: StageRerun) -> Run | None:
     digest = run_digest(system.config, system.context, system.queries, k=system.k)
     ids = [query.query_id for query in system.queries]
     return read_run(system.log) if is_complete(system.log, digest, ids) else None
-
-
-def _reranks_inside(system_config: SystemConfig) -> bool:
-    return any(
-        part.stages.rerank is not None or _reranks_inside(part)
-        for part in system_config.parts.values()
-    )
 
 
 def prepared_for(evaluation: Evaluation, query_ids: Sequence[str], **settings: Any) -> Prepared:
