@@ -232,7 +232,7 @@ def test_failed_calls_come_first_and_take_no_part_in_the_rest():
     figures = only(found, "failed_calls")
     errors = {"timeout": 29, "no route": 1}
     assert figures == {"failed": 30, "calls": 100, "errors": errors}
-    told = "30 of 100 calls failed (most often with 'timeout'): no other finding counts them"
+    told = "30 of 100 calls failed ('timeout'): no other finding counts them"
     assert found.findings[0].sentence.startswith(told)
 
 
@@ -256,7 +256,7 @@ def test_queries_that_are_not_in_the_run_are_told_and_take_no_part_in_the_rest(s
     examples = ["q0000", "q0001", "q0002"]
     assert only(found, "not_in_run") == {"missing": 30, "queries": 100, "examples": examples}
     sentence = found.findings[0].sentence
-    assert sentence.startswith("30 of 100 queries are not in the run, such as 'q0000'")
+    assert sentence.startswith("30 of 100 queries with gold are not in the run, such as 'q0000'")
     assert told in sentence
     every = [world.record(one) for one in world.questions]
     assert "not_in_run" in judged_records(world, every).quiet

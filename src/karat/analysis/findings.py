@@ -217,16 +217,14 @@ def failed_calls(case: Case) -> Iterator[Observation]:
     counts, calls = case.staged.final.counts, case.staged.calls
     if not counts.failed_calls:
         return
-    made, errors = counts.queries - counts.missing, Counter[str]()
+    made, most = counts.queries - counts.missing, dict[str, int]()
     if calls is not None:
         codes = case.gold.code_of(calls["query_id"])
         made = len(np.unique(codes[codes >= 0]))
         if "error" in calls.columns:
-            logged = calls["error"].filter(pl.Series(codes >= 0)).drop_nulls()
-            errors = Counter(sorted(logged.cast(pl.String).to_list()))
-    most = dict(errors.most_common(EXAMPLES))
-    often = "most often with " if len(errors) > 1 else ""
-    why = f" ({often}{next(iter(most))!r})" if most else ""
+            errors = calls["error"].filter(pl.Series(codes >= 0)).drop_nulls().cast(pl.String)
+            most = dict(Counter(sorted(errors.to_list())).most_common(EXAMPLES))
+    why = f" ({next(iter(most))!r})" if most else ""
     text = f"{counts.failed_calls} of {plural(made, 'call')} failed{why}"
     figures = {"failed": counts.failed_calls, "calls": made, "errors": most}
     yield Observation(f"{text}: no other finding counts them", figures)
@@ -238,13 +236,10 @@ def not_in_run(case: Case) -> Iterator[Observation]:
     ids = _query_ids(case, case.status("missing"))
     if ids:
         total = counts.queries - counts.empty_gold - counts.no_answer
-        zero = case.staged.final.conventions.missing == "zero"
-        text = (
-            f"{len(ids)} of {plural(total, 'query', 'queries')}"
-            f"{'' if total == counts.queries else ' with gold'}"
-            f" {'is' if len(ids) == 1 else 'are'} not in the run, such as {ids[0]!r}: the measures"
-            f" {'count them as 0' if zero else 'leave them out'}, and no other finding counts them"
-        )
+        queries = plural(total, "query", "queries")
+        treated = {"zero": "count them as 0"}.get(case.staged.final.conventions.missing)
+        text = f"{len(ids)} of {queries} with gold are not in the run, such as {ids[0]!r}: measures"
+        text += f" {treated or 'leave them out'}, and no other finding counts them"
         figures = {"missing": len(ids), "queries": total, "examples": ids[:EXAMPLES]}
         yield Observation(text, figures)
 

@@ -40,7 +40,7 @@ from karat.measure.ranked import Ints
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
 from karat.pages.formatting import NOTHING, figure, label
-from karat.pages.page import Column, Columns, Entry, Page, Section, table
+from karat.pages.page import Column, Columns, Entry, Page, Section, TableColumns, table
 from karat.pages.serialize import dumps
 
 if TYPE_CHECKING:
@@ -98,8 +98,11 @@ def triage(
     keep = max(KEEP, thresholds.miss, thresholds.far)
     staged_runs = stage_runs(evaluation, [run], [chosen], keep=keep, of_stages=[])
     ((name, staged),) = staged_runs.systems.items()
-    if measure is None:
-        staged, chosen = _within_lists(staged, chosen)
+    cut = staged.final.cut
+    if measure is None and cut is not None and str(chosen) in cut.beyond and cut.depth:
+        # A default measure is taken at a k that the lists reach.
+        chosen = replace(chosen, k=cut.depth)
+        staged = replace(staged, final=rescore_stages(staged, [chosen]))
     queries, index = evaluation.queries, evaluation.index
     failures = classify(staged, queries, thresholds=thresholds)
     inspector = QueryInspector(staged, chosen, failures, queries)
@@ -140,15 +143,6 @@ def _measure(evaluation: Evaluation, name: str | None) -> Measure:
     if len(named) > 1:
         raise UsageError(f"one measure makes queries bad, not {len(named)}; give -m one of them")
     return named[0]
-
-
-def _within_lists(staged: Staged, measure: Measure) -> tuple[Staged, Measure]:
-    """Return the run by a default measure at a k that its lists reach."""
-    cut = staged.final.cut
-    if cut is None or str(measure) not in cut.beyond or not cut.depth:
-        return staged, measure
-    nearer = replace(measure, k=cut.depth)
-    return replace(staged, final=rescore_stages(staged, [nearer])), nearer
 
 
 @dataclass(frozen=True, eq=False)
@@ -218,10 +212,8 @@ class QueryInspector:
             hit["text"] = texts.get(hit["item_id"])
         gold = gold_of(prepared, rows, items)
         stages = {**self.staged.line, **self.staged.beside}
-        ranks = {
-            "final": _judged_ranks(final, rows),
-            "stages": {name: _judged_ranks(scores, rows) for name, scores in stages.items()},
-        }
+        ranks = {"final": _judged_ranks(final, rows)}
+        stage_ranks = {name: _judged_ranks(scores, rows) for name, scores in stages.items()}
         if bm25 is not None:
             ranks["bm25"] = _judged_ranks(bm25, rows)
         attributes: dict[str, dict[str, Any]] = {}
@@ -231,6 +223,15 @@ class QueryInspector:
             attributes = frame.rows_by_key("query_id", named=True, unique=True)
         values = final.values(str(self.measure))
         errors = logged_texts(self.staged.calls, "error")
+
+        def with_ranks(item: RelevantItem) -> dict[str, Any]:
+            """Return a gold item with its rank in each list, None where it is not found."""
+            facts = asdict(item)
+            at = facts.pop("judgment")
+            named = {name: ranks_of.get(at) for name, ranks_of in ranks.items()}
+            stages = {name: ranks_of.get(at) for name, ranks_of in stage_ranks.items()}
+            return {**facts, "ranks": {**named, "stages": stages}}
+
         queries = []
         for row in rows:
             query_id, text = prepared.query_ids[row], self.text(row)
@@ -255,7 +256,7 @@ class QueryInspector:
                     "evidence": None if miss is None else dict(miss.evidence),
                     "top": top,
                     "bm25": lists["bm25"][row] if bm25 is not None and text else None,
-                    "gold": [_with_ranks(item, ranks) for item in gold[row]],
+                    "gold": list(map(with_ranks, gold[row])),
                     "terms": shared_terms(
                         text,
                         {item.item_id: item.text for item in gold[row]},
@@ -290,15 +291,6 @@ class QueryInspector:
     @cached_property
     def _texts(self) -> Mapping[str, str]:
         return query_texts(self.staged.calls, self.queries)
-
-
-def _with_ranks(item: RelevantItem, ranks: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a gold item with its rank in each list, None where it is not found."""
-    facts = asdict(item)
-    judgment = facts.pop("judgment")
-    named = {name: ranks[name].get(judgment) for name in ranks if name != "stages"}
-    stages = {name: found.get(judgment) for name, found in ranks["stages"].items()}
-    return {**facts, "ranks": {**named, "stages": stages}}
 
 
 def _judged_ranks(scores: Scores, rows: Sequence[int]) -> Mapping[int, int]:
@@ -442,32 +434,21 @@ _COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
 
 def triage_page(results: Row) -> Page:
     """Return the page; queries that were named by id are shown in full."""
-    full, queries = results["worst"] is None, results["queries"]
+    full, queries, failures = results["worst"] is None, results["queries"], results["failures"]
+    classes = {name: n for name, n in failures["classes"].items() if n != 0}
+    counts = [f"{name} {NOTHING if n is None else n}" for name, n in classes.items()]
     notes = ["* gold · - judged, not relevant"] if queries else []
     if queries and not full and "reproduce" in queries[0]:
         notes.append(f"in full: {queries[0]['reproduce']}")
     return Page(
         "Triage",
-        _headlines(results),
+        [missed_line(failures), *([" · ".join(counts)] if counts else []), *results["findings"]],
         [
             *_segment_sections(results),
             *(_query_block(query, results, full) for query in queries),
         ],
         [*notes, *_notes(results)],
     )
-
-
-def _headlines(results: Row) -> list[str]:
-    """Return how many queries miss, why, and what to fix."""
-    failures = results["failures"]
-    classes = [
-        f"{name} {NOTHING if n is None else n}" for name, n in failures["classes"].items() if n != 0
-    ]
-    return [
-        missed_line(failures),
-        *([" · ".join(classes)] if classes else []),
-        *results["findings"],
-    ]
 
 
 def _segment_sections(results: Row) -> Iterator[Section]:
@@ -508,10 +489,9 @@ def _query_block(query: Row, results: Row, full: bool) -> Columns:
     longest = None if full else _LONGEST
     gold = [_gold_entry(item, longest) for item in query["gold"]]
     columns = [Column("gold", gold, "none", True)]
-    grid = [["item", "grade", "what", "text"]]
-    for item in query["gold"]:
-        cells = [label(item["item_id"]), f"{item['grade']:g}", _ranks(item)]
-        grid.append([*cells, one_line(item["text"] or "")])
+    texts: TableColumns = {"text": lambda row: one_line(row["text"] or "")}
+    grade: TableColumns = {"grade": lambda row: _grade(row["grade"])}
+    grid = table(query["gold"], {"item": "item_id", **grade, "what": _ranks, **texts})
     sections = [Section(title, grid, [*lines, *commands])]
     lists = {
         results["system"]: (query["top"], _UNANSWERED.get(query["status"], "nothing")),
@@ -520,11 +500,8 @@ def _query_block(query: Row, results: Row, full: bool) -> Columns:
     for name, (hits, nothing) in lists.items():
         if hits is not None:
             columns.append(Column(label(name), [_hit_entry(hit, longest) for hit in hits], nothing))
-            grid = [["rank", "item", "grade", "score", "text"]]
-            for hit in hits:
-                item = ("* " if hit["gold"] else "") + _hit_name(hit)
-                cells = [str(hit["rank"]), item, _grade(hit["grade"]), figure(hit["score"])]
-                grid.append([*cells, one_line(hit["text"] or "")])
+            item = {"item": lambda hit: ("* " if hit["gold"] else "") + _hit_name(hit)}
+            grid = table(hits, {"rank": "rank", **item, **grade, "score": "score", **texts})
             sections.append(Section(f"{query['query_id']}: {name}", grid))
     return Columns(title, lines, columns, sections, commands if full else (), full)
 

@@ -43,7 +43,6 @@ from karat.pages.charts import (
 )
 from karat.pages.formatting import (
     NOTHING,
-    PART,
     figure,
     interval,
     label,
@@ -90,7 +89,13 @@ def sweep(
     >>> result.to_frame()["mean"].round(2).to_list()
     [0.41, 0.86, 0.91]
     """
-    share, cost = _parse_flat(flat), _parse_budget(budget)
+    try:
+        share = float(flat)
+    except ValueError:
+        share = math.nan
+    if not 0 <= share < 1:
+        raise UsageError(f"--flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
+    cost = _parse_budget(budget)
     cutoffs = (*DEFAULT_KS, *DEEPER_KS) if ks is None else parse_ks(ks)
     if isinstance(cutoffs[0], str) and cost == TOKENS:
         raise UsageError("--budget tokens is for ranks; the cut-offs are budgets of tokens already")
@@ -124,16 +129,6 @@ def sweep(
         raise MissingInputError(costs[0]["because"])
     body = {"ks": list(cutoffs), "flat": share, "systems": systems}
     return staged_runs.result(Sweep, body, sweep_page)
-
-
-def _parse_flat(flat: float | str) -> float:
-    try:
-        share = float(flat)
-    except ValueError:
-        share = math.nan
-    if not 0 <= share < 1:
-        raise UsageError(f"--flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
-    return share
 
 
 def _parse_budget(text: str | None) -> Budget:
@@ -285,11 +280,17 @@ def _budget_sections(systems: Sequence[Document]) -> Iterator[Section]:
     budgets = {label(system["name"]): system["budget"] for system in systems if system["budget"]}
     timed = [name for name, budget in budgets.items() if budget["kind"] != TOKENS]
     if timed:
-        yield Section(lines=[_latency_line(name, budgets[name]) for name in timed])
+        lines = []
+        for name in timed:
+            budget = budgets[name]
+            value = f"{figure(budget['mean'])} ms {interval(budget['ci'])}".rstrip()
+            line = f"{budget['kind']} {value} at k = {budget['k']}, the only k that its log times"
+            lines.append(f"{name}: {budget['because'] or line}")
+        yield Section(lines=lines)
     elif budgets:
         grid: Grid = [["k", *budgets]]
         for points in zip(*(budget["points"] for budget in budgets.values()), strict=True):
-            grid.append([str(points[0]["k"]), *map(_token_cell, points)])
+            grid.append([str(points[0]["k"]), *map(measured, points)])
         notes = []
         if any(budget["counted"] == "words" for budget in budgets.values()):
             notes.append("words, since the corpus has no token counts")
@@ -300,20 +301,6 @@ def _budget_sections(systems: Sequence[Document]) -> Iterator[Section]:
                     f"{name} returns {items} of unknown length; their queries are left out"
                 )
         yield Section("tokens of the top k", grid, notes)
-
-
-def _token_cell(point: Document) -> str:
-    if point["mean"] is None:
-        return NOTHING
-    ends = "[{:.1f}, {:.1f}]".format(*point["ci"]) if point["ci"] else ""
-    return f"{point['mean']:.1f}{PART}{ends}"
-
-
-def _latency_line(name: str, budget: Document) -> str:
-    if budget["because"]:
-        return f"{name}: {budget['because']}"
-    value = f"{figure(budget['mean'])} ms {interval(budget['ci'])}".rstrip()
-    return f"{name}: {budget['kind']} {value} at k = {budget['k']}, the only k that its log times"
 
 
 def _depth_notes(results: Document) -> Iterator[str]:
@@ -356,7 +343,12 @@ def sweep_chart(document: Document) -> Spec:
             for name in next(iter(lines.values()), {})
         ]
         if not columns:
-            costs = _budget_rows(budgets)
+            costs: dict[str, list[dict[str, Any]]] = {}
+            for name, budget in budgets.items():
+                kind = TOKENS if budget["kind"] == TOKENS else f"{budget['kind']} (ms)"
+                for point in budget.get("points", [budget]):
+                    if point["mean"] is not None and point["k"]:
+                        costs.setdefault(kind, []).append(_row(name, point))
             panels += [
                 _panel(name, LOW_HEIGHT, axis, list(lines), rows) for name, rows in costs.items()
             ]
@@ -396,17 +388,6 @@ def _row(name: str, point: Document) -> dict[str, Any]:
     low, high = point["ci"] or (None, None)
     place = size_of(point["k"])
     return {"who": name, "place": place, "mean": point["mean"], "low": low, "high": high}
-
-
-def _budget_rows(budgets: Mapping[str, Document]) -> dict[str, list[dict[str, Any]]]:
-    """Return what the cut-offs cost, by what is spent."""
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for name, budget in budgets.items():
-        title = TOKENS if budget["kind"] == TOKENS else f"{budget['kind']} (ms)"
-        for point in budget.get("points", [budget]):
-            if point["mean"] is not None and point["k"]:
-                rows.setdefault(title, []).append(_row(name, point))
-    return rows
 
 
 def _panel(
