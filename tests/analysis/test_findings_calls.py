@@ -243,7 +243,7 @@ def test_failed_calls_are_held_against_the_calls_that_were_made():
     found = judged_records(world, records)
     assert fired(found) == ["failed_calls", "not_in_run"]
     assert found.findings[0].sentence.startswith("1 of 4 calls failed ('timeout')")
-    assert found.findings[1].sentence.startswith("6 of 10 queries are not in the run")
+    assert found.findings[1].sentence.startswith("6 of 10 queries with gold are not in the run")
 
 
 @pytest.mark.parametrize(
