@@ -238,9 +238,9 @@ def test_a_model_that_is_not_there_is_told_by_the_key_of_its_folder(folder, monk
     model = "model: sentence-transformers/all-MiniLM-L6-v2"
     shop = small_corpus.context(folder)
     at = "{retriever: qdrant, path: kept, collection: items, " + model
-    with pytest.raises(KaratError, match="give model_path: a folder with its files"):
+    with pytest.raises(KaratError, match="name a folder with its files"):
         small_corpus.system(shop, at + "}")
-    with pytest.raises(InputError, match="no such folder; model_path must be a folder"):
+    with pytest.raises(InputError, match="no such folder; it must be a folder with"):
         small_corpus.system(shop, at + ", model_path: gone}")
 
 

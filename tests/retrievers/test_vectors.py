@@ -78,7 +78,7 @@ def test_a_row_far_down_is_found(tmp_path):
         ({"ids": np.array([0.5, 1.5, 2.5]), "vectors": ROWS}, "ids are float64"),
         (
             {"ids": np.array(["a", None, 3], dtype=object), "vectors": ROWS},
-            "holds Python objects; save ids",
+            "ids as text",
         ),
     ],
 )
@@ -104,10 +104,10 @@ def test_items_without_a_vector_are_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"", "is neither .npy nor .npz"),
-        (b"id,vector\n", "is neither .npy nor .npz"),
-        (b"\x93NUMPY\x01\x00", "is damaged"),
-        (b"PK\x03\x04broken", "is damaged"),
+        (b"", "cannot be read"),
+        (b"id,vector\n", "cannot be read"),
+        (b"\x93NUMPY\x01\x00", "cannot be read"),
+        (b"PK\x03\x04broken", "cannot be read"),
     ],
 )
 def test_other_files_are_refused_in_one_line(tmp_path, content, told):

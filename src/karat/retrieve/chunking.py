@@ -312,7 +312,7 @@ Algo = Literal["fixed", "sentence", "heading"]
 # A word is about five characters and a space.
 _SIZES: Mapping[Unit, int] = {"chars": 1200, "words": 240}
 _OVERLAP = 6
-_WHOLE = re.compile(r"-?[0-9]{1,15}")
+_INTEGER = re.compile(r"-?[0-9]{1,15}")
 
 ALGOS: Mapping[Algo, tuple[str, Callable[[str, Chunker], Iterator[Chunk]]]] = {
     "fixed": ("windows of one size", fixed),
@@ -376,10 +376,20 @@ class Chunker:
         if algo.strip() not in ALGOS:
             raise unknown("chunker", algo.strip(), ALGOS, inside=text)
         settings: dict[str, Any] = {"algo": algo.strip()}
-        for key, value in _settings(settings_text, text):
-            if key in settings:
-                raise UsageError(f"chunker {text!r}: {key} is given twice; keep one")
-            settings[key] = value
+        for part in settings_text.split(",") if settings_text.strip() else ():
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            names = (key,) if equals else ("size", "overlap")
+            pairs = zip(names, (value,) if equals else key.split("/", 1), strict=False)
+            for name, number in pairs:
+                if name in settings:
+                    raise UsageError(f"chunker {text!r}: {name} is given twice; keep one")
+                is_number = _INTEGER.fullmatch(number)
+                if not is_number and not equals:
+                    raise UsageError(
+                        f"chunker {text!r}: {key!r} is not understood; write KEY=VALUE, or size "
+                        "and overlap as in fixed:1200/200"
+                    )
+                settings[name] = int(number) if is_number else number
         try:
             return cls.of(settings)
         except UsageError as error:
@@ -462,19 +472,3 @@ def documents(corpus: Corpus) -> list[str]:
             where=corpus.source.name,
         )
     return named["doc_id"].to_list()
-
-
-def _settings(text: str, spelling: str) -> Iterator[tuple[str, Any]]:
-    """Yield the keys and values of ``size=800,overlap=100`` or ``800/100``."""
-    for part in text.split(",") if text.strip() else ():
-        key, equals, value = (piece.strip() for piece in part.partition("="))
-        if equals:
-            yield key, int(value) if _WHOLE.fullmatch(value) else value
-            continue
-        for name, number in zip(("size", "overlap"), key.split("/", 1), strict=False):
-            if not _WHOLE.fullmatch(number):
-                raise UsageError(
-                    f"chunker {spelling!r}: {key!r} is not understood; write KEY=VALUE, or size and"
-                    " overlap as in fixed:1200/200"
-                )
-            yield name, int(number)

@@ -34,7 +34,6 @@ from karat.retrieve.user_code import UserCode
 from karat.version import __version__
 
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_URL = re.compile(r"(?:https?://|\$\{)\S")
 _PLACE = re.compile(r"\{[A-Za-z_][A-Za-z0-9_]*\}")
 # Only behind the host: in a path it is an attribute of the query.
 _OPEN_PORT = re.compile(r"([^/?#]*//[^/?#]*):\{port\}(?=[/?#]|$)")
@@ -60,8 +59,6 @@ def _expression(text: str) -> str:
 def _checked_url(value: Any) -> Any:
     if isinstance(value, str):
         refuse(literal_in_url(value))
-        if not _URL.match(value):
-            raise custom_error(f"url is {value[:60]!r}; it must begin with http:// or https://")
         if not ENVIRONMENT_VARIABLE.search(value):
             try:
                 _parts(with_port(value, 1), value)
@@ -181,21 +178,18 @@ class HttpOptions(Form):
     @model_validator(mode="after")
     def _agree(self) -> HttpOptions:
         has_port = _OPEN_PORT.match(self.url) is not None
-        passes_port = any("{port}" in word for word in self.start or ())
-        reserved = next((name for name in self.latency if name in _KARAT_TIMES), "")
         idle = "start_timeout" if "start_timeout" in self.model_fields_set else "{port} in url"
-        refuse(
-            "body and form are two bodies; keep one of them"
-            if self.body is not None and self.form is not None
-            else None,
-            f"latency: {reserved} is what karat measures; rename it" if reserved else None,
-            f"{idle} is for a service that karat starts; give start too"
-            if self.start is None and (has_port or idle == "start_timeout")
-            else None,
-            "url has {port} and start has not; the service must be told its port"
-            if self.start is not None and has_port and not passes_port
-            else None,
-        )
+        reserved = next((name for name in self.latency if name in _KARAT_TIMES), None)
+        if self.body is not None and self.form is not None:
+            raise custom_error("body and form are two bodies; keep one of them")
+        if reserved is not None:
+            raise custom_error(f"latency: {reserved} is what karat measures; rename it")
+        if self.start is None and (has_port or idle == "start_timeout"):
+            raise custom_error(f"{idle} is for a service that karat starts; give start too")
+        if self.start and has_port and not any("{port}" in word for word in self.start):
+            raise custom_error(
+                "url has {port} and start has not; the service must be told its port"
+            )
         return self
 
 
@@ -337,23 +331,18 @@ class Template:
             pairs = _pairs(fill_placeholders(self.form, query, more))
             return urlencode(pairs, quote_via=quote_plus).encode()
         if isinstance(self.body, str):
-            return self._text(query, more).encode()
+            headers = {name.lower(): text.lower() for name, text in self.headers.items()}
+            kind = headers["content-type"]
+            in_json = "json" in kind or "graphql" in kind
+            quoting = _inside_json if in_json else as_text
+            text = as_text(fill_placeholders(self.body, query, more, quoting))
+            if kind.startswith(_JSON):
+                json.loads(text)
+            return text.encode()
         if self.body is not None:
             body = fill_placeholders(self.body, query, more)
             return json.dumps(body, allow_nan=False, default=str).encode()
         return b"" if self.method in ("POST", "PUT", "PATCH") else None
-
-    def _text(self, query: Query, more: Mapping[str, Any]) -> str:
-        """Return a text body; values in JSON or GraphQL are escaped."""
-        headers = {name.lower(): text.lower() for name, text in self.headers.items()}
-        kind = headers["content-type"]
-        escaped = "json" in kind or "graphql" in kind
-        text = as_text(
-            fill_placeholders(self.body, query, more, _inside_json if escaped else as_text)
-        )
-        if kind.startswith(_JSON):
-            json.loads(text)
-        return text
 
 
 def with_port(url: str, port: int) -> str:

@@ -132,9 +132,7 @@ class ServiceProcess:
         output = self._redact(bytes(self._output).decode("utf-8", "replace"))
         lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
         text = " | ".join(lines[-_LINES:])
-        if not text:
-            return " and printed nothing"
-        return f" and printed: {text if len(text) <= _LONGEST else f'…{text[-_LONGEST:]}'}"
+        return f" and printed: {text[-_LONGEST:]}" if text else " and printed nothing"
 
 
 def _drain(pipe: IO[bytes], output: bytearray) -> None:

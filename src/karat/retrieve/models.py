@@ -6,11 +6,11 @@ import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -143,8 +143,8 @@ def _needed(described: Any) -> list[str]:
 
 def _check_folder(folder: Path, name: str, needed: list[str]) -> None:
     if not folder.is_dir():
-        problem = "is a file; path" if folder.exists() else "no such folder; path"
-        raise InputError(f"{problem} must be a folder with the files of {name}", where=str(folder))
+        problem = "is a file" if folder.exists() else "no such folder"
+        raise InputError(f"{problem}; it must be a folder with {name}", where=str(folder))
     missing = [file for file in needed if not (folder / file).is_file()]
     if missing:
         raise InputError(
@@ -198,7 +198,7 @@ def _loaded(maker: Any, described: Any, folder: Path | None, threads: int | None
     except Exception as error:
         raise UsageError(
             f"model {name} is not on this machine and cannot be fetched ({error_line(error)}); "
-            "give path: a folder with its files"
+            "name a folder with its files"
         ) from error
     finally:
         logger.enable("fastembed")
@@ -245,15 +245,15 @@ class ModelForm(Form):
     batch_size: BatchSize = 1
 
 
-class _Encoder(Protocol):
-    """Makes vectors; queries and items may be treated differently."""
+@dataclass(frozen=True)
+class Encoder:
+    """What makes vectors; ``vectors`` is told whether the texts are queries."""
 
     digest: str
     about: Mapping[str, Any]
-    libraries: Mapping[str, str]
-
-    def vectors(self, texts: Sequence[str], *, query: bool) -> Any: ...
-    def tokens(self, text: str) -> int | None: ...
+    vectors: Callable[[list[str], bool], Any]
+    libraries: Mapping[str, str] = field(default_factory=dict)
+    tokens: Callable[[str], int | None] = lambda text: None
 
 
 class Embedder:
@@ -262,7 +262,7 @@ class Embedder:
     A text of which a model makes nothing but zeros keeps them.
     """
 
-    def __init__(self, encoder: _Encoder, form: ModelForm, *, unit: bool = True) -> None:
+    def __init__(self, encoder: Encoder, form: ModelForm, *, unit: bool = True) -> None:
         self._encoder = encoder
         self._query_prefix = form.query_prefix
         self._prefix = form.item_prefix
@@ -312,7 +312,7 @@ class Embedder:
 
     def _embed(self, texts: Sequence[str], *, query: bool) -> Floats:
         name = self._encoder.about["name"]
-        output = self._encoder.vectors([valid_unicode(text) for text in texts], query=query)
+        output = self._encoder.vectors([valid_unicode(text) for text in texts], query)
         rows = checked_rows(output, len(texts), name)
         if self._dim is None:
             self._dim = rows.shape[1]
@@ -348,7 +348,7 @@ def checked_rows(output: Any, expected: int, name: str) -> npt.NDArray[np.float6
     return rows
 
 
-def _encoder(form: ModelForm, context: BuildContext) -> _Encoder:
+def _encoder(form: ModelForm, context: BuildContext) -> Encoder:
     if (form.model is None) == (form.embed is None):
         both_or_neither = "both model and embed are" if form.model else "neither model nor embed is"
         raise UsageError(f"{both_or_neither} given; give one of them")
@@ -360,48 +360,31 @@ def _encoder(form: ModelForm, context: BuildContext) -> _Encoder:
             max_length=form.max_length,
             threads=form.threads,
         )
-        return _ByModel(model, form.batch_size)
+
+        def vectors(texts: list[str], query: bool) -> Any:
+            method = "query_embed" if query else "passage_embed"
+            return model.run(method, texts, batch_size=form.batch_size)
+
+        return Encoder(model.digest, model.meta, vectors, model.libraries, model.tokens)
     for key in ("path", "max_length", "threads"):
         if getattr(form, key) is not None:
             raise UsageError(f"{key} is for a model; with embed leave it out")
-    return _ByCallable(form.embed or "", context)
+    return _by_callable(form.embed or "", context)
 
 
-class _ByModel:
-    """A model of fastembed."""
+def _by_callable(name: str, context: BuildContext) -> Encoder:
+    """Return a callable as an encoder: a list of texts in, as many vectors out."""
+    call = load_callable(name, context.folder)
+    code = UserCode(name, context.timeout, context.redact)
+    sha256 = file_sha256(_source(name, context.folder))
 
-    def __init__(self, model: Model, batch_size: int) -> None:
-        self._model = model
-        self._batch = batch_size
-        self.digest = model.digest
-        self.about: Mapping[str, Any] = model.meta
-        self.libraries: Mapping[str, str] = model.libraries
-        self.tokens = model.tokens
-
-    def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
-        method = "query_embed" if query else "passage_embed"
-        return self._model.run(method, list(texts), batch_size=self._batch)
-
-
-class _ByCallable:
-    """A callable: a list of texts in, as many vectors out."""
-
-    def __init__(self, name: str, context: BuildContext) -> None:
-        self._name = name
-        self._call: Callable[..., Any] = load_callable(name, context.folder)
-        self._code = UserCode(name, context.timeout, context.redact)
-        sha256 = file_sha256(_source(name, context.folder))
-        self.digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
-        self.about: Mapping[str, Any] = {"name": name, "sha256": sha256}
-        self.libraries: Mapping[str, str] = {}
-
-    def vectors(self, texts: Sequence[str], *, query: bool) -> Any:
+    def vectors(texts: list[str], query: bool) -> Any:
         if query:
-            return self._code.call(lambda: self._call(list(texts)))
-        return self._code.load(lambda: self._call(list(texts)), done="asked for vectors")
+            return code.call(lambda: call(texts))
+        return code.load(lambda: call(texts), done="asked for vectors")
 
-    def tokens(self, text: str) -> int | None:
-        return None
+    digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
+    return Encoder(digest, {"name": name, "sha256": sha256}, vectors)
 
 
 def _source(name: str, folder: Path) -> Path:

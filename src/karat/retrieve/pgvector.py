@@ -38,15 +38,11 @@ _SOON = ("starting up", "shutting down", "recovery", "too many", "remaining conn
 _PASSING = ("08", "40", "53", "57P")
 _TIMEOUT = "57014"
 _HINTS = {
-    "22000": "the model must be the one that made the vectors in the table",
-    "22P02": "check where, and that the embedding column holds vectors",
+    "22000": "use the model that made the vectors in the table",
     "25006": "karat only reads",
-    "42501": "give the user the right to read it",
-    "42601": "check where or sql",
-    "42703": "check id, embedding, text, doc_id, version, source and where",
     "42704": "is the extension vector there? CREATE EXTENSION vector",
-    "42883": "is the extension vector there (CREATE EXTENSION vector), "
-    "and does the embedding column hold vectors?",
+    "42883": "is the extension vector there (CREATE EXTENSION vector)? else check embedding",
+    **dict.fromkeys(("22P02", "42501", "42601", "42703"), "check where, sql and the columns"),
     "42P01": "check table, and the schema before it: schema.table",
 }
 
@@ -188,21 +184,20 @@ def _contradiction(options: PgvectorOptions) -> str | None:
     """Return which settings contradict each other."""
     if (options.table is None) == (options.sql is None):
         return "give table, with id and embedding, or sql"
-    for key in ("id", "embedding"):
-        if options.table is not None and getattr(options, key) is None:
-            return f"{key} is missing; name the column of table {options.table}"
+    if options.sql is None and (options.id is None or options.embedding is None):
+        key = "id" if options.id is None else "embedding"
+        return f"{key} is missing; name the column of table {options.table}"
     if not all((options.table or "a").split(".")):
         return f"table is {options.table!r}; it must be a name, or schema.table"
-    set_keys = options.model_fields_set
-    idle = sorted(set_keys & set(_OF_A_TABLE)) if options.sql is not None else []
-    if idle:
-        return f"{idle[0]} is for a table; with sql leave it out"
     if not options.places & {"vector", "query"}:
         return "sql has neither %(vector)s nor %(query)s in it; it must ask for one"
-    if "vector" in options.places:
-        return wrong_model(options)
-    idle = sorted(set_keys & QueryModelForm.model_fields.keys())
-    return f"{idle[0]} is for a vector, and sql has no %(vector)s; leave it out" if idle else None
+    idle = set(_OF_A_TABLE) if options.sql is not None else set()
+    if "vector" not in options.places:
+        idle |= QueryModelForm.model_fields.keys()
+    idle &= options.model_fields_set
+    if idle:
+        return f"{min(idle)} has no effect on this sql; leave it out"
+    return wrong_model(options) if "vector" in options.places else None
 
 
 def _written_password(dsn: str) -> str | None:

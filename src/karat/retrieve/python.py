@@ -67,20 +67,16 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
     if one_by_one and not takes_first(target, Queries):
         ask = _asking(target, arguments, k_optional=True)
         if ask is None:
-            raise UsageError(f"{code.name} takes {_parameters(target)}; it must take (text, k)")
+            raise UsageError(f"{code.name} takes {parameters(target)}; it must take (text, k)")
         return Calls(ask, takes_first(target, Query), code, meta)
     return Batches(target, arguments, code, meta)
 
 
 def made_by(factory: Any, arguments: Mapping[str, Any], code: UserCode) -> Any:
     """Return what a class or a function without required arguments makes."""
-    if not _fits(factory, (), arguments):
-        requirement = (
-            f"take {', '.join(arguments)} and need nothing else"
-            if arguments
-            else "need no arguments"
-        )
-        raise UsageError(f"{code.name} takes {_parameters(factory)}; it must {requirement}")
+    if not fits(factory, (), arguments):
+        names = ", ".join(arguments) or "no arguments"
+        raise UsageError(f"{code.name} takes {parameters(factory)}; it must take {names} alone")
     return code.load(lambda: factory(**arguments))
 
 
@@ -96,13 +92,13 @@ def _resolved(
         return loaded, {}
     if _asking(loaded, arguments) is not None:
         return loaded, arguments
-    if _fits(loaded, (), arguments):
+    if fits(loaded, (), arguments):
         return made_by(loaded, arguments, code), {}
-    if _fits(loaded, ("",), arguments):
+    if fits(loaded, ("",), arguments):
         return loaded, arguments
     names = "".join(f", {name}" for name in arguments)
     raise UsageError(
-        f"{code.name} takes {_parameters(loaded)}; it must take (text, k{names}), or the text"
+        f"{code.name} takes {parameters(loaded)}; it must take (text, k{names}), or the text"
         f" alone, or make what does"
     )
 
@@ -111,18 +107,17 @@ def _asking(
     call: Callable[..., Any], more: Mapping[str, Any], *, k_optional: bool = False
 ) -> Ask | None:
     """Return how to call it with a text and k; None if it does not take them."""
-    if _fits(call, ("", 1), more):
+    if fits(call, ("", 1), more):
         return lambda text, k: call(text, k, **more)
-    if _fits(call, ("",), {**more, "k": 1}):
+    if fits(call, ("",), {**more, "k": 1}):
         return lambda text, k: call(text, k=k, **more)
-    if k_optional and _fits(call, ("",), more):
+    if k_optional and fits(call, ("",), more):
         return lambda text, k: call(text, **more)
     return None
 
 
-def _fits(
-    call: Callable[..., Any], positional: Sequence[Any], arguments: Mapping[str, Any]
-) -> bool:
+def fits(call: Callable[..., Any], positional: Sequence[Any], arguments: Mapping[str, Any]) -> bool:
+    """Return whether a callable takes these arguments, as far as its signature tells."""
     try:
         inspect.signature(call).bind(*positional, **arguments)
     except ValueError:
@@ -132,7 +127,8 @@ def _fits(
     return True
 
 
-def _parameters(call: Callable[..., Any]) -> str:
+def parameters(call: Callable[..., Any]) -> str:
+    """Return the parameters of a callable as it declares them."""
     return str(inspect.signature(call).replace(return_annotation=inspect.Signature.empty))
 
 

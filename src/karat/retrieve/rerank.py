@@ -6,24 +6,24 @@ What stands below the top is dropped, since its old scores say nothing beside th
 from __future__ import annotations
 
 import inspect
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from karat.errors import CallError, UsageError
+from karat.formats.settings import preview
 from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import ModelForm, embedder, load_model, valid_unicode
 from karat.retrieve.protocol import Hit, Hits, Query
+from karat.retrieve.python import fits, parameters
 from karat.retrieve.stages import Stage
 from karat.retrieve.system_config import RerankForm
-from karat.retrieve.user_code import UserCode, load_callable, takes_first
+from karat.retrieve.user_code import UserCode, finite_number, load_callable, takes_first
 from karat.retrieve.vectors import Floats
 
 # Vectors of texts that are remembered; the same items are near the top again and again.
@@ -85,7 +85,8 @@ def _by_callable(name: str, context: BuildContext) -> tuple[Score, dict[str, Any
     """Return the scores of a callable: a query and its texts in, one number per text out."""
     code = UserCode(f"rerank {name}", context.timeout, context.redact)
     call = code.load(lambda: load_callable(name, context.folder), done="loaded")
-    _check_arguments(call, name)
+    if not fits(call, ("", []), {}):
+        raise UsageError(f"{name} takes {parameters(call)}; it must take (query, texts)")
     takes_query = takes_first(call, Query)
 
     def score(query: Query, texts: list[str]) -> list[float]:
@@ -102,32 +103,14 @@ def _numbers(returned: Any, expected: int, name: str) -> list[float]:
     scores = list(returned)
     if len(scores) != expected:
         raise CallError(f"{name} gave {len(scores)} scores for {expected} texts")
-    numbers = []
-    for place, score in enumerate(scores, start=1):
-        is_number = isinstance(score, Real) and not isinstance(score, bool)
-        try:
-            number = float(score) if is_number else math.nan
-        except OverflowError:
-            number = math.inf
-        if not math.isfinite(number):
-            shown = str(number) if is_number else type(score).__name__
+    numbers = [finite_number(score) for score in scores]
+    for place, (score, number) in enumerate(zip(scores, numbers, strict=True), start=1):
+        if number is None:
             raise CallError(
-                f"{name} gave {shown} for text {place} of {expected}; a finite number is expected"
+                f"{name} gave {preview(score)} for text {place} of {expected}; "
+                "a finite number is expected"
             )
-        numbers.append(number)
-    return numbers
-
-
-def _check_arguments(call: Callable[..., Any], name: str) -> None:
-    try:
-        signature = inspect.signature(call)
-    except (TypeError, ValueError):
-        return  # nobody can tell; the call itself will
-    try:
-        signature.bind("", [])
-    except TypeError:
-        shown = signature.replace(return_annotation=inspect.Signature.empty)
-        raise UsageError(f"{name} takes {shown}; it must take (query, texts)") from None
+    return [number for number in numbers if number is not None]
 
 
 def _digest(call: Callable[..., Any]) -> dict[str, str]:
@@ -154,10 +137,7 @@ def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, d
     def score(query: Query, texts: list[str]) -> list[float]:
         valid = [valid_unicode(text) for text in texts]
         made = model.run("rerank", valid_unicode(query.text), valid, batch_size=1)
-        scores = [float(value) for value in made]
-        if len(scores) != len(texts) or not all(math.isfinite(score) for score in scores):
-            raise CallError(f"model {model.name} gave no finite score for every text")
-        return scores
+        return _numbers([float(value) for value in made], len(texts), f"model {model.name}")
 
     # A folder with some other model in it is known before the first query.
     score(Query("", "word"), ["word"])

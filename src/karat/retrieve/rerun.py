@@ -17,7 +17,7 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall, is_reusable
+from karat.retrieve.search import CallRunner, FailedCall, SearchOptions, call_limits, is_reusable
 from karat.retrieve.system import System, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
@@ -75,13 +75,7 @@ class StageRerun:
 
     def ask(self, queries: Sequence[Query]) -> Iterator[tuple[Query, RerunStart | FailedCall]]:
         """Yield what the retriever returns for each query, within the limits of the config."""
-        calls = self.system_config.calls
-        limits = CallLimits(
-            concurrency=calls.concurrency or self.system.concurrency,
-            batch=calls.batch or self.system.batch,
-            rate=calls.rate,
-            retries=calls.retries,
-        )
+        limits = call_limits(self.system_config, self.system, SearchOptions())
         runner = CallRunner(_Retrieving(self.system), self.k, limits, redact=self.context.redact)
         for query, outcome in runner.outcomes(queries):
             if isinstance(outcome, FailedCall):

@@ -465,16 +465,21 @@ def search_system(
     )
 
 
-def _runner(
-    config: SystemConfig, system: System, options: SearchOptions, context: BuildContext
-) -> CallRunner:
+def call_limits(config: SystemConfig, system: System, options: SearchOptions) -> CallLimits:
+    """Return how a system may be called: by the options, its own settings, or its retriever's."""
     calls = config.calls
-    limits = CallLimits(
+    return CallLimits(
         concurrency=options.concurrency or calls.concurrency or system.concurrency,
         batch=calls.batch or system.batch,
         rate=options.rate or calls.rate,
         retries=calls.retries if options.retries is None else options.retries,
     )
+
+
+def _runner(
+    config: SystemConfig, system: System, options: SearchOptions, context: BuildContext
+) -> CallRunner:
+    limits = call_limits(config, system, options)
     corpus_size = None if system.items is None else len(system.items)
     k = config.stages.k or options.k
     return CallRunner(system, k, limits, redact=context.redact, corpus_size=corpus_size)

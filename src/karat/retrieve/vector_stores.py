@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import Field
 
-from karat.errors import CallError, InputError, UsageError
+from karat.errors import CallError
 from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.models import Embedder, ModelForm, embedder
@@ -67,13 +67,7 @@ def query_model(form: QueryModelForm, context: BuildContext) -> Embedder:
     settings = form.model_dump(include=set(QueryModelForm.model_fields))
     # The model's folder has another name here, where path is the store's.
     settings["path"] = settings.pop("model_path")
-    try:
-        return embedder(ModelForm.model_validate(settings), context, unit=False)
-    except InputError as error:
-        message = error.what.replace("path must", "model_path must")
-        raise InputError(message, where=error.where, line=error.line) from None
-    except UsageError as error:
-        raise UsageError(str(error).replace("give path:", "give model_path:")) from None
+    return embedder(ModelForm.model_validate(settings), context, unit=False)
 
 
 class VectorStore(Protocol):
@@ -208,21 +202,11 @@ def hit_of(
             raise CallError(
                 f"{name} has a record without {form.id!r}; it has {', '.join(fields) or 'nothing'}"
             )
-    details = {
-        key: None if field is None else text_of(field_of(fields, field))
-        for key in ("doc_id", "version", "source", "text")
-        for field in [getattr(form, key)]
-    }
-    hit = Hit(
-        item,
-        score,
-        doc_id=details["doc_id"],
-        version=details["version"],
-        source=details["source"],
-        similarity=similarity,
-        text=text if form.text is None else details["text"],
-    )
-    return hits_from([hit], 1, name)[0]
+    details: dict[str, Any] = {"text": text}
+    for key in ("doc_id", "version", "source", "text"):
+        if (field := getattr(form, key)) is not None:
+            details[key] = text_of(field_of(fields, field))
+    return hits_from([Hit(item, score, similarity=similarity, **details)], 1, name)[0]
 
 
 def field_of(fields: Mapping[str, Any], name: str) -> Any:

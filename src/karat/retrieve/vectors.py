@@ -16,13 +16,11 @@ import numpy.typing as npt
 
 from karat.errors import InputError, KaratError
 from karat.formats.files import atomic_write, check_writable, unreadable
-from karat.jobs.cache import ignore_in_git
+from karat.jobs.cache import file_sha256, ignore_in_git
 from karat.retrieve.protocol import Progress
 from karat.retrieve.user_code import error_line
 
 Floats = npt.NDArray[np.float32]
-# How the two kinds of files begin.
-_NPY, _ZIP = b"\x93NUMPY", b"PK"
 # Products of larger numbers could leave single precision.
 LARGEST = 1e15
 
@@ -68,46 +66,30 @@ def read_vectors(path: Path) -> VectorFile:
     """Read a .npy file with one row per text, or a .npz file with ``ids`` and ``vectors``."""
     where = str(path)
     try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            start = file.read(len(_NPY))
-            if start == _NPY:
-                return VectorFile(where, digest, _rows(np.load(path, mmap_mode="r"), where))
-            if not start.startswith(_ZIP):
+        digest = file_sha256(path)
+        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(loaded, np.lib.npyio.NpzFile):
+            return VectorFile(where, digest, _rows(loaded, where))
+        with loaded as archive:
+            missing = {"ids", "vectors"} - set(archive.files)
+            if missing:
                 raise InputError(
-                    "is neither .npy nor .npz; write it with numpy.save or numpy.savez",
+                    f"holds no {' and no '.join(sorted(missing))}; a .npz needs ids and vectors",
                     where=where,
                 )
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return _from_archive(archive, digest, where)
+            rows = _rows(archive["vectors"], where)
+            return VectorFile(where, digest, rows, _ids(archive["ids"], len(rows), where))
     except (KaratError, MemoryError):
         raise
     except OSError as error:
         raise unreadable(where, error) from None
     except Exception as error:
         # A damaged archive can fail in any way at all.
-        raise InputError(f"is damaged ({error_line(error)}); write it again", where=where) from None
-
-
-def _from_archive(archive: Any, digest: str, where: str) -> VectorFile:
-    missing = [name for name in ("ids", "vectors") if name not in archive.files]
-    if missing:
         raise InputError(
-            f"holds no {' and no '.join(missing)}; a .npz needs ids and vectors", where=where
-        )
-    try:
-        ids, rows = archive["ids"], _rows(archive["vectors"], where)
-    except ValueError as error:
-        if "Object arrays" not in str(error):
-            raise
-        raise InputError(
-            "holds Python objects; save ids with numpy.array(ids, dtype=str) and vectors as a "
-            "table of numbers",
+            f"cannot be read ({error_line(error)}); write a table of numbers with numpy.save, or "
+            "ids as text and vectors with numpy.savez",
             where=where,
         ) from None
-    return VectorFile(where, digest, rows, _ids(ids, len(rows), where))
 
 
 def _rows(array: npt.NDArray[Any], where: str) -> Floats:
