@@ -30,7 +30,7 @@ def refused(yaml, **environment):
             "k.yaml:4: 'foo(@)' is no JMESPath expression: Unknown function",
         ),
         ("url: http://x\ncost: {a: '['}", "k.yaml:4: '[' is no JMESPath expression"),
-        ("url: localhost:8000/s", "k.yaml:3: url is 'localhost:8000/s'; it must begin with http"),
+        ("url: localhost:8000/s", "k.yaml:3: url: localhost:8000/s is no address; it must begin"),
         ("url: http://x\nbody: {a: 1}\nform: {b: 2}", "body and form are two bodies"),
         ("url: http://x\nbody: 5", "k.yaml:4: body is 5; it must be a mapping or list"),
         ("url: http://x\nbody: {a: .nan}", "k.yaml:4: holds a number that JSON cannot"),

@@ -161,8 +161,8 @@ def test_the_source_stands_in_where_there_is_no_other_id(made):
 @pytest.mark.parametrize(
     ("call", "more", "told"),
     [
-        ("Bare", "", "a document with no id; its metadata holds page, title: set id to the key"),
-        ("Fixed", ", id: uid", "a document with no 'uid' in its metadata; its metadata holds"),
+        ("Bare", "", "a document without 'id'; its metadata holds page, title: set id to the key"),
+        ("Fixed", ", id: uid", "a document without 'uid'; its metadata holds"),
         ("words", "", "returned 'some words'; a list of documents is expected"),
         ("distances", "", "scores that are best for the last hit; set scores: distance"),
         ("make", ", scores: distance", "best for the last hit; set scores: similarity"),

@@ -20,10 +20,13 @@ from karat.retrieve.search import CallLimits, CallRunner, FailedCall
     ("more", "told"),
     [
         ("table: gone, id: item, embedding: place", 'relation "gone" does not exist; check table'),
-        ("table: items, id: uid, embedding: place", 'column "uid" does not exist; check id'),
+        ("table: items, id: uid, embedding: place", 'column "uid" does not exist; check'),
         ("table: items, id: item, embedding: body", "operator does not exist: text <=>"),
         (f"{TABLE}, where: 'lang ='", "syntax error"),
-        ("table: small, id: item, embedding: place", "different vector dimensions 3 and 64; the "),
+        (
+            "table: small, id: item, embedding: place",
+            "dimensions 3 and 64; use the ",
+        ),
     ],
 )
 def test_what_does_not_fit_is_one_line_that_says_what_to_do(on_table, pg, more, told):

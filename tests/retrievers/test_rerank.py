@@ -284,7 +284,7 @@ def test_numbers_of_other_libraries_are_numbers(called):
         ("return [1, '2']", "gave '2' for text 2 of 2"),
         ("import numpy; return [numpy.float32('nan'), 1]", "for text 1 of 2"),
         ("return [True, 1]", "gave True for text 1 of 2"),
-        ("return [None, 1]", "gave None for text 1 of 2"),
+        ("return [None, 1]", "gave nothing for text 1 of 2"),
         ("return [10**400, 1]", "for text 1 of 2"),
         ("return 1.0", "gave float, not a list"),
         ("return None", "gave NoneType, not a list"),

@@ -69,7 +69,7 @@ def test_the_first_rule_that_matches_wins(sources):
     finder = route(sources, rules=rules)
     assert ask(finder, "Ticket about it").source == "tickets"
     assert ask(finder, "is it here").source == "docs"
-    with pytest.raises(CallError, match=r"chose nothing and there is no default; known: docs, t"):
+    with pytest.raises(CallError, match=r"chose .*; one or more of docs, t.* a default"):
         ask(finder, "hello")
 
 
@@ -80,12 +80,12 @@ def test_what_no_rule_matches_goes_to_the_default(sources):
 
 def test_a_query_without_the_column_goes_to_the_default_or_fails(sources):
     assert ask(route(sources, column="area", default="docs")).source == "docs"
-    with pytest.raises(CallError, match="no default"):
+    with pytest.raises(CallError, match="a default"):
         ask(route(sources, column="area"))
 
 
 def test_an_unknown_name_fails_even_with_a_default(sources):
-    with pytest.raises(CallError, match=r"chose 'wiki', which is not in of; known: docs, tickets"):
+    with pytest.raises(CallError, match=r"chose .*wiki.*; one or more of docs, tickets are"):
         ask(route(sources, column="area", default="docs"), area="wiki")
 
 
@@ -128,10 +128,10 @@ def test_a_callable_gets_the_text_and_names_one_or_several(sources, folder):
     assert chosen == ["docs", "docs+tickets", "tickets", "tickets"]
 
 
-@pytest.mark.parametrize(("text", "kind"), [("e", "int"), ("f", "list")])
-def test_a_callable_that_names_nothing_sensible_fails_the_call(sources, folder, text, kind):
+@pytest.mark.parametrize("text", ["e", "f"])
+def test_a_callable_that_names_nothing_sensible_fails_the_call(sources, folder, text):
     finder = route(sources, folder, by="router.py:by_text", default="docs")
-    with pytest.raises(CallError, match=f"gave {kind} instead of names; known: docs, tickets"):
+    with pytest.raises(CallError, match=r"route chose .*; one or more of docs, tickets are"):
         ask(finder, text)
 
 

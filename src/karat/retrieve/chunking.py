@@ -381,14 +381,14 @@ class Chunker:
             names = (key,) if equals else ("size", "overlap")
             pairs = zip(names, (value,) if equals else key.split("/", 1), strict=False)
             for name, number in pairs:
-                if name in settings:
-                    raise UsageError(f"chunker {text!r}: {name} is given twice; keep one")
                 is_number = _INTEGER.fullmatch(number)
                 if not is_number and not equals:
                     raise UsageError(
                         f"chunker {text!r}: {key!r} is not understood; write KEY=VALUE, or size "
                         "and overlap as in fixed:1200/200"
                     )
+                if name in settings:
+                    raise UsageError(f"chunker {text!r}: {name} is given twice; keep one")
                 settings[name] = int(number) if is_number else number
         try:
             return cls.of(settings)

@@ -30,6 +30,7 @@ from karat.retrieve.user_code import ABSENT, error_line, library_versions
 from karat.retrieve.vectors import top_rows
 
 _PLACES = ("start", "end")
+_NO_HITS = pl.DataFrame(schema={"query": pl.Int64, "rank": pl.Int64, "score": pl.Float64})
 
 # The rows of items, best first, and their scores.
 Ranking = tuple[npt.NDArray[np.intp], npt.NDArray[Any]]
@@ -133,26 +134,19 @@ class CorpusIndex:
         """
         if self.postings is None:
             raise MissingExtraError(self.lacks or "the corpus has no index")
-        results = self.postings.find(texts, k, len(self))
-        sizes = [len(rows) for rows, _ in results]
-        rows = np.concatenate([np.empty(0, dtype=np.intp), *(rows for rows, _ in results)])
-        scores = np.concatenate([np.empty(0, dtype=np.float32), *(values for _, values in results)])
-        ranks = np.concatenate([np.empty(0, dtype=np.int64), *(np.arange(n) for n in sizes)]) + 1
-        return pl.DataFrame(
-            {
-                "query": np.repeat(np.arange(len(sizes)), sizes),
-                "rank": ranks,
-                "score": scores.astype(np.float64),
-            }
-        ).hstack(self.items.select("item_id", "doc_id", *self._places())[rows])
+        columns = self.items.select("item_id", "doc_id", *self._places())
+        frames = [_NO_HITS.hstack(columns[:0])]
+        for number, (rows, scores) in enumerate(self.postings.find(texts, k, len(self))):
+            ranks = np.arange(1, len(rows) + 1)
+            facts = {"query": np.full(len(rows), number), "rank": ranks, "score": scores}
+            frames.append(pl.DataFrame(facts, schema=_NO_HITS.schema).hstack(columns[rows]))
+        return pl.concat(frames)
 
-    def _places(self) -> list[str]:
-        named = [name for name in _PLACES if name in self.items.columns]
-        columns = [self.items[name] for name in named]
-        all_integers = all(
-            column.dtype.is_integer() and not column.null_count() for column in columns
-        )
-        return named if all_integers and len(named) == len(_PLACES) else []
+    def _places(self) -> tuple[str, ...]:
+        complete = _PLACES if set(_PLACES) <= set(self.items.columns) else ()
+        columns = [self.items[name] for name in complete]
+        integers = all(column.dtype.is_integer() and not column.null_count() for column in columns)
+        return complete if integers else ()
 
 
 # Counts up when the files change, or when the same corpus file would be read differently.

@@ -153,11 +153,10 @@ class LangChain:
         document_id = document.id if self.options.id is None else None
         metadata_id = next((metadata[key] for key in keys if metadata.get(key) is not None), None)
         if document_id is None and metadata_id is None:
-            has = ", ".join(map(str, metadata)) or "nothing"
-            what = "no id" if self.options.id is None else f"no {self.options.id!r} in its metadata"
             raise CallError(
-                f"{self.code.name} returned a document with {what}; its metadata holds {has}: "
-                "set id to the key that has the item's id"
+                f"{self.code.name} returned a document without {self.options.id or 'id'!r}; its "
+                f"metadata holds {', '.join(map(str, metadata)) or 'nothing'}: set id to the key "
+                "that has the item's id"
             )
         return metadata_id if document_id is None else document_id
 

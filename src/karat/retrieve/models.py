@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -29,7 +28,13 @@ from karat.retrieve.system_config import (
     QueryPrefix,
     Threads,
 )
-from karat.retrieve.user_code import UserCode, error_line, library_versions, load_callable
+from karat.retrieve.user_code import (
+    UserCode,
+    error_line,
+    library_versions,
+    load_callable,
+    source_of,
+)
 from karat.retrieve.vectors import LARGEST, Floats, unit_rows
 
 Family = Literal["TextEmbedding", "SparseTextEmbedding", "TextCrossEncoder"]
@@ -376,7 +381,7 @@ def _by_callable(name: str, context: BuildContext) -> Encoder:
     """Return a callable as an encoder: a list of texts in, as many vectors out."""
     call = load_callable(name, context.folder)
     code = UserCode(name, context.timeout, context.redact)
-    sha256 = file_sha256(_source(name, context.folder))
+    sha256 = file_sha256(source_of(name, context.folder))
 
     def vectors(texts: list[str], query: bool) -> Any:
         if query:
@@ -385,13 +390,3 @@ def _by_callable(name: str, context: BuildContext) -> Encoder:
 
     digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
     return Encoder(digest, {"name": name, "sha256": sha256}, vectors)
-
-
-def _source(name: str, folder: Path) -> Path:
-    place = name.rpartition(":")[0]
-    if place.endswith(".py"):
-        return folder / place
-    source = getattr(sys.modules[place], "__file__", None)
-    if source is None:
-        raise UsageError(f"module {place} has no file; name one that has")
-    return Path(source)

@@ -75,8 +75,8 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
 def made_by(factory: Any, arguments: Mapping[str, Any], code: UserCode) -> Any:
     """Return what a class or a function without required arguments makes."""
     if not fits(factory, (), arguments):
-        names = ", ".join(arguments) or "no arguments"
-        raise UsageError(f"{code.name} takes {parameters(factory)}; it must take {names} alone")
+        needs = f"nothing but {', '.join(arguments)}" if arguments else "no arguments"
+        raise UsageError(f"{code.name} takes {parameters(factory)}; it must need {needs}")
     return code.load(lambda: factory(**arguments))
 
 

@@ -5,11 +5,9 @@ What stands below the top is dropped, since its old scores say nothing beside th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +21,13 @@ from karat.retrieve.protocol import Hit, Hits, Query
 from karat.retrieve.python import fits, parameters
 from karat.retrieve.stages import Stage
 from karat.retrieve.system_config import RerankForm
-from karat.retrieve.user_code import UserCode, finite_number, load_callable, takes_first
+from karat.retrieve.user_code import (
+    UserCode,
+    finite_number,
+    load_callable,
+    source_of,
+    takes_first,
+)
 from karat.retrieve.vectors import Floats
 
 # Vectors of texts that are remembered; the same items are near the top again and again.
@@ -93,7 +97,9 @@ def _by_callable(name: str, context: BuildContext) -> tuple[Score, dict[str, Any
         argument = query if takes_query else query.text
         return code.call(lambda: _numbers(call(argument, texts), len(texts), code.name))
 
-    return score, {"reranker_model": {"name": name, "call": name, "kind": "call", **_digest(call)}}
+    sha256 = file_sha256(source_of(name, context.folder))
+    about = {"name": name, "call": name, "kind": "call", "sha256": sha256}
+    return score, {"reranker_model": about}
 
 
 def _numbers(returned: Any, expected: int, name: str) -> list[float]:
@@ -111,17 +117,6 @@ def _numbers(returned: Any, expected: int, name: str) -> list[float]:
                 "a finite number is expected"
             )
     return [number for number in numbers if number is not None]
-
-
-def _digest(call: Callable[..., Any]) -> dict[str, str]:
-    """Return the sha256 of a callable's file, where there is one."""
-    try:
-        file = inspect.getsourcefile(inspect.unwrap(call))
-    except TypeError:
-        return {}
-    if file is None or not Path(file).is_file():
-        return {}
-    return {"sha256": file_sha256(Path(file))}
 
 
 def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, Field, model_validator
 
 from karat.errors import CallError, unknown
-from karat.formats.settings import Form, custom_error
+from karat.formats.settings import Form, custom_error, preview
 from karat.retrieve import fuse
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Finder, Query
@@ -123,18 +123,15 @@ class Route:
     def _chosen(self, query: Query) -> tuple[str, ...]:
         choice = self._choose(query)
         names = [choice] if isinstance(choice, str) else choice
-        if names is None or names == []:
-            names = [] if self.default is None else [self.default]
-        known = f"known: {', '.join(self.parts)}"
-        if not isinstance(names, list | tuple) or not all(
-            isinstance(chosen, str) for chosen in names
-        ):
-            raise CallError(f"route gave {type(choice).__name__} instead of names; {known}")
-        if not names:
-            raise CallError(f"route chose nothing and there is no default; {known}")
-        for name in names:
-            if name not in self.parts:
-                raise CallError(f"route chose {name!r}, which is not in of; {known}")
+        if not names and self.default is not None:
+            names = [self.default]
+        known = list(self.parts)
+        sound = isinstance(names, list | tuple) and all(name in known for name in names)
+        if not names or not sound:
+            raise CallError(
+                f"route chose {preview(choice)}; one or more of {', '.join(known)} are expected"
+                + ("" if names else ", or a default")
+            )
         return tuple(dict.fromkeys(names))
 
 
@@ -145,12 +142,11 @@ def _chooser(options: RouteOptions, context: BuildContext) -> Choose:
         takes_query = takes_first(call, Query)
         return lambda query: code.call(lambda: call(query if takes_query else query.text))
     if (column := options.column) is not None:
-        return lambda query: _names_in(query.attributes.get(column))
+        return lambda query: _listed(query.attributes.get(column))
     compiled = [(re.compile(rule.match), rule.to) for rule in options.rules or []]
     return lambda query: next((to for match, to in compiled if match.search(query.text)), None)
 
 
-def _names_in(value: Any) -> list[str]:
-    return [
-        str(name) for name in (value if isinstance(value, list) else [value]) if name is not None
-    ]
+def _listed(value: Any) -> list[str]:
+    names = value if isinstance(value, list) else [value]
+    return [str(name) for name in names if name is not None]

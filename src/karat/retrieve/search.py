@@ -79,9 +79,9 @@ class CallTally:
         self.asked += 1
         if isinstance(outcome, FailedCall):
             self.fail(outcome)
-            return
-        self.short += len(outcome.hits) < k
-        self.unscored += any(hit.score is None for hit in outcome.hits)
+        else:
+            self.short += len(outcome.hits) < k
+            self.unscored += any(hit.score is None for hit in outcome.hits)
 
     def fail(self, outcome: FailedCall) -> None:
         """Count one failure with its reason."""

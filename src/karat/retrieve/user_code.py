@@ -79,6 +79,17 @@ def load_object(name: str, folder: Path) -> Any:
     return loaded
 
 
+def source_of(name: str, folder: Path) -> Path:
+    """Return the file of a name that is loaded."""
+    place = name.rpartition(":")[0]
+    if place.endswith(".py"):
+        return folder / place
+    source = getattr(sys.modules[place], "__file__", None)
+    if source is None:
+        raise UsageError(f"module {place} has no file; name one that has")
+    return Path(source)
+
+
 def _module_in(path: Path) -> ModuleType:
     if not path.is_file():
         raise InputError("no such file; check the path", where=str(path))

@@ -21,6 +21,8 @@ from karat.retrieve.protocol import Progress
 from karat.retrieve.user_code import error_line
 
 Floats = npt.NDArray[np.float32]
+# How a .npz file begins.
+_ZIP = b"PK"
 # Products of larger numbers could leave single precision.
 LARGEST = 1e15
 
@@ -67,18 +69,18 @@ def read_vectors(path: Path) -> VectorFile:
     where = str(path)
     try:
         digest = file_sha256(path)
-        loaded = np.load(path, mmap_mode="r", allow_pickle=False)
-        if not isinstance(loaded, np.lib.npyio.NpzFile):
-            return VectorFile(where, digest, _rows(loaded, where))
-        with loaded as archive:
-            missing = {"ids", "vectors"} - set(archive.files)
-            if missing:
-                raise InputError(
-                    f"holds no {' and no '.join(sorted(missing))}; a .npz needs ids and vectors",
-                    where=where,
-                )
-            rows = _rows(archive["vectors"], where)
-            return VectorFile(where, digest, rows, _ids(archive["ids"], len(rows), where))
+        with path.open("rb") as file:
+            is_archive = file.read(len(_ZIP)) == _ZIP
+            file.seek(0)
+            if not is_archive:
+                loaded = np.load(path, mmap_mode="r", allow_pickle=False)
+                return VectorFile(where, digest, _rows(loaded, where))
+            with np.load(file, allow_pickle=False) as archive:
+                if missing := sorted({"ids", "vectors"} - set(archive.files)):
+                    lacks = " and no ".join(missing)
+                    raise InputError(f"holds no {lacks}; a .npz needs ids and vectors", where=where)
+                rows = _rows(archive["vectors"], where)
+                return VectorFile(where, digest, rows, _ids(archive["ids"], len(rows), where))
     except (KaratError, MemoryError):
         raise
     except OSError as error:
