@@ -292,9 +292,10 @@ def test_a_callable_can_make_the_vectors(tmp_path):
 
 def test_a_callable_is_given_batches(tmp_path):
     (tmp_path / "own.py").write_text(
-        "import json\n"
+        "import json, pathlib\n"
         "def embed(texts):\n"
-        f"    print(json.dumps(texts), file=open({str(tmp_path / 'batches')!r}, 'a'))\n"
+        "    with pathlib.Path(__file__).with_name('batches').open('a') as file:\n"
+        "        print(json.dumps(texts), file=file)\n"
         "    return [[1.0]] * len(texts)\n"
     )
     own = made(tmp_path, embed="own.py:embed", batch_size=2, item_prefix="> ")

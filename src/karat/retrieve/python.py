@@ -75,8 +75,9 @@ def make(options: PythonOptions, context: BuildContext, parts: Mapping[str, Find
 def made_by(factory: Any, arguments: Mapping[str, Any], code: UserCode) -> Any:
     """Return what a class or a function without required arguments makes."""
     if not fits(factory, (), arguments):
-        needs = f"nothing but {', '.join(arguments)}" if arguments else "no arguments"
-        raise UsageError(f"{code.name} takes {parameters(factory)}; it must need {needs}")
+        takes = f"take {', '.join(arguments)} and " if arguments else ""
+        needs = "nothing else" if arguments else "no arguments"
+        raise UsageError(f"{code.name} takes {parameters(factory)}; it must {takes}need {needs}")
     return code.load(lambda: factory(**arguments))
 
 
