@@ -89,19 +89,22 @@ def test_a_list_called_gold_is_gold_and_a_text_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
+    ("examples", "expected"),
     [
-        ({"tags": [["x"]], "expected": [["c1"]]}, ["expected"]),
-        ({"tags": [["x"]]}, []),
-        ({"doc_ids": [["c1"]], "notes": [["a long text"]]}, ["doc_ids"]),
-        ({"answer": ["In Paris, since 1900."], "language": ["en"]}, []),
-        ({"answer_id": [12], "k": [5]}, ["answer_id"]),
-        ({"judgments": [[{"docno": "d", "rel": 1}]]}, ["judgments"]),
-        ({"truth": [{"d1": 1, "d2": 0}]}, ["truth"]),
-        ({"gold_ids": [None, [], ["c1"]], "expected": [["c2"]]}, ["gold_ids", "expected"]),
-        ({"passages": ["[1, 2]"]}, ["passages"]),
-        ({"relevant": [True], "grade": [1.5]}, []),
+        ({"tags": ["x"], "expected": ["c1"]}, ["expected"]),
+        ({"tags": ["x"]}, []),
+        ({"doc_ids": ["c1"], "notes": ["a long text"]}, ["doc_ids"]),
+        ({"answer": "In Paris, since 1900.", "language": "en"}, []),
+        ({"answer_id": 12, "k": 5}, ["answer_id"]),
+        ({"judgments": [{"docno": "d", "rel": 1}]}, ["judgments"]),
+        ({"truth": {"d1": 1, "d2": 0}}, ["truth"]),
+        (
+            {"gold_id": "c1", "gold_ids": ["c1"], "expected": ["c2"]},
+            ["gold_ids", "expected", "gold_id"],
+        ),
+        ({"passages": "[1, 2]"}, ["passages"]),
+        ({"relevant": True, "grade": 1.5}, []),
     ],
 )
-def test_what_looks_like_gold(columns: dict[str, list[Any]], expected: list[str]) -> None:
-    assert list(gold_like(columns)) == expected
+def test_what_looks_like_gold(examples: dict[str, Any], expected: list[str]) -> None:
+    assert gold_like(examples) == expected

@@ -349,7 +349,7 @@ def test_places_that_are_not_all_known_are_left_out(tmp_path, cache):
     ("text", "told"),
     [
         ("", "is empty"),
-        ('{"item_id": "a", "text": "x"}\n' * 2, "occurs again as in line 1"),
+        ('{"item_id": "a", "text": "x"}\n' * 2, "2: item id 'a' occurs twice; ids must differ"),
         ('{"item_id": "a", "text": "x"}\n{"item_id": "b"}\n', "c.jsonl:2: no text"),
         ("\0\1\2", "binary"),
     ],

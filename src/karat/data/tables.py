@@ -61,9 +61,11 @@ class Queries:
         return cls.from_frame(_frame_of_texts(texts, "query_id"))
 
     @classmethod
-    def from_frame(cls, frame: object, *, source: Source = IN_MEMORY) -> Queries:
+    def from_frame(
+        cls, frame: object, *, lines: pl.Series | None = None, source: Source = IN_MEMORY
+    ) -> Queries:
         """Make queries from a Polars, pandas or Arrow table; names of other tools are accepted."""
-        table = _texts_by_id(to_polars(frame, source), "query_id", QUERY_NAMES, source)
+        table = _texts_by_id(to_polars(frame, source), "query_id", QUERY_NAMES, source, lines)
         front = ["query_id", "text"]
         return cls(table.select(*front, pl.exclude(front)), source=source)
 
@@ -365,9 +367,11 @@ class Corpus:
         return cls.from_frame(_frame_of_texts(texts, "item_id"))
 
     @classmethod
-    def from_frame(cls, frame: object, *, source: Source = IN_MEMORY) -> Corpus:
+    def from_frame(
+        cls, frame: object, *, lines: pl.Series | None = None, source: Source = IN_MEMORY
+    ) -> Corpus:
         """Make a corpus from a table; ``doc_id`` defaults to the id before its last ``#``."""
-        table = _texts_by_id(to_polars(frame, source), "item_id", ITEM_NAMES, source)
+        table = _texts_by_id(to_polars(frame, source), "item_id", ITEM_NAMES, source, lines)
         if "doc_id" in table.columns:
             doc = pl.col("doc_id").cast(pl.String)
             table = table.with_columns(doc_id=pl.coalesce(doc, doc_of(pl.col("item_id"))))
@@ -393,7 +397,7 @@ def _frame_of_texts(texts: Mapping[str, str | Mapping[str, Any]], key: str) -> p
 
 
 def _texts_by_id(
-    table: pl.DataFrame, key: str, names: Sequence[str], source: Source
+    table: pl.DataFrame, key: str, names: Sequence[str], source: Source, lines: pl.Series | None
 ) -> pl.DataFrame:
     """Return a table with unique ids under ``key`` and a ``text``, which is empty where null."""
     what = key.replace("_", " ")
@@ -401,14 +405,16 @@ def _texts_by_id(
         find_column(table, names, what, source): key,
         find_column(table, TEXT_NAMES, "text", source): "text",
     }
-    table = ids_as_text(table.rename(renames), (key,), source)
+    table = ids_as_text(table.rename(renames), (key,), source, lines)
     kind = table.schema["text"]
     if kind.is_nested() or kind in (pl.Binary, pl.Object):
         raise InputError(f"text holds {kind}; text is expected", where=source.name)
-    duplicates = table[key].filter(table[key].is_duplicated())
-    if len(duplicates):
+    again = (~table[key].is_first_distinct()).arg_true()
+    if len(again):
         raise InputError(
-            f"{what} {duplicates[0]!r} occurs twice; ids must differ", where=source.name
+            f"{what} {table[key][again[0]]!r} occurs twice; ids must differ",
+            where=source.name,
+            line=None if lines is None else int(lines[again[0]]),
         )
     return table.with_columns(pl.col("text").cast(pl.String).fill_null(""))
 

@@ -317,42 +317,40 @@ _GOLD_LIKE = re.compile(
     r"|(chunk|doc|document|passage|context|item|memory|scene)s?([_-]?(id|no)s?)?$",
     re.IGNORECASE,
 )
-_LONGEST_ID = 200
-_MOST_NAMED, _MOST_SHOWN = 3, 20
-# This many rows are enough to see what a column holds.
-_SAMPLE = 100
+_LONGEST_ID, _MOST_SHOWN = 200, 20
 
 
 def no_gold_error(rows: Sequence[Mapping[str, Any]], where: str) -> NoGoldError:
     """Return the error for queries without gold; it names the columns that look like gold."""
     names = dict.fromkeys(name for row in rows for name in row)
-    columns = {
-        name: [row[name] for row in rows if row.get(name) is not None][:_SAMPLE] for name in names
+    examples = {
+        name: next((row[name] for row in rows if row.get(name) not in (None, "", [])), None)
+        for name in names
     }
+    candidates = gold_like(examples)
+    if candidates:
+        shown = ", ".join(f"{name!r} (such as {preview(examples[name])})" for name in candidates)
+        hint = f"{shown} may be it: {mapping_hint('gold', candidates[0], what='it')}"
+    else:
+        hint = f"its other columns are {', '.join(list(names)[:_MOST_SHOWN]) or 'none'}: "
+        hint += f"{mapping_hint('gold', what='one')}, or name the judgments: --gold FILE, or gold "
+        hint += "in karat.yaml"
     known = ", ".join((*GOLD_NAMES, _EVIDENCE))
     problem = f"holds queries without gold under any known name ({known})"
-    candidates = gold_like(columns)
-    if not candidates:
-        shown = ", ".join(list(columns)[:_MOST_SHOWN])
-        others = f"its other columns are {shown}" if shown else "it has no other column"
-        hint = mapping_hint("gold", what="one")
-        hint += ", or name the judgments: --gold FILE, or gold in karat.yaml"
-        return NoGoldError(f"{problem}; {others}: {hint}", where=where)
-    examples = ", ".join(f"{name!r} (such as {preview(candidates[name])})" for name in candidates)
-    verb = "looks" if len(candidates) == 1 else "look"
-    hint = mapping_hint("gold", next(iter(candidates)), what="it")
-    return NoGoldError(f"{problem}; {examples} {verb} like it: {hint}", where=where)
+    return NoGoldError(f"{problem}; {hint}", where=where)
 
 
-def gold_like(columns: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return columns whose name and first value look like gold, each with it; lists come first."""
-    candidates = {}
-    for name, values in columns.items():
-        value = next((from_text(v) for v in values if v not in (None, "", [])), None)
-        if _GOLD_LIKE.search(name) and (isinstance(value, (list, dict)) or _is_id(value)):
-            candidates[name] = value
-    names = sorted(candidates, key=lambda name: not isinstance(candidates[name], (list, dict)))
-    return {name: candidates[name] for name in names[:_MOST_NAMED]}
+def gold_like(examples: Mapping[str, Any]) -> list[str]:
+    """Return the columns whose name and first value look like gold; lists come first."""
+    lists, single = [], []
+    for name, value in examples.items():
+        if not _GOLD_LIKE.search(name):
+            continue
+        if isinstance(from_text(value), (list, dict)):
+            lists.append(name)
+        elif _is_id(value):
+            single.append(name)
+    return lists + single
 
 
 def _is_id(value: Any) -> bool:

@@ -192,8 +192,6 @@ class Input:
 
     def text(self) -> str:
         """Return the whole file as text; raise InputError beyond the limit for documents."""
-        if self.path is not None and self.path.stat().st_size > MAX_DOCUMENT.bytes():
-            raise MAX_DOCUMENT.error(self.name)
         return decode(_join(self._pieces(_CHUNK_BYTES), self.name), self)
 
     def open(self) -> IO[bytes]:

@@ -71,8 +71,7 @@ class Record(NamedTuple):
         number = self.as_number(value, what)
         if 0 <= number <= _MOST:
             return number
-        expected = "a number from 0" if number < 0 else f"a number up to {_MOST:g}"
-        raise self.error(f"{what} is {preview(value)}; {expected} is expected")
+        raise self.error(f"{what} is {preview(value)}; a number from 0 to {_MOST:g} is expected")
 
     def as_list(self, value: Any, what: str) -> list[Any]:
         """Return a list; null is an empty one."""

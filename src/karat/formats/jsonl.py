@@ -112,29 +112,25 @@ def read_gold(file: Input | Folder, *, layout: str, duplicates: Duplicates = "ag
 def read_queries(file: Input | Folder, *, layout: str | None = None) -> Queries:
     """Read queries under any of the usual names for their id and text."""
     file = file.input("queries.jsonl") if isinstance(file, Folder) else file
-    return Queries.from_frame(_frame(file, "query_id", QUERY_NAMES), source=file.source)
+    rows, lines = _rows(file, "query_id", QUERY_NAMES)
+    return Queries.from_frame(rows, lines=lines, source=file.source)
 
 
 def read_corpus(file: Input | Folder, *, layout: str | None = None) -> Corpus:
     """Read items under any of the usual names for their id and text."""
     file = file.input("corpus.jsonl") if isinstance(file, Folder) else file
-    return Corpus.from_frame(_frame(file, "item_id", ITEM_NAMES), source=file.source)
+    rows, lines = _rows(file, "item_id", ITEM_NAMES)
+    return Corpus.from_frame(rows, lines=lines, source=file.source)
 
 
-def _frame(file: Input, key: str, names: Sequence[str]) -> pl.DataFrame:
-    rows: dict[str, dict[str, Any]] = {}
-    lines: dict[str, int | None] = {}
-    for record in read_records(file):
-        row = _row(record, key, names)
-        name = row[key]
-        if name in rows:
-            raise record.error(
-                f"id {name!r} occurs again as in line {lines[name]}; ids must differ"
-            )
-        rows[name], lines[name] = row, record.line
-    if not rows:
+def _rows(file: Input, key: str, names: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
+    """Return the records as rows, and their lines."""
+    records = list(read_records(file))
+    if not records:
         raise InputError("is empty; at least one object is expected", where=file.name)
-    return frame_of(list(rows.values()), (key, "text"), where=file.name)
+    rows = [_row(record, key, names) for record in records]
+    lines = pl.Series("line", [record.line for record in records], dtype=pl.Int64)
+    return frame_of(rows, (key, "text"), where=file.name), lines
 
 
 def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:

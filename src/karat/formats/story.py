@@ -211,6 +211,11 @@ _NOTE = re.compile(
     r":\s*(.*)",
     re.IGNORECASE,
 )
+# Lines that plan the story: beats, tension, dialogues, subplots; a quoted string has no word.
+_PLANNING = re.compile(
+    r".* exchange (?:begin|end)|beat \S* mapped to .*|tension at \S* is .*|dialogue \S* at .*"
+    r"|subplot \S* type .*"
+)
 # A quoted string, a word, or a quote that is never closed.
 _TOKEN = re.compile(r'"([^"\\]*(?:\\.[^"\\]*)*)"|([^\s"]+)|"')
 _VERB_WORDS = """
@@ -326,7 +331,7 @@ def _parse(text: str) -> tuple[_Group, list[tuple[int, str]]]:
                 open_groups.pop()
             else:
                 errors.append((number, f"group {name!r} ends here but is not the one open"))
-        elif not _is_header(words):
+        elif _PLANNING.fullmatch(" ".join(words)) is None:
             _add(open_groups[-1], tokens, number, errors)
     errors.extend((group.line, f"group {group.name!r} is not closed") for group in open_groups[1:])
     return root, sorted(errors)
@@ -363,22 +368,6 @@ def _tokens(line: str) -> list[_Token] | None:
         quoted, word = match[1], match[2]
         tokens.append(_Token(quoted, "") if word is None else _Token(word, word.lower()))
     return tokens
-
-
-def _is_header(words: Sequence[str]) -> bool:
-    """Return True for a line that plans the story: beats, tension, dialogues, subplots.
-
-    >>> _is_header("beat midpoint mapped to ch2.sc1".split()), _is_header(["anna", "enters"])
-    (True, False)
-    """
-    first, last = words[:1], words[-2:]
-    return (
-        (len(words) > 2 and last in (["exchange", "begin"], ["exchange", "end"]))
-        or (len(words) > 4 and first == ["beat"] and words[2:4] == ["mapped", "to"])
-        or (len(words) > 4 and first == ["tension"] and words[1] == "at" and words[3] == "is")
-        or (len(words) > 3 and first == ["dialogue"] and words[2] == "at")
-        or (len(words) > 3 and first == ["subplot"] and words[2] == "type")
-    )
 
 
 def _add(

@@ -136,13 +136,7 @@ def read_gold(
 def read_queries(file: Input, *, separator: str) -> Queries:
     """Read query ids and texts from a TSV file."""
     table = _read_table(file, _TSV_QUERIES, "queries")
-    empty, ids = table["query_id"] == "", table["query_id"]
-    _refuse(table, empty, "query_id is empty; every row needs one", file)
-    again = ~ids.is_first_distinct()
-    if again.any():
-        name = ids.filter(again)[0]
-        _refuse(table, again, f"query id {name!r} occurs twice; ids must differ", file)
-    return Queries.from_frame(table.drop("line"), source=file.source)
+    return Queries.from_frame(table.drop("line"), lines=table["line"], source=file.source)
 
 
 def _read_table(file: Input, fields: LineFields, what: str) -> pl.DataFrame:
