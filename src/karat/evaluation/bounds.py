@@ -378,9 +378,8 @@ class _Bounds:
         for column in by:
             segments = segments_by(ids, queries, column)
             self.masks |= {tuple(segment.where.items()): segment.mask for segment in segments}
-        unmoved = [row for row in comparisons.rows if (row.system, row.measure) not in self.ranges]
         self.worst, self.best = (
-            self._rows_at(side, systems, queries, by, unmoved) for side in ("worst", "best")
+            self._rows_at(side, systems, queries, by) for side in ("worst", "best")
         )
 
     def _rows_at(
@@ -389,7 +388,6 @@ class _Bounds:
         systems: Sequence[ComparedSystem],
         queries: Queries | None,
         by: Sequence[By],
-        unmoved: Sequence[Comparison],
     ) -> dict[_Key, Comparison]:
         """Return all comparisons with every query's difference at one end."""
         from karat.evaluation.comparison import compare_scores
@@ -405,7 +403,7 @@ class _Bounds:
                     delta = ends.high if upward else ends.low
                     columns[str(measure)] = systems[0].values(str(measure)) + delta
             moved.append(replace(system, runs=(with_columns(scores, columns),)))
-        rows = compare_scores(moved, self.rule, queries=queries, by=by, known=unmoved).rows
+        rows = compare_scores(moved, self.rule, queries=queries, by=by).rows
         alpha = systems[0].conventions.alpha
         return {_key(row): self._at_any_margin(row, rows, alpha) for row in rows}
 

@@ -161,12 +161,8 @@ def compare_scores(
     *,
     queries: Queries | None = None,
     by: Sequence[By] = (),
-    known: Sequence[Comparison] = (),
 ) -> Comparisons:
-    """Compare scored systems; the first is the baseline.
-
-    ``known`` are rows of the same comparison that need not be tested again.
-    """
+    """Compare scored systems; the first is the baseline."""
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
     check_comparable(systems)
@@ -193,7 +189,7 @@ def compare_scores(
         within = [
             row
             for segment in segments
-            for row in _segment_rows(systems, pairs, segment, rule, permutations, known)
+            for row in _segment_rows(systems, pairs, segment, rule, permutations)
         ]
         rows += _corrected(within, rule)
     for at, row in enumerate(rows):
@@ -425,14 +421,8 @@ def _segment_rows(
     segment: Segment,
     rule: Rule,
     permutations: int,
-    known: Sequence[Comparison],
 ) -> list[Comparison]:
     """Return every measure of every pair over the queries of a segment, not yet judged."""
-    tested: dict[tuple[str, str, str], Comparison] = {
-        (row.baseline, row.system, row.measure): replace(row, p_adjusted=None)
-        for row in known
-        if row.segment == (segment.where or None)
-    }
     cells = [
         _Paired(*pair, measure, segment, rule) for measure in systems[0].measures for pair in pairs
     ]
@@ -442,9 +432,7 @@ def _segment_rows(
     # Means over the same queries are tested with the same random signs.
     together: dict[bytes, list[_Paired]] = {}
     for cell in cells:
-        if cell.key in tested:
-            cell.row = tested[cell.key]
-        elif cell.is_mean:
+        if cell.is_mean:
             together.setdefault(np.packbits(cell.known).tobytes(), []).append(cell)
         elif cell.row.n:
             cell.test_number()

@@ -298,11 +298,11 @@ def _with_column(gate: Gate, queries: Queries | None, query_ids: pl.Series) -> G
         return gate
     if len(fitting) == 1:
         return replace(gate, by=By((fitting[0],)))
-    if len(fitting) > 1:
+    if fitting:
         many = f"{', '.join(fitting)} all have these values; write [{fitting[0]}=VALUE]"
         raise gate.error(f"the segments {', '.join(gate.values)} are not clear: {many}")
     every = list(dict.fromkeys(value for values in names.values() for value in values))
-    missing = next((value for value in gate.values if not _alike(value, every)), gate.values[0])
+    missing = next((value for value in gate.values if value not in every), gate.values[0])
     raise gate.error(str(unknown("segment", missing, every)))
 
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar
 
 import numpy as np
 import polars as pl
@@ -21,12 +21,15 @@ from karat.errors import InputError, NoGoldError, UsageError
 from karat.formats import read_corpus, read_gold, read_queries, scan_run
 from karat.formats.field_mapping import Fields
 from karat.formats.readers import load, queries_in_gold
+from karat.formats.registry import Kind
 from karat.measure.names import Measure
 from karat.measure.scores import Scores
 
 if TYPE_CHECKING:
     from karat.retrieve.corpus_index import CorpusIndex
 
+
+T = TypeVar("T", Gold, Queries, Corpus)
 
 # A smaller corpus is indexed before anyone could read that it is.
 _LONG_BYTES = 5_000_000
@@ -59,40 +62,35 @@ def gold_of(
     can be read there.
     """
     if not is_file(gold):
-        table = load("gold", gold, fields=fields, duplicates=duplicates)
-        if not isinstance(table, Gold):
-            raise UsageError(
-                f"gold is expected, not {type(gold).__name__}; give a Gold, a mapping, a frame or"
-                " the name of a file"
-            )
-        return table
+        return _table("gold", gold, Gold, fields=fields, duplicates=duplicates)
     name = os.fspath(gold)
-    together = _same_file(gold, queries)
+    together = is_file(queries) and os.fspath(queries) == name
     if together:
         fields = fields.together()
     try:
         return read_gold(name, format=format, duplicates=duplicates, fields=fields)
-    except NoGoldError:
-        raise
-    except InputError:
-        if not together or not _holds_queries(name, fields):
+    except InputError as error:
+        if isinstance(error, NoGoldError) or not together:
             raise
+        try:
+            read_queries(name, fields=fields)
+        except InputError:
+            raise error from None
     raise InputError(
         "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
         where=Path(name).name,
     )
 
 
-def _holds_queries(name: str, fields: Fields) -> bool:
-    try:
-        read_queries(name, fields=fields)
-    except InputError:
-        return False
-    return True
-
-
-def _same_file(first: object, second: object) -> bool:
-    return is_file(first) and is_file(second) and os.fspath(first) == os.fspath(second)
+def _table(kind: Kind, value: Any, table_type: type[T], **options: Any) -> T:
+    """Return a mapping, a frame or a table as a table."""
+    table = load(kind, value, **options)
+    if not isinstance(table, table_type):
+        raise UsageError(
+            f"{kind}: a {table_type.__name__}, a mapping, a frame or the name of a file is"
+            f" expected, not {type(value).__name__}"
+        )
+    return table
 
 
 def queries_of(
@@ -105,13 +103,11 @@ def queries_of(
 ) -> Queries | None:
     """Read the queries, or those that the gold file itself carries."""
     if is_file(queries):
-        fields = fields.together() if _same_file(queries, gold) else fields
+        together = is_file(gold) and os.fspath(gold) == os.fspath(queries)
+        fields = fields.together() if together else fields
         return read_queries(os.fspath(queries), fields=fields)
     if queries is not None:
-        table = load("queries", queries, fields=fields)
-        if not isinstance(table, Queries):
-            raise UsageError(f"queries are expected, not {type(queries).__name__}")
-        return table
+        return _table("queries", queries, Queries, fields=fields)
     if not is_file(gold):
         return None
     path = Path(gold)
@@ -137,10 +133,7 @@ def corpus_of(
     if corpus is None:
         return None, None
     if not is_file(corpus):
-        table = load("corpus", corpus, fields=fields)
-        if not isinstance(table, Corpus):
-            raise UsageError(f"a corpus is expected, not {type(corpus).__name__}")
-        return table, None
+        return _table("corpus", corpus, Corpus, fields=fields), None
     name = os.fspath(corpus)
     if index_cache is None:
         return read_corpus(name, fields=fields), None

@@ -502,11 +502,8 @@ def comparison_tables(results: Results, columns: Sequence[str] = COMPARED) -> di
     rows.sort(key=lambda row: not row["primary"])
     grids: dict[str, Grid] = {}
     for row in rows:
-        head = ["measure", *_heads(row, columns)]
-        cells = _compared(row) | {"verdict": verdict_words(row, p="p" not in columns)}
-        grid = grids.setdefault(pair_name(row), [head])
         name = f"{row['measure']} *" if row["primary"] else row["measure"]
-        grid.append([name, *(cells[column] for column in columns)])
+        _add_compared(grids, pair_name(row), row, "measure", name, columns)
     if len({row["n"] for row in rows}) > 1:
         return grids
     return {title: _without(grid, ("n",), filled=True) for title, grid in grids.items()}
@@ -514,38 +511,37 @@ def comparison_tables(results: Results, columns: Sequence[str] = COMPARED) -> di
 
 def compared_segments(results: Results) -> dict[str, Grid]:
     """Return a titled table per pair and segment column, for the deciding measure."""
-    rows = [row for row in results["comparisons"] if row["segment"] and row["primary"]]
     grids: dict[str, Grid] = {}
     columns = ("n", "baseline", "system", "Δ", "p", "verdict")
-    for row in rows:
-        column = label(CROSS.join(row["segment"]))
-        title = f"{row['measure']} by {column}, {pair_name(row)}"
-        cells = _compared(row) | {"verdict": verdict_words(row)}
-        cells["n"] += " small" if row["n"] < SMALL else ""
-        grid = grids.setdefault(title, [[column, *_heads(row, columns)]])
-        value = label(CROSS.join(row["segment"].values()))
-        grid.append([value, *(cells[name] for name in columns)])
+    for row in results["comparisons"]:
+        if row["segment"] and row["primary"]:
+            column = label(CROSS.join(row["segment"]))
+            value = label(CROSS.join(row["segment"].values()))
+            title = f"{row['measure']} by {column}, {pair_name(row)}"
+            _add_compared(grids, title, row, column, value, columns)
     return grids
 
 
-def _compared(row: Row) -> dict[str, str]:
-    return {
+def _add_compared(
+    grids: dict[str, Grid], title: str, row: Row, head: str, name: str, columns: Sequence[str]
+) -> None:
+    """Add one comparison to the table of this title, headed by the systems' names if short."""
+    systems = {key: label(row[key]) for key in ("baseline", "system")}
+    if max(map(len, systems.values())) > _LONGEST_HEAD:
+        systems = {}
+    small = " small" if row["segment"] and row["n"] < SMALL else ""
+    cells = {
         "baseline": figure(row["baseline_mean"]),
         "system": figure(row["system_mean"]),
         "Δ": f"{change(row['delta'])}{PART}{interval(row['ci'])}",
         "p": p_value(row["p_adjusted"]),
-        "n": str(row["n"]),
+        "n": f"{row['n']}{small}",
         "+/=/−": f"{row['wins']}/{row['ties']}/{row['losses']}",
         "detects": figure(row["detectable"]),
+        "verdict": verdict_words(row, p="p" not in columns),
     }
-
-
-def _heads(row: Row, columns: Sequence[str]) -> list[str]:
-    """Return the headers, with the names of the two systems if these are short."""
-    names = {key: label(row[key]) for key in ("baseline", "system")}
-    if max(map(len, names.values())) > _LONGEST_HEAD:
-        return list(columns)
-    return [names.get(column, column) for column in columns]
+    grid = grids.setdefault(title, [[head, *(systems.get(name, name) for name in columns)]])
+    grid.append([name, *(cells[column] for column in columns)])
 
 
 def moved_tables(results: Results) -> dict[str, Grid]:

@@ -348,11 +348,10 @@ def _is_corrected_away(row: Comparison, alpha: float) -> bool:
 def _why_unclear(row: Comparison, alpha: float) -> str:
     """Return why a comparison is undecided, and how many queries would decide it."""
     if row.ci is None and row.n < 2:
-        return f": {row.n} {'query is' if row.n == 1 else 'queries are'} too few to tell"
-    if row.p is None and row.power_because is not None:
-        return f": {row.power_because}"
+        return f": {plural(row.n, 'query is', 'queries are')} too few to tell"
     if row.ci is None:
-        return ": without an interval sameness cannot be shown"
+        missing = "without an interval sameness cannot be shown"
+        return f": {row.power_because if row.p is None and row.power_because else missing}"
     if _is_corrected_away(row, alpha):
         return ": unclear, though its interval, which is not corrected, excludes 0"
     power = []

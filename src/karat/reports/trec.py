@@ -81,12 +81,10 @@ def _refuse_odd_ids(query_ids: pl.Series) -> None:
 
 def _name(measure: str, scores: Scores) -> str:
     """Return the name in trec_eval if its linear gain is used, else karat's own."""
-    found_measure = next(
-        (candidate for candidate in scores.measures if str(candidate) == measure), None
-    )
-    return trec_name(
-        measure if found_measure is None else str(with_gain(found_measure, scores.conventions))
-    )
+    by_name = {str(candidate): candidate for candidate in scores.measures}
+    if measure in by_name:
+        measure = str(with_gain(by_name[measure], scores.conventions))
+    return trec_name(measure)
 
 
 def _lines(system: System) -> list[str]:
