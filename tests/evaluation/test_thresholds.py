@@ -25,8 +25,8 @@ def test_a_line_is_drawn_where_it_is_asked_for_and_nowhere_else():
         ("similarity=nan", "similarity is 'nan'; a number is expected"),
         ("high=1.2", "high is '1.2'; a share from 0 to 1 is expected"),
         ("gap=x", "a share from 0 to 1"),
-        ("miss=200", "miss is 200 and deep 100; deep must not be smaller"),
-        ("near=60", "near is 60 and far 50; far must be the larger one"),
+        ("miss=200", "miss no larger than deep"),
+        ("near=60", "near must be smaller than far"),
     ],
 )
 def test_what_is_no_line_is_refused_with_what_to_do(text, told):

@@ -370,19 +370,15 @@ class _MeasuredGate:
             self.best = 1.0
         if gate.upper and definition.better != "none":
             self.best = 0.0
-        self.share_of = self._share_of()
-
-    def _share_of(self) -> int | None:
-        """Return the number of things of which the mean is a share; None where it is not.
-
-        A mean of values that are all 0 or ``top`` is a share times ``top``.
-        """
-        if self.counts_keys:
-            return aggregates.independent_keys(self.evidence.of(self.rows))
+        # The number of things of which the mean is a share, None where it is not: a mean of
+        # values that are all 0 or ``top`` is a share times ``top``.
+        self.share_of: int | None = None
         values = self.values[self.rows]
-        counted = self.number is aggregates.mean and np.isin(values, (0, self.top)).all()
-        plain = self.scores.groups is None and self.scores.conventions.interval != "percentile"
-        return len(values) if counted and plain and self.gate.measure.definition.bounded else None
+        plain = scores.groups is None and scores.conventions.interval != "percentile"
+        if self.counts_keys:
+            self.share_of = aggregates.independent_keys(self.evidence.of(self.rows))
+        elif plain and definition.bounded and self.number is aggregates.mean:
+            self.share_of = len(values) if np.isin(values, (0, self.top)).all() else None
 
     def result(self, system: str) -> GateResult:
         """Return how the gate came out."""

@@ -106,7 +106,11 @@ def headlines(results: Results) -> list[Headline]:
     verdicts = [_gates_headline(results["gates"])] if results.get("gates") else []
     for decision in results.get("decisions", []):
         pair, word = pair_name(decision), decision["verdict"]
-        reasons = [decision["because"], *_caution_lines(decision)]
+        reasons = [decision["because"]]
+        cautions = [row for row in cautions_beside(decision) if not row["regression"]]
+        reasons += [f"but {caution['because']}" for caution in cautions[:MOST_CAUTIONS]]
+        if (more := len(cautions) - MOST_CAUTIONS) > 0:
+            reasons.append(f"and {plural(more, 'more caution')}")
         reasons += [decision["bounds"]] if decision.get("bounds") else []
         because = tuple(map(label, reasons))
         verdicts.append(Headline(word.upper(), pair, _TONES[word], because, pair=True))
@@ -175,13 +179,6 @@ def unreachable(results: Results) -> list[str]:
 def cautions_beside(decision: Results) -> list[Row]:
     """Return the cautions that add something to the verdict; "worse" needs no further warning."""
     return [] if decision["verdict"] == "worse" else list(decision.get("cautions", ()))
-
-
-def _caution_lines(decision: Results) -> list[str]:
-    cautions = [caution for caution in cautions_beside(decision) if not caution["regression"]]
-    lines = [f"but {caution['because']}" for caution in cautions[:MOST_CAUTIONS]]
-    more = len(cautions) - MOST_CAUTIONS
-    return [*lines, f"and {plural(more, 'more caution')}"] if more > 0 else lines
 
 
 # Sentences beside the tables.

@@ -329,11 +329,8 @@ def parse_thresholds(texts: Sequence[str], profile: str = "karat") -> Thresholds
             raise UsageError(f"--line {key} is given twice")
         values[key] = _number(key, value)
     thresholds = replace(thresholds_of(profile), **values)
-    near, far, miss, deep = (getattr(thresholds, name) for name in ("near", "far", "miss", "deep"))
-    if near >= far:
-        raise UsageError(f"near is {near} and far {far}; far must be the larger one")
-    if miss > deep:
-        raise UsageError(f"miss is {miss} and deep {deep}; deep must not be smaller")
+    if thresholds.near >= thresholds.far or thresholds.miss > thresholds.deep:
+        raise UsageError("near must be smaller than far, and miss no larger than deep")
     return thresholds
 
 

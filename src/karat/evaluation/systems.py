@@ -255,12 +255,14 @@ def overlap(baseline: ComparedSystem, system: ComparedSystem) -> ListOverlap | N
     common = a.join(b, on=["row", "item_id"], suffix="_b", maintain_order="left")
     at, ra, rb = (common[name].to_numpy() for name in ("row", "rank", "rank_b"))
     lengths = [np.bincount(lists["row"].to_numpy(), minlength=len(rows)) for lists in (a, b)]
+    short = [np.minimum(length, TOP) for length in lengths]
+    both = np.bincount(at[(ra <= TOP) & (rb <= TOP)], minlength=len(rows))
     same = first.select(_PLACE).sort(_PLACE).equals(second.select(_PLACE).sort(_PLACE))
     return ListOverlap(
         baseline.name,
         system.name,
         queries=len(rows),
-        jaccard=aggregates.mean(_jaccard(at, ra, rb, lengths)),
+        jaccard=aggregates.mean(both / (short[0] + short[1] - both)),
         rbo=aggregates.mean(_rbo(at, np.maximum(ra, rb), lengths)),
         tau=aggregates.mean(_tau(at, ra, rb, len(rows))),
         identical=len(baseline.runs) + len(system.runs) == 2 and same,
@@ -272,12 +274,6 @@ def _numbered(lists: pl.DataFrame, rows: Ints) -> pl.DataFrame:
     hits = without_repeats(lists.filter(pl.col("row").is_in(rows.tolist()))).sort("row", "rank")
     hits = hits.with_columns(rank=pl.int_range(1, pl.len() + 1).over("row"))
     return hits.with_columns(row=np.searchsorted(rows, hits["row"].to_numpy()))
-
-
-def _jaccard(at: Ints, ra: Ints, rb: Ints, lengths: list[Ints]) -> Values:
-    short = [np.minimum(length, TOP) for length in lengths]
-    both = np.bincount(at[(ra <= TOP) & (rb <= TOP)], minlength=len(short[0]))
-    return both / (short[0] + short[1] - both)
 
 
 def _rbo(at: Ints, depth: Ints, lengths: list[Ints]) -> Values:

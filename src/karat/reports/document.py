@@ -344,14 +344,9 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
         document |= {"unjudged": system.open.unjudged, "unjudged_apart": system.open.apart}
         for name, ends in system.open.to_dict().items():
             measures[name]["bounds"] = ends
-    if system.segments:
-        document["segments"] = {
-            column: {
-                value: {name: _in_segment(summary) for name, summary in summaries.items()}
-                for value, summaries in segments.items()
-            }
-            for column, segments in system.segments.items()
-        }
+    for column, segments in system.segments.items():
+        cells = {value: _in_segment(summaries) for value, summaries in segments.items()}
+        document.setdefault("segments", {})[column] = cells
     if different:
         conventions = scores.conventions.document()
         document["conventions"] = {key: conventions[key] for key in different}
@@ -382,7 +377,11 @@ def _measure(summary: Summary) -> dict[str, Any]:
     return document
 
 
-def _in_segment(summary: Summary) -> dict[str, Any]:
-    """Return the summary of a segment, marked as small by the number of its queries."""
-    document = {key: _measure(summary)[key] for key in ("mean", "ci", "n", "ceiling")}
-    return document | ({"small": True} if summary.n < SMALL else {})
+def _in_segment(summaries: Mapping[str, Summary]) -> dict[str, Any]:
+    """Return the measures of a segment, each marked as small by the number of its queries."""
+    cells: dict[str, Any] = {}
+    for name, summary in summaries.items():
+        cells[name] = {key: getattr(summary, key) for key in ("mean", "ci", "n", "ceiling")}
+        if summary.n < SMALL:
+            cells[name]["small"] = True
+    return cells

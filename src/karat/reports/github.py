@@ -111,16 +111,12 @@ def _shown(messages: Sequence[Message]) -> list[Message]:
 
 def _line(level: str, title: str, message: str) -> str:
     # Both are within a line, where only ## could begin another command.
-    title, message = (escaped(label(text)) for text in (title, message))
-    return f"::{level} title={_property(title)}::{_data(message)}"
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    title, message = (
+        escaped(label(text)).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+        for text in (title, message)
+    )
+    title = title.replace(":", "%3A").replace(",", "%2C")
+    return f"::{level} title={title}::{message}"
 
 
 # The runner skips white space before the colons, of which there is more beyond ASCII.

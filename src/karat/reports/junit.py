@@ -7,7 +7,6 @@ both stop a pipeline but differ. A comparison is a test that nothing got worse.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 from xml.etree import ElementTree as ET
 
@@ -25,18 +24,11 @@ from karat.reports.document import Report
 
 Document = Mapping[str, Any]
 Outcome = Literal["failure", "error", "skipped"]
-
-
-@dataclass(frozen=True, slots=True)
-class TestCase:
-    """One test: its suite, name, outcome (None if it passed), kind of failure, and reason."""
-
-    group: str
-    name: str
-    outcome: Outcome | None
-    kind: str
-    because: str
-    figures: str = ""
+_OUTCOMES: Mapping[str, Outcome] = {
+    "fail": "failure",
+    "unmeasurable": "error",
+    "skipped": "skipped",
+}
 
 
 def to_junit(report: Report) -> bytes:
@@ -58,28 +50,17 @@ def junit(results: Document) -> bytes:
 
 
 def _gates(results: Document) -> Iterable[ET.Element]:
-    cases: dict[str, list[TestCase]] = {}
+    cases: dict[str, list[ET.Element]] = {}
     for gate in results.get("gates", []):
-        outcomes: dict[str, Outcome] = {
-            "fail": "failure",
-            "unmeasurable": "error",
-            "skipped": "skipped",
-        }
         figures = f"mean {gate_mean(gate).replace(PART, ' ').strip()}, n = {gate['n']}"
         figures += f", compared with the limit: {gate['on']}, needed: {figure(gate['needed'])}"
-        name = gate["system"]
-        case = TestCase(
-            f"karat.gates.{name}",
-            gate_name(gate),
-            outcomes.get(gate["verdict"]),
-            f"gate {gate['verdict']}",
-            gate["because"],
-            figures,
-        )
-        cases.setdefault(name, []).append(case)
+        system, name, outcome = gate["system"], gate_name(gate), _OUTCOMES.get(gate["verdict"])
+        kind = f"gate {gate['verdict']}"
+        case = _case(f"karat.gates.{system}", name, outcome, kind, gate["because"], figures)
+        cases.setdefault(system, []).append(case)
     measures = {system["name"]: system["measures"] for system in results["systems"]}
-    for name, tests in cases.items():
-        yield _suite(f"gates of {name}", tests, measures.get(name, {}))
+    for system, tests in cases.items():
+        yield _suite(f"gates of {system}", tests, measures.get(system, {}))
 
 
 def _comparisons(results: Document) -> Iterable[ET.Element]:
@@ -87,7 +68,7 @@ def _comparisons(results: Document) -> Iterable[ET.Element]:
 
     A primary measure without any value is an error.
     """
-    cases: dict[str, list[TestCase]] = {}
+    cases: dict[str, list[ET.Element]] = {}
     # A set without any gold is skipped as a whole.
     cells = [cell for system in results["systems"] for cell in system["measures"].values()]
     measured_at_all = any(cell["n"] for cell in cells)
@@ -97,62 +78,51 @@ def _comparisons(results: Document) -> Iterable[ET.Element]:
         outcome: Outcome | None = "failure" if row["regression"] else None
         if row["verdict"] is None or not row["n"]:
             outcome = "error" if row["primary"] and measured_at_all else "skipped"
-        case = TestCase(
-            f"karat.comparison.{row['system']}",
-            f"{row['measure']} against {row['baseline']}" + (" (primary)" * row["primary"]),
-            outcome,
-            "not measured" if outcome == "error" else "worse",
-            row["because"],
-            f"verdict {verdict_words(row) if row['verdict'] else 'none'}",
-        )
+        name = f"{row['measure']} against {row['baseline']}" + " (primary)" * row["primary"]
+        kind = "not measured" if outcome == "error" else "worse"
+        figures = f"verdict {verdict_words(row) if row['verdict'] else 'none'}"
+        group = f"karat.comparison.{row['system']}"
+        case = _case(group, name, outcome, kind, row["because"], figures)
         cases.setdefault(pair_name(row), []).append(case)
-    for name, tests in cases.items():
-        yield _suite(name, tests, {})
+    for pair, tests in cases.items():
+        yield _suite(pair, tests, {})
 
 
 def _evaluations(results: Document) -> Iterable[ET.Element]:
     """Yield one test per system, that it was scored, if there are no gates or comparisons."""
     for system in results["systems"]:
         anything = any(cell["n"] for cell in system["measures"].values())
-        case = TestCase(
-            f"karat.evaluation.{system['name']}",
-            "is scored",
-            None if anything else "error",
-            "nothing scored",
-            f"{system['counts']['scored']} of {system['counts']['queries']} queries scored",
-        )
+        counts, group = system["counts"], f"karat.evaluation.{system['name']}"
+        because = f"{counts['scored']} of {counts['queries']} queries scored"
+        case = _case(group, "is scored", None if anything else "error", "nothing scored", because)
         yield _suite(system["name"], [case], system["measures"])
 
 
-def _suite(name: str, cases: list[TestCase], measures: Document) -> ET.Element:
-    outcomes = [case.outcome for case in cases]
-    suite = ET.Element(
-        "testsuite",
-        name=label(name),
-        tests=str(len(cases)),
-        failures=str(outcomes.count("failure")),
-        errors=str(outcomes.count("error")),
-        skipped=str(outcomes.count("skipped")),
-    )
+def _suite(name: str, cases: list[ET.Element], measures: Document) -> ET.Element:
+    suite = ET.Element("testsuite", name=label(name), tests=str(len(cases)))
+    for count, tag in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(count, str(sum(case.find(tag) is not None for case in cases)))
     if measures:
         properties = ET.SubElement(suite, "properties")
         for measure, cell in measures.items():
             value = f"{measured(cell).replace(PART, ' ').strip()}, n = {cell['n']}"
             ET.SubElement(properties, "property", name=measure, value=value)
-    for case in cases:
-        suite.append(_case(case))
+    suite.extend(cases)
     return suite
 
 
-def _case(case: TestCase) -> ET.Element:
-    element = ET.Element("testcase", classname=label(case.group), name=label(case.name))
+def _case(
+    group: str, name: str, outcome: Outcome | None, kind: str, because: str, figures: str = ""
+) -> ET.Element:
+    """Return one test with its kind of failure and reason; without an outcome it passed."""
+    element = ET.Element("testcase", classname=label(group), name=label(name))
     # What XML 1.0 has no place for is not printable either, and so is replaced by label.
-    because = label(case.because)
-    details = [because, label(case.figures)]
-    if case.outcome is not None:
-        ended = ET.SubElement(element, case.outcome, message=because)
-        if case.outcome != "skipped":
-            ended.set("type", case.kind)
+    because = label(because)
+    details = [because, label(figures)]
+    if outcome is not None:
+        ended = ET.SubElement(element, outcome, message=because)
+        if outcome != "skipped":
+            ended.set("type", kind)
             ended.text = details.pop(0)
     ET.SubElement(element, "system-out").text = "\n".join(line for line in details if line)
     return element

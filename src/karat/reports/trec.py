@@ -9,7 +9,6 @@ import polars as pl
 from karat.errors import UsageError
 from karat.formats.trec import one_word, unfit_for_columns
 from karat.measure.names import with_gain
-from karat.measure.scores import Scores
 from karat.reports.document import Report, System
 
 _CANONICAL = re.compile(r"(?P<name>\w+)(?:@(?P<cutoff>[\d.]+))?")
@@ -45,9 +44,20 @@ ALL = "all"
 
 def to_trec(report: Report) -> bytes:
     """Return the lines of every system, one system after the other."""
+    lines: list[str] = []
     for system in report.systems:
-        _refuse_odd_ids(system.scores.table["query_id"])
-    lines = [line for system in report.systems for line in _lines(system)]
+        query_ids = system.scores.table["query_id"]
+        # Ids that would be read back as other columns or lines.
+        odd = query_ids.filter(unfit_for_columns(query_ids) | (query_ids == ALL))
+        if odd.len():
+            why = (
+                "is the name of the lines on all queries" if odd[0] == ALL else "holds white space"
+            )
+            raise UsageError(
+                f"output trec: query_id {odd[0]!r} {why}, which the layout of trec_eval cannot"
+                " carry; write csv, json or parquet"
+            )
+        lines += _lines(system)
     return "".join(lines).encode()
 
 
@@ -68,32 +78,16 @@ def trec_name(measure: str) -> str:
     return f"{_WITH_CUTOFF[name]}_{cutoff}" if name in _WITH_CUTOFF else measure
 
 
-def _refuse_odd_ids(query_ids: pl.Series) -> None:
-    """Refuse ids that would be read back as other columns or lines."""
-    odd = query_ids.filter(unfit_for_columns(query_ids) | (query_ids == ALL))
-    if odd.len():
-        why = "is the name of the lines on all queries" if odd[0] == ALL else "holds white space"
-        raise UsageError(
-            f"output trec: query_id {odd[0]!r} {why}, which the layout of trec_eval cannot carry; "
-            "write csv, json or parquet"
-        )
-
-
-def _name(measure: str, scores: Scores) -> str:
-    """Return the name in trec_eval if its linear gain is used, else karat's own."""
-    by_name = {str(candidate): candidate for candidate in scores.measures}
-    if measure in by_name:
-        measure = str(with_gain(by_name[measure], scores.conventions))
-    return trec_name(measure)
-
-
 def _lines(system: System) -> list[str]:
-    names = {measure: _name(measure, system.scores) for measure in system.summaries}
-    table = system.scores.table.sort("query_id")
+    scores = system.scores
+    table = scores.table.sort("query_id")
+    # The name in trec_eval where its linear gain is used, else karat's own.
+    names = {str(m): trec_name(str(with_gain(m, scores.conventions))) for m in scores.measures}
+    names = {measure: names.get(measure, trec_name(measure)) for measure in system.summaries}
     columns = [
-        (names[measure], table[measure].to_list())
-        for measure in system.summaries
-        if measure in table.columns and names[measure] not in _FOR_ALL_ONLY
+        (name, table[measure].to_list())
+        for measure, name in names.items()
+        if measure in table.columns and name not in _FOR_ALL_ONLY
     ]
     silent = _unanswered(system)
     lines = [
@@ -103,8 +97,13 @@ def _lines(system: System) -> list[str]:
         for name, values in columns
         if values[row] is not None
     ]
-    lines += [_line("runid", ALL, _run_id(system))]
-    lines += [_line("num_q", ALL, _answered(table))]
+    # Queries with a value, which trec_eval counts as evaluated.
+    answered = table.select(pl.any_horizontal(pl.exclude("query_id").is_not_null()))
+    number = int(answered.to_series().sum()) if table.width > 1 else 0
+    lines += [
+        _line("runid", ALL, one_word(str(scores.meta.get("tag", system.name)))),
+        _line("num_q", ALL, number),
+    ]
     for measure, summary in system.summaries.items():
         name = names[measure]
         if name in _COUNTED:
@@ -120,16 +119,6 @@ def _unanswered(system: System) -> set[str]:
     if scores.conventions.profile != "trec":
         return set()
     return set(scores.table["query_id"].filter(scores.status == "missing").to_list())
-
-
-def _answered(table: pl.DataFrame) -> int:
-    """Return the number of queries with a value, which trec_eval counts as evaluated."""
-    values = table.select(pl.any_horizontal(pl.exclude("query_id").is_not_null()))
-    return int(values.to_series().sum()) if table.width > 1 else 0
-
-
-def _run_id(system: System) -> str:
-    return one_word(str(system.scores.meta.get("tag", system.name)))
 
 
 def _line(name: str, query_id: str, value: float | int | str) -> str:
