@@ -155,7 +155,7 @@ def test_labels_that_turn_two_systems_round_are_told(run, files):
 
 def test_precision_can_only_rise_and_ndcg_may_fall():
     gold, found = Gold.from_dict({"q": {"a": 2}}), Run.from_dict({"q": ["a"]})
-    both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), asked=["q"])
+    both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), query_ids=["q"])
     before, after = (evaluate(found, one, ["P@1", "nDCG@2"]).means() for one in (gold, both.gold))
     assert before == {"P@1": 1.0, "nDCG@2": 1.0}
     assert after["P@1"] == 1.0
@@ -165,7 +165,7 @@ def test_precision_can_only_rise_and_ndcg_may_fall():
 def test_queries_without_gold_take_no_part_on_either_side():
     gold = Gold.from_dict({"q1": {"a": 1}, "q2": {"b": 0}, "q3": {}})
     labels = Gold.from_dict({"q1": {"x": 1}, "q2": {"x": 2}, "q3": {"x": 2}})
-    both = with_labels(gold, labels, Conventions(), asked=["q1", "q2", "q3"])
+    both = with_labels(gold, labels, Conventions(), query_ids=["q1", "q2", "q3"])
     assert both.gold.frame.filter(item_id="x")["query_id"].to_list() == ["q1"]
     assert (both.added, both.elsewhere) == (1, 2)
 
@@ -192,7 +192,7 @@ def test_a_label_below_0_is_no_judgment(run, files):
 
 def test_a_label_takes_the_place_of_gold_below_0():
     gold = Gold.from_dict({"q": {"a": 1, "b": -1, "c": -1}})
-    both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), asked=["q"])
+    both = with_labels(gold, Gold.from_dict({"q": {"b": 2}}), Conventions(), query_ids=["q"])
     grades = dict(both.gold.frame.select("item_id", "grade").rows())
     assert grades == {"a": 1, "b": 2, "c": -1}
     assert (both.added, both.known) == (1, 0)
@@ -229,7 +229,7 @@ def test_what_cannot_be_used_is_refused(run, files, words, told):
 def test_labels_of_items_do_not_go_with_documents():
     gold = Gold.from_dict({"q": {"a": 1}})
     with pytest.raises(InputError, match="labels are of items"):
-        with_labels(gold, gold, conventions_of("karat", {"level": "doc"}), asked=["q"])
+        with_labels(gold, gold, conventions_of("karat", {"level": "doc"}), query_ids=["q"])
 
 
 def test_a_karat_yaml_can_name_the_labels(run, files):
@@ -250,7 +250,7 @@ def both_sides(gold, labels, measures, **settings):
     prepared = prepare(gold, conventions)
     run = Run.from_dict({"q1": ["a", "b"], "q2": ["c", "d"]})
     chosen = parse_measures(measures, conventions=conventions)
-    labelled = with_labels(gold, labels, conventions, asked=prepared.query_ids)
+    labelled = with_labels(gold, labels, conventions, query_ids=prepared.query_ids)
     told = of_the_same_queries(
         score(run, prepare(labelled.gold, conventions), chosen), score(run, prepared, chosen)
     )

@@ -215,16 +215,16 @@ def stability_of(
     """
     from karat.evaluation.comparison import compare_scores
 
-    if measure not in {str(own) for own in first.measures}:
+    if measure not in map(str, first.measures):
         raise UsageError(f"these scores have no {measure}; score both systems by it")
     rule = replace(rule, primary=measure, pairs="baseline")
     names = distinct_names([first.system, second.system])
-    kept = tuple(own for own in first.measures if str(own) == measure)
+    deciding = tuple(known for known in first.measures if str(known) == measure)
 
     def compared(column: Values) -> Comparison:
         moved = with_columns(second, {measure: column})
         pair = [
-            ComparedSystem(name, (replace(scores, measures=kept),))
+            ComparedSystem(name, (replace(scores, measures=deciding),))
             for name, scores in zip(names, (first, moved), strict=True)
         ]
         return compare_scores(pair, rule).of(names[1], measure)
@@ -354,18 +354,18 @@ class _Bounds:
 
         baseline, *others = opened
         self.unjudged = {}
-        for system, own in zip(systems[1:], others, strict=True):
-            lists = baseline.listed, own.listed
+        for system, ranges in zip(systems[1:], others, strict=True):
+            lists = baseline.listed, ranges.listed
             items = in_common(*lists)
             self.unjudged[system.name] = items.query
-            for measure in own.scores.measures:
+            for measure in ranges.scores.measures:
                 name = str(measure)
                 # The number of a whole set is no mean of differences.
-                ranged = measure in own.measures and measure in baseline.measures
+                ranged = measure in ranges.measures and measure in baseline.measures
                 if ranged and number_of(measure) is mean:
                     key = system.name, name
                     self.ranges[key] = difference_range(measure, *lists, gold, items)
-                    self.entering[key] = baseline.entering(name) | own.entering(name)
+                    self.entering[key] = baseline.entering(name) | ranges.entering(name)
         self.moving = {key for key, ends in self.ranges.items() if (ends.high > ends.low).any()}
         self.margins = {
             name: (self.rule.margin_for(ends["low"]), self.rule.margin_for(ends["high"]))

@@ -295,11 +295,8 @@ class _Paired:
         segment: Segment,
         rule: Rule,
     ) -> None:
-        self.sides, self.measure, self.conventions = (
-            (baseline, system),
-            measure,
-            baseline.conventions,
-        )
+        self.sides, self.measure = (baseline, system), measure
+        self.conventions = baseline.conventions
         name = str(measure)
         values = [side.values(name) for side in self.sides]
         self.known = segment.mask & ~np.isnan(values).any(axis=0)

@@ -62,16 +62,16 @@ class Labelled:
 
 
 def with_labels(
-    gold: Gold, labels: Gold, conventions: Conventions, *, asked: Sequence[str]
+    gold: Gold, labels: Gold, conventions: Conventions, *, query_ids: Sequence[str]
 ) -> Labelled:
-    """Return the gold with a judge's labels, for those queries of ``asked`` that a mean is over.
+    """Return the gold with a judge's labels, for those of the queries that a mean is over.
 
     These are the queries with anything relevant, by whatever grade a measure asks for, or all
     where a query without counts as 0.
 
     >>> gold = Gold.from_dict({"q1": {"a": 2, "b": 0}, "q2": {}})
     >>> labels = Gold.from_dict({"q1": {"b": 2, "c": 1}, "q2": {"d": 2}})
-    >>> both = with_labels(gold, labels, Conventions(), asked=["q1", "q2"])
+    >>> both = with_labels(gold, labels, Conventions(), query_ids=["q1", "q2"])
     >>> both.gold.frame.rows(), both.to_dict()
     ([('q1', 'a', 2.0), ('q1', 'b', 0.0), ('q1', 'c', 1.0)], \
 {'added': 1, 'known': 1, 'elsewhere': 1, 'failed': 0, 'not_judged': 0})
@@ -87,7 +87,7 @@ def with_labels(
     below = labels.frame.height - graded.height
     if below and not graded.height:
         raise no_grades_error(labels.source.name, not_judged=below)
-    used = graded.select(*_PAIR, "grade").filter(pl.col("query_id").is_in(list(asked)))
+    used = graded.select(*_PAIR, "grade").filter(pl.col("query_id").is_in(list(query_ids)))
     if conventions.empty_gold == "apart":
         relevant = gold.frame.filter(pl.col("grade") > 0)["query_id"].unique()
         used = used.filter(pl.col("query_id").is_in(relevant.implode()))
@@ -115,7 +115,7 @@ def labels_of(path: str, gold: Gold, prepared: Prepared) -> Labelled:
     labels = read_gold(path)
     graded = detect_format(path, "gold").name != "labels"
     failed = 0 if graded else count_failed(open_input(path))
-    labelled = with_labels(gold, labels, prepared.conventions, asked=prepared.query_ids)
+    labelled = with_labels(gold, labels, prepared.conventions, query_ids=prepared.query_ids)
     if not labelled.added and not labelled.known:
         raise InputError(
             "holds no label of a query that has gold; were these queries judged?", where=path

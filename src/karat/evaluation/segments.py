@@ -177,25 +177,16 @@ def with_versions(
     by_version = any(VERSION in grouping.columns for grouping in by)
     if not by_version or (queries is not None and VERSION in queries.frame.columns):
         return queries
-    versions = _versions(gold, corpus)
-    if versions is None:
+    rows = gold.frame.filter(pl.col("grade") > 0)
+    if VERSION not in rows.columns and corpus is not None and VERSION in corpus.frame.columns:
+        known = corpus.frame.select("item_id", VERSION)
+        rows = rows.join(known, on="item_id", how="left", maintain_order="left")
+    if VERSION not in rows.columns or rows[VERSION].dtype.is_nested():
         return queries
+    each = rows.drop_nulls(VERSION).group_by("query_id", maintain_order=True)
+    versions = each.agg(pl.col(VERSION).cast(pl.String).unique().sort())
     if queries is None:
         ids = list(gold.query_ids)
         queries = Queries(pl.DataFrame({"query_id": ids, "text": [""] * len(ids)}), gold.source)
     frame = queries.frame.join(versions, on="query_id", how="left", maintain_order="left")
     return replace(queries, frame=frame)
-
-
-def _versions(gold: Gold, corpus: Corpus | None) -> pl.DataFrame | None:
-    """Return the versions of each query's gold in order; None where no one knows them."""
-    rows = gold.frame.filter(pl.col("grade") > 0)
-    if VERSION not in rows.columns:
-        if corpus is None or VERSION not in corpus.frame.columns:
-            return None
-        known = corpus.frame.select("item_id", VERSION)
-        rows = rows.join(known, on="item_id", how="left", maintain_order="left")
-    if rows[VERSION].dtype.is_nested():
-        return None
-    each = rows.drop_nulls(VERSION).group_by("query_id", maintain_order=True)
-    return each.agg(pl.col(VERSION).cast(pl.String).unique().sort())

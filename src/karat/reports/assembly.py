@@ -141,7 +141,8 @@ def _compared(
     if details.correction is not None and not replicates:
         by_name = dict(zip(names, everyone.scores, strict=True))
         comparisons = details.correction.compared(comparisons, by_name)
-    first = {name for name, own in zip(names, compared, strict=True) if own in systems[0].runs}
+    runs = zip(names, compared, strict=True)
+    first = {name for name, run_scores in runs if run_scores in systems[0].runs}
     # A stored baseline stands before the runs, which may have measures that it lacks.
     gatings = scored.gatings(names[-len(scored.scores) :], skip=first)
     made = replace(made, gatings=tuple(gatings), comparisons=comparisons)
@@ -284,11 +285,11 @@ class Correction:
 
         ``scores`` are by the names of the systems; those of a stored baseline have no lists.
         """
-        whole = {name for name, own in scores.items() if own.lists is not None}
+        with_lists = {name for name, run_scores in scores.items() if run_scores.lists is not None}
         measures = {str(measure) for measure in self.measures}
 
         def corrected(row: Comparison) -> Comparison:
-            listed = {row.baseline, row.system} <= whole
+            listed = {row.baseline, row.system} <= with_lists
             if row.segment is not None or row.measure not in measures or not listed:
                 return row
             pair = scores[row.baseline], scores[row.system]

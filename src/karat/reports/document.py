@@ -115,14 +115,14 @@ class Report(Result):
         conventions = [system.scores.conventions.document() for system in self.systems]
         # What systems may differ in, such as what ranks each run.
         first = conventions[0]
-        different = [key for key in first if any(own[key] != first[key] for own in conventions)]
+        different = [key for key in first if any(other[key] != first[key] for other in conventions)]
         counts = [system.scores.counts.document() for system in self.systems]
         # The worst of each count over all systems: least scored, most missing.
-        worst = {name: max(own[name] for own in counts) for name in counts[0]}
+        worst = {name: max(count[name] for count in counts) for name in counts[0]}
         document = {
             **ENVELOPE,
             "conventions": first | dict.fromkeys(different),
-            "counts": worst | {"scored": min(own["scored"] for own in counts)},
+            "counts": worst | {"scored": min(count["scored"] for count in counts)},
             "systems": [_system(system, different) for system in self.systems],
             **self._decided(),
             **({} if self.bounds_left_out is None else {"bounds_left_out": self.bounds_left_out}),

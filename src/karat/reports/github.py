@@ -158,15 +158,15 @@ class Guard(io.BufferedIOBase):
         """Write text with its commands broken; refuse binary data that holds one."""
         piece = bytes(data)
         with self._lock:
-            whole = self._begun + piece
-            shown = _COMMAND.sub(_broken, whole)
-            if shown != whole and b"\0" in piece:
+            text = self._begun + piece
+            shown = _COMMAND.sub(_broken, text)
+            if shown != text and b"\0" in piece:
                 raise UsageError(
                     "standard output would hold a GitHub workflow command that comes from the "
                     "data; write this form to a file"
                 )
             self._stream.write(shown[len(self._begun) :])
-            self._begun = _beginning(whole)
+            self._begun = _beginning(text)
         return len(piece)
 
     def write_commands(self, data: bytes) -> None:

@@ -141,7 +141,8 @@ def _comment_sections(document: Document) -> Iterator[Folded]:
 
 
 def _bounds(document: Document) -> Iterator[Section]:
-    if grid := report_page.bounds_table(document):
+    if "judged" in document:
+        grid = report_page.bounds_table(document)
         yield Section("With a judge's labels", grid, report_page.bounds_lines(document))
 
 
@@ -191,5 +192,5 @@ def _folded(sections: Iterable[Folded], room: int) -> Iterator[str]:
 
 def _first_few(sentences: Sequence[str]) -> str:
     more = len(sentences) - MOST_SENTENCES
-    rest = [f"and {plural(more, 'other')}"] if more > 0 else []
-    return bullets([*sentences[:MOST_SENTENCES], *rest])
+    others = [f"and {plural(more, 'other')}"] if more > 0 else []
+    return bullets([*sentences[:MOST_SENTENCES], *others])

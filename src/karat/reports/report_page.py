@@ -51,8 +51,8 @@ def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]
         measures = [list(column) for column in zip(*measures, strict=True)]
         measures[0][0] = "system"
     yield Section("", measures)
-    if bounds := bounds_table(results):
-        yield Section("", bounds, bounds_lines(results))
+    if "judged" in results:
+        yield Section("", bounds_table(results), bounds_lines(results))
     if "comparisons" in results:
         compared = report_text.compared_segments(results)
         yield from (Section(title, grid) for title, grid in compared.items())
@@ -77,7 +77,7 @@ def counts_and_gaps(results: Results) -> list[str]:
 
 
 def bounds_table(results: Results) -> Grid:
-    """Return a row per measure and system; no rows if no labels were given."""
+    """Return a row per measure and system, of a report with labels."""
     corrected = any("corrected" in cell for cell in _cells(results))
     extra = ["corrected"] if corrected else []
     grid = [["measure", "system", "gold", "gold + judge", *extra, "unjudged"]]
@@ -86,17 +86,15 @@ def bounds_table(results: Results) -> Grid:
             row = [name, label(system["name"])]
             row += [measured(cell[side]) for side in ("gold", "gold_and_judge")]
             if corrected:
-                found = cell.get("corrected")
-                row.append(measured({"mean": found["value"], "ci": found["ci"]}) if found else "")
+                known = cell.get("corrected")
+                row.append(measured({"mean": known["value"], "ci": known["ci"]}) if known else "")
             share = cell["unjudged"]
             grid.append([*row, NOTHING if share is None else percent(share)])
-    return grid if len(grid) > 1 else []
+    return grid
 
 
 def bounds_lines(results: Results) -> list[str]:
     """Return how many labels there are, what they are used for, and what they change."""
-    if "judged" not in results:
-        return []
     labels = results["judged"]
     parts = [f"{plural(labels['added'], 'label')} of a judge added to the gold"]
     if labels["known"]:
@@ -131,9 +129,26 @@ def range_table(results: Results) -> Grid:
 
 def unjudged_lines(results: Results) -> list[str]:
     """Return how many items are unjudged, and how far they could move the first measure."""
-    lines = [line for system in results["systems"] for line in _unjudged_line(system)]
+    lines = []
+    for system in results["systems"]:
+        name = label(system["name"])
+        unjudged, unscored = system.get("unjudged", 0), system.get("unjudged_apart", 0)
+        if not unjudged:
+            if unscored:
+                items = plural(unscored, "unjudged item")
+                lines.append(f"{name}: {items} in queries that are not scored")
+            continue
+        more = f" ({unscored:,} more in queries that are not scored)" if unscored else ""
+        counts, them = ("counts", "it") if unjudged == 1 else ("count", "them")
+        line = f"{name}: {plural(unjudged, 'unjudged item')} {counts} as not relevant{more}"
+        for measure, cell in system["measures"].items():
+            if ends := open_range(cell):
+                low, high = map(figure, ends)
+                line += f"; judging {them} could put {measure} anywhere from {low} to {high}"
+                break
+        lines.append(line)
     left_out = results.get("bounds_left_out")
-    return [*lines, *([] if left_out is None else [left_out])]
+    return lines if left_out is None else [*lines, left_out]
 
 
 def inexact_lines(results: Results) -> list[str]:
@@ -162,9 +177,9 @@ def _cells(results: Results) -> list[Results]:
 def _corrected_lines(results: Results) -> Iterator[str]:
     """Yield what the corrected precision is based on, and the corrected differences."""
     corrected = [cell["corrected"] for cell in _cells(results) if "corrected" in cell]
-    reasons = {found["because"] for found in corrected if found["because"] is not None}
+    reasons = {cell["because"] for cell in corrected if cell["because"] is not None}
     yield from (f"no corrected precision: {reason}" for reason in sorted(reasons))
-    first = next((found for found in corrected if found["because"] is None), None)
+    first = next((cell for cell in corrected if cell["because"] is None), None)
     if first is not None:
         rates = ", ".join(
             f"{name} {figure(first[name])}" for name in ("sensitivity", "specificity")
@@ -172,9 +187,9 @@ def _corrected_lines(results: Results) -> Iterator[str]:
         people = f"{plural(first['labels']['all'], 'pair')} that people judged too"
         yield f"corrected for the judge's errors ({rates} on {people}): {first['only']}"
     for row in results.get("comparisons", []):
-        found = row.get("corrected")
-        if found is not None and found["value"] is not None:
-            delta = f"{change(found['value'])} {interval(found['ci'])}".rstrip()
+        difference = row.get("corrected")
+        if difference is not None and difference["value"] is not None:
+            delta = f"{change(difference['value'])} {interval(difference['ci'])}".rstrip()
             yield f"{pair_name(row)}: corrected {row['measure']} {delta}"
 
 
@@ -183,22 +198,3 @@ def _reversal_line(reversal: Results) -> str:
     gold, judged = (figure(abs(reversal[side])) for side in ("gold", "gold_and_judge"))
     measure = f"{reversal['measure']} {rises} by {gold} on gold"
     return f"{pair_name(reversal)}: {measure}, but {falls} by {judged} with the labels"
-
-
-def _unjudged_line(system: Results) -> Iterator[str]:
-    name = label(system["name"])
-    unjudged, unscored = system.get("unjudged", 0), system.get("unjudged_apart", 0)
-    if not unjudged:
-        if unscored:
-            yield f"{name}: {plural(unscored, 'unjudged item')} in queries that are not scored"
-        return
-    more = f" ({unscored:,} more in queries that are not scored)" if unscored else ""
-    counts = "counts" if unjudged == 1 else "count"
-    line = f"{name}: {plural(unjudged, 'unjudged item')} {counts} as not relevant{more}"
-    ranges = ((measure, open_range(cell)) for measure, cell in system["measures"].items())
-    measure, ends = next(((measure, ends) for measure, ends in ranges if ends), ("", None))
-    if ends:
-        low, high = map(figure, ends)
-        line += f"; judging {'it' if unjudged == 1 else 'them'} could put {measure} anywhere"
-        line += f" from {low} to {high}"
-    yield line
