@@ -68,8 +68,8 @@ def counts_of(document: Document, head: Document | None) -> Context:
             for name in ("open", "ties", "ceiling", "judged")
             if any(bound[name] for bound in bounds)
         ],
-        "judged": bounds_table(document),
-        "notes": bounds_lines(document),
+        "judged": bounds_table(document) if "judged" in document else [],
+        "notes": bounds_lines(document) if "judged" in document else [],
         "unjudged": range_table(document),
         "inexact": inexact_lines(document),
     }
