@@ -275,11 +275,14 @@ def test_a_set_of_gold_has_texts_where_files_bring_them(run, files):
 def test_pairs_that_a_set_lacks_are_refused_and_nothing_is_added(run, labelled):
     write("more.jsonl", *said("Eve", 1, 1, 1, 1, 1, 1))
     err = refused(run, "import", "more.jsonl")
-    assert "more.jsonl:5: query 'q2', item 'd4' and 1 more of its pairs are not in label" in err
-    assert "leave them out" in err
+    assert (
+        "more.jsonl:5: 2 pairs are not in label set 1 (returns), the first query 'q2', item 'd4'"
+        in err
+    )
+    assert "leave such pairs out" in err
     write("more.jsonl", *said("Eve", 1, 1, 1, 1, 1))
     err = refused(run, "import", "more.jsonl")
-    assert "item 'd4' is not in label set 1 (returns); leave it out, or make" in err
+    assert "1 pair is not in label set 1 (returns), the first query 'q2', item 'd4'; leave" in err
     assert "Eve" not in run("labels").out
 
 
@@ -332,11 +335,11 @@ def test_a_set_is_chosen_by_id_or_name(run, labelled):
     with closing(sqlite3.connect(".karat/history.db")) as connection, connection:
         connection.execute("UPDATE karat_label_sets SET name = 'other' WHERE id = 3")
     assert (
-        "2 label sets called 'other'; choose one with --set and its id: 3 (other), 2 (other)"
+        "2 label sets to choose from; name one with --set and its id: 3 (other), 2 (other)"
         in refused(run, *words, "other")
     )
     assert "did you mean returns?" in refused(run, *words, "retruns")
-    assert "there are 3 label sets; choose one with --set" in refused(run, "conflicts")
+    assert "there are 3 label sets to choose from" in refused(run, "conflicts")
 
 
 def test_a_name_that_a_set_has_is_not_given_to_another(run, labelled):

@@ -258,7 +258,7 @@ def test_two_judges_are_refused_whether_they_disagree_or_judge_other_pairs():
 def test_a_run_whose_top_nobody_judged_is_refused():
     judge, people = cells(8, 2, 8, 2)
     run = Run.from_dict({"q000": ["elsewhere"]}, name="run")
-    with pytest.raises(InputError, match="no label of the top 5"):
+    with pytest.raises(InputError, match="no label is of an item in the top 5"):
         calibrate(labels_of(judge), gold_of(people), run=run)
 
 

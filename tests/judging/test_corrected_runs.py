@@ -10,7 +10,7 @@ import pytest
 from karat.data.columns import Source
 from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError, UsageError
-from karat.label.corrected import Corrector, corrected_difference, corrected_precision
+from karat.label.corrected import Corrector
 from karat.label.labels import Labels, People
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
@@ -30,6 +30,10 @@ def gold_of(grades) -> Gold:
     rows = [(query, item, float(grade)) for (query, item), grade in grades.items()]
     frame = pl.DataFrame(rows, schema=["query_id", "item_id", "grade"], orient="row")
     return Gold.from_frame(frame, source=Source("people.jsonl"))
+
+
+def corrected_precision(scores, measure, judged, human, **settings):
+    return Corrector.of(judged, human, **settings).precision(scores, measure)
 
 
 def scored(
@@ -230,7 +234,7 @@ def test_what_cannot_be_corrected_is_refused():
         corrected_precision(scores, "P@5", labels, gold_of({("z", "z"): 1}))
     other = scored(world.lists, gold_of({**world.gold, ("q00", "q00-3"): 1}))
     with pytest.raises(UsageError, match="different gold or queries"):
-        corrected_difference(scores, other, "P@5", labels, people)
+        Corrector.of(labels, people).difference(scores, other, "P@5")
 
 
 def test_several_people_may_be_given():

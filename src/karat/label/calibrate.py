@@ -49,7 +49,7 @@ from karat.label.labels import (
 from karat.label.pool import TopHits, all_query_ids, gap_counts, top_hits
 from karat.measure.conventions import Conventions
 from karat.pages.formatting import NOTHING, PART, figure, interval, label, percent, plural, utf8
-from karat.pages.page import Grid, Page, Section
+from karat.pages.page import Grid, Page, Section, table
 from karat.pages.result import AnalysisResult
 from karat.stats.agreement import cross_table, kappa
 from karat.stats.calibration import METHODS, Method
@@ -231,10 +231,9 @@ def _check_common(
     if queries is not None and not overall["pairs"]["both"]:
         message = f"no pair that judge and people share is of a query in {queries.source.name}"
     elif top is not None and not overall["share"]["judged"]:
-        more = ", beyond what the gold judges" if overall["share"]["known"] else ""
         message = (
-            f"holds no label {place.replace('in', 'of', 1)} of {top.source.name}{more}; pool that"
-            " run and judge it"
+            f"no label is of an item {place} of {top.source.name} that the gold leaves open; pool"
+            " that run and judge it"
         )
     if message is not None:
         raise InputError(message, where=judged.source.name)
@@ -342,14 +341,13 @@ def _calibration_page(results: Mapping[str, Any]) -> Page:
 
 def _headline(results: Mapping[str, Any]) -> str:
     """Return the corrected share, or why there is none."""
-    corrected, gaps = results["corrected"], results["run"] or {}
+    corrected = results["corrected"]
     name = "precision of everything judged"
     if results["k"] is not None:
         name = f"P@{results['k']} of {label(results['system'])}"
-        if any(gaps.get(gap) for gap in ("empty", "missing", "failed_calls")):
+        if any((results["run"] or {}).get(gap) for gap in ("empty", "missing", "failed_calls")):
             # P@k counts an empty rank as a miss, which is not the judge's error.
-            top = f"its top {results['k']}"
-            name = f"precision of what {label(results['system'])} returned in {top}"
+            name = f"precision of what {label(results['system'])} returned: its top {results['k']}"
     if corrected["value"] is not None:
         uncorrected = figure(results["share"]["value"])
         return f"corrected {name}: {_estimate(corrected)}; uncorrected {uncorrected}"
@@ -383,21 +381,20 @@ def _pair_lines(results: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _segments_grid(by: str, segments: Mapping[str, Any]) -> Grid:
-    grid: Grid = [[label(by), "pairs", "sensitivity", "specificity", "uncorrected", "corrected"]]
-    unmeasured = any(part["corrected"]["because"] for part in segments.values())
-    grid[0] += [""] if unmeasured else []
-    for value, part in segments.items():
+    def pairs(part: Mapping[str, Any]) -> str:
         few = part["sensitivity"]["few"] or part["specificity"]["few"]
-        row = [
-            label(value),
-            f"{part['pairs']['both']:,}{' few' if few else ''}",
-            _measured(part["sensitivity"]),
-            _measured(part["specificity"]),
-            figure(part["share"]["value"]),
-            _measured(part["corrected"]),
-        ]
-        grid.append([*row, part["corrected"]["because"] or ""] if unmeasured else row)
-    return grid
+        return f"{part['pairs']['both']:,}{' few' if few else ''}"
+
+    columns: dict[str, Any] = {
+        label(by): "name",
+        "pairs": pairs,
+        "sensitivity": lambda part: _measured(part["sensitivity"]),
+        "specificity": lambda part: _measured(part["specificity"]),
+        "uncorrected": lambda part: figure(part["share"]["value"]),
+        "corrected": lambda part: _measured(part["corrected"]),
+        "text": lambda part: part["corrected"]["because"],
+    }
+    return table([{"name": value, **part} for value, part in segments.items()], columns)
 
 
 def _share_lines(results: Mapping[str, Any]) -> Iterator[str]:
@@ -435,21 +432,15 @@ def _interval_lines(results: Mapping[str, Any]) -> Iterator[str]:
         sample = results["prediction_powered"]
         yield (
             f"{name}: {plural(sample['labels'], 'label')} of people in {sample['units']:,} {units};"
-            f" the judge's labels of the others have a weight of {sample['weight']:.2f}"
-        )
-        yield (
-            "it holds only if people judged a uniform sample of these items, as karat pool draws"
-            " one"
+            f" the judge's labels of the others have a weight of {sample['weight']:.2f}; it holds"
+            " only if people judged a uniform sample of these items, as karat pool draws one"
         )
         return
-    draws = f"{corrected['draws']:,} draws, items counted as independent"
-    if results["interval"] == "cluster":
-        draws = (
-            f"{corrected['draws']:,} resamples of whole {units}, sensitivity and specificity with"
-            " them"
-        )
+    clustered = results["interval"] == "cluster"
+    draws = f"resamples of whole {units}" if clustered else "draws of independent items"
+    draws = f"{corrected['draws']:,} {draws}"
     yield f"{name}: {draws}, seed {conventions['seed']}"
-    if results["interval"] == "cluster" and corrected["drawn"]:
+    if clustered and corrected["drawn"]:
         drawn = " and ".join(corrected["drawn"])
         yield f"drawn from a Beta distribution, since there is too little data: {drawn}"
     if corrected["skipped"] > _MANY_SKIPPED * corrected["draws"]:

@@ -427,34 +427,6 @@ def units_of(query_ids: Iterable[str], groups: Iterable[Any]) -> list[str]:
     ]
 
 
-def corrected_precision(
-    scores: Scores,
-    measure: str | Measure,
-    judged: Labels,
-    human: Gold | People,
-    *,
-    method: Method = "cluster",
-    truth: Truth = "majority",
-) -> dict[str, Any]:
-    """Return one system's P@k without the errors of a judge; see ``Corrector.precision``."""
-    return Corrector.of(judged, human, method=method, truth=truth).precision(scores, measure)
-
-
-def corrected_difference(
-    first: Scores,
-    second: Scores,
-    measure: str | Measure,
-    judged: Labels,
-    human: Gold | People,
-    *,
-    method: Method = "cluster",
-    truth: Truth = "majority",
-) -> dict[str, Any]:
-    """Return the second system's corrected P@k less the first's; see ``Corrector``."""
-    corrector = Corrector.of(judged, human, method=method, truth=truth)
-    return corrector.difference(first, second, measure)
-
-
 def _checked(scores: Scores, measure: str | Measure) -> Measure:
     precision = parse_measure(measure, conventions=scores.conventions)
     if not correctable(precision):

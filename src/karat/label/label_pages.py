@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from karat.pages.formatting import NOTHING, label, percent, plural
-from karat.pages.page import Grid, Page, Section
+from karat.pages.page import Grid, Page, Section, table
 
 Results = Mapping[str, Any]
 
@@ -149,31 +149,37 @@ def export_page(results: Results) -> Page:
 
 def _unwritten(results: Results) -> Iterator[str]:
     """Yield what was decided, and which pairs were not written."""
-    if results.get("adjudicated"):
-        yield f"decided: {plural(results['adjudicated'], 'pair')}"
     if ties := results.get("ties"):
-        first = ties[0]
-        pair = f"{label(first['query_id'])} · {label(first['item_id'])}"
+        pair = f"{label(ties[0]['query_id'])} · {label(ties[0]['item_id'])}"
         count = plural(len(ties), "tie is", "ties are")
         yield f"{count} not written, the first on {pair}; decide them with karat labels adjudicate"
-    if unsure := results.get("cannot_tell"):
-        yield f"not written because nobody could tell: {unsure:,}"
-    if unjudged := results.get("unjudged"):
-        what = "decided on" if results["resolve"] == "adjudicated" else "judged"
-        yield f"not {what}: {plural(unjudged, 'pair')}"
+    without = "not decided on" if results["resolve"] == "adjudicated" else "not judged"
+    counts = {
+        "decided": results.get("adjudicated"),
+        "not written because nobody could tell": results.get("cannot_tell"),
+        without: results.get("unjudged"),
+    }
+    yield from (f"{words}: {plural(count, 'pair')}" for words, count in counts.items() if count)
 
 
 def log_page(results: Results) -> Page:
     """Return the page on the log, one row per judgment, the newest first."""
-    grid: Grid = [["given (UTC)", "query", "item", "grade", "source", "what", "text"]]
-    for judgment in results["judgments"]:
-        pair = [label(judgment["query_id"]), label(judgment["item_id"]), _grade(judgment["grade"])]
-        who = f"{label(judgment['rater'])}, {label(judgment['source'])}"
-        what = "" if judgment["state"] == "counts" else judgment["state"]
-        grid.append([_minute(judgment["given_at"]), *pair, who, what, _line(judgment["rationale"])])
+    judgments = results["judgments"]
+    grid = table(
+        judgments,
+        {
+            "given (UTC)": lambda row: row["given_at"].replace("T", " ")[:16],
+            "query": "query_id",
+            "item": "item_id",
+            "grade": lambda row: _grade(row["grade"]),
+            "source": lambda row: f"{row['rater']}, {row['source']}",
+            "what": lambda row: "" if row["state"] == "counts" else row["state"],
+            "text": lambda row: " ".join(row["rationale"].split()) or None,
+        },
+    )
     headline = [f"{plural(results['total'], 'judgment')} of {_set(results['set'])}"]
-    notes = _shown(len(grid) - 1, results["total"])
-    return Page("The log", headline, [Section("", _trimmed(grid))], notes)
+    notes = _shown(len(judgments), results["total"])
+    return Page("The log", headline, [Section("", grid)], notes)
 
 
 def _set(label_set: Results) -> str:
@@ -182,12 +188,6 @@ def _set(label_set: Results) -> str:
 
 def _shown(count: int, total: int) -> list[str]:
     return [f"{count:,} of {total:,} shown; --limit {total} shows all"] if count < total else []
-
-
-def _trimmed(grid: Grid) -> Grid:
-    """Return the grid without empty columns."""
-    keep = [at for at in range(len(grid[0])) if any(row[at] for row in grid[1:])]
-    return [[row[at] for at in keep] for row in grid]
 
 
 def _grade(grade: float | None) -> str:
@@ -200,7 +200,3 @@ def _figure(value: float | None) -> str:
 
 def _line(text: str) -> str:
     return label(" ".join(text.split()))
-
-
-def _minute(moment: str) -> str:
-    return moment.replace("T", " ")[:16]

@@ -377,12 +377,10 @@ def _choose_set(store: Store, name: str | None) -> LabelSet:
         known = [str(each.id) for each in sets] + [each.name for each in sets]
         raise unknown("label set", str(name), known)
     if len(matches) > 1:
-        names = [f"{each.id} ({each.name})" for each in matches[:_NAMED]]
-        names += ["…"] if len(matches) > _NAMED else []
-        which = "" if name is None else f" called {name!r}"
+        names = ", ".join(f"{each.id} ({each.name})" for each in matches[:_NAMED])
         raise UsageError(
-            f"there are {len(matches)} label sets{which}; choose one with --set and its id:"
-            f" {', '.join(names)}"
+            f"there are {len(matches)} label sets to choose from; name one with --set and its id:"
+            f" {names}"
         )
     return matches[0]
 
@@ -464,11 +462,11 @@ def _rows(
         pairs = {(judgment.query_id, judgment.item_id): judgment for judgment in file.judgments}
         lacking = [judgment for pair, judgment in pairs.items() if pair not in positions]
         if lacking:
-            first, more = lacking[0], len(lacking) - 1
-            others = f" and {more:,} more of its pairs are" if more else " is"
+            first = lacking[0]
             raise InputError(
-                f"query {first.query_id!r}, item {first.item_id!r}{others} not in {set_name}; leave"
-                f" {'them' if more else 'it'} out, or make a set of the file with --name",
+                f"{plural(len(lacking), 'pair is', 'pairs are')} not in {set_name}, the first query"
+                f" {first.query_id!r}, item {first.item_id!r}; leave such pairs out, or make a set"
+                " of the file with --name",
                 where=first.place,
             )
         rows += [

@@ -67,7 +67,7 @@ from karat.pages.formatting import (
     percent,
     plural,
 )
-from karat.pages.page import Grid, Page, Section
+from karat.pages.page import Grid, Page, Section, table
 
 # The last rank of each band but the last, and how likely an item of each band is relevant as
 # long as nobody has judged any.
@@ -533,46 +533,40 @@ def _next_page(results: Mapping[str, Any]) -> Page:
 
 
 def _headline(results: Mapping[str, Any]) -> Iterator[str]:
-    unjudged = results["unjudged"]
+    unjudged, depth, state = results["unjudged"], results["depth"], _state(results)
     if "comparison" in results:
         yield results["comparison"]["because"]
     if results["cannot_tell"] is not None:
         yield f"cannot tell: {results['cannot_tell']}; fix that first, then choose what to judge"
     elif not unjudged:
-        yield f"nothing is left to judge: {_final(results)}"
+        yield f"nothing is left to judge: {state}"
     elif results["settled"]:
-        others = "other pair is" if unjudged == 1 else f"other {unjudged:,} pairs are"
-        yield f"stop: {_final(results)} whatever the {others}"
+        yield f"stop: {state} whatever the {plural(unjudged, 'other pair is', 'other pairs are')}"
     elif results["next"]:
-        these = "this one" if len(results["next"]) == 1 else f"these {len(results['next']):,}"
-        yield f"judge {these} next, of {plural(unjudged, 'unjudged pair')}: {_open(results)}"
+        chosen = plural(len(results["next"]), "pair")
+        yield f"judge {chosen} next, of {unjudged:,} unjudged: {state}"
     else:
-        depth = results["depth"]
         where = "" if depth is None else f" among the first {depth:,} of a list"
-        yield f"no single judgment{where} would change anything: {_open(results)}"
+        yield f"no single judgment{where} would change anything: {state}"
 
 
-def _final(results: Mapping[str, Any]) -> str:
-    if "comparison" in results:
-        return f"the verdict is {results['now'] or 'none'}"
-    if results["range"]["mean"] is None:
-        return f"{results['measure']} has no value"
-    return f"{results['measure']} is {_range(results)}"
-
-
-def _open(results: Mapping[str, Any]) -> str:
+def _state(results: Mapping[str, Any]) -> str:
+    """Return the verdict or the range of the measure, now or as labels could make it."""
+    final = results["settled"] or not results["unjudged"]
     if "comparison" not in results:
-        return f"{results['measure']} could still be {_range(results)}"
+        ends = results["range"]
+        if ends["mean"] is None:
+            return f"{results['measure']} has no value"
+        reach = number_range(figure(ends["low"]), figure(ends["high"]))
+        return f"{results['measure']} {'is' if final else 'could still be'} {reach}"
+    if final:
+        return f"the verdict is {results['now'] or 'none'}"
     if results["now"] == results["at_worst"] == results["at_best"]:
         return str(results["because"])
     return (
         f"the verdict could still be {results['at_worst']} under the worst labels,"
         f" {results['at_best']} under the best"
     )
-
-
-def _range(results: Mapping[str, Any]) -> str:
-    return number_range(figure(results["range"]["low"]), figure(results["range"]["high"]))
 
 
 def _state_grid(results: Mapping[str, Any]) -> Grid:
@@ -596,22 +590,18 @@ def _state_grid(results: Mapping[str, Any]) -> Grid:
 
 def _pairs_grid(results: Mapping[str, Any]) -> Grid:
     systems = [label(system["name"]) for system in results["systems"]]
-    ranks = ["first_rank", "second_rank"][: len(systems)]
-    grid: Grid = [["query", "item", *systems, "chance", "if relevant", "expected"]]
-    for row in results["next"]:
-        sign = "+" if row["effect"] > 0 else ""
-        grid.append(
-            [
-                label(row["query_id"]),
-                label(row["item_id"]),
-                *(NOTHING if row[name] is None else f"{row[name]:,}" for name in ranks),
-                percent(row["chance"]),
-                # Five decimals: one judgment of many moves a mean by little.
-                f"{sign}{row['effect']:.5f}",
-                f"{row['expected']:.5f}",
-            ]
-        )
-    return grid
+    return table(
+        results["next"],
+        {
+            "query": "query_id",
+            "item": "item_id",
+            **dict(zip(systems, ("first_rank", "second_rank"), strict=False)),
+            "chance": lambda row: percent(row["chance"]),
+            # Five decimals: one judgment of many moves a mean by little.
+            "if relevant": lambda row: f"{row['effect']:+.5f}",
+            "expected": lambda row: f"{row['expected']:.5f}",
+        },
+    )
 
 
 def _notes(results: Mapping[str, Any]) -> Iterator[str]:

@@ -47,11 +47,11 @@ _NOTICE_SECONDS = 2.0
 _POOL_SIZE = 8
 
 _ADDRESS = ("host", "hostaddr", "port")
-# Looks like a mistyped URL. With ./ before it, it is the name of a file.
+# Looks like a mistyped URL, or like an option of SQLite. With ./ before it, it is a file's name.
 _MISTYPED = re.compile(
-    r"[a-z][a-z0-9+.-]+:[/\\]|(sqlite|postgres(ql)?)(\+\w+)?:|(?![./\\~]).*:.*@.", re.I | re.S
+    r"[a-z][a-z0-9+.-]+:[/\\]|(sqlite|postgres(ql)?)(\+\w+)?:|(?![./\\~]).*:.*@.|file:|:memory:",
+    re.I | re.S,
 )
-_IN_MEMORY = ":memory:"
 _COMPANIONS = ("-wal", "-shm", "-journal")
 
 _DAMAGED = "is damaged; restore it from a copy"
@@ -61,11 +61,7 @@ _SQLITE_MESSAGES = {
     "SQLITE_NOTADB": "is no SQLite database; give another file, or a URL",
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_READONLY": "may not be written to",
-    "SQLITE_PERM": "may not be written to",
-    "SQLITE_CANTOPEN": "cannot be opened; check the path and who may write there",
     "SQLITE_FULL": "cannot be written: the disk is full; make room, then try again",
-    "SQLITE_IOERR": "cannot be read or written: the disk gave an error or is full; "
-    "make room, or look at the disk",
     "SQLITE_BUSY": _IN_USE,
     "SQLITE_LOCKED": _IN_USE,
 }
@@ -111,33 +107,28 @@ def store_address(where: str | os.PathLike[str] | None = None) -> StoreAddress:
         raise UsageError("the store has an empty name; give a file or a URL, or leave it out")
     where = where or os.environ.get(VARIABLE) or DEFAULT
     if not isinstance(where, str) or "://" not in where:
-        path = Path(_checked_path(os.fspath(where))).expanduser()
+        path = _checked_path(os.fspath(where)).expanduser()
         return StoreAddress(URL.create("sqlite", database=str(path)), name=str(path), path=path)
     url = _url(where)
     if url.get_backend_name() == "sqlite":
         if url.host or url.username:
             raise UsageError("a URL of SQLite has three slashes, as in sqlite:///history.db")
-        if url.database in (None, "", _IN_MEMORY):
+        if url.database in (None, "", ":memory:"):
             return StoreAddress(url, name="sqlite in memory")
-        file = Path(_checked_path(str(url.database)))
-        return StoreAddress(url, name=str(file), path=file)
+        path = _checked_path(str(url.database))
+        return StoreAddress(url, name=str(path), path=path)
     shown = URL.create(url.get_backend_name(), host=url.host, port=url.port, database=url.database)
     return StoreAddress(url, name=str(shown))
 
 
-def _checked_path(text: str) -> str:
-    """Return a file's name; refuse a mistyped URL, which would be shown with its password."""
-    if text == _IN_MEMORY:
-        raise UsageError("a store in memory keeps nothing; name a file")
-    if text.lower().startswith("file:"):
-        # The options of SQLite's URIs would become part of the name.
-        raise UsageError("the store's file is named by its path alone, without file:")
+def _checked_path(text: str) -> Path:
+    """Return a file's path; refuse a mistyped URL, which would be shown with its password."""
     if _MISTYPED.match(text):
         raise UsageError(
             "the store looks like a URL but is none; write postgresql://user@host:5432/database,"
             " or a file's name with ./ before it"
         )
-    return text
+    return Path(text)
 
 
 def _url(text: str) -> URL:
@@ -193,7 +184,7 @@ class Database:
         """Refuse what a write would refuse, without creating anything."""
         path = self.address.path
         if path is not None:
-            check_writable(path)
+            _check_writable(path)
         if path is None or path.exists():
             with database_errors(self.address), self.readers.connect() as connection:
                 version_of(connection, self.address.name)
@@ -263,10 +254,8 @@ def _engine(address: StoreAddress, patience: float | None, *, writes: bool) -> E
         options = _options(address, patience, writes=writes)
         engine = create_engine(address.url, hide_parameters=True, **options)
     except NoSuchModuleError:
-        kind = address.url.get_backend_name()
-        if kind in _KINDS:
-            raise unknown(f"driver of {kind}", address.url.get_driver_name(), ["psycopg"]) from None
-        raise unknown("kind of store", kind, _KINDS) from None
+        known = [*_KINDS, _PSYCOPG]
+        raise unknown("kind of store", address.url.drivername, known) from None
     except ImportError as error:
         if address.url.drivername == _PSYCOPG:
             raise missing_extra("a store on PostgreSQL", "psycopg", "postgres") from None
@@ -369,16 +358,16 @@ def _check_not_folder(path: Path) -> None:
         raise InputError("is a folder; name a file in it", where=str(path))
 
 
-def check_writable(path: Path) -> None:
+def _check_writable(path: Path) -> None:
     """Refuse a file that could not be written, without creating it."""
     _check_not_folder(path)
-    folder = path.absolute().parent
-    while not folder.exists():
-        folder = folder.parent
-    if not folder.is_dir():
-        raise InputError(f"cannot be made: {folder.name} is no folder", where=str(path))
-    needed = [folder, path] if path.exists() else [folder]
-    if not all(os.access(place, os.W_OK) for place in needed):
+    place = path.absolute()
+    while not place.exists():
+        place = place.parent
+    needed = [place, place.parent] if path.exists() else [place]
+    if not place.is_dir() and not path.exists():
+        raise InputError(f"cannot be made: {place.name} is no folder", where=str(path))
+    if not all(os.access(name, os.W_OK) for name in needed):
         raise InputError("may not be written to", where=str(path))
 
 
@@ -387,7 +376,7 @@ def _create_file(path: Path) -> None:
 
     The last connection that is closed moves the log into the file.
     """
-    check_writable(path)
+    _check_writable(path)
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()

@@ -295,7 +295,17 @@ class Store(LabelStore):
                 saved = self._by_id(connection, id)
             else:
                 saved = _latest_with_tag(connection, tag, tagged_system or system)
-            return self._restored(connection, saved)
+            chosen = (
+                select(SCORES.c.queries, SCORES.c.evidence, EVALUATIONS.c.about, REPORTS.c.document)
+                .join(EVALUATIONS, EVALUATIONS.c.id == SCORES.c.evaluation_id)
+                .join(REPORTS, REPORTS.c.id == EVALUATIONS.c.report_id)
+                .where(SCORES.c.evaluation_id == saved.id)
+            )
+            *columns, document = connection.execute(chosen).one()
+        where = f"{self.name}: evaluation {saved.id}"
+        packed = PackedScores(*columns)
+        scores = unpack(packed, system=saved.system, source=saved.run, where=where)
+        return RestoredEvaluation(saved, scores, json.loads(document))
 
     def trend(
         self, measure: str, *, system: str | None = None, tag: str | None = None
@@ -321,12 +331,12 @@ class Store(LabelStore):
     def no_match(self, *, system: str | None = None, tag: str | None = None) -> UsageError:
         """Return the error for filters that no evaluation meets, with the nearest known name."""
         names = self.names()
-        if system is not None and system not in names.systems:
-            return unknown("system", system, names.systems)
-        if tag is not None and not names.tags:
-            return UsageError("nothing has a tag yet")
-        if tag is not None and tag not in names.tags:
-            return unknown("tag", tag, names.tags)
+        filters = (("system", system, names.systems), ("tag", tag, names.tags))
+        for kind, name, known in filters:
+            if name is not None and not known:
+                return UsageError(f"nothing has a {kind} yet")
+            if name is not None and name not in known:
+                return unknown(kind, name, known)
         return UsageError("no saved evaluation is all of that; ask for less")
 
     def _by_id(self, connection: Connection, id: int) -> SavedEvaluation:
@@ -335,19 +345,6 @@ class Store(LabelStore):
         if not evaluations:
             raise NotStoredError(f"no evaluation {id} in {self.name}; karat history lists them")
         return evaluations[0]
-
-    def _restored(self, connection: Connection, saved: SavedEvaluation) -> RestoredEvaluation:
-        chosen = (
-            select(SCORES.c.queries, SCORES.c.evidence, EVALUATIONS.c.about, REPORTS.c.document)
-            .join(EVALUATIONS, EVALUATIONS.c.id == SCORES.c.evaluation_id)
-            .join(REPORTS, REPORTS.c.id == EVALUATIONS.c.report_id)
-            .where(SCORES.c.evaluation_id == saved.id)
-        )
-        *columns, document = connection.execute(chosen).one()
-        where = f"{self.name}: evaluation {saved.id}"
-        packed = PackedScores(*columns)
-        scores = unpack(packed, system=saved.system, source=saved.run, where=where)
-        return RestoredEvaluation(saved, scores, json.loads(document))
 
 
 def _filtered(
