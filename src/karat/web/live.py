@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from karat.formats import read_gold, read_queries
 from karat.pages.formatting import label
 from karat.project.config import Config, read_config
 from karat.project.systems import Systems, build_context_of
+from karat.reports.html.queries import readable
 from karat.retrieve.protocol import Answer, Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import System
@@ -32,7 +32,6 @@ from karat.web.settings import Settings, secrets_of
 
 router = APIRouter(prefix="/api", tags=["systems"])
 
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 LONGEST_TEXT = 2_000
 MOST_HITS = 50
 _SUGGESTED = 20
@@ -129,7 +128,16 @@ class LiveSystems:
             )
         try:
             system = opened.system(name)
-            answer, took = _search(system, query, k, opened.slots[name], has_left)
+            slots = opened.slots[name]
+            while not slots.acquire(timeout=_POLL_SECONDS):
+                if has_left():
+                    raise CallError("the client has left")
+            try:
+                start = time.perf_counter()
+                answer = system.find([query], k)[0]
+                took = (time.perf_counter() - start) * 1000
+            finally:
+                slots.release()
         except Exception as error:
             # A system may raise anything: report one sentence, without secrets.
             message = str(error)
@@ -150,25 +158,6 @@ class LiveSystems:
         }
 
 
-def _search(
-    system: System,
-    query: SystemQuery,
-    k: int,
-    slots: threading.Semaphore,
-    has_left: Callable[[], bool],
-) -> tuple[Answer, float]:
-    """Wait for a slot, then return the answer of a system and its milliseconds."""
-    while not slots.acquire(timeout=_POLL_SECONDS):
-        if has_left():
-            raise CallError("the client has left")
-    try:
-        start = time.perf_counter()
-        answer = system.find([query], k)[0]
-        return answer, (time.perf_counter() - start) * 1000
-    finally:
-        slots.release()
-
-
 def _hits_and_gold(
     system: System, answer: Answer, k: int, opened: OpenConfig, known: SystemQuery | None
 ) -> dict[str, Any]:
@@ -186,7 +175,7 @@ def _hits_and_gold(
                 "item_id": hit.item_id,
                 "score": score if score is not None and math.isfinite(score) else None,
                 "rank": rank,
-                "text": None if text is None else shown(text[:_TEXT_SHOWN]),
+                "text": None if text is None else readable(text[:_TEXT_SHOWN]),
                 "cut": text is not None and len(text) > _TEXT_SHOWN,
                 # A repeated item has no grade.
                 "grade": None if hit.item_id in seen else gold.get(key),
@@ -200,15 +189,6 @@ def _hits_and_gold(
         for grade, item in relevant[:_GOLD_SHOWN]
     ]
     return {"hits": hits, "gold": ranked}
-
-
-def shown(text: str) -> str:
-    r"""Return a text without control characters, which could break a page.
-
-    >>> shown("a\x00b\tc")
-    'a�b\tc'
-    """
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 class OpenConfig:
