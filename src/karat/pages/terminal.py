@@ -51,7 +51,7 @@ _HEADLINE_STYLES: dict[Tone, str] = {
 }
 _LINE_STYLES: dict[Tone, str] = {"plain": "", "good": "green", "unsure": "yellow", "bad": "red"}
 # Drawings for terminals that cannot show them.
-_ASCII = str.maketrans(f"{BLOCKS}─●", f"{ASCII_BLOCKS}-o")
+_ASCII = str.maketrans(BLOCKS, ASCII_BLOCKS)
 
 
 def standard_console() -> Console:

@@ -19,7 +19,6 @@ from karat.pages.formatting import (
     label,
     number_range,
     plural,
-    position,
     sparkline,
 )
 from karat.pages.page import VERDICT_TONES, Grid
@@ -32,9 +31,6 @@ from karat.store.records import RestoredEvaluation, SavedEvaluation, TrendPoint
 BESIDE = 3
 # Digits of a digest that are shown.
 _DIGEST = 12
-# The width of a drawn interval, in characters.
-_NARROWEST, _WIDEST = 9, 25
-_LINE, _DOT = "─", "●"
 _BROKEN = {"gold": "other gold", "queries": "other queries", "conventions": "other conventions"}
 
 
@@ -90,49 +86,27 @@ def _by_system(points: Sequence[TrendPoint]) -> list[list[TrendPoint]]:
 
 
 def show_trend(points: Sequence[TrendPoint], console: Console | None = None) -> None:
-    """Print one row per point of each system: mean, interval, change, and a drawing."""
+    """Print one row per point of each system: mean, interval and change; the means as blocks."""
     console = console or standard_console()
     for series in _by_system(points):
         blocks = sparkline([point.mean for point in series])
         heading = f"{label(series[0].system)}  {series[0].measure}  {blocks}"
         print_line(heading, console, style="bold")
-        show_table(trend_grid(series, width=console.width), console)
+        show_table(_trend_grid(series), console)
 
 
-def trend_grid(points: Sequence[TrendPoint], *, width: int = 100) -> Grid:
+def _trend_grid(points: Sequence[TrendPoint]) -> Grid:
     """Return one system's points as rows, with a row wherever numbers stop being comparable."""
     grid = [["saved (UTC)", "id", "revision", "n", "mean", "interval", "change"]]
     for point in points:
+        if point.breaks:
+            grid.append([f"~ {_breaks(point)}", *[""] * (len(grid[0]) - 1)])
         ends = "" if point.ci is None else number_range(*map(figure, point.ci))
         sign = "+" if point.change is not None and point.change >= 0 else ""
         change = "" if point.change is None else f"{sign}{figure(point.change)}"
         cells = [str(point.id), _commit(point.revision), str(point.n), figure(point.mean)]
         grid.append([_minute(point), *cells, ends, change])
-    breaks = [_breaks(point) for point in points]
-    columns = [max(map(len, column)) + 2 for column in zip(*grid, strict=True)]
-    first = max(len(line) + 4 for line in ["", *breaks])
-    room = width - sum(columns) - max(0, first - columns[0])
-    drawn = drawings(points, min(max(room, _NARROWEST), _WIDEST))
-    rows = [[*grid[0], ""]]
-    for line, row, drawing in zip(breaks, grid[1:], drawn, strict=True):
-        rows += [[f"~ {line}", *[""] * len(row)]] if line else []
-        rows.append([*row, drawing])
-    return rows
-
-
-def drawings(points: Sequence[TrendPoint], width: int) -> list[str]:
-    """Return each interval as a line on a common scale, with the mean as a dot on it."""
-    low, high = _scale(points)
-    drawn = []
-    for point in points:
-        cells = [" "] * width
-        if ends := _ends(point):
-            first, last = (position(end, low, high, width) for end in ends)
-            cells[first : last + 1] = _LINE * (last - first + 1)
-        if point.mean is not None and math.isfinite(point.mean):
-            cells[position(point.mean, low, high, width)] = _DOT
-        drawn.append("".join(cells))
-    return drawn
+    return grid
 
 
 def _scale(points: Sequence[TrendPoint]) -> tuple[float, float]:
