@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
 from playwright.sync_api import Page
 
 from karat.reports.html.assets import SCRIPTS, STYLES, Inlined, asset
@@ -86,7 +87,7 @@ def shower(pages: Pages, folder: Path) -> Callable[..., Page]:
 
 
 def _packed(value: object) -> str:
-    return base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode()
+    return Markup(base64.b64encode(gzip.compress(json.dumps(value).encode(), mtime=0)).decode())
 
 
 def head_of(systems: Sequence[str], queries: int, **more: Any) -> dict[str, Any]:

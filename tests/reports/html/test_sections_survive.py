@@ -77,7 +77,7 @@ def test_a_name_from_a_file_is_only_text(name):
     assert "\u202e" not in html
     assert "\x1b" not in html
     assert "\x00" not in html
-    assert "n" * 2_001 not in html
+    assert "n" * 8_193 not in html
     assert "undefined" not in page.text.lower()
 
 

@@ -21,8 +21,8 @@ from karat.reports.html.verdict import verdict_of
 from karat.reports.html.view import view_of
 from karat.version import __version__
 
-# No name that a person gave is longer, and a page must stay readable with any other.
-LONGEST_TEXT = 2_000
+# No name that a person gave and no address is longer, and a page must stay readable with others.
+LONGEST_TEXT = 8_192
 # Sections that are there if they have charts.
 _CHART_SECTIONS = {
     "curves": "What k changes",
