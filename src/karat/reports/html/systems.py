@@ -16,7 +16,7 @@ from karat.evaluation.report_text import (
 )
 from karat.evaluation.segments import CROSS, SMALL
 from karat.measure.names import definition_named
-from karat.pages.formatting import figure, interval, p_value, verdict_words
+from karat.pages.formatting import figure, gate_name, interval, p_value, verdict_words
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
     Context,
@@ -296,18 +296,11 @@ def _heat_map(document: Document, head: Document | None, column: str) -> Context
 
 def _against(limits: Rows, overall: Document | None, measure: str) -> str:
     """Return what the colours of a measure mean."""
-    gates = sorted({_limit_text(gate) for (_, name), gate in limits.items() if name == measure})
-    if not gates and overall is None:
-        return "against the system's own mean over all queries"
-    texts = [f"the gate of each segment ({', '.join(gates)})"] if gates else []
-    texts += [] if overall is None else [f"the gate {_limit_text(overall)}"]
-    return f"against {', else '.join(texts)}"
-
-
-def _limit_text(gate: Document) -> str:
-    sign = ("<" if gate.get("min") is None else ">") + ("" if gate["strict"] else "=")
-    on = "mean " if gate["on"] == "mean" else ""
-    return f"{on}{sign} {limit_of(gate):.10g}"
+    gates = [gate for (_, name), gate in limits.items() if name == measure]
+    names = sorted({gate_name({**gate, "segment": None}) for gate in gates})
+    texts = [f"the gate of each segment ({', '.join(names)})"] if names else []
+    texts += [] if overall is None else [f"the gate {gate_name(overall)}"]
+    return "against " + (", else ".join(texts) or "the system's own mean over all queries")
 
 
 def _heat(

@@ -15,8 +15,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from karat.analysis.failures import CLASSES
 from karat.data.columns import Source
 from karat.evaluation.stages import KEEP, thresholds_of
@@ -107,12 +105,11 @@ def _packed(value: object) -> bytes:
 def view_of(report: Report) -> View:
     """Return the view of a report whose systems were scored in full."""
     queries = ReportQueries.of(report)
-    primary = primary_of(report)
     rows = rows_of(report.systems, queries)
-    worth = by_priority(rows, primary)
+    worth = by_priority(rows, primary_of(report))
     details = details_of(report, queries, worth)
     blocks, note = blocks_of(details, report.index, worth, BLOCK)
-    return View(_head(report, queries, primary, details, note), rows, blocks)
+    return View(_head(report, queries, rows, details, note), rows, blocks)
 
 
 def primary_of(report: Report) -> str:
@@ -128,7 +125,7 @@ def primary_of(report: Report) -> str:
 def _head(
     report: Report,
     queries: ReportQueries,
-    primary: str,
+    rows: Mapping[str, Any],
     details: QueryDetails,
     texts_note: str | None,
 ) -> dict[str, Any]:
@@ -137,8 +134,8 @@ def _head(
         "version": VERSION,
         "systems": [system.name for system in report.systems],
         "baseline": 0,
-        "measures": _measures(report.systems),
-        "primary": primary,
+        "measures": _measures(report.systems, rows),
+        "primary": primary_of(report),
         "k": conventions.k,
         "miss_at": thresholds_of(conventions.profile).miss,
         "rel": conventions.rel,
@@ -158,13 +155,12 @@ def _head(
     }
 
 
-def _measures(systems: Sequence[System]) -> list[dict[str, str]]:
+def _measures(systems: Sequence[System], rows: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return the measures that have a value in any system; all if none has one."""
-    known: dict[str, str] = {}
-    with_values: dict[str, str] = {}
-    for system in systems:
-        for measure in system.scores.measures:
-            known.setdefault(str(measure), measure.definition.better)
-            if not np.isnan(system.scores.values(str(measure))).all():
-                with_values.setdefault(str(measure), measure.definition.better)
-    return [{"name": name, "better": better} for name, better in (with_values or known).items()]
+    known = {str(m): m.definition.better for system in systems for m in system.scores.measures}
+    valued = [
+        name
+        for name, columns in rows["values"].items()
+        if any(value is not None for column in columns for value in column)
+    ]
+    return [{"name": name, "better": known[name]} for name in valued or known]
