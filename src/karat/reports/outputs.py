@@ -256,19 +256,18 @@ def check_files(outputs: Sequence[Output], systems: Sequence[str]) -> list[Path]
     # The shortest name first: a log before the files beside it.
     files = sorted(seen.keys() | read, key=lambda name: (len(name), name))
     for place, path in seen.items():
-        inside = [file for file in files if place in map(str, Path(file).parents)]
-        if inside:
-            raise UsageError(
-                f"output {str(path)!r} would be a file, and {Path(inside[0]).name!r} lies in a "
-                "folder of that name; choose another name"
-            )
-        # An output may lie inside an input folder, such as a store, but not beneath a file.
-        around = sorted(read.intersection(map(str, Path(place).parents)))
-        if not all(Path(folder).is_dir() for folder in around):
-            name = Path(around[0]).name
-            raise UsageError(
-                f"output {str(path)!r}: {name!r} is a file, not a folder; choose another name"
-            )
+        for file in files:
+            if place in map(str, Path(file).parents):
+                raise UsageError(
+                    f"output {str(path)!r} would be a file, and {Path(file).name!r} lies in a "
+                    "folder of that name; choose another name"
+                )
+            # An output may lie inside an input folder, such as a store, but not beneath a file.
+            if file in read and file in map(str, Path(place).parents) and not Path(file).is_dir():
+                raise UsageError(
+                    f"output {str(path)!r}: {Path(file).name!r} is a file, not a folder; choose "
+                    "another name"
+                )
     return list(seen.values())
 
 
