@@ -317,15 +317,17 @@ def wrapped(text: str, width: int, *, most: int) -> list[str]:
     ['one two', 'three fo…']
     """
     lines: list[str] = []
-    rest = text[: 2 * width * most].strip()
-    while rest and len(lines) < most - 1:
-        head = set_cell_size(rest, width).rstrip() if cell_len(rest) > width else rest
+    remaining = text[: 2 * width * most].strip()
+    while remaining and len(lines) < most - 1:
+        head = (
+            set_cell_size(remaining, width).rstrip() if cell_len(remaining) > width else remaining
+        )
         blank = head.rfind(" ")
-        if len(head) < len(rest) and not rest[len(head)].isspace() and blank > 0:
+        if len(head) < len(remaining) and not remaining[len(head)].isspace() and blank > 0:
             head = head[:blank]
         lines.append(head.rstrip())
-        rest = rest[len(head) :].lstrip()
-    return [*lines, cut(rest, width)] if rest else lines
+        remaining = remaining[len(head) :].lstrip()
+    return [*lines, cut(remaining, width)] if remaining else lines
 
 
 def _end_of(name: str, width: int) -> str:

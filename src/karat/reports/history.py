@@ -9,8 +9,6 @@ import math
 from collections.abc import Sequence
 from itertools import groupby
 
-from rich.console import Console
-
 from karat.data.columns import Source
 from karat.data.revision import Revision
 from karat.pages.formatting import (
@@ -34,9 +32,7 @@ _DIGEST = 12
 _BROKEN = {"gold": "other gold", "queries": "other queries", "conventions": "other conventions"}
 
 
-def show_evaluations(
-    evaluations: Sequence[SavedEvaluation], console: Console | None = None
-) -> None:
+def show_evaluations(evaluations: Sequence[SavedEvaluation]) -> None:
     """Print one row per evaluation, with the first measures of the newest one."""
     table = evaluation_table(evaluations)
     grid = [["id", "saved (UTC)", "system", "tags", "revision", "verdict", *table["measures"]]]
@@ -45,12 +41,12 @@ def show_evaluations(
         means = [mean for mean, _ in line["cells"]]
         grid.append([*cells, line["revision"], line["verdict"], *means])
     shown = [at for at in range(len(grid[0])) if at < 3 or any(row[at] for row in grid[1:])]
-    show_table([[row[at] for at in shown] for row in grid], console or standard_console())
+    show_table([[row[at] for at in shown] for row in grid], standard_console())
 
 
-def show_stored(stored: RestoredEvaluation, console: Console | None = None) -> None:
+def show_stored(stored: RestoredEvaluation) -> None:
     """Print the inputs of one evaluation, and its measures."""
-    console = console or standard_console()
+    console = standard_console()
     evaluation = stored.evaluation
     revision = evaluation.revision
     dirty = " with uncommitted changes" if revision is not None and revision.dirty else ""
@@ -85,9 +81,9 @@ def _by_system(points: Sequence[TrendPoint]) -> list[list[TrendPoint]]:
     return [list(series) for _, series in groupby(points, key=lambda point: point.system)]
 
 
-def show_trend(points: Sequence[TrendPoint], console: Console | None = None) -> None:
+def show_trend(points: Sequence[TrendPoint]) -> None:
     """Print one row per point of each system: mean, interval and change; the means as blocks."""
-    console = console or standard_console()
+    console = standard_console()
     for series in _by_system(points):
         blocks = sparkline([point.mean for point in series])
         heading = f"{label(series[0].system)}  {series[0].measure}  {blocks}"

@@ -171,9 +171,9 @@ def _point(at: int, system: Document, measure: str) -> dict[str, Any] | None:
 def _beats(other: Document, row: Document, *, lower: bool) -> bool:
     """Return whether a system is not worse in either and better in one."""
     up = -1.0 if lower else 1.0
-    mine = (up * row["quality"], -row["latency"])
-    theirs = (up * other["quality"], -other["latency"])
-    return theirs != mine and all(a >= b for a, b in zip(theirs, mine, strict=True))
+    values = (up * row["quality"], -row["latency"])
+    others = (up * other["quality"], -other["latency"])
+    return others != values and all(a >= b for a, b in zip(others, values, strict=True))
 
 
 def _trade_sentence(points: Sequence[Document], measure: str) -> str:

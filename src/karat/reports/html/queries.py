@@ -227,22 +227,22 @@ def details_of(report: Report, queries: ReportQueries, worth: Ints) -> QueryDeta
     def judged(item: RelevantItem) -> dict[str, Any]:
         keys = ("item_id", "doc_id", "grade", "in_corpus", "version", "section")
         places = [
-            {name: own[item.judgment] for name, own in stages.items() if item.judgment in own}
+            {name: stage[item.judgment] for name, stage in stages.items() if item.judgment in stage}
             for stages in ranks
         ]
         bm25_rank = bm25_ranks.get(item.judgment)
         return {key: getattr(item, key) for key in keys} | {"ranks": places, "bm25": bm25_rank}
 
     def detail(row: int) -> dict[str, Any]:
-        own = dict(attributes.get(queries.ids[row], {}))
-        notes = [own.pop(name, None) for name in _NOTES]
+        query_attributes = dict(attributes.get(queries.ids[row], {}))
+        notes = [query_attributes.pop(name, None) for name in _NOTES]
         items = gold.get(row, ())
         return {
             "index": row,
             "query_id": queries.ids[row],
             "text": queries.texts[row],
             "note": next((note for note in notes if note), None),
-            "attributes": own,
+            "attributes": query_attributes,
             "gold": [judged(item) for item in items[:MOST_GOLD]],
             "gold_left_out": max(len(items) - MOST_GOLD, 0),
             "systems": [system[row] for system in results],
@@ -433,10 +433,10 @@ def blocks_of(
 def _texts_of(details: QueryDetails, index: CorpusIndex, items: set[str]) -> dict[str, Row]:
     """Return what the corpus says about items; the gold's own text for spans and documents."""
     gold = (item for judged in details.gold.values() for item in judged)
-    own = {
+    gold_texts = {
         item.item_id: {"text": item.text, "title": None} for item in gold if item.text is not None
     }
     frame = index.rows(sorted(items))
     title = pl.col("title") if "title" in frame.columns else pl.lit(None, pl.String)
     columns = frame.select("item_id", "text", title.cast(pl.String).alias("title"))
-    return own | {row["item_id"]: row for row in columns.iter_rows(named=True)}
+    return gold_texts | {row["item_id"]: row for row in columns.iter_rows(named=True)}
