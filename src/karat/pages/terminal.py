@@ -317,17 +317,15 @@ def wrapped(text: str, width: int, *, most: int) -> list[str]:
     ['one two', 'three fo…']
     """
     lines: list[str] = []
-    remaining = text[: 2 * width * most].strip()
-    while remaining and len(lines) < most - 1:
-        head = (
-            set_cell_size(remaining, width).rstrip() if cell_len(remaining) > width else remaining
-        )
+    tail = text[: 2 * width * most].strip()
+    while tail and len(lines) < most - 1:
+        head = set_cell_size(tail, width).rstrip() if cell_len(tail) > width else tail
         blank = head.rfind(" ")
-        if len(head) < len(remaining) and not remaining[len(head)].isspace() and blank > 0:
+        if len(head) < len(tail) and not tail[len(head)].isspace() and blank > 0:
             head = head[:blank]
         lines.append(head.rstrip())
-        remaining = remaining[len(head) :].lstrip()
-    return [*lines, cut(remaining, width)] if remaining else lines
+        tail = tail[len(head) :].lstrip()
+    return [*lines, cut(tail, width)] if tail else lines
 
 
 def _end_of(name: str, width: int) -> str:
