@@ -296,14 +296,14 @@ def pareto(
         for place in places
     }
     places.sort(key=lambda place: (*ranks[place["system"]], place["system"]))
+    by_time = sorted(ranks.items(), key=lambda rank: (rank[1][0], rank[0]))
     for place in places:
         time, loss = rank = ranks[place["system"]]
         beaten_by = [
             name
-            for name, (other_time, other_loss) in ranks.items()
+            for name, (other_time, other_loss) in by_time
             if other_time <= time and other_loss <= loss and ranks[name] != rank
         ]
-        beaten_by.sort(key=lambda name: (ranks[name][0], name))
         place |= {"front": not beaten_by, "beaten_by": beaten_by}
     document = {
         "measure": str(quality),
@@ -403,15 +403,13 @@ def pareto_sections(document: Document) -> list[Section]:
         "system": "system",
         document["measure"]: lambda place: {**place["quality"], "mean": place["quality"]["value"]},
         f"{document['latency']} ms": lambda place: _figure(place["latency"]),
-        "verdict": _pareto_verdict,
+        "verdict": lambda place: (
+            f"beaten by {', '.join(place['beaten_by'])}" if place["beaten_by"] else "front"
+        ),
     }
     grid = table(document["systems"], columns) if document["systems"] else None
     lacking = [f"{label(name)}: {why}" for name, why in document["unplaced"].items()]
     return [Section(f"{document['measure']} against {document['latency']}", grid, lacking)]
-
-
-def _pareto_verdict(place: Document) -> str:
-    return f"beaten by {', '.join(place['beaten_by'])}" if place["beaten_by"] else "front"
 
 
 def _figure(cell: Mapping[str, Any]) -> str:

@@ -134,7 +134,11 @@ def ab(
     gold_notes = _notes_on_gold(inputs.queries, inputs.gold)
     corpus_digest = ABSENT
     if corpus is None:
-        _add_runs([config_a, config_b], runs, inputs)
+        inputs.notes.append("runs are given, so the configs are recorded and have no effect")
+        for name, config, path in zip("AB", (config_a, config_b), runs, strict=True):
+            with _naming_config(name):
+                document = read_document(config)
+            inputs.add(name, read_run(path, name=name), document.path, document.digest)
     else:
         corpus_digest = _add_searches([config_a, config_b], corpus, inputs, open_bar)
     traces: dict[Path, list[Mapping[str, Any]]] = {}
@@ -218,15 +222,6 @@ class _Inputs:
             self.notes.append(f"{message}: {count}")
 
 
-def _add_runs(configs: Sequence[str], runs: Sequence[str], inputs: _Inputs) -> None:
-    """Score both runs; the configs are only recorded."""
-    inputs.notes.append("runs are given, so the configs are recorded and have no effect")
-    for name, config, path in zip("AB", configs, runs, strict=True):
-        with _naming_config(name):
-            document = read_document(config)
-        inputs.add(name, read_run(path, name=name), document.path, document.digest)
-
-
 def _add_searches(
     paths: Sequence[str], corpus_path: str, inputs: _Inputs, open_bar: OpenBar
 ) -> str:
@@ -283,17 +278,15 @@ def _why_no_traces(settings: QualitySettings) -> str:
 
 def _notes_on_gold(queries: Queries, gold: Gold) -> list[str]:
     """Return how queries and judgments fit; raise InputError if they do not at all."""
-    query_ids = set(queries.frame["query_id"].to_list())
-    judged = set(gold.query_ids)
+    query_ids, judged = {*queries.frame["query_id"]}, {*gold.query_ids}
     if not query_ids & judged:
         message = f"judges no query of {queries.source.name}; check that both belong together"
         raise InputError(message, where=gold.source.name)
-    left_out = "judged queries that are not in the queries file, which are left out"
-    counts = {
-        "queries without judgments, which score 0": len(query_ids - judged),
-        left_out: len(judged - query_ids),
+    sets = {
+        "queries without judgments, which score 0": query_ids - judged,
+        "judged queries that are not in the queries file, which are left out": judged - query_ids,
     }
-    return [f"{message}: {number}" for message, number in counts.items() if number]
+    return [f"{message}: {len(ids)}" for message, ids in sets.items() if ids]
 
 
 def _note_lists(

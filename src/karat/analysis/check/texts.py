@@ -45,21 +45,17 @@ def text_checks(subject: CheckedSet, threshold: float) -> Results:
     if subject.queries is None:
         yield Unchecked("query texts, no_answer marks, duplicates and leaks: give --queries")
     else:
-        yield from _query_texts(subject, subject.queries, threshold)
+        frame = subject.queries.frame.with_columns(folded=folded(subject.queries.frame["text"]))
+        empty = frame.filter(pl.col("folded") == "").sort("query_id")
+        yield from issue_of_rows("empty_query", empty, query="query_id")
+        rows_with_text = frame.filter(pl.col("folded") != "")
+        yield from _same_texts(subject, rows_with_text)
+        different = rows_with_text.unique("folded", keep="first", maintain_order=True)
+        yield from _near_queries(subject, different, threshold)
     if subject.corpus is not None:
         if subject.queries is not None:
             yield from _leaks(subject, subject.queries, subject.corpus)
         yield from _items(subject, subject.corpus, threshold)
-
-
-def _query_texts(subject: CheckedSet, queries: Queries, threshold: float) -> Results:
-    frame = queries.frame.with_columns(folded=folded(queries.frame["text"]))
-    empty = frame.filter(pl.col("folded") == "").sort("query_id")
-    yield from issue_of_rows("empty_query", empty, query="query_id")
-    rows_with_text = frame.filter(pl.col("folded") != "")
-    yield from _same_texts(subject, rows_with_text)
-    different = rows_with_text.unique("folded", keep="first", maintain_order=True)
-    yield from _near_queries(subject, different, threshold)
 
 
 def _same_texts(subject: CheckedSet, rows_with_text: pl.DataFrame) -> Results:
@@ -162,7 +158,12 @@ def _gold_items(subject: CheckedSet, corpus: Corpus) -> pl.DataFrame:
 
 def _items(subject: CheckedSet, corpus: Corpus, threshold: float) -> Results:
     frame, relevant = corpus.frame, _gold_items(subject, corpus)
-    yield from _empty_items(frame.filter(frame["text"].str.strip_chars() == ""), relevant)
+    empty = frame.filter(frame["text"].str.strip_chars() == "").sort("item_id")
+    gold = relevant.join(empty, on="item_id", how="semi").sort("query_id", "item_id")
+    yield from issue_of_rows("gold_without_text", gold, query="query_id", item="item_id")
+    yield from issue_of_rows("empty_items", empty, item="item_id")
+    if not empty.height:
+        yield Fine("no item without a text")
     sets = word_sets(frame["text"])
     if subject.conventions.level == "span":
         yield Unchecked("near-duplicates of gold: spans are compared with nothing")
@@ -182,14 +183,6 @@ def _items(subject: CheckedSet, corpus: Corpus, threshold: float) -> Results:
     part, items = int(near.taking_part().sum()), plural(frame.height, "item")
     facts = {"least": _at_least(near), "part": part, "items": items}
     yield Issue("near_duplicate_items", near.count, examples, **facts)
-
-
-def _empty_items(empty: pl.DataFrame, relevant: pl.DataFrame) -> Results:
-    gold = relevant.join(empty, on="item_id", how="semi").sort("query_id", "item_id")
-    yield from issue_of_rows("gold_without_text", gold, query="query_id", item="item_id")
-    yield from issue_of_rows("empty_items", empty.sort("item_id"), item="item_id")
-    if not empty.height:
-        yield Fine("no item without a text")
 
 
 def _twins_of_gold(subject: CheckedSet, corpus: Corpus, near: NearDuplicates) -> Results:
