@@ -368,7 +368,12 @@ def _step_sections(steps: Sequence[Document]) -> Iterator[Section]:
             row = _primary(move["change"])
             word = NOTHING if row is None else verdict_words(row)
             rows = [move["change"].get(name, _UNMEASURED) for name in names]
-            deltas = [f"{change(row['delta'])}{PART}{interval(row['ci'])}" for row in rows]
+            deltas = [
+                f"{change(row['delta'])}{PART}{interval(row['ci'])}"
+                if row["ci"]
+                else change(row["delta"])
+                for row in rows
+            ]
             grid.append([label(move["stage"]), word, *deltas])
         text = f"verdict by {names[0]}, corrected for the {len(moves)} stages (holm)"
         yield Section("change from the stage before", grid, [text])
@@ -382,7 +387,8 @@ def _means(cells: Document, names: Sequence[str], in_full: Sequence[str]) -> lis
     """Return the means of some measures, those ``in_full`` with their intervals."""
     known = {name: cells.get(name, _UNMEASURED) for name in names}
     return [
-        measured(cell) if name in in_full else figure(cell["mean"]) for name, cell in known.items()
+        measured(cell) if name in in_full and cell["ci"] else figure(cell["mean"])
+        for name, cell in known.items()
     ]
 
 

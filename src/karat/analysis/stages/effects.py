@@ -277,14 +277,11 @@ def steps_of(staged: Staged, cuts: Cuts) -> list[dict[str, Any]]:
         rows = corrected.get(step["stage"], [])
         primary = next((row for row in rows if row.primary), None)
         step["change"] = {row.measure: row.to_dict() for row in rows}
-        step["says"] = primary and effect_sentence(_step_name(staged, step), primary)
+        name = {"rerank": "the reranker", FINAL: "the cut at k"}.get(step["stage"], step["stage"])
+        if (step["stage"], step["before"]) == (FINAL, RAW):
+            name = _later_stages(staged)
+        step["says"] = primary and effect_sentence(name, primary)
     return steps
-
-
-def _step_name(staged: Staged, step: Mapping[str, Any]) -> str:
-    if step["stage"] == FINAL:
-        return _later_stages(staged) if step["before"] == RAW else "the cut at k"
-    return "the reranker" if step["stage"] == "rerank" else str(step["stage"])
 
 
 def _corrected(changes: Mapping[str, Comparisons], alpha: float) -> dict[str, list[Comparison]]:
