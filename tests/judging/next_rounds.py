@@ -22,7 +22,7 @@ from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranges import (
     Listed,
     difference_range,
-    effects_on_difference,
+    effects,
     in_common,
     judged_more,
     listed,
@@ -165,7 +165,7 @@ class Hidden:
         order: list[int] = []
         while len(order) < len(self.pairs):
             first, second, prepared = self.at(order)
-            pairs = effects_on_difference(parse_measure(self.measure), first, second, prepared)
+            pairs = effects(parse_measure(self.measure), [first, second], prepared)
             judged = judged_items([first.scores, second.scores], prepared.conventions.rel)
             found = candidates(pairs, judged, len(self.query_ids))
             chosen = pairs_at(found.choose(count, sides=True), found.pairs, self.query_ids)

@@ -48,8 +48,7 @@ from karat.measure.ranges import (
     Effects,
     Listed,
     difference_range,
-    effects_on_difference,
-    effects_on_value,
+    effects,
     listed,
     range_of,
 )
@@ -295,11 +294,7 @@ class _ScoredRuns:
     def choose(self, count: int, depth: int | None) -> dict[str, Any]:
         """Count the unjudged pairs and those that could matter, and choose the next ones."""
         two = len(self.lists) == 2
-        if two:
-            first, second = self.lists
-            pairs = effects_on_difference(self.measure, first, second, self.prepared)
-        else:
-            pairs = effects_on_value(self.measure, self.lists[0], self.prepared)
+        pairs = effects(self.measure, self.lists, self.prepared)
         known = ~np.isnan([run.values(str(self.measure)) for run in self.scores]).any(axis=0)
         rel = float(self.measure.arguments.get("rel", self.prepared.conventions.rel))
         unjudged = candidates(pairs, judged_items(self.scores, rel), int(known.sum()))

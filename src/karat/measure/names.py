@@ -285,7 +285,10 @@ def _cut(definition: Definition, k: str | None, text: str) -> Cut:
     if definition.cutoff == "none":
         raise UsageError(f"{name} takes no cut-off; write {name} (in {text!r})")
     if definition.cutoff == "recall":
-        return _recall_point(k, text)
+        with suppress(ValueError):
+            if 0 <= float(k) <= 1:
+                return float(k)
+        raise UsageError(f"{k!r} in {text!r} is not a point of recall; it lies between 0 and 1")
     if k.casefold() == "k":
         return "k"
     number = re.fullmatch(r"([0-9]{1,12})(tok)?", k.casefold())
@@ -295,16 +298,6 @@ def _cut(definition: Definition, k: str | None, text: str) -> Cut:
             " or a budget such as 2000tok"
         )
     return f"{int(number[1])}tok" if number[2] else int(number[1])
-
-
-def _recall_point(k: str, text: str) -> float:
-    try:
-        point = float(k)
-    except ValueError:
-        point = -1.0
-    if not 0 <= point <= 1:
-        raise UsageError(f"{k!r} in {text!r} is not a point of recall; it lies between 0 and 1")
-    return point
 
 
 def _read_params(inside: str, text: str) -> dict[str, Any]:

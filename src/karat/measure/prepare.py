@@ -226,17 +226,28 @@ def short_hash(items: pl.Series) -> Ints:
     return (items.hash().to_numpy() >> np.uint64(32)).view(np.int64)
 
 
+def _column(queries: Queries, name: str, expected: str) -> pl.Series | None:
+    """Return a column of the queries, None where they have none; one value in each row."""
+    column: pl.Series | None = queries.frame.get_column(name, default=None)
+    if column is None or column.null_count() == len(column):
+        return None
+    if column.dtype.is_nested():
+        value = column.drop_nulls().to_list()[0]
+        raise InputError(f"{name} is {value!r}; {expected} is expected", where=queries.source.name)
+    return column
+
+
 def _own_k(queries: Queries, conventions: Conventions) -> Ints:
     """Return what the letter k means for each query."""
-    if "k" not in queries.frame.columns:
+    expected = "a whole number above 0"
+    column = _column(queries, "k", expected)
+    if column is None:
         return np.full(queries.frame.height, conventions.k)
-    column = queries.frame["k"]
-    _refuse_nested(column, "a whole number above 0", queries)
     k = column.cast(pl.Float64, strict=False)
     wrong = column.is_not_null() & (k.is_null() | (k < 1) | (k > _LARGEST_K) | (k != k.floor()))
     if wrong.any():
         raise InputError(
-            f"a query's k is {column.filter(wrong)[0]!r}; a whole number above 0 is expected",
+            f"a query's k is {column.filter(wrong)[0]!r}; {expected} is expected",
             where=queries.source.name,
         )
     return k.fill_null(conventions.k).cast(pl.Int64).to_numpy()
@@ -244,18 +255,18 @@ def _own_k(queries: Queries, conventions: Conventions) -> Ints:
 
 def _flags(queries: Queries) -> Mask:
     """Return which queries have no answer."""
-    if "no_answer" not in queries.frame.columns:
+    expected = "true or false"
+    column = _column(queries, "no_answer", expected)
+    if column is None:
         return np.zeros(queries.frame.height, dtype=bool)
-    column = queries.frame["no_answer"]
     if column.dtype == pl.String:
         words = column.str.to_lowercase()
-        strange = words.filter(~words.is_in(["true", "1", "yes", "false", "0", "no", ""]))
-        if len(strange):
+        unknown = words.filter(~words.is_in(["true", "1", "yes", "false", "0", "no", ""]))
+        if len(unknown):
             raise InputError(
-                f"no_answer is {strange[0]!r}; true or false is expected", where=queries.source.name
+                f"no_answer is {unknown[0]!r}; {expected} is expected", where=queries.source.name
             )
         column = words.is_in(["true", "1", "yes"])
-    _refuse_nested(column, "true or false", queries)
     return column.cast(pl.Boolean).fill_null(value=False).to_numpy()
 
 
@@ -277,21 +288,9 @@ def _no_groups() -> UsageError:
 
 def _moments(queries: Queries) -> tuple[str | None, ...]:
     """Return as of when each query is asked; nothing where no query says so."""
-    if "as_of" not in queries.frame.columns:
-        return ()
-    _refuse_nested(queries.frame["as_of"], "text such as 2026-03-31", queries)
-    texts = queries.frame["as_of"].cast(pl.String).to_list()
+    column = _column(queries, "as_of", "text such as 2026-03-31")
+    texts = [] if column is None else column.cast(pl.String).to_list()
     return tuple(texts) if any(texts) else ()
-
-
-def _refuse_nested(column: pl.Series, expected: str, queries: Queries) -> None:
-    """Refuse a list or an object where one value is meant."""
-    if column.dtype.is_nested() and column.null_count() < len(column):
-        value = column.drop_nulls()[0]
-        value = value.to_list() if isinstance(value, pl.Series) else value
-        raise InputError(
-            f"{column.name} is {value!r}; {expected} is expected", where=queries.source.name
-        )
 
 
 def _entities(queries: Queries) -> tuple[tuple[str, ...] | None, ...]:

@@ -6,8 +6,8 @@ judgments do to a measure is declared with it (``unjudged=`` in ``registry.measu
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -591,30 +591,25 @@ class Effects:
 
     def at(self, rows: Ints) -> Effects:
         """Return the pairs in these rows."""
-        return Effects(
-            self.query[rows],
-            self.first[rows],
-            self.second[rows],
-            self.item_id.gather(rows),
-            self.top[rows],
-            self.least[rows],
-            self.alone[rows],
-        )
+        return Effects(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
-def effects_on_value(measure: Measure, lists: Listed, gold: Prepared) -> Effects:
-    """Return what judging each unjudged item of a system changes."""
-    unjudged = lists.unjudged
-    absent = np.full(len(unjudged.query), ABSENT)
-    pairs = Common(unjudged.query, unjudged.rank, absent, unjudged.item_id)
-    return _effects(measure, [(lists, 1.0)], pairs, gold)
-
-
-def effects_on_difference(
-    measure: Measure, first: Listed, second: Listed, gold: Prepared
-) -> Effects:
-    """Return what judging each item that is unjudged in either system changes in the difference."""
-    return _effects(measure, [(first, -1.0), (second, 1.0)], in_common(first, second), gold)
+def effects(measure: Measure, systems: Sequence[Listed], gold: Prepared) -> Effects:
+    """Return what judging each unjudged item of one system, or of two, changes."""
+    if len(systems) == 2:
+        pairs, signs = in_common(*systems), (-1.0, 1.0)
+    else:
+        unjudged = systems[0].unjudged
+        absent = np.full(len(unjudged.query), ABSENT)
+        pairs = Common(unjudged.query, unjudged.rank, absent, unjudged.item_id)
+        signs = (1.0, 0.0)
+    top, least = relevant_grades(measure, gold)
+    sums = np.zeros((3, len(pairs.query)))
+    for lists, sign, ranks in zip(systems, signs, (pairs.first, pairs.second), strict=False):
+        for row, grade in enumerate((top, least)):
+            sums[row] += sign * changes(measure, lists, gold, pairs.query, ranks, grade)
+        sums[2] += sign * _alone(measure, lists.ranked, gold, pairs.query, ranks, top)
+    return Effects(pairs.query, pairs.first, pairs.second, pairs.item_id, *sums)
 
 
 def relevant_grades(measure: Measure, gold: Prepared) -> tuple[float, float]:
@@ -623,18 +618,6 @@ def relevant_grades(measure: Measure, gold: Prepared) -> tuple[float, float]:
     rel = float(measure.arguments.get("rel", gold.conventions.rel))
     relevant = grades[(grades >= rel) & (grades > 0)]
     return float(grades.max()), float(relevant.min(initial=grades.max()))
-
-
-def _effects(
-    measure: Measure, systems: list[tuple[Listed, float]], pairs: Common, gold: Prepared
-) -> Effects:
-    top, least = relevant_grades(measure, gold)
-    found = np.zeros((3, len(pairs.query)))
-    for (lists, sign), ranks in zip(systems, (pairs.first, pairs.second), strict=False):
-        for row, grade in enumerate((top, least)):
-            found[row] += sign * changes(measure, lists, gold, pairs.query, ranks, grade)
-        found[2] += sign * _alone(measure, lists.ranked, gold, pairs.query, ranks, top)
-    return Effects(pairs.query, pairs.first, pairs.second, pairs.item_id, *found)
 
 
 def changes(

@@ -195,7 +195,7 @@ _TIED = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class DawidSkene:
-    """What the model found.
+    """The fitted model.
 
     ``posterior`` has a row for each of ``items`` and a column for each of ``grades``: how
     probable that grade is there. ``prior`` is how common each grade is. ``confusion`` has, for
@@ -236,40 +236,42 @@ def dawid_skene(
     lesson's course for two grades (with 50 iterations and no tolerance). It ends when no
     probability of an item moves by more than the tolerance, or after so many iterations.
 
-    >>> said = np.array([[0, 0, 1], [0, 1, 1], [0, 2, 1], [1, 0, 0], [1, 1, 1], [1, 2, 0]])
-    >>> found = dawid_skene(said[:, 1], said[:, 0], said[:, 2].astype(float))
-    >>> found.most_likely().tolist(), found.converged
+    >>> rows = np.array([[0, 0, 1], [0, 1, 1], [0, 2, 1], [1, 0, 0], [1, 1, 1], [1, 2, 0]])
+    >>> model = dawid_skene(rows[:, 1], rows[:, 0], rows[:, 2].astype(float))
+    >>> model.most_likely().tolist(), model.converged
     ([1.0, 0.0], True)
     """
     if start not in STARTS:
         raise unknown("start", start, STARTS)
-    said = _Said.of(raters, items, grades)
-    posterior, rates, prior = said.votes(), said.mostly_right(), np.full(said.k, 1 / said.k)
+    judged = _Judgments.of(raters, items, grades)
+    k = len(judged.grades)
+    # Where nothing else is known, raters are mostly right, and wrong alike with all other grades.
+    wrong = (1 - _MOSTLY_RIGHT) / max(k - 1, 1)
+    mostly_right = np.where(np.eye(k, dtype=bool), _MOSTLY_RIGHT if k > 1 else 1.0, wrong)
+    rates = np.repeat(mostly_right[None], len(judged.raters), axis=0)
+    votes = np.zeros((len(judged.items), k))
+    np.add.at(votes, (judged.item, judged.grade), 1.0)
+    posterior, prior = votes / votes.sum(axis=1, keepdims=True), np.full(k, 1 / k)
+    least, floor = 0.0, _LEAST_RATE
     if start == "votes":
-        rates, prior = said.rates(posterior, rates, least=_LEAST_COUNT), posterior.mean(axis=0)
-    least, floor = (_LEAST_COUNT, 0.0) if start == "votes" else (0.0, _LEAST_RATE)
+        least, floor = _LEAST_COUNT, 0.0
+        rates, prior = judged.rates(posterior, rates, least=least), posterior.mean(axis=0)
     done, moved = 0, np.inf
     while done < iterations and (tolerance is None or moved > tolerance):
         before = posterior
-        posterior = said.posterior(prior, rates, floor=floor)
+        posterior = judged.posterior(prior, rates, floor=floor)
         prior = posterior.mean(axis=0)
-        rates = said.rates(posterior, rates, least=least)
+        rates = judged.rates(posterior, rates, least=least)
         moved = float(np.abs(posterior - before).max(initial=0.0))
         done += 1
+    converged = moved <= (TOLERANCE if tolerance is None else tolerance)
     return DawidSkene(
-        said.items,
-        said.raters,
-        said.grades,
-        posterior,
-        prior,
-        rates,
-        done,
-        moved <= (TOLERANCE if tolerance is None else tolerance),
+        judged.items, judged.raters, judged.grades, posterior, prior, rates, done, converged
     )
 
 
 @dataclass(frozen=True, eq=False)
-class _Said:
+class _Judgments:
     """Judgments in numbers: the places of their rater, item and grade among all of each."""
 
     raters: Ints
@@ -280,7 +282,7 @@ class _Said:
     grade: Ints
 
     @classmethod
-    def of(cls, raters: Ints, items: Ints, grades: Values) -> _Said:
+    def of(cls, raters: Ints, items: Ints, grades: Values) -> _Judgments:
         if not len(raters) == len(items) == len(grades):
             counts = f"{len(raters)} raters, {len(items)} items and {len(grades)} grades"
             raise UsageError(f"{counts} make no judgments; one of each is a judgment")
@@ -288,52 +290,35 @@ class _Said:
             raise UsageError("judgments are at least one and have finite grades")
         # In one order, so that sums are the same whatever the order of the judgments.
         order = np.lexsort((raters, items))
-        whose, of, said = raters[order], items[order], grades[order]
-        if (np.diff(whose) == 0)[np.diff(of) == 0].any():
+        all_raters, rater = np.unique(raters[order], return_inverse=True)
+        all_items, item = np.unique(items[order], return_inverse=True)
+        all_grades, grade = np.unique(grades[order].astype(np.float64), return_inverse=True)
+        if ((np.diff(rater) == 0) & (np.diff(item) == 0)).any():
             raise UsageError("a rater judges an item once; here one judges an item twice")
-        names, rater = np.unique(whose, return_inverse=True)
-        things, item = np.unique(of, return_inverse=True)
-        known, grade = np.unique(said.astype(np.float64), return_inverse=True)
-        return cls(names, things, known, rater, item, grade)
-
-    @property
-    def k(self) -> int:
-        """How many grades there are."""
-        return len(self.grades)
-
-    def votes(self) -> Values:
-        """Return the share of an item's raters for each grade."""
-        cells = np.bincount(self.item * self.k + self.grade, minlength=len(self.items) * self.k)
-        counts = cells.reshape(-1, self.k).astype(np.float64)
-        return np.asarray(counts / counts.sum(axis=1, keepdims=True))
-
-    def mostly_right(self) -> NDArray[np.float64]:
-        """Return rates of raters that are mostly right, and wrong alike with all other grades."""
-        wrong = (1 - _MOSTLY_RIGHT) / max(self.k - 1, 1)
-        one = np.where(np.eye(self.k, dtype=bool), _MOSTLY_RIGHT if self.k > 1 else 1.0, wrong)
-        return np.repeat(one[None], len(self.raters), axis=0)
+        return cls(all_raters, all_items, all_grades, rater, item, grade)
 
     def rates(
         self, posterior: Values, before: NDArray[np.float64], *, least: float
     ) -> NDArray[np.float64]:
         """Return how often each rater gives each grade where each is true (rater, true, given)."""
-        cell = self.rater * self.k + self.grade
-        size = len(self.raters) * self.k
-        seen = np.bincount(cell, minlength=size).reshape(-1, 1, self.k) > 0
-        sums = [np.bincount(cell, posterior[self.item, true], size) for true in range(self.k)]
-        given = np.stack(sums, axis=1).reshape(-1, self.k, self.k).transpose(0, 2, 1)
+        k = len(self.grades)
+        cell = self.rater * k + self.grade
+        size = len(self.raters) * k
+        seen = np.bincount(cell, minlength=size).reshape(-1, 1, k) > 0
+        sums = [np.bincount(cell, posterior[self.item, true], size) for true in range(k)]
+        given = np.stack(sums, axis=1).reshape(-1, k, k).transpose(0, 2, 1)
         given = np.where(seen, np.maximum(given, least), 0.0)
-        whole = given.sum(axis=2, keepdims=True)
-        return np.where(whole > 0, given / np.where(whole > 0, whole, 1.0), before)
+        total = given.sum(axis=2, keepdims=True)
+        shares: NDArray[np.float64] = np.divide(given, total, out=before.copy(), where=total > 0)
+        return shares
 
     def posterior(
         self, prior: Values, rates: NDArray[np.float64], *, floor: float
     ) -> NDArray[np.float64]:
         """Return how probable each grade of each item is, worked out in logarithms."""
-        given = rates[self.rater, :, self.grade]
-        telling = np.log(np.maximum(given, floor) if floor else given)
+        evidence = np.log(np.maximum(rates[self.rater, :, self.grade], floor))
         logs = np.log(np.maximum(prior, floor or _LEAST_COUNT)) + np.stack(
-            [np.bincount(self.item, telling[:, true]) for true in range(self.k)], axis=1
+            [np.bincount(self.item, column) for column in evidence.T], axis=1
         )
         chances = np.exp(logs - logs.max(axis=1, keepdims=True))
         return np.asarray(chances / chances.sum(axis=1, keepdims=True))
