@@ -17,8 +17,7 @@ from karat.measure.prepare import prepare
 from karat.measure.ranges import (
     ABSENT,
     changes,
-    effects_on_difference,
-    effects_on_value,
+    effects,
     listed,
     relevant_grades,
 )
@@ -50,7 +49,7 @@ def world(measure: str, gold: dict = GOLD, **settings: str):
 @pytest.mark.parametrize("measure", NAMES)
 def test_a_difference_changes_as_trec_eval_says(measure):
     wanted, lists, prepared = world(measure)
-    found = effects_on_difference(wanted, *lists, prepared)
+    found = effects(wanted, lists, prepared)
     seen = set()
     for at, (place, item) in enumerate(zip(found.query, found.item_id, strict=True)):
         query = QUERIES[place]
@@ -70,7 +69,7 @@ def test_a_difference_changes_as_trec_eval_says(measure):
 @pytest.mark.parametrize("measure", NAMES)
 def test_a_value_changes_as_trec_eval_says(measure):
     wanted, lists, prepared = world(measure)
-    found = effects_on_value(wanted, lists[0], prepared)
+    found = effects(wanted, lists[:1], prepared)
     assert (found.second == ABSENT).all()
     for at, (place, item) in enumerate(zip(found.query, found.item_id, strict=True)):
         ranking, judged = LISTS[0][QUERIES[place]], GOLD[QUERIES[place]]
@@ -91,11 +90,11 @@ def test_an_item_that_a_system_lacks_counts_against_it():
 def test_a_query_without_gold_has_no_effect_unless_it_counts_as_zero():
     gold = {q: ({} if q == "q0" else GOLD[q]) for q in QUERIES}
     wanted, lists, prepared = world("RR", gold)
-    found = effects_on_value(wanted, lists[0], prepared)
+    found = effects(wanted, lists[:1], prepared)
     assert np.isnan(found.top[found.query == 0]).all()
     assert not np.isnan(found.top[found.query != 0]).any()
     wanted, lists, prepared = world("RR", gold, empty_gold="zero")
-    found = effects_on_value(wanted, lists[0], prepared)
+    found = effects(wanted, lists[:1], prepared)
     assert found.top[found.query == 0].tolist() == [1 / rank for rank in range(1, 9)]
 
 
@@ -103,7 +102,7 @@ def test_alone_is_what_the_ranks_say_whatever_is_judged():
     """The one relevant item of a query: 1 / log2(rank + 1) of each list that has it."""
     for gold in (GOLD, {q: {"elsewhere": 1} for q in QUERIES}):
         wanted, lists, prepared = world("nDCG@5", gold)
-        found = effects_on_difference(wanted, *lists, prepared)
+        found = effects(wanted, lists, prepared)
         for at, (place, item) in enumerate(zip(found.query, found.item_id, strict=True)):
             gains = []
             for one in LISTS:
@@ -114,9 +113,9 @@ def test_alone_is_what_the_ranks_say_whatever_is_judged():
 
 def test_blocks_change_nothing(monkeypatch):
     wanted, lists, prepared = world("nDCG@5")
-    whole = effects_on_difference(wanted, *lists, prepared)
+    whole = effects(wanted, lists, prepared)
     monkeypatch.setattr(ranges, "_LISTS", 7)
-    parts = effects_on_difference(wanted, *lists, prepared)
+    parts = effects(wanted, lists, prepared)
     assert whole.top.tolist() == parts.top.tolist()
     assert whole.least.tolist() == parts.least.tolist()
 

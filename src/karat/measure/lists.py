@@ -95,9 +95,7 @@ class Lists:
 
     def tie_groups(self) -> tuple[Ints, Ints]:
         """Return first place and end of each group of tied hits."""
-        first = (
-            np.concatenate(([True], np.diff(self.tied) > 1)) if len(self.tied) else self.tied > 0
-        )
+        first = np.diff(self.tied, prepend=-2) > 1
         last = np.roll(first, -1)
         return self.tied[first], self.tied[last] + 2
 
@@ -184,7 +182,9 @@ def list_hits(
     if run.calls is not None:
         parts["calls"] = _call_columns(run.calls, lists.codes, gold)
         if "entities" in run.calls.columns:
-            parts["predicted"] = _predicted(run.calls, lists.codes, gold)
+            of_call = gold.code_of(run.calls["query_id"]).tolist()
+            linked = dict(zip(of_call, entity_sets(run.calls["entities"]), strict=True))
+            parts["predicted"] = tuple(linked.get(code) for code in lists.codes.tolist())
     return parts
 
 
@@ -227,33 +227,19 @@ def _with_attributes(
 
 def _call_columns(calls: pl.DataFrame, codes: Ints, gold: Prepared) -> dict[str, Values]:
     """Return latencies and costs by query; an unlogged total is the sum of the stages."""
-    known = {
-        name: _aligned(calls, name, codes, gold)
-        for name in calls.columns
-        if name.startswith(("latency.", "cost."))
-    }
+    of_call = gold.code_of(calls["query_id"])
+    known = {}
+    for name in calls.columns:
+        if name.startswith(("latency.", "cost.")):
+            values = np.full(len(gold.query_ids), np.nan)
+            logged = calls[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
+            values[of_call[of_call >= 0]] = logged[of_call >= 0]
+            known[name] = values[codes]
     total = known.pop("latency.total", None)
     stages = [values for name, values in known.items() if name.startswith("latency.")]
     if stages:
-        logged = ~np.isnan(stages).all(axis=0)
-        added = np.where(logged, np.nansum(stages, axis=0), np.nan)
+        silent = np.isnan(stages).all(axis=0)
+        added = np.where(silent, np.nan, np.nansum(stages, axis=0))
         # One call may log its stages and another, such as one that failed, a total alone.
         total = added if total is None else np.where(np.isnan(total), added, total)
     return known if total is None else known | {"latency.total": total}
-
-
-def _aligned(calls: pl.DataFrame, name: str, codes: Ints, gold: Prepared) -> Values:
-    values = np.full(len(gold.query_ids), np.nan)
-    of_call = gold.code_of(calls["query_id"])
-    logged = calls[name].cast(pl.Float64).fill_null(float("nan")).to_numpy()
-    values[of_call[of_call >= 0]] = logged[of_call >= 0]
-    return values[codes]
-
-
-def _predicted(
-    calls: pl.DataFrame, codes: Ints, gold: Prepared
-) -> tuple[tuple[str, ...] | None, ...]:
-    linked = dict(
-        zip(gold.code_of(calls["query_id"]).tolist(), entity_sets(calls["entities"]), strict=True)
-    )
-    return tuple(linked.get(code) for code in codes.tolist())

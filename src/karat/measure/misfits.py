@@ -500,7 +500,9 @@ def _shared_affix(
             affix, base = key[::step][:at], key[::step][at:]
             if base in known:
                 pairs.setdefault(affix, []).append((name, known[base]))
-                if _between_words(affix[-1], base[0]):
+                inner, outer = affix[-1], base[0]
+                letters = inner.isalnum() and outer.isalnum()
+                if not letters or inner.isdigit() != outer.isdigit():
                     between_words.add(affix)
     # Most pairs first; of equals the shortest, which leaves the most of each id.
     for affix in sorted(pairs, key=lambda affix: (-len(pairs[affix]), len(affix), affix)):
@@ -510,8 +512,3 @@ def _shared_affix(
             if sharing >= _SHARE * len(sample):
                 return affix[::step], pairs[affix][:2]
     return None
-
-
-def _between_words(inner: str, outer: str) -> bool:
-    """Return whether a cut between two characters lies between words or numbers."""
-    return not inner.isalnum() or not outer.isalnum() or inner.isdigit() != outer.isdigit()

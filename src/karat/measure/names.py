@@ -69,7 +69,10 @@ class Measure:
     def __str__(self) -> str:
         if self.definition.cutoff == "path":
             return f"{self.name}.{self.arguments['path']}"
-        inside = ", ".join(f"{key}={_show(value)}" for key, value in self.params)
+        inside = ", ".join(
+            f"{key}={show_map(value) if _is_map(value) else show_number(value)}"
+            for key, value in self.params
+        )
         cut = (
             ""
             if self.k is None
@@ -199,16 +202,13 @@ def _definition_of(name: str, params: Mapping[str, Any], k: str | None, text: st
         if spelled == "ndcg_cut":
             raise UsageError(f"{text!r} needs a cut-off; write nDCG@10, or nDCG for whole lists")
     if spelled not in _spellings():
-        raise unknown("measure", name, _nearest(name), inside=text)
+        # The nearest other spelling, such as Recall; else the names of all measures.
+        near = difflib.get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
+        known = list(MEASURES)
+        if near and near[0] not in map(str.casefold, MEASURES):
+            known = [near[0].capitalize() if name[:1].isupper() else near[0]]
+        raise unknown("measure", name, known, inside=text)
     return MEASURES[_spellings()[spelled]]
-
-
-def _nearest(name: str) -> list[str]:
-    """Return the nearest other spelling, such as Recall; else the names of all measures."""
-    near = difflib.get_close_matches(name.casefold(), _spellings(), n=1, cutoff=0.5)
-    if not near or any(near[0] == one.casefold() for one in MEASURES):
-        return list(MEASURES)
-    return [near[0].capitalize() if name[:1].isupper() else near[0]]
 
 
 def follows_gain(measure: Measure) -> bool:
@@ -317,10 +317,6 @@ def _read_params(inside: str, text: str) -> dict[str, Any]:
 
 def _is_map(value: Any) -> bool:
     return isinstance(value, tuple) and bool(value) and isinstance(value[0], tuple)
-
-
-def _show(value: Any) -> str:
-    return show_map(value) if _is_map(value) else show_number(value)
 
 
 # How the cut-off of a measure is written.

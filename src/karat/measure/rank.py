@@ -477,9 +477,8 @@ def meet_spans(
         hits.append((row, asked, ranks[row], grade, not new, (new or touched)[0], best))
         for at in touched:
             before = _length(covered.get(at, []))
-            covered[at] = _merged(
-                [*covered.get(at, []), _overlap(spans[at], starts[row], ends[row])]
-            )
+            overlap = max(spans[at][1], starts[row]), min(spans[at][2], ends[row])
+            covered[at] = _merged([*covered.get(at, []), overlap])
             need = gold.conventions.cover * (spans[at][2] - spans[at][1])
             if before < need <= _length(covered[at]):
                 found.append((asked, ranks[row], spans[at][3], at))
@@ -526,10 +525,6 @@ def chunk_places(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
             " --corpus with start and end, or ids of the form doc:start-end"
         )
     return joined.select("doc", "start", "end")
-
-
-def _overlap(span: tuple[str, int, int, float], start: int, end: int) -> Interval:
-    return max(span[1], start), min(span[2], end)
 
 
 def _merged(intervals: list[Interval]) -> list[Interval]:

@@ -62,7 +62,7 @@ def mean_intervals(
     rows = rows_of(columns)
     ranges = [None] * len(rows) if ranges is None else ranges
     intervals = np.full((len(rows), 2), np.nan)
-    if _count_of_units(rows.shape[1], groups) < 2:
+    if (rows.shape[1] if groups is None else len(np.unique(groups))) < 2:
         return intervals
     bounded = [] if plan.method == "percentile" else [j for j, r in enumerate(ranges) if r]
     others = [j for j in range(len(rows)) if j not in set(bounded)]
@@ -176,7 +176,7 @@ def percentile_intervals(
     """
     rows = rows_of(columns)
     levels = (plan.confidence,) if confidences is None else confidences
-    if _count_of_units(rows.shape[1], groups) < 2:
+    if (rows.shape[1] if groups is None else len(np.unique(groups))) < 2:
         return [np.full((len(rows), 2), np.nan) for _ in levels]
     means = np.sort(resampled_means(columns, plan, groups=groups).T, axis=1)
     # A mean on the grid may differ from the true one in its last bits.
@@ -239,10 +239,6 @@ def _members(n: int, groups: Ints | None, seed: int) -> Ints | None:
     return np.asarray(places // math.ceil(n / _BUNDLES))
 
 
-def _count_of_units(n: int, groups: Ints | None) -> int:
-    return n if groups is None else len(np.unique(groups))
-
-
 def rows_of(columns: Values) -> Values:
     """Return one contiguous row per column: sums along it do not depend on the other columns."""
     rows = np.ascontiguousarray(columns.T, dtype=np.float64)
@@ -292,22 +288,17 @@ def percentile_interval(
     n = len(values)
     if not 0 < share < 1:
         return None
-    first, last = _ranks(n, share, tail(confidence))
-    if first < 1 or last > n:
-        return None
-    ends = np.partition(values, (first - 1, last - 1))[[first - 1, last - 1]]
-    return float(ends[0]), float(ends[1])
-
-
-def _ranks(n: int, share: float, each_side: float) -> tuple[int, int]:
-    """Return the ranks of the two ends, counted from 1; 0 or n + 1 where there is no such value."""
     counts, chances = binomial(n, share)
     # P(count ≤ k) in `below` and P(count ≥ k) in `above`, each summed from its own tail.
     below = np.cumsum(chances)
     above = np.cumsum(chances[::-1])[::-1]
-    first = counts[0] + np.count_nonzero(below <= each_side)
-    last = counts[-1] + 1 - np.count_nonzero(above <= each_side)
-    return int(first), int(last)
+    # The ranks of the two ends, counted from 1; 0 or n + 1 where there is no such value.
+    first = int(counts[0] + np.count_nonzero(below <= tail(confidence)))
+    last = int(counts[-1] + 1 - np.count_nonzero(above <= tail(confidence)))
+    if first < 1 or last > n:
+        return None
+    ends = np.partition(values, (first - 1, last - 1))[[first - 1, last - 1]]
+    return float(ends[0]), float(ends[1])
 
 
 def resampled_percentiles(
@@ -333,12 +324,10 @@ def _percentile(values: Values, counts: Ints, share: float) -> Values:
     """Return a percentile of sorted values, each taken as often as a row of counts says."""
     until = np.cumsum(counts, axis=1)
     place = share * (until[:, -1] - 1)
-    below, above = (_at(values, until, ends(place)) for ends in (np.floor, np.ceil))
+    below, above = (
+        values[np.argmax(until > end(place)[:, None], axis=1)] for end in (np.floor, np.ceil)
+    )
     return np.asarray(below + (above - below) * (place - np.floor(place)))
-
-
-def _at(values: Values, until: Ints, place: Values) -> Values:
-    return np.asarray(values[np.argmax(until > place[:, None], axis=1)])
 
 
 def swapped_differences(

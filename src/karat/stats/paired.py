@@ -83,7 +83,9 @@ def randomised(
     for_ends = min(resamples, _FOR_ENDS) if confidences and not all_signs else 0
     ranges = []
     if all_signs:
-        signs = _all_signs(n)
+        # Every sign vector or its mirror image, one row each.
+        codes = np.arange(2 ** (n - 1))[:, None] >> np.arange(n)
+        signs = 1 - 2 * (codes & 1).astype(np.float64)
         ranges.append(_accepted(units, sizes, signs, signs @ units.T))
     hits, seen = np.zeros(len(many)), 0
     for signs in _signs(n, max(for_ends, resamples if len(many) else 0), seed):
@@ -167,12 +169,6 @@ def _sums_under_all_signs(values: Values) -> Values:
     for value in values:
         sums = np.concatenate([sums + value, sums - value])
     return sums
-
-
-def _all_signs(n: int) -> Values:
-    """Return every sign vector or its mirror image, one row each."""
-    codes = np.arange(2 ** (n - 1))[:, None] >> np.arange(n)
-    return 1 - 2 * (codes & 1).astype(np.float64)
 
 
 def _signs(n: int, resamples: int, seed: int) -> Iterator[Values]:

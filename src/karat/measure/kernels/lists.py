@@ -197,16 +197,12 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
     if r.found.row is not None:
         found[r.found.row[mask]] = 1.0
     gold = r.target.grade >= rel
-    total = _size_of_corpus(r) if of == "items" else None
-    return Evidence(r.target.query[gold], r.target.unit[gold], found[gold], total)
-
-
-def _size_of_corpus(r: Ranked) -> int:
-    if r.target.corpus_size is None:
+    total = r.target.corpus_size if of == "items" else None
+    if of == "items" and total is None:
         raise MissingInputError(
             "Coverage(of='items') needs all items that there are: give --corpus"
         )
-    return r.target.corpus_size
+    return Evidence(r.target.query[gold], r.target.unit[gold], found[gold], total)
 
 
 @measure(
@@ -355,14 +351,9 @@ def entity_f1(r: Ranked, k: Cut) -> Values:
     for place, gold in enumerate(r.target.entities):
         if gold is not None:
             linked = set(r.predicted[place] or ()) if r.predicted else set()
-            values[place] = _f1(set(gold), linked)
+            both, size = len(linked.intersection(gold)), len(set(gold)) + len(linked)
+            values[place] = 2 * both / size if size else 1.0
     return values
-
-
-def _f1(gold: set[str], linked: set[str]) -> float:
-    if not gold and not linked:
-        return 1.0
-    return 2 * len(gold & linked) / (len(gold) + len(linked))
 
 
 def check_path(family: str, path: str) -> None:

@@ -445,7 +445,11 @@ def interpolated_precision(
 ) -> Values:
     """The best precision at any rank where at least this share of the gold has been found."""
     gold = r.target.relevant(rel)
-    needed = _needed_for(float(k or 0), gold, recall_point)
+    exact = float(k or 0) * gold
+    # Rounded as trec_eval does: version 10 rounds halves away from zero, as C's lround.
+    needed = np.trunc(exact + 0.9)
+    if recall_point != "trunc":
+        needed = np.floor(exact) + (exact - np.floor(exact) >= 0.5)
     mask = r.hits.relevant(rel)
     found = r.hits.so_far(mask)
     mask &= found >= needed[r.hits.query]
@@ -454,28 +458,12 @@ def interpolated_precision(
     return values
 
 
-def _needed_for(point: float, gold: Values, recall_point: str) -> Values:
-    """Return how many of so many gold items are so much of them, rounded as trec_eval does."""
-    wanted = point * gold
-    return np.asarray(np.trunc(wanted + 0.9) if recall_point == "trunc" else _half_up(wanted))
-
-
-def _half_up(values: Values) -> Values:
-    """Halves away from zero, as C's lround; the values are not negative."""
-    whole = np.floor(values)
-    return whole + (values - whole >= 0.5)
-
-
-def _retrieved(r: Ranked, rel: float) -> Values:
-    return r.hits.count(r.hits.relevant(rel))
-
-
 @measure("SetP", cutoff="none", aliases=("set_P",), unjudged="sum")
 def set_precision(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """The share of everything returned that is relevant."""
     if r.is_ideal:
         return (r.target.relevant(rel) > 0).astype(np.float64)
-    return ratio(_retrieved(r, rel), r.returned)
+    return ratio(r.hits.count(r.hits.relevant(rel)), r.returned)
 
 
 @measure("SetR", cutoff="none", aliases=("set_recall",), unjudged="sum")
