@@ -125,12 +125,14 @@ def read_corpus(file: Input | Folder, *, layout: str | None = None) -> Corpus:
 
 def _rows(file: Input, key: str, names: Sequence[str]) -> tuple[pl.DataFrame, pl.Series]:
     """Return the records as rows, and their lines."""
-    records = list(read_records(file))
-    if not records:
+    rows, lines = [], []
+    for record in read_records(file):
+        rows.append(_row(record, key, names))
+        lines.append(record.line)
+    if not rows:
         raise InputError("is empty; at least one object is expected", where=file.name)
-    rows = [_row(record, key, names) for record in records]
-    lines = pl.Series("line", [record.line for record in records], dtype=pl.Int64)
-    return frame_of(rows, (key, "text"), where=file.name), lines
+    frame = frame_of(rows, (key, "text"), where=file.name)
+    return frame, pl.Series("line", lines, dtype=pl.Int64)
 
 
 def _row(record: Record, key: str, names: Sequence[str]) -> dict[str, Any]:
