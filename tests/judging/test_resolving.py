@@ -255,7 +255,7 @@ def test_an_option_that_would_change_nothing_or_too_much_is_refused(tmp_path):
 def test_two_grades_of_one_rater_are_refused_unless_time_puts_them_in_order(tmp_path):
     one, other = PAIR | {"grade": 2, "rater": "b"}, PAIR | {"grade": 1, "rater": "b"}
     files = [read_judgments(put(tmp_path / f"{n}.jsonl", r)) for n, r in (("x", one), ("y", other))]
-    with pytest.raises(InputError, match=r"judged 2 and 1 .*'b' in x.jsonl:1 and y.jsonl:1"):
+    with pytest.raises(InputError, match=r"2 by 'b' in x.jsonl:1, 1 by 'b' in y.jsonl:1"):
         refuse_contradictions(files)
     timed = [
         one | {"given_at": "2026-01-01T00:00:00Z"},
@@ -273,7 +273,7 @@ def test_two_decisions_are_refused_unless_they_are_the_same_or_time_puts_them_in
         return [read_judgments(put(tmp_path / "x.jsonl", *lines))]
 
     first, second = {"grade": 2, "rater": "b"}, {"grade": 1, "rater": "c"}
-    told = r"decided 2 and 1 by 'b' and 'c' at one time in x.jsonl:1 and x.jsonl:2; keep one"
+    told = r"decided twice .* 2 by 'b' in x.jsonl:1, 1 by 'c' in x.jsonl:2; keep one"
     with pytest.raises(InputError, match=told):
         refuse_contradictions(read(first, second))
     refuse_contradictions(read(first, second | {"grade": 2}))

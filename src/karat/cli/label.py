@@ -72,26 +72,6 @@ class PairInputs(RunInputs):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoolInputs(PairInputs):
-    """The runs of a pool."""
-
-    settings: list[str] | None = option(
-        "--set",
-        "KEY=VALUE",
-        "Change order, ties or seed; with --bias also missing, empty_gold, rel or k; repeatable.",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class CalibrationInputs(RunInputs):
-    """How the inputs of a calibration are read."""
-
-    settings: list[str] | None = option(
-        "--set", "KEY=VALUE", "Change rel, ci, boot, unit, seed, order or ties; repeatable."
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class PairOutputs(PageOptions):
     """Where pairs to judge go, and the page about them."""
 
@@ -119,7 +99,7 @@ class PairOutputs(PageOptions):
 
 @command
 def pool(
-    inputs: PoolInputs,
+    inputs: PairInputs,
     output: PairOutputs,
     *,
     depth: int = option("--depth", "N", "How far down each list is pooled. Default: 10.", 10),
@@ -283,7 +263,7 @@ def judge(
 
 @command
 def calibrate(
-    inputs: CalibrationInputs,
+    inputs: RunInputs,
     output: PageOptions,
     *,
     judged: str = argument("JUDGED", "The judge's labels; - reads standard input."),

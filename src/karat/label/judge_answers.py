@@ -12,6 +12,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -197,7 +198,10 @@ def _object_in(text: str) -> str:
     ('{"relevance": 2}', '{1} or {2}')
     """
     start = text.find("{")
-    if start < 0 or _is_json(text):
+    if start < 0:
+        return text
+    with suppress(ValueError, RecursionError):
+        json.loads(text)
         return text
     try:
         _, end = json.JSONDecoder().raw_decode(text, start)
@@ -207,14 +211,6 @@ def _object_in(text: str) -> str:
     # A thought is no answer, and an object in a list or an unclosed fence is not alone.
     doubt = any(_IN_DOUBT.search(part) for part in around)
     return text if doubt else text[start:end]
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _grade(relevance: Any) -> Any:

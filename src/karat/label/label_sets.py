@@ -347,17 +347,15 @@ def refuse_contradictions(files: Iterable[ImportedFile]) -> None:
         key = (each.query_id, each.item_id, rater, each.given_at, each.withdrawn_at)
         before = first.setdefault(key, each)
         if before.grade != each.grade:
-            grades = " and ".join(
-                CANNOT_TELL if grade is None else f"{grade:g}"
-                for grade in (before.grade, each.grade)
-            )
-            verb = "decided" if decides else "judged"
-            raters = f"the same rater {each.rater!r}"
-            if before.rater != each.rater:
-                raters = f"{before.rater!r} and {each.rater!r} at one time"
+            grades = [
+                CANNOT_TELL if judgment.grade is None else f"{judgment.grade:g}"
+                for judgment in (before, each)
+            ]
             raise InputError(
-                f"query {each.query_id!r}, item {each.item_id!r} is {verb} {grades} by {raters}"
-                f" in {before.place} and {each.place}; keep one of the two"
+                f"query {each.query_id!r}, item {each.item_id!r} is"
+                f" {'decided' if decides else 'judged'} twice at one time: {grades[0]} by"
+                f" {before.rater!r} in {before.place}, {grades[1]} by {each.rater!r} in"
+                f" {each.place}; keep one of the two"
             )
 
 
