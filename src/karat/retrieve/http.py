@@ -6,7 +6,6 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -212,7 +211,7 @@ class Http:
         self.meta: Mapping[str, Any] = {"endpoint": options.url}
         if _OPEN_PORT.match(options.url):
             options = options.model_copy(update={"url": with_port(options.url, free_port())})
-        self._template = Template.of(options, context)
+        self._template = Template(options, context)
         self._reader = Reader(options.model_dump(), context.redact)
         address = self._template.address
         # The time limit is for a call as a whole; a step that takes longer is of no more use.
@@ -238,54 +237,37 @@ class Http:
             raise error.saying(self._code.redact(str(error))) from None
 
 
-@dataclass(frozen=True, eq=False)
 class Template:
     """A request with its secrets filled in and its placeholders open."""
 
-    address: Address
-    method: str
-    path: str
-    params: Mapping[str, Any]
-    headers: Mapping[str, str]
-    body: Any
-    form: Mapping[str, Any] | None
-
-    @classmethod
-    def of(cls, options: HttpOptions, context: BuildContext) -> Template:
-        """Return the request of some options; environment variables are read now."""
-        address, path, user_info = _parts(_expanded_url(options.url, context), options.url)
+    def __init__(self, options: HttpOptions, context: BuildContext) -> None:
+        url = _expanded_url(options.url, context)
+        self.address, self.path, user_info = _parts(url, options.url)
         has_body = options.body is not None or options.form is not None
-        headers = {
-            name: _expanded(as_text(text), context) for name, text in options.headers.items()
-        }
-        body = _expanded(options.body, context)
-        defaults = {
-            "Host": str(address),
+        self.method = (options.method or ("POST" if has_body else "GET")).upper()
+        self.params = _expanded(options.params, context)
+        self.body = _expanded(options.body, context)
+        self.form = _expanded(options.form, context)
+        self.headers = {
+            "Host": str(self.address),
             "Accept": _JSON,
             "Accept-Encoding": "gzip, deflate",
             "User-Agent": f"karat/{__version__}",
         }
         if options.form is not None:
-            defaults["Content-Type"] = _FORM
-        elif isinstance(body, str) and not body.lstrip().startswith(("{", "[")):
-            defaults["Content-Type"] = "text/plain; charset=utf-8"
-        elif body is not None:
-            defaults["Content-Type"] = _JSON
+            self.headers["Content-Type"] = _FORM
+        elif isinstance(self.body, str) and not self.body.lstrip().startswith(("{", "[")):
+            self.headers["Content-Type"] = "text/plain; charset=utf-8"
+        elif self.body is not None:
+            self.headers["Content-Type"] = _JSON
         if user_info:
             packed = base64.b64encode(user_info.encode()).decode()
             context.secrets["url"] = packed
-            defaults["Authorization"] = f"Basic {packed}"
-        set_names = {name.lower() for name in headers}
-        return cls(
-            address,
-            (options.method or ("POST" if has_body else "GET")).upper(),
-            path,
-            _expanded(options.params, context),
-            {name: text for name, text in defaults.items() if name.lower() not in set_names}
-            | headers,
-            body,
-            _expanded(options.form, context),
-        )
+            self.headers["Authorization"] = f"Basic {packed}"
+        replaced = {name.lower() for name in options.headers}
+        self.headers = {k: text for k, text in self.headers.items() if k.lower() not in replaced}
+        for name, text in options.headers.items():
+            self.headers[name] = _expanded(as_text(text), context)
 
     def filled(self, query: Query, k: int) -> Request:
         """Return the call for one query."""

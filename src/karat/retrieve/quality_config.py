@@ -190,11 +190,7 @@ def digest_of(data: Mapping[str, Any]) -> str:
 
 def read_config(path: str) -> QualityConfig:
     """Read a config, with notes on settings without effect."""
-    return understood(read_document(path))
-
-
-def understood(document: Document) -> QualityConfig:
-    """Return the settings with an effect, and a note for every other one."""
+    document = read_document(path)
     flat: dict[str, Any] = {}
     notes = list(_flatten(document.data, (), document.place, flat))
     try:
