@@ -124,6 +124,8 @@ def headlines(results: Results) -> list[Headline]:
 
 def verdict_sentences(results: Results) -> list[Sentence]:
     """Return the headline of a page: gates out of reach, then every verdict with its reasons."""
+    if not results.get("gates") and not results.get("decisions"):
+        return []
     sentences = [Sentence(f"OUT OF REACH  {line}", "bad") for line in unreachable(results)]
     several_pairs = len(results.get("decisions", [])) > 1
     for headline in headlines(results):

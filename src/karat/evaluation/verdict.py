@@ -61,12 +61,11 @@ class Rule:
                 raise UsageError(f"{name} is {value!r}; it can be {known}")
         if self.pairs == "all" and self.correction == "bh":
             raise UsageError("pairs=all brings its own correction; leave correction=bh out")
-        if self.margin_kind == "relative" and not 0 <= self.margin <= 1:
+        if not 0 <= self.margin <= (1.0 if self.margin_kind == "relative" else 1e9):
             raise UsageError(
-                f"margin is {self.margin:g}; it is a share from 0 to 1, such as 0.02 for 2 %"
+                f"margin is {self.margin:g}; it is a share from 0 to 1, such as 0.02 for 2 %, or"
+                " with margin_kind=absolute a difference of 0 or more"
             )
-        if not 0 <= self.margin < 1e9:
-            raise UsageError(f"margin is {self.margin:g}; it is a difference of 0 or more")
         if self.detect is not None and not 0 < self.detect < 1e9:
             raise UsageError(f"detect is {self.detect:g}; it is a difference above 0, such as 0.02")
 

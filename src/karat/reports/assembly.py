@@ -86,7 +86,7 @@ def report(
     else:
         scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
     if not compare:
-        made = _report(scored, details.correction, _findings(scored))
+        made = _report(scored, details.correction, _findings(scored) if scored.staged else None)
         gatings = scored.gatings([system.name for system in made.systems])
         return replace(made, gatings=tuple(gatings))
     everyone = scored
@@ -132,7 +132,7 @@ def _compared(
 
     ``everyone`` are the scored runs with a stored baseline before them, if there is one.
     """
-    findings = _findings(scored)
+    findings = _findings(scored) if scored.staged else None
     made = _report(everyone, details.correction, findings)
     names = [system.name for system in made.systems]
     compared = everyone.compared()
@@ -214,10 +214,8 @@ def _report(
     )
 
 
-def _findings(scored: ScoredRuns) -> tuple[Finding, ...] | None:
+def _findings(scored: ScoredRuns) -> tuple[Finding, ...]:
     """Return what to fix next in the last system, the one that may be shipped."""
-    if not scored.staged:
-        return None
     from karat.analysis.findings import findings
     from karat.evaluation.stages import thresholds_of
 
