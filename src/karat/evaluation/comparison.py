@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -404,8 +404,7 @@ class _Paired:
             return
         test = compare_numbers(self.measure, self.a, self.b, self.conventions, self.groups)
         if test is not None:
-            ci, ci_same, p = test
-            self.row = replace(self.row, p=p, ci=ci, ci_same=ci_same)
+            self.row = replace(self.row, p=test.p, ci=test.ci, ci_same=test.ci_same)
 
 
 def _levels(conventions: Conventions) -> tuple[float, float]:
@@ -522,10 +521,18 @@ def _test_all_pairs(
     return tests
 
 
+class NumberTest(NamedTuple):
+    """The intervals of a difference, and the chance of one as large if there were none."""
+
+    ci: Interval
+    ci_same: Interval
+    p: float | None
+
+
 def compare_numbers(
     measure: Measure, a: Values, b: Values, conventions: Conventions, groups: Ints | None
-) -> tuple[Interval, Interval, float] | None:
-    """Return the interval, that for sameness and p of a difference; None where no test is known.
+) -> NumberTest | None:
+    """Return the difference between the numbers of two systems; None where no test is known.
 
     Percentiles: queries are resampled for the interval, and for p the systems are swapped at
     random. Geometric means are means of logarithms.
@@ -549,15 +556,15 @@ def compare_numbers(
         units = np.unique(units_of(len(a), groups)).astype(np.float64)
         if percentile_interval(units, share, confidence=conventions.ci) is None:
             # Too few to place the percentile of one system, let alone the difference of two.
-            return None, None, p
+            return NumberTest(None, None, p)
         boot = conventions.boot
         drawn = resampled_percentiles(both, share, resamples=boot, seed=seed, groups=groups)
     if conventions.interval == "none":
-        return None, None, p
+        return NumberTest(None, None, p)
     ends = []
     # The interval, and the narrower one for sameness, both in agreement with p.
     for level in (1 - conventions.ci, 2 * (1 - conventions.ci)):
         differences = drawn[:, 1] - drawn[:, 0]
         low, high = np.quantile(differences, [level / 2, 1 - level / 2]).tolist()
         ends.append(paired.agreeing_with_p((low, high), p, round(level, 12), new - old))
-    return ends[0], ends[1], p
+    return NumberTest(ends[0], ends[1], p)
