@@ -221,7 +221,6 @@ class ReportOptions(ScoringOptions):
 
     def evaluation(self, *, forms: Sequence[Form] = (), **more: Any) -> Evaluation:
         """Read and check everything but the runs, as far as the forms of the report need it."""
-        from karat.jobs.cache import CACHE_FOLDER
         from karat.measure.conventions import PROFILES, conventions_of
 
         local = {"--human": self.human, "--bounds": self.bounds}
@@ -238,7 +237,7 @@ class ReportOptions(ScoringOptions):
             judged=self.judged,
             engine=self.engine,
             more_measures=PROFILES[self.profile].measures if dialect else (),
-            index_cache=Path(CACHE_FOLDER) if any(form.indexed for form in forms) else None,
+            index_cache=_cache_folder() if any(form.indexed for form in forms) else None,
             **more,
         )
 
@@ -254,6 +253,12 @@ class ReportOptions(ScoringOptions):
             forms=forms,
             correction=correction,
         )
+
+
+def _cache_folder() -> Path:
+    from karat.jobs.cache import CACHE_FOLDER
+
+    return Path(CACHE_FOLDER)
 
 
 @dataclass(frozen=True, kw_only=True)
