@@ -96,7 +96,6 @@ def _check_outputs(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -
 
 def _show_demo(report: karat.Report, folder: Path) -> None:
     """Print the verdicts, three findings, and what to try next."""
-    from karat.evaluation.report_text import headlines
     from karat.project.recipes import cd_command
 
     place = folder.as_posix()
@@ -106,13 +105,13 @@ def _show_demo(report: karat.Report, folder: Path) -> None:
     names = " and ".join(system.name for system in report.systems)
     echo(f"A help centre of {items:,} chunks in three languages, {queries:,} questions,")
     echo(f"two systems: {names}.\n")
-    for headline in headlines(report.results()):
-        echo(f"{headline.word}  {headline.about}")
-        for reason in headline.because[:_MOST_SHOWN]:
+    for sentence in report.page().sentences:
+        echo(sentence.text)
+        for reason in sentence.reasons[:_MOST_SHOWN]:
             echo(f"  {reason}")
     echo("\nWhat to fix next:")
-    for number, sentence in enumerate((report.findings or ())[:_MOST_SHOWN], 1):
-        echo(f"  {number}. {sentence}")
+    for number, finding in enumerate((report.findings or ())[:_MOST_SHOWN], 1):
+        echo(f"  {number}. {finding}")
     echo(f"\nThe report: {place}/out/report.html (open it in a browser)")
     echo(f"The same in words and as data: {place}/out/report.md, {place}/out/report.json")
     echo(_NEXT.format(cd=cd_command(folder)), end="")
