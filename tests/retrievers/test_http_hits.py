@@ -45,6 +45,7 @@ def test_ids_are_text_and_duplicates_stay():
         ({"id": {"a": 1}}, "the id {'a': 1}"),
         ({"id": None}, "hit 2: item_id: id finds nothing in {id: null}"),
         ({"key": "a"}, "hit 2: item_id: id finds nothing in {key: text}"),
+        (None, "hit 2 is null"),
         ({"id": "b", "score": "high"}, "score 'high' for item 'b'; a finite number is expected"),
         ({"id": "b", "score": "x" * 99}, f"score '{'x' * 56}..."),
         ({"id": "b", "score": True}, "score True"),

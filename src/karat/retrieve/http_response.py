@@ -90,6 +90,8 @@ class Reader:
     def __init__(self, expressions: Mapping[str, Any], redact: Redact) -> None:
         self._redact = redact
         self._hits = JsonPath(expressions["hits"])
+        # What ``hits[]`` flattens, to see the nulls that JMESPath drops.
+        self._list = JsonPath(self._hits.text.removesuffix("[]") or "@")
         self._fields = {
             name: JsonPath(expressions[name])
             for name in ("item_id", "score", *_DETAILS)
@@ -111,6 +113,9 @@ class Reader:
                 f"hits: {self._hits.text} finds no list; the answer is {json_shape(data)}"
                 + (f" and says: {quoted(reason, self._redact)}" if reason else "")
             )
+        listed = self._list.find(data)
+        if isinstance(listed, list) and None in listed[:k]:
+            raise CallError(f"hit {listed.index(None) + 1} is null, which has no id")
         hits = self._read(values[:k])
         return Answer(hits, self._measured("latency", data), self._measured("cost", data))
 
