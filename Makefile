@@ -88,11 +88,12 @@ release-check: build ## install the wheel into fresh environments, the core and 
 audit: $(VENV)/.release ## imports, licences, yanked versions, known vulnerabilities (exit 3: could not find out all)
 	$(BIN)/python scripts/audit.py $(ARGS)
 
-check: $(VENV)/.check ## lint, formatting, types and import layers
+check: $(VENV)/.check ## lint, formatting, types, import layers, and the walk of one number
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python scripts/walk.py
 
 bench: $(VENV)/.test ## race karat against its peers (ARGS=--quick skips the largest file)
 	$(BIN)/python bench/run.py $(ARGS)

@@ -386,11 +386,15 @@ class OutputOptions:
         reads_store: bool = False,
     ) -> list[Output]:
         """Read every ``-o``; an output that cannot be written is refused before any work."""
+        taken = [*inputs.files(), *saving.files(used=reads_store)]
+        if not self.output:
+            self.time([])
+            return []
         from karat.reports.outputs import default_names, parse_outputs
 
         outputs = parse_outputs(
-            self.output or [],
-            inputs=[*inputs.files(), *saving.files(used=reads_store)],
+            self.output,
+            inputs=taken,
             stdout_taken=self.as_json,
             systems=systems,
             names=default_names(inputs.runs),

@@ -70,9 +70,10 @@ def report(
     >>> report(evaluation, bm25).to_dict()["systems"][0]["measures"]["RR"]["mean"]
     0.75
     """
-    rule, details = rule_from(rule, decided_by), details or Details()
+    details = details or Details()
     compare = compare and (len(systems) > 1 or baseline is not None)
-    if compare:
+    if compare or decided_by:
+        rule = rule_from(rule, decided_by)
         _check_comparison(rule, details, replicates=replicates, baseline=baseline)
     systems = tuple(
         evaluation.open(system) if isinstance(system, Scores) and system.run is not None else system
@@ -85,7 +86,7 @@ def report(
         scored = ScoredRuns(evaluation, scores)
     else:
         scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
-    if not compare:
+    if rule is None or not compare:
         made = _report(scored, details.correction, _findings(scored) if scored.staged else None)
         gatings = scored.gatings([system.name for system in made.systems])
         return replace(made, gatings=tuple(gatings))

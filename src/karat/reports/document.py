@@ -289,7 +289,9 @@ def build_report(
     """Return a report on one or many systems, with means by each of the columns ``by``."""
     if not scores:
         raise UsageError("a report needs the scores of at least one run")
-    names = distinct_names([utf8(run_scores.system) for run_scores in scores])
+    names = [utf8(run_scores.system) for run_scores in scores]
+    if len(names) > 1:
+        names = distinct_names(names)
 
     def system(named: tuple[str, str | None, Scores]) -> System:
         name, logged_as, run_scores = named
