@@ -375,12 +375,12 @@ def test_a_decision_decides_whoever_decided_before_and_whatever_their_clock_said
 
 
 @pytest.mark.parametrize("key", ["given_at", "withdrawn_at"])
-def test_what_was_said_in_the_future_is_refused(run, labelled, key):
+def test_what_was_said_in_the_future_is_refused_with_its_line(run, labelled, key):
     before = everything(".karat/history.db")
     times = {"given_at": "2026-01-01T00:00:00Z", key: "9999-12-31T23:59:59Z"}
     write("late.jsonl", *said("Eve", 1), *said("Fay", 1, **times))
     err = refused(run, "import", "late.jsonl")
-    assert f"{key} is 9999-12-31T23:59:59+00:00, which is still to come" in err
+    assert err.startswith(f"karat: late.jsonl:2: {key} is 9999-12-31T23:59:59+00:00, which is")
     assert everything(".karat/history.db") == before
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -59,7 +60,7 @@ from karat.store import (
     Store,
 )
 from karat.store.database import store_address
-from karat.store.records import checked_set_name, checked_source
+from karat.store.records import checked_set_name, checked_source, too_late
 
 _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE --name NAME"
 # A message names this many sets.
@@ -189,6 +190,7 @@ class LabelSets:
             read_judgments(file, rater=rater, source=source, format=format) for file in files
         ]
         refuse_contradictions(imported)
+        _refuse_future(imported)
         if name is None:
             with self._open_set(label_set) as opened:
                 rows = _rows(imported, opened.items, opened.name)
@@ -434,6 +436,17 @@ def _check_import(
     refuse_repeats("", files)
     if name is not None:
         checked_set_name(name)
+
+
+def _refuse_future(files: Iterable[ImportedFile]) -> None:
+    """Refuse times in the future: such a judgment would override all others until then."""
+    now = datetime.now(UTC)
+    for judgment in (judgment for file in files for judgment in file.judgments):
+        for name in ("given_at", "withdrawn_at"):
+            moment = getattr(judgment, name)
+            if moment is not None and too_late(moment, now):
+                message = f"{name} is {moment.isoformat()}, which is in the future; correct it"
+                raise InputError(message, where=judgment.place)
 
 
 def _new_items(
