@@ -33,7 +33,7 @@ SLOW = (
     "tests/judging/test_pool.py::test_the_order_does_not_depend",
     "tests/measures/test_against_peers.py",
     "tests/measures/test_agreement_doc.py",
-    "tests/measures/test_difference_ranges.py::test_ranges_are_those_of_every_common",
+    "tests/measures/test_difference_ranges.py::test_no_common_labelling_leads_out_of_a_range",
     "tests/recipes/",
     "tests/retrievers/test_connect_a_store.py",
     "tests/retrievers/test_models.py::test_a_network_that_does_not_answer",

@@ -90,4 +90,4 @@ def test_a_stored_baseline_with_another_gain_is_not_compared(run, lists):
     assert run(*same).code == 0
     refused = run(*same, "--set", "gain=linear")
     assert refused.code == 2
-    assert "gain was exp and is linear" in refused.err
+    assert "gain is exp for one and linear for the other" in refused.err

@@ -79,7 +79,7 @@ def test_what_is_misspelled_is_refused_before_a_file_is_read(tmp_path):
             Evaluation(missing, **wrong)
     with pytest.raises(karat.UsageError, match="contradict"):
         Evaluation(missing, settings={"seed": 1}, seed=2)
-    with pytest.raises(karat.UsageError, match="gold is expected"):
+    with pytest.raises(karat.UsageError, match="is expected, not int"):
         Evaluation(5)
 
 

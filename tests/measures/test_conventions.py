@@ -233,7 +233,7 @@ def test_the_last_judgment_wins_for_trec():
 
 
 def test_trec_10_takes_no_judgment_twice():
-    with pytest.raises(karat.InputError, match="every judgment may occur once"):
+    with pytest.raises(karat.InputError, match="give each judgment once"):
         judgments(("q", "a", 1), ("q", "a", 1), duplicates="refuse")
 
 

@@ -240,7 +240,7 @@ routed: {retriever: route, of: {all: bm25}, by: "rules.py:pick"}
 outer: {retriever: fuse, of: [routed, bm25], max_failures: 1}
 """)
     log, run = place.search("outer")
-    reason = "part 'routed': route chose 'none', which is not in of; known: all"
+    reason = "part 'routed': route chose 'none'; one or more of all are expected"
     assert [line.get("error") for line in log] == [None, reason, reason]
     assert run.calls["error"].to_list() == [None, reason, reason]
 

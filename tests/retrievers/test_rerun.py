@@ -530,14 +530,14 @@ def test_a_reranker_inside_a_part_is_named(karat_in, cross_encoder):
     said = call("stress", "--system", "both", "--json")
     (system,) = json.loads(said.out)["systems"]
     assert system["how"] == "list edited"
-    assert "name the part with --system" in system["because"]
+    assert "name a part with --system" in system["because"]
 
 
 def test_stages_that_are_no_reranker_run_again_too(karat_in):
     call = karat_in({"one": {"retriever": "bm25", "k": 5, "k_raw": 20, "mmr": {"lambda": 0.5}}})
     (system,) = json.loads(call("stress", "--json", "--truncate", "5").out)["systems"]
     assert (system["how"], system["stages"], system["reranker"]) == ("reordered", ["mmr"], None)
-    assert "put in order again by mmr" in call("stress", "--truncate", "5").out
+    assert "reordered by mmr" in call("stress", "--truncate", "5").out
 
 
 def test_texts_of_negatives_need_a_corpus(karat_in, cross_encoder, tmp_path):

@@ -212,7 +212,7 @@ class Run:
         hits = chain.from_iterable(
             items for items in scores.values() if not isinstance(items, Mapping | AbstractSet)
         )
-        if not isinstance(next(hits, ""), str | int):
+        if isinstance(next(hits, ""), tuple | list | Mapping):
             return cls._from_hits(scores, name)
         for query_id, ranking in scores.items():
             if isinstance(ranking, AbstractSet):

@@ -117,7 +117,8 @@ def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
 
     >>> from karat.measure.names import parse_measures
     >>> from karat.measure.conventions import Conventions
-    >>>     >>> from karat.measure.prepare import prepare
+    >>> from karat.measure.prepare import prepare
+    >>> from karat.measure.score_builder import score
     >>> from karat.data.tables import Gold, Run
     >>> gold = prepare(Gold.from_dict({"q": {"a": 1}}), Conventions())
     >>> run = Run.from_dict({"q": ["x", "a", "y"]})

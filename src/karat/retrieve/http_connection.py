@@ -6,6 +6,7 @@ httpcore is used directly, because httpx logs every URL with the keys in it.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import weakref
 import zlib
@@ -162,6 +163,8 @@ def _unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     if encoding.strip().lower() in ("", "identity"):
         yield from chunks
         return
+    if not re.search("gzip|deflate", encoding, re.IGNORECASE):
+        raise CallError(f"the answer, packed as {encoding!r}, cannot be unpacked; use gzip")
     # 32 finds out whether it is gzip or zlib.
     unpacker = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
     chunk = b""

@@ -448,7 +448,7 @@ def top_of(measures: Sequence[Measure]) -> int:
 _SOURCES = {OWN: "of the eval set", MINED: "mined by BM25, hence not judged"}
 # What an edit could not do, for one query and for more.
 _EVENTS = {
-    "short": ("query allows a part of it only", "queries allow a part of it only"),
+    "short": ("list is too short or lacks the gold", "lists are too short or lack the gold"),
     "gold_refused": ("negative is gold and stays out", "negatives are gold and stay out"),
     "at_the_end": ("negative is at the end of its list", "negatives are at the end of their lists"),
     "failed": ("query left out: its call failed", "queries left out: their calls failed"),
