@@ -320,7 +320,7 @@ def test_a_name_that_cannot_be_kept_is_refused_at_the_field(pages, served):
     expect(page.get_by_label("Your name")).to_be_visible()
     refused = "document.getElementById('rater').validationMessage"
     until(page, refused)
-    assert "control characters" in page.evaluate(refused)
+    assert "printable characters" in page.evaluate(refused)
     expect(page.locator("#label-item")).to_be_hidden()
     page.reload()
     assert page.get_by_label("Your name").input_value() == ""

@@ -42,7 +42,7 @@ def test_the_demo_goes_from_search_to_findings(shown):
     assert "The report: karat-demo/out/report.html" in shown.out
     assert "<!doctype html>" in Path("karat-demo/out/report.html").read_text()
     assert Path("karat-demo/out/report.md").is_file()
-    for words in ("FAIL  5 of 8 gates fail", "BETTER  reranked against bm25", "Try next:"):
+    for words in ("FAIL  5 of 8 gates fail", "BETTER  reranked improves nDCG@5", "Try next:"):
         assert words in shown.out
 
 

@@ -143,7 +143,7 @@ QUALITY = "t2:\n  quality:\n    enabled: true\n"
 @pytest.mark.parametrize(
     ("second", "told"),
     [
-        ("retriever: quality, config: broken.yaml", "broken.yaml:4: alpha_semantic is nan"),
+        ("retriever: quality, config: broken.yaml", "alpha_semantic is nan"),
         ("retriever: quality, config: aliased.yaml", "words.yaml:1: a stands for 5"),
         ("retriever: bm25, aliases: words.yaml", "words.yaml:1: a stands for 5"),
         ("retriever: bm25, aliases: gone.yaml", "gone.yaml: no such file"),

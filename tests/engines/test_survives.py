@@ -124,7 +124,7 @@ def test_gold_of_spark_needs_a_run_of_spark(spark):
     run, gold = run_of([4])
     with pytest.raises(karat.UsageError, match="goes with a run of Spark"):
         karat.evaluate(run, spark_frame(spark, gold.frame))
-    with pytest.raises(karat.UsageError, match="gold is expected"):
+    with pytest.raises(karat.UsageError, match="is expected, not int"):
         karat.evaluate(spark_frame(spark, run.hits), 5)
 
 

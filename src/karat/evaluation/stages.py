@@ -143,6 +143,8 @@ def score_stages(
         depth_in_log=DEPTH_OF_STAGES,
         all_ids=lambda: ids_of_stages(log),
     )
+    # The final lists first: what a user reads first is about them.
+    final = score(log, gold, measures, lenient=lenient, keep=keep)
     scores = {}
     for name in names:
         if name not in LINE or logged[name] == queries:
@@ -153,7 +155,7 @@ def score_stages(
         lists = passed_on(log, line[line.index(name) :])
         scores[name] = score_stage(lists, derived=True)
     return Staged(
-        score(log, gold, measures, lenient=lenient, keep=keep),
+        final,
         gold,
         line={name: scores[name] for name in line},
         beside={name: scores[name] for name in names if name not in LINE},

@@ -62,6 +62,7 @@ _SQLITE_MESSAGES = {
     "SQLITE_CORRUPT": _DAMAGED,
     "SQLITE_READONLY": "may not be written to",
     "SQLITE_FULL": "cannot be written: the disk is full; make room, then try again",
+    "SQLITE_IOERR": "cannot be read or written; make room, or look at the disk, then try again",
     "SQLITE_BUSY": _IN_USE,
     "SQLITE_LOCKED": _IN_USE,
 }
