@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eval_sets import read_eval_set
 from karat.data.tables import Corpus, Gold, Queries, Run
-from karat.errors import UsageError
+from karat.errors import InputError, UsageError
 from karat.formats import (
     FORMATS,
     read_corpus,
@@ -120,6 +120,18 @@ def test_a_run_survives_being_written(name: str, data: st.DataObject) -> None:
         blocks = [block.hits for block in scan_run(path, format=name).blocks()]
     assert as_set(again.hits.select("query_id", "item_id", "score")) == as_set(run.hits)
     assert pl.concat(blocks).equals(again.hits)
+
+
+@pytest.mark.parametrize("name", carrying("run"))
+def test_every_format_refuses_an_item_twice_if_strict(name: str, tmp_path: Path) -> None:
+    hits = {"query_id": ["q", "q", "q"], "item_id": ["a", "b", "a"], "score": [3.0, 2.0, 1.0]}
+    path = file_for(str(tmp_path), name)
+    write_run(Run.from_frame(pl.DataFrame(hits)), path, format=name)
+    if read_run(path, format=name).hits.height < 3:
+        assert name == "dict", "its objects have every key once"
+        path.write_text('{"q": ["a", "b", "a"]}')
+    with pytest.raises(InputError, match="has item 'a' twice; --strict wants every item once"):
+        read_run(path, format=name, strict=True)
 
 
 @pytest.mark.parametrize("name", carrying("queries"))

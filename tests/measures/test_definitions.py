@@ -9,6 +9,8 @@ import pytest
 from short import Corpus, Gold, Queries, Run, calls, means, table
 
 import karat
+from karat.measure.registry import MEASURES
+from karat.measure.registry import measure as register
 
 # Definitions worked by hand
 
@@ -355,3 +357,12 @@ def test_means_are_exact_sums():
     run = Run({f"q{n}": ["a", *"bcdefghij"] for n in range(10)})
     assert means(run, Gold({f"q{n}": ["a"] for n in range(10)}), "P@10") == {"P@10": 0.1}
     assert sum([0.1] * 10) / 10 != 0.1
+
+
+def test_a_threshold_of_its_own_is_not_called_rel():
+    def strong(r, k, *, rel: float = 2):
+        """1 if any of the top k has grade 2."""
+
+    with pytest.raises(TypeError, match="Strong: rel comes from the profile"):
+        register("Strong", cutoff="must")(strong)
+    assert "Strong" not in MEASURES

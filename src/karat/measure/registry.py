@@ -72,7 +72,8 @@ MEASURES: Mapping[str, Definition] = MappingProxyType(_MEASURES)
 def measure(name: str, **fields: Any) -> Callable[[Callable[..., Values]], Callable[..., Values]]:
     """Register a function of ``(ranked, k, *, parameters)`` as a measure.
 
-    ``fields`` are those of its ``Definition`` that differ from their defaults.
+    ``fields`` are those of its ``Definition`` that differ from their defaults. The profile gives
+    ``rel`` its value, so that a default other than 1 would be read by nobody: it is refused.
     """
 
     def register(function: Callable[..., Values]) -> Callable[..., Values]:
@@ -81,6 +82,10 @@ def measure(name: str, **fields: Any) -> Callable[[Callable[..., Values]], Calla
             for parameter in inspect.signature(function).parameters.values()
             if parameter.kind is inspect.Parameter.KEYWORD_ONLY
         }
+        if parameters.get("rel", 1) != 1:
+            raise TypeError(
+                f"{name}: rel comes from the profile; call a threshold of its own grade"
+            )
         _MEASURES[name] = Definition(name, function, MappingProxyType(parameters), **fields)
         return function
 
