@@ -33,7 +33,7 @@ from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import Measure, parse_measure
 from karat.measure.ranked import Listing, Mask
-from karat.pages.formatting import label, p_value, plural, where
+from karat.pages.formatting import label, p_in_words, plural, where
 from karat.pages.page import Section, table
 from karat.pages.serialize import Record
 from karat.stats.distributions import standard_error, t_p
@@ -547,7 +547,7 @@ def segment_gap(case: Case) -> Iterator[Observation]:
         n, n_rest = int(row.inside.sum()), int(row.outside.sum())
         text = (
             f"R@{k} {short(inside_mean)} where {where(row.segment.where)} ({n} queries) but"
-            f" {short(rest)} for the other {n_rest}, p {p_value(row.p)}"
+            f" {short(rest)} for the other {n_rest}, {p_in_words(row.p or 0.0)}"
         )
         figures = {"column": row.by, "segment": row.segment.name, f"R@{k}": inside_mean}
         figures |= {"rest": rest, "n": n, "n_rest": n_rest, "p": row.p}

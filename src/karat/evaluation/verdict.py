@@ -17,7 +17,7 @@ from karat.evaluation.segments import CROSS
 from karat.measure.conventions import PROFILES, Conventions
 from karat.measure.names import Measure, parse_measure
 from karat.measure.scores import Interval
-from karat.pages.formatting import plural
+from karat.pages.formatting import p_in_words, plural
 from karat.pages.serialize import Record
 
 Verdict = Literal["better", "worse", "same", "unclear"]
@@ -326,9 +326,9 @@ def _change(row: Comparison, delta: float, alpha: float) -> str:
         low, high = (f"{round(end, digits) + 0.0:.{digits}f}" for end in row.ci)
         facts.append(f"{100 * (1 - alpha):.4g} % interval {low} to {high}")
     if row.p_adjusted is not None:
-        p = "< 0.001" if row.p_adjusted < 0.001 else f"= {row.p_adjusted:.2g}"
+        p = p_in_words(row.p_adjusted)
         several = _is_corrected_away(row, alpha)
-        facts.append(f"p {p}" + (f" after correction for {row.tests} tests" if several else ""))
+        facts.append(p + (f" after correction for {row.tests} tests" if several else ""))
     facts.append(plural(row.n, "query", "queries"))
     if row.better == "lower":
         facts.append("lower is better")

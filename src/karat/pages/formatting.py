@@ -82,6 +82,15 @@ def p_value(value: float | None) -> str:
     return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
+def p_in_words(value: float) -> str:
+    """Return a p-value as part of a sentence.
+
+    >>> p_in_words(0.0049), p_in_words(0.00001)
+    ('p = 0.0049', 'p < 0.001')
+    """
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
+
+
 def percent(share: float) -> str:
     """Return a share in percent; only 0 and 1 read as 0 % and 100 %.
 
