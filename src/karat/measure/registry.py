@@ -86,6 +86,8 @@ def measure(name: str, **fields: Any) -> Callable[[Callable[..., Values]], Calla
             raise TypeError(
                 f"{name}: rel comes from the profile; call a threshold of its own grade"
             )
+        if name in _MEASURES:
+            raise TypeError(f"the measure {name} is registered twice")
         _MEASURES[name] = Definition(name, function, MappingProxyType(parameters), **fields)
         return function
 
