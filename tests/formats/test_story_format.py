@@ -202,7 +202,7 @@ def test_a_scene_told_twice_has_its_first_place_and_its_last_text(tmp_path):
     text = scene.format("Sc1", "old") + scene.format("Sc2", "other") + scene.format("Sc1", "new")
     read = read_story(put(tmp_path, text, "s.cnl"))
     assert read.corpus.frame.select("item_id", "text").rows() == [("Sc1", "new"), ("Sc2", "other")]
-    assert read.notes == ("s.cnl: scene 'Sc1' is told more than once; its last text counts",)
+    assert read.notes == ("s.cnl: scene 'Sc1' occurs more than once; its last text counts",)
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ EXAMPLES = 3
 AT_CEILING = 0.95
 # A column with more values than this is no segment column unless it is named.
 MOST_VALUES = 20
-# With fewer misses, or a smaller share of them, nothing is said of the chunker.
+# With fewer misses, or a smaller share of them, the chunker is not mentioned.
 FEWEST_NEIGHBOURS, SHARE_OF_NEIGHBOURS = 5, 0.5
 # More hurt segments than these are marked in the tables alone.
 _MOST_HURT = 3

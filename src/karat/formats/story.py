@@ -75,7 +75,7 @@ def read_story(path: str | Path, *, lenient: bool = False) -> StoryScenes:
     if story.implicit:
         notes.append(f"{file.name}: no group is a scene, so all outside of groups is {WHOLE!r}")
     for name in _duplicates(name for name, _ in story.scenes):
-        notes.append(f"{file.name}: scene {name!r} is told more than once; its last text counts")
+        notes.append(f"{file.name}: scene {name!r} occurs more than once; its last text counts")
     return StoryScenes(corpus, tuple(notes))
 
 

@@ -252,7 +252,7 @@ class ModelForm(Form):
 
 @dataclass(frozen=True)
 class Encoder:
-    """What makes vectors; ``vectors`` is told whether the texts are queries."""
+    """What makes vectors; ``vectors`` takes whether the texts are queries."""
 
     digest: str
     about: Mapping[str, Any]

@@ -1,7 +1,7 @@
 """The YAML config of ``karat ab``: which settings have an effect, and notes on all others.
 
 A config is written for a whole engine, of which retrieving is a part. Settings that change
-nothing here are told one by one, with their line; none is passed over in silence.
+nothing here are listed one by one, with their line.
 """
 
 from __future__ import annotations
