@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -325,14 +326,11 @@ def _moment(record: Record, name: str) -> datetime | None:
     value = record.value.get(name)
     if value is None:
         return None
-    try:
+    # The first and the last hours of the calendar are none in UTC; they overflow.
+    with suppress(TypeError, ValueError, OverflowError):
         moment = datetime.fromisoformat(value)
         if moment.tzinfo is not None:
-            # The first and the last hours of the calendar are none in UTC.
             return moment.astimezone(UTC)
-    except (TypeError, ValueError, OverflowError):
-        # Refused below, as a time without a zone is.
-        pass
     raise record.error(
         f"{name} is {preview(value)}; a time with its zone is expected, as 2026-01-31T09:30:00Z"
     )
