@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from karat.cli.main import COMMANDS, load_command
+from karat.cli.main import load_commands
 from karat.formats.blocks import MEMORY_VARIABLE as MEMORY
 from karat.formats.blocks import MIN_MEMORY, format_bytes
 from karat.formats.files import LIMITS
@@ -63,7 +63,7 @@ def reference() -> str:
     parts = [
         _HEAD,
         "## Commands",
-        *(_command(name, command) for name, command in _commands().items()),
+        *(_command(name, command) for name, command in load_commands().items()),
         "## Systems in karat.yaml",
         *_systems(),
         "## Measures",
@@ -79,11 +79,6 @@ def reference() -> str:
         _variables(),
     ]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
-
-
-def _commands() -> dict[str, Any]:
-    """Every command by its name; one that holds others comes before them."""
-    return {name: load_command(name) for name in COMMANDS}
 
 
 def _command(name: str, command: Any) -> str:

@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import karat
-from karat.cli.main import COMMANDS, load_command
+from karat.cli.main import load_command
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
@@ -43,6 +43,7 @@ def test_the_analysis_and_its_command_work(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (system,) = karat.ties(karat.Evaluation("qrels.txt"), "run.trec").to_dict()["systems"]
     assert (system["queries"], system["tied"]) == (3, 1)
+    monkeypatch.setattr("karat.cli.command.COMMANDS", {})
     exec(IMPORTS + COMMAND, made)
     assert made["ties"].run("ties", ["run.trec", "--gold", "qrels.txt"]) == 0
     printed = capsys.readouterr().out
@@ -51,5 +52,6 @@ def test_the_analysis_and_its_command_work(tmp_path, monkeypatch, capsys):
 
 
 def test_sweep_is_where_the_page_says():
-    assert COMMANDS["sweep"] == "analyze"
-    assert load_command("sweep").examples
+    sweep = load_command("sweep")
+    assert sweep.function.__module__ == "karat.cli.analyze"
+    assert sweep.examples

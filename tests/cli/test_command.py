@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from karat.cli.command import REQUIRED, argument, command, flag, option
+from karat.cli.command import REQUIRED, Command, argument, flag, option
 from karat.errors import UsageError
 
 
@@ -25,7 +25,7 @@ class Tagging:
 said: list[object] = []
 
 
-@command
+@Command
 def greet(
     naming: Naming,
     tagging: Tagging,

@@ -95,7 +95,7 @@ def _forms(*names: str) -> list[Form]:
     return [known[name] for name in names]
 
 
-@command
+@command("sweep")
 def sweep(
     inputs: AnalysedRuns,
     output: CurveOutputs,
@@ -150,7 +150,7 @@ class TriagedRun(InputOptions):
     runs: list[str] = argument("RUN...", "The run to look into; - reads standard input.")
 
 
-@command
+@command("triage")
 def triage(
     inputs: TriagedRun,
     output: MissesOutputs,
@@ -249,7 +249,7 @@ class StagedRuns(ScoringOptions):
     )
 
 
-@command
+@command("stages")
 def stages(
     inputs: StagedRuns,
     output: PageOptions,
@@ -286,7 +286,7 @@ def stages(
     return output.publish(result, outputs)
 
 
-@command
+@command("diagnose")
 def diagnose(
     inputs: AnalysedRuns,
     output: ChartOutputs,
@@ -340,7 +340,7 @@ class ReportOutputs(PageOptions):
     )
 
 
-@command
+@command("chunks")
 def chunks(  # noqa: C901 -- each branch refuses options that contradict each other
     output: ReportOutputs,
     *,
@@ -464,7 +464,7 @@ def _check_writing(
 _SAMPLE = 100
 
 
-@command
+@command("stress")
 def stress(
     output: PageOptions,
     *,

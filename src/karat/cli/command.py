@@ -1,10 +1,10 @@
-"""``@command``: a function whose parameters are options, or groups of options, becomes a command.
+"""``@command(NAME)``: a function whose parameters are options, or groups of them, is a command.
 
 A parameter's default declares it: ``argument``, ``option`` or ``flag``. Its annotation says what
 it takes: ``str``, ``int``, ``float``, ``bool``, or a list of texts. A group is a dataclass of such
 fields, declared once in ``karat.cli.options`` and shared by commands::
 
-    @command
+    @command("sweep")
     def sweep(
         inputs: ScoringOptions,
         output: PageOptions,
@@ -27,6 +27,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from types import NoneType
 from typing import Any, NoReturn, get_args, get_origin, get_type_hints
 
@@ -94,26 +95,28 @@ class Command:
 
     def __init__(self, function: Callable[..., int | None]) -> None:
         self.function = function
-        self.groups: dict[str, Any] = {}
-        self.slots: dict[str, _Slot] = {}
-        hints = get_type_hints(function)
-        for name, parameter in inspect.signature(function).parameters.items():
-            if is_dataclass(hints[name]):
-                self.groups[name] = hints[name]
-                own_hints = get_type_hints(hints[name])
-                for field in fields(hints[name]):
-                    self._add(field.name, field.default, own_hints[field.name])
-            else:
-                self._add(name, parameter.default, hints[name])
 
-    def _add(self, name: str, parameter: Any, hint: Any) -> None:
-        if not isinstance(parameter, Parameter):
-            raise TypeError(
-                f"{self.function.__name__}: {name} is declared by option() or argument()"
-            )
-        kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
-        many = get_origin(hint) is list or any(get_origin(kind) is list for kind in kinds)
-        self.slots.setdefault(name, _Slot(name, parameter, str if many else kinds[0], many))
+    @cached_property
+    def groups(self) -> dict[str, Any]:
+        """The groups of options, by the name of their argument."""
+        hints = get_type_hints(self.function).items()
+        return {name: hint for name, hint in hints if is_dataclass(hint)}
+
+    @cached_property
+    def slots(self) -> dict[str, _Slot]:
+        """Every option and argument, those of the groups among them."""
+        slots: dict[str, _Slot] = {}
+        hints = get_type_hints(self.function)
+        for name, parameter in inspect.signature(self.function).parameters.items():
+            group = self.groups.get(name)
+            if group is None:
+                slots.setdefault(name, _slot(name, parameter.default, hints[name]))
+                continue
+            group_hints = get_type_hints(group)
+            for field in fields(group):
+                hint = group_hints[field.name]
+                slots.setdefault(field.name, _slot(field.name, field.default, hint))
+        return slots
 
     @property
     def parameters(self) -> list[Parameter]:
@@ -212,9 +215,27 @@ class Command:
         return given
 
 
-def command(function: Callable[..., int | None]) -> Command:
-    """Make a function a command."""
-    return Command(function)
+# Every command of the modules loaded so far, by name; a name of two words is in a group.
+COMMANDS: dict[str, Command] = {}
+
+
+def command(*names: str) -> Callable[[Callable[..., int | None]], Command]:
+    """Make a function the command of that name, or of several."""
+
+    def declare(function: Callable[..., int | None]) -> Command:
+        declared = Command(function)
+        COMMANDS.update(dict.fromkeys(names, declared))
+        return declared
+
+    return declare
+
+
+def _slot(name: str, parameter: Any, hint: Any) -> _Slot:
+    if not isinstance(parameter, Parameter):
+        raise TypeError(f"{name} is declared by option(), flag() or argument()")
+    kinds = [kind for kind in get_args(hint) or (hint,) if kind is not NoneType]
+    many = get_origin(hint) is list or any(get_origin(kind) is list for kind in kinds)
+    return _Slot(name, parameter, str if many else kinds[0], many)
 
 
 class _Parser(argparse.ArgumentParser):

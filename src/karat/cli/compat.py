@@ -9,7 +9,7 @@ from karat.cli.command import REQUIRED, argument, command, flag, option
 from karat.cli.options import EXIT_FAILED, QUIET, echo, notify, show
 
 
-@command
+@command("ab")
 def ab(
     *,
     corpus: str | None = option("--corpus", "FILE", "The items that both configs search."),
@@ -88,7 +88,7 @@ def ab(
     return 0
 
 
-@command
+@command("story")
 def story(
     *,
     story: str = argument("STORY", "The story in CNL; - reads standard input."),

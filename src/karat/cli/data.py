@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from karat.formats.runlog_schema import LogChecks
 
 
-@command
+@command("search")
 def search(
     *,
     config: str | None = CONFIG,
@@ -108,7 +108,7 @@ def search(
     return EXIT_CANNOT_TELL
 
 
-@command
+@command("convert")
 def convert(
     *,
     source: str = argument("IN", "What to read; - is standard input."),
@@ -140,7 +140,7 @@ def convert(
     return 0
 
 
-@command
+@command("measures")
 def measures(
     *,
     name: str | None = argument("NAME", "One measure, by any of its names.", None),
@@ -182,7 +182,7 @@ def _plain(text: str) -> str:
     return text.replace("``", "")
 
 
-@command
+@command("schema")
 def schema(  # noqa: C901 -- each branch refuses options that contradict each other
     *,
     name: str | None = argument("NAME", "The schema. Default: list all schemas.", None),

@@ -26,7 +26,7 @@ CONFIG = argument("CONFIG", "The karat.yaml. Default: that of this folder.", Non
 SYSTEMS = option("--system", "NAME", "Ask only this system; repeatable.")
 
 
-@command
+@command("eval")
 def evaluate(inputs: ReportOptions, output: OutputOptions, saving: SavingOptions) -> int:
     """Score one or many runs against gold.
 
@@ -57,7 +57,7 @@ class ComparedRuns(ReportOptions):
     runs: list[str] = argument("RUN...", "The run to compare with, then the others.")
 
 
-@command
+@command("compare")
 def compare(
     inputs: ComparedRuns,
     decided_by: RuleOptions,
@@ -107,7 +107,7 @@ def compare(
     return output.publish(report, outputs, saving, stored=stored, require_verdict=require_verdict)
 
 
-@command
+@command("run")
 def run(
     output: OutputOptions,
     saving: SavingOptions,

@@ -97,7 +97,7 @@ class PairOutputs(PageOptions):
         return self.publish(result, outputs)
 
 
-@command
+@command("pool")
 def pool(
     inputs: PairInputs,
     output: PairOutputs,
@@ -212,7 +212,7 @@ class JudgeOptions:
     )
 
 
-@command
+@command("judge")
 def judge(
     options: JudgeOptions,
     *,
@@ -261,7 +261,7 @@ def judge(
     return EXIT_CANNOT_TELL
 
 
-@command
+@command("calibrate")
 def calibrate(
     inputs: RunInputs,
     output: PageOptions,
@@ -331,7 +331,7 @@ def calibrate(
     return output.publish(result, outputs)
 
 
-@command
+@command("next")
 def next_judgments(
     inputs: PairInputs,
     output: PairOutputs,

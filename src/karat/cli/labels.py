@@ -50,7 +50,7 @@ class LabelOptions:
         return limit if limit is not None or self.as_json else _LISTED
 
 
-@command
+@command("labels", "labels list")
 def labels_list(options: LabelOptions) -> int:
     """List the label sets, and the progress of their raters.
 
@@ -69,7 +69,7 @@ def labels_list(options: LabelOptions) -> int:
     return options.show(options.sets.overview())
 
 
-@command
+@command("labels new")
 def labels_new(
     options: LabelOptions,
     *,
@@ -87,7 +87,7 @@ def labels_new(
     return options.show(options.sets.new(pool, name))
 
 
-@command
+@command("labels import")
 def labels_import(
     options: LabelOptions,
     *,
@@ -129,7 +129,7 @@ def labels_import(
     return options.show(result)
 
 
-@command
+@command("labels conflicts")
 def labels_conflicts(
     options: LabelOptions,
     *,
@@ -150,7 +150,7 @@ def labels_conflicts(
     return options.show(options.sets.conflicts(which, include_decided=every, limit=shown))
 
 
-@command
+@command("labels adjudicate")
 def labels_adjudicate(
     options: LabelOptions,
     *,
@@ -183,7 +183,7 @@ def labels_adjudicate(
     return options.show(result)
 
 
-@command
+@command("labels withdraw")
 def labels_withdraw(
     options: LabelOptions,
     *,
@@ -203,7 +203,7 @@ def labels_withdraw(
     return options.show(options.sets.withdraw(query, item, rater=rater, label_set=which))
 
 
-@command
+@command("labels agreement")
 def labels_agreement(options: LabelOptions, *, which: str | None = _SET) -> int:
     """Show how far raters agree.
 
@@ -216,7 +216,7 @@ def labels_agreement(options: LabelOptions, *, which: str | None = _SET) -> int:
     return options.show(options.sets.agreement(which))
 
 
-@command
+@command("labels export")
 def labels_export(
     options: LabelOptions,
     *,
@@ -259,7 +259,7 @@ def labels_export(
     return 0
 
 
-@command
+@command("labels log")
 def labels_log(
     options: LabelOptions,
     *,

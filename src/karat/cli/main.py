@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 import karat
-from karat.cli.command import Command, definitions
+from karat.cli.command import COMMANDS, Command, definitions
 from karat.cli.options import echo
 from karat.cli.streams import open_streams
 from karat.errors import KaratError, MisfitError, UsageError, unknown
@@ -19,24 +19,8 @@ from karat.process_limits import check_limits, no_room
 
 EXIT_OK, EXIT_BAD, EXIT_BUG, EXIT_INTERRUPTED, EXIT_PIPE_CLOSED = 0, 2, 70, 130, 141
 
-# The module of each command; a module is loaded when its command is called.
-_MODULES = {
-    "start": ("demo", "init", "check"),
-    "evaluate": ("eval", "compare", "run"),
-    "analyze": ("sweep", "triage", "stages", "stress", "diagnose", "chunks"),
-    "label": ("pool", "judge", "calibrate", "next"),
-    "labels": (
-        *("labels", "labels list", "labels new", "labels import", "labels conflicts"),
-        *("labels adjudicate", "labels withdraw", "labels agreement", "labels export"),
-        "labels log",
-    ),
-    "data": ("search", "convert", "measures", "schema"),
-    "workbench": ("history", "serve"),
-    "compat": ("ab", "story"),
-}
-COMMANDS = {name: module for module, names in _MODULES.items() for name in names}
-# Functions that cannot have the name of their command.
-_FUNCTIONS = {"eval": "evaluate", "next": "next_judgments", "labels": "labels_list"}
+# Where commands are looked for, in this order: a module is loaded when its turn comes.
+_MODULES = ("evaluate", "start", "analyze", "label", "labels", "data", "workbench", "compat")
 _HELP = {"-h", "--help"}
 _ABOUT = "Measure retrieval quality: is it good enough, did the change help, what to fix next."
 _START = """\
@@ -46,17 +30,27 @@ Start here:
 """
 
 
-def load_command(name: str) -> Command:
+def load_command(name: str) -> Command | None:
     """Return a command by its name, such as ``eval`` or ``labels import``."""
-    function = _FUNCTIONS.get(name, name.replace(" ", "_"))
-    found: Command = getattr(import_module(f"karat.cli.{COMMANDS[name]}"), function)
-    return found
+    for module in _MODULES:
+        import_module(f"karat.cli.{module}")
+        if name in COMMANDS:
+            return COMMANDS[name]
+    return None
+
+
+def load_commands() -> dict[str, Command]:
+    """Return every command by its name."""
+    load_command("")
+    return COMMANDS
 
 
 def help_text() -> str:
     """Return the text of ``karat --help``."""
     summaries = [
-        (name, load_command(name).about.partition("\n")[0]) for name in COMMANDS if " " not in name
+        (name, command.about.partition("\n")[0])
+        for name, command in load_commands().items()
+        if " " not in name
     ]
     return (
         f"Usage: karat COMMAND [OPTIONS]\n\n{_ABOUT}\n\nCommands:\n{definitions(summaries)}\n\n"
@@ -109,15 +103,14 @@ def _run(arguments: list[str]) -> int:
 
 def _invoke(arguments: list[str]) -> int:
     try:
-        name, words = _split(arguments)
-        if "--version" in arguments[:1]:
+        if arguments[:1] == ["--version"]:
             echo(f"karat {karat.__version__}")
             return EXIT_OK
-        if name is None:
-            asked = _HELP & set(arguments)
-            echo(help_text(), err=not asked, end="")
-            return EXIT_OK if asked else EXIT_BAD
-        command = load_command(name)
+        if not arguments or arguments[0].startswith("-"):
+            asks = _HELP & set(arguments)
+            echo(help_text(), err=not asks, end="")
+            return EXIT_OK if asks else EXIT_BAD
+        name, command, words = _find_command(arguments)
         if _HELP & set(words[: words.index("--")] if "--" in words else words):
             echo(command.help(name), end="")
             return EXIT_OK
@@ -129,20 +122,20 @@ def _invoke(arguments: list[str]) -> int:
         return _refuse(str(error))
 
 
-def _split(arguments: list[str]) -> tuple[str | None, list[str]]:
-    """Return the name of the command, the longest that fits, and the words after it."""
-    if not arguments or arguments[0].startswith("-"):
-        return None, arguments
-    for length in (2, 1):
-        name = " ".join(arguments[:length])
-        if name in COMMANDS:
-            words = arguments[length:]
-            parts = [part.removeprefix(f"{name} ") for part in COMMANDS if f"{name} " in part]
-            if parts and words and not words[0].startswith("-"):
-                raise unknown("command", words[0], parts, inside=f"karat {name} {words[0]}")
-            return name, words
-    names = [command for command in COMMANDS if " " not in command]
-    raise UsageError(f"{unknown('command', arguments[0], names)}; see karat --help")
+def _find_command(arguments: list[str]) -> tuple[str, Command, list[str]]:
+    """Return the name of the command, the command, and the words after it."""
+    name, *words = arguments
+    command = load_command(name)
+    if command is None:
+        names = [known for known in COMMANDS if " " not in known]
+        raise UsageError(f"{unknown('command', name, names)}; see karat --help")
+    group = [known.removeprefix(f"{name} ") for known in COMMANDS if known.startswith(f"{name} ")]
+    if group and words and not words[0].startswith("-"):
+        part, *words = words
+        if part not in group:
+            raise unknown("command", part, group, inside=f"karat {name} {part}")
+        name = f"{name} {part}"
+    return name, COMMANDS[name], words
 
 
 def _refuse(message: str, code: int = EXIT_BAD) -> int:

@@ -37,7 +37,7 @@ Try next:
 """
 
 
-@command
+@command("demo")
 def demo(
     *,
     folder: str = argument("DIR", "Where its files go. Default: karat-demo.", "karat-demo"),
@@ -117,7 +117,7 @@ def _show_demo(report: karat.Report, folder: Path) -> None:
     echo(_NEXT.format(cd=cd_command(folder)), end="")
 
 
-@command
+@command("init")
 def init(
     *,
     recipe: str | None = argument("RECIPE", "Which recipe; without it, all are listed.", None),
@@ -163,7 +163,7 @@ class CheckOutput(PageOptions):
     quiet: bool = flag("--quiet", "Print nothing; only set the exit code.")
 
 
-@command
+@command("check")
 def check(
     output: CheckOutput,
     *,

@@ -11,7 +11,7 @@ from karat.cli.options import QUIET, STORE, notify
 from karat.errors import UsageError
 
 
-@command
+@command("history")
 def history(
     *,
     store: str | None = STORE,
@@ -83,7 +83,7 @@ def _print(document: dict[str, Any]) -> int:
     return 0
 
 
-@command
+@command("serve")
 def serve(
     *,
     config: str | None = argument(
