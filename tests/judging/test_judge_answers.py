@@ -124,14 +124,13 @@ def test_of_two_answers_none_is_taken(content):
         ("[" * 100_000, "the answer is no JSON"),
         (None, "the answer is empty"),
         ("", "the answer is empty"),
-        ([{"type": "text"}], "the answer is no text"),
+        ([{"type": "text"}], "the endpoint's answer is no chat completion"),
     ],
 )
 def test_anything_else_is_no_grade(content, reason):
     found = outcome(completion(content))
     assert isinstance(found, Unjudged)
     assert found.reason == reason
-    assert not found.may_pass
     found.error.encode()
 
 
@@ -154,11 +153,15 @@ def test_refusals_filters_and_cut_off_answers_are_named():
         (b"", "", "the endpoint did not answer with JSON"),
         (b"\xff\xfe", "application/json", "the endpoint did not answer with JSON"),
         (b"[]", "application/json", "the endpoint's answer is no chat completion"),
-        (b"{}", "application/json", "the answer holds no choice"),
-        (b'{"choices": []}', "application/json", "the answer holds no choice"),
-        (b'{"choices": [5]}', "application/json", "the answer holds no choice"),
-        (b'{"choices": [{}]}', "application/json", "the answer holds no message"),
-        (b'{"error": {"message": "busy"}}', "application/json", "the answer holds no choice"),
+        (b"{}", "application/json", "the endpoint's answer is no chat completion"),
+        (b'{"choices": []}', "application/json", "the endpoint's answer is no chat completion"),
+        (b'{"choices": [5]}', "application/json", "the endpoint's answer is no chat completion"),
+        (b'{"choices": [{}]}', "application/json", "the endpoint's answer is no chat completion"),
+        (
+            b'{"error": {"message": "busy"}}',
+            "application/json",
+            "the endpoint's answer is no chat completion",
+        ),
     ],
 )
 def test_answers_that_are_no_completion_are_no_grade(body, kind, reason):

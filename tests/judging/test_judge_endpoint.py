@@ -23,7 +23,7 @@ from judge_servers import (
 )
 
 from karat.errors import UsageError
-from karat.label.judge_answers import JudgeGoneError, Judgment, Unjudged
+from karat.label.judge_answers import JudgeCallError, JudgeGoneError, Judgment, Unjudged
 from karat.label.judge_model import Access, Endpoint
 
 [PAIR] = pairs(1)
@@ -40,9 +40,17 @@ def asked(act, **access):
 
 
 def failed(act, **access):
+    """The reason of an answer that is no judgment."""
     outcome = asked(act, **access)[0].outcome
     assert isinstance(outcome, Unjudged)
-    return outcome
+    return outcome.reason
+
+
+def refused(act, **access):
+    """What is raised where no answer comes."""
+    with pytest.raises(JudgeCallError) as caught:
+        asked(act, **access)
+    return caught.value
 
 
 def test_the_model_is_asked_at_temperature_0_with_a_seed_and_a_strict_schema():
@@ -92,7 +100,7 @@ def test_what_a_body_adds_is_sent_and_null_takes_away():
         (completion('{"relevance": 2, "rati'), "the answer is no JSON"),
         (graded(7), "relevance is not 0, 1 or 2"),
         (graded("two"), "relevance is not 0, 1 or 2"),
-        (Say(b'{"choices": []}'), "the answer holds no choice"),
+        (Say(b'{"choices": []}'), "the endpoint's answer is no chat completion"),
         (completion(None), "the answer is empty"),
         (completion(None, refusal="no"), "the model refused"),
         (Say(b"<html>", kind="text/html"), "the endpoint did not answer with JSON"),
@@ -104,31 +112,29 @@ def test_what_a_body_adds_is_sent_and_null_takes_away():
     ],
 )
 def test_an_answer_that_is_no_judgment_has_its_reason_and_is_not_asked_again(say, reason):
-    outcome = failed(say)
-    assert outcome.reason == reason
-    assert not outcome.may_pass
+    assert failed(say) == reason
 
 
 def test_a_server_that_is_busy_may_pass_and_says_for_how_long():
-    outcome = failed(trouble(429, "slow down", Retry_After="7"))
-    assert outcome.error == "the endpoint answered 429: slow down"
-    assert (outcome.may_pass, outcome.wait) == (True, 7.0)
+    error = refused(trouble(429, "slow down", Retry_After="7"))
+    assert str(error) == "the endpoint answered 429: slow down"
+    assert (error.may_pass, error.wait) == (True, 7.0)
     for status in (500, 502, 503, 504, 529):
-        outcome = failed(trouble(status, "oops"))
-        assert (outcome.reason, outcome.may_pass) == (f"the endpoint answered {status}", True)
-    outcome = failed(Say(b"<html>bad gateway</html>", 502, "text/html"))
-    assert outcome.error == "the endpoint answered 502: <html>bad gateway</html>"
+        error = refused(trouble(status, "oops"))
+        assert (str(error), error.may_pass) == (f"the endpoint answered {status}: oops", True)
+    error = refused(Say(b"<html>bad gateway</html>", 502, "text/html"))
+    assert str(error) == "the endpoint answered 502: <html>bad gateway</html>"
 
 
 def test_a_huge_error_is_cut_short():
-    outcome = failed(Say(b"y" * 2_000_000, 500))
-    assert len(outcome.error) < 300
+    assert len(failed(Say(b"y" * 2_000_000, 500))) < 300
+    assert len(str(refused(Say(b"y" * 900_000, 500)))) < 300
 
 
 def test_a_server_that_hangs_or_trickles_ends_at_the_time_limit():
     begun = time.monotonic()
-    outcome = failed(lambda got, connection: time.sleep(20), timeout=0.3)
-    assert (outcome.reason, outcome.may_pass) == ("no answer within 0.3 s", True)
+    error = refused(lambda got, connection: time.sleep(20), timeout=0.3)
+    assert (str(error), error.may_pass) == ("no answer within 0.3 s", True)
 
     def trickle(got, connection: socket.socket):
         connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
@@ -136,26 +142,26 @@ def test_a_server_that_hangs_or_trickles_ends_at_the_time_limit():
             time.sleep(0.1)
             connection.sendall(b" ")
 
-    outcome = failed(trickle, timeout=0.5)
-    assert (outcome.reason, outcome.may_pass) == ("no answer within 0.5 s", True)
+    error = refused(trickle, timeout=0.5)
+    assert (str(error), error.may_pass) == ("no answer within 0.5 s", True)
     assert time.monotonic() - begun < 15
 
 
 def test_a_connection_that_breaks_may_pass():
-    outcome = failed(lambda got, connection: reset(connection))
-    assert (outcome.reason, outcome.may_pass) == ("the connection failed", True)
+    error = refused(lambda got, connection: reset(connection))
+    assert str(error).startswith("the connection failed")
+    assert error.may_pass
 
     def halfway(got, connection):
         connection.sendall(b'HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"cho')
 
-    assert failed(halfway).reason == "the connection failed"
+    assert str(refused(halfway)).startswith("the connection failed")
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
     judge = endpoint(f"http://127.0.0.1:{port}/v1")
-    outcome = judge.ask(PAIR).outcome
+    with pytest.raises(JudgeCallError, match=r"the connection failed: .*refused"):
+        judge.ask(PAIR)
     judge.close()
-    assert outcome.reason == "the connection failed"
-    assert "refused" in outcome.detail
 
 
 def refusing(*kinds: str | None):
@@ -195,11 +201,14 @@ def test_a_bad_request_that_is_not_about_the_form_changes_nothing():
 
     with Server(too_long) as server:
         judge = endpoint(server.url)
-        first, second = (judge.ask(pair).outcome for pair in pairs(2))
+        first, second = pairs(2)
+        with pytest.raises(JudgeCallError) as caught:
+            judge.ask(first)
+        outcome = judge.ask(second).outcome
         judge.close()
-    assert first.error == "the endpoint answered 400: context too long"
-    assert first.refused
-    assert second == Judgment(2, "because")
+    assert str(caught.value) == "the endpoint answered 400: context too long"
+    assert (caught.value.status, caught.value.may_pass) == (400, False)
+    assert outcome == Judgment(2, "because")
     assert server.requests[-1].body["response_format"]["type"] == "json_schema"
 
 
@@ -251,7 +260,10 @@ def test_what_every_call_would_meet_ends_the_judging(say, told):
 )
 def test_a_key_that_comes_back_is_never_shown(say, caplog):
     caplog.set_level(logging.DEBUG)
-    outcome = asked(say, key=KEY)[0].outcome
+    try:
+        outcome = asked(say, key=KEY)[0].outcome
+    except JudgeCallError as error:
+        outcome = Unjudged(str(error))
     told = outcome.rationale if isinstance(outcome, Judgment) else outcome.error
     assert "secret" not in told.lower()
     assert "secret" not in caplog.text

@@ -25,7 +25,7 @@ from judge_servers import (
 from karat.errors import InputError
 from karat.jobs.calls import retry_wait
 from karat.label.judge import Runner, judge_pairs
-from karat.label.judge_answers import JudgeGoneError
+from karat.label.judge_answers import JudgeCallError, JudgeGoneError
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_whoever_asks_for_a_day_is_not_asked_again(tmp_path, retries):
     assert time.monotonic() - begun < 20
     assert len(server.requests) == 3
     told = str(caught.value)
-    assert told.startswith("the endpoint answered 429 and asks to wait 86,400 s; karat waits 300 s")
+    assert told.startswith("the endpoint answered 429: quota; it asks to wait 86,400 s")
     assert "2 of 12 pairs are kept in" in told
     assert "resume with --resume" in told
 
@@ -156,9 +156,8 @@ def test_whoever_asks_for_a_day_is_not_asked_again(tmp_path, retries):
 def test_a_long_wait_is_told_once_for_all_that_wait():
     told = []
     runner = Runner(None, report_wait=lambda seconds, why: told.append((seconds, why)))
-    runner._stop.set()
     for seconds in (2.0, 60.0, 60.0, 8.0, 120.0):
-        runner._wait(seconds, "busy")
+        runner._before_wait(JudgeCallError("busy"), seconds)
     assert told == [(60.0, "busy"), (120.0, "busy")]
 
 

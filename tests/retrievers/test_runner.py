@@ -10,7 +10,7 @@ from typing import ClassVar
 import pytest
 
 from karat.errors import CallError
-from karat.retrieve import search as runner_module
+from karat.jobs import calls
 from karat.retrieve.protocol import Answer, Hit, Query
 from karat.retrieve.search import CallLimits, CallRunner, FailedCall
 
@@ -127,8 +127,8 @@ def test_waits_double_and_respect_what_the_server_asks_for(monkeypatch):
         told.append(wait(tries, asked))
         return told[-1]
 
-    wait = runner_module.retry_wait
-    monkeypatch.setattr(runner_module, "retry_wait", noted)
+    wait = calls.retry_wait
+    monkeypatch.setattr(calls, "retry_wait", noted)
     finder = Scripted(act)
     outcomes(finder, 1, retries=3)
     # What is waited is exact; how long it takes is up to the machine, but never less.

@@ -13,6 +13,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
+from karat.errors import CallError
+
 Task = TypeVar("Task")
 Outcome = TypeVar("Outcome")
 
@@ -153,6 +155,42 @@ class RateLimit:
             begin = max(self._next, now)
             self._next = begin + 1 / self.rate
         self.stop.wait(begin - now)
+
+
+@dataclass(eq=False)
+class Retries:
+    """Repeats calls that may pass, at most ``most`` times each, from any number of threads.
+
+    ``before_wait`` gets the failure and the seconds before each repetition. When too many calls
+    in a row have failed, the service counts as gone and calls are tried once.
+    """
+
+    most: int
+    before_wait: Callable[[CallError, float], None]
+    stop: threading.Event = field(default_factory=threading.Event)
+    _failed_in_a_row: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def call(self, attempt: Callable[[], Outcome]) -> Outcome:
+        """Return what a call returns; raises the last CallError."""
+        tries = 0
+        while True:
+            try:
+                outcome = attempt()
+            except CallError as error:
+                with self._lock:
+                    self._failed_in_a_row = self._failed_in_a_row + 1 if error.may_pass else 0
+                gone = self._failed_in_a_row >= GONE_AFTER or self.stop.is_set()
+                if not error.may_pass or gone or tries >= self.most:
+                    raise
+                seconds = retry_wait(tries, min(LONGEST_ASKED, error.wait or 0.0))
+                with self._lock:
+                    self.before_wait(error, seconds)
+                self.stop.wait(seconds)
+                tries += 1
+            else:
+                self._failed_in_a_row = 0
+                return outcome
 
 
 def retry_wait(tries: int, asked: float | None = None) -> float:

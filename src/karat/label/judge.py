@@ -17,17 +17,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from karat.errors import InputError, KaratError, UsageError, unknown
+from karat.errors import CallError, InputError, KaratError, UsageError, unknown
 from karat.formats.json_records import parse_json
 from karat.jobs.cache import CACHE_FOLDER, JsonlCache
-from karat.jobs.calls import GONE_AFTER, LONGEST_ASKED, in_order, retry_wait
+from karat.jobs.calls import LONGEST_ASKED, Retries, in_order
 from karat.jobs.journal import RESUME, Journal, json_lines, part_of
 from karat.label.judge_answers import (
     Judge,
+    JudgeCallError,
     JudgeGoneError,
     Judgment,
     Outcome,
     Overlap,
+    Tokens,
     Unjudged,
 )
 from karat.label.labels import GRADES, Pair, read_labels, read_pairs
@@ -92,9 +94,25 @@ def judge(
     >>> result.to_dict()["pairs"], result.to_dict()["failed"]
     (18, 0)
     """
-    _check(pool, output, prompt, cache)
-    if isinstance(judge, str) and judge not in ("model", "overlap"):
-        raise unknown("judge", judge, ("model", "overlap"))
+    if cache == "":
+        raise UsageError("--cache is empty; name a folder, such as .karat")
+    for name in (name for name in (pool, prompt) if isinstance(name, str | os.PathLike)):
+        if str(name) != "-" and os.path.realpath(name) == os.path.realpath(output):
+            raise UsageError(f"output {str(output)!r} is also an input; choose another name")
+    for_model: dict[str, Any] = {
+        "url": url,
+        "model": model,
+        "prompt": prompt,
+        "body": body,
+        "key_env": key_env,
+        "rate": rate,
+        "timeout": timeout,
+        "concurrency": concurrency,
+        "retries": retries,
+        "cache": cache,
+        "price_in": price_in,
+        "price_out": price_out,
+    }
     settings = JudgeSettings(
         concurrency=concurrency or 4,
         retries=3 if retries is None else retries,
@@ -104,66 +122,42 @@ def judge(
         price_in=price_in,
         price_out=price_out,
     )
-    access = {"key_env": key_env, "rate": rate, "timeout": timeout}
-    chosen: Judge
-    if judge == "model":
-        chosen = _model_judge(url, model, prompt, body, access)
-    elif isinstance(judge, str):
-        calls = {"concurrency": concurrency, "retries": retries, "cache": cache}
-        prices = {"price_in": price_in, "price_out": price_out}
-        texts = {"url": url, "model": model, "prompt": prompt, "body": body}
-        _refuse_model_options({**texts, **access, **calls, **prices})
-        chosen = Overlap()
-    else:
-        chosen = judge
-    with closing(chosen):
+    by_model = judge == "model"
+    with closing(_judge_named(judge, for_model) if isinstance(judge, str) else judge) as chosen:
         pairs = read_pairs(os.fspath(pool)) if isinstance(pool, str | os.PathLike) else list(pool)
         pairs = pairs if limit is None else pairs[:limit]
-        kept = JudgmentCache(Path(cache or CACHE_FOLDER)) if judge == "model" else None
+        judgments = JudgmentCache(Path(cache or CACHE_FOLDER)) if by_model else None
         shown = nullcontext(None) if progress is None else progress(chosen.rater, len(pairs))
-        try:
-            with shown as bar:
-                return judge_pairs(
-                    pairs,
-                    chosen,
-                    Path(output),
-                    settings=settings,
-                    cache=kept,
-                    advance=(lambda pairs: None) if bar is None else bar.advance,
-                    report_wait=report_wait,
-                )
-        finally:
-            if kept is not None:
-                kept.close()
+        with shown as bar, nullcontext() if judgments is None else closing(judgments):
+            return judge_pairs(
+                pairs,
+                chosen,
+                Path(output),
+                settings=settings,
+                cache=judgments,
+                advance=(lambda pairs: None) if bar is None else bar.advance,
+                report_wait=report_wait,
+            )
 
 
-def _check(pool: Any, output: Any, prompt: Any, cache: Any) -> None:
-    if cache == "":
-        raise UsageError("--cache is empty; name a folder, such as .karat")
-    for name in (pool, prompt):
-        is_file = isinstance(name, str | os.PathLike) and str(name) != "-"
-        if is_file and os.path.realpath(name) == os.path.realpath(output):
-            raise UsageError(f"output {str(output)!r} is also an input; choose another name")
-
-
-def _refuse_model_options(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if value is not None:
+def _judge_named(kind: str, options: Mapping[str, Any]) -> Judge:
+    """Return the judge of this kind; ``options`` are those that only a model has."""
+    if kind == "overlap":
+        for name in (name for name, value in options.items() if value is not None):
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is for a model; leave it out with --judge overlap")
-
-
-def _model_judge(
-    url: str | None, model: str | None, prompt: Any, body: Any, access: Mapping[str, Any]
-) -> Judge:
+        return Overlap()
+    if kind != "model":
+        raise unknown("judge", kind, ("model", "overlap"))
     from karat.label.judge_model import Access, Endpoint, read_prompt
 
-    if url is None or model is None:
-        lacking = "--url" if url is None else "--model"
-        raise UsageError(
-            f"{lacking} is missing; a model needs --url URL --model NAME (--judge overlap works"
-            " without one)"
-        )
+    for name in ("url", "model"):
+        if options[name] is None:
+            raise UsageError(
+                f"--{name} is missing; a model needs --url URL --model NAME (--judge overlap works"
+                " without one)"
+            )
+    body, prompt = options["body"], options["prompt"]
     if isinstance(body, str):
         try:
             body = parse_json(body, "--body", None)
@@ -171,9 +165,10 @@ def _model_judge(
             raise UsageError(f"--body is {error.what}") from None
         if not isinstance(body, dict):
             raise UsageError('--body is no JSON object; an example is {"cache_prompt": false}')
+    names = ("url", "model", "key_env", "rate", "timeout")
+    fields = {name: options[name] for name in names if options[name] is not None}
     template = read_prompt(None if prompt is None else os.fspath(prompt))
-    fields = {name: value for name, value in access.items() if value is not None}
-    return Endpoint(Access(url=url, model=model, more=body or {}, **fields), template, os.environ)
+    return Endpoint(Access(**fields, more=body or {}), template, os.environ)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,13 +279,9 @@ class Judged(Result):
         if not self.pairs:
             empty = f"{self.rater}: nothing is left to judge in the pool: 0 labels → {self.path}"
             return Page("Labels", [empty])
+        tally, cost = self.tally, self.cost
         graded = ", ".join(f"{self.grades[grade]:,} of grade {grade}" for grade in reversed(GRADES))
         headline = f"{self.rater}: {plural(self.pairs, 'pair')}: {graded} → {self.path}"
-        return Page("Labels", [headline], [Section("", None, list(self._lines()))])
-
-    def _lines(self) -> Iterator[str]:
-        tally = self.tally
-        counts = {"cached": tally.cached, "from before": self.kept, "retried": tally.retried}
         counts = {
             "cached": tally.cached,
             "from before": self.kept,
@@ -300,14 +291,13 @@ class Judged(Result):
             "without a count of tokens": tally.without_tokens,
         }
         parts = [f"{number:,} {words}" for words, number in counts.items() if number]
-        line = ", ".join([f"{plural(tally.asked, 'pair')} asked", *parts])
-        yield line if self.cost is None else f"{line}, cost {self.cost:,.4f}"
+        parts += [] if cost is None else [f"cost {cost:,.4f}"]
+        lines = [", ".join([f"{plural(tally.asked, 'pair')} asked", *parts])]
         if self.failed:
-            yield f"{plural(self.failed, 'pair')} without a grade:"
-            shown = self.reasons.most_common(_REASONS)
-            yield from (f"  {count:,} × {reason}" for reason, count in shown)
-            if len(self.reasons) > _REASONS:
-                yield f"  … and other reasons, listed in {self.path}"
+            reasons = self.reasons.most_common(_REASONS)
+            lines += [f"{plural(self.failed, 'pair')} without a grade:"]
+            lines += [f"  {count:,} × {reason}" for reason, count in reasons]
+        return Page("Labels", [headline], [Section("", None, lines)])
 
 
 def judge_pairs(
@@ -332,7 +322,6 @@ def judge_pairs(
     runner = Runner(judge, settings.concurrency, settings.retries, cache, report_wait=report_wait)
     journal = LabelJournal(path, tasks, resume=settings.resume, restart=settings.restart)
     judged = Judged(path=path, rater=judge.rater, tally=runner.tally, settings=settings)
-    unanswered = None
     try:
         for line in journal.done:
             judged.count(line, is_new=False)
@@ -342,25 +331,23 @@ def judge_pairs(
                 journal.write(line.data)
                 judged.count(line, is_new=is_new)
                 advance(1)
-        unanswered = None if judged.grades else runner.unanswered
-        if unanswered is None:
+        failure = runner.unanswered
+        if judged.grades or failure is None:
             journal.finish()
-        else:
-            journal.discard()
+            return judged
+        journal.discard()
     except KeyboardInterrupt:
         raise InterruptedJudging(f"interrupted; {journal.state(len(tasks))}") from None
     except JudgeGoneError as error:
         raise JudgeGoneError(f"{error}; {journal.state(len(tasks))}") from None
     finally:
         journal.close()
-    if unanswered is not None:
-        where = f"{unanswered.where}: " if unanswered.where else ""
-        state = f"{path} is unchanged" if path.exists() else "no label file was written"
-        raise JudgeGoneError(
-            f"no call succeeded: {where}{unanswered.error}; {state}: check that the endpoint is"
-            " up, then run it again"
-        )
-    return judged
+    where = f"{failure.where}: " if failure.where else ""
+    state = f"{path} is unchanged" if path.exists() else "no label file was written"
+    raise JudgeGoneError(
+        f"no call succeeded: {where}{failure}; {state}: check that the endpoint is up, then run it"
+        " again"
+    )
 
 
 def _lines(
@@ -531,15 +518,17 @@ class Runner:
     report_wait: ReportWait = lambda seconds, why: None
     _stop: threading.Event = field(default_factory=threading.Event)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _failed_in_a_row: int = 0
     _refused: int = 0
     _answered: bool = False
-    _last_failure: Unjudged | None = None
+    _last_failure: JudgeCallError | None = None
     _gone: JudgeGoneError | None = None
     _reported_until: float = 0.0
 
+    def __post_init__(self) -> None:
+        self._retries = Retries(self.retries, self._before_wait, self._stop)
+
     @property
-    def unanswered(self) -> Unjudged | None:
+    def unanswered(self) -> JudgeCallError | None:
         """The last failure, if calls were made and the endpoint answered none of them."""
         return None if self._answered else self._last_failure
 
@@ -552,82 +541,64 @@ class Runner:
             if not text.strip():
                 return Unjudged(f"the {name} is blank")
         cached = None if self.cache is None else self.cache.get(task.key)
+        with self._lock:
+            self.tally.cached += cached is not None
+            self.tally.asked += cached is None
         if cached is not None:
-            with self._lock:
-                self.tally.cached += 1
             return cached
-        outcome = self._ask_with_retries(task)
+        try:
+            outcome = self._retries.call(lambda: self._ask(task.pair))
+        except JudgeCallError as error:
+            reason, _, detail = str(error).partition(": ")
+            return Unjudged(reason, detail)
         if self.cache is not None and isinstance(outcome, Judgment):
             self.cache.put(task.key, outcome)
         return outcome
 
-    def _ask_with_retries(self, task: Task) -> Outcome:
-        with self._lock:
-            self.tally.asked += 1
-        tries = 0
-        while True:
-            if self._stop.is_set():
-                raise self._gone or JudgeGoneError("stopped")
-            outcome = self._ask(task)
-            if isinstance(outcome, Judgment) or not outcome.may_pass:
-                return outcome
-            if tries >= self.retries or self._failed_in_a_row >= GONE_AFTER:
-                return outcome
-            self._wait(retry_wait(tries, outcome.wait), outcome.reason)
-            tries += 1
-            with self._lock:
-                self.tally.retried += 1
-
-    def _wait(self, seconds: float, why: str) -> None:
-        """Wait; report it unless it is short or another call waits as long already."""
-        end = time.monotonic() + seconds
-        with self._lock:
-            report = seconds >= _REPORTED_WAIT and end > self._reported_until + _REPORTED_WAIT
-            if report:
-                self._reported_until = end
-        if report:
-            self.report_wait(seconds, why)
-        self._stop.wait(seconds)
-
-    def _ask(self, task: Task) -> Outcome:
+    def _ask(self, pair: Pair) -> Outcome:
+        if self._stop.is_set():
+            raise self._gone or JudgeGoneError("stopped")
         try:
-            reply = self.judge.ask(task.pair)
-        except JudgeGoneError as error:
-            raise self._give_up(str(error)) from None
-        outcome, tokens = reply.outcome, reply.tokens
-        with self._lock:
-            if tokens is not None:
+            reply = self.judge.ask(pair)
+            with self._lock:
+                self._answered = True
+                tokens = reply.tokens or Tokens()
                 self.tally.prompt_tokens += tokens.prompt
                 self.tally.completion_tokens += tokens.completion
-            elif reply.is_answer:
-                self.tally.without_tokens += 1
-            if reply.is_answer:
-                self._answered, self._failed_in_a_row = True, 0
-            elif isinstance(outcome, Unjudged):
-                self._note_failure(outcome)
-        return outcome
+                self.tally.without_tokens += reply.tokens is None
+        except JudgeCallError as error:
+            with self._lock:
+                self._note_failure(error)
+            raise
+        except JudgeGoneError as error:
+            raise self._give_up(str(error)) from None
+        return reply.outcome
 
-    def _note_failure(self, failure: Unjudged) -> None:
-        """Give up on an endpoint that is gone, or that refuses everything."""
+    def _note_failure(self, failure: JudgeCallError) -> None:
+        """Give up on an endpoint that asks to wait too long, or that refuses everything."""
         if (failure.wait or 0.0) > LONGEST_ASKED:
             raise self._give_up(
-                f"{failure.reason} and asks to wait {failure.wait:,.0f} s; karat waits"
-                f" {LONGEST_ASKED:g} s at most, so try again then"
+                f"{failure}; it asks to wait {failure.wait:,.0f} s and karat waits"
+                f" {LONGEST_ASKED:g} s at most: try again then"
             )
         self._last_failure = failure
-        if failure.may_pass:
-            self._failed_in_a_row += 1
-        elif failure.refused and not self._answered:
-            self._refused += 1
-            if self._refused >= _REFUSED:
-                raise self._give_up(
-                    f"the first {_REFUSED} calls were all refused: {failure.error}; correct"
-                    " --model or what --body adds to every call"
-                )
+        self._refused += failure.status is not None and not failure.may_pass
+        if self._refused >= _REFUSED and not self._answered:
+            raise self._give_up(
+                f"the first {_REFUSED} calls were all refused: {failure}; correct --model or what"
+                " --body adds to every call"
+            )
+
+    def _before_wait(self, error: CallError, seconds: float) -> None:
+        """Count a retry; report its wait unless it is short or another call waits as long."""
+        self.tally.retried += 1
+        end = time.monotonic() + seconds
+        if seconds >= _REPORTED_WAIT and end > self._reported_until + _REPORTED_WAIT:
+            self._reported_until = end
+            self.report_wait(seconds, str(error).partition(": ")[0])
 
     def _give_up(self, reason: str) -> JudgeGoneError:
         """Stop the other calls, which would fail for the same reason."""
-        error = JudgeGoneError(reason)
-        self._gone = self._gone or error
+        self._gone = self._gone or JudgeGoneError(reason)
         self._stop.set()
-        return error
+        return self._gone

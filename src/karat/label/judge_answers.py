@@ -11,19 +11,19 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
-from karat.errors import InputError, KaratError
+from pydantic import BaseModel, Field, ValidationError
+
+from karat.errors import CallError, InputError, KaratError
 from karat.formats.json_records import parse_json
 from karat.label.labels import GRADES, Pair
 
 _SHOWN = 160
 _CUT = "the answer was cut off"
-_NO_JSON = "the answer is no JSON"
-_EMPTY = "the answer is empty"
 
 _THOUGHT = re.compile("<think>", re.IGNORECASE)
 _END_OF_THOUGHT = re.compile("</think>", re.IGNORECASE)
@@ -42,37 +42,21 @@ class Judgment:
 
 @dataclass(frozen=True, slots=True)
 class Unjudged:
-    """Why a pair has no grade.
-
-    Failures are counted by ``reason``; ``detail`` is specific to this one. ``may_pass`` means
-    that a retry may help, ``wait`` is how many seconds the endpoint asks for, and ``status`` the
-    HTTP status of a failure.
-    """
+    """Why a pair has no grade: failures are counted by ``reason``; ``detail`` is of this one."""
 
     reason: str
     detail: str = ""
-    may_pass: bool = False
-    wait: float | None = None
-    status: int | None = None
-    where: str = field(default="", compare=False)
-    """The address of the endpoint, if a call failed."""
 
     @property
     def error(self) -> str:
         """The reason with its detail, as a label file keeps it."""
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
-    @property
-    def refused(self) -> bool:
-        """Whether the endpoint rejected the request itself."""
-        return self.status is not None and not self.may_pass
-
 
 Outcome = Judgment | Unjudged
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(NamedTuple):
     """The tokens that an answer reports."""
 
     prompt: int = 0
@@ -81,16 +65,10 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The reply of a judge; ``tokens`` is None if the endpoint did not report them."""
+    """The answer of a judge; ``tokens`` is None if it does not report them."""
 
     outcome: Outcome
     tokens: Tokens | None = None
-
-    @property
-    def is_answer(self) -> bool:
-        """Whether the endpoint accepted the request, whatever it answered."""
-        outcome = self.outcome
-        return isinstance(outcome, Judgment) or (outcome.status is None and not outcome.may_pass)
 
 
 class Judge(Protocol):
@@ -103,8 +81,33 @@ class Judge(Protocol):
     def close(self) -> None: ...
 
 
+class JudgeCallError(CallError):
+    """A call was not answered; ``status`` is that of a refusal, ``where`` the endpoint."""
+
+    def __init__(
+        self, what: str, *, where: str = "", status: int | None = None, **retry: Any
+    ) -> None:
+        super().__init__(what, **retry)
+        self.where, self.status = where, status
+
+
 class JudgeGoneError(KaratError):
     """Every further call would fail too, so no more are made."""
+
+
+class _Message(BaseModel):
+    content: str | None = None
+    refusal: Any = None
+
+
+class _Choice(BaseModel):
+    message: _Message
+    finish_reason: Any = None
+
+
+class _Completion(BaseModel):
+    choices: list[_Choice] = Field(min_length=1)
+    usage: Any = None
 
 
 @dataclass(frozen=True)
@@ -115,59 +118,47 @@ class AnswerReader:
 
     def reply(self, body: bytes, kind: str) -> Reply:
         """Return the reply of a chat completion."""
+        text = body.decode("utf-8", "replace")
         try:
-            record = parse_json(body.decode("utf-8"), "the answer", None)
-        except (UnicodeDecodeError, InputError):
-            text = f"{kind or 'no content type'}: {body.decode('utf-8', 'replace')}"
-            return Reply(Unjudged("the endpoint did not answer with JSON", self.excerpt(text)))
-        if not isinstance(record, dict):
+            completion = _Completion.model_validate(parse_json(text, "the answer", None))
+        except InputError:
+            detail = self.excerpt(f"{kind or 'no content type'}: {text}")
+            return Reply(Unjudged("the endpoint did not answer with JSON", detail))
+        except ValidationError:
             reason = "the endpoint's answer is no chat completion"
-            return Reply(Unjudged(reason, self.excerpt(str(record))))
-        return Reply(self._outcome(record), _tokens(record.get("usage")))
+            return Reply(Unjudged(reason, self.excerpt(text)))
+        return Reply(self._outcome(completion.choices[0]), _tokens(completion.usage))
 
     def excerpt(self, text: str) -> str:
         """Return the beginning of a text on one line, for a message."""
         line = " ".join(self.redact(text).split())
         return line if len(line) <= _SHOWN else line[: _SHOWN - 1] + "…"
 
-    def _outcome(self, record: Mapping[str, Any]) -> Outcome:
-        choices = record.get("choices")
-        if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
-            error = record.get("error")
-            return Unjudged("the answer holds no choice", self.excerpt(str(error)) if error else "")
-        message, ended = choices[0].get("message"), choices[0].get("finish_reason")
-        if not isinstance(message, dict):
-            return Unjudged("the answer holds no message")
-        if message.get("refusal"):
-            return Unjudged("the model refused", self.excerpt(str(message["refusal"])))
-        if ended == "content_filter":
+    def _outcome(self, choice: _Choice) -> Outcome:
+        if choice.message.refusal:
+            return Unjudged("the model refused", self.excerpt(str(choice.message.refusal)))
+        if choice.finish_reason == "content_filter":
             return Unjudged("the endpoint's content filter blocked the answer")
-        content = message.get("content")
-        if content is None or content == "":
-            return Unjudged(_CUT if ended == "length" else _EMPTY)
-        if not isinstance(content, str):
-            return Unjudged("the answer is no text", self.excerpt(str(content)))
-        return self.judgment(content, cut=ended == "length")
+        return self.judgment(choice.message.content or "", cut=choice.finish_reason == "length")
 
     def judgment(self, content: str, *, cut: bool = False) -> Outcome:
         """Return the judgment in one JSON object with ``relevance`` 0, 1 or 2 and a ``rationale``.
 
         It may be in a fence, after a thought or among sentences, and its grade in quotes.
         """
-        answered = _answer_in(content)
-        if not answered:
-            return Unjudged(_CUT if cut else _EMPTY)
+        text = _answer_in(content)
+        if not text:
+            return Unjudged(_CUT if cut else "the answer is empty")
         try:
-            answer = parse_json(answered, "the answer", None)
+            answer = parse_json(text, "the answer", None)
         except InputError:
             # Half a character cannot be shown as it is.
             shown = content.encode("utf-8", "backslashreplace").decode()
-            return Unjudged(_CUT if cut else _NO_JSON, self.excerpt(shown))
+            return Unjudged(_CUT if cut else "the answer is no JSON", self.excerpt(shown))
         if not isinstance(answer, dict):
             return Unjudged("the answer is no JSON object", self.excerpt(content))
         grade, rationale = _grade(answer.get("relevance")), answer.get("rationale")
-        # True is a whole number to Python.
-        if type(grade) is not int or grade not in GRADES:
+        if grade is None:
             return Unjudged("relevance is not 0, 1 or 2", self.excerpt(content))
         if not isinstance(rationale, str):
             return Unjudged("the answer has no rationale", self.excerpt(content))
@@ -213,19 +204,21 @@ def _object_in(text: str) -> str:
     return text if doubt else text[start:end]
 
 
-def _grade(relevance: Any) -> Any:
-    """Return a grade such as "1" or 1.0 as a whole number, anything else unchanged."""
-    if isinstance(relevance, float) and relevance.is_integer():
-        return int(relevance)
-    spelled = {str(grade): grade for grade in GRADES}
-    return spelled.get(relevance.strip(), relevance) if isinstance(relevance, str) else relevance
+def _grade(relevance: Any) -> int | None:
+    """Return a grade, also one such as "1" or 1.0; None for anything else."""
+    if isinstance(relevance, str):
+        return {str(grade): grade for grade in GRADES}.get(relevance.strip())
+    # True is a whole number to Python.
+    is_number = isinstance(relevance, int | float) and not isinstance(relevance, bool)
+    return int(relevance) if is_number and relevance in GRADES else None
 
 
 def _tokens(usage: Any) -> Tokens | None:
+    """Return the tokens that an answer reports; None if they are no numbers from 0."""
     if not isinstance(usage, dict):
         return None
     prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    if type(prompt) is not int or prompt < 0 or type(completion) is not int or completion < 0:
+    if type(prompt) is not int or type(completion) is not int or min(prompt, completion) < 0:
         return None
     return Tokens(prompt, completion)
 

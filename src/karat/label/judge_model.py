@@ -7,24 +7,29 @@ limited in size and time; and nothing of the environment but the key goes to the
 from __future__ import annotations
 
 import hashlib
-import importlib
 import json
 import re
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from ipaddress import ip_address
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
-from karat.errors import InputError, UsageError, missing_extra
+from karat.errors import InputError, KaratError, UsageError, missing_extra
 from karat.formats.files import open_input
 from karat.jobs.calls import RateLimit, retry_after
 from karat.jobs.redaction import redactor
-from karat.label.judge_answers import AnswerReader, JudgeGoneError, Reply, Unjudged
+from karat.label.judge_answers import (
+    AnswerReader,
+    JudgeCallError,
+    JudgeGoneError,
+    Reply,
+    Unjudged,
+)
 from karat.label.labels import Pair
+from karat.retrieve.http_connection import parse_url
 
 if TYPE_CHECKING:
     import openai
@@ -59,6 +64,7 @@ _FATAL = {
 }
 _NEW_LIMIT_NAME = "max_completion_tokens"
 _RETRIED = (408, 409, 425, 429)
+_BAD_REQUEST = (400, 422, 501)
 MAX_ANSWER_BYTES = 1_000_000
 _CALL = "/chat/completions"
 DEFAULT_PROMPT = Path(__file__).with_name("prompt.md")
@@ -130,32 +136,29 @@ class Endpoint:
 
     def _first(self, pair: Pair) -> Reply:
         """Ask in the strictest form, then in laxer ones; keep the first that is accepted."""
-        refusal: Reply | None = None
-        for form in range(self._form, len(_FORMS)):
-            reply = self._send(pair, form)
-            if self._rename_limit(reply):
-                reply = self._send(pair, form)
-            if not _is_bad_request(reply):
-                if reply.is_answer:
-                    self._form, self._proven = form, True
+        refusal: JudgeCallError | None = None
+        for form in range(len(_FORMS)):
+            try:
+                reply = self._send_renamed(pair, form)
+            except JudgeCallError as error:
+                if error.status not in _BAD_REQUEST:
+                    raise
+                refusal = refusal or error
+            else:
+                self._form, self._proven = form, True
                 return reply
-            refusal = refusal or reply
-        return refusal or reply
+        raise refusal or AssertionError("there are forms to try")
 
-    def _rename_limit(self, reply: Reply) -> bool:
-        """Use the newer name of the token limit if the endpoint asks for it."""
-        detail = reply.outcome.detail if isinstance(reply.outcome, Unjudged) else ""
-        if (
-            not _is_bad_request(reply)
-            or _NEW_LIMIT_NAME not in detail
-            or "max_tokens" not in self._fields
-        ):
-            return False
-        self._fields = {
-            (_NEW_LIMIT_NAME if name == "max_tokens" else name): value
-            for name, value in self._fields.items()
-        }
-        return True
+    def _send_renamed(self, pair: Pair, form: int) -> Reply:
+        """Ask, and again with the newer name of the token limit if the endpoint wants it."""
+        try:
+            return self._send(pair, form)
+        except JudgeCallError as error:
+            if _NEW_LIMIT_NAME not in str(error) or "max_tokens" not in self._fields:
+                raise
+        most = {_NEW_LIMIT_NAME: self._fields["max_tokens"]}
+        self._fields = {k: v for k, v in self._fields.items() if k != "max_tokens"} | most
+        return self._send(pair, form)
 
     def _send(self, pair: Pair, form: int) -> Reply:
         self._rate_limit.wait()
@@ -166,57 +169,51 @@ class Endpoint:
         }
         if (response_format := _FORMS[form]) is not None:
             body["response_format"] = response_format
-        try:
-            answer, kind = self._client.send(body)
-        except library().OpenAIError as error:
-            return Reply(replace(self._failure(error), where=self.url))
-        return self._reader.reply(answer, kind)
-
-    def _failure(self, error: openai.OpenAIError) -> Unjudged:
         package = library()
-        if isinstance(error, package.APITimeoutError):
-            return Unjudged(f"no answer within {self._access.timeout:g} s", may_pass=True)
-        if isinstance(error, package.APIStatusError):
-            return self._refusal(error)
-        # Older clients wrap what was raised while the answer was read.
-        cause = error.__cause__ or error
-        if isinstance(error, package.APIConnectionError) and type(cause) is not package.OpenAIError:
-            detail = self._reader.excerpt(str(cause))
-            return Unjudged("the connection failed", detail, may_pass=True)
-        return Unjudged(self._reader.excerpt(str(cause)))
+        try:
+            return self._reader.reply(*self._client.send(body))
+        except package.APIStatusError as error:
+            raise self._refusal(error) from None
+        except package.OpenAIError as error:
+            # The client wraps what was raised while the answer was read.
+            cause = error.__cause__ or error
+            if isinstance(error, package.APITimeoutError) or isinstance(
+                cause, package.APITimeoutError
+            ):
+                reason = f"no answer within {self._access.timeout:g} s"
+            elif type(cause) is package.OpenAIError:
+                return Reply(Unjudged(self._reader.excerpt(str(cause))))
+            else:
+                reason = f"the connection failed: {self._reader.excerpt(str(cause))}"
+            raise JudgeCallError(reason, where=self.url, may_pass=True) from None
 
-    def _refusal(self, error: openai.APIStatusError) -> Unjudged:
-        status = error.status_code
-        message = self._reader.excerpt(_error_message(error.response.text))
-        quota = status == 429 and "insufficient_quota" in error.response.text
-        if status in _FATAL or quota:
-            remedy = _FATAL.get(status, "the account has no credit")
+    def _refusal(self, error: openai.APIStatusError) -> KaratError:
+        """Return the error for an answer with a status other than success."""
+        status, text = error.status_code, error.response.text
+        message = self._reader.excerpt(_error_message(text))
+        detail = f": {message}" if message else ""
+        no_credit = status == 429 and "insufficient_quota" in text
+        if remedy := _FATAL.get(402 if no_credit else status):
             remedy = remedy.format(key=self._access.key_env or DEFAULT_KEY_ENV)
-            detail = f": {message}" if message else ""
-            raise JudgeGoneError(f"{self.url} answered {status}{detail}; {remedy}")
+            return JudgeGoneError(f"{self.url} answered {status}{detail}; {remedy}")
         may_pass = status in _RETRIED or status >= 500
-        return Unjudged(
-            f"the endpoint answered {status}",
-            message,
+        return JudgeCallError(
+            f"the endpoint answered {status}{detail}",
+            where=self.url,
+            status=status,
             may_pass=may_pass,
             wait=retry_after(error.response.headers) if may_pass else None,
-            status=status,
         )
-
-
-def _is_bad_request(reply: Reply) -> bool:
-    return isinstance(reply.outcome, Unjudged) and reply.outcome.status in (400, 422, 501)
 
 
 def _error_message(body: str) -> str:
     """Return the message inside an error's body, else the body."""
-    try:
+    with suppress(ValueError):
         record = json.loads(body)
-    except ValueError:
-        return body
-    inner = record.get("error", record) if isinstance(record, dict) else record
-    message = inner.get("message", inner) if isinstance(inner, dict) else inner
-    return message if isinstance(message, str) else json.dumps(message, ensure_ascii=False)
+        for name in ("error", "message"):
+            record = record.get(name, record) if isinstance(record, dict) else record
+        return record if isinstance(record, str) else json.dumps(record, ensure_ascii=False)
+    return body
 
 
 def key_from(environment: Mapping[str, str], name: str | None) -> str | None:
@@ -274,19 +271,18 @@ def read_prompt(path: str | Path | None = None) -> Prompt:
 
 def address(url: str) -> str:
     """Return the base of an endpoint, without what the client adds."""
-    parts = urlsplit(url.strip())
+    base = url.strip()
     try:
-        host, port = parts.hostname, parts.port
+        user_info = parse_url(base)[2]
     except ValueError:
-        host, port = None, None
-    has_more = parts.username is not None or parts.password is not None or parts.query
-    if parts.scheme not in ("http", "https") or not host or port == 0 or has_more or parts.fragment:
-        # What was given is not shown: it may hold a secret.
+        user_info = "?"
+    if user_info or "?" in base or "#" in base:
+        # The address is not shown: it may hold a secret.
         raise UsageError(
             "--url must be the base of an endpoint, without a user, a password, ? or #, as in"
             " http://127.0.0.1:8080/v1; the key comes from the environment"
         )
-    return url.strip().rstrip("/").removesuffix(_CALL)
+    return base.rstrip("/").removesuffix(_CALL)
 
 
 def library() -> Any:
@@ -303,23 +299,25 @@ class Client:
 
     def __init__(self, url: str, key: str | None, timeout: float) -> None:
         package = library()
-        self._begun = threading.local()
-        self._lock = threading.Lock()
-        self._in_flight = 0
-        self._closed = False
-        host = urlsplit(url).hostname or ""
-        # The HTTP library that this version of the client uses.
-        base = package.DefaultHttpxClient.__mro__[1]
-        network = importlib.import_module(base.__module__.partition(".")[0])
-        limited = _limited(network, package)
-        name = f"[{host}]" if ":" in host else host
+        place, _, _ = parse_url(url)
 
-        def bound(response: Any) -> None:
+        def read_limited(response: Any) -> None:
+            """Read an answer whole, unless it is too large or too slow."""
             if response.headers.get("content-encoding", "identity") != "identity":
                 raise package.OpenAIError(
                     "the answer is compressed, although karat did not accept that"
                 )
-            response.stream = limited(response.stream, self._begun.at + timeout)
+            end, content = time.monotonic() + timeout, b""
+            for chunk in response.stream:
+                content += chunk
+                if len(content) > MAX_ANSWER_BYTES:
+                    raise package.OpenAIError(
+                        f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes"
+                    )
+                if time.monotonic() > end:
+                    raise package.APITimeoutError(response.request)
+            response.stream.close()
+            response.stream = type(response)(response.status_code, content=content).stream
 
         self._client: openai.OpenAI = package.OpenAI(
             # The client requires a key; without one no header is sent.
@@ -331,80 +329,29 @@ class Client:
                 timeout=timeout,
                 follow_redirects=False,
                 # A proxy could not reach this machine.
-                mounts={f"all://{name}": None} if _is_local(host) else {},
-                event_hooks={"response": [bound]},
+                mounts={f"all://{place}": None} if place.is_local else {},
+                event_hooks={"response": [read_limited]},
             ),
         )
         self._headers: dict[str, Any] = {"Accept-Encoding": "identity"}
         if key is None:
             self._headers["Authorization"] = package.Omit()
-        if not (host == "openai.com" or host.endswith(".openai.com")):
+        if not f".{place.host}".endswith(".openai.com"):
             for name in ("OpenAI-Organization", "OpenAI-Project"):
                 self._headers[name] = package.Omit()
 
     def send(self, body: dict[str, Any]) -> tuple[bytes, str]:
         """Return the bytes of an answer and its content type; raises openai's errors."""
-        with self._lock:
-            if self._closed:
-                raise library().OpenAIError("the judging is over")
-            self._in_flight += 1
-        try:
-            self._begun.at = time.monotonic()
-            fields = dict(body)
-            raw = self._client.chat.completions.with_raw_response.create(
-                model=fields.pop("model"),
-                messages=fields.pop("messages"),
-                extra_body=fields,
-                extra_headers=self._headers,
-            )
-            answer = raw.http_response
-            return answer.content, answer.headers.get("content-type", "")
-        finally:
-            with self._lock:
-                self._in_flight -= 1
-            self._close_if_over()
+        fields = dict(body)
+        raw = self._client.chat.completions.with_raw_response.create(
+            model=fields.pop("model"),
+            messages=fields.pop("messages"),
+            extra_body=fields,
+            extra_headers=self._headers,
+        )
+        answer = raw.http_response
+        return answer.content, answer.headers.get("content-type", "")
 
     def close(self) -> None:
-        """Close the connection as soon as no call is in flight in any thread."""
-        with self._lock:
-            self._closed = True
-        self._close_if_over()
-
-    def _close_if_over(self) -> None:
-        with self._lock:
-            if self._closed and not self._in_flight:
-                self._client.close()
-
-
-def _limited(network: Any, package: Any) -> Any:
-    """Return a stream class that fails if an answer is too large or too slow."""
-
-    class Limited(network.SyncByteStream):  # type: ignore[misc]  # known only at run time
-        def __init__(self, inner: Any, end: float) -> None:
-            self.inner, self.end = inner, end
-
-        def __iter__(self) -> Any:
-            size = 0
-            for chunk in self.inner:
-                size += len(chunk)
-                if size > MAX_ANSWER_BYTES:
-                    raise package.OpenAIError(
-                        f"the answer is larger than {MAX_ANSWER_BYTES:,} bytes"
-                    )
-                if time.monotonic() > self.end:
-                    raise network.ReadTimeout("the answer comes too slowly")
-                yield chunk
-
-        def close(self) -> None:
-            self.inner.close()
-
-    return Limited
-
-
-def _is_local(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return False
+        """Close the connection."""
+        self._client.close()

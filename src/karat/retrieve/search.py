@@ -24,7 +24,7 @@ from karat.formats.files import safe_file_name
 from karat.formats.runlog import RUN_LOG_VERSION, VERSION_KEY, check_facts
 from karat.formats.settings import Place
 from karat.jobs.cache import CACHE_FOLDER
-from karat.jobs.calls import GONE_AFTER, LONGEST_ASKED, RateLimit, in_order, retry_wait
+from karat.jobs.calls import RateLimit, Retries, in_order
 from karat.jobs.journal import RESUME
 from karat.jobs.signals import StoppedBySignal, stop_on_signals
 from karat.retrieve.build_context import BuildContext
@@ -103,12 +103,12 @@ class CallRunner:
     corpus_size: int | None = None
     tally: CallTally = field(default_factory=CallTally)
     _stop: threading.Event = field(default_factory=threading.Event)
-    _lock: threading.Lock = field(default_factory=threading.Lock)
-    _failures_in_a_row: int = 0
     _rate_limit: RateLimit = field(init=False)
+    _retries: Retries = field(init=False)
 
     def __post_init__(self) -> None:
         self._rate_limit = RateLimit(self.limits.rate, self._stop)
+        self._retries = Retries(self.limits.retries, self._count_retry, self._stop)
 
     def outcomes(self, queries: Iterable[Query]) -> Iterator[tuple[Query, Answer | FailedCall]]:
         """Yield each query with its outcome, in the order given."""
@@ -127,41 +127,25 @@ class CallRunner:
     def _call(self, batch: Sequence[Query]) -> list[Answer | FailedCall]:
         """Ask a batch; if it fails, ask query by query, so that only the guilty ones fail."""
         try:
-            return list(self._retried(batch))
+            return list(self._retries.call(lambda: self._timed(batch)))
         except CallError as error:
             if len(batch) == 1:
                 return [FailedCall(self.redact(" ".join(str(error).split())))]
         return [outcome for query in batch for outcome in self._call([query])]
 
-    def _retried(self, batch: Sequence[Query]) -> list[Answer]:
-        """Return the answers, after as many tries as needed and allowed."""
-        tries = 0
-        while True:
-            self._rate_limit.wait()
-            start = time.perf_counter()
-            try:
-                answers = self.finder.find(batch, self.k)
-            except CallError as error:
-                gone = self._count_failure(error)
-                if not error.may_pass or gone or tries >= self.limits.retries:
-                    raise
-                self._stop.wait(retry_wait(tries, min(LONGEST_ASKED, error.wait or 0.0)))
-                tries += 1
-                with self._lock:
-                    self.tally.retried += 1
-                continue
-            self._failures_in_a_row = 0
-            elapsed = (time.perf_counter() - start) * 1000
-            useful = elapsed - sum(answer.aside for answer in answers)
-            for answer, ms in zip(answers, shares(useful, answers), strict=True):
-                answer.latency["total"] = ms
-            return answers
+    def _timed(self, batch: Sequence[Query]) -> list[Answer]:
+        """Return the answers with their share of the time that the call took."""
+        self._rate_limit.wait()
+        start = time.perf_counter()
+        answers = self.finder.find(batch, self.k)
+        elapsed = (time.perf_counter() - start) * 1000
+        useful = elapsed - sum(answer.aside for answer in answers)
+        for answer, ms in zip(answers, shares(useful, answers), strict=True):
+            answer.latency["total"] = ms
+        return answers
 
-    def _count_failure(self, error: CallError) -> bool:
-        """Return whether the service seems to be gone altogether."""
-        with self._lock:
-            self._failures_in_a_row = self._failures_in_a_row + 1 if error.may_pass else 0
-        return self._failures_in_a_row >= GONE_AFTER or self._stop.is_set()
+    def _count_retry(self, error: CallError, seconds: float) -> None:
+        self.tally.retried += 1
 
 
 @dataclass(frozen=True, kw_only=True)
