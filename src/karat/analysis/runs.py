@@ -10,7 +10,7 @@ from karat.data.columns import Source
 from karat.data.tables import Blocks, Run
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.inputs import is_file
-from karat.evaluation.report_text import origin_inputs
+from karat.evaluation.report_text import origin_of
 from karat.evaluation.stages import KEEP, Staged, score_stages
 from karat.evaluation.systems import distinct_names
 from karat.measure.names import Measure
@@ -105,7 +105,7 @@ class StagedRuns:
                 "corpus": evaluation.corpus and evaluation.corpus.source,
                 **({"fields": dict(evaluation.fields.given)} if evaluation.fields else {}),
                 **self.more_inputs,
-                **origin_inputs(metas, evaluation.queries),
+                **origin_of(metas, evaluation.queries),
             },
         )
 

@@ -9,12 +9,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from karat.data.columns import Duplicates, Source
-from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
+from karat.data.columns import Source
+from karat.data.tables import Blocks, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.evaluation.inputs import (
     STORY,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from karat.evaluation.gates import Gate, Gating
     from karat.evaluation.judged_labels import Labelled
     from karat.evaluation.stages import Staged
+    from karat.spark.engine import SparkEngine
 
 # Runs of more hits, or files of more bytes, have ranges only if somebody asks for them.
 MOST_HITS, _MOST_BYTES = 200_000, 20_000_000
@@ -54,32 +55,7 @@ _TOO_MANY = "bounds are reported for runs of up to 200,000 hits; --bounds report
 Progress = Callable[[Sequence[str]], AbstractContextManager[Callable[[str], None]]]
 
 
-class Engine(Protocol):
-    """Where gold is read and runs are scored, if not on this machine."""
-
-    def read_gold(self, gold: Any, *, duplicates: Duplicates, format: str | None) -> Gold:
-        """Return the queries of the gold; its judgments stay with the engine."""
-
-    def score(
-        self,
-        run: Any,
-        gold: Prepared,
-        measures: Sequence[Measure],
-        *,
-        lenient: Collection[Measure],
-        queries: Queries | None,
-        corpus: Corpus | None,
-        keep: int,
-        format: str | None,
-        strict: bool,
-    ) -> Scores:
-        """Score one run."""
-
-    def close(self) -> None:
-        """End what the engine started."""
-
-
-class Evaluation:
+class Evaluation(AbstractContextManager["Evaluation"]):
     """Gold, queries and corpus under one profile, read and checked once.
 
     Each input is the name of a file, a mapping, a Polars, pandas or Arrow frame, or the table
@@ -114,7 +90,7 @@ class Evaluation:
         judged: str | None = None,
         fields: Fields | Mapping[str, str] | None = None,
         seed: int | str | None = None,
-        engine: str | Engine = "local",
+        engine: str | SparkEngine = "local",
         strict: bool = False,
         run_format: str | None = None,
         gold_format: str | None = None,
@@ -127,39 +103,32 @@ class Evaluation:
         self.notify = notify or (lambda message: None)
         self.progress = progress or _no_progress
         self._run_format, self._strict = run_format, strict
-        # Misspelled names are refused before any file is read.
-        conventions_of(profile, settings)
         settings = dict(settings or {})
         if seed is not None and str(settings.setdefault("seed", seed)) != str(seed):
             raise UsageError("--seed and --set seed=… contradict each other")
+        # Misspelled names are refused before any file is read.
         self._conventions = conventions_of(profile, settings)
         self.by = tuple(map(By.parse, by))
         inputs = (gold, queries, corpus, gates, judged)
         if [str(name) for name in inputs if is_file(name)].count("-") > 1:
             raise UsageError("only one input can be standard input (-)")
         self._choose_measures(measures, primary, gates, more_measures)
-
-        local = engine == "local" and not is_spark(gold)
-        self.engine = None if local else self._engine(engine, gold, judged=judged)
-        self.gold = self._read_gold(gold, queries, gold_format)
-        self.queries = queries_of(
-            queries, gold, gold_format=gold_format, fields=self.fields, for_spark=not local
-        )
-        if profile == STORY and self.queries is not None:
-            self.gold, blank = without_blank(self.gold, self.queries)
-            if blank:
-                many = plural(blank, "query", "queries")
-                self.notify(f"karat: gold of {many} without text is left out")
-        self.corpus, self.index = corpus_of(
-            corpus,
-            self.measures,
-            fields=self.fields,
-            index_cache=index_cache,
-            notify=self.notify,
-        )
+        self.engine = None
+        if engine != "local" or is_spark(gold):
+            self.engine = self._engine(engine, gold, judged=judged)
+        self.gold, self.queries = self._read(gold, queries, gold_format)
+        self.corpus, self.index = None, None
+        if corpus is not None:
+            self.corpus, self.index = corpus_of(
+                corpus,
+                self.measures,
+                fields=self.fields,
+                index_cache=index_cache,
+                notify=self.notify,
+            )
         self.prepared = self._prepare(self.gold)
         if self.by:
-            if local:
+            if self.engine is None:
                 self.queries = with_versions(self.queries, self.gold, self.corpus, self.by)
             check_by(self.queries, self.by)
         if self.gates:
@@ -208,8 +177,32 @@ class Evaluation:
         # A measure that nobody named may lack its inputs; one that was named must not.
         self.lenient = list(self.measures if measures is None else self.not_compared)
 
-    def __enter__(self) -> Evaluation:
-        return self
+    def _read(
+        self, gold: Any, queries: Any, gold_format: str | None
+    ) -> tuple[Gold, Queries | None]:
+        """Read the gold and the queries."""
+        duplicates, engine = self._conventions.duplicates, self.engine
+        table = gold
+        if engine is None or not (is_file(gold) or is_spark(gold)):
+            table = gold_of(
+                gold, queries, duplicates=duplicates, format=gold_format, fields=self.fields
+            )
+        if engine is not None:
+            table = engine.read_gold(table, duplicates=duplicates, format=gold_format)
+        asked = queries_of(
+            queries,
+            gold,
+            gold_format=gold_format,
+            fields=self.fields,
+            for_spark=engine is not None,
+        )
+        if self._conventions.profile != STORY or asked is None:
+            return table, asked
+        table, blank = without_blank(table, asked)
+        if blank:
+            many = plural(blank, "query", "queries")
+            self.notify(f"karat: gold of {many} without text is left out")
+        return table, asked
 
     def __exit__(self, *_: object) -> None:
         """End the session of Spark, if the evaluation started one."""
@@ -293,12 +286,12 @@ class Evaluation:
                 )
             )
         self.fields.check()
-        ranges = tuple(result.ranges for result in results)
+        ranges = tuple(result[3] for result in results)
         return ScoredRuns(
             self,
-            [result.scores for result in results],
-            tuple(result.staged for result in results if result.staged is not None),
-            tuple(result.labelled for result in results if result.labelled is not None),
+            [result[0] for result in results],
+            tuple(result[1] for result in results if result[1] is not None),
+            tuple(result[2] for result in results if result[2] is not None),
             ranges=ranges,
             strict_bounds=strict_bounds,
             why_no_ranges=_TOO_MANY if bounds is None and None in ranges else None,
@@ -381,7 +374,7 @@ class Evaluation:
             refuse_all_failed(results)
             return read_run(results[0].path, name=name)
 
-    def _engine(self, engine: str | Engine, gold: Any, *, judged: str | None) -> Engine:
+    def _engine(self, engine: str | SparkEngine, gold: Any, *, judged: str | None) -> SparkEngine:
         """Return the engine that a name or gold of Spark asks for."""
         if not isinstance(engine, str):
             return engine
@@ -410,20 +403,16 @@ class Evaluation:
 
         return start(master or None, progress=self.progress is not _no_progress)
 
-    def _read_gold(self, gold: Any, queries: Any, format: str | None) -> Gold:
-        duplicates = self._conventions.duplicates
-        if self.engine is not None and (is_file(gold) or is_spark(gold)):
-            return self.engine.read_gold(gold, duplicates=duplicates, format=format)
-        table = gold_of(gold, queries, duplicates=duplicates, format=format, fields=self.fields)
-        if self.engine is None:
-            return table
-        return self.engine.read_gold(table, duplicates=duplicates, format=format)
-
     def _prepare(self, gold: Gold) -> Prepared:
         return prepare(gold, self._conventions, queries=self.queries, corpus=self.corpus)
 
-    def _score_run(self, run: Any, keep: int, *, stages: bool, bounds: bool | None) -> _ScoredRun:
-        """Score one run; ``bounds`` is None for ranges only where the run is small."""
+    def _score_run(
+        self, run: Any, keep: int, *, stages: bool, bounds: bool | None
+    ) -> tuple[Scores, Staged | None, Scores | None, ScoreRanges | None]:
+        """Return the scores of a run, its stages, its scores with a judge's labels, its ranges.
+
+        ``bounds`` is None for ranges only where the run is small.
+        """
         opened = self.open(run)
         labelled = staged = ranges = None
         if self.with_labels is not None:
@@ -432,26 +421,26 @@ class Evaluation:
             labelled = score_with_labels(opened, self.with_labels, self.measures)
         if bounds is None and is_file(run) and Path(run).is_file():
             bounds = None if Path(run).stat().st_size <= _MOST_BYTES else False
-        depth = keep if bounds is False else WHOLE_LISTS
+        ranged = bounds is not False
         if stages:
             staged = self._score_stages(opened, keep)
-            scores = staged.final
-            lists = scores.lists
-            if bounds is not False:
-                lists = score_run(opened, self.prepared, (), keep=depth, derived=True).lists
+            scores, lists = staged.final, None
+            if ranged:
+                lists = score_run(opened, self.prepared, (), keep=WHOLE_LISTS, derived=True).lists
         else:
+            depth = WHOLE_LISTS if ranged else keep
             scores = score_run(
                 opened, self.prepared, self.measures, lenient=self.lenient, keep=depth
             )
             lists = scores.lists
-            if bounds is not False and lists is not None:
+            if ranged and lists is not None:
                 shortened = lists.filter(pl.col("rank") <= keep) if keep else None
                 scores = replace(scores, lists=shortened)
-        if bounds is not False and lists is not None and (bounds or lists.height <= MOST_HITS):
+        if ranged and lists is not None and (bounds or lists.height <= MOST_HITS):
             from karat.evaluation.bounds import ranges_of
 
             ranges = ranges_of(replace(scores, lists=lists), self.prepared)
-        return _ScoredRun(scores, staged, labelled, ranges)
+        return scores, staged, labelled, ranges
 
     def _score_stages(self, run: Run | Blocks, keep: int) -> Staged:
         from karat.evaluation.stages import KEEP, Staged, score_stages, thresholds_of
@@ -506,14 +495,6 @@ def _no_progress(names: Sequence[str]) -> Iterator[Callable[[str], None]]:
 
 
 @dataclass(frozen=True, eq=False)
-class _ScoredRun:
-    scores: Scores
-    staged: Staged | None = None
-    labelled: Scores | None = None
-    ranges: ScoreRanges | None = None
-
-
-@dataclass(frozen=True, eq=False)
 class ScoredRuns:
     """The scores of every run, and what else a report tells of them.
 
@@ -564,8 +545,6 @@ class ScoredRuns:
     def gatings(self, names: Sequence[str], *, skip: Collection[str] = ()) -> list[Gating]:
         """Compare every run but some with the gates; ``names`` are those of the runs."""
         evaluation = self.evaluation
-        if not evaluation.gates:
-            return []
         from karat.evaluation.gates import judge_strictly
 
         all_ranges = self.ranges if self.strict_bounds else (None,) * len(self.scores)

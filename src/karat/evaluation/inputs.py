@@ -17,7 +17,7 @@ import polars as pl
 
 from karat.data.columns import Duplicates
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
-from karat.errors import InputError, NoGoldError, UsageError
+from karat.errors import UsageError
 from karat.formats import read_corpus, read_gold, read_queries, scan_run
 from karat.formats.field_mapping import Fields
 from karat.formats.readers import load, queries_in_gold
@@ -42,10 +42,7 @@ def is_file(value: object) -> TypeGuard[str | os.PathLike[str]]:
 
 def is_spark(value: object) -> bool:
     """Return whether an input is a DataFrame of Spark, which need not be installed."""
-    kinds = type(value).__mro__
-    return any(
-        kind.__module__.startswith("pyspark.") and kind.__name__ == "DataFrame" for kind in kinds
-    )
+    return hasattr(value, "sparkSession")
 
 
 def gold_of(
@@ -56,30 +53,13 @@ def gold_of(
     format: str | None = None,
     fields: Fields,
 ) -> Gold:
-    """Read gold from a file, a mapping or a frame; a Gold is returned as it is.
-
-    If ``queries`` names the same file and it holds no gold, the message says so, whatever else
-    can be read there.
-    """
+    """Read gold from a file, a mapping or a frame; a Gold is returned as it is."""
     if not is_file(gold):
         return _table("gold", gold, Gold, fields=fields, duplicates=duplicates)
     name = os.fspath(gold)
-    together = is_file(queries) and os.fspath(queries) == name
-    if together:
+    if is_file(queries) and os.fspath(queries) == name:
         fields = fields.together()
-    try:
-        return read_gold(name, format=format, duplicates=duplicates, fields=fields)
-    except InputError as error:
-        if isinstance(error, NoGoldError) or not together:
-            raise
-        try:
-            read_queries(name, fields=fields)
-        except InputError:
-            raise error from None
-    raise InputError(
-        "holds queries without gold; name the judgments: gold in karat.yaml, or --gold FILE",
-        where=Path(name).name,
-    )
+    return read_gold(name, format=format, duplicates=duplicates, fields=fields)
 
 
 def _table(kind: Kind, value: Any, table_type: type[T], **options: Any) -> T:
@@ -125,13 +105,11 @@ def corpus_of(
     fields: Fields,
     index_cache: Path | None = None,
     notify: Callable[[str], None],
-) -> tuple[Corpus | None, CorpusIndex | None]:
+) -> tuple[Corpus, CorpusIndex | None]:
     """Read the corpus; with ``index_cache`` open its index there, or build and keep one.
 
     From an index the texts are read only if a measure needs them.
     """
-    if corpus is None:
-        return None, None
     if not is_file(corpus):
         return _table("corpus", corpus, Corpus, fields=fields), None
     name = os.fspath(corpus)

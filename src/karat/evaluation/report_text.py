@@ -15,7 +15,7 @@ from typing import Any
 from karat.data.columns import date_range
 from karat.data.tables import Queries
 from karat.evaluation.segments import CROSS, SMALL
-from karat.evaluation.verdict import reversal_facts
+from karat.evaluation.verdict import BEYOND_CHANCE
 from karat.measure.conventions import ANY_GRADE
 from karat.pages.formatting import (
     NOTHING,
@@ -124,8 +124,6 @@ def headlines(results: Results) -> list[Headline]:
 
 def verdict_sentences(results: Results) -> list[Sentence]:
     """Return the headline of a page: gates out of reach, then every verdict with its reasons."""
-    if not results.get("gates") and not results.get("decisions"):
-        return []
     sentences = [Sentence(f"OUT OF REACH  {line}", "bad") for line in unreachable(results)]
     several_pairs = len(results.get("decisions", [])) > 1
     for headline in headlines(results):
@@ -190,29 +188,20 @@ def counts_lines(results: Results) -> list[str]:
     """Return what happened to the queries: one line, or one per system where they differ."""
     lines = {}
     for system in results["systems"]:
-        counts, fates = system["counts"], fates_of(results, system)
+        counts = system["counts"]
         events = [f"{counts['scored']:,} of {counts['queries']:,} queries scored"]
         for name, words in _COUNTED.items():
             if counts.get(name):
-                fate = f" ({fates[name]})" if name in fates else ""
-                events.append(f"{counts[name]:,} {words[counts[name] > 1]}{fate}")
+                fate = fates_of(results, system).get(name)
+                event = f"{counts[name]:,} {words[counts[name] > 1]}"
+                events.append(event if fate is None else f"{event} ({fate})")
         events += ["PARTIAL: too many calls failed"] if system.get("partial") else []
+        if system.get("nothing_found"):
+            events.append(nothing_found(system["nothing_found"]))
         lines[label(system["name"])] = " · ".join(events)
     if len(set(lines.values())) == 1:
-        shared = next(iter(lines.values()))
-        return [shared, *nothing_found_lines(results)]
-    named = [f"{name}: {line}" for name, line in lines.items()]
-    return [*named, *nothing_found_lines(results)]
-
-
-def nothing_found_lines(results: Results) -> list[str]:
-    """Return a sentence for each system that found nothing relevant."""
-    named = len(results["systems"]) > 1
-    return [
-        (f"{label(system['name'])}: " if named else "") + nothing_found(system["nothing_found"])
-        for system in results["systems"]
-        if system.get("nothing_found")
-    ]
+        return [next(iter(lines.values()))]
+    return [f"{name}: {line}" for name, line in lines.items()]
 
 
 def nothing_found(queries: int) -> str:
@@ -255,7 +244,7 @@ def lacks_lines(results: Results) -> list[str]:
     ]
     lines += deeper
     for key in _ORIGIN if named else ():
-        facts = {label(s["name"]): _fact(s.get("meta", {}), key) for s in systems}
+        facts = {label(s["name"]): s.get("meta", {}).get(key) for s in systems}
         known = {name: _spelled_fact(fact) for name, fact in facts.items() if fact is not None}
         if len(set(known.values())) > 1:
             versions = ", ".join(f"{name} {fact}" for name, fact in known.items())
@@ -338,7 +327,7 @@ def other_reversals(results: Results) -> list[str]:
     return [
         sentence
         for sentence in results.get("reversals", [])
-        if not (reversal_facts(sentence)[1] and f" {decides} " in sentence)
+        if not (f" {decides} " in sentence and sentence.endswith(BEYOND_CHANCE))
     ]
 
 
@@ -376,40 +365,24 @@ def gate_lines(results: Results) -> list[str]:
 
 
 def origin_of(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> dict[str, Any]:
-    """Return dataset version, code version and as_of range; None where unknown or not shared.
+    """Return dataset version, code version and as_of range, where known and shared by all runs.
 
     The queries themselves know their dates better than a log does.
     """
     origin: dict[str, Any] = {}
     for key in _ORIGIN:
-        facts = {_fact(meta, key) for meta in metas}
-        origin[key] = facts.pop() if len(facts) == 1 else None
-    if queries is not None and "as_of" in queries.frame.columns:
-        origin["as_of_range"] = date_range(queries.frame["as_of"]) or origin["as_of_range"]
+        facts = [meta.get(key) for meta in metas]
+        if facts and facts[0] is not None and facts.count(facts[0]) == len(facts):
+            origin[key] = facts[0] if key == "as_of_range" else str(facts[0])
+    has_dates = queries is not None and "as_of" in queries.frame.columns
+    if queries is not None and has_dates and (dates := date_range(queries.frame["as_of"])):
+        origin["as_of_range"] = list(dates)
     return origin
 
 
-def origin_inputs(metas: Sequence[Mapping[str, Any]], queries: Queries | None) -> dict[str, Any]:
-    """Return the same among the inputs of a document: only what is known."""
-    origin = {key: value for key, value in origin_of(metas, queries).items() if value is not None}
-    return {key: list(v) if isinstance(v, tuple) else v for key, v in origin.items()}
-
-
-def _fact(meta: Mapping[str, Any], key: str) -> Any:
-    """Return what a log states under a key; None for a value that cannot be right."""
-    value = meta.get(key)
-    if key == "as_of_range":
-        is_range = isinstance(value, list | tuple) and list(map(type, value)) == [str, str]
-        return tuple(value or ()) if is_range else None
-    plain = isinstance(value, str | int | float) and not isinstance(value, bool)
-    return str(value) if plain and value != "" else None
-
-
-def origin_lines(inputs: Results) -> list[str]:
-    """Return the version of the data and of the code, where one of them is known."""
-    if inputs.get("dataset_version") is None and inputs.get("code_version") is None:
-        return []
-    return [" · ".join(f"{name} {value}" for name, value in _origin_parts(inputs).items())]
+def origin_line(origin: Results) -> str:
+    """Return the versions of data and code that are known."""
+    return " · ".join(f"{name} {value}" for name, value in _origin_parts(origin).items())
 
 
 def _origin_parts(inputs: Results) -> dict[str, str]:
@@ -418,7 +391,7 @@ def _origin_parts(inputs: Results) -> dict[str, str]:
 
 
 def _spelled_fact(fact: Any) -> str:
-    return label(fact if isinstance(fact, str) else " to ".join(fact))
+    return label(" to ".join(fact) if isinstance(fact, list | tuple) else str(fact))
 
 
 # Tables.

@@ -7,7 +7,6 @@ gives a pair of systems theirs; every command, page and report shows what these 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -381,9 +380,8 @@ def _short(value: float) -> str:
     return f"{value:.{_digits(value)}f}"
 
 
-_SURE, _CHANCE = "beyond chance", "though that may be chance"
-# How every sentence ends, whatever the names in it are.
-_END = re.compile(rf"\(n = (\d+)\), ({_SURE}|{_CHANCE}(?: after correction for [\d,]+ tests)?)$")
+# How the sentence on a segment ends that is worse beyond chance.
+BEYOND_CHANCE = ", beyond chance"
 
 
 def reversals_in(rows: Sequence[Comparison], alpha: float) -> Iterator[str]:
@@ -403,26 +401,12 @@ def reversals_in(rows: Sequence[Comparison], alpha: float) -> Iterator[str]:
         lost = certain or up * row.delta < -row.margin
         if up * change <= 0 or up * row.delta >= 0 or not lost:
             continue
-        sure = _SURE if certain else _CHANCE
+        sure = BEYOND_CHANCE if certain else ", though that may be chance"
         if not certain and _is_corrected_away(row, alpha):
             sure += f" after correction for {row.tests:,} tests"
         where = CROSS.join(f"{column} {value}" for column, value in row.segment.items())
         interval = "" if row.ci is None else f" [{row.ci[0]:.3f}, {row.ci[1]:.3f}]"
         yield (
             f"{row.system} changes {row.measure} by {change:+.3f} overall but by {row.delta:+.3f}"
-            f"{interval} where {where} (n = {row.n}), {sure}"
+            f"{interval} where {where} (n = {row.n}){sure}"
         )
-
-
-def reversal_facts(sentence: str) -> tuple[int | None, bool]:
-    """Return over how many queries a reversal is, and whether it is beyond chance.
-
-    A sentence that does not say is taken to be.
-
-    >>> reversal_facts("b changes R@5 by +0.1 overall but by -0.2 where a b (n = 3), beyond chance")
-    (3, True)
-    >>> reversal_facts("in the words of a later version")
-    (None, True)
-    """
-    match = _END.search(sentence)
-    return (None, True) if match is None else (int(match[1]), match[2] == _SURE)

@@ -117,6 +117,8 @@ def queries_table(
 
 def corpus_table(corpus: CorpusLike | None) -> Corpus | None:
     """Return the corpus."""
+    if corpus is None:
+        return None
     return inputs.corpus_of(corpus, (), fields=Fields(), notify=lambda message: None)[0]
 
 

@@ -88,7 +88,8 @@ def report(
         scored = _score(evaluation, systems, details, keep=DEPTH if compare else 0)
     if rule is None or not compare:
         made = _report(scored, details.correction, _findings(scored) if scored.staged else None)
-        gatings = scored.gatings([system.name for system in made.systems])
+        names = [system.name for system in made.systems]
+        gatings = scored.gatings(names) if evaluation.gates else []
         return replace(made, gatings=tuple(gatings))
     everyone = scored
     if baseline is not None:
@@ -145,7 +146,8 @@ def _compared(
     runs = zip(names, compared, strict=True)
     first = {name for name, run_scores in runs if run_scores in systems[0].runs}
     # A stored baseline stands before the runs, which may have measures that it lacks.
-    gatings = scored.gatings(names[-len(scored.scores) :], skip=first)
+    names_of_runs = names[-len(scored.scores) :]
+    gatings = scored.gatings(names_of_runs, skip=first) if everyone.evaluation.gates else []
     made = replace(made, gatings=tuple(gatings), comparisons=comparisons)
     if findings is None:
         return made

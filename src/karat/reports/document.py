@@ -94,7 +94,7 @@ class Report(Result):
     gold: Source
     queries: Source | None = None
     corpus: Source | None = None
-    as_of_range: tuple[str, str] | None = None
+    as_of_range: Sequence[str] | None = None
     comparisons: Comparisons | None = None
     gatings: tuple[Gating, ...] = ()
     gates: Source | None = None

@@ -36,16 +36,19 @@ def report_page(results: Results, spreads: Mapping[str, str], origin: Mapping[st
     the versions of data and code.
     """
     names = ", ".join(label(system["name"]) for system in results["systems"])
+    decided = results.keys() & {"gates", "comparisons"}
+    blocks = [*report_text.decided_sections(results)] if decided else []
+    known = origin["dataset_version"] or origin["code_version"]
+    versions = [report_text.origin_line(origin)] if known else []
     return Page(
         title=f"Retrieval quality: {names}",
-        headline=report_text.verdict_sentences(results),
-        blocks=[*_sections(results, spreads)],
-        notes=[*report_text.conventions_lines(results), *report_text.origin_lines(origin)],
+        headline=report_text.verdict_sentences(results) if decided else [],
+        blocks=[*blocks, *_sections(results, spreads)],
+        notes=[*report_text.conventions_lines(results), *versions],
     )
 
 
 def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]:
-    yield from report_text.decided_sections(results)
     measures = report_text.measure_table(results, spreads)
     if len(results["systems"]) > SIDE_BY_SIDE:
         measures = [list(column) for column in zip(*measures, strict=True)]

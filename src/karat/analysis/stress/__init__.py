@@ -41,7 +41,7 @@ from karat.analysis.top_lists import share_of
 from karat.errors import InputError, UsageError, unknown
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.report_text import conventions_lines, origin_inputs
+from karat.evaluation.report_text import conventions_lines, origin_of
 from karat.evaluation.segments import CROSS, SMALL
 from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Comparison, Rule
@@ -159,7 +159,7 @@ def stress(
             "queries": evaluation.queries and evaluation.queries.source,
             "corpus": evaluation.corpus and evaluation.corpus.source,
             **(inputs or {}),
-            **origin_inputs([log.meta for log in logs], evaluation.queries),
+            **origin_of([log.meta for log in logs], evaluation.queries),
         },
     )
 

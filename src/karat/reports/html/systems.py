@@ -9,14 +9,14 @@ from karat.evaluation.report_text import (
     distribution_table,
     lacks_lines,
     measure_table,
-    nothing_found_lines,
+    nothing_found,
     overlap_lines,
     rule_line,
     tests_line,
 )
 from karat.evaluation.segments import CROSS, SMALL
 from karat.measure.names import definition_named
-from karat.pages.formatting import figure, gate_name, interval, p_value, verdict_words
+from karat.pages.formatting import figure, gate_name, interval, label, p_value, verdict_words
 from karat.pages.page import VERDICT_TONES
 from karat.reports.html.elements import (
     Context,
@@ -60,7 +60,11 @@ def systems_of(document: Document, head: Document | None) -> Context:
     }
     rows = _rows(document, head, compared)
     pairs = _pairs(document, rows, compared)
-    notes = [*nothing_found_lines(document)]
+    notes = [
+        f"{label(system['name'])}: {nothing_found(system['nothing_found'])}"
+        for system in document["systems"]
+        if system.get("nothing_found")
+    ]
     notes += [rule_line(document), tests_line(document)] if pairs else []
     notes += [*overlap_lines(document), *lacks_lines(document)]
     compared_names = {name for pair in pairs for name in (pair["baseline"], pair["system"])}
