@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from functools import cached_property
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -40,7 +40,7 @@ from karat.measure.ranked import Ints
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores
 from karat.pages.formatting import NOTHING, figure, label
-from karat.pages.page import Column, Columns, Entry, Page, Section, TableColumns, table
+from karat.pages.page import Page, Section, TableColumns, table
 from karat.pages.serialize import dumps
 
 if TYPE_CHECKING:
@@ -445,7 +445,7 @@ def triage_page(results: Row) -> Page:
         [missed_line(failures), *([" · ".join(counts)] if counts else []), *results["findings"]],
         [
             *_segment_sections(results),
-            *(_query_block(query, results, full) for query in queries),
+            *(section for query in queries for section in _query_sections(query, results, full)),
         ],
         [*notes, *_notes(results)],
     )
@@ -480,30 +480,49 @@ def _notes(results: Row) -> list[str]:
     return [*lines, conventions_lines(made)[0]]
 
 
-def _query_block(query: Row, results: Row, full: bool) -> Columns:
-    """Return one query: what is known of it, then gold, the run's list and BM25's."""
+def _query_sections(query: Row, results: Row, full: bool) -> Iterator[Section]:
+    """Yield one query: what is known of it, its gold, and the run's list beside BM25's.
+
+    In full, every item has its whole text below it.
+    """
     value = f"{results['measure']} {figure(query['value'])}"
     title = "  ".join(part for part in (query["query_id"], value, query["class"]) if part)
     lines = _query_lines(query)
+    nothing = _UNANSWERED.get(query["status"], "nothing")
+    lines += [] if query["top"] else [f"{results['system']}: {nothing}"]
+    lines += ["BM25: no item shares a word"] if query["bm25"] == [] else []
     commands = [f"{name}: {query[key]}" for name, key in _COMMANDS.items() if key in query]
-    longest = None if full else _LONGEST
-    gold = [_gold_entry(item, longest) for item in query["gold"]]
-    columns = [Column("gold", gold, "none", True)]
-    texts: TableColumns = {"text": lambda row: one_line(row["text"] or "")}
+    if full:
+        yield Section(title, lines=[*lines, *commands])
+        gold = [
+            (f"* {item['item_id']} ({item['grade']:g})  {_place(item)}{_ranks(item)}", item["text"])
+            for item in query["gold"]
+        ]
+        lists = {"gold": gold}
+        for name, hits in {results["system"]: query["top"], "BM25": query["bm25"] or ()}.items():
+            lists[name] = [(_hit_line(hit), hit["text"]) for hit in hits]
+        for name, items in lists.items():
+            texts = [line for head, text in items for line in (label(head), _whole(text)) if line]
+            yield Section(name, lines=texts)
+        return
+    yield Section(title, lines=lines)
+    text: TableColumns = {"text": lambda row: one_line(row["text"] or "")}
     grade: TableColumns = {"grade": lambda row: _grade(row["grade"])}
-    grid = table(query["gold"], {"item": "item_id", **grade, "what": _ranks, **texts})
-    sections = [Section(title, grid, [*lines, *commands])]
-    lists = {
-        results["system"]: (query["top"], _UNANSWERED.get(query["status"], "nothing")),
-        "BM25": (query["bm25"], "no item shares a word"),
-    }
-    for name, (hits, nothing) in lists.items():
-        if hits is not None:
-            columns.append(Column(label(name), [_hit_entry(hit, longest) for hit in hits], nothing))
-            item = {"item": lambda hit: ("* " if hit["gold"] else "") + _hit_name(hit)}
-            grid = table(hits, {"rank": "rank", **item, **grade, "score": "score", **texts})
-            sections.append(Section(f"{query['query_id']}: {name}", grid))
-    return Columns(title, lines, columns, sections, commands if full else (), full)
+    gold_columns: TableColumns = {"item": "item_id", **grade, "what": _ranks}
+    place: TableColumns = {"text": lambda row: one_line(_place(row) + (row["text"] or ""))}
+    if query["gold"]:
+        yield Section("", table(query["gold"], {**gold_columns, **place}))
+    rows = []
+    for hit, bm25 in zip_longest(query["top"], query["bm25"] or ()):
+        names = {"item": _hit_name(hit) if hit else "", "BM25": _hit_name(bm25) if bm25 else ""}
+        rows.append(
+            {**(hit or {"rank": bm25["rank"], "grade": None, "score": None, "text": None}), **names}
+        )
+    columns: TableColumns = {"rank": "rank", "item": "item", **grade, "score": "score"}
+    columns = {**columns, **({"BM25": "BM25"} if query["bm25"] else {}), **text}
+    beside = " beside BM25" if query["bm25"] else ""
+    if rows:
+        yield Section(f"{results['system']}{beside}", table(rows, columns))
 
 
 def _query_lines(query: Row) -> list[str]:
@@ -563,33 +582,23 @@ def one_line(text: str, longest: int | None = _LONGEST) -> str:
     return label(" ".join(text[:longest].split()))
 
 
-def _gold_entry(gold: Row, longest: int | None) -> Entry:
+def _whole(text: str | None) -> str:
+    return f"   {one_line(text, None)}" if text else ""
+
+
+def _place(gold: Row) -> str:
+    """Return the section and version of a gold item in brackets."""
     known = [part for part in (gold["section"], gold["version"]) if part]
-    place = f"[{one_line(', '.join(known))}] " if known else ""
-    text = one_line(gold["text"] or "", longest)
-    return Entry(
-        label(gold["item_id"]),
-        head="* ",
-        suffix=f" ({gold['grade']:g})",
-        detail=f"  {place}{_ranks(gold)}",
-        notes=[_ranks(gold), place + text[:_LONGEST]],
-        text=text,
-        marked=True,
-    )
+    return f"[{', '.join(known)}] " if known else ""
 
 
 def _hit_name(hit: Row) -> str:
-    """Return the item of a hit, marked if the list has it higher up already."""
-    return label(hit["item_id"]) + (" (again)" if hit.get("repeat") else "")
-
-
-def _hit_entry(hit: Row, longest: int | None) -> Entry:
+    """Return the item of a hit with its mark, and whether the list has it higher up already."""
     mark = "*" if hit["gold"] else "-" if hit["grade"] is not None else " "
-    return Entry(
-        _hit_name(hit),
-        head=f"{hit['rank']:>2} {mark} ",
-        suffix="" if hit["grade"] is None else f" ({_grade(hit['grade'])})",
-        detail="" if hit["score"] is None else f"  {figure(hit['score'])}",
-        text=one_line(hit["text"] or "", longest),
-        marked=hit["gold"],
-    )
+    return f"{mark} {hit['item_id']}" + (" (again)" if hit.get("repeat") else "")
+
+
+def _hit_line(hit: Row) -> str:
+    grade = "" if hit["grade"] is None else f" ({_grade(hit['grade'])})"
+    score = "" if hit["score"] is None else f"  {figure(hit['score'])}"
+    return f"{hit['rank']:>2} {_hit_name(hit)}{grade}{score}"

@@ -4,16 +4,13 @@
 ``charts`` Vega-Lite specifications, ``sparklines`` charts made of letters.
 """
 
-from karat.pages.page import Block, Chart, Column, Columns, Entry, Grid, Page, Section, Sentence
+from karat.pages.page import Block, Chart, Grid, Page, Section, Sentence
 from karat.pages.result import AnalysisResult, Result
 
 __all__ = [
     "AnalysisResult",
     "Block",
     "Chart",
-    "Column",
-    "Columns",
-    "Entry",
     "Grid",
     "Page",
     "Result",

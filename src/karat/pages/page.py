@@ -43,6 +43,7 @@ _WORD_HEADERS = {
         "segment",
         "version",
         "chosen",
+        "BM25",
     ),
     *("its gold", "index version", "chunker", "embedding model", "reranker model", "spread"),
 }
@@ -83,51 +84,7 @@ class Chart:
     spec: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """An item in a column: its name, what stands before and after it, and its text.
-
-    ``detail`` is shown only where entries are shown whole, ``notes`` only where they are stacked.
-    """
-
-    name: str
-    head: str = ""
-    suffix: str = ""
-    detail: str = ""
-    notes: Sequence[str] = ()
-    text: str = ""
-    marked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A list of entries; ``empty`` is shown if there is none.
-
-    An entry takes one line, or several if they are ``stacked``.
-    """
-
-    name: str
-    entries: Sequence[Entry]
-    empty: str = ""
-    stacked: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """A block of a page: lists side by side on a terminal, or below each other and ``whole``.
-
-    ``sections`` show the same in forms that have no columns.
-    """
-
-    title: str
-    lines: Sequence[str]
-    columns: Sequence[Column]
-    sections: Sequence[Section]
-    last_lines: Sequence[str] = ()
-    whole: bool = False
-
-
-Block = Section | Chart | Columns
+Block = Section | Chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,13 +104,7 @@ class Page:
     @property
     def sections(self) -> list[Section]:
         """The blocks as sections, without the charts."""
-        sections: list[Section] = []
-        for block in self.blocks:
-            if isinstance(block, Columns):
-                sections += block.sections
-            elif isinstance(block, Section):
-                sections.append(block)
-        return sections
+        return [block for block in self.blocks if isinstance(block, Section)]
 
     @property
     def charts(self) -> list[Chart]:
