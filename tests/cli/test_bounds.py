@@ -84,10 +84,8 @@ def test_a_difference_is_bounded_under_one_common_labelling(run, small):
 
 def test_the_terminal_says_between_what_a_figure_lies(run, small):
     out = run("eval", "a.trec", "--gold", "qrels.txt", "-m", "P@5").out
-    assert (
-        "a: 3 unjudged items count as not relevant; judging them could put P@5 anywhere from"
-        " 0.2667 to 0.4667" in out
-    )
+    assert "a: 3 unjudged items" in out
+    assert "could put P@5 anywhere from 0.2667 to 0.4667" in out
 
 
 def test_what_is_judged_throughout_has_no_line(run, many):

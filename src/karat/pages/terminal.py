@@ -17,6 +17,7 @@ from karat.pages.page import (
     VERDICT_TONES,
     Grid,
     Page,
+    Section,
     Tone,
     word_columns,
 )
@@ -63,7 +64,8 @@ def show_page(page: Page, console: Console) -> None:
             print_line(f"  {label(reason)}", console)
     if page.headline:
         console.print()
-    for section in page.sections:
+    sections = [block for block in page.blocks if isinstance(block, Section)]
+    for section in sections:
         if section.title:
             print_line(label(section.title), console, style="bold")
         if section.grid is not None:

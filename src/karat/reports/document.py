@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from karat.data.columns import Source
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _UNKNOWN = "cannot tell: {}"
 # Forms of other tools that have no place for calls that failed.
 _WITHOUT_FAILURES = ("memory", "ab")
+_FIGURES = ("mean", "ci", "n", "ceiling")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,22 +126,13 @@ class Report(Result):
             "conventions": first | dict.fromkeys(different),
             "counts": worst | {"scored": min(count["scored"] for count in counts)},
             "systems": [_system(system, different) for system in self.systems],
-            **self._decided(),
-            **({} if self.bounds_left_out is None else {"bounds_left_out": self.bounds_left_out}),
-            **({} if self.verdict is None else {"verdict": self.verdict}),
         }
-        return {key: plain(value) for key, value in document.items()}
-
-    def _decided(self) -> dict[str, Any]:
-        """Return labels, comparisons, gates and findings, as far as there are any."""
-        document: dict[str, Any] = {}
         if self.labelled is not None:
             from karat.evaluation.judged_labels import reversed_by_labels
 
             reversed_ = reversed_by_labels({system.name: system.bounds for system in self.systems})
             document["judged"] = {**self.labelled.to_dict(), "reversed": reversed_}
-        if self.comparisons is not None:
-            document |= self.comparisons.to_dict()
+        document |= {} if self.comparisons is None else self.comparisons.to_dict()
         for gating in self.gatings:
             gates = gating.to_dict()
             document.setdefault("gates", []).extend(gates["gates"])
@@ -150,7 +143,10 @@ class Report(Result):
             # They are about the last system, the one that may ship.
             findings_of = self.systems[-1].name
             document |= {"findings": list(self.findings), "findings_of": findings_of}
-        return document
+        for key in ("bounds_left_out", "verdict"):
+            if (value := getattr(self, key)) is not None:
+                document[key] = value
+        return {key: plain(value) for key, value in document.items()}
 
     @property
     def verdict(self) -> str | None:
@@ -160,7 +156,7 @@ class Report(Result):
         of another measure than the primary is "fail". If too many calls failed, the verdict is
         "unmeasurable".
         """
-        if self.partial:
+        if any(system.scores.partial for system in self.systems):
             return "unmeasurable"
         gates = {gating.verdict for gating in self.gatings}
         if "fail" in gates:
@@ -172,11 +168,6 @@ class Report(Result):
             return compared.verdict
         return next((word for word in ("unmeasurable", "skipped", "pass") if word in gates), None)
 
-    @property
-    def partial(self) -> tuple[str, ...]:
-        """The names of the systems with too many failed calls."""
-        return tuple(system.name for system in self.systems if system.scores.partial)
-
     def outcome(self, *, require_verdict: bool = False) -> tuple[int, list[str]]:
         """Return the exit code that a build should end with, and what to say about it.
 
@@ -184,31 +175,37 @@ class Report(Result):
         ``require_verdict`` an unclear comparison is 3 too.
         """
         compared = self.comparisons
+        partial = [label(system.name) for system in self.systems if system.scores.partial]
         skips = [why_skipped(system.scores) for system in self.systems]
-        skipped = None not in skips and not self.partial
-        silent = [label(system.name) for system in self.systems if not _answered(system)]
-        if skipped:
-            silent = []
+        skipped = None not in skips and not partial
+        # A system that failed everywhere measured nothing, even if its queries count as 0.
+        silent = []
+        for system in self.systems:
+            counts = system.scores.counts
+            answered = counts.scored or counts.missing + counts.failed_calls < counts.queries
+            measured = any(summary.n for summary in system.summaries.values())
+            if not skipped and not (answered and measured):
+                silent.append(label(system.name))
         notes = [f"skipped: {skips[0]}"] if skipped else []
         if silent and (compared is not None or len(silent) == len(self.systems)):
             whose = "" if len(self.systems) == 1 else f" of {', '.join(silent)}"
             # Gold is that of all systems.
             reason = without_grades(self.systems[0].scores)
             return 3, [_UNKNOWN.format(reason or f"not one query{whose} could be scored")]
-        if self.partial:
-            names = ", ".join(label(name) for name in self.partial)
-            return 3, [_UNKNOWN.format(f"too many calls of {names} failed")]
+        if partial:
+            return 3, [_UNKNOWN.format(f"too many calls of {', '.join(partial)} failed")]
         gates = {gating.verdict for gating in self.gatings}
         if "fail" in gates or (compared is not None and compared.regression):
             return 1, notes
-        unmeasured = [] if compared is None or skipped else compared.unmeasured
+        if compared is None or skipped:
+            return 3 if "unmeasurable" in gates else 0, notes
         notes += [
             _UNKNOWN.format(label(reason))
-            for reason in dict.fromkeys(row.because or "" for row in unmeasured)
+            for reason in dict.fromkeys(row.because or "" for row in compared.unmeasured)
         ]
-        unclear = compared is not None and any(d.verdict == "unclear" for d in compared.decisions)
-        undecided = require_verdict and unclear and not skipped
-        return (3 if "unmeasurable" in gates or unmeasured or undecided else 0), notes
+        unclear = any(decision.verdict == "unclear" for decision in compared.decisions)
+        undecided = compared.unmeasured or (require_verdict and unclear)
+        return 3 if "unmeasurable" in gates or undecided else 0, notes
 
     def uncounted_failures(self, forms: Sequence[str]) -> list[str]:
         """Return a line per system with failed calls that other tools' forms count as 0."""
@@ -261,21 +258,16 @@ class Report(Result):
 
         origin = ("dataset_version", "as_of_range", "code_version")
         versions = {name: getattr(self, name) for name in origin}
-        return report_page(self.results(), self._spreads(), versions)
-
-    def _spreads(self) -> dict[str, str]:
-        """Return a histogram of the queries' values per measure, if there is one system only."""
-        if len(self.systems) > 1:
-            return {}
-        (system,) = self.systems
+        # A system alone has room for how the values of its queries spread.
         spreads = {}
-        for measure in system.scores.measures:
-            name, summary = str(measure), system.summaries.get(str(measure))
+        first = self.systems[0]
+        for measure in first.scores.measures if len(self.systems) == 1 else ():
+            name, summary = str(measure), first.summaries.get(str(measure))
             if summary is not None and summary.quantiles is not None:
                 top = summary.ceiling if measure.definition.ceiling == "k" else None
                 top = 1.0 if measure.definition.bounded else top
-                spreads[name] = histogram(system.scores.values(name), top)
-        return spreads
+                spreads[name] = histogram(first.scores.values(name), top)
+        return report_page(self.results(), spreads, versions)
 
 
 def build_report(
@@ -293,20 +285,22 @@ def build_report(
     if len(names) > 1:
         names = distinct_names(names)
 
-    def system(named: tuple[str, str | None, Scores]) -> System:
-        name, logged_as, run_scores = named
-        segments = {
-            str(By.parse(column)): segment_means(run_scores, queries, column) for column in by
-        }
-        return System(name, run_scores, run_scores.summaries, segments, logged_as=logged_as)
+    def segments_of(run_scores: Scores) -> dict[str, Segments]:
+        return {str(By.parse(column)): segment_means(run_scores, queries, column) for column in by}
 
+    # In parallel, since intervals take longer than the scores.
+    summaries = parallel_map(attrgetter("summaries"), scores)
+    segments = parallel_map(segments_of, scores) if by else [{}] * len(scores)
     logged = [run_scores.meta.get("system") for run_scores in scores]
     known = [None if name in (None, "") else utf8(str(name)) for name in logged]
     # A name in several logs names none of them.
     unique = [name if known.count(name) == 1 else None for name in known]
-    # In parallel, since intervals take longer than the scores.
-    named = list(zip(names, unique, scores, strict=True))
-    systems = tuple(parallel_map(system, named))
+    systems = tuple(
+        System(name, run_scores, means, by_segment, logged_as=logged_as)
+        for name, run_scores, means, by_segment, logged_as in zip(
+            names, scores, summaries, segments, unique, strict=True
+        )
+    )
     return Report(
         systems,
         gold=gold.source,
@@ -315,14 +309,6 @@ def build_report(
         tables=Tables(gold, queries, corpus),
         **origin_of([run_scores.meta for run_scores in scores], queries),
     )
-
-
-def _answered(system: System) -> bool:
-    """Return whether anything was measured: a system that failed everywhere only counts as 0."""
-    counts = system.scores.counts
-    unanswered = counts.missing + counts.failed_calls
-    measured = any(summary.n for summary in system.summaries.values())
-    return measured and (counts.scored > 0 or unanswered < counts.queries)
 
 
 def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
@@ -336,7 +322,11 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
             for measure in scores.measures
             if isinstance(measure.k, int) and measure.k > requested
         ]
-    measures = {name: _measure(summary) for name, summary in system.summaries.items()}
+    measures: dict[str, dict[str, Any]] = {}
+    for name, summary in system.summaries.items():
+        measures[name] = {key: getattr(summary, key) for key in (*_FIGURES, "better")}
+        optional = {key: getattr(summary, key) for key in ("quantiles", "ties", "lacks")}
+        measures[name] |= {key: value for key, value in optional.items() if value is not None}
     document: dict[str, Any] = {
         "name": system.name,
         "measures": measures,
@@ -365,25 +355,11 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     return document | dict(system.diagnostics)
 
 
-def _measure(summary: Summary) -> dict[str, Any]:
-    document = {
-        "mean": summary.mean,
-        "ci": summary.ci,
-        "n": summary.n,
-        "ceiling": summary.ceiling,
-        "better": summary.better,
-    }
-    for key in ("quantiles", "ties", "lacks"):
-        if getattr(summary, key) is not None:
-            document[key] = getattr(summary, key)
-    return document
-
-
 def _in_segment(summaries: Mapping[str, Summary]) -> dict[str, Any]:
     """Return the measures of a segment, each marked as small by the number of its queries."""
     cells: dict[str, Any] = {}
     for name, summary in summaries.items():
-        cells[name] = {key: getattr(summary, key) for key in ("mean", "ci", "n", "ceiling")}
+        cells[name] = {key: getattr(summary, key) for key in _FIGURES}
         if summary.n < SMALL:
             cells[name]["small"] = True
     return cells

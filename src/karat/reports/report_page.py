@@ -35,48 +35,62 @@ def report_page(results: Results, spreads: Mapping[str, str], origin: Mapping[st
     ``spreads`` are drawings of how the values of a measure spread over the queries, ``origin``
     the versions of data and code.
     """
-    names = ", ".join(label(system["name"]) for system in results["systems"])
+    measures = report_text.measure_table(results, spreads)
+    if len(results["systems"]) > SIDE_BY_SIDE:
+        measures = [list(column) for column in zip(*measures, strict=True)]
+        measures[0][0] = "system"
     decided = results.keys() & {"gates", "comparisons"}
-    blocks = [*report_text.decided_sections(results)] if decided else []
+    sections = [*report_text.decided_sections(results)] if decided else []
+    sections.append(Section("", measures))
+    if "judged" in results:
+        sections.append(Section("", bounds_table(results), bounds_lines(results)))
+    if "comparisons" in results:
+        compared = report_text.compared_segments(results)
+        sections += [Section(title, grid) for title, grid in compared.items()]
+    for system in results["systems"]:
+        title = label(system["name"]) if len(results["systems"]) > 1 else ""
+        for column, segments in system.get("segments", {}).items():
+            sections.append(Section(title, report_text.segment_table(segments, column)))
+    if "comparisons" in results:
+        if reversals := report_text.other_reversals(results):
+            sections.append(Section(lines=reversals, tone="unsure"))
+        if overlap := report_text.overlap_lines(results):
+            sections.append(Section(lines=overlap))
+        for title, grid in report_text.moved_tables(results).items():
+            sections.append(Section(f"moved most: {title}", grid))
+    names = ", ".join(label(system["name"]) for system in results["systems"])
     known = origin["dataset_version"] or origin["code_version"]
     versions = [report_text.origin_line(origin)] if known else []
     return Page(
         title=f"Retrieval quality: {names}",
         headline=report_text.verdict_sentences(results) if decided else [],
-        blocks=[*blocks, *_sections(results, spreads)],
+        blocks=[*sections, Section(lines=counts_and_gaps(results))],
         notes=[*report_text.conventions_lines(results), *versions],
     )
 
 
-def _sections(results: Results, spreads: Mapping[str, str]) -> Iterator[Section]:
-    measures = report_text.measure_table(results, spreads)
-    if len(results["systems"]) > SIDE_BY_SIDE:
-        measures = [list(column) for column in zip(*measures, strict=True)]
-        measures[0][0] = "system"
-    yield Section("", measures)
-    if "judged" in results:
-        yield Section("", bounds_table(results), bounds_lines(results))
-    if "comparisons" in results:
-        compared = report_text.compared_segments(results)
-        yield from (Section(title, grid) for title, grid in compared.items())
-    for system in results["systems"]:
-        title = label(system["name"]) if len(results["systems"]) > 1 else ""
-        for column, segments in system.get("segments", {}).items():
-            yield Section(title, report_text.segment_table(segments, column))
-    if "comparisons" in results:
-        if reversals := report_text.other_reversals(results):
-            yield Section(lines=reversals, tone="unsure")
-        if overlap := report_text.overlap_lines(results):
-            yield Section(lines=overlap)
-        for title, grid in report_text.moved_tables(results).items():
-            yield Section(f"moved most: {title}", grid)
-    yield Section(lines=counts_and_gaps(results))
-
-
 def counts_and_gaps(results: Results) -> list[str]:
-    """Return what happened to the queries, what is unjudged and what could not be measured."""
-    counts, gaps = report_text.counts_lines(results), report_text.lacks_lines(results)
-    return [*counts, *unjudged_lines(results), *gaps]
+    """Return what happened to the queries, what is unjudged and what could not be measured.
+
+    Unjudged items come with how far they could move the first measure.
+    """
+    lines = report_text.counts_lines(results)
+    for system in results["systems"]:
+        unjudged, unscored = system.get("unjudged", 0), system.get("unjudged_apart", 0)
+        if not unjudged and not unscored:
+            continue
+        more = f" ({unscored:,} more in queries that are not scored)" if unscored else ""
+        items = plural(unjudged, "unjudged item counts", "unjudged items count")
+        line = f"{label(system['name'])}: {items} as not relevant{more}"
+        ranges = {name: open_range(cell) for name, cell in system["measures"].items()}
+        measure, ends = next(((m, e) for m, e in ranges.items() if e), ("", None))
+        if unjudged and ends:
+            low, high = map(figure, ends)
+            line += f"; judging them could put {measure} anywhere from {low} to {high}"
+        lines.append(line)
+    left_out = results.get("bounds_left_out")
+    lines += [] if left_out is None else [left_out]
+    return [*lines, *report_text.lacks_lines(results)]
 
 
 def bounds_table(results: Results) -> Grid:
@@ -128,30 +142,6 @@ def range_table(results: Results) -> Grid:
                 mean = figure(system["measures"][name]["mean"])
                 grid.append([name, label(system["name"]), mean, *map(figure, ends)])
     return grid if len(grid) > 1 else []
-
-
-def unjudged_lines(results: Results) -> list[str]:
-    """Return how many items are unjudged, and how far they could move the first measure."""
-    lines = []
-    for system in results["systems"]:
-        name = label(system["name"])
-        unjudged, unscored = system.get("unjudged", 0), system.get("unjudged_apart", 0)
-        if not unjudged:
-            if unscored:
-                items = plural(unscored, "unjudged item")
-                lines.append(f"{name}: {items} in queries that are not scored")
-            continue
-        more = f" ({unscored:,} more in queries that are not scored)" if unscored else ""
-        counts, them = ("counts", "it") if unjudged == 1 else ("count", "them")
-        line = f"{name}: {plural(unjudged, 'unjudged item')} {counts} as not relevant{more}"
-        for measure, cell in system["measures"].items():
-            if ends := open_range(cell):
-                low, high = map(figure, ends)
-                line += f"; judging {them} could put {measure} anywhere from {low} to {high}"
-                break
-        lines.append(line)
-    left_out = results.get("bounds_left_out")
-    return lines if left_out is None else [*lines, left_out]
 
 
 def inexact_lines(results: Results) -> list[str]:
