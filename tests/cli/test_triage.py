@@ -357,15 +357,6 @@ def test_without_the_queries_texts_there_is_no_bm25(run, files):
     assert {one["query"] for one in read("m.json")} <= {f"q{at:02d}" for at in range(1, 13)}
 
 
-def test_without_the_library_triage_works_and_names_it(run, world, monkeypatch):
-    monkeypatch.setitem(sys.modules, "bm25s", None)
-    document = body(run, *world)
-    assert document["bm25"] == {
-        "lacks": "BM25's list needs bm25s; install it with: pip install 'karat[bm25]'"
-    }
-    assert document["queries"][1]["gold"][0]["text"] == "a gate that is blue"
-
-
 def test_a_query_without_a_text_among_others_has_no_bm25_list(run, world):
     written("queries.jsonl", [{"query_id": "q1", "text": "red"}, {"query_id": "q2", "text": ""}])
     document = body(run, *world, "--queries", "queries.jsonl")

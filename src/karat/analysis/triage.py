@@ -359,8 +359,6 @@ def bm25_lists(
     """
     if index is None:
         return None, "BM25's list needs the items' texts: give --corpus"
-    if index.lacks is not None:
-        return None, index.lacks
     if not texts:
         return None, "BM25's list needs the queries' texts: give --queries"
     ids = [gold.query_ids[row] for row in texts]

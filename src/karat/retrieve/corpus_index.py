@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
+import io
 import json
 import logging
 import re
-import secrets
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,89 +18,35 @@ import polars as pl
 
 from karat.data.columns import Source
 from karat.data.tables import Corpus
-from karat.errors import InputError, MissingExtraError, missing_extra
+from karat.errors import InputError
 from karat.formats import read_corpus
 from karat.formats.field_mapping import Fields, FileMapping
-from karat.formats.files import unreadable
+from karat.formats.files import atomic_write, unreadable
 from karat.formats.jsonl import Folder
 from karat.jobs.cache import ignore_in_git
-from karat.retrieve.user_code import ABSENT, error_line, library_versions
-from karat.retrieve.vectors import top_rows
+from karat.retrieve.user_code import error_line, library_versions
+from karat.retrieve.vectors import read_cached, top_rows
 
 _PLACES = ("start", "end")
 _NO_HITS = pl.DataFrame(schema={"query": pl.Int64, "rank": pl.Int64, "score": pl.Float64})
-
-# The rows of items, best first, and their scores.
-Ranking = tuple[npt.NDArray[np.intp], npt.NDArray[Any]]
-
-
-@dataclass(frozen=True, eq=False)
-class Postings:
-    """A bm25s index as arrays: for each word, the scores of the items that hold it.
-
-    Searching them needs neither the library nor the time that it takes to load.
-    """
-
-    pattern: str
-    words: pl.DataFrame
-    data: npt.NDArray[Any]
-    indices: npt.NDArray[Any]
-    indptr: npt.NDArray[Any]
-
-    @classmethod
-    def of(cls, index: Any, pattern: str) -> Postings:
-        """Take the arrays of a library index; None is the index of texts without a word."""
-        schema = {"word": pl.String, "number": pl.Int64}
-        if index is None:
-            nothing = np.empty(0, dtype=np.int32)
-            words = pl.DataFrame(schema=schema)
-            return cls(pattern, words, np.empty(0, np.float32), nothing, np.zeros(1, np.int32))
-        known = index.vocab_dict
-        words = pl.DataFrame({"word": list(known), "number": list(known.values())}, schema=schema)
-        return cls(pattern, words, *(index.scores[name] for name in ("data", "indices", "indptr")))
-
-    def find(self, texts: Sequence[str], k: int, items: int) -> list[Ranking]:
-        """Return the k best of ``items`` items for each text; ties are in corpus order."""
-        cut = re.compile(self.pattern)
-        split = [cut.findall(text.lower()) for text in texts]
-        vocabulary = list({word for words in split for word in words})
-        known = self.words.filter(pl.col("word").is_in(vocabulary))
-        numbers = dict(zip(known["word"].to_list(), known["number"].to_list(), strict=True))
-        return [
-            self._search_one([numbers[w] for w in words if w in numbers], k, items)
-            for words in split
-        ]
-
-    def _search_one(self, words: list[int], k: int, items: int) -> Ranking:
-        scores = np.zeros(items, dtype=self.data.dtype)
-        for word in words:
-            entries = slice(self.indptr[word], self.indptr[word + 1])
-            # Added word by word in single precision, as the library does: the same bits.
-            scores[self.indices[entries]] += self.data[entries]
-        sharing = np.flatnonzero(scores > 0)
-        rows = sharing[top_rows(scores[sharing], k)]
-        return rows, scores[rows]
+_SCORES = ("data", "indices", "indptr")
 
 
 @dataclass(frozen=True, eq=False)
 class CorpusIndex:
-    """A corpus and, where bm25s is installed, its words.
+    """A corpus as it was read, and its bm25s index as arrays.
 
-    ``items`` is the corpus as it was read; of a kept index the file stays on disk until a column
-    is looked at. ``postings`` are None where BM25 cannot search, and ``lacks`` says why.
+    Of a kept index the items stay on disk until a column is looked at. ``scores`` are the scores
+    of the items that hold each word, ``words`` numbers the words; searching them needs neither
+    the library nor the time that it takes to load.
     """
 
     items: pl.DataFrame
     tokens: npt.NDArray[np.int64]
-    postings: Postings | None
+    pattern: str
+    words: pl.DataFrame
+    scores: Mapping[str, npt.NDArray[Any]]
     source: Source
-
-    @property
-    def lacks(self) -> str | None:
-        """Why BM25 cannot search; None if it can."""
-        if self.postings is not None:
-            return None
-        return str(missing_extra("BM25's list", "bm25s", "bm25"))
 
     @property
     def ids(self) -> pl.Series:
@@ -127,20 +71,34 @@ class CorpusIndex:
         return self.items[rows].with_columns(pl.Series("tokens", self.tokens[rows]))
 
     def bm25(self, texts: Sequence[str], k: int) -> pl.DataFrame:
-        """Search each text as ``retriever: bm25`` would.
+        """Search each text as ``retriever: bm25`` would; ties are in corpus order.
 
-        One row a hit: ``query`` (the place of its text), ``rank``, ``item_id``, ``score``,
+        One row per hit: ``query`` (the place of its text), ``rank``, ``item_id``, ``score``,
         ``doc_id``, and ``start`` and ``end`` where the corpus has them.
         """
-        if self.postings is None:
-            raise MissingExtraError(self.lacks or "the corpus has no index")
+        texts_words = [re.findall(self.pattern, text.lower()) for text in texts]
+        vocabulary = list({word for words in texts_words for word in words})
+        known = self.words.filter(pl.col("word").is_in(vocabulary))
+        numbers = dict(zip(known["word"].to_list(), known["number"].to_list(), strict=True))
         columns = self.items.select("item_id", "doc_id", *self._places())
         frames = [_NO_HITS.hstack(columns[:0])]
-        for number, (rows, scores) in enumerate(self.postings.find(texts, k, len(self))):
+        for query, words in enumerate(texts_words):
+            scores = self._scores([numbers[word] for word in words if word in numbers])
+            sharing = np.flatnonzero(scores > 0)
+            rows = sharing[top_rows(scores[sharing], k)]
             ranks = np.arange(1, len(rows) + 1)
-            facts = {"query": np.full(len(rows), number), "rank": ranks, "score": scores}
+            facts = {"query": np.full(len(rows), query), "rank": ranks, "score": scores[rows]}
             frames.append(pl.DataFrame(facts, schema=_NO_HITS.schema).hstack(columns[rows]))
         return pl.concat(frames)
+
+    def _scores(self, words: Sequence[int]) -> npt.NDArray[Any]:
+        data, indices, indptr = (self.scores[name] for name in _SCORES)
+        scores = np.zeros(len(self), dtype=data.dtype)
+        for word in words:
+            entries = slice(indptr[word], indptr[word + 1])
+            # Added word by word in single precision, as the library does: the same bits.
+            scores[indices[entries]] += data[entries]
+        return scores
 
     def _places(self) -> tuple[str, ...]:
         complete = _PLACES if set(_PLACES) <= set(self.items.columns) else ()
@@ -150,9 +108,8 @@ class CorpusIndex:
 
 
 # Counts up when the files change, or when the same corpus file would be read differently.
-LAYOUT = 3
+LAYOUT = 4
 HOME = "index"
-_META, _ITEMS, _WORDS = "meta.json", "items.arrow", "words.arrow"
 _log = logging.getLogger("karat")
 
 
@@ -166,38 +123,27 @@ def open_index(
     """Open the index of a corpus file, from the cache or built and kept there.
 
     Standard input, folders of text files and files whose columns have other names by ``fields``
-    are read each time. ``building`` is called before
-    an index that is kept is made, which takes a while.
+    are read each time. ``building`` is called before an index that is kept is made, which takes
+    a while.
     """
-    file = _file_of(corpus)
-    if file is None or (fields is not None and FileMapping.of(fields, "corpus")):
+    path = Path(corpus)
+    file = Folder(path).find("corpus.jsonl") if path.is_dir() else path
+    unnamed = str(corpus) == "-" or file is None or not file.is_file()
+    if file is None or unnamed or (fields is not None and FileMapping.of(fields, "corpus")):
         return _build(read_corpus(corpus, fields=fields))
     try:
         source = Source.of(file)
         source = replace(source, sha256=source.digest())
     except OSError as error:
         raise unreadable(str(corpus), error) from None
-    folder = cache / HOME / _key(source)
-    cached = _cached(folder, source)
-    if cached is not None:
-        return cached
-    building()
-    index = replace(_build(read_corpus(corpus)), source=source)
-    source.check()
-    # A library that is there and does not work may work the next time.
-    if index.postings is not None or _library_version() == ABSENT:
-        _save(index, folder)
+    kept = cache / HOME / f"{_key(source)}.npz"
+    index = read_cached(kept, lambda arrays: _read(arrays, kept, source), "the index is made again")
+    if index is None:
+        building()
+        index = replace(_build(read_corpus(corpus)), source=source)
+        source.check()
+        _save(index, kept)
     return index
-
-
-def _file_of(corpus: str | Path) -> Path | None:
-    """Return the one file that holds a corpus, also in a BEIR folder; None if there is none."""
-    path = Path(corpus)
-    if str(corpus) == "-":
-        return None
-    if path.is_dir():
-        return Folder(path).find("corpus.jsonl")
-    return path if path.is_file() else None
 
 
 def _key(source: Source) -> str:
@@ -216,50 +162,34 @@ def _build(corpus: Corpus) -> CorpusIndex:
     from karat.retrieve.build_context import Items, token_counts
     from karat.retrieve.text_rules import TextRules
 
-    items = Items(corpus)
-    postings = None
-    with contextlib.suppress(MissingExtraError):
-        retriever = Bm25(Bm25Options.model_validate({}), items, TextRules())
-        postings = Postings.of(retriever.index, WORD.pattern)
+    index = Bm25(Bm25Options.model_validate({}), Items(corpus), TextRules()).index
+    # The library has no index of texts without a word.
+    numbers: Mapping[str, int] = {} if index is None else index.vocab_dict
+    words = {"word": list(numbers), "number": list(numbers.values())}
+    empty = {"data": np.empty(0, np.float32), "indices": np.empty(0, np.int32)}
+    scores = empty | {"indptr": np.zeros(1, np.int32)} if index is None else index.scores
     return CorpusIndex(
         items=corpus.frame,
         tokens=token_counts(corpus.frame).to_numpy(),
-        postings=postings,
+        pattern=WORD.pattern,
+        words=pl.DataFrame(words, schema={"word": pl.String, "number": pl.Int64}),
+        scores={name: scores[name] for name in _SCORES},
         source=corpus.source,
     )
 
 
-def _cached(folder: Path, source: Source) -> CorpusIndex | None:
-    """Return the cached index; None if there is none, or none that is intact."""
-    if not folder.is_dir():
-        return None
-    try:
-        return _read(folder, source)
-    except MemoryError:
-        raise
-    except Exception as error:
-        # Damaged files can fail in any way at all.
-        _log.warning("%s is damaged (%s); the index is made again", folder, error_line(error))
-        _discard(folder)
-        return None
-
-
-def _read(folder: Path, source: Source) -> CorpusIndex:
-    meta = json.loads((folder / _META).read_bytes())
-    for name, expected in meta["files"].items():
-        if _checksum(folder / name) != expected:
-            raise ValueError(f"{name} is not what was written")
-
-    def array(name: str) -> npt.NDArray[Any]:
-        return np.load(folder / f"{name}.npy", mmap_mode="r")  # type: ignore[no-any-return]
-
-    postings = None
-    if meta["pattern"] is not None:
-        words = pl.read_ipc(folder / _WORDS)
-        arrays = (array(name) for name in ("data", "indices", "indptr"))
-        postings = Postings(meta["pattern"], words, *arrays)
-    items = pl.read_ipc(folder / _ITEMS)
-    return CorpusIndex(items, array("tokens"), postings, source)
+def _read(arrays: Mapping[str, npt.NDArray[Any]], kept: Path, source: Source) -> CorpusIndex:
+    items = kept.with_suffix(".arrow")
+    if _checksum(items) != arrays["checksum"].tolist():
+        raise ValueError(f"{items.name} is not what was written")
+    return CorpusIndex(
+        items=pl.read_ipc(items),
+        tokens=arrays["tokens"],
+        pattern=str(arrays["pattern"]),
+        words=pl.read_ipc(io.BytesIO(arrays["words"].tobytes())),
+        scores={name: arrays[name] for name in _SCORES},
+        source=source,
+    )
 
 
 def _checksum(path: Path) -> list[int]:
@@ -270,52 +200,28 @@ def _checksum(path: Path) -> list[int]:
     return [len(data), int(np.add.reduce(data[:even].view("<u8"))), remainder]
 
 
-def _discard(folder: Path) -> None:
-    """Rename a folder before deleting it, so that no other process meets half of it."""
-    renamed = _unique(folder)
-    with contextlib.suppress(OSError):
-        folder.rename(renamed)
-        shutil.rmtree(renamed, ignore_errors=True)
-
-
-def _unique(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.{secrets.token_hex(6)}.part")
-
-
-def _save(index: CorpusIndex, folder: Path) -> None:
-    """Write the index to the cache: complete, or not at all."""
-    part = _unique(folder)
+def _save(index: CorpusIndex, kept: Path) -> None:
+    """Write the index to the cache: the items, then all else."""
     try:
-        part.mkdir(parents=True)
-        _write(index, part)
-        ignore_in_git(folder.parent)
-        part.rename(folder)
-    except (OSError, InputError, pl.exceptions.PolarsError) as error:
-        # If another process was faster, its folder stays.
-        if not folder.is_dir():
-            _log.warning(
-                "the index of %s cannot be kept in %s (%s); it is made again each time",
-                index.source.name,
-                folder.parent,
-                error_line(error),
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        ignore_in_git(kept.parent)
+        with atomic_write(kept.with_suffix(".arrow")) as items:
+            index.items.write_ipc(items, compression="uncompressed")
+            checksum = np.array(_checksum(items), dtype=np.uint64)
+        words = index.words.write_ipc(None).getbuffer()
+        with atomic_write(kept) as temporary, temporary.open("wb") as file:
+            np.savez(
+                file,
+                checksum=checksum,
+                tokens=index.tokens,
+                pattern=np.array(index.pattern),
+                words=np.frombuffer(words, dtype=np.uint8),
+                **index.scores,
             )
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-
-
-def _write(index: CorpusIndex, folder: Path) -> None:
-    postings = index.postings
-    arrays: dict[str, npt.NDArray[Any]] = {"tokens": index.tokens}
-    index.items.write_ipc(folder / _ITEMS, compression="uncompressed")
-    if postings is not None:
-        postings.words.write_ipc(folder / _WORDS, compression="uncompressed")
-        arrays |= {"data": postings.data, "indices": postings.indices, "indptr": postings.indptr}
-    for name, array in arrays.items():
-        np.save(folder / f"{name}.npy", array, allow_pickle=False)
-    files = sorted(path.name for path in folder.iterdir())
-    meta = {
-        "layout": LAYOUT,
-        "pattern": None if postings is None else postings.pattern,
-        "files": {name: _checksum(folder / name) for name in files},
-    }
-    (folder / _META).write_text(json.dumps(meta))
+    except (OSError, InputError, pl.exceptions.PolarsError) as error:
+        _log.warning(
+            "the index of %s cannot be kept in %s (%s); it is made again each time",
+            index.source.name,
+            kept.parent,
+            error_line(error),
+        )

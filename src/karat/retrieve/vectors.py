@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -103,18 +103,15 @@ def _rows(array: npt.NDArray[Any], where: str) -> Floats:
             "one row per vector",
             where=where,
         )
-    rows = np.empty(array.shape, dtype=np.float32)
-    for start in range(0, len(array), _BLOCK):
-        block = array[start : start + _BLOCK]
-        with np.errstate(over="ignore"):
-            rows[start : start + len(block)] = block
-        bad = ~(np.abs(rows[start : start + len(block)]) <= LARGEST).all(axis=1)
-        if bad.any():
-            raise InputError(
-                f"row {start + int(bad.argmax()):,} (counted from 0) holds nan, inf or more than "
-                f"{LARGEST:g}; vectors need ordinary numbers",
-                where=where,
-            )
+    with np.errstate(over="ignore"):
+        rows = array.astype(np.float32)
+    bad = ~(np.abs(rows) <= LARGEST).all(axis=1)
+    if bad.any():
+        raise InputError(
+            f"row {int(bad.argmax()):,} (counted from 0) holds nan, inf or more than "
+            f"{LARGEST:g}; vectors need ordinary numbers",
+            where=where,
+        )
     return rows
 
 
@@ -136,11 +133,17 @@ def _ids(array: npt.NDArray[Any], expected: int, where: str) -> dict[str, int]:
 def unit_rows(rows: npt.NDArray[Any]) -> Floats:
     """Return the rows with length 1; rows of zeros stay as they are."""
     made = np.empty(rows.shape, dtype=np.float32)
-    for start in range(0, len(rows), _BLOCK):
-        wide = rows[start : start + _BLOCK].astype(np.float64)
+    for part, wide in _blocks(rows):
         lengths = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-        made[start : start + _BLOCK] = wide / np.where(lengths == 0, 1.0, lengths)
+        made[part] = wide / np.where(lengths == 0, 1.0, lengths)
     return made
+
+
+def _blocks(rows: npt.NDArray[Any]) -> Iterator[tuple[slice, npt.NDArray[np.float64]]]:
+    """Yield the rows in double precision, a few at a time."""
+    for start in range(0, len(rows), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        yield part, rows[part].astype(np.float64)
 
 
 def top_rows(scores: npt.NDArray[Any], k: int) -> npt.NDArray[np.intp]:
@@ -184,7 +187,8 @@ class ExactIndex:
     def __init__(self, rows: Floats, metric: Metric) -> None:
         self.rows = unit_rows(rows) if metric == "cosine" else rows
         self._cosine = metric == "cosine"
-        self._lengths = _lengths(self.rows)
+        squares = [(wide * wide).sum(axis=1) for _, wide in _blocks(self.rows)]
+        self._lengths = np.sqrt(np.concatenate([np.empty(0), *squares]))
         self._longest = float(self._lengths.max(initial=0.0))
 
     def top(self, queries: Floats, k: int) -> list[Nearest]:
@@ -207,14 +211,13 @@ class ExactIndex:
         off = len(query) * (_OFF * length * self._longest + _LEAST)
         rows = _candidates(rough, k, 2.1 * off)
         dots = np.empty(len(rows))
-        for start in range(0, len(rows), _BLOCK):
-            block = self.rows[rows[start : start + _BLOCK]].astype(np.float64)
+        for part, block in _blocks(self.rows[rows]):
             # Row by row, and so the same whatever else is in the block.
-            dots[start : start + len(block)] = np.einsum("ij,j->i", block, wide)
+            dots[part] = np.einsum("ij,j->i", block, wide)
         lengths = length * self._lengths[rows]
         cosines = np.clip(dots / np.where(lengths == 0, 1.0, lengths), -1.0, 1.0)
-        best = top_rows(cosines if self._cosine else dots, k)
         scores = cosines if self._cosine else dots
+        best = top_rows(scores, k)
         return Nearest(rows[best], scores[best], cosines[best])
 
 
@@ -228,16 +231,9 @@ def _candidates(rough: Floats, k: int, slack: float) -> npt.NDArray[np.intp]:
     return np.flatnonzero(rough >= floor)
 
 
-def _lengths(rows: Floats) -> npt.NDArray[np.float64]:
-    lengths = np.empty(len(rows))
-    for start in range(0, len(rows), _BLOCK):
-        wide = rows[start : start + _BLOCK].astype(np.float64)
-        lengths[start : start + len(wide)] = np.sqrt((wide * wide).sum(axis=1))
-    return lengths
-
-
 # A dense vector is a row of numbers; a sparse one has a term and its weight in each place.
 Vector = npt.NDArray[Any]
+Cached = TypeVar("Cached")
 
 # Seconds of work that a stop may cost.
 _INTERVAL = 20.0
@@ -317,33 +313,42 @@ class VectorCache:
     def _known(self, rows: Mapping[bytes, list[int]]) -> Iterator[tuple[bytes, Vector]]:
         """Yield each text of ``rows`` that is cached; ``rows`` may shrink meanwhile."""
         for part in sorted(self.home.glob("*.npz")):
-            try:
-                keys, vectors = _read_part(part)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise unreadable(str(part), error) from None
-            except MemoryError:
-                raise
-            except Exception as error:
-                # A damaged archive can fail in any way at all.
-                _log.warning(
-                    "%s is damaged (%s); its texts are embedded again", part, error_line(error)
-                )
-                part.unlink(missing_ok=True)
-                continue
-            for key, vector in zip(keys, vectors, strict=True):
+            known = read_cached(part, _read_part, "its texts are embedded again")
+            for key, vector in known or ():
                 if key in rows:
                     yield key, vector
 
 
-def _read_part(part: Path) -> tuple[list[bytes], list[Vector]]:
-    """Return the texts' keys and vectors; any error means damage, which checksums reveal."""
-    with part.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-        keys, sizes, values = (archive[name] for name in ("keys", "sizes", "values"))
+def _read_part(arrays: Mapping[str, npt.NDArray[Any]]) -> list[tuple[bytes, Vector]]:
+    """Return the texts' keys and vectors."""
+    keys, sizes, values = (arrays[name] for name in ("keys", "sizes", "values"))
     if sizes.shape != (len(keys),) or sizes.sum() != len(values):
         raise ValueError(f"{len(keys)} keys, {len(sizes)} sizes and {len(values)} numbers")
-    return [row.tobytes() for row in keys], np.split(values, np.cumsum(sizes)[:-1])
+    vectors = np.split(values, np.cumsum(sizes)[:-1])
+    return [(key.tobytes(), vector) for key, vector in zip(keys, vectors, strict=True)]
+
+
+def read_cached(
+    path: Path, read: Callable[[Mapping[str, npt.NDArray[Any]]], Cached], remedy: str
+) -> Cached | None:
+    """Return what ``read`` makes of the arrays of a .npz in the cache; None if it is not there.
+
+    A damaged file, which its checksums reveal, is deleted with a warning.
+    """
+    try:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            return read(archive)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise unreadable(str(path), error) from None
+    except MemoryError:
+        raise
+    except Exception as error:
+        # A damaged archive can fail in any way at all.
+        _log.warning("%s is damaged (%s); %s", path, error_line(error), remedy)
+        path.unlink(missing_ok=True)
+        return None
 
 
 def _key(text: str) -> bytes:
