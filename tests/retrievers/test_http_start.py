@@ -481,9 +481,9 @@ def test_a_log_that_is_used_again_needs_no_service(folder):
 @pytest.mark.parametrize(
     ("yaml", "told"),
     [
-        ('url: "http://127.0.0.1:{port}/s"', "karat starts; give start too"),
+        ('url: "http://127.0.0.1:{port}/s"', "that karat starts"),
         ("url: http://x/s\nstart_timeout: 5", "start_timeout is for a service that karat starts"),
-        ('url: "http://h:{port}/s"\nstart: [serve]', "the service must be told its port"),
+        ('url: "http://h:{port}/s"\nstart: [serve]', "not in start"),
         ("url: http://x/s\nstart: serve --port 80", "k.yaml:4: start is 'serve --port 80'; it "),
         ("url: http://x/s\nstart: []", "k.yaml:4: start is []; it must be the command"),
         ("url: http://x/s\nstart: [serve, {port}]", "{port} stands without quotation marks"),

@@ -15,7 +15,7 @@ from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError
 from karat.formats.settings import Form, custom_error
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.http_connection import Address, Connection, Request, parse_url
+from karat.retrieve.http_connection import Address, Connection, parse_url
 from karat.retrieve.http_process import ServiceProcess, free_port, start_service
 from karat.retrieve.http_response import JsonPath, Reader
 from karat.retrieve.placeholders import (
@@ -40,7 +40,7 @@ _OPEN_PORT = re.compile(r"([^/?#]*//[^/?#]*):\{port\}(?=[/?#]|$)")
 _SAFE = "/?:@!$&'()*+,;=-._~%"
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
 # Times that karat takes itself.
-_KARAT_TIMES = ("retrieve", "total")
+_TIMES = {"retrieve", "total"}
 
 
 def _expression(text: str) -> str:
@@ -84,11 +84,8 @@ def _checked_start(words: Any) -> Any:
 
 def _checked_headers(value: Any) -> Any:
     if isinstance(value, dict):
-        wrong = next((name for name in value if not _HEADER.fullmatch(str(name))), None)
-        refuse(
-            literal_in_headers(value),
-            None if wrong is None else f"headers: {wrong!r} is no name of a header",
-        )
+        wrong = [name for name in value if not _HEADER.fullmatch(str(name))]
+        refuse(literal_in_headers(value), *(f"{name!r} is no name of a header" for name in wrong))
     return value
 
 
@@ -177,37 +174,35 @@ class HttpOptions(Form):
     @model_validator(mode="after")
     def _agree(self) -> HttpOptions:
         has_port = _OPEN_PORT.match(self.url) is not None
-        idle = "start_timeout" if "start_timeout" in self.model_fields_set else "{port} in url"
-        reserved = next((name for name in self.latency if name in _KARAT_TIMES), None)
-        if self.body is not None and self.form is not None:
-            raise custom_error("body and form are two bodies; keep one of them")
-        if reserved is not None:
-            raise custom_error(f"latency: {reserved} is what karat measures; rename it")
-        if self.start is None and (has_port or idle == "start_timeout"):
-            raise custom_error(f"{idle} is for a service that karat starts; give start too")
-        if self.start and has_port and not any("{port}" in word for word in self.start):
-            raise custom_error(
-                "url has {port} and start has not; the service must be told its port"
-            )
+        is_told = self.start is None or any("{port}" in word for word in self.start)
+        idle = "start_timeout" if "start_timeout" in self.model_fields_set else ""
+        idle = idle or ("{port} in url" if has_port else "")
+        both = self.body is not None and self.form is not None
+        refuse(
+            both and "body and form are two bodies; keep one of them",
+            *(f"latency: {n} is what karat measures; rename it" for n in _TIMES & {*self.latency}),
+            self.start is None and idle and f"{idle} is for a service that karat starts",
+            has_port and not is_told and "{port} is in url, but not in start",
+        )
         return self
 
 
 Options = HttpOptions
 
 
-def make(options: HttpOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Http:
-    """Return the service, started if needed; nothing is sent yet."""
-    return Http(options, context)
-
-
 class Http:
-    """Calls a service once per query; hits keep the order of the answer."""
+    """Calls a service once per query; hits keep the order of the answer.
+
+    The service is started if needed; nothing is sent before the first query.
+    """
 
     batch = 1
     concurrency = 8
     deep = False
 
-    def __init__(self, options: HttpOptions, context: BuildContext) -> None:
+    def __init__(
+        self, options: HttpOptions, context: BuildContext, parts: Mapping[str, Finder]
+    ) -> None:
         self.meta: Mapping[str, Any] = {"endpoint": options.url}
         if _OPEN_PORT.match(options.url):
             options = options.model_copy(update={"url": with_port(options.url, free_port())})
@@ -228,13 +223,16 @@ class Http:
     def _call(self, query: Query, k: int) -> Answer:
         request = self._template.filled(query, k)
         try:
-            response = self._code.call(lambda: self._connection.send(request))
+            response = self._code.call(lambda: self._connection.send(*request))
             return self._reader.answer(response, k)
         except CallError as error:
             ending = None if self._service is None else self._service.ended()
             if ending is not None:
                 raise CallError(ending) from None
             raise error.saying(self._code.redact(str(error))) from None
+
+
+make = Http
 
 
 class Template:
@@ -269,23 +267,16 @@ class Template:
         for name, text in options.headers.items():
             self.headers[name] = _expanded(as_text(text), context)
 
-    def filled(self, query: Query, k: int) -> Request:
-        """Return the call for one query."""
+    def filled(
+        self, query: Query, k: int
+    ) -> tuple[str, str, list[tuple[bytes, bytes]], bytes | None]:
+        """Return the method, target, headers and content of the call for one query."""
         more = {"k": k}
         try:
-            return Request(
-                self.method,
-                self._target(query, more),
-                self._headers(query, more),
-                self._content(query, more),
-            )
-        except UnicodeEncodeError:
-            raise CallError(
-                f"query {query.query_id!r} holds half of a character (a lone surrogate), "
-                "which cannot be sent"
-            ) from None
+            headers, content = self._headers(query, more), self._content(query, more)
+            return self.method, self._target(query, more), headers, content
         except ValueError as error:
-            raise CallError(f"the body for query {query.query_id!r} is not JSON: {error}") from None
+            raise CallError(f"query {query.query_id!r} cannot be sent: {error}") from None
 
     def _target(self, query: Query, more: Mapping[str, Any]) -> str:
         filled = fill_placeholders(self.path, query, more, lambda value: quote(as_text(value), ""))

@@ -6,7 +6,6 @@ httpcore is used directly, because httpx logs every URL with the keys in it.
 from __future__ import annotations
 
 import os
-import re
 import ssl
 import weakref
 import zlib
@@ -41,14 +40,9 @@ class Address:
     host: str
     port: int
 
-    @property
-    def port_if_unusual(self) -> int | None:
-        """The port, None if it is the scheme's own."""
-        return None if self.port == _PORTS[self.scheme] else self.port
-
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port_if_unusual is None else f"{host}:{self.port}"
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
     @property
     def is_local(self) -> bool:
@@ -73,16 +67,6 @@ def parse_url(url: str) -> tuple[Address, str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """One call, ready to be sent."""
-
-    method: str
-    target: str
-    headers: list[tuple[bytes, bytes]]
-    content: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
 class Response:
     """A complete, unpacked response."""
 
@@ -100,26 +84,27 @@ class Connection:
     def __init__(self, address: Address, timeout: float) -> None:
         self.address = address
         self._timeouts = dict.fromkeys(("connect", "read", "write", "pool"), timeout)
-        self._pool = _pool(address)
+        self._pool = _library().ConnectionPool(
+            max_connections=_MOST_CONNECTIONS,
+            keepalive_expiry=_IDLE_SECONDS,
+            ssl_context=_trust() if address.scheme == "https" else None,
+            proxy=_proxy(address),
+        )
         # No one tells a retriever that the run is over.
         self.close = weakref.finalize(self, self._pool.close)
 
-    def send(self, request: Request) -> Response:
+    def send(
+        self, method: str, target: str, headers: list[tuple[bytes, bytes]], content: bytes | None
+    ) -> Response:
         """Return the response to a request; raises CallError if none comes."""
         httpcore = _library()
-        url = httpcore.URL(
-            scheme=self.address.scheme,
-            host=self.address.host,
-            port=self.address.port_if_unusual,
-            target=request.target,
-        )
+        scheme, host = self.address.scheme, self.address.host
+        port = None if self.address.port == _PORTS[scheme] else self.address.port
+        url = httpcore.URL(scheme=scheme, host=host, port=port, target=target)
+        limits = {"timeout": self._timeouts}
         try:
             with self._pool.stream(
-                request.method,
-                url,
-                headers=request.headers,
-                content=request.content,
-                extensions={"timeout": self._timeouts},
+                method, url, headers=headers, content=content, extensions=limits
             ) as response:
                 return _read_response(response)
         except httpcore.TimeoutException:
@@ -163,8 +148,6 @@ def _unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     if encoding.strip().lower() in ("", "identity"):
         yield from chunks
         return
-    if not re.search("gzip|deflate", encoding, re.IGNORECASE):
-        raise CallError(f"the answer, packed as {encoding!r}, cannot be unpacked; use gzip")
     # 32 finds out whether it is gzip or zlib.
     unpacker = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
     chunk = b""
@@ -175,48 +158,37 @@ def _unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
                 yield unpacker.decompress(packed, 1_000_000)
                 packed = unpacker.unconsumed_tail
         yield unpacker.flush()
-    except zlib.error as error:
-        message = f"the answer, packed as {encoding!r}, cannot be unpacked: {error}"
-        raise CallError(message) from None
+    except zlib.error:
+        raise CallError(
+            f"the answer, packed as {encoding!r}, cannot be unpacked; use gzip"
+        ) from None
     if chunk and not unpacker.eof:
         raise CallError("the answer breaks off in the middle of what is packed", may_pass=True)
 
 
-def _pool(address: Address) -> httpcore.ConnectionPool:
-    library = _library()
-    proxy = None if address.is_local or proxy_bypass(address.host) else _proxy(address.scheme)
-    return library.ConnectionPool(  # type: ignore[no-any-return]
-        max_connections=_MOST_CONNECTIONS,
-        keepalive_expiry=_IDLE_SECONDS,
-        ssl_context=_trust() if address.scheme == "https" else None,
-        proxy=proxy,
-    )
-
-
-def _proxy(scheme: str) -> httpcore.Proxy | None:
-    """Return the environment's proxy for a scheme."""
+def _proxy(to: Address) -> httpcore.Proxy | None:
+    """Return the environment's proxy for an address; none is used on this machine."""
     proxies = getproxies()
-    proxy = proxies.get(scheme) or proxies.get("all")
-    if proxy is None:
+    proxy = proxies.get(to.scheme) or proxies.get("all")
+    if proxy is None or to.is_local or proxy_bypass(to.host):
         return None
     try:
         address, _, user_info = parse_url(proxy if "://" in proxy else f"http://{proxy}")
     except ValueError:
         raise UsageError(
-            f"the environment's proxy for {scheme} is no http:// or https:// address; "
+            f"the environment's proxy for {to.scheme} is no http:// or https:// address; "
             "correct it, or set NO_PROXY for this host"
         ) from None
     library = _library()
     url = library.URL(scheme=address.scheme, host=address.host, port=address.port, target="/")
     user, _, password = user_info.partition(":")
-    auth = (user, password) if user else None
-    return library.Proxy(url, auth=auth)  # type: ignore[no-any-return]
+    return library.Proxy(url, auth=(user, password) if user else None)  # type: ignore[no-any-return]
 
 
 def _trust() -> ssl.SSLContext:
     """Trust SSL_CERT_FILE or SSL_CERT_DIR, else the system's and certifi's authorities."""
     trust = ssl.create_default_context()
-    if not os.environ.get("SSL_CERT_FILE") and not os.environ.get("SSL_CERT_DIR"):
+    if not any(map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))):
         import certifi
 
         trust.load_verify_locations(certifi.where())

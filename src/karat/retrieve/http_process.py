@@ -48,11 +48,7 @@ def start_service(
     filled = [_PLACE.sub(lambda place: known[place[0]], word) for word in command]
     service = ServiceProcess(filled, context)
     context.ending.callback(service.stop)
-    try:
-        service.wait(address, timeout)
-    except BaseException:
-        service.stop()
-        raise
+    service.wait(address, timeout)
     return service
 
 
@@ -66,8 +62,7 @@ def free_port() -> int:
 class ServiceProcess:
     """A process and its children, in a process group; ``stop`` ends them all.
 
-    Its output is read as it comes, so that it never waits for a reader, and only the end of it
-    is kept.
+    Its output is read as it comes, and only the end of it is kept.
     """
 
     def __init__(self, command: Sequence[str], context: BuildContext) -> None:
@@ -98,23 +93,22 @@ class ServiceProcess:
     def wait(self, address: Address, timeout: float) -> None:
         """Return once it listens; errors include its last output."""
         end = time.monotonic() + timeout
-        while not _listens(address):
-            self._refuse_if_ended()
-            if time.monotonic() > end:
+        listens = False
+        while not listens:
+            listens = _listens(address)
+            # Looked at last, since another process may have been quicker at the same port.
+            if (ending := self.ended()) is not None:
+                raise UsageError(
+                    f"start: {ending}; it must stay in the foreground; "
+                    f"try it yourself: {self._command}"
+                )
+            if time.monotonic() > end and not listens:
                 raise UsageError(
                     f"start: the service does not listen at {address} after {timeout:g} s"
                     f"{self._last_output()}; check its host and port, or give it longer with "
                     "start_timeout"
                 )
-            time.sleep(_PAUSE)
-        # Another process may have been quicker at the same port.
-        self._refuse_if_ended()
-
-    def _refuse_if_ended(self) -> None:
-        if (ending := self.ended()) is not None:
-            # One that ended well has probably gone to the background.
-            hint = "" if self._process.returncode else "; it must stay in the foreground"
-            raise UsageError(f"start: {ending}{hint}; try it yourself: {self._command}")
+            time.sleep(0 if listens else _PAUSE)
 
     def ended(self) -> str | None:
         """Return how it ended, with its last output; None while it runs."""
@@ -124,8 +118,7 @@ class ServiceProcess:
         # Its process id may soon be reused, so its children are stopped now.
         self.stop()
         self._reader.join(1)
-        how = f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
-        return f"the service ended with {how}{self._last_output()}"
+        return f"the service ended with exit code {code}{self._last_output()}"
 
     def _last_output(self) -> str:
         # Secrets first: half of one, cut off, would not be recognised.
@@ -144,19 +137,17 @@ def _drain(pipe: IO[bytes], output: bytearray) -> None:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ask the process group to end, then kill it; also on a second Ctrl-C."""
+    # The group may have ended, or its number may belong to another user by now.
+    gone = suppress(ProcessLookupError, PermissionError)
     try:
-        _send(process, signal.SIGTERM)
+        with gone:
+            os.killpg(process.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             process.wait(_GRACE)
     finally:
-        _send(process, signal.SIGKILL)
+        with gone:
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-
-
-def _send(process: subprocess.Popen[bytes], number: int) -> None:
-    # The group may have ended, or its number may belong to another user by now.
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, number)
 
 
 def _listens(address: Address) -> bool:

@@ -6,11 +6,12 @@ The order in which hits stand in the answer is their rank, whatever their scores
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.client import responses
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError
@@ -105,7 +106,15 @@ class Reader:
     def answer(self, response: Response, k: int) -> Answer:
         """Return the first k hits, in the order returned."""
         check_status(response, self._redact)
-        data = parsed(response, self._redact)
+        try:
+            data = json.loads(response.content)
+        except (ValueError, RecursionError):
+            media = response.headers.get("content-type", "").partition(";")[0].strip()
+            text = response.content[:1000].decode("utf-8", "replace")
+            raise CallError(
+                f"returned {media or 'something'} that begins "
+                f"{quoted(text, self._redact, most=60)!r}; JSON is expected"
+            ) from None
         values = self._hits.find(data)
         if not isinstance(values, list):
             reason = _reason_in(data)
@@ -116,13 +125,11 @@ class Reader:
         listed = self._list.find(data)
         if isinstance(listed, list) and None in listed[:k]:
             raise CallError(f"hit {listed.index(None) + 1} is null, which has no id")
-        hits = self._read(values[:k])
+        hits = self._read(values[:k]) if values else []
         return Answer(hits, self._measured("latency", data), self._measured("cost", data))
 
     def _read(self, values: list[Any]) -> list[Hit]:
         """Return the hits; the first one decides which key holds the ids."""
-        if not values:
-            return []
         id_path = self._fields.get("item_id") or _usual_id(values[0])
         # The usual id may be the doc's own.
         is_doc = id_path.text == "doc_id" and "doc_id" not in self._fields
@@ -139,10 +146,10 @@ class Reader:
             fields["score"] = None if score is None else score_of(score, item_id, name)
             hits.append(Hit(item_id, **fields | ({"doc_id": None} if is_doc else {})))
         # Single scores may be null; an expression that fits no hit is a mistake.
-        if "score" in self._fields and all(hit.score is None for hit in hits):
-            path, shape = self._fields["score"].text, json_shape(values[0])
-            if not _has_key(values[0], path):
-                raise CallError(f"score: {path} finds nothing in {shape}")
+        path = self._fields["score"].text if "score" in self._fields else ""
+        unscored = all(hit.score is None for hit in hits)
+        if path and unscored and not _has_key(values[0], path):
+            raise CallError(f"score: {path} finds nothing in {json_shape(values[0])}")
         return hits
 
     def _field(self, name: str, hit: Any) -> Any:
@@ -154,10 +161,8 @@ class Reader:
     def _detail(self, name: str, hit: Any, rank: int) -> str | None:
         """Return a further field as text; one without an expression counts only if it is text."""
         value = self._field(name, hit)
-        if value is None or isinstance(value, str):
-            return value
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            return str(value)
+        if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+            return None if value is None else str(value)
         if name not in self._fields:
             return None
         path = self._fields[name].text
@@ -193,8 +198,10 @@ def _has_key(data: Any, path: str) -> bool:
 def _usual_id(hit: Any) -> JsonPath:
     """Return where the first hit has its id."""
     if not isinstance(hit, dict):
-        hint = "; if it is the id itself, say item_id: '@'" if isinstance(hit, str | int) else ""
-        raise CallError(f"hit 1 is {json_shape(hit)}, and an object is expected{hint}")
+        raise CallError(
+            f"hit 1 is {json_shape(hit)}, and an object is expected; if it is the id itself, "
+            "say item_id: '@'"
+        )
     present = [name for name in ITEM_NAMES if name in hit]
     if not present:
         raise CallError(
@@ -211,7 +218,9 @@ def check_status(response: Response, redact: Redact) -> None:
         return
     message = f"answered {status} {responses.get(status, '')}".rstrip()
     if 300 <= status < 400:
-        to = _redirect(response.headers.get("location", ""), redact)
+        # Without user and query, which may repeat keys.
+        place = re.sub(r"(?<=//)[^/]*@|[?#].*", "", response.headers.get("location", ""))
+        to = f" to {quoted(unquote(place), redact)}" if place else ""
         raise CallError(f"{message}{to}; redirects are not followed, give the final url")
     text = response.content.decode("utf-8", "replace")
     with suppress(ValueError, RecursionError):
@@ -224,18 +233,6 @@ def check_status(response: Response, redact: Redact) -> None:
     raise CallError(message, may_pass=may_pass, wait=wait)
 
 
-def parsed(response: Response, redact: Redact) -> Any:
-    """Return the JSON of an answer."""
-    try:
-        return json.loads(response.content)
-    except (ValueError, RecursionError):
-        media = response.headers.get("content-type", "").partition(";")[0].strip()
-        begins = quoted(response.content[:1000].decode("utf-8", "replace"), redact, most=60)
-        raise CallError(
-            f"returned {media or 'something'} that begins {begins!r}; JSON is expected"
-        ) from None
-
-
 def quoted(text: str, redact: Redact, *, most: int = _LONGEST) -> str:
     """Return what a service said in one line, without secrets, cut if it is long."""
     # Secrets first: half of one, cut off at the end, would not be recognised.
@@ -244,24 +241,11 @@ def quoted(text: str, redact: Redact, *, most: int = _LONGEST) -> str:
 
 def _reason_in(data: Any) -> str:
     """Return the first reason in an error's JSON, in the forms that services use."""
-    place = ""
-    while not isinstance(data, str):
-        if isinstance(data, list) and data:
-            data = data[0]
-        elif isinstance(data, dict):
-            if isinstance(data.get("loc"), list):
-                place = f"{'.'.join(map(str, data['loc']))}: "
-            data = next((data[key] for key in _REASONS if data.get(key)), "")
-        else:
-            return ""
-    return f"{place}{data}" if data else ""
-
-
-def _redirect(location: str, redact: Redact) -> str:
-    """Return where a redirect leads, without its query, which may repeat keys."""
-    try:
-        parts = urlsplit(location)
-    except ValueError:
-        return ""
-    where = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-    return f" to {quoted(unquote(where), redact)}" if where else ""
+    if isinstance(data, list) and data:
+        return _reason_in(data[0])
+    if isinstance(data, dict):
+        reason = _reason_in(next((data[key] for key in _REASONS if data.get(key)), ""))
+        place = data.get("loc")
+        named = reason and isinstance(place, list)
+        return f"{'.'.join(map(str, place))}: {reason}" if named else reason
+    return data if isinstance(data, str) else ""

@@ -104,11 +104,11 @@ class MmrForm(Form):
     )
 
 
-def refuse(*whys: str | None) -> None:
-    """Refuse a form for the first of some reasons that is not None."""
-    why = next(filter(None, whys), None)
-    if why is not None:
-        raise custom_error(why)
+def refuse(*whys: str | bool | None) -> None:
+    """Refuse a form for the first of some reasons that is a text."""
+    for why in whys:
+        if isinstance(why, str) and why:
+            raise custom_error(why)
 
 
 def _one_or_form(value: Any) -> Any:
