@@ -201,8 +201,8 @@ def place(tmp_path, monkeypatch):
 
 
 NOTE = (
-    "  some.yaml:1: unknown setting 'alfa_semantic' in 't2.quality.fusion.alfa_semantic'; "
-    "did you mean alpha_semantic? it changes nothing"
+    "  some.yaml:1: t2.quality.fusion.alfa_semantic changes nothing here; "
+    "did you mean t2.quality.fusion.alpha_semantic?"
 )
 
 

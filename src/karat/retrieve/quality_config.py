@@ -10,13 +10,14 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import Field, ValidationError
 
-from karat.errors import InputError, unknown
+from karat.errors import InputError
 from karat.formats.files import open_input
 from karat.formats.settings import Form, Place, expectations, explain_error, parse_yaml, preview
 from karat.retrieve.system_config import Count, Finite, Share, Text
@@ -72,8 +73,6 @@ class QualitySettings(Form):
     )
     # How texts become words.
     normalizer_enabled: bool = _at("t2.quality.normalizer.enabled", True, "true or false")
-    normalizer_case: str = _at("t2.quality.normalizer.case", "lower", "lower")
-    normalizer_unicode: str = _at("t2.quality.normalizer.unicode", "NFKC", "NFKC")
     map_path: str | None = _at(
         "t2.quality.aliasing.map_path", None, "a YAML file of words and their meanings"
     )
@@ -105,30 +104,12 @@ class QualitySettings(Form):
         return Path(self.map_path).expanduser() if self.quality_enabled and self.map_path else None
 
 
-UNKNOWN_DIGEST = "unknown"
-
 # A setting without effect by its place, and the note on it.
 _Note = tuple[Place, str]
 
 _KNOWN = expectations(QualitySettings)
 # The mappings that settings stand in, such as t2.quality.
 _SECTIONS = {name.rsplit(".", n)[0] for name in _KNOWN for n in range(1, name.count(".") + 1)}
-# Settings of the engine that have no use in retrieving over a corpus.
-_NOT_HONOURED = frozenset(
-    (
-        *("t1", "t3", "t4", "graph", "scheduler", "budgets", "flags", "surface_method"),
-        *("perf.t1", "perf.t2", "perf.snapshots", "perf.parallel", "t2.hybrid", "t2.backend"),
-        *("t2.tiers", "t2.lancedb", "t2.archive", "t2.embed_root", "t2.reader", "t2.reader_batch"),
-        *("t2.exact_recent_days", "t2.clusters_top_m", "t2.owner_scope", "t2.cache"),
-        *("t2.residual_cap_per_turn", "t2.quality.cache", "t2.quality.aliasing.enabled"),
-        *("t2.quality.aliasing.max_expansions_per_token", "t2.quality.lexical.enabled"),
-        *("t2.quality.lexical.bm25", "t2.quality.fusion.enabled", "t2.quality.fusion.score_norm"),
-        *("t2.quality.normalizer.stopwords", "t2.quality.normalizer.stemmer"),
-        *("t2.quality.normalizer.min_token_len", "t2.quality.mmr.lambda_relevance"),
-        *("t2.quality.mmr.k_final", "t2.quality.mmr.diversity_by_owner"),
-        "t2.quality.mmr.diversity_by_token",
-    )
-)
 # No note: these values ask for what is done anyway.
 _DONE_ANYWAY: Mapping[str, Any] = {
     "t2.backend": "inmemory",
@@ -136,6 +117,8 @@ _DONE_ANYWAY: Mapping[str, Any] = {
     "t2.hybrid": {"enabled": False},
     "t2.quality.lexical.enabled": True,
     "t2.quality.fusion.enabled": True,
+    "t2.quality.normalizer.case": "lower",
+    "t2.quality.normalizer.unicode": "NFKC",
 }
 
 
@@ -184,7 +167,7 @@ def digest_of(data: Mapping[str, Any]) -> str:
     try:
         spelled = json.dumps(data, sort_keys=True, separators=(",", ":"))
     except (TypeError, ValueError):
-        return UNKNOWN_DIGEST
+        return "unknown"
     return hashlib.sha256(spelled.encode()).hexdigest()
 
 
@@ -198,9 +181,14 @@ def read_config(path: str) -> QualityConfig:
     except ValidationError as error:
         key, message = explain_error(error, flat, _KNOWN)
         raise document.place.at(*key.split(".")).error(message) from None
-    notes.extend(_without_effect(settings, document.place))
-    if document.digest == UNKNOWN_DIGEST:
-        notes.append((document.place, f"JSON cannot hold it, so its digest is {UNKNOWN_DIGEST!r}"))
+    if settings.quality_enabled and settings.fusion_mode != FUSES:
+        mode = f"t2.quality.fusion.mode {settings.fusion_mode!r}"
+        notes.append(
+            (
+                document.place.at("t2", "quality", "fusion", "mode"),
+                f"{mode} does nothing; {FUSES} is what fuses",
+            )
+        )
     notes.sort(key=lambda note: note[0].line or 0)
     return QualityConfig(document, settings, tuple(f"{place}: {text}" for place, text in notes))
 
@@ -222,30 +210,6 @@ def _flatten(
             # A setting without a value is as good as one that is not there.
             flat |= {} if value is None else {name: value}
         elif name not in _DONE_ANYWAY or _DONE_ANYWAY[name] != value:
-            yield place.at(*inner), _why_no_effect(inner)
-
-
-def _why_no_effect(path: tuple[str, ...]) -> str:
-    """Return why a setting has no effect."""
-    name = ".".join(path)
-    if name in _NOT_HONOURED:
-        return f"{name} changes nothing here"
-    around = len(path) - 1
-    places = [known.split(".") for known in (*_KNOWN, *_SECTIONS)]
-    beside = {place[-1]: None for place in places if place[:-1] == list(path[:around])}
-    reason = str(unknown("setting", path[-1], beside, inside=name))
-    return f"{reason}{'' if reason.endswith('?') else ';'} it changes nothing"
-
-
-def _without_effect(settings: QualitySettings, place: Place) -> Iterator[_Note]:
-    """Yield notes on values of known settings that have no effect."""
-    if not settings.quality_enabled:
-        return
-    for name, value, effective, effect in (
-        ("normalizer.case", settings.normalizer_case, "lower", "texts are made lower"),
-        ("normalizer.unicode", settings.normalizer_unicode, "NFKC", "texts are made NFKC"),
-        ("fusion.mode", settings.fusion_mode, FUSES, f"{FUSES} is what fuses"),
-    ):
-        if value != effective:
-            path = ("t2", "quality", *name.split("."))
-            yield place.at(*path), f"{'.'.join(path)} {value!r} does nothing; {effect}"
+            near = get_close_matches(name, [*_KNOWN, *_SECTIONS], n=1, cutoff=0.9)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield place.at(*inner), f"{name} changes nothing here{hint}"
