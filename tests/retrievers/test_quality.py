@@ -31,7 +31,6 @@ from karat.retrieve.quality import (
     QualityEngine,
     WordRules,
     interpolated,
-    places,
     vectors_of,
 )
 from karat.retrieve.quality_config import read_config, read_document
@@ -211,7 +210,7 @@ def test_fusion_agrees_with_that_of_fuse(first, second, alpha):
         [Hit(f"d{item}", float(-at)) for at, item in enumerate(order)] for order in (first, second)
     ]
     expected = {hit.item_id: hit.score for hit in by_interpolation(*lists, alpha)}
-    fused = interpolated(places(first) + 1, places(second) + 1, alpha)
+    fused = interpolated(np.argsort(first) + 1, np.argsort(second) + 1, alpha)
     assert fused.tolist() == [expected[f"d{item}"] for item in range(6)]
 
 

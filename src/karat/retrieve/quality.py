@@ -46,31 +46,6 @@ def vectors_of(texts: Iterable[str], dimensions: int) -> npt.NDArray[np.float32]
     return np.asarray(spread / np.where(lengths > 0, lengths, 1.0)[:, None], dtype=np.float32)
 
 
-class Base:
-    """The similarity and the base score of every item for a query."""
-
-    def __init__(self, corpus: Corpus, settings: QualitySettings) -> None:
-        weights = settings
-        self._alpha = weights.alpha_sim
-        self._vectors = vectors_of(corpus.frame["text"].to_list(), settings.k_surface)
-        self._recency = weights.beta_recency * _recency(corpus)
-        self._importance = weights.gamma_importance * _importance(corpus)
-
-    @property
-    def nbytes(self) -> int:
-        """The memory of the arrays."""
-        return self._vectors.nbytes + self._recency.nbytes + self._importance.nbytes
-
-    def cosines(self, text: str) -> Floats:
-        """Return the cosine of each item's vector with the query's."""
-        query = vectors_of([text.strip()], self._vectors.shape[1])[0].astype(np.float64)
-        return _row_sums(self._vectors * query)
-
-    def scores(self, cosines: Floats) -> Floats:
-        """Return the base score of each item."""
-        return self._alpha * ((cosines + 1.0) / 2.0) + self._recency + self._importance
-
-
 def _row_sums(table: npt.NDArray[Any]) -> Floats:
     """Sum from left to right: a matrix product may add in another order elsewhere."""
     total = np.zeros(len(table))
@@ -81,17 +56,16 @@ def _row_sums(table: npt.NDArray[Any]) -> Floats:
 
 def _recency(corpus: Corpus) -> Floats:
     """Return 1 for the newest item, 0 for one that is a year older or of unknown age."""
+    recency = np.zeros(corpus.frame.height)
     if "ts" not in corpus.frame.columns:
-        return np.zeros(corpus.frame.height)
-    times = [
-        None if value is None else _time(value, item_id, corpus)
-        for item_id, value in corpus.frame.select("item_id", "ts").iter_rows()
-    ]
-    newest = max((time for time in times if time is not None), default=None)
-    if newest is None:
-        return np.zeros(len(times))
-    days = [None if time is None else (newest - time).total_seconds() / 86_400 for time in times]
-    return np.array([0.0 if age is None else max(0.0, 1.0 - age / _HORIZON_DAYS) for age in days])
+        return recency
+    rows = enumerate(corpus.frame.select("item_id", "ts").iter_rows())
+    times = {row: _time(ts, item_id, corpus) for row, (item_id, ts) in rows if ts is not None}
+    newest = max(times.values(), default=None)
+    for row, time in times.items():
+        days = 0.0 if newest is None else (newest - time).total_seconds() / 86_400
+        recency[row] = max(0.0, 1.0 - days / _HORIZON_DAYS)
+    return recency
 
 
 def _time(value: Any, item_id: str, corpus: Corpus) -> datetime:
@@ -291,12 +265,13 @@ class QualityEngine:
         self.settings = settings
         self.rules: WordRules = word_rules(settings, folder)
         self.ids: list[str] = corpus.frame["item_id"].to_list()
-        self._by_id = places(sorted(range(len(self.ids)), key=self.ids.__getitem__))
-        self._base = Base(corpus, settings)
-        texts: list[str] = []
-        if settings.fuses or settings.diversifies:
-            texts = corpus.frame["text"].to_list()
-        words = [self.rules.words(text) for text in texts]
+        self._by_id = np.argsort(sorted(range(len(self.ids)), key=self.ids.__getitem__))
+        texts: list[str] = corpus.frame["text"].to_list()
+        self._vectors = vectors_of(texts, settings.k_surface)
+        self._recency = settings.beta_recency * _recency(corpus)
+        self._importance = settings.gamma_importance * _importance(corpus)
+        reads_words = settings.fuses or settings.diversifies
+        words = [self.rules.words(text) for text in texts] if reads_words else []
         self._lexicon = Lexicon(words)
         self._similarity = Jaccard(map(frozenset, words))
 
@@ -315,27 +290,31 @@ class QualityEngine:
 
     def trail(self, text: str, k: int) -> Trail:
         """Return the same list with the rankings that it is made of."""
-        cosines = self._base.cosines(text)
-        base = self._ranking(self._base.scores(cosines), self._candidates(cosines))
-        words = self._bm25(text, base.rows)
+        settings = self.settings
+        query = vectors_of([text.strip()], settings.k_surface)[0].astype(np.float64)
+        cosines = _row_sums(self._vectors * query)
+        scores = settings.alpha_sim * ((cosines + 1.0) / 2.0) + self._recency + self._importance
+        base = self._ranking(scores, self._candidates(cosines))
         lexical = fused = None
-        if words is not None:
-            lexical = self._ranking(words.scores, base.rows)
-            share = self.settings.alpha_semantic
+        hits = 0
+        if settings.fuses:
+            among: Mask = np.zeros(len(self.ids), dtype=bool)
+            among[base.rows] = True
+            words, k1, b = self.rules.words(text.strip()), settings.bm25_k1, settings.bm25_b
+            bm25 = self._lexicon.bm25(words, among, k1=k1, b=b)
+            hits = int(bm25.hits.sum())
+            lexical = self._ranking(bm25.scores, base.rows)
+            share = settings.alpha_semantic
             together = interpolated(self._places(base), self._places(lexical), share)
             fused = self._ranking(together, base.rows)
-        return Trail(
-            base=base,
-            lexical=lexical,
-            fused=fused,
-            rows=self._diverse(base, fused, k)[:k],
-            lexical_hits=0 if words is None else int(words.hits.sum()),
-        )
+        return Trail(base, lexical, fused, self._diverse(base, fused, k)[:k], hits)
 
     @property
     def index_bytes(self) -> int:
         """The size of the index."""
-        return self._base.nbytes + self._lexicon.nbytes + self._similarity.nbytes
+        arrays = (self._vectors, self._recency, self._importance)
+        words = self._lexicon.nbytes + self._similarity.nbytes
+        return words + sum(array.nbytes for array in arrays)
 
     def _ranking(self, scores: Floats, rows: Rows) -> Ranking:
         return Ranking(best_first(scores, self._by_id, rows), scores)
@@ -356,15 +335,6 @@ class QualityEngine:
             rows = best_first(cosines, self._by_id, rows)[: limits.k_retrieval]
         return rows
 
-    def _bm25(self, text: str, rows: Rows) -> Lexical | None:
-        settings = self.settings
-        if not settings.fuses:
-            return None
-        among: Mask = np.zeros(len(self.ids), dtype=bool)
-        among[rows] = True
-        query_words = self.rules.words(text.strip())
-        return self._lexicon.bm25(query_words, among, k1=settings.bm25_k1, b=settings.bm25_b)
-
     def _diverse(self, base: Ranking, fused: Ranking | None, k: int) -> Rows:
         """Return the rows of the fused or base ranking, diversified if the config says so."""
         settings, rows = self.settings, base.rows
@@ -381,18 +351,6 @@ class QualityEngine:
             k if settings.mmr_k is None or settings.mmr_k < 1 else min(settings.mmr_k, k),
         )
         return rows[np.array(order, dtype=np.intp)]
-
-
-def places(order: npt.ArrayLike) -> Rows:
-    """Return the position of each row in an order of all rows.
-
-    >>> places([2, 0, 1]).tolist()
-    [1, 2, 0]
-    """
-    rows = np.asarray(order, dtype=np.intp)
-    positions = np.empty(len(rows), dtype=np.intp)
-    positions[rows] = np.arange(len(rows))
-    return positions
 
 
 def best_first(scores: Floats, by_id: Rows, rows: Rows) -> Rows:
