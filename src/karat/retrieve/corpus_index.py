@@ -208,16 +208,10 @@ def _save(index: CorpusIndex, kept: Path) -> None:
         with atomic_write(kept.with_suffix(".arrow")) as items:
             index.items.write_ipc(items, compression="uncompressed")
             checksum = np.array(_checksum(items), dtype=np.uint64)
-        words = index.words.write_ipc(None).getbuffer()
+        words = np.frombuffer(index.words.write_ipc(None).getbuffer(), dtype=np.uint8)
+        arrays: dict[str, Any] = {"checksum": checksum, "words": words, **index.scores}
         with atomic_write(kept) as temporary, temporary.open("wb") as file:
-            np.savez(
-                file,
-                checksum=checksum,
-                tokens=index.tokens,
-                pattern=np.array(index.pattern),
-                words=np.frombuffer(words, dtype=np.uint8),
-                **index.scores,
-            )
+            np.savez(file, tokens=index.tokens, pattern=np.array(index.pattern), **arrays)
     except (OSError, InputError, pl.exceptions.PolarsError) as error:
         _log.warning(
             "the index of %s cannot be kept in %s (%s); it is made again each time",

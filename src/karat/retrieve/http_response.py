@@ -245,7 +245,7 @@ def _reason_in(data: Any) -> str:
         return _reason_in(data[0])
     if isinstance(data, dict):
         reason = _reason_in(next((data[key] for key in _REASONS if data.get(key)), ""))
-        place = data.get("loc")
+        place: Any = data.get("loc")
         named = reason and isinstance(place, list)
         return f"{'.'.join(map(str, place))}: {reason}" if named else reason
     return data if isinstance(data, str) else ""
