@@ -14,7 +14,7 @@ from said import ITEMS, MAY, Item, Said, all_of
 
 from karat.errors import InputError, UsageError
 from karat.label.label_sets import read_judgments, refuse_contradictions
-from karat.label.labelling import METHODS, alphas, conflicts, gold_of, label_lines, resolve
+from karat.label.raters import METHODS, alphas, conflicts, gold_of, label_lines, resolve
 
 
 def test_conflicts_are_listed_with_the_widest_apart_first():
@@ -25,10 +25,10 @@ def test_conflicts_are_listed_with_the_widest_apart_first():
     ]
     found = conflicts(ITEMS, [*said, Said(5, "di", 1, "between", "adjudication")])
     # d3: 3 0 0 · d1: 0 1 0 by three · d5: 1 2 by two, one of whom can't tell
-    assert [(one.item.item_id, one.spread) for one in found] == [("d3", 3), ("d1", 1), ("d5", 1)]
-    assert [one.grade for one in found[2].votes] == [1, 2, None]
-    assert found[0].decision is None
-    assert found[2].to_dict() == {
+    assert [(one["item_id"], one["spread"]) for one in found] == [("d3", 3), ("d1", 1), ("d5", 1)]
+    assert [one["grade"] for one in found[2]["judgments"]] == [1, 2, None]
+    assert found[0]["decision"] is None
+    assert found[2] == {
         "query_id": "q2",
         "item_id": "d5",
         "spread": 1,
@@ -54,7 +54,7 @@ def test_an_item_is_in_conflict_where_two_raters_gave_different_grades(tables):
         for b in said
         if a.position == b.position and None not in (a.grade, b.grade) and a.grade < b.grade
     }
-    assert {one.item.position for one in conflicts(ITEMS, said)} == expected
+    assert {one["item_id"] for one in conflicts(ITEMS, said)} == {f"d{at}" for at in expected}
 
 
 def test_two_adjudicators_and_the_newest_decision_stands():
@@ -113,7 +113,7 @@ def test_dawid_and_skene_takes_two_raters_who_graded():
 def test_where_two_grades_are_as_probable_there_is_a_tie():
     said = [*all_of("ana", 0), *all_of("bo", 1)]
     found = resolve(ITEMS, said, "dawid-skene")
-    assert (found.grades, [tie.item_id for tie in found.ties]) == ([], ["d0"])
+    assert (found.grades, [tie["item_id"] for tie in found.ties]) == ([], ["d0"])
 
 
 def test_an_unknown_way_to_resolve_is_refused():
@@ -134,7 +134,7 @@ def test_every_item_is_graded_tied_not_told_or_unjudged_and_decisions_stand(tabl
         assert sum(found.counts().values()) == len(ITEMS)
         grades = {item.position: grade for item, grade in found.grades}
         assert {at: grades.get(at) for at in decided} == decided
-        assert not {tie.position for tie in found.ties} & decided.keys()
+        assert not {tie["item_id"] for tie in found.ties} & {f"d{at}" for at in decided}
         rows = [(item.query_id, item.item_id, grade) for item, grade in found.grades]
         assert gold_of(found).frame.rows() == rows
 

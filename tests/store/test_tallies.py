@@ -8,7 +8,7 @@ from contextlib import closing
 import pytest
 
 from karat.errors import InputError
-from karat.label.labelling import progress
+from karat.label.raters import progress
 from karat.store import LabelItem, NotStoredError, Store
 
 ITEMS = [LabelItem(f"q{at}", "d", "?", "!") for at in range(5)]
@@ -16,7 +16,7 @@ ITEMS = [LabelItem(f"q{at}", "d", "?", "!") for at in range(5)]
 
 def tallies(store, set_id):
     judgments = store.judgments(set_id)
-    return [(each.rater, each.judged, each.cannot_tell) for each in progress(5, judgments)]
+    return [(each["rater"], each["judged"], each["cannot_tell"]) for each in progress(5, judgments)]
 
 
 def test_a_tally_counts_the_newest_word_on_each_item_and_no_decision(store):

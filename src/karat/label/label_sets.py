@@ -30,8 +30,8 @@ from karat.formats.labels import (
     read_label_lines,
 )
 from karat.label.inputs import PAIR
-from karat.label.labelling import CANNOT_TELL, rater_name
 from karat.label.labels import open_judgments, read_pool_records
+from karat.label.raters import CANNOT_TELL, rater_name
 from karat.store import LabelItem
 
 # What a rater sees beside the two texts. None of it comes from a run.

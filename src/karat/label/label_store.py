@@ -31,10 +31,10 @@ from karat.label.label_sets import (
     read_pool,
     refuse_contradictions,
 )
-from karat.label.labelling import (
+from karat.label.raters import (
     FEW,
     METHODS,
-    Majority,
+    ResolvedGrades,
     agreement,
     alphas,
     conflicts,
@@ -233,16 +233,13 @@ class LabelSets:
         with self._open_set(label_set) as opened:
             differing = conflicts(opened.items, opened.store.judgments(opened.set.id))
         texts = {item.query_id: item.query for item in opened.items}
-        listed = [each for each in differing if include_decided or each.decision is None]
+        listed = [each for each in differing if include_decided or each["decision"] is None]
         return opened.result(
             label_pages.conflicts_page,
             total=len(differing),
-            open=sum(conflict.decision is None for conflict in differing),
+            open=sum(conflict["decision"] is None for conflict in differing),
             listed=len(listed),
-            conflicts=[
-                {**conflict.to_dict(), "query": texts[conflict.item.query_id]}
-                for conflict in listed[:limit]
-            ],
+            conflicts=[{**each, "query": texts[each["query_id"]]} for each in listed[:limit]],
         )
 
     def adjudicate(
@@ -291,8 +288,8 @@ class LabelSets:
         return opened.result(
             label_pages.agreement_page,
             few=FEW,
-            raters=[rater.to_dict() for rater in progress(opened.set.size, judgments)],
-            pairs=[pair.to_dict() for pair in agreement(judgments)],
+            raters=progress(opened.set.size, judgments),
+            pairs=agreement(judgments),
             alpha=alphas(judgments),
             majority={**by_majority.counts(), "adjudicated": by_majority.adjudicated},
         )
@@ -356,7 +353,7 @@ class LabelSets:
         resolved = resolve(opened.items, judgments, resolve_by)
         _check_resolved(resolved, opened, resolve_by, strict=strict)
         written = _write_gold(resolved, opened.items, files)
-        counts = {**resolved.counts(), "ties": [tie.to_dict() for tie in resolved.ties]}
+        counts = {**resolved.counts(), "ties": resolved.ties}
         return opened.result(
             label_pages.export_page,
             **settings,
@@ -394,9 +391,9 @@ def _summary(store: Store, label_set: LabelSet) -> dict[str, Any]:
         **label_set.document(),
         "judged": len({judgment.position for judgment in judgments}),
         "conflicts": len(differing),
-        "open": sum(conflict.decision is None for conflict in differing),
+        "open": sum(conflict["decision"] is None for conflict in differing),
         "decided": len(decisions(judgments)),
-        "raters": [rater.to_dict() for rater in progress(label_set.size, judgments)],
+        "raters": progress(label_set.size, judgments),
         "sources": dict(sorted(Counter(judgment.source for judgment in judgments).items())),
         "readable": bool(items and items[0].text.strip()),
     }
@@ -497,13 +494,15 @@ def _rows(
     return rows
 
 
-def _check_resolved(resolved: Majority, opened: _OpenSet, resolve_by: str, *, strict: bool) -> None:
+def _check_resolved(
+    resolved: ResolvedGrades, opened: _OpenSet, resolve_by: str, *, strict: bool
+) -> None:
     if strict and resolved.ties:
         first = resolved.ties[0]
         raise UsageError(
             f"{opened.name} has {plural(len(resolved.ties), 'tie')} by {resolve_by}, the first on"
-            f" query {first.query_id!r}, item {first.item_id!r}; decide them with karat labels"
-            " adjudicate, or leave --strict out"
+            f" query {first['query_id']!r}, item {first['item_id']!r}; decide them with karat"
+            " labels adjudicate, or leave --strict out"
         )
     if not resolved.grades:
         raise UsageError(
@@ -557,7 +556,7 @@ def _output_file(text: str, *, as_lines: bool) -> _OutputFile:
 
 
 def _write_gold(
-    resolved: Majority, items: list[LabelItem], files: Sequence[_OutputFile]
+    resolved: ResolvedGrades, items: list[LabelItem], files: Sequence[_OutputFile]
 ) -> list[dict[str, Any]]:
     gold = gold_of(resolved)
     graded = {item.query_id for item, _ in resolved.grades}

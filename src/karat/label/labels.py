@@ -45,6 +45,7 @@ from karat.stats.agreement import (
     krippendorff_alpha,
     majority,
 )
+from karat.stats.distributions import Ints, Values
 
 Truth = Literal["majority", "dawid-skene"]
 TRUTHS: tuple[Truth, ...] = ("majority", "dawid-skene")
@@ -352,14 +353,8 @@ def one_grade(people: People, method: Truth = "majority") -> OneGrade:
         raise unknown("truth", method, TRUTHS)
     pairs = people.frame.select(PAIR).unique().sort(PAIR).with_row_index("pair")
     votes = people.votes.join(pairs, on=PAIR, how="left", maintain_order="left")
-    fitted = None
-    items, grades = votes["pair"].cast(pl.Int64).to_numpy(), votes["grade"].to_numpy()
-    if method == "majority" or votes["rater"].n_unique() < 2:
-        known, winners = majority(items, grades)
-    else:
-        raters = votes["rater"].rank("dense").cast(pl.Int64).to_numpy()
-        fitted = dawid_skene(raters, items, grades)
-        known, winners = fitted.items, fitted.most_likely()
+    items = votes["pair"].cast(pl.Int64).to_numpy()
+    known, winners, fitted = winning_grades(votes["rater"], items, votes["grade"], method)
     schema = {"pair": pl.UInt32, "winner": pl.Float64}
     voted = pl.DataFrame({"pair": known, "winner": winners}, schema=schema)
     decisions = people.frame.filter("decided").unique(PAIR, keep="last", maintain_order=True)
@@ -390,6 +385,21 @@ def one_grade(people: People, method: Truth = "majority") -> OneGrade:
         )
     source = people.sources[0] if len(people.sources) == 1 else Source(names)
     return OneGrade(Gold.from_frame(graded, source=source), method, **counts, fitted=fitted)
+
+
+def winning_grades(
+    raters: Sequence[str] | pl.Series, items: Ints, grades: Any, method: str
+) -> tuple[Ints, Values, DawidSkene | None]:
+    """Return each judged item once, the grade that wins there, and the model of the raters.
+
+    NaN where no grade wins. A single rater is believed.
+    """
+    names, rater = np.unique(raters, return_inverse=True)
+    values = np.asarray(grades, dtype=np.float64)
+    if method == "dawid-skene" and len(names) > 1:
+        fitted = dawid_skene(rater, items, values)
+        return fitted.items, fitted.most_likely(), fitted
+    return *majority(items, values), None
 
 
 _WEIGHTS: tuple[Weights, ...] = ("none", "linear", "quadratic")

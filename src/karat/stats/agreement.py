@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,8 +14,6 @@ from karat.stats.distributions import Ints, Values
 
 Table = NDArray[np.int64]
 Weights = Literal["none", "linear", "quadratic"]
-# So many counts of cross tables are held at once.
-_CELLS = 1 << 20
 
 
 def cross_table(first: Values, second: Values, grades: Sequence[float]) -> Table:
@@ -46,42 +44,15 @@ def kappa(
     >>> kappa(np.array([[20, 5], [10, 15]]))
     0.4
     """
-    (found,) = kappas(np.asarray(table)[None], weights=weights, grades=grades)
-    return None if np.isnan(found) else float(found)
-
-
-def kappas(
-    tables: Table, *, weights: Weights = "none", grades: Sequence[float] | None = None
-) -> Values:
-    """Return Cohen's kappa of each of many cross tables, NaN where there is none; see ``kappa``."""
-    counts = np.asarray(tables, dtype=np.float64)
-    if counts.ndim != 3 or counts.shape[1] != counts.shape[2]:
-        raise UsageError(f"a cross table is square, not {' × '.join(map(str, counts.shape[1:]))}")
-    costs = _costs(np.arange(counts.shape[1]) if grades is None else grades, weights)
-    by_chance = counts.sum(axis=2)[:, :, None] * counts.sum(axis=1)[:, None, :]
-    total, both = counts.sum(axis=(1, 2)), (1, 2)
-    expected, seen = (costs * by_chance).sum(axis=both), (costs * counts).sum(axis=both)
+    counts = np.asarray(table, dtype=np.float64)
+    if counts.ndim != 2 or counts.shape[0] != counts.shape[1]:
+        raise UsageError(f"a cross table is square, not {' × '.join(map(str, counts.shape))}")
+    costs = _costs(np.arange(len(counts)) if grades is None else grades, weights)
+    expected = float((costs * np.outer(counts.sum(axis=1), counts.sum(axis=0))).sum())
+    if not expected:
+        return None
     # Counts are whole numbers, so that dividing last keeps both sums exact.
-    share = np.divide(seen * total, expected, out=np.full(len(counts), np.nan), where=expected > 0)
-    return np.asarray(1 - share)
-
-
-def every_two(given: NDArray[np.integer], grades: int) -> Iterator[Table]:
-    """Return the cross tables of every two raters, some at a time, in the order of combinations.
-
-    A row of ``given`` is a rater and a column an item; grades are numbered from 0, and -1 is none.
-
-    >>> [tables.tolist() for tables in every_two(np.array([[0, 1], [0, -1], [1, 1]]), 2)]
-    [[[[1, 0], [0, 0]], [[0, 1], [0, 1]]], [[[0, 1], [0, 0]]]]
-    """
-    at_once = max(1, _CELLS // max(1, grades**2))
-    for at, own in enumerate(given):
-        mine = own >= 0
-        for begin in range(at + 1, len(given), at_once):
-            others = given[begin : begin + at_once, mine]
-            cells = (np.arange(len(others))[:, None] * grades + own[mine]) * grades + others
-            counts = np.bincount(cells[others >= 0], minlength=len(others) * grades**2)
-            yield counts.reshape(len(others), grades, grades)
+    return 1 - float((costs * counts).sum()) * float(counts.sum()) / expected
 
 
 def majority(items: Ints, grades: Values) -> tuple[Ints, Values]:

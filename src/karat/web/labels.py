@@ -16,15 +16,15 @@ from starlette.responses import Response
 
 from karat.errors import UsageError
 from karat.label.label_sets import read_pool, unjudged_pairs
-from karat.label.labelling import (
+from karat.label.raters import (
     FEW,
-    Progress,
     agreement,
     label_lines,
     next_item,
     progress,
     qrels_lines,
     rater_name,
+    rater_progress,
     rationale_text,
     resolve,
     votes,
@@ -300,12 +300,12 @@ def set_documents(store: Store) -> list[dict[str, Any]]:
 def set_document(store: Store, label_set: LabelSet, *, rater: str | None = None) -> dict[str, Any]:
     """Return a set with every rater's progress; ``own`` is that of ``rater``."""
     judgments = store.judgments(label_set.id)
-    raters = {each.rater: each for each in progress(label_set.size, judgments)}
+    raters = {each["rater"]: each for each in progress(label_set.size, judgments)}
     document = label_set.document()
     del document["digest"]
-    document["raters"] = [each.to_dict() for each in raters.values()]
+    document["raters"] = list(raters.values())
     if rater is not None:
-        document["own"] = raters.get(rater, Progress(rater, 0, 0, label_set.size)).to_dict()
+        document["own"] = raters.get(rater, rater_progress(rater, 0, 0, label_set.size))
     return document
 
 
@@ -317,8 +317,8 @@ def agreement_document(request: Request, label_set: LabelSet) -> dict[str, Any]:
         "set": label_set.id,
         "size": label_set.size,
         "few": FEW,
-        "raters": [rater.to_dict() for rater in progress(label_set.size, judgments)],
-        "pairs": [pair.to_dict() for pair in agreement(judgments)],
+        "raters": progress(label_set.size, judgments),
+        "pairs": agreement(judgments),
         "majority": by_majority.counts(),
-        "ties": [tie.to_dict() for tie in by_majority.ties],
+        "ties": by_majority.ties,
     }

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 
 from karat.errors import KaratError
-from karat.label.labelling import SCALE
+from karat.label.raters import SCALE
 from karat.reports.history import HEIGHT, WIDTH, evaluation_table, trend_lines
 from karat.reports.html.elements import system_names
 from karat.store import NoHistoryError, Store
