@@ -325,7 +325,7 @@ def test_what_nobody_judged_in_any_top_is_to_be_labelled_once():
     # c is third, a has a grade in q1, x has no text, q4 has none
     wanted = [("q1", "b"), ("q1", "d"), ("q2", "a"), ("q3", "f"), ("q3", "g")]
     assert sorted(pairs(found)) == wanted
-    assert (found.without_text, found.without_query, found.cut) == (1, 1, 1)
+    assert found.without_text == 2
     by_pair = {(one.query_id, one.item_id): one for one in found.items}
     assert by_pair["q1", "d"].facts == {
         "as_of": "2026-01-01",
@@ -333,9 +333,9 @@ def test_what_nobody_judged_in_any_top_is_to_be_labelled_once():
         "text": "only its beginning is kept here",
     }
     assert by_pair["q2", "a"].text == "text of a"
-    assert found.about() == (
-        "Unjudged items in the top 2 of 2 systems, 1 left out because they have no text, "
-        "1 left out because their query has no text, 1 with only the beginning of their text."
+    assert found.about == (
+        "Unjudged items in the top 2 of 2 systems, 2 left out because they or their query have no"
+        " text, 1 with only the beginning of their text."
     )
 
 

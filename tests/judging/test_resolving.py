@@ -167,7 +167,7 @@ PAIR = {"query_id": "q1", "item_id": "d1"}
             st.sampled_from([0, 0.5, 3, 100, None]),
             st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0")),
             st.sampled_from(["human", "judge", "adjudication", "qrels of May"]),
-            st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1)).map(
+            st.datetimes(datetime(2000, 1, 1), datetime(2026, 1, 1)).map(
                 lambda moment: moment.replace(tzinfo=UTC)
             ),
             st.none() | st.just(MAY),

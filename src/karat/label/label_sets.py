@@ -6,15 +6,13 @@ counted and left out: it is no judgment, and never a 0.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import numpy as np
 import polars as pl
 
 from karat.data.columns import join_spans
@@ -31,39 +29,26 @@ from karat.formats.labels import (
 )
 from karat.label.inputs import PAIR
 from karat.label.labels import open_judgments, read_pool_records
+from karat.label.pool import shuffled, with_texts
 from karat.label.raters import CANNOT_TELL, rater_name
-from karat.store import LabelItem
+from karat.store import LabelItem, NewJudgment
+from karat.store.records import as_utc, too_late
 
 # What a rater sees beside the two texts. None of it comes from a run.
 FACTS = ("as_of", "title", "doc_id", "version")
 _CUT = "only its beginning is kept here"
 
 
-@dataclass(frozen=True, slots=True)
-class UnjudgedPairs:
+class UnjudgedPairs(NamedTuple):
     """The unjudged pairs in the tops of a report, in the order in which raters see them.
 
-    ``without_text`` and ``without_query`` count the pairs left out because there is nothing to
-    read, ``cut`` the pairs with only the beginning of the text.
+    ``about`` is a sentence on where they come from, which names no system. ``without_text``
+    counts the pairs left out because there is nothing to read.
     """
 
     items: list[LabelItem]
-    depth: int
-    systems: int
+    about: str
     without_text: int
-    without_query: int
-    cut: int
-
-    def about(self) -> str:
-        """Return one sentence on where the items come from; it names no system."""
-        many = "one system" if self.systems == 1 else f"{self.systems} systems"
-        counts = {
-            "left out because they have no text": self.without_text,
-            "left out because their query has no text": self.without_query,
-            "with only the beginning of their text": self.cut,
-        }
-        parts = [f"{count:,} {words}" for words, count in counts.items() if count]
-        return ", ".join([f"Unjudged items in the top {self.depth} of {many}", *parts]) + "."
 
 
 def read_pool(path: str | Path) -> list[LabelItem]:
@@ -91,34 +76,19 @@ def pairs_to_label(
 
     With a corpus and queries every pair must have both its texts; without, none has any.
     """
-    query_rows = {} if queries is None else _by_id(queries.frame, "query_id")
-    item_rows = {} if corpus is None else _by_id(corpus.frame, "item_id")
-    by_query: dict[str, dict[str, LabelItem]] = {}
-    for query_id, item_id in pairs:
-        query, item = query_rows.get(query_id, {}), item_rows.get(item_id, {})
-        if queries is not None and corpus is not None:
-            for name, row in (("query", query), ("item", item)):
-                if not _is_text(row.get("text")):
-                    raise InputError(
-                        f"query {query_id!r}, item {item_id!r} cannot be read: the {name} has no"
-                        " text in what --queries and --corpus hold; add it there, or import"
-                        " without either"
-                    )
-        facts = _facts(query, ("as_of",)) | _facts(item, ("title", "doc_id", "version"))
-        by_query.setdefault(query_id, {})[item_id] = LabelItem(
-            query_id,
-            item_id,
-            str(query.get("text") or ""),
-            str(item.get("text") or ""),
-            facts=facts,
-        )
-    return _shuffled(by_query, seed)
-
-
-def _by_id(frame: pl.DataFrame, key: str) -> dict[str, dict[str, Any]]:
-    names = dict.fromkeys((key, "text", *FACTS))
-    table = frame.select(name for name in names if name in frame.columns)
-    return {row[key]: row for row in table.iter_rows(named=True)}
+    frame = pl.DataFrame(list(dict.fromkeys(pairs)), dict.fromkeys(PAIR, pl.String), orient="row")
+    items = []
+    for row in with_texts(shuffled(frame, seed), queries, corpus).iter_rows(named=True):
+        for name, column in (("query", "query"), ("item", "text")):
+            if row[column] is None and queries is not None and corpus is not None:
+                raise InputError(
+                    f"query {row['query_id']!r}, item {row['item_id']!r} cannot be read: the {name}"
+                    " has no text in what --queries and --corpus hold; add it there, or import"
+                    " without either"
+                )
+        texts = (row["query"] or "", row["text"] or "")
+        items.append(LabelItem(row["query_id"], row["item_id"], *texts, facts=_facts(row)))
+    return items
 
 
 def unjudged_pairs(
@@ -135,45 +105,29 @@ def unjudged_pairs(
             f"depth is {depth}; the report keeps the first {head['kept']} items of every list,"
             f" so it is from 1 to {head['kept']}"
         )
-    by_query: dict[str, dict[str, LabelItem]] = {}
-    lacking = Counter[str]()
+    items: dict[tuple[str, str], LabelItem] = {}
+    unread = cut = 0
     for block in blocks:
         for query in block["queries"]:
-            by_query[query["query_id"]] = _readable(query, block["texts"], depth, lacking)
-    return UnjudgedPairs(
-        _shuffled(by_query, seed),
-        depth,
-        len(head["systems"]),
-        without_text=lacking["text"],
-        without_query=lacking["query"],
-        cut=lacking["cut"],
-    )
-
-
-def _readable(
-    query: Mapping[str, Any], texts: Mapping[str, Any], depth: int, lacking: Counter[str]
-) -> dict[str, LabelItem]:
-    """Return the unjudged items of a query that can be read; count those without a text."""
-    tops = (system["hits"][:depth] for system in query["systems"])
-    # Sorted to hide the order of the systems' lists.
-    unjudged = sorted({item for hits in tops for item, _, grade in hits if grade is None})
-    if not _is_text(query["text"]):
-        lacking["query"] += len(unjudged)
-        return {}
-    items = {}
-    for item_id in unjudged:
-        text = texts.get(item_id, {"text": None})
-        if not _is_text(text["text"]):
-            lacking["text"] += 1
-            continue
-        facts = _facts(query.get("attributes") or {}, ("as_of",)) | _facts(text, ("title",))
-        if text["cut"]:
-            lacking["cut"] += 1
-            facts["text"] = _CUT
-        items[item_id] = LabelItem(
-            query["query_id"], item_id, query["text"], text["text"], facts=facts
-        )
-    return items
+            tops = (system["hits"][:depth] for system in query["systems"])
+            for item_id in {item for hits in tops for item, _, grade in hits if grade is None}:
+                text = block["texts"].get(item_id, {"text": None})
+                if not _is_text(query["text"]) or not _is_text(text["text"]):
+                    unread += 1
+                    continue
+                facts = _facts(query.get("attributes") or {}, ("as_of",)) | _facts(text, ("title",))
+                if text["cut"]:
+                    cut += 1
+                    facts["text"] = _CUT
+                pair = (query["query_id"], item_id)
+                items[pair] = LabelItem(*pair, query["text"], text["text"], facts=facts)
+    many = "one system" if len(head["systems"]) == 1 else f"{len(head['systems'])} systems"
+    about = f"Unjudged items in the top {depth} of {many}"
+    about += f", {unread:,} left out because they or their query have no text" if unread else ""
+    about += f", {cut:,} with only the beginning of their text" if cut else ""
+    frame = pl.DataFrame(list(items), dict.fromkeys(PAIR, pl.String), orient="row")
+    in_order = [items[pair] for pair in shuffled(frame, seed).iter_rows()]
+    return UnjudgedPairs(in_order, f"{about}.", unread)
 
 
 def _facts(known: Mapping[str, Any], names: Sequence[str] = FACTS) -> dict[str, str]:
@@ -189,33 +143,19 @@ def _is_text(text: Any) -> bool:
     return isinstance(text, str) and bool(text.strip())
 
 
-def _shuffled(by_query: Mapping[str, Mapping[str, LabelItem]], seed: int) -> list[LabelItem]:
-    """Return the pairs with queries, and the items of each, in random order."""
-    rng = np.random.default_rng(seed)
-    queries = sorted(by_query)
-    order = []
-    for at in rng.permutation(len(queries)):
-        items = [item for _, item in sorted(by_query[queries[at]].items())]
-        order += [items[place] for place in rng.permutation(len(items))]
-    return order
-
-
 # The source of judgments that name none.
 IMPORT = "import"
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedJudgment:
-    """One judgment of a file; the grade None is "can't tell", ``place`` its file and line."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedJudgment(NewJudgment):
+    """A judgment of a file: its pair, and ``place``, its file and line; a set gives its position.
+
+    The grade None is "can't tell".
+    """
 
     query_id: str
     item_id: str
-    rater: str
-    grade: float | None
-    rationale: str
-    source: str
-    given_at: datetime | None
-    withdrawn_at: datetime | None
     place: str
 
 
@@ -260,7 +200,9 @@ def _of_gold(gold: Gold, form: str, rater: str | None, source: str | None) -> Im
             pair = f"query {query!r}, item {item!r}"
             raise InputError(f"{pair}: {out_of_range(grade)}", where=name)
         judgments.append(
-            ImportedJudgment(query, item, rater, grade, "", source or IMPORT, None, None, name)
+            ImportedJudgment(
+                -1, rater, grade, "", source or IMPORT, query_id=query, item_id=item, place=name
+            )
         )
     return ImportedFile(name, form, judgments, 0)
 
@@ -303,15 +245,16 @@ def _judgment(
     except UsageError as error:
         raise record.error(str(error)) from None
     return ImportedJudgment(
-        label.query_id,
-        label.item_id,
+        -1,
         rater,
         label.grade,
         _text(record, "rationale"),
         source or line_source,
         given_at,
         withdrawn_at,
-        f"{file}:{label.line}",
+        query_id=label.query_id,
+        item_id=label.item_id,
+        place=f"{file}:{label.line}",
     )
 
 
@@ -323,14 +266,16 @@ def _text(record: Record, name: str) -> str:
 
 
 def _moment(record: Record, name: str) -> datetime | None:
+    """Return a time; one in the future is refused: it would override all others until then."""
     value = record.value.get(name)
     if value is None:
         return None
-    # The first and the last hours of the calendar are none in UTC; they overflow.
-    with suppress(TypeError, ValueError, OverflowError):
-        moment = datetime.fromisoformat(value)
-        if moment.tzinfo is not None:
-            return moment.astimezone(UTC)
+    with suppress(TypeError, ValueError, UsageError):
+        moment = as_utc(datetime.fromisoformat(value))
+        if too_late(moment, as_utc(None)):
+            message = f"{name} is {moment.isoformat()}, which is in the future; correct it"
+            raise record.error(message)
+        return moment
     raise record.error(
         f"{name} is {preview(value)}; a time with its zone is expected, as 2026-01-31T09:30:00Z"
     )

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,7 +59,7 @@ from karat.store import (
     Store,
 )
 from karat.store.database import store_address
-from karat.store.records import checked_set_name, checked_source, too_late
+from karat.store.records import checked_set_name, checked_source
 
 _MAKE = "make a set with karat labels new POOL, or with karat labels import FILE --name NAME"
 # A message names this many sets.
@@ -190,7 +189,6 @@ class LabelSets:
             read_judgments(file, rater=rater, source=source, format=format) for file in files
         ]
         refuse_contradictions(imported)
-        _refuse_future(imported)
         if name is None:
             with self._open_set(label_set) as opened:
                 rows = _rows(imported, opened.items, opened.name)
@@ -435,17 +433,6 @@ def _check_import(
         checked_set_name(name)
 
 
-def _refuse_future(files: Iterable[ImportedFile]) -> None:
-    """Refuse times in the future: such a judgment would override all others until then."""
-    now = datetime.now(UTC)
-    for judgment in (judgment for file in files for judgment in file.judgments):
-        for name in ("given_at", "withdrawn_at"):
-            moment = getattr(judgment, name)
-            if moment is not None and too_late(moment, now):
-                message = f"{name} is {moment.isoformat()}, which is in the future; correct it"
-                raise InputError(message, where=judgment.place)
-
-
 def _new_items(
     imported: Sequence[ImportedFile],
     files: Sequence[str],
@@ -453,11 +440,9 @@ def _new_items(
     corpus: str | None,
     format: str | None,
 ) -> list[LabelItem]:
-    texts = None
-    if corpus is not None:
-        texts = queries_table(queries, list(files), gold_format=format)
-        if texts is None:
-            raise UsageError("--corpus has the items' texts; give the queries' with --queries")
+    texts = None if corpus is None else queries_table(queries, list(files), gold_format=format)
+    if corpus is not None and texts is None:
+        raise UsageError("--corpus has the items' texts; give the queries' with --queries")
     pairs = pairs_to_label(pairs_of(imported), queries=texts, corpus=corpus_table(corpus))
     return [replace(pair, position=at) for at, pair in enumerate(pairs)]
 
@@ -467,7 +452,7 @@ def _rows(
 ) -> list[NewJudgment]:
     """Return judgments of a set; those of pairs that it does not have are refused."""
     positions = {(item.query_id, item.item_id): item.position for item in items}
-    rows = []
+    rows: list[NewJudgment] = []
     for file in imported:
         pairs = {(judgment.query_id, judgment.item_id): judgment for judgment in file.judgments}
         lacking = [judgment for pair, judgment in pairs.items() if pair not in positions]
@@ -480,15 +465,7 @@ def _rows(
                 where=first.place,
             )
         rows += [
-            NewJudgment(
-                positions[judgment.query_id, judgment.item_id],
-                judgment.rater,
-                judgment.grade,
-                judgment.rationale,
-                judgment.source,
-                judgment.given_at,
-                judgment.withdrawn_at,
-            )
+            replace(judgment, position=positions[judgment.query_id, judgment.item_id])
             for judgment in file.judgments
         ]
     return rows

@@ -36,7 +36,7 @@ from karat.label.inputs import (
     refuse_two_pipes,
     runs_by_name,
 )
-from karat.label.pool import PairsToJudge, shuffled_pairs
+from karat.label.pool import PairsToJudge, refuse_level, shuffled, with_texts
 from karat.measure import aggregates
 from karat.measure.aggregates import Values
 from karat.measure.conventions import PROFILES, SETTABLE, Conventions
@@ -118,6 +118,7 @@ def next_judgments(
     kind: Any = margin_kind or "relative"
     rule = Rule(margin=0.02 if margin is None else margin, margin_kind=kind)
     conventions = conventions_for(profile, settings, SETTABLE, "next")
+    refuse_level(conventions)
     chosen = _measure(measure, conventions)
     tables = runs_by_name(runs, format=run_format, strict=strict)
     asked = queries_table(queries, golds, gold_format=gold_format)
@@ -152,7 +153,7 @@ def next_judgments(
         "corpus": None if texts is None else texts.source,
     }
     pairs = pl.DataFrame(state["next"], schema=dict.fromkeys(PAIR, pl.String))
-    pairs = shuffled_pairs(pairs, asked, texts, conventions=conventions)
+    pairs = with_texts(shuffled(pairs, conventions.seed), asked, texts)
     return NextJudgments(body, conventions.document(), _next_page, inputs, pairs=pairs)
 
 

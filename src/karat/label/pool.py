@@ -87,7 +87,10 @@ def pool(
     purpose = "the bias of a pool" if bias else "a pool"
     conventions = conventions_for(profile, settings, allowed, purpose)
     chosen = bias_measures(measures, conventions=conventions)
-    _check(depth, sample, conventions)
+    for name, number in (("depth", depth), ("sample", sample)):
+        if number is not None and number < 1:
+            raise UsageError(f"{name} is {number}; it must be at least 1")
+    refuse_level(conventions)
     judged = gold_tables(gold, format=gold_format, duplicates=conventions.duplicates)
     asked = queries_table(queries, gold, gold_format=gold_format)
     texts = corpus_table(corpus)
@@ -101,8 +104,7 @@ def pool(
     }
     union = _union(list(tops.values()), judged)
     to_judge = union if include_judged else union.filter(~pl.col("judged"))
-    drawn = _shuffled(to_judge, sample, np.random.default_rng(conventions.seed))
-    pairs = _with_texts(drawn, asked, texts)
+    pairs = with_texts(shuffled(to_judge, conventions.seed, sample=sample), asked, texts)
     body: dict[str, Any] = {
         "depth": depth,
         "seed": conventions.seed,
@@ -204,6 +206,12 @@ class TopHits:
         return {name: getattr(self, name) for name in names}
 
 
+def refuse_level(conventions: Conventions) -> None:
+    """Raise UsageError where documents or spans are judged instead of items."""
+    if conventions.level != "item":
+        raise UsageError(f"level={conventions.level}: a pool holds items only")
+
+
 def all_query_ids(
     runs: Iterable[Run | Blocks], *, gold: Sequence[Gold] = (), queries: Queries | None = None
 ) -> list[str]:
@@ -278,15 +286,6 @@ def top_hits(
     )
 
 
-def _check(depth: int, sample: int | None, conventions: Conventions) -> None:
-    if depth < 1:
-        raise UsageError(f"depth is {depth}; it must be at least 1")
-    if sample is not None and sample < 1:
-        raise UsageError(f"sample is {sample}; it must be at least 1")
-    if conventions.level != "item":
-        raise UsageError(f"level={conventions.level}: a pool holds items only")
-
-
 def _union(tops: Sequence[TopHits], gold: Sequence[Gold]) -> pl.DataFrame:
     """Return every pair once, with the number of runs that have it and whether it is judged.
 
@@ -302,26 +301,20 @@ def _union(tops: Sequence[TopHits], gold: Sequence[Gold]) -> pl.DataFrame:
     return union.with_columns(pl.col("judged").fill_null(value=False))
 
 
-def _shuffled(pairs: pl.DataFrame, sample: int | None, rng: np.random.Generator) -> pl.DataFrame:
-    """Return the pairs with queries and items in random order, each query's pairs together."""
-    rows = np.arange(pairs.height)
-    if sample is not None and sample < len(rows):
-        rows = np.sort(rng.choice(rows, sample, replace=False))
-    drawn = pairs[rows].select(PAIR)
+def shuffled(pairs: pl.DataFrame, seed: int, *, sample: int | None = None) -> pl.DataFrame:
+    """Return the pairs with queries and items in random order, each query's pairs together.
+
+    The order depends only on the seed and on which pairs there are.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = pairs.select(PAIR).sort(PAIR)
+    if sample is not None and sample < drawn.height:
+        drawn = drawn[np.sort(rng.choice(drawn.height, sample, replace=False))]
     queries = drawn["query_id"].unique().sort()
     places = pl.DataFrame({"query_id": queries, "place": rng.permutation(len(queries))})
     drawn = drawn.join(places, on="query_id", how="left", maintain_order="left")
     drawn = drawn.with_columns(key=pl.Series(rng.permutation(drawn.height), dtype=pl.Int64))
     return drawn.sort("place", "key").select(PAIR)
-
-
-def shuffled_pairs(
-    pairs: pl.DataFrame, queries: Queries | None, corpus: Corpus | None, *, conventions: Conventions
-) -> pl.DataFrame:
-    """Return some pairs as a pool shows them: shuffled, with their texts."""
-    _check(1, None, conventions)
-    rng = np.random.default_rng(conventions.seed)
-    return _with_texts(_shuffled(pairs.select(PAIR).sort(PAIR), None, rng), queries, corpus)
 
 
 def _coverage(
@@ -345,9 +338,7 @@ def _coverage(
     }
 
 
-def _with_texts(
-    pairs: pl.DataFrame, queries: Queries | None, corpus: Corpus | None
-) -> pl.DataFrame:
+def with_texts(pairs: pl.DataFrame, queries: Queries | None, corpus: Corpus | None) -> pl.DataFrame:
     """Return pairs with what a rater may see of the query and the item."""
     if queries is not None:
         texts = _texts(queries.frame, "query_id", "query", _OF_QUERY)

@@ -142,14 +142,14 @@ def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     blocks = [block_of(request.app, report_id, number) for number in numbers]
     pairs = unjudged_pairs(head, blocks, depth=depth, seed=new.seed)
     if not pairs.items:
-        lacking = pairs.without_text + pairs.without_query
         reason = "every item there is judged"
-        if lacking:
-            reason = f"{lacking:,} items have no text; evaluate with --queries and --corpus"
+        if pairs.without_text:
+            lacking = f"{pairs.without_text:,} items have no text"
+            reason = f"{lacking}; evaluate with --queries and --corpus"
         raise UsageError(f"report {report_id} has nothing to label in the top {depth}: {reason}")
     name = " ".join(new.name.split()) or f"Report {report_id}, top {depth}"
     store: Store = request.app.state.store
-    label_set = store.add_label_set(name, pairs.items, about=pairs.about())
+    label_set = store.add_label_set(name, pairs.items, about=pairs.about)
     return Json(set_document(store, label_set), status_code=201)
 
 
