@@ -121,7 +121,7 @@ def test_systems_saved_together_are_told_apart_by_name(store, demo):
 
 def test_the_first_tag_is_missed_in_other_words(store):
     store.save(*small())
-    with pytest.raises(UsageError, match=r"^unknown tag 'main'; no evaluation has one yet$"):
+    with pytest.raises(UsageError, match=r"^unknown tag 'main'; known: none yet$"):
         store.baseline("main")
 
 
@@ -136,12 +136,20 @@ def test_a_trend_goes_from_old_to_new_system_by_system(store):
     store.save(*small("x"), now=day(1))
     store.save(*small("a", name="Zeta"), now=day(0))
     zeta, old, new = store.trend("RR")
-    assert [point.id for point in (zeta, old, new)] == [3, 2, 1]
-    assert (zeta.change, old.change, new.change) == (None, None, new.mean - old.mean)
-    assert (old.mean, new.mean) == (0.375, 0.625)
-    assert new.ci == small("a")[0][0].summaries["RR"].ci
-    assert (new.n, new.revision, new.gold.sha256) == (4, Revision("abc"), "f" * 64)
-    assert [point.id for point in store.trend("mrr", system="Zeta")] == [3]
+    assert [point.saved.id for point in (zeta, old, new)] == [3, 2, 1]
+    assert (zeta.change, old.change, new.change) == (
+        None,
+        None,
+        new.summary.mean - old.summary.mean,
+    )
+    assert (old.summary.mean, new.summary.mean) == (0.375, 0.625)
+    assert new.summary.ci == small("a")[0][0].summaries["RR"].ci
+    assert (new.summary.n, new.saved.revision, new.saved.gold.sha256) == (
+        4,
+        Revision("abc"),
+        "f" * 64,
+    )
+    assert [point.saved.id for point in store.trend("mrr", system="Zeta")] == [3]
     assert store.trend("RR", tag="main") == []
 
 

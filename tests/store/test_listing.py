@@ -225,7 +225,7 @@ def test_more_evaluations_than_are_asked_for_at_once_come_back_whole(store, monk
     found = store.evaluations()[::-1]
     assert [one.tags for one in found] == [(f"t{number}",) for number in range(5)]
     assert all(list(one.summaries) == ["nDCG@5", "RR"] for one in found)
-    assert [point.id for point in store.trend("RR")] == [1, 2, 3, 4, 5]
+    assert [point.saved.id for point in store.trend("RR")] == [1, 2, 3, 4, 5]
 
 
 def test_a_trend_has_no_point_where_the_measure_was_not_taken(store):
@@ -234,7 +234,7 @@ def test_a_trend_has_no_point_where_the_measure_was_not_taken(store):
     ndcg = [{"nDCG@5": scores[0].summaries["nDCG@5"]}]
     store.save(scores, report, summaries=ndcg, now=JANUARY + timedelta(days=1))
     saved(store, 2)
-    assert [point.id for point in store.trend("RR")] == [1, 3]
+    assert [point.saved.id for point in store.trend("RR")] == [1, 3]
 
 
 def test_what_was_read_once_cannot_change_what_is_read_next(store):

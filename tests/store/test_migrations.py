@@ -50,7 +50,7 @@ def check_read(store: Store) -> None:
     added = {"gain": "linear", "repeats": "keep", "short_lists": "complete"}
     assert bm25.conventions == {**added, **version_1.CONVENTIONS}
     assert store.baseline("main").scores.values("RR").tolist() == [1.0, 0.5]
-    assert [point.mean for point in store.trend("RR")] == [0.75, 0.75]
+    assert [point.summary.mean for point in store.trend("RR")] == [0.75, 0.75]
     assert store.report(1) == {"verdict": "pass"}
     assert [one.id for one in store.together(1)] == [1, 2]
     assert store.listed(search="MAIN").total == 1

@@ -78,15 +78,15 @@ def latest(points: Sequence[TrendPoint], limit: int) -> list[TrendPoint]:
 
 
 def _by_system(points: Sequence[TrendPoint]) -> list[list[TrendPoint]]:
-    return [list(series) for _, series in groupby(points, key=lambda point: point.system)]
+    return [list(series) for _, series in groupby(points, key=lambda point: point.saved.system)]
 
 
 def show_trend(points: Sequence[TrendPoint]) -> None:
     """Print one row per point of each system: mean, interval and change; the means as blocks."""
     console = standard_console()
     for series in _by_system(points):
-        blocks = sparkline([point.mean for point in series])
-        heading = f"{label(series[0].system)}  {series[0].measure}  {blocks}"
+        blocks = sparkline([point.summary.mean for point in series])
+        heading = f"{label(series[0].saved.system)}  {series[0].measure}  {blocks}"
         print_line(heading, console, style="bold")
         show_table(_trend_grid(series), console)
 
@@ -97,31 +97,34 @@ def _trend_grid(points: Sequence[TrendPoint]) -> Grid:
     for point in points:
         if point.breaks:
             grid.append([f"~ {_breaks(point)}", *[""] * (len(grid[0]) - 1)])
-        ends = "" if point.ci is None else number_range(*map(figure, point.ci))
+        saved, summary = point.saved, point.summary
+        ends = "" if summary.ci is None else number_range(*map(figure, summary.ci))
         sign = "+" if point.change is not None and point.change >= 0 else ""
         change = "" if point.change is None else f"{sign}{figure(point.change)}"
-        cells = [str(point.id), _commit(point.revision), str(point.n), figure(point.mean)]
-        grid.append([_minute(point), *cells, ends, change])
+        cells = [str(saved.id), _commit(saved.revision), str(summary.n), figure(summary.mean)]
+        grid.append([_minute(saved), *cells, ends, change])
     return grid
 
 
 def _scale(points: Sequence[TrendPoint]) -> tuple[float, float]:
     """Return the lowest and the highest value of all means and intervals."""
-    ends = [end for point in points for end in (point.mean, *(point.ci or ()))]
+    summaries = [point.summary for point in points]
+    ends = [end for summary in summaries for end in (summary.mean, *(summary.ci or ()))]
     known = [end for end in ends if end is not None and math.isfinite(end)]
     return min(known, default=0.0), max(known, default=0.0)
 
 
 def _ends(point: TrendPoint) -> tuple[float, ...]:
     """Return the ends of the interval of a point; nothing if one is not known."""
-    return point.ci if point.ci is not None and all(map(math.isfinite, point.ci)) else ()
+    ci = point.summary.ci
+    return ci if ci is not None and all(map(math.isfinite, ci)) else ()
 
 
 def _breaks(point: TrendPoint) -> str:
     return " and ".join(_BROKEN.get(change, change) for change in point.breaks)
 
 
-def _minute(saved: SavedEvaluation | TrendPoint) -> str:
+def _minute(saved: SavedEvaluation) -> str:
     return saved.saved_at.strftime("%Y-%m-%d %H:%M")
 
 
@@ -169,7 +172,7 @@ WIDTH, HEIGHT, EDGE = 240, 56, 6
 def trend_lines(points: Sequence[TrendPoint], *, last: int = 60) -> list[Context]:
     """Return a line per system with its last evaluations, the newest system first."""
     groups = _by_system(points)
-    groups.sort(key=lambda series: (series[-1].saved_at, series[-1].id), reverse=True)
+    groups.sort(key=lambda series: (series[-1].saved.saved_at, series[-1].saved.id), reverse=True)
     return [_trend_line(series[-last:]) for series in groups]
 
 
@@ -204,7 +207,7 @@ def _trend_line(points: Sequence[TrendPoint]) -> Context:
     ]
     end = points[-1]
     return {
-        "system": end.system,
+        "system": end.saved.system,
         "paths": [path(run) for run in lines],
         "bands": [
             path([(at, _ends(points[at])[1]) for at, _ in run])
@@ -214,16 +217,16 @@ def _trend_line(points: Sequence[TrendPoint]) -> Context:
         ],
         "dots": [
             {
-                "id": points[at].id,
+                "id": points[at].saved.id,
                 "x": x(at),
                 "y": y(mean),
-                "told": f"{points[at].id}, {_minute(points[at])}: {figure(mean)}",
+                "told": f"{points[at].saved.id}, {_minute(points[at].saved)}: {figure(mean)}",
             }
             for run in runs
             for at, mean in run
         ],
         "breaks": breaks,
-        "last": figure(end.mean),
+        "last": figure(end.summary.mean),
         "changed": "" if end.change is None else signed_change(end.change),
         "steady": end.change is not None and not round(end.change, 4),
         "about": _about(points, [_breaks(point) for point in points[1:] if point.breaks]),
@@ -234,18 +237,19 @@ def _runs(points: Sequence[TrendPoint]) -> list[list[tuple[int, float]]]:
     """Return the means that one line may join, with their indexes: no break is among them."""
     runs: list[list[tuple[int, float]]] = [[]]
     for at, point in enumerate(points):
-        known = point.mean is not None and math.isfinite(point.mean)
+        mean = point.summary.mean
+        known = mean is not None and math.isfinite(mean)
         if point.breaks or not known:
             runs.append([])
-        if point.mean is not None and known:
-            runs[-1].append((at, point.mean))
+        if mean is not None and known:
+            runs[-1].append((at, mean))
     return [run for run in runs if run]
 
 
 def _about(points: Sequence[TrendPoint], breaks: Sequence[str]) -> str:
     """Return the line in words, for screen readers."""
-    sentence = f"{plural(len(points), 'evaluation')}, {figure(points[0].mean)} at first,"
-    sentence += f" {figure(points[-1].mean)} at last"
+    sentence = f"{plural(len(points), 'evaluation')}, {figure(points[0].summary.mean)} at first,"
+    sentence += f" {figure(points[-1].summary.mean)} at last"
     if breaks:
         sentence += f"; not comparable throughout: {', '.join(dict.fromkeys(breaks))}"
     fell = sum(point.change is not None and point.change < 0 for point in points[1:])

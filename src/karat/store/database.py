@@ -20,31 +20,24 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, RootTransaction, create_engine, event
 from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    NoSuchModuleError,
-    SQLAlchemyError,
-    TimeoutError,
-)
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError, TimeoutError
 from sqlalchemy.pool import NullPool, QueuePool
 
-from karat.errors import InputError, MissingExtraError, UsageError, missing_extra, unknown
+from karat.errors import InputError, UsageError, missing_extra, unknown
 from karat.jobs.cache import CACHE_FOLDER
 from karat.store.records import NoHistoryError
 from karat.store.schema import mark_changed, upgrade, version_of
 
 VARIABLE = "KARAT_STORE"
 DEFAULT = Path(CACHE_FOLDER) / "history.db"
-_KINDS, _PSYCOPG = ("sqlite", "postgresql"), "postgresql+psycopg"
+_SQLITE, _PSYCOPG = "sqlite", "postgresql+psycopg"
 # Seconds to wait for another process that saves, and for a server to accept a connection.
 PATIENCE, _CONNECT_SECONDS = 60.0, 10
 # Seconds that a thread waits at least for other threads of this process to return a connection.
 _SERVER_QUEUE_SECONDS = 30.0
 # Seconds before a user learns that another process holds the store.
 _NOTICE_SECONDS = 2.0
-# Connections to a server for reading, and as many for writing.
-_POOL_SIZE = 8
+_POOL_SIZE = 16
 
 _ADDRESS = ("host", "hostaddr", "port")
 # Looks like a mistyped URL, or like an option of SQLite. With ./ before it, it is a file's name.
@@ -82,7 +75,7 @@ class StoreAddress:
     @property
     def in_memory(self) -> bool:
         """Return whether the store ends with the process."""
-        return self.path is None and self.url.get_backend_name() == "sqlite"
+        return self.path is None and self.url.drivername == _SQLITE
 
     def files(self) -> list[str]:
         """Return the SQLite file and its companions, which nothing else may write."""
@@ -111,7 +104,7 @@ def store_address(where: str | os.PathLike[str] | None = None) -> StoreAddress:
         path = _checked_path(os.fspath(where)).expanduser()
         return StoreAddress(URL.create("sqlite", database=str(path)), name=str(path), path=path)
     url = _url(where)
-    if url.get_backend_name() == "sqlite":
+    if url.drivername == _SQLITE:
         if url.host or url.username:
             raise UsageError("a URL of SQLite has three slashes, as in sqlite:///history.db")
         if url.database in (None, "", ":memory:"):
@@ -150,8 +143,9 @@ def _url(text: str) -> URL:
 class Database:
     """Transactions on the database at a path or URL; safe for any number of threads.
 
-    ``patience``, ``waiting`` and ``saving`` are those of ``Store.open``. Writers of a SQLite file
-    wait for its lock, whether they are threads or processes.
+    ``patience`` and ``waiting`` are those of ``Store.open``. Writers of a SQLite file wait for
+    its lock, whether they are threads or processes. ``readers`` shares the connections of
+    ``writers``.
     """
 
     def __init__(
@@ -160,25 +154,22 @@ class Database:
         *,
         patience: float | None = None,
         waiting: Callable[[str], None] | None = None,
-        saving: float | None = None,
     ) -> None:
-        for seconds in (patience, saving):
-            if seconds is not None and not 0 <= seconds < math.inf:
-                raise UsageError(f"patience is {seconds!r}; give seconds from 0 on")
+        if patience is not None and not 0 <= patience < math.inf:
+            raise UsageError(f"patience is {patience!r}; give seconds from 0 on")
         self.address = store_address(where)
         self._waiting = waiting
-        saving = patience if saving is None else saving
-        self.writers = _engine(self.address, saving, writes=True)
-        # A database in memory ends with its only connection.
-        memory = self.address.in_memory
-        self.readers = self.writers if memory else _engine(self.address, patience, writes=False)
+        self.writers = _engine(self.address, patience)
+        reading: dict[str, Any] = {"reading": True}
+        if self.writers.dialect.name == "postgresql":
+            # All statements of one reading see the same state, as they do in SQLite anyway.
+            reading["isolation_level"] = "REPEATABLE READ"
+        self.readers = self.writers.execution_options(**reading)
         # A store that is never closed leaves no connection open.
-        for engine in (self.readers, self.writers):
-            weakref.finalize(self, engine.dispose)
+        weakref.finalize(self, self.writers.dispose)
 
     def close(self) -> None:
         """Close all connections."""
-        self.readers.dispose()
         self.writers.dispose()
 
     def check(self) -> None:
@@ -249,56 +240,46 @@ class Database:
         )
 
 
-def _engine(address: StoreAddress, patience: float | None, *, writes: bool) -> Engine:
-    """Return an engine for reading or writing; nothing is connected to yet."""
-    try:
-        options = _options(address, patience, writes=writes)
-        engine = create_engine(address.url, hide_parameters=True, **options)
-    except NoSuchModuleError:
-        known = [*_KINDS, _PSYCOPG]
-        raise unknown("kind of store", address.url.drivername, known) from None
-    except ImportError as error:
-        if address.url.drivername == _PSYCOPG:
-            raise missing_extra("a store on PostgreSQL", "psycopg", "postgres") from None
-        driver = error.name or address.url.get_driver_name()
-        message = f"the store's URL needs the driver {driver}, which is not installed"
-        raise MissingExtraError(message) from None
-    except (ArgumentError, TypeError, ValueError):
-        raise UsageError("the store's URL has options that its driver does not know") from None
-    if engine.dialect.name == "sqlite":
-        _configure_sqlite(engine, writes=writes)
-    else:
-        _forget_connections_in_forks(engine)
-    if engine.dialect.name == "postgresql" and patience is not None:
-        _limit_lock_waits(engine, patience)
-    return engine
-
-
-def _options(address: StoreAddress, patience: float | None, *, writes: bool) -> dict[str, Any]:
+def _engine(address: StoreAddress, patience: float | None) -> Engine:
+    """Return an engine; nothing is connected to yet."""
+    kind = address.url.drivername
+    if kind not in (_SQLITE, _PSYCOPG):
+        raise unknown("kind of store", kind, ("sqlite", "postgresql"))
+    options: dict[str, Any]
     if address.path is not None:
         seconds = PATIENCE if patience is None else patience
         # No pool: opening a file is cheap, and it may be replaced at any time.
-        return {"creator": partial(_open_file, address.path, seconds), "poolclass": NullPool}
-    if address.in_memory:
-        one_connection = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
-        return {"connect_args": {"check_same_thread": False}, **one_connection}
-    options: dict[str, Any] = {
-        # A server may have been restarted since the last use of a connection.
-        "pool_pre_ping": True,
-        "pool_size": _POOL_SIZE,
-        "max_overflow": 0,
-        "pool_timeout": max(patience or 0, _SERVER_QUEUE_SECONDS),
-    }
-    if not writes and address.url.get_backend_name() == "postgresql":
-        # All statements of one reading see the same state, as they do in SQLite anyway.
-        options["isolation_level"] = "REPEATABLE READ"
-    if address.url.drivername == _PSYCOPG:
+        options = {"creator": partial(_open_file, address.path, seconds), "poolclass": NullPool}
+    elif address.in_memory:
+        # A database in memory ends with its only connection.
+        options = {"poolclass": QueuePool, "pool_size": 1, "max_overflow": 0}
+        options["connect_args"] = {"check_same_thread": False}
+    else:
         # A lost connection is reported as an error; psycopg would log it as well.
         logging.getLogger("psycopg").setLevel(logging.CRITICAL)
+        options = {
+            # A server may have been restarted since the last use of a connection.
+            "pool_pre_ping": True,
+            "pool_size": _POOL_SIZE,
+            "max_overflow": 0,
+            "pool_timeout": max(patience or 0, _SERVER_QUEUE_SECONDS),
+        }
         if "connect_timeout" not in address.url.query:
             seconds = _CONNECT_SECONDS if patience is None else max(1, math.ceil(patience))
             options["connect_args"] = {"connect_timeout": min(seconds, _CONNECT_SECONDS)}
-    return options
+    try:
+        engine = create_engine(address.url, hide_parameters=True, **options)
+    except ImportError:
+        raise missing_extra("a store on PostgreSQL", "psycopg", "postgres") from None
+    except (ArgumentError, TypeError, ValueError):
+        raise UsageError("the store's URL has options that its driver does not know") from None
+    if kind == _SQLITE:
+        _configure_sqlite(engine)
+    else:
+        _forget_connections_in_forks(engine)
+        if patience is not None:
+            _limit_lock_waits(engine, patience)
+    return engine
 
 
 def _forget_connections_in_forks(engine: Engine) -> None:
@@ -313,7 +294,7 @@ def _forget_connections_in_forks(engine: Engine) -> None:
         os.register_at_fork(after_in_child=forget)
 
 
-def _configure_sqlite(engine: Engine, *, writes: bool) -> None:
+def _configure_sqlite(engine: Engine) -> None:
     """Begin a transaction that will write with the lock for it."""
 
     @event.listens_for(engine, "connect")
@@ -325,7 +306,8 @@ def _configure_sqlite(engine: Engine, *, writes: bool) -> None:
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        reading = connection.get_execution_options().get("reading")
+        connection.exec_driver_sql("BEGIN" if reading else "BEGIN IMMEDIATE")
 
 
 def _lower(value: Any) -> Any:

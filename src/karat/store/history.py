@@ -37,17 +37,16 @@ from karat.store.records import (
     as_utc,
     checked_tags,
     not_before,
+    storable_name,
     storable_text,
 )
 from karat.store.rows import (
-    SUMMARY,
     PackedScores,
     evaluation_of,
     evaluation_row,
     jsonable,
     measure_rows,
     pack,
-    part_rows,
     stored_measure_name,
     summary_of,
     unpack,
@@ -78,9 +77,7 @@ _SEARCHED = (
 _IDS_AT_ONCE = 500
 _IDS: BindParameter[Any] = bindparam("ids", expanding=True)
 _SUMMARIES = (
-    select(MEASURES.c.evaluation_id, MEASURES.c.measure, *SUMMARY)
-    .where(MEASURES.c.evaluation_id.in_(_IDS))
-    .order_by(MEASURES.c.position)
+    select(MEASURES).where(MEASURES.c.evaluation_id.in_(_IDS)).order_by(MEASURES.c.position)
 )
 _TAGS = select(TAGS.c.evaluation_id, TAGS.c.tag).where(TAGS.c.evaluation_id.in_(_IDS))
 
@@ -108,16 +105,14 @@ class Store(LabelStore):
         *,
         patience: float | None = None,
         waiting: Callable[[str], None] | None = None,
-        saving: float | None = None,
     ) -> Store:
         """Open a store by path or SQLAlchemy URL; default: $KARAT_STORE or .karat/history.db.
 
         ``patience`` is how many seconds to wait while another process holds the store; by
-        default a minute for a file, and as long as a server waits. ``saving`` is the patience of
-        writes, if it differs. ``waiting`` is called with the store's name, from another thread,
-        when a write waits for more than two seconds.
+        default a minute for a file, and as long as a server waits. ``waiting`` is called with the
+        store's name, from another thread, when a write waits for more than two seconds.
         """
-        return cls(Database(where, patience=patience, waiting=waiting, saving=saving))
+        return cls(Database(where, patience=patience, waiting=waiting))
 
     @property
     def name(self) -> str:
@@ -171,12 +166,12 @@ class Store(LabelStore):
             row = evaluation_row(system, packed, report, commit, note, moment)
             systems.append((row, measure_rows(of_system), packed))
         document = json.dumps(jsonable(report), sort_keys=True)
-        rows_of_parts = part_rows(parts or {})
+        parts = {storable_name("part", name): data for name, data in (parts or {}).items()}
         with self._database.writing() as connection:
             report_id = new_id(connection.execute(insert(REPORTS).values(document=document)))
-            if rows_of_parts:
-                rows = [{"report_id": report_id, **part} for part in rows_of_parts]
-                connection.execute(insert(PARTS), rows)
+            for name, data in parts.items():
+                part = {"report_id": report_id, "name": name, "data": data}
+                connection.execute(insert(PARTS).values(part))
             ids = []
             for row, measures, packed in systems:
                 values = {"report_id": report_id, **row}
@@ -331,12 +326,9 @@ class Store(LabelStore):
     def no_match(self, *, system: str | None = None, tag: str | None = None) -> UsageError:
         """Return the error for filters that no evaluation meets, with the nearest known name."""
         names = self.names()
-        filters = (("system", system, names.systems), ("tag", tag, names.tags))
-        for kind, name, known in filters:
-            if name is not None and not known:
-                return UsageError(f"nothing has a {kind} yet")
+        for kind, name, known in (("system", system, names.systems), ("tag", tag, names.tags)):
             if name is not None and name not in known:
-                return unknown(kind, name, known)
+                return unknown(kind, name, known or ["none yet"])
         return UsageError("no saved evaluation is all of that; ask for less")
 
     def _by_id(self, connection: Connection, id: int) -> SavedEvaluation:
@@ -388,8 +380,8 @@ def _evaluations(
     ids = list(summaries)
     for start in range(0, len(ids), _IDS_AT_ONCE):
         batch = {"ids": ids[start : start + _IDS_AT_ONCE]}
-        for id, name, *numbers in connection.execute(measures, batch).all():
-            summaries[id][name] = summary_of(*numbers)
+        for row in connection.execute(measures, batch).all():
+            summaries[row.evaluation_id][row.measure] = summary_of(row)
         for id, tag in connection.execute(_TAGS, batch).all():
             tags[id].append(tag)
     return [evaluation_of(row, summaries[row["id"]], tags[row["id"]]) for row in rows]
@@ -406,28 +398,19 @@ def _latest_with_tag(connection: Connection, tag: str, system: str | None) -> Sa
     )
     rows = connection.execute(newest_first).mappings().all()
     if not rows:
-        raise _unknown_tag(connection, tag, system)
+        tags = connection.execute(select(TAGS.c.tag).distinct()).scalars().all()
+        if tag in tags:
+            raise UsageError(f"no evaluation of {system!r} has the tag {tag!r}")
+        raise unknown("tag", tag, sorted(tags)[:_TAGS_LISTED] or ["none yet"])
     last = rows[0]
-    saved_at_once = [
-        row["system"]
-        for row in reversed(rows)
-        if (row["report_id"], row["tagged_at"]) == (last["report_id"], last["tagged_at"])
-    ]
-    if len(saved_at_once) > 1:
-        choices = ", ".join(f"{tag}:{name}" for name in saved_at_once)
+    event = last["report_id"], last["tagged_at"]
+    tagged_at_once = [row for row in rows if (row["report_id"], row["tagged_at"]) == event]
+    if len(tagged_at_once) > 1:
+        choices = ", ".join(f"{tag}:{row['system']}" for row in reversed(tagged_at_once))
         raise UsageError(
             f"{tag!r} is the tag of several systems saved at once; take one: {choices}"
         )
     return _evaluations(connection, select(EVALUATIONS).where(EVALUATIONS.c.id == last["id"]))[0]
-
-
-def _unknown_tag(connection: Connection, tag: str, system: str | None) -> UsageError:
-    tags = connection.execute(select(TAGS.c.tag).distinct().order_by(TAGS.c.tag)).scalars().all()
-    if tag in tags:
-        return UsageError(f"no evaluation of {system!r} has the tag {tag!r}")
-    if not tags:
-        return UsageError(f"unknown tag {tag!r}; no evaluation has one yet")
-    return unknown("tag", tag, tags[:_TAGS_LISTED])
 
 
 def _add_tags(
@@ -457,34 +440,18 @@ def _add_tags(
 def _trend_points(evaluations: Sequence[SavedEvaluation], measure: str) -> list[TrendPoint]:
     """Return one point per evaluation, system by system, oldest first."""
     points: list[TrendPoint] = []
-    before: SavedEvaluation | None = None
     measured = [saved for saved in evaluations if measure in saved.summaries]
     # Sorted here, since databases differ in the order of letters.
     for saved in sorted(measured, key=lambda saved: (saved.system, saved.saved_at, saved.id)):
-        summary = saved.summaries[measure]
-        breaks: tuple[str, ...] = ()
-        change = None
-        if before is not None and before.system == saved.system:
-            breaks = _trend_breaks(before, saved)
-            previous = points[-1].mean
-            if not breaks and summary.mean is not None and previous is not None:
-                change = summary.mean - previous
-        point = TrendPoint(
-            measure=measure,
-            id=saved.id,
-            saved_at=saved.saved_at,
-            system=saved.system,
-            mean=summary.mean,
-            n=summary.n,
-            ci=summary.ci,
-            revision=saved.revision,
-            gold=saved.gold,
-            tags=saved.tags,
-            breaks=breaks,
-            change=change,
-        )
-        points.append(point)
-        before = saved
+        before = points[-1].saved if points else None
+        if before is None or before.system != saved.system:
+            points.append(TrendPoint(measure, saved))
+            continue
+        breaks, change = _trend_breaks(before, saved), None
+        mean, previous = saved.summaries[measure].mean, before.summaries[measure].mean
+        if not breaks and mean is not None and previous is not None:
+            change = mean - previous
+        points.append(TrendPoint(measure, saved, breaks, change))
     return points
 
 

@@ -129,37 +129,32 @@ class StoredNames:
 
 @dataclass(frozen=True, slots=True)
 class TrendPoint:
-    """One evaluation in a trend.
+    """One evaluation in the trend of a measure.
 
     ``change`` is the difference to the system's point before. ``breaks`` names what changed since
     then so that the two cannot be compared: gold, queries or conventions; ``change`` is None then.
     """
 
     measure: str
-    id: int
-    saved_at: datetime
-    system: str
-    mean: float | None
-    n: int
-    ci: tuple[float, float] | None
-    revision: Revision | None
-    gold: Source
-    tags: tuple[str, ...] = ()
+    saved: SavedEvaluation
     breaks: tuple[str, ...] = ()
     change: float | None = None
 
+    @property
+    def summary(self) -> Summary:
+        """Return the summary of the measure."""
+        return self.saved.summaries[self.measure]
+
     def document(self) -> dict[str, Any]:
         """Return the point as JSON has it."""
+        saved = self.saved.document()
+        kept = ("id", "saved_at", "system", "revision", "tags")
         return {
-            "id": self.id,
-            "saved_at": timestamp(self.saved_at),
-            "system": self.system,
-            **_mean_and_ci(self),
+            **{name: saved[name] for name in kept},
+            **_mean_and_ci(self.summary),
             "change": _finite(self.change),
             "breaks": list(self.breaks),
-            "revision": self.revision and self.revision.document(),
-            "gold": _input(self.gold),
-            "tags": list(self.tags),
+            "gold": saved["inputs"]["gold"],
         }
 
 
@@ -168,7 +163,7 @@ def timestamp(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def _mean_and_ci(summary: Summary | TrendPoint) -> dict[str, Any]:
+def _mean_and_ci(summary: Summary) -> dict[str, Any]:
     ci = summary.ci and [_finite(end) for end in summary.ci]
     return {"mean": _finite(summary.mean), "ci": ci, "n": summary.n}
 

@@ -25,19 +25,8 @@ from karat.measure.names import Measure, parse_measure
 from karat.measure.registry import MEASURES as REGISTRY
 from karat.measure.scores import Counts, Scores, Summary
 from karat.store.records import SavedEvaluation, storable_name, storable_text
-from karat.store.schema import MEASURES
 
 Row = Mapping[str, Any]
-# The columns of a summary, in the order of the arguments of summary_of.
-SUMMARY = (
-    MEASURES.c.mean,
-    MEASURES.c.ci_low,
-    MEASURES.c.ci_high,
-    MEASURES.c.n,
-    MEASURES.c.better,
-    MEASURES.c.ceiling,
-    MEASURES.c.more,
-)
 # What else a summary has, as JSON.
 _MORE = ("quantiles", "ties", "lacks")
 # Prefixes of the Parquet columns; the measure follows.
@@ -133,11 +122,6 @@ def measure_rows(summaries: Mapping[str, Summary]) -> list[dict[str, Any]]:
     ]
 
 
-def part_rows(parts: Mapping[str, bytes]) -> list[dict[str, Any]]:
-    """Return one row per part of a report's page."""
-    return [{"name": storable_name("part", name), "data": data} for name, data in parts.items()]
-
-
 def evaluation_of(
     row: RowMapping, summaries: Mapping[str, Summary], tags: Sequence[str]
 ) -> SavedEvaluation:
@@ -166,19 +150,11 @@ def evaluation_of(
     )
 
 
-def summary_of(
-    mean: float | None,
-    low: float | None,
-    high: float | None,
-    n: int,
-    better: Any,
-    ceiling: float | None,
-    more: str,
-) -> Summary:
-    """Return the summary of the columns of ``SUMMARY``."""
-    ci = None if low is None or high is None else (low, high)
-    rest = {name: _tuples(value) for name, value in json.loads(more).items()}
-    return Summary(mean=mean, n=n, better=better, ci=ci, ceiling=ceiling, **rest)
+def summary_of(row: Any) -> Summary:
+    """Return the summary of a row of the table of measures."""
+    ci = None if row.ci_low is None or row.ci_high is None else (row.ci_low, row.ci_high)
+    more = {name: _tuples(value) for name, value in json.loads(row.more).items()}
+    return Summary(mean=row.mean, n=row.n, better=row.better, ci=ci, ceiling=row.ceiling, **more)
 
 
 def stored_measure_name(measure: str, known: Sequence[str]) -> str:

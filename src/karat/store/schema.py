@@ -31,7 +31,6 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.dialects.mysql import LONGTEXT
 
 from karat.errors import InputError
 from karat.formats.labels import HUMAN
@@ -66,10 +65,6 @@ class Moment(TypeDecorator[datetime]):
 
 METADATA = MetaData()
 
-# MySQL's TEXT and BLOB end at 64 KiB.
-_TEXT = Text().with_variant(LONGTEXT(), "mysql", "mariadb")
-_BYTES = LargeBinary(2**32 - 1)
-
 VERSIONS = Table(
     "karat_store",
     METADATA,
@@ -82,7 +77,7 @@ REPORTS = Table(
     "karat_reports",
     METADATA,
     Column("id", Integer, primary_key=True),
-    Column("document", _TEXT, nullable=False),
+    Column("document", Text, nullable=False),
     sqlite_autoincrement=True,
 )
 EVALUATIONS = Table(
@@ -94,7 +89,7 @@ EVALUATIONS = Table(
     Column("system", NAME, nullable=False, index=True),
     Column("revision", NAME),
     Column("dirty", Boolean),
-    Column("note", _TEXT, nullable=False),
+    Column("note", Text, nullable=False),
     Column("verdict", String(50), index=True),
     Column("karat_version", String(50), nullable=False),
     Column("run_name", NAME, nullable=False),
@@ -105,7 +100,7 @@ EVALUATIONS = Table(
     Column("queries_sha256", String(64)),
     Column("corpus_name", NAME),
     Column("corpus_sha256", String(64)),
-    Column("about", _TEXT, nullable=False),
+    Column("about", Text, nullable=False),
     # Ids are never reused: people write them down.
     sqlite_autoincrement=True,
 )
@@ -121,15 +116,15 @@ MEASURES = Table(
     Column("n", Integer, nullable=False),
     Column("better", String(10), nullable=False),
     Column("ceiling", Double),
-    Column("more", _TEXT, nullable=False),
+    Column("more", Text, nullable=False),
     Index("karat_measures_by_name", "measure"),
 )
 SCORES = Table(
     "karat_scores",
     METADATA,
     Column("evaluation_id", ForeignKey("karat_evaluations.id"), primary_key=True),
-    Column("queries", _BYTES, nullable=False),
-    Column("evidence", _BYTES),
+    Column("queries", LargeBinary, nullable=False),
+    Column("evidence", LargeBinary),
 )
 TAGS = Table(
     "karat_tags",
@@ -145,7 +140,7 @@ PARTS = Table(
     METADATA,
     Column("report_id", ForeignKey("karat_reports.id"), primary_key=True),
     Column("name", NAME, primary_key=True),
-    Column("data", _BYTES, nullable=False),
+    Column("data", LargeBinary, nullable=False),
 )
 LABEL_SETS = Table(
     "karat_label_sets",
@@ -153,7 +148,7 @@ LABEL_SETS = Table(
     Column("id", Integer, primary_key=True),
     Column("name", NAME, nullable=False),
     Column("made_at", Moment, nullable=False),
-    Column("about", _TEXT, nullable=False),
+    Column("about", Text, nullable=False),
     Column("digest", String(64), nullable=False, unique=True),
     Column("size", Integer, nullable=False),
     sqlite_autoincrement=True,
@@ -163,11 +158,11 @@ LABEL_ITEMS = Table(
     METADATA,
     Column("set_id", ForeignKey("karat_label_sets.id"), primary_key=True),
     Column("position", Integer, primary_key=True, autoincrement=False),
-    Column("query_id", _TEXT, nullable=False),
-    Column("item_id", _TEXT, nullable=False),
-    Column("query", _TEXT, nullable=False),
-    Column("text", _TEXT, nullable=False),
-    Column("facts", _TEXT, nullable=False),
+    Column("query_id", Text, nullable=False),
+    Column("item_id", Text, nullable=False),
+    Column("query", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("facts", Text, nullable=False),
 )
 JUDGMENTS = Table(
     "karat_judgments",
@@ -177,7 +172,7 @@ JUDGMENTS = Table(
     Column("position", Integer, nullable=False),
     Column("rater", NAME, nullable=False),
     Column("grade", Double),
-    Column("rationale", _TEXT, nullable=False),
+    Column("rationale", Text, nullable=False),
     Column("given_at", Moment, nullable=False),
     Column("withdrawn_at", Moment),
     # A person, a model, a file, or an adjudication between raters.

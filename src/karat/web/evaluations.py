@@ -18,13 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
-from karat.data.revision import Revision
 from karat.errors import CallError, InputError, UsageError
 from karat.reports.stored_comparison import StoredComparison, compare_stored, with_texts
-from karat.store import EvaluationPage, Store, StoredNames
+from karat.store import EvaluationPage, Store
 from karat.web.responses import (
     Json,
     NotFoundError,
+    OpenAnswer,
     UnavailableError,
     cached_json,
     escape_html_in_json,
@@ -42,7 +42,6 @@ _COMPARISON_PATIENCE_SECONDS = 20.0
 _POLL_SECONDS = 0.25
 
 Result = TypeVar("Result")
-Interval = Annotated[list[float | None], Field(min_length=2, max_length=2)]
 Id = Annotated[int, Path(ge=1, le=_HIGHEST_ID)]
 Index = Annotated[int, Path(ge=0, le=_HIGHEST_ID)]
 # No name is longer, and a refused one is repeated in the error.
@@ -146,84 +145,6 @@ class NewTags(BaseModel):
     tags: list[Name] = Field(min_length=1, max_length=20)
 
 
-class InputFile(BaseModel):
-    """An input file; data that was no file has no digest."""
-
-    name: str
-    sha256: str | None
-
-
-class MeasureAnswer(BaseModel):
-    """The mean of a measure, its interval and the number of queries."""
-
-    mean: float | None
-    ci: Interval | None
-    n: int
-    better: str
-
-
-class EvaluationAnswer(BaseModel):
-    """A stored evaluation; ``report_id`` is the report that it was saved with."""
-
-    id: int
-    report_id: int
-    saved_at: str
-    system: str
-    tags: list[str]
-    revision: Revision | None
-    note: str | None
-    verdict: str | None
-    karat: str
-    measures: dict[str, MeasureAnswer]
-    conventions: dict[str, Any]
-    inputs: dict[str, InputFile | None]
-    meta: dict[str, Any]
-
-
-class EvaluationsAnswer(BaseModel):
-    """A page of evaluations, newest first."""
-
-    evaluations: list[EvaluationAnswer]
-    total: int
-    page: int
-    pages: int
-
-
-class TrendPointAnswer(BaseModel):
-    """One evaluation in a trend; ``breaks`` names what changed so that it is not comparable."""
-
-    id: int
-    saved_at: str
-    system: str
-    mean: float | None
-    n: int
-    ci: Interval | None
-    change: float | None
-    breaks: list[str]
-    revision: Revision | None
-    gold: InputFile
-    tags: list[str]
-
-
-class TrendAnswer(BaseModel):
-    """A measure over time, system by system."""
-
-    measure: str
-    points: list[TrendPointAnswer]
-
-
-class OpenAnswer(BaseModel):
-    """A report as ``karat eval -o report.json`` writes it, its rows, a query, or an agreement.
-
-    A comparison has ``warnings`` besides. Rows are columns with one value per query; columns of
-    systems have one list per system, and ``status`` and ``class`` are positions in the names of
-    the page's head. A query has its gold, the list of every system and BM25's, and their texts.
-    An agreement has a kappa for every two raters, once they have ``few`` items in common.
-    """
-
-    model_config = ConfigDict(extra="allow")
-
-
 def part_of(app: FastAPI, report_id: int, name: str) -> Any:
     """Return a part of a report's page as data, or None if it was saved without."""
 
@@ -311,7 +232,7 @@ async def run_until_stopping(request: Request, work: Callable[[], Result]) -> Re
     return task.result()
 
 
-@router.get("/evaluations", tags=["evaluations"], response_model=EvaluationsAnswer)
+@router.get("/evaluations", tags=["evaluations"], response_model=OpenAnswer)
 def evaluations(request: Request, options: Annotated[EvaluationFilters, Query()]) -> Response:
     """Return a page of evaluations, newest first."""
 
@@ -327,26 +248,26 @@ def evaluations(request: Request, options: Annotated[EvaluationFilters, Query()]
     return cached_json(request, make)
 
 
-@router.get("/evaluations/{id}", tags=["evaluations"], response_model=EvaluationAnswer)
+@router.get("/evaluations/{id}", tags=["evaluations"], response_model=OpenAnswer)
 def evaluation(request: Request, id: Id) -> Response:
     """Return one evaluation."""
     return Json(request.app.state.store.evaluation(id).document())
 
 
-@router.post("/evaluations/{id}/tags", tags=["evaluations"], response_model=EvaluationAnswer)
+@router.post("/evaluations/{id}/tags", tags=["evaluations"], response_model=OpenAnswer)
 def tag(request: Request, id: Id, new: NewTags) -> Response:
     """Tag an evaluation; from now on the tags name this one."""
     request.app.state.store.tag(id, new.tags)
     return evaluation(request, id)
 
 
-@router.get("/names", tags=["evaluations"], response_model=StoredNames)
+@router.get("/names", tags=["evaluations"], response_model=OpenAnswer)
 def names(request: Request) -> Response:
     """Return every system, tag, measure and verdict in the store."""
     return cached_json(request, lambda: asdict(request.app.state.store.names()))
 
 
-@router.get("/trend", tags=["evaluations"], response_model=TrendAnswer)
+@router.get("/trend", tags=["evaluations"], response_model=OpenAnswer)
 def trend(
     request: Request, measure: Name, system: Name | None = None, tag: Name | None = None
 ) -> Response:

@@ -30,8 +30,8 @@ from karat.label.raters import (
     votes,
 )
 from karat.store import Judgment, LabelItem, LabelSet, NewJudgment, NoHistoryError, Store
-from karat.web.evaluations import OpenAnswer, block_of, part_of
-from karat.web.responses import Json, NotFoundError
+from karat.web.evaluations import block_of, part_of
+from karat.web.responses import Json, NotFoundError, OpenAnswer
 
 router = APIRouter(prefix="/api", tags=["labels"])
 
@@ -71,64 +71,13 @@ class UndoRequest(BaseModel):
     rater: str = Field(max_length=200)
 
 
-class RaterProgress(BaseModel):
-    """The progress of a rater; ``judged`` includes "can't tell"."""
-
-    rater: str
-    judged: int
-    cannot_tell: int
-    of: int
-    finished: bool
-
-
-class SetAnswer(BaseModel):
-    """A set and the progress of its raters; ``own`` is that of the rater who asks."""
-
-    id: int
-    name: str
-    made_at: str
-    size: int
-    about: str
-    raters: list[RaterProgress]
-    own: RaterProgress | None = None
-
-
-class SetsAnswer(BaseModel):
-    """Every set, newest first."""
-
-    sets: list[SetAnswer]
-
-
-class NextAnswer(BaseModel):
-    """The next item of a rater, null if all are judged."""
-
-    item: LabelItem | None
-    judged: int
-
-
-class OwnJudgment(BaseModel):
-    """A judgment of the rater who asks."""
-
-    position: int
-    grade: float | None
-    rationale: str
-
-
-class JudgedAnswer(BaseModel):
-    """The judgment that was added or withdrawn, and the rater's next item."""
-
-    judgment: OwnJudgment | None
-    judged: int
-    next: int | None
-
-
-@router.get("/label-sets", response_model=SetsAnswer)
+@router.get("/label-sets", response_model=OpenAnswer)
 def label_sets(request: Request) -> Response:
     """Return every set, newest first, with the progress of its raters."""
     return Json({"sets": set_documents(request.app.state.store)})
 
 
-@router.post("/label-sets", response_model=SetAnswer, status_code=201)
+@router.post("/label-sets", response_model=OpenAnswer, status_code=201)
 def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     """Make a set of every unjudged item in the top of any system of a stored report."""
     report_id, depth = new.report_id, new.depth
@@ -153,7 +102,7 @@ def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     return Json(set_document(store, label_set), status_code=201)
 
 
-@router.get("/label-sets/{set_id}", response_model=SetAnswer)
+@router.get("/label-sets/{set_id}", response_model=OpenAnswer)
 def label_set(request: Request, set_id: int, rater: Rater | None = None) -> Response:
     """Return one set and the progress of its raters."""
     store: Store = request.app.state.store
@@ -161,7 +110,7 @@ def label_set(request: Request, set_id: int, rater: Rater | None = None) -> Resp
     return Json(set_document(store, store.label_set(set_id), rater=name))
 
 
-@router.get("/label-sets/{set_id}/next", response_model=NextAnswer)
+@router.get("/label-sets/{set_id}/next", response_model=OpenAnswer)
 def next_to_label(
     request: Request, set_id: int, rater: Rater, besides: int | None = None
 ) -> Response:
@@ -181,7 +130,7 @@ def next_to_label(
     return Json({"item": None if item is None else asdict(item), "judged": len(votes_of_rater)})
 
 
-@router.post("/label-sets/{set_id}/judgments", response_model=JudgedAnswer)
+@router.post("/label-sets/{set_id}/judgments", response_model=OpenAnswer)
 def judge(request: Request, set_id: int, new: JudgmentRequest) -> Response:
     """Add a judgment; one that is sent again, after a lost answer, is added once."""
     name, rationale = rater_name(new.rater), rationale_text(new.rationale)
@@ -190,7 +139,7 @@ def judge(request: Request, set_id: int, new: JudgmentRequest) -> Response:
     return _judged(request, set_id, name, judgment)
 
 
-@router.post("/label-sets/{set_id}/undo", response_model=JudgedAnswer)
+@router.post("/label-sets/{set_id}/undo", response_model=OpenAnswer)
 def undo(request: Request, set_id: int, whose: UndoRequest) -> Response:
     """Withdraw the rater's last judgment; ``judgment`` is null if there is none."""
     name = rater_name(whose.rater)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
@@ -23,11 +23,11 @@ from karat.pages.formatting import label
 from karat.project.config import Config, read_config
 from karat.project.systems import Systems, build_context_of
 from karat.reports.html.queries import readable
-from karat.retrieve.protocol import Answer, Hit, queries_from
+from karat.retrieve.protocol import Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import System
 from karat.web.evaluations import Name, run_until_stopping
-from karat.web.responses import Json, Refusal, UnavailableError
+from karat.web.responses import Json, OpenAnswer, UnavailableError
 from karat.web.settings import Settings, secrets_of
 
 router = APIRouter(prefix="/api", tags=["systems"])
@@ -54,7 +54,9 @@ class LiveSystems:
     def __init__(self, settings: Settings) -> None:
         self._settings, self._path = settings, settings.config
         self._lock = threading.Lock()
-        self._opened: tuple[tuple[int, int], OpenConfig] | None = None
+        self._opened: OpenConfig | None = None
+        # The time and size of the karat.yaml that was opened.
+        self._state = 0, 0
         self.closed = False
         # Places to search and to wait per system: one that hangs does not block the others.
         self._places: dict[str, threading.Semaphore] = {}
@@ -71,19 +73,22 @@ class LiveSystems:
             except OSError as error:
                 raise InputError(error.strerror or str(error), where=self._path.name) from None
             state = status.st_mtime_ns, status.st_size
-            if self._opened is None or self._opened[0] != state:
-                before, self._opened = self._opened, (state, OpenConfig(self._settings))
-                if before is not None:
-                    before[1].close()
-            return self._opened[1]
+            if self._opened is None or self._state != state:
+                opened = OpenConfig(self._settings)
+                self._close_opened()
+                self._opened, self._state = opened, state
+            return self._opened
 
     def close(self) -> None:
         """Stop all services; no search starts afterwards."""
         self.closed = True
         with self._lock:
-            before, self._opened = self._opened, None
-        if before is not None:
-            before[1].close()
+            self._close_opened()
+
+    def _close_opened(self) -> None:
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
 
     def document(self) -> dict[str, Any]:
         """Return the systems as JSON has them, without their addresses."""
@@ -140,9 +145,8 @@ class LiveSystems:
                 slots.release()
         except Exception as error:
             # A system may raise anything: report one sentence, without secrets.
-            message = str(error)
-            if not isinstance(error, KaratError):
-                message = f"{type(error).__name__}: {error}"
+            kind = "" if isinstance(error, KaratError) else f"{type(error).__name__}: "
+            message = f"{kind}{error}"
             message = opened.context.redact(" ".join(message.split()))
             raise CallError(message[:_ERROR_SHOWN]) from None
         finally:
@@ -153,42 +157,40 @@ class LiveSystems:
             "latency_ms": took,
             "rewritten": answer.rewritten,
             "source": answer.source,
-            **_hits_and_gold(system, answer, k, opened, known),
+            **_hits_and_gold(system, answer.hits[:k], opened, known),
             "error": None,
         }
 
 
 def _hits_and_gold(
-    system: System, answer: Answer, k: int, opened: OpenConfig, known: SystemQuery | None
+    system: System, hits: Sequence[Hit], opened: OpenConfig, known: SystemQuery | None
 ) -> dict[str, Any]:
     gold = {} if known is None else opened.judged.grades.get(known.query_id, {})
-    hits: list[dict[str, Any]] = []
     ranks: dict[str, int] = {}
-    seen: set[str] = set()
-    for rank, hit in enumerate(answer.hits[:k], 1):
+    documents: list[dict[str, Any]] = []
+    for rank, hit in enumerate(hits, 1):
         key = opened.judged.key(hit)
+        repeated = any(hit.item_id == document["item_id"] for document in documents)
         ranks.setdefault(key, rank)
         text = hit.text if system.items is None else system.items.text(hit)
-        score = None if hit.score is None else float(hit.score)
-        hits.append(
+        score = math.nan if hit.score is None else float(hit.score)
+        documents.append(
             {
                 "item_id": hit.item_id,
-                "score": score if score is not None and math.isfinite(score) else None,
+                "score": score if math.isfinite(score) else None,
                 "rank": rank,
                 "text": None if text is None else readable(text[:_TEXT_SHOWN]),
                 "cut": text is not None and len(text) > _TEXT_SHOWN,
-                # A repeated item has no grade.
-                "grade": None if hit.item_id in seen else gold.get(key),
+                "grade": None if repeated else gold.get(key),
             }
         )
-        seen.add(hit.item_id)
     rel = opened.config.conventions.rel
     relevant = sorted((-grade, item) for item, grade in gold.items() if grade >= rel)
     ranked = [
         {"item_id": item, "grade": -grade, "rank": ranks.get(item)}
         for grade, item in relevant[:_GOLD_SHOWN]
     ]
-    return {"hits": hits, "gold": ranked}
+    return {"hits": documents, "gold": ranked}
 
 
 class OpenConfig:
@@ -293,65 +295,13 @@ class SearchRequest(BaseModel):
     k: int = Field(default=10, ge=1, le=MOST_HITS, strict=True)
 
 
-class HitAnswer(BaseModel):
-    """One hit; ``grade`` is null unless the text is a query of the eval set."""
-
-    item_id: str
-    score: float | None
-    rank: int
-    text: str | None
-    cut: bool
-    grade: float | None
-
-
-class SearchAnswer(BaseModel):
-    """The result of a search."""
-
-    system: str
-    query_id: str | None
-    latency_ms: float | None
-    rewritten: str | None
-    source: str | None
-    hits: list[HitAnswer]
-    gold: list[dict[str, Any]]
-    error: str | None
-
-
-class SystemAbout(BaseModel):
-    """A system by its name and kind; ``live`` ones can change without the karat.yaml."""
-
-    name: str
-    retriever: str
-    live: bool
-    k: int | None
-    built: bool
-
-
-class SystemsAnswer(BaseModel):
-    """The systems of the karat.yaml, and the inputs beside them."""
-
-    config: str
-    systems: list[SystemAbout]
-    corpus: bool
-    queries: int
-    rel: float
-    note: str | None
-
-
-class SuggestionsAnswer(BaseModel):
-    """Matching queries of the eval set, and their total number."""
-
-    queries: list[dict[str, str]]
-    total: int
-
-
-@router.get("/systems", response_model=SystemsAnswer, responses={400: {"model": Refusal}})
+@router.get("/systems", response_model=OpenAnswer)
 def systems(request: Request) -> Response:
     """Return the systems that can be searched, without their addresses."""
     return Json(request.app.state.live.document())
 
 
-@router.get("/queries", response_model=SuggestionsAnswer, responses={400: {"model": Refusal}})
+@router.get("/queries", response_model=OpenAnswer)
 def queries(
     request: Request,
     search: Annotated[str, Query(max_length=LONGEST_TEXT)] = "",
@@ -367,11 +317,7 @@ def queries(
     return Json({"queries": suggestions, "total": len(matches)})
 
 
-@router.post(
-    "/search",
-    response_model=SearchAnswer,
-    responses={400: {"model": Refusal}, 502: {"model": SearchAnswer}, 503: {"model": Refusal}},
-)
+@router.post("/search", response_model=OpenAnswer)
 async def search(request: Request, question: SearchRequest) -> Response:
     """Search with one system; its first search waits until it is built."""
     live: LiveSystems = request.app.state.live
@@ -380,6 +326,6 @@ async def search(request: Request, question: SearchRequest) -> Response:
     try:
         return Json(await run_until_stopping(request, work))
     except CallError as error:
-        answer: dict[str, Any] = dict.fromkeys(SearchAnswer.model_fields)
-        answer |= {"system": question.system, "hits": [], "gold": [], "error": label(str(error))}
-        return Json(answer, status_code=502)
+        answer: dict[str, Any] = {"system": question.system, "hits": [], "gold": []}
+        answer |= dict.fromkeys(("query_id", "latency_ms", "rewritten", "source"))
+        return Json({**answer, "error": label(str(error))}, status_code=502)

@@ -25,7 +25,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from jinja2 import ChoiceLoader, Environment, PackageLoader
 from markupsafe import Markup
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
@@ -52,6 +52,16 @@ class Refusal(BaseModel):
     """The API's answer to a request that it refuses."""
 
     error: str
+
+
+class OpenAnswer(BaseModel):
+    """Any other answer of the API: an object whose keys docs/use-the-workbench.md names.
+
+    Reports and comparisons are what ``karat eval`` and ``karat compare`` write with
+    ``-o report.json``; rows are columns with one value per query.
+    """
+
+    model_config = ConfigDict(extra="allow")
 
 
 class UnavailableError(KaratError):

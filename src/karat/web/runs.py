@@ -10,8 +10,7 @@ import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 from fastapi import APIRouter, FastAPI, Header, Query, Request
 from fastapi.responses import Response, StreamingResponse
@@ -22,7 +21,7 @@ from karat.jobs.redaction import redactor
 from karat.store import checked_tags
 from karat.store.database import VARIABLE as STORE_VARIABLE
 from karat.web.evaluations import Name
-from karat.web.responses import BusyError, Json, NotFoundError, Refusal, UnavailableError
+from karat.web.responses import BusyError, Json, NotFoundError, OpenAnswer, UnavailableError
 from karat.web.run_process import GRACE_SECONDS, RunProcess
 from karat.web.settings import TOKEN_VARIABLE, Settings, secrets_of
 
@@ -37,7 +36,6 @@ _POLL_SECONDS = 0.2
 # Streams stay open, and must leave connections to pages.
 _MOST_STREAMS = 50
 _NUMBER = re.compile(r"[0-9]{1,15}")
-_REFUSALS: dict[int | str, dict[str, Any]] = {400: {"model": Refusal}, 404: {"model": Refusal}}
 
 _REUSED = re.compile(r"(.+): ([\d,]+) calls, log reused")
 _SAVED = re.compile(r"saved as (\d+(?:, \d+)*) in ")
@@ -77,33 +75,7 @@ class RunProgress(BaseModel):
     total: int = Field(ge=0, strict=True)
 
 
-class RunAnswer(RunRequest):
-    """A run that is running, stopping, done, failed or stopped; ``why`` is karat's message.
-
-    With exit code 1 it is done: a gate fails, and that is its verdict.
-    """
-
-    id: int
-    url: str
-    state: str
-    exit_code: int | None
-    meaning: str
-    why: str | None
-    saved: list[int]
-    evaluations: list[dict[str, Any]]
-    progress: list[RunProgress]
-    log: list[str]
-    last: int
-
-
-class RunsAnswer(BaseModel):
-    """Every run since the server started, the latest first."""
-
-    runs: list[RunAnswer]
-
-
-@dataclass(frozen=True, slots=True)
-class RunEvent:
+class RunEvent(NamedTuple):
     """Something that happened: ``kind`` is progress, log or state; numbers only go up."""
 
     number: int
@@ -135,13 +107,10 @@ class Job:
         self._number = 0
         self._log: deque[RunEvent] = deque(maxlen=_LOG_LINES)
         self._progress: dict[str | None, RunEvent] = {}
-        self._state: RunEvent
-        self._stopping = False
         self._why: str | None = None
         self._saved: list[int] = []
-        self._set_state(
-            "running", None, "Running: the systems are asked, then their answers are scored."
-        )
+        self._state: RunEvent
+        self._set_state("running", "Running: the systems are asked, then their answers are scored.")
 
     @property
     def running(self) -> bool:
@@ -154,8 +123,7 @@ class Job:
             events = (*self._log, *self._progress.values(), self._state)
             # A higher number is of a job of a server that ran before this one.
             after = number if number <= self._number else 0
-        new = (event for event in events if event.number > after)
-        return sorted(new, key=lambda event: event.number)
+        return sorted(event for event in events if event.number > after)
 
     def read(self, line: str) -> None:
         """Read a line of the command's standard error."""
@@ -179,20 +147,19 @@ class Job:
     def stop(self, grace: float) -> None:
         """Stop the process; one that has ended stays as it is."""
         if self.running:
-            self._stopping = True
-            self._set_state("stopping", None, "Stopping: what is logged so far is being kept.")
+            self._set_state("stopping", "Stopping: what is logged so far is being kept.")
             self.process.stop(grace)
 
     def end(self, code: int) -> None:
         """Note the exit code; 1 without anything saved is Python's own, and no verdict."""
         if code in _FINISHED and (code != 1 or self._saved):
-            self._set_state("done", code, _FINISHED[code])
-        elif self._stopping:
+            self._set_state("done", _FINISHED[code], code)
+        elif self._state.data["state"] == "stopping":
             meaning = "Stopped before the end; calls already logged are used when it is run again."
-            self._set_state("stopped", code, meaning)
+            self._set_state("stopped", meaning, code)
         else:
             meaning = _FAILED.get(code, f"Not evaluated: it ended with {code}.")
-            self._set_state("failed", code, meaning)
+            self._set_state("failed", meaning, code)
 
     def document(self) -> dict[str, Any]:
         """Return the job as JSON has it."""
@@ -209,8 +176,8 @@ class Job:
                 "last": self._number,
             }
 
-    def _set_state(self, state: str, code: int | None, meaning: str) -> None:
-        why = self._why if state in ("done", "failed", "stopped") else None
+    def _set_state(self, state: str, meaning: str, code: int | None = None) -> None:
+        why = None if code is None else self._why
         data = {"state": state, "exit_code": code, "meaning": meaning}
         self._add("state", {**data, "why": why, "saved": self._saved})
 
@@ -237,7 +204,6 @@ class Jobs:
         self._settings = settings
         self._lock = threading.Lock()
         self._jobs: dict[int, Job] = {}
-        self._last_id = 0
         self._closed = False
         self.streams = 0
 
@@ -252,14 +218,13 @@ class Jobs:
             if self._closed:
                 raise BusyError("the server is ending")
             redact = redactor(secrets_of(self._settings))
-            job = Job(self._last_id + 1, run_request, systems, redact=redact)
+            job = Job(max(self._jobs, default=0) + 1, run_request, systems, redact=redact)
             command, environment = self._command(run_request), self._environment()
             try:
                 job.process = RunProcess(command, environment, job.read, job.end)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
                 raise BusyError(f"the evaluation could not be started: {reason}") from None
-            self._last_id = job.id
             self._jobs[job.id] = job
             self._jobs.pop(job.id - _JOBS_KEPT, None)
             return job
@@ -307,9 +272,7 @@ class Jobs:
         return environment
 
 
-@router.post(
-    "/runs", response_model=RunAnswer, status_code=201, responses=_REFUSALS | {409: _REFUSALS[400]}
-)
+@router.post("/runs", response_model=OpenAnswer, status_code=201)
 def start(request: Request, new: RunRequest) -> Response:
     """Start ``karat run --save`` with the karat.yaml of the server; one at a time."""
     systems = list(request.app.state.live.opened().config.system_configs)
@@ -324,19 +287,19 @@ def start(request: Request, new: RunRequest) -> Response:
     return Json(run_document(request.app, job.id), status_code=201)
 
 
-@router.get("/runs", response_model=RunsAnswer)
+@router.get("/runs", response_model=OpenAnswer)
 def runs(request: Request) -> Response:
     """Return every run since the server started."""
     return Json({"runs": run_documents(request.app)})
 
 
-@router.get("/runs/{id}", response_model=RunAnswer, responses=_REFUSALS)
+@router.get("/runs/{id}", response_model=OpenAnswer)
 def run(request: Request, id: int) -> Response:
     """Return one run, finished or not."""
     return Json(run_document(request.app, id))
 
 
-@router.post("/runs/{id}/stop", response_model=RunAnswer, responses=_REFUSALS)
+@router.post("/runs/{id}/stop", response_model=OpenAnswer)
 def stop(request: Request, id: int) -> Response:
     """Stop a run; what it has logged is kept, and used by the next."""
     request.app.state.jobs.job(id).stop(GRACE_SECONDS)
@@ -346,13 +309,11 @@ def stop(request: Request, id: int) -> Response:
 @router.get(
     "/runs/{id}/events",
     response_class=StreamingResponse,
-    responses=_REFUSALS
-    | {
+    responses={
         200: {
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
             "description": "progress, log and state",
         },
-        503: _REFUSALS[400],
         204: {"description": "it has ended, and there are no further events"},
     },
 )

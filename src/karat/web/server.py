@@ -37,8 +37,8 @@ from karat.web.settings import Settings, link_with_token
 
 # The sizes of the caches: rendered answers, parts of reports, comparisons.
 _ANSWERS, _PARTS, _COMPARISONS = 64, 64, 8
-# Readers of a page wait less for another process than writers do.
-_PATIENCE, _SAVING_PATIENCE = 3.0, 20.0
+# Seconds that a request waits for another process that saves.
+_PATIENCE = 10.0
 # Most threads wait for a lock or a disk; requests that only read must not wait for these.
 _THREADS = 100
 # From the start of a connection, or its last answer, to the end of the next headers.
@@ -79,7 +79,7 @@ def create_app(settings: Settings) -> FastAPI:
     # Read now, so that a missing file fails at the start.
     asset_table()
     app.state.settings = settings
-    app.state.store = Store.open(settings.store, patience=_PATIENCE, saving=_SAVING_PATIENCE)
+    app.state.store = Store.open(settings.store, patience=_PATIENCE)
     app.state.live = live.LiveSystems(settings)
     app.state.jobs = runs.Jobs(settings)
     app.state.answers = ResponseCache[bytes](_ANSWERS)

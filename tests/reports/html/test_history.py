@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from karat.data.columns import Source
+from karat.measure.scores import Summary
 from karat.reports import history
 from karat.reports.history import EDGE, HEIGHT, WIDTH
-from karat.store import TrendPoint
+from karat.store import SavedEvaluation, TrendPoint
 
 from .made_documents import attributes
 
@@ -28,14 +29,24 @@ def points(means, *, system="bm25", breaks=(), ci=None, first=1):
         made.append(
             TrendPoint(
                 measure="RR",
-                id=first + at,
-                saved_at=START + timedelta(days=first + at),
-                system=system,
-                mean=mean,
-                n=10,
-                ci=None if ci is None or mean is None else (mean - ci, mean + ci),
-                revision=None,
-                gold=Source("gold"),
+                saved=SavedEvaluation(
+                    id=first + at,
+                    report_id=1,
+                    saved_at=START + timedelta(days=first + at),
+                    system=system,
+                    summaries={
+                        "RR": Summary(
+                            mean=mean,
+                            n=10,
+                            better="higher",
+                            ci=None if ci is None or mean is None else (mean - ci, mean + ci),
+                        )
+                    },
+                    conventions={},
+                    version="1",
+                    run=Source("run"),
+                    gold=Source("gold"),
+                ),
                 breaks=broken,
                 change=mean - before if known else None,
             )
