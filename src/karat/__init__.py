@@ -16,6 +16,7 @@ _HOMES = {
     "Gold": "karat.data.tables",
     "InputError": "karat.errors",
     "KaratError": "karat.errors",
+    "LabelSets": "karat.label.label_store",
     "MissingInputError": "karat.errors",
     "Project": "karat.project.project",
     "Queries": "karat.data.tables",
@@ -28,6 +29,7 @@ _HOMES = {
     "SearchResult": "karat.retrieve.search",
     "Store": "karat.store",
     "UsageError": "karat.errors",
+    "WrittenRecipe": "karat.project.recipes",
     "ab": "karat.compat.ab",
     "calibrate": "karat.label.calibrate",
     "check": "karat.analysis.check",
@@ -50,6 +52,7 @@ _HOMES = {
     "read_queries": "karat.formats",
     "read_run": "karat.formats",
     "read_systems": "karat.project.systems",
+    "recipes": "karat.project.recipes",
     "report": "karat.reports.assembly",
     "run": "karat.project.project",
     "schema": "karat.formats.runlog_schema",
@@ -97,6 +100,7 @@ if TYPE_CHECKING:
     from karat.formats.runlog_schema import schema as schema
     from karat.label.calibrate import calibrate as calibrate
     from karat.label.judge import judge as judge
+    from karat.label.label_store import LabelSets as LabelSets
     from karat.label.next_judgments import next_judgments as next_judgments
     from karat.label.pool import pool as pool
     from karat.measure.names import measures as measures
@@ -105,7 +109,9 @@ if TYPE_CHECKING:
     from karat.project.project import Project as Project
     from karat.project.project import check_eval_set as check_eval_set
     from karat.project.project import run as run
+    from karat.project.recipes import WrittenRecipe as WrittenRecipe
     from karat.project.recipes import init as init
+    from karat.project.recipes import recipes as recipes
     from karat.project.systems import read_systems as read_systems
     from karat.reports.assembly import report as report
     from karat.reports.document import Report as Report

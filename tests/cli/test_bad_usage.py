@@ -27,7 +27,7 @@ def refused(done, *words: str) -> None:
         ((*EVAL, "-m", "ndgc@10"), ("did you mean nDCG",)),
         ((*EVAL, "-m", ""), ("measure",)),
         ((*EVAL, "--profile", "trek"), ("did you mean trec",)),
-        ((*EVAL, "--set", "ties"), ("KEY=VALUE", "ties=id-asc|id-desc|given")),
+        ((*EVAL, "--set", "ties"), ("ties", "id-asc, id-desc, given")),
         ((*EVAL, "--set", "tie=given"), ("did you mean ties",)),
         ((*EVAL, "--set", "rel=2", "--set", "rel=1"), ("twice",)),
         ((*EVAL, "--by", "language"), ("queries file",)),

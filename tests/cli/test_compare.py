@@ -100,10 +100,10 @@ def test_the_margin_is_relative_unless_it_is_said_to_be_absolute(compare):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"margin": "-1"}, "margin is -1"),
+        ({"margin": "-1"}, "--margin is '-1'"),
         ({"margin": "2"}, "it is a share from 0 to 1"),
-        ({"margin": "two"}, "--margin is 'two'; it is a number"),
-        ({"margin": "nan"}, "margin is nan"),
+        ({"margin": "two"}, "--margin is 'two'; a number"),
+        ({"margin": "nan"}, "--margin is 'nan'"),
         ({"margin_kind": "both"}, "margin_kind is 'both'; it can be relative, absolute"),
         ({"margin_on": "median"}, "margin_on is 'median'"),
         ({"pairs": "some"}, "pairs is 'some'; it can be baseline, all"),

@@ -89,14 +89,15 @@ def test_a_demo_that_someone_changed_is_left_alone(run, shown):
         ("json:karat-demo", "lies in a folder of that name"),
     ],
 )
-def test_an_output_that_cannot_be_is_refused_before_anything_is_laid_down(
+def test_an_output_that_cannot_be_written_is_refused_before_any_search(
     run, tmp_path, monkeypatch, output, told
 ):
     monkeypatch.chdir(tmp_path)
     refused = run("demo", "-o", output)
     assert (refused.code, refused.out) == (2, "")
     assert told in refused.err
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.rglob("runs"))
+    assert not list(tmp_path.rglob("report.json"))
 
 
 def test_the_small_set_s_files_belong_together():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -16,6 +17,7 @@ from karat.evaluation.systems import compared_systems
 from karat.evaluation.verdict import Rule
 from karat.formats import read_corpus, read_queries, write_corpus
 from karat.formats.field_mapping import Fields
+from karat.formats.registry import format_for_writing
 from karat.formats.settings import Place
 from karat.measure.conventions import Conventions, conventions_of
 from karat.measure.names import Measure, parse_measures
@@ -36,6 +38,8 @@ MEASURES = ("R@5", "DistinctDocs@5")
 RETRIEVER = "bm25"
 # A name alone does not tell their parts or their model.
 _NEED_MORE = ("dense", "fuse", "route", "sparse")
+# Formats of a corpus that keep every column.
+_EVERY_COLUMN = ("jsonl", "csv", "tsv-with-header", "parquet")
 
 
 @dataclass(frozen=True)
@@ -130,7 +134,6 @@ def chunks(
     retriever: str | None = None,
     measures: Sequence[str] | None = None,
     settings: Mapping[str, str] | None = None,
-    seed: str | None = None,
     write: str | None = None,
     open_bar: OpenBar = no_bar,
 ) -> Chunks:
@@ -145,10 +148,14 @@ def chunks(
     >>> result.chunkings[0].chunks
     60
     """
-    chosen = parse_chunkers(chunkers)
+    chosen = _parse_chunkers(chunkers)
+    if write is not None:
+        _check_writing(write, [docs, queries, gold], chunkers)
     task = None
     if queries is not None:
-        task = _task(queries, gold, retriever or RETRIEVER, measures, settings or {}, seed)
+        task = _task(queries, gold, retriever or RETRIEVER, measures, settings or {})
+    elif write is None or gold or retriever or measures or settings:
+        raise UsageError("give queries to compare chunkings, or write to keep one's chunks")
     corpus = read_corpus(docs)
     if task is not None:
         _check_gold(task.gold, corpus)
@@ -168,13 +175,25 @@ def chunks(
     return Chunks(chunkings, corpus, task, scores, comparisons)
 
 
-def parse_chunkers(texts: Sequence[str]) -> list[Chunker]:
+def _parse_chunkers(texts: Sequence[str]) -> list[Chunker]:
     """Return the chunkers, without repeats; all built-in ones if none is named."""
     chunkers = [Chunker.parse(text) for text in texts or ALGOS]
     for place, chunker in enumerate(chunkers):
         if chunker in chunkers[:place]:
-            raise UsageError(f"--chunker {chunker.name} is given twice; keep one")
+            raise UsageError(f"chunker {chunker.name} is given twice; keep one")
     return chunkers
+
+
+def _check_writing(path: str, inputs: Sequence[str | None], chunkers: Sequence[str]) -> None:
+    """Refuse a file that the chunks cannot be written to."""
+    if len(chunkers) != 1:
+        raise UsageError("write keeps the chunks of one chunker; name one chunker")
+    if path == "-":
+        return
+    if format_for_writing(path, "corpus", None).name not in _EVERY_COLUMN:
+        raise UsageError(f"{path}: chunks are written to .jsonl, .csv, .tsv or .parquet")
+    if os.path.realpath(path) in [os.path.realpath(name) for name in inputs if name]:
+        raise UsageError(f"{path} is also an input; write the chunks to another file")
 
 
 def _task(
@@ -183,14 +202,11 @@ def _task(
     retriever: str,
     measures: Sequence[str] | None,
     settings: Mapping[str, str],
-    seed: str | None,
 ) -> SearchTask:
     """Read gold and queries; misspelled options are refused first."""
     chosen = dict(settings)
     if chosen.setdefault("level", "span") != "span":
         raise UsageError("the gold of karat chunks is spans: level=span cannot be changed")
-    if seed is not None and chosen.setdefault("seed", seed) != seed:
-        raise UsageError("--seed and --set seed=… contradict each other")
     conventions = conventions_of("karat", chosen)
     parsed = parse_measures(measures or MEASURES, conventions=conventions)
     known = [kind.name for kind in KINDS.values() if not kind.live and kind.name not in _NEED_MORE]

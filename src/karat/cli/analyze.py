@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -26,6 +25,8 @@ from karat.cli.options import (
     InputOptions,
     PageOptions,
     ScoringOptions,
+    echo,
+    messages,
     notify,
     parse_settings,
     publish_report,
@@ -315,8 +316,6 @@ def diagnose(
       karat diagnose new.jsonl --gold qrels.txt --baseline old.jsonl -o losses.svg
     """
     outputs = output.parse([*inputs.files(), baseline], *_forms("png", "svg"))
-    if [*inputs.files(), baseline].count("-") > 1:
-        raise UsageError("only one input can be standard input (-)")
     result = karat.diagnose(
         inputs.evaluation(),
         *inputs.runs,
@@ -339,9 +338,15 @@ class ReportOutputs(PageOptions):
         " repeatable.",
     )
 
+    def parse(self, inputs: Sequence[str | None], *more_forms: Form) -> list[Output]:
+        """Read every ``-o``; an output that cannot be written is refused before any work."""
+        from karat.reports.outputs import OWN_FORMS
+
+        return super().parse(inputs, *OWN_FORMS.values(), *more_forms)
+
 
 @command("chunks")
-def chunks(  # noqa: C901 -- each branch refuses options that contradict each other
+def chunks(
     output: ReportOutputs,
     *,
     docs: str = argument("DOCS", "Whole documents: a corpus, or a folder of .md and .txt files."),
@@ -383,30 +388,17 @@ def chunks(  # noqa: C901 -- each branch refuses options that contradict each ot
       karat chunks docs/ --queries queries.jsonl --chunker fixed:1200/200 --chunker fixed:600/100
       karat chunks docs/ --chunker heading:size=800 --write chunks.jsonl
     """
-    from karat.analysis.chunks import parse_chunkers
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
     from karat.reports.document import build_report
-    from karat.reports.outputs import OWN_FORMS, parse_outputs, write_stdout
 
     heed_interrupts()
-    files = [name for name in (docs, queries, gold) if name is not None]
+    if write == "-" and output.as_json:
+        raise UsageError("--write - and --json both go to standard output; name a file")
+    if output.output and queries is None:
+        raise UsageError("-o is for the report on a comparison, which needs --queries")
+    outputs = output.parse([docs, queries, gold or queries, write])
     piped = output.as_json or write == "-"
-    outputs = parse_outputs(output.output or [], inputs=files, stdout_taken=piped, forms=OWN_FORMS)
-    parse_chunkers(chunker or [])
-    if files.count("-") > 1:
-        raise UsageError("only one input can be standard input (-)")
-    if queries == "-" and gold is None:
-        raise UsageError("queries with gold inside are read twice; give a file, not -")
-    for_scoring = {"--gold": gold, "--retriever": retriever, "-m": measures, "--set": settings}
-    for_scoring |= {"--seed": seed, "-o": output.output}
-    if queries is None and write is None:
-        raise UsageError("give --queries to compare chunkings, or --write to keep one's chunks")
-    for name, value in for_scoring.items():
-        if value and queries is None:
-            raise UsageError(f"{name} is for scoring, which needs --queries")
-    if write is not None:
-        _check_writing(write, files, outputs, chunker or [], as_json=output.as_json)
     result = karat.chunks(
         docs,
         queries=queries,
@@ -414,14 +406,12 @@ def chunks(  # noqa: C901 -- each branch refuses options that contradict each ot
         chunkers=chunker or [],
         retriever=retriever,
         measures=measures,
-        settings=parse_settings(settings or []),
-        seed=seed,
+        settings=parse_settings(settings or [], seed),
         write=write,
         open_bar=partial(counting, quiet=output.quiet or piped),
     )
     if output.as_json and result.task is None:
-        documents = [chunking.to_dict() for chunking in result.chunkings]
-        write_stdout((json.dumps(documents, ensure_ascii=False, indent=2) + "\n").encode())
+        echo(json.dumps(result.to_dict()["systems"], ensure_ascii=False, indent=2))
     elif not (output.quiet or piped or any(out.path is None for out in outputs)):
         show(result)
     if result.task is None:
@@ -433,31 +423,6 @@ def chunks(  # noqa: C901 -- each branch refuses options that contradict each ot
         report = replace(report, comparisons=result.comparisons)
     quiet = output.quiet or write == "-"
     return publish_report(report, outputs, as_json=output.as_json, quiet=quiet)
-
-
-# Formats of a corpus that keep every column.
-_WHOLE = ("jsonl", "csv", "tsv-with-header", "parquet")
-
-
-def _check_writing(
-    path: str,
-    files: Sequence[str],
-    outputs: Sequence[Output],
-    chunkers: Sequence[str],
-    *,
-    as_json: bool,
-) -> None:
-    from karat.formats.registry import format_for_writing
-
-    if len(chunkers) != 1:
-        raise UsageError("--write keeps the chunks of one chunker; give one --chunker")
-    if path != "-" and format_for_writing(path, "corpus", None).name not in _WHOLE:
-        raise UsageError(f"--write {path}: end it in .jsonl, .csv, .tsv or .parquet")
-    if path == "-" and as_json:
-        raise UsageError("--write - and --json both go to standard output; name a file")
-    written = [str(output.path) for output in outputs if output.path is not None]
-    if os.path.realpath(path) in map(os.path.realpath, [*files, *written]):
-        raise UsageError(f"--write {path} is also an input or output; choose another name")
 
 
 # How many queries of a karat.yaml are asked unless named.
@@ -569,20 +534,19 @@ def stress(
     if gold is None and queries is None:
         raise UsageError("a run needs gold; give --gold FILE")
     outputs = output.parse([subject, gold, queries, corpus])
-    inputs = ScoringOptions(
-        runs=[subject],
-        gold=gold or queries or "",
-        profile=profile or "karat",
-        settings=settings,
-        by=by,
+    evaluation = karat.Evaluation(
+        gold or queries,
         queries=queries,
         corpus=corpus,
+        profile=profile or "karat",
+        settings=parse_settings(settings or []),
+        seed=seed,
+        measures=chosen,
+        by=by or [],
         strict=strict,
         run_format=run_format,
         gold_format=gold_format,
-        field=None,
-        quiet=quiet,
-        seed=seed,
+        notify=messages(quiet=quiet),
     )
-    result = karat.stress(inputs.evaluation(measures=chosen), subject, sample_size=size, **damage)
+    result = karat.stress(evaluation, subject, sample_size=size, **damage)
     return output.publish(result, outputs)

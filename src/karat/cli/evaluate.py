@@ -17,7 +17,6 @@ from karat.cli.options import (
     RuleOptions,
     SavingOptions,
     notify,
-    parse_fields,
     parse_settings,
 )
 from karat.errors import UsageError
@@ -143,7 +142,7 @@ def run(
         config,
         systems=system,
         settings=parse_settings(settings or []),
-        fields=parse_fields(field or []),
+        fields=field,
         no_regression=no_regression,
         notify=notify,
         progress=partial(progress, quiet=quiet),

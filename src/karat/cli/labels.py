@@ -6,12 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import karat
 from karat.cli.command import REQUIRED, argument, command, flag, option
 from karat.cli.options import JSON, QUIET, STORE, PageOptions, notify, tell_waiting
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
-    from karat.label.label_store import LabelSets
     from karat.pages.result import Result
 
 # How many rows a terminal shows without --limit.
@@ -33,13 +33,12 @@ class LabelOptions:
     quiet: bool = QUIET
 
     @property
-    def sets(self) -> LabelSets:
+    def sets(self) -> karat.LabelSets:
         """The label sets of the store."""
         from karat.cli.streams import heed_interrupts
-        from karat.label.label_store import LabelSets
 
         heed_interrupts()
-        return LabelSets(self.store, tell_waiting)
+        return karat.LabelSets(self.store, tell_waiting)
 
     def show(self, result: Result) -> int:
         """Print the result."""

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import karat
 from karat.cli.command import REQUIRED, argument, flag, option
 from karat.errors import UsageError
 
 if TYPE_CHECKING:
-    from karat.evaluation.evaluation import Evaluation
-    from karat.evaluation.verdict import Rule
-    from karat.formats.field_mapping import Fields
     from karat.pages.result import Result
     from karat.reports.assembly import Details
     from karat.reports.document import Report
@@ -92,25 +90,24 @@ def parse_settings(texts: Sequence[str], seed: str | None = None) -> dict[str, s
     """
     settings: dict[str, str] = {}
     for text in texts:
-        key, equals, value = text.partition("=")
-        key = key.strip()
-        if not equals or not value.strip():
-            from karat.measure.conventions import setting_names
-
-            known = ", ".join(setting_names())
-            raise UsageError(f"--set takes KEY=VALUE, not {text!r}; known: {known}")
-        if settings.setdefault(key, value.strip()) != value.strip():
+        # A key that is unknown or has no value is refused where settings are read.
+        key, value = (part.strip() for part in text.partition("=")[::2])
+        if settings.setdefault(key, value) != value:
             raise UsageError(f"--set {key} is given twice with different values")
     if seed is not None and settings.setdefault("seed", seed) != seed:
         raise UsageError("--seed and --set seed=… contradict each other")
     return settings
 
 
-def parse_fields(texts: Sequence[str]) -> Fields:
-    """Parse ``--field FIELD=COLUMN``."""
-    from karat.formats.field_mapping import Fields
+def check_stdin(names: Sequence[str | None]) -> None:
+    """Refuse two inputs from standard input."""
+    if list(names).count("-") > 1:
+        raise UsageError("only one input can be standard input (-)")
 
-    return Fields.parse(texts)
+
+def messages(*, quiet: bool) -> Callable[[str], None]:
+    """Return what prints messages; if ``quiet``, only warnings."""
+    return lambda message: notify(message) if not quiet or message.startswith("karat: ") else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,34 +132,26 @@ class InputOptions:
         named = [*self.runs, self.gold, self.queries, self.corpus]
         return [name for name in named if name is not None]
 
-    def evaluation(self, **more: Any) -> Evaluation:
+    def evaluation(self, **more: Any) -> karat.Evaluation:
         """Read and check everything but the runs; ``more`` goes to ``Evaluation``."""
         from karat.cli.progress import progress
         from karat.cli.streams import heed_interrupts
-        from karat.evaluation.evaluation import Evaluation
 
         heed_interrupts()
-        if self.files().count("-") > 1:
-            raise UsageError("only one input can be standard input (-)")
-
-        def tell(message: str) -> None:
-            if message.startswith("karat: ") or not self.quiet:
-                notify(message)
-
         options: dict[str, Any] = {
             "queries": self.queries,
             "corpus": self.corpus,
             "profile": self.profile,
             "settings": parse_settings(self.settings or []),
             "by": self.by or [],
-            "fields": parse_fields(self.field or []),
+            "fields": self.field,
             "strict": self.strict,
             "run_format": self.run_format,
             "gold_format": self.gold_format,
-            "notify": tell,
+            "notify": messages(quiet=self.quiet),
             "progress": None if self.quiet else partial(progress, quiet=False),
         }
-        return Evaluation(self.gold, **(options | more))
+        return karat.Evaluation(self.gold, **(options | more))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +160,7 @@ class ScoringOptions(InputOptions):
 
     seed: str | None = SEED
 
-    def evaluation(self, **more: Any) -> Evaluation:
+    def evaluation(self, **more: Any) -> karat.Evaluation:
         """Read and check everything but the runs."""
         return super().evaluation(seed=self.seed, **more)
 
@@ -219,7 +208,7 @@ class ReportOptions(ScoringOptions):
         named = [*super().files(), self.gates, self.judged, *(self.human or [])]
         return [name for name in named if name is not None]
 
-    def evaluation(self, *, forms: Sequence[Form] = (), **more: Any) -> Evaluation:
+    def evaluation(self, *, forms: Sequence[Form] = (), **more: Any) -> karat.Evaluation:
         """Read and check everything but the runs, as far as the forms of the report need it."""
         from karat.measure.conventions import PROFILES, conventions_of
 
@@ -241,7 +230,7 @@ class ReportOptions(ScoringOptions):
             **more,
         )
 
-    def details(self, evaluation: Evaluation, forms: Sequence[Form]) -> Details:
+    def details(self, evaluation: karat.Evaluation, forms: Sequence[Form]) -> Details:
         """Return what the report tells beside scores."""
         from karat.reports.assembly import Details, correction_of
 
@@ -268,8 +257,13 @@ class RuleOptions:
     primary: str | None = option(
         "--primary", "MEASURE", "The measure that decides. Default: the profile's."
     )
-    margin: str = option(
-        "--margin", "SHARE", "A change that does not matter: 0.02 is 2 % of the mean.", "0.02"
+    margin: float = option(
+        "--margin",
+        "SHARE",
+        "A change that does not matter: 0.02 is 2 % of the mean.",
+        0.02,
+        least=0,
+        most=1e9,
     )
     margin_kind: str = option(
         "--margin-kind", "KIND", "relative (to the baseline) or absolute.", "relative"
@@ -282,35 +276,17 @@ class RuleOptions:
     )
     pairs: str = option("--pairs", "WHICH", "Each with the baseline, or all pairs.", "baseline")
     correction: str = option("--correction", "NAME", "For several tests: holm or bh.", "holm")
-    detect: str | None = option(
-        "--detect", "X", "Report how many queries would detect this change."
+    detect: float | None = option(
+        "--detect", "X", "Report how many queries would detect this change.", least=0, most=1e9
     )
     no_regression: str | None = NO_REGRESSION
 
-    def rule(self) -> Rule:
+    def rule(self) -> karat.Rule:
         """Return the rule that the options describe."""
-        from karat.evaluation.verdict import Rule
-        from karat.measure.names import parse_measure
-
         if self.primary is not None:
-            parse_measure(self.primary)
-        words: dict[str, Any] = {
-            "margin_kind": self.margin_kind,
-            "margin_on": self.margin_on,
-            "pairs": self.pairs,
-            "correction": self.correction,
-            "no_regression": self.no_regression,
-        }
-        detect = None if self.detect is None else _number("--detect", self.detect)
-        margin = _number("--margin", self.margin)
-        return Rule(primary=self.primary, margin=margin, detect=detect, **words)
-
-
-def _number(name: str, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise UsageError(f"{name} is {text!r}; it is a number, such as 0.02") from None
+            karat.parse_measure(self.primary)
+        choices: dict[str, Any] = vars(self)
+        return karat.Rule(**choices)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -328,6 +304,7 @@ class PageOptions:
         from karat.reports.outputs import PAGE_FORMS, PICTURES, parse_outputs
 
         forms: Mapping[str, Form] = {**PAGE_FORMS, **{form.name: form for form in more_forms}}
+        check_stdin(inputs)
         named = [name for name in inputs if name is not None]
         outputs = parse_outputs(
             self.output or [], inputs=named, stdout_taken=self.as_json, forms=forms
@@ -386,6 +363,7 @@ class OutputOptions:
         reads_store: bool = False,
     ) -> list[Output]:
         """Read every ``-o``; an output that cannot be written is refused before any work."""
+        check_stdin(inputs.files())
         taken = [*inputs.files(), *saving.files(used=reads_store)]
         if not self.output:
             self.time([])

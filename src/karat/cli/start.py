@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import karat
@@ -18,12 +17,11 @@ from karat.cli.options import (
     QUIET,
     SETTINGS,
     PageOptions,
+    check_stdin,
     echo,
-    parse_fields,
     parse_settings,
 )
 
-_RECIPE = "rag"
 # How many findings and reasons are shown; karat diagnose has all.
 _MOST_SHOWN = 3
 _NEXT = """
@@ -62,43 +60,24 @@ def demo(
     from karat.cli.evaluate import show_search
     from karat.cli.progress import counting
     from karat.cli.streams import heed_interrupts
-    from karat.reports.outputs import OWN_FORMS, write_outputs
+    from karat.reports.outputs import OWN_FORMS, parse_outputs, write_outputs
 
     heed_interrupts()
-    _check_outputs(output or [], Path(folder), stdout_taken=not quiet)
-    place = karat.init(_RECIPE, folder, remedy="name another folder: karat demo DIR").folder
-    project = karat.Project(place / "karat.yaml", open_bar=partial(counting, quiet=quiet))
+    parse_outputs(output or [], stdout_taken=not quiet, forms=OWN_FORMS)
+    recipe = karat.init("rag", folder, remedy="name another folder: karat demo DIR")
+    project = karat.Project(recipe.folder / "karat.yaml", open_bar=partial(counting, quiet=quiet))
     files = project.outputs(output or [], stdout_taken=not quiet, forms=OWN_FORMS)
     forms = [output.form for output in files]
     report = project.run(forms=forms, report_search=partial(show_search, quiet=quiet))
     write_outputs(files, report)
     if not quiet:
-        _show_demo(report, place)
+        _show_demo(report, recipe)
     return 0
 
 
-def _check_outputs(outputs: Sequence[str], place: Path, *, stdout_taken: bool) -> None:
-    """Refuse outputs that cannot be written before the folder exists; its files are known."""
-    from karat.formats.settings import parse_yaml
-    from karat.project.recipes import recipe_files
-    from karat.reports.outputs import OWN_FORMS, parse_outputs
-
-    contents = dict(recipe_files(_RECIPE))
-    config = parse_yaml(contents["karat.yaml"].decode(), "karat.yaml").data
-    logs = (f"runs/{name}.jsonl" for name in config["systems"])
-    parse_outputs(
-        [*(str(place / name) for name in config["outputs"]), *outputs],
-        inputs=[str(place / name) for name in (*contents, *logs)],
-        stdout_taken=stdout_taken,
-        forms=OWN_FORMS,
-    )
-
-
-def _show_demo(report: karat.Report, folder: Path) -> None:
+def _show_demo(report: karat.Report, recipe: karat.WrittenRecipe) -> None:
     """Print the verdicts, three findings, and what to try next."""
-    from karat.project.recipes import cd_command
-
-    place = folder.as_posix()
+    place = recipe.folder.as_posix()
     tables = report.tables
     items = tables.corpus.frame.height if tables and tables.corpus else 0
     queries = tables.queries.frame.height if tables and tables.queries else 0
@@ -114,7 +93,7 @@ def _show_demo(report: karat.Report, folder: Path) -> None:
         echo(f"  {number}. {finding}")
     echo(f"\nThe report: {place}/out/report.html (open it in a browser)")
     echo(f"The same in words and as data: {place}/out/report.md, {place}/out/report.json")
-    echo(_NEXT.format(cd=cd_command(folder)), end="")
+    echo(_NEXT.format(cd=recipe.cd), end="")
 
 
 @command("init")
@@ -135,12 +114,11 @@ def init(
       karat init rag && cd rag && karat run
       karat init minimal path/to/folder
     """
-    from karat.project.recipes import RECIPES, cd_command
-
     document: Mapping[str, Any]
     if recipe is None:
-        document, width = RECIPES, max(map(len, RECIPES))
-        lines = [f"  {name:<{width}}  {about}" for name, about in RECIPES.items()]
+        document = karat.recipes()
+        width = max(map(len, document))
+        lines = [f"  {name:<{width}}  {about}" for name, about in document.items()]
         lines.append("\nkarat init RECIPE writes one; run it with karat run in its folder")
     else:
         done = karat.init(recipe, folder, force=force)
@@ -148,7 +126,7 @@ def init(
         lines = [f"  {(done.folder / name).as_posix()}" for name in done.written]
         if done.same:
             lines.append(f"  {len(done.same):,} files were there already, unchanged")
-        lines.append(f"\nnext: {cd_command(done.folder)} && karat run   (see README.md)")
+        lines.append(f"\nnext: {done.cd} && karat run   (see README.md)")
     if as_json:
         echo(json.dumps(document, indent=2, ensure_ascii=False))
     elif not quiet:
@@ -208,6 +186,7 @@ def check(
     from karat.cli.streams import heed_interrupts
 
     heed_interrupts()
+    check_stdin([gold, queries, corpus, gates, *(runs or [])])
     result = karat.check_eval_set(
         config,
         gold=gold,
@@ -220,7 +199,7 @@ def check(
         profile=profile,
         settings=parse_settings(settings or []),
         spread=spread,
-        fields=parse_fields(field or []),
+        fields=field,
         strict=strict,
         progress=partial(progress, quiet=output.quiet),
     )

@@ -30,7 +30,7 @@ from karat.evaluation.segments import By, check_by, with_versions
 from karat.evaluation.systems import DEPTH, WHOLE_LISTS, ComparedSystem, compared_systems
 from karat.evaluation.verdict import Rule, check_boundable, rule_from
 from karat.formats.blocks import MEMORY_VARIABLE, concurrent_readers, fits_in_memory
-from karat.formats.field_mapping import Fields
+from karat.formats.field_mapping import Fields, FieldsLike
 from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared, prepare
@@ -88,7 +88,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         by: Iterable[str | By] = (),
         gates: Gates | None = None,
         judged: str | None = None,
-        fields: Fields | Mapping[str, str] | None = None,
+        fields: Fields | FieldsLike = None,
         seed: int | str | None = None,
         engine: str | SparkEngine = "local",
         strict: bool = False,

@@ -53,7 +53,7 @@ _PAIR: tuple[Kind, ...] = ("gold", "queries")
 
 _MISSING: Any = object()
 
-FieldsLike = Mapping[str, str] | None
+FieldsLike = Mapping[str, str] | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,13 @@ class Fields:
 
     @classmethod
     def of(cls, fields: Fields | FieldsLike) -> Fields:
-        """Return mappings from a dict such as ``{"gold": "gold_ids"}``, or ``Fields`` unchanged."""
+        """Return mappings from ``{"gold": "gold_ids"}`` or ``["gold=gold_ids"]``."""
         if isinstance(fields, Fields):
             return fields
         if fields is None:
             return cls()
+        if isinstance(fields, (list, tuple)):
+            return cls.parse(fields)
         if not isinstance(fields, Mapping):
             raise UsageError(f"fields is {fields!r}; give a mapping such as {{'gold': 'gold_ids'}}")
         for key, column in fields.items():

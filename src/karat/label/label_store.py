@@ -125,6 +125,11 @@ class LabelSets:
 
     ``waiting`` is called if another process uses the store. ``label_set`` is the id or the name
     of a set; None stands for the only one that there is.
+
+    >>> sets = LabelSets("labels.db")
+    >>> result = sets.add(["qrels.txt"], name="mine", rater="ann")
+    >>> sets.overview().to_dict()["sets"][0]["name"]
+    'mine'
     """
 
     store: str | None = None

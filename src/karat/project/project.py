@@ -24,7 +24,7 @@ from karat.evaluation.gates import judge, measures_of
 from karat.evaluation.inputs import STORY as STORY
 from karat.evaluation.verdict import Rule, rule_from
 from karat.formats import read_corpus, read_run
-from karat.formats.field_mapping import Fields
+from karat.formats.field_mapping import Fields, FieldsLike
 from karat.formats.files import safe_file_name
 from karat.formats.story import read_story_queries
 from karat.jobs.journal import part_of
@@ -75,7 +75,7 @@ class Project:
         *,
         systems: Sequence[str] | None = None,
         settings: Mapping[str, Any] | None = None,
-        fields: Fields | Mapping[str, str] | None = None,
+        fields: Fields | FieldsLike = None,
         no_regression: str | None = None,
         notify: Callable[[str], None] | None = None,
         progress: Progress | None = None,
@@ -426,7 +426,7 @@ def check_eval_set(
     profile: str | None = None,
     settings: Mapping[str, Any] | None = None,
     spread: float | None = None,
-    fields: Fields | None = None,
+    fields: Fields | FieldsLike = None,
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Check:
@@ -453,8 +453,6 @@ def check_eval_set(
     if gold is None:
         raise UsageError("nothing to check: name a karat.yaml, or give --gold FILE")
     files = [name for name in (gold, corpus, *runs) if name is not None]
-    if [*files, gates].count("-") > 1:
-        raise UsageError("only one input can be standard input (-)")
     limits = None if gates is None else read_gate_file(gates, conventions=conventions)
     with nullcontext() if progress is None else progress(files) as begin:
         if begin is not None:
@@ -466,7 +464,7 @@ def check_eval_set(
             profile=profile,
             settings=settings,
             measures=measures or config.measures or None,
-            fields=config.mapping.updated(fields or Fields()),
+            fields=config.mapping.updated(Fields.of(fields)),
         )
         result = check(
             evaluation,

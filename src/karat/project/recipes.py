@@ -28,12 +28,22 @@ _SKIPPED = ("__pycache__",)
 
 @dataclass(frozen=True)
 class WrittenRecipe:
-    """A recipe in its folder: the files written, and those that were there already."""
+    """A recipe in its folder: the files written, and those that were there already.
+
+    >>> WrittenRecipe("rag", Path("my set"), ("karat.yaml",), ()).cd
+    "cd 'my set'"
+    """
 
     recipe: str
     folder: Path
     written: tuple[str, ...]
     same: tuple[str, ...]
+
+    @property
+    def cd(self) -> str:
+        """The shell command that goes to the folder."""
+        name = self.folder.as_posix()
+        return f"cd {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -43,6 +53,15 @@ class WrittenRecipe:
             "written": list(self.written),
             "unchanged": list(self.same),
         }
+
+
+def recipes() -> dict[str, str]:
+    """Return every recipe by its name, with what it is.
+
+    >>> "rag" in recipes()
+    True
+    """
+    return RECIPES
 
 
 def init(
@@ -134,13 +153,3 @@ def _removed_on_failure(folders: Iterable[Path]) -> Iterator[None]:
             with suppress(OSError):
                 folder.rmdir()
         raise
-
-
-def cd_command(folder: Path) -> str:
-    """Return the shell command that goes to a folder.
-
-    >>> cd_command(Path("my set")), cd_command(Path("-x"))
-    ("cd 'my set'", 'cd -- -x')
-    """
-    name = folder.as_posix()
-    return f"cd {'-- ' if name.startswith('-') else ''}{shlex.quote(name)}"
