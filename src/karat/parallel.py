@@ -42,7 +42,8 @@ def parallel_map(
     >>> list(parallel_map(len, ["a", "bcd", "ef"]))
     [1, 3, 2]
     """
-    number = min(cores() if at_once is None else at_once, len(items))
+    most = 1 if len(items) < 2 else at_once
+    number = min(cores() if most is None else most, len(items))
     if number < 2:
         for item in items:
             begin(item)

@@ -6,9 +6,9 @@ import sys
 
 from karat.errors import UsageError
 
-# What libraries map before the first row is read: address space, and writable memory. With less
-# than these and a little for the data, they fail or hang.
-_MAPPED, _WRITABLE = 1_600_000_000, 200_000_000
+# What libraries map before the first row is read: address space, and writable memory.
+_MAPPED = {"-v": 1_600_000_000, "-d": 200_000_000}
+# With less than this beside it for the data, they fail or hang.
 _LEAST = 400_000_000
 # The chart engine reserves this at its start, and ends the process if it cannot.
 _FOR_CHARTS = {"-v": 72_000_000_000, "-d": 1_000_000_000}
@@ -16,41 +16,32 @@ _FOR_CHARTS = {"-v": 72_000_000_000, "-d": 1_000_000_000}
 _OUT_OF_MEMORY = ("failed to map segment", "cannot allocate memory")
 
 
-def limits() -> list[tuple[str, int, int]]:
-    """Return each limit that is set: the option of ulimit, its bytes, and the libraries' share."""
+def _read_limits() -> dict[str, int]:
+    """Return the bytes of each limit that is set, by the option of ulimit."""
     if sys.platform == "win32":
-        return []
+        return {}
     import resource
 
-    kinds = (("-v", resource.RLIMIT_AS, _MAPPED), ("-d", resource.RLIMIT_DATA, _WRITABLE))
-    soft = [(option, resource.getrlimit(kind)[0], taken) for option, kind, taken in kinds]
-    return [limit for limit in soft if limit[1] != resource.RLIM_INFINITY]
+    kinds = {"-v": resource.RLIMIT_AS, "-d": resource.RLIMIT_DATA}
+    soft = {option: resource.getrlimit(kind)[0] for option, kind in kinds.items()}
+    return {option: most for option, most in soft.items() if most != resource.RLIM_INFINITY}
 
 
-def rooms() -> list[int]:
-    """Return the bytes that each limit leaves for data."""
-    return [most - taken for _, most, taken in limits()]
+LIMITS = _read_limits()
+# The bytes that each limit leaves for data.
+ROOMS = [most - _MAPPED[option] for option, most in LIMITS.items()]
 
 
-def check_limits() -> None:
-    """Refuse to start if the libraries could not be loaded."""
-    for option, most, taken in limits():
-        if most - taken < _LEAST:
+def check_limits(*, charts: bool = False) -> None:
+    """Refuse to start if the libraries, or the chart engine, could not be loaded."""
+    for option, most in LIMITS.items():
+        needed = _FOR_CHARTS[option] if charts else _MAPPED[option] + _LEAST
+        if most < needed:
+            remedy = "write csv or json" if charts else "limit the memory of a container instead"
             raise UsageError(
-                f"ulimit {option} allows {most / 1e6:,.0f} MB, and karat needs"
-                f" {(taken + _LEAST) / 1e6:,.0f} MB, most of it mapped by libraries and never"
-                " used; raise the limit, or limit the memory of a container instead"
-            )
-
-
-def check_limits_of_charts() -> None:
-    """Refuse to draw if the chart engine could not start."""
-    for option, most, _ in limits():
-        if most < _FOR_CHARTS[option]:
-            raise UsageError(
-                f"ulimit {option} allows {most / 1e6:,.0f} MB, and to draw a chart takes"
-                f" {_FOR_CHARTS[option] / 1e6:,.0f} MB, most of it reserved and never used; raise"
-                " the limit, or write csv or json"
+                f"ulimit {option} allows {most / 1e6:,.0f} MB, and"
+                f" {'to draw a chart takes' if charts else 'karat needs'} {needed / 1e6:,.0f} MB,"
+                f" most of it reserved and never used; raise the limit, or {remedy}"
             )
 
 

@@ -203,6 +203,6 @@ def test_lists_kept_too_short_are_refused():
 
 def test_scores_without_a_trace_are_refused():
     staged = staged_of([{"query_id": "q", "topk": ["x"]}], {"q": ["g"]})
-    stored = replace(staged, final=replace(staged.final, trace=None))
+    stored = replace(staged, final=replace(staged.final, blocks=None))
     with pytest.raises(UsageError, match="score the run itself"):
         classify(stored, None, thresholds=LINES)

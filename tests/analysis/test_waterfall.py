@@ -313,6 +313,6 @@ def test_a_measure_that_was_not_scored_is_named(staged):
 
 
 def test_scores_without_a_trace_are_refused(staged):
-    stored = replace(staged, final=replace(staged.final, trace=None))
+    stored = replace(staged, final=replace(staged.final, blocks=None))
     with pytest.raises(UsageError, match="score the run itself"):
         waterfall(stored, "R@10")

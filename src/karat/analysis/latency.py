@@ -156,7 +156,7 @@ def _share(times: Values, total: Values, mask: Mask) -> float | None:
     # A total next to nothing, logged beside a stage that is not, has no share to speak of.
     with np.errstate(over="ignore"):
         shares = times[timed] / total[timed]
-    return aggregates.percentile(shares[np.isfinite(shares)], 0.5)
+    return aggregates.percentile(shares[np.isfinite(shares)], share=0.5)
 
 
 def _slowest(
@@ -193,7 +193,7 @@ def _failed(staged: Staged) -> dict[str, Any]:
     return {
         "calls": failed.height,
         "timed": len(times),
-        "p50": aggregates.percentile(times, 0.5),
+        "p50": aggregates.percentile(times, share=0.5),
         "longest": float(times.max()) if len(times) else None,
     }
 
@@ -211,11 +211,11 @@ def times_of(staged: Staged) -> dict[str, Values]:
 def rise_of(name: str, old: Values | None, new: Values, known: Mask) -> dict[str, Any]:
     """Return a percentile of both logs over the queries that both answered."""
     share = _COMPARED[name]
-    before = None if old is None else aggregates.percentile(old[known], share)
+    before = None if old is None else aggregates.percentile(old[known], share=share)
     return {
         "name": name,
         "baseline": before,
-        "system": aggregates.percentile(new[known], share),
+        "system": aggregates.percentile(new[known], share=share),
     }
 
 

@@ -89,7 +89,7 @@ def _met(scores: Scores, size: int, k: int | None = None) -> Mask:
     met = np.zeros(size, dtype=np.bool_)
     if scores.trace is not None:
         ranked = scores.trace.ranked
-        inside = ranked.top_found(k) & ranked.found.relevant(scores.conventions.rel)
+        inside = ranked.top(k, ranked.found) & ranked.found.relevant(scores.conventions.rel)
         if ranked.found.row is not None:
             met[ranked.found.row[inside]] = True
     return met

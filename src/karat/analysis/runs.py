@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
 from karat.data.columns import Source
@@ -113,7 +113,7 @@ class StagedRuns:
 def counts_of(staged: Staged, *, order: bool = False) -> dict[str, Any]:
     """Return what happened to a run's queries and hits; with ``order`` also what ranks it."""
     final = staged.final
-    document: dict[str, Any] = {"counts": final.counts.document()}
+    document: dict[str, Any] = {"counts": asdict(final.counts)}
     if final.nothing_found:
         document["nothing_found"] = final.nothing_found
     if order:

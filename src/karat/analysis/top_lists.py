@@ -213,9 +213,9 @@ def gold_of(
     gold: Prepared, rows: Sequence[int], items: CorpusLookup | None
 ) -> dict[int, tuple[RelevantItem, ...]]:
     """Return the relevant gold of some queries, best grade first."""
-    judged, place = gold.rows_of(np.array(rows, dtype=np.int64))
-    relevant = gold.relevant[judged]
-    judged, place = judged[relevant], place[relevant]
+    target = gold.target(np.array(rows, dtype=np.int64))
+    relevant = gold.relevant[target.rows]
+    judged, place = target.rows[relevant], target.query[relevant]
     frame = gold.rows[judged]
     by = judged_by(gold)
     parts: dict[str, list[Row]] = {}

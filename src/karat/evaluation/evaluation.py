@@ -274,7 +274,8 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         if self._conventions.level != "item" and bounds is None:
             bounds = False
         # Only the main thread hears of Ctrl-C while standard input is awaited.
-        most = 1 if "-" in [run for run in runs if is_file(run)] else min(len(runs), cores())
+        alone = len(runs) == 1 or "-" in [run for run in runs if is_file(run)]
+        most = 1 if alone else min(len(runs), cores())
         names = [str(run) if is_file(run) else f"run {at}" for at, run in enumerate(runs, 1)]
         with self.progress(names) as begin, concurrent_readers(most) as at_once:
             results = list(

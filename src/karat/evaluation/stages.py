@@ -214,7 +214,7 @@ def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
     ideal = ideal_of(ranked.target, gold.conventions.depth)
     left_out = ~_answered(staged) & (gold.conventions.missing == "skip")
     columns = {str(m): np.where(left_out, np.nan, values_of(m, ranked, gold)) for m in measures}
-    ranks = {m: last for m in measures if (last := last_ranks(m, ranked)) is not None}
+    ranks = {m: last_ranks(m.k, ranked) for m in measures if isinstance(m.k, str)}
     cut = final.cut
     beyond = () if cut is None else tuple(map(str, beyond_cut(measures, cut.depth, ranks)))
     columns |= {name: np.full(ranked.n, np.nan) for name in beyond}

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import polars as pl
 
-from karat import process_limits
 from karat.data.columns import Source
 from karat.data.tables import InterleavedError, Order, Run
 from karat.errors import InputError, UsageError
 from karat.parallel import stop_if_cancelled
+from karat.process_limits import ROOMS
 
 _UNITS = {"TB": 10**12, "GB": 10**9, "MB": 10**6, "kB": 10**3}
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*([kmgt]?)b?", re.IGNORECASE)
@@ -323,7 +323,7 @@ def memory_limit() -> int:
         machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         # A limit of the process is for karat alone, so it is not halved.
         shared = min([machine, *_cgroup_limits()]) // 2
-        return max(MIN_MEMORY, min([shared, *process_limits.rooms()]))
+        return max(MIN_MEMORY, min([shared, *ROOMS]))
     size = parse_size(setting, MEMORY_VARIABLE)
     if size < MIN_MEMORY:
         raise UsageError(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -133,7 +133,7 @@ def next_judgments(
     state |= scored.choose(0 if state["settled"] else count, depth)
     body = {
         "systems": [
-            {"name": scores.system, "counts": scores.counts.document(), "partial": scores.partial}
+            {"name": scores.system, "counts": asdict(scores.counts), "partial": scores.partial}
             for scores in scored.counted
         ],
         "cannot_tell": _cannot_tell(scored.counted),

@@ -42,8 +42,6 @@ NOTHING = Evidence(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
 
 def gather(parts: list[Evidence]) -> Evidence:
     """Return the facts of all blocks together."""
-    if not parts:
-        return NOTHING
     return Evidence(
         np.concatenate([part.query for part in parts]),
         np.concatenate([part.key for part in parts]),
@@ -90,15 +88,7 @@ def independent_keys(evidence: Evidence) -> int:
     return min(len(np.unique(evidence.key)), len(np.unique(evidence.query)))
 
 
-def percentile(values: Values, share: float) -> float | None:
+def percentile(values: Values, evidence: Evidence = NOTHING, *, share: float) -> float | None:
     """Return a percentile by linear interpolation."""
     known = values[~np.isnan(values)]
     return float(np.percentile(known, 100 * share)) if len(known) else None
-
-
-def quantiles(values: Values) -> tuple[float, ...] | None:
-    """Return minimum, quartiles and maximum: the distribution beside the mean."""
-    known = values[~np.isnan(values)]
-    if not len(known):
-        return None
-    return tuple(float(q) for q in np.percentile(known, [0, 25, 50, 75, 100]))

@@ -1,4 +1,4 @@
-"""Evaluate one measure on ranked lists: its arguments, values, ceilings, and how deep it looks."""
+"""Evaluate one measure on ranked lists: its arguments, its values, and how deep it looks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from karat.measure.aggregates import NOTHING, Evidence, Values
+from karat.measure.aggregates import Values
 from karat.measure.conventions import Conventions, Gain, gain_of_setting
 from karat.measure.kernels.ranks import nodes_of_area
 from karat.measure.names import Measure, follows_gain
 from karat.measure.prepare import Prepared
-from karat.measure.ranked import Ints, Mask, Ranked, ideal_of, is_budget
+from karat.measure.ranked import Ints, Mask, Ranked, Target, is_budget
 from karat.measure.registry import MEASURES, RANGES
 
 
@@ -25,7 +25,7 @@ def arguments_of(measure: Measure, conventions: Conventions) -> dict[str, Any]:
         "recall_point": conventions.recall_point,
         "versions": conventions.versions,
     }
-    if follows_gain(measure):
+    if conventions.gain != "linear" and follows_gain(measure):
         defaults["gain"] = gain_of_setting(conventions.gain)
     return {key: value for key, value in defaults.items() if key in takes} | measure.arguments
 
@@ -42,20 +42,20 @@ def values_of(measure: Measure, ranked: Ranked, gold: Prepared) -> Values:
     values = np.asarray(measure.definition.function(ranked, measure.k, **arguments))
     if gold.conventions.empty_gold == "zero":
         return values
-    return np.where(_without_gold(measure, ranked, gold), np.nan, values)
+    return np.where(_without_gold(measure, ranked.target, gold), np.nan, values)
 
 
-def _without_gold(measure: Measure, ranked: Ranked, gold: Prepared) -> Mask:
+def _without_gold(measure: Measure, target: Target, gold: Prepared) -> Mask:
     """Return which queries have no gold that this measure could count."""
     need = gold_for(measure)
     if need == "none":
-        return np.zeros(ranked.n, dtype=bool)
+        return np.zeros(target.n, dtype=bool)
     if need == "graded":
-        return np.equal(np.bincount(ranked.target.ideal.query, minlength=ranked.n), 0)
+        return np.equal(np.bincount(target.ideal.query, minlength=target.n), 0)
     rel = gold.conventions.rel
     if need == "relevant":
         rel = measure.arguments.get("rel", rel)
-    return np.equal(ranked.target.relevant(rel), 0)
+    return np.equal(target.relevant(rel), 0)
 
 
 def gold_for(measure: Measure) -> str:
@@ -75,7 +75,7 @@ def worst_of(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     if definition.name == "FalseEvidence":
         return np.where(empty.target.no_answer, np.inf, np.nan)
     apart = gold.conventions.empty_gold == "apart"
-    nothing = _without_gold(measure, empty, gold) & apart
+    nothing = _without_gold(measure, empty.target, gold) & apart
     if definition.needs or measure.arguments.get("of") == "corpus" or definition.name == "EL_F1":
         # What an answer is compared with, where queries bring it.
         columns = {"Fresh": empty.target.as_of, "EL_F1": empty.target.entities}
@@ -86,12 +86,6 @@ def worst_of(measure: Measure, empty: Ranked, gold: Prepared) -> Values:
     return np.where(np.isnan(values) & ~nothing, worst, values)
 
 
-def counts_gold(measure: Measure, gold: Prepared) -> bool:
-    """Return whether gold alone tells what a measure of the set counts."""
-    of = measure.arguments.get("of")
-    return of != "corpus" and (of != "items" or gold.corpus_size is not None)
-
-
 def tie_sensitive(measure: Measure, conventions: Conventions) -> bool:
     """Return whether the order of tied hits can change a measure, and relevant first is best."""
     definition = measure.definition
@@ -100,26 +94,6 @@ def tie_sensitive(measure: Measure, conventions: Conventions) -> bool:
     if isinstance(gain_of(measure, conventions), Mapping) or measure.name == "infAP":
         return False
     return plain and gold_for(measure) in {"relevant", "graded"} and definition.better != "none"
-
-
-def ceilings_of(
-    measures: Sequence[Measure], gold: Prepared
-) -> dict[Measure, tuple[Values, Evidence]]:
-    """Return the value of the ideal list for each query, where that is the best possible."""
-    everyone = np.arange(len(gold.query_ids))
-    ideal = ideal_of(gold.target(everyone), gold.conventions.depth)
-    ceilings = {}
-    for measure in measures:
-        definition = measure.definition
-        if definition.ceiling != "ideal" or not counts_gold(measure, gold):
-            continue
-        values = values_of(measure, ideal, gold)
-        evidence = NOTHING
-        if definition.evidence is not None:
-            arguments = arguments_of(measure, gold.conventions)
-            evidence = definition.evidence(ideal, measure.k, **arguments)
-        ceilings[measure] = values, evidence
-    return ceilings
 
 
 # --- Whether a measure has a range over unjudged items -----------------------------------------
@@ -194,16 +168,6 @@ class CutDepth:
             return f"the lists were cut at {self.depth:,}, as the log says"
         return f"the lists were cut at {self.depth:,}: all {self.lists:,} have that length"
 
-    def document(self) -> dict[str, Any]:
-        """Return the cut as it stands in a report."""
-        return {
-            "depth": self.depth,
-            "logged": self.logged,
-            "lists": self.lists,
-            "because": self.because,
-            "beyond": list(self.beyond),
-        }
-
 
 def cut_depth(
     lengths: Ints,
@@ -215,7 +179,7 @@ def cut_depth(
     """Return the depth at which the lists of a run were cut, None where they are complete.
 
     ``lengths`` counts the items of each query's list, ``logged`` is the depth that the log
-    tells. A list that is longer than that was not cut there.
+    states. A list that is longer than that was not cut there.
 
     >>> from karat.measure.conventions import conventions_of
     >>> cut_depth(np.full(12, 5), conventions_of("karat")).depth
@@ -226,30 +190,30 @@ def cut_depth(
     if conventions.short_lists == "complete":
         return None
     lists = lengths[lengths > 0]
-    longest = int(lists.max(initial=0))
-    told = isinstance(logged, int) and not isinstance(logged, bool) and logged >= max(longest, 1)
-    depth = logged if told and isinstance(logged, int) else longest
+    depth = int(lists.max(initial=0))
+    depth_in_log = logged if isinstance(logged, int) and not isinstance(logged, bool) else 0
+    in_log = depth_in_log >= max(depth, 1)
+    if in_log:
+        depth = depth_in_log
+    elif len(lists) < ENOUGH_LISTS or int(lists.min()) < depth:
+        return None
+    elif conventions.depth is not None and depth >= conventions.depth:
+        # karat itself ended the lists, so that their common length tells nothing of the run.
+        return None
     if corpus_items is not None and depth >= corpus_items > 0:
         return None
-    if told:
-        return CutDepth(depth, logged=True, lists=len(lists))
-    # Where karat itself ends the lists (depth=…), their common length tells nothing of the run.
-    shortened = conventions.depth is not None and depth >= conventions.depth
-    alike = len(lists) >= ENOUGH_LISTS and int(lists.min()) == longest
-    return CutDepth(depth, logged=False, lists=len(lists)) if alike and not shortened else None
+    return CutDepth(depth, logged=in_log, lists=len(lists))
 
 
-def last_ranks(measure: Measure, ranked: Ranked) -> Ints | None:
-    """Return the last rank that a measure looks at in each list, where queries differ in it.
+def last_ranks(k: str, ranked: Ranked) -> Ints:
+    """Return the last rank within a cut-off in which queries differ, for each list.
 
     Of a budget of tokens that a list does not fill, it is the rank after the list's end.
     """
-    if not isinstance(measure.k, str):
-        return None
-    last = ranked.limit(measure.k)
-    if not is_budget(measure.k):
+    last = ranked.limit(k)
+    if not is_budget(k):
         return last
-    one_less = f"{int(measure.k.removesuffix('tok')) - 1}tok"
+    one_less = f"{int(k.removesuffix('tok')) - 1}tok"
     unfilled = ranked.limit(one_less) >= ranked.returned
     return np.where(unfilled, ranked.returned + 1, last)
 

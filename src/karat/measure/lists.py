@@ -1,127 +1,49 @@
-"""Lists of hits: their order, and the columns that some measures read besides judged hits.
-
-Rows stay where they are; ``order`` says which row stands at which place. Places of one
-query are consecutive, so a place minus the query's first place, plus one, is a rank.
-"""
+"""Lists of hits, and the columns that some measures read besides judged hits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from karat.data.tables import Run
 from karat.measure.prepare import Prepared, doc_of_hits, entity_sets
-from karat.measure.ranked import UNLIMITED, Entries, Ints, Listing, Mask, is_budget
+from karat.measure.ranked import UNLIMITED, Entries, Ints, Listing, is_budget
 
 if TYPE_CHECKING:
     from karat.measure.aggregates import Values
     from karat.measure.names import Measure
 
 
-Column = NDArray[Any]
-
-
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """Hits of some queries.
+    """Hits of some queries: those of one query follow each other, best first.
 
-    ``owner`` is each row's query (its number in ``codes``), left out where the rows of one
-    query follow each other; ``order`` is left out where rows stand in their places already.
-    ``tied`` are the places whose hit ties with the next one's.
+    The list of each of ``codes`` begins at row ``starts`` and has ``lengths`` rows. ``tied`` are
+    the rows whose hit ties with the next one.
     """
 
     hits: pl.DataFrame
     codes: Ints
+    starts: Ints
     lengths: Ints
-    owner: Ints | None = None
-    order: Ints | None = None
-    tied: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    tied: Ints
 
-    @cached_property
-    def starts(self) -> Ints:
-        """The first place of each query."""
-        return np.cumsum(self.lengths) - self.lengths
-
-    def inside(self, pairs: Mask) -> Mask:
-        """Return a mask over neighbouring pairs, without those that straddle two queries."""
-        pairs[self.starts[(self.starts > 0) & (self.starts <= len(pairs))] - 1] = False
-        return pairs
-
-    def query_of(self, rows: Ints) -> Ints:
+    def query_at(self, rows: Ints) -> Ints:
         """Return the query (its number in ``codes``) that each row belongs to."""
-        if self.owner is not None:
-            return self.owner[rows]
-        return self.query_at(rows)
-
-    def owners(self) -> Ints:
-        """Return the query of every row."""
-        if self.owner is not None:
-            return self.owner
-        return np.repeat(np.arange(len(self.codes)), self.lengths)
-
-    def row_at(self, places: Ints) -> Ints:
-        """Return the row at each place."""
-        return places if self.order is None else self.order[places]
-
-    def places_of(self, rows: Ints) -> Ints:
-        """Return the places of some rows, in ascending order."""
-        if self.order is None:
-            return np.sort(rows)
-        marked = np.zeros(self.hits.height, dtype=bool)
-        marked[rows] = True
-        return np.flatnonzero(marked[self.order])
-
-    def at_places(self, column: Column) -> Column:
-        """Return a column of the rows, put in the order of places."""
-        return column if self.order is None else np.take(column, self.order)
-
-    def query_at(self, places: Ints) -> Ints:
-        """Return the query (its number in ``codes``) that each place belongs to."""
-        queries: Ints = np.searchsorted(np.cumsum(self.lengths), places, side="right")
+        queries: Ints = np.searchsorted(self.starts + self.lengths, rows, side="right")
         return queries
 
-    def places_in(self, queries: Ints) -> Ints:
-        """Return all places of some queries."""
-        sizes = self.lengths[queries]
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        places: Ints = np.repeat(self.starts[queries], sizes) + within
-        return places
-
-    def tie_groups(self) -> tuple[Ints, Ints]:
-        """Return first place and end of each group of tied hits."""
-        first = np.diff(self.tied, prepend=-2) > 1
-        last = np.roll(first, -1)
-        return self.tied[first], self.tied[last] + 2
-
-    def without(self, rows: Ints) -> Lists:
-        """Return the same lists with some rows taken out; the rest close up, in no order yet."""
-        keep = np.ones(self.hits.height, dtype=bool)
-        keep[rows] = False
-        lengths = self.lengths - np.bincount(self.query_of(rows), minlength=len(self.codes))
-        owner = None if self.owner is None else self.owner[keep]
-        return Lists(self.hits.filter(keep), self.codes, lengths, owner)
-
-    def of_queries(self, keep: Mask) -> Lists:
-        """Return the lists of some queries; those left out must be empty."""
-        if keep.all():
-            return self
-        owner = None if self.owner is None else (np.cumsum(keep) - 1)[self.owner]
-        return Lists(self.hits, self.codes[keep], self.lengths[keep], owner)
-
-    def in_order(self, depth: int | None = None) -> tuple[pl.DataFrame, Ints, Ints, Ints]:
-        """Return the hits in rank order, to a depth, with row number, query and rank of each."""
+    def to_depth(self, depth: int | None = None) -> tuple[pl.DataFrame, Ints, Ints, Ints]:
+        """Return the hits down to a depth, with row number, query and rank of each."""
         shown = self.lengths if depth is None else np.minimum(self.lengths, depth)
         query = np.repeat(np.arange(len(self.codes)), shown)
         rank = np.arange(1, len(query) + 1) - np.repeat(np.cumsum(shown) - shown, shown)
-        rows = self.row_at(self.starts[query] + rank - 1)
-        still = self.order is None and len(rows) == self.hits.height
-        return (self.hits if still else self.hits[rows]), rows, query, rank
+        rows = self.starts[query] + rank - 1
+        return (self.hits if len(rows) == len(self.hits) else self.hits[rows]), rows, query, rank
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +83,7 @@ def list_hits(
     parts: dict[str, Any] = {}
     if "list" in wanted.needs:
         depth = min(wanted.depth, gold.conventions.depth or UNLIMITED)
-        ordered, rows_in_order, query, rank = lists.in_order(depth)
+        ordered, rows_in_order, query, rank = lists.to_depth(depth)
         once = hits.grade if hits.repeat is None else np.where(hits.repeat, np.nan, hits.grade)
         grade = np.full(lists.hits.height, np.nan)
         grade[rows] = once

@@ -79,22 +79,19 @@ def _few(ids: pl.DataFrame) -> pl.DataFrame:
     return ids.unique().sort(ids.columns).head(_MOST_IDS)
 
 
-def gold_side(gold: Prepared, *, ids: bool = True) -> Meeting:
-    """Return what the gold contributes to a meeting; its ``ids`` where they are needed."""
+def gold_side(gold: Prepared) -> Meeting:
+    """Return what the gold contributes to a meeting."""
     relevant = gold.grade >= gold.conventions.rel
     codes = gold.rows["code"].to_numpy()
     relevant &= ~gold.no_answer[codes]
-    queries = len(np.unique(codes[relevant]))
-    if not ids:
-        return Meeting(queries=queries)
     items = gold.rows.filter(relevant).select("item_id")
-    return Meeting(queries=queries, gold=_few(items)["item_id"])
+    return Meeting(queries=len(np.unique(codes[relevant])), gold=_few(items)["item_id"])
 
 
 def run_side(run: Run, gold: Prepared, ranked: Ranked, codes: Ints, failed: Ints) -> Meeting:
     """Return what a block of a run contributes; ``ranked`` are its lists, not cut at a depth."""
     counts = ~gold.no_answer
-    found = bool(ranked.hits.correct(gold.conventions.rel).any())
+    found = bool((ranked.hits.grade >= gold.conventions.rel).any())
     answers = ranked.returned[counts[codes]]
     failures = int(counts[failed].sum())
     reasons = {}

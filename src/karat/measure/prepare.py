@@ -30,7 +30,8 @@ class Prepared:
     ``rows`` holds code (the query's number), item_id, grade and, for spans, start and end;
     the judgments of query c are rows ``first[c]`` to ``first[c + 1]``. ``likely`` marks
     hashes of judged ids, so that most hits are passed over without comparing strings.
-    ``top_grade`` is the highest that a judge may give, where that is more than any here.
+    ``top_grade`` is the highest that a judge may give, where that is more than any here, and
+    ``corpus_size`` how many items, or documents, there are to be found, where a corpus tells.
     """
 
     query_ids: tuple[str, ...]
@@ -45,6 +46,7 @@ class Prepared:
     entities: tuple[tuple[str, ...] | None, ...]
     numbers: Mapping[str, int]
     corpus: pl.DataFrame | None
+    corpus_size: int | None
     conventions: Conventions
     group: Ints | None = None
     not_asked: int = 0
@@ -77,17 +79,6 @@ class Prepared:
         return fingerprint_of(self.query_ids, self.digests)
 
     @cached_property
-    def corpus_size(self) -> int | None:
-        """How many items, or documents, there are to be found; None without a corpus."""
-        if self.corpus is None or self.conventions.level == "span":
-            return None
-        return (
-            self.corpus.height
-            if self.conventions.level == "item"
-            else self.corpus["doc_id"].n_unique()
-        )
-
-    @cached_property
     def relevant(self) -> Mask:
         """The judgments whose grade counts as relevant."""
         return self.grade >= self.conventions.rel
@@ -101,17 +92,12 @@ class Prepared:
         codes = query_ids.cast(kind, strict=False).to_physical().cast(pl.Int64)
         return codes.fill_null(-1).to_numpy()
 
-    def rows_of(self, codes: Ints) -> tuple[Ints, Ints]:
-        """Return the rows of some queries, and for each row the query's place among these."""
-        counts = self.first[codes + 1] - self.first[codes]
-        place = np.repeat(np.arange(len(codes)), counts)
-        ends = np.cumsum(counts)
-        rows = np.arange(len(place)) - np.repeat(ends - counts, counts) + self.first[codes][place]
-        return rows, place
-
     def target(self, codes: Ints) -> Target:
         """Return the gold of some queries."""
-        rows, place = self.rows_of(codes)
+        counts = self.first[codes + 1] - self.first[codes]
+        place = np.repeat(np.arange(len(codes)), counts)
+        before = np.cumsum(counts) - counts
+        rows = np.arange(len(place)) + (self.first[codes] - before)[place]
         return Target(
             n=len(codes),
             query=place,
@@ -119,6 +105,7 @@ class Prepared:
             unit=self.unit[rows],
             own_k=self.own_k[codes],
             no_answer=self.no_answer[codes],
+            rows=rows,
             shared=self.conventions.level != "item",
             joined=self.conventions.level == "span",
             corpus_size=self.corpus_size,
@@ -171,6 +158,10 @@ def prepare(
     likely[short_hash(items) >> (32 - bits)] = True
     if queries is None and conventions.unit == "group":
         raise _no_groups()
+    corpus_size = None
+    if corpus is not None and conventions.level != "span":
+        docs = conventions.level == "doc"
+        corpus_size = corpus.frame["doc_id"].n_unique() if docs else corpus.frame.height
     return Prepared(
         query_ids=ids,
         rows=rows,
@@ -184,6 +175,7 @@ def prepare(
         entities=() if queries is None else _entities(queries),
         numbers={query_id: number for number, query_id in enumerate(ids)},
         corpus=None if corpus is None else corpus.frame,
+        corpus_size=corpus_size,
         conventions=conventions,
         group=None if queries is None else _groups(queries, conventions),
         not_asked=len(set(gold.query_ids).difference(ids)),

@@ -34,8 +34,8 @@ from karat.measure.ranked import (
     Ranked,
     Target,
     add_up,
+    at_ranks,
     ratio,
-    table_of,
 )
 from karat.measure.registry import Definition
 from karat.measure.scores import Scores
@@ -329,9 +329,9 @@ def _ndcg_labels(slots: _Slots, k: Cut, *, gain: Any = "linear") -> tuple[Values
 
     now = dcg(ranked, k, gain=gain)
     deepest = int((counts + (inside.outside + inside.sizes)[owner]).max(initial=0))
-    logs = table_of("log2", max(deepest, int(inside.rank.max(initial=0))))
+    logs = at_ranks("log2", np.arange(deepest + 1))
     table = np.concatenate(([0.0], np.cumsum(1.0 / logs[1:])))
-    added = 1.0 / logs[inside.rank]
+    added = 1.0 / at_ranks("log2", inside.rank)
     by_level = _States(inside.sizes[owner])
     query = owner[by_level.owner]
 

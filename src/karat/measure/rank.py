@@ -2,7 +2,7 @@
 
 ``rank`` turns a block of a run into a ``Block``; ``tie_orders`` gives its best and worst order of
 ties; ``trace_of`` joins the blocks of a run. Lists that are in order are not sorted, and items
-that nobody judged are not joined: a look at neighbouring rows tells what has to be done.
+that nobody judged are not joined.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from karat.measure.conventions import Conventions
 from karat.measure.lists import ListNeeds, Lists, list_hits
 from karat.measure.misfits import Meeting, run_side
 from karat.measure.prepare import Prepared, doc_of_hits, short_hash
-from karat.measure.ranked import UNLIMITED, Entries, Ints, Ranked, Repeats, Target
+from karat.measure.ranked import UNLIMITED, Entries, Ints, Mask, Ranked, Repeats, Target
 
 # What a run may say of a hit besides its place.
 HIT_FACTS = {
@@ -35,9 +35,6 @@ HIT_FACTS = {
 
 
 Keys = NDArray[np.floating[Any]]
-
-
-Hashes = Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,34 +56,31 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
     """Rank a block of whole queries and find its judged hits."""
     run = run.at("final")
     conventions = gold.conventions
-    lists, unknown_queries = _grouped(run, gold)
-    failed = np.empty(0, dtype=np.int64)
-    if run.calls is not None:
-        lists, failed = _with_calls(lists, run.calls, gold)
-    lists = _in_order(lists, _keys(lists.hits, run, conventions), conventions)
+    by = conventions.order or run.order
+    hits, codes, lengths, owner, failed, unknown_queries = _grouped(run, gold)
+    keys = _keys(hits, by, run, conventions)
+    lists, keys = _in_order(hits, codes, lengths, owner, keys, conventions.ties)
     hashes = short_hash(lists.hits["item_id"])
     again = _repeats(lists, hashes)
     repeats = len(again)
     if repeats and conventions.repeats == "drop":
-        lists = lists.without(again)
-        lists = _in_order(lists, _keys(lists.hits, run, conventions), conventions)
-        hashes, again = np.delete(hashes, again), again[:0]
-    target = gold.target(lists.codes)
-    hits, found, rows = _met(lists, hashes, again, gold, target)
-    meeting = run_side(run, gold, Ranked(target, hits, found, lists.lengths), lists.codes, failed)
+        keep = np.ones(len(hashes), dtype=bool)
+        keep[again] = False
+        lengths = lists.lengths - np.bincount(lists.query_at(again), minlength=len(codes))
+        hits, keys, hashes, again = lists.hits.filter(keep), keys[keep], hashes[keep], again[:0]
+        lists, _ = _in_order(hits, codes, lengths, None, keys, "given")
+    target = gold.target(codes)
+    judged, found, rows = _met(lists, hashes, again, gold, target)
+    meeting = run_side(run, gold, Ranked(target, judged, found, lists.lengths), codes, failed)
     if conventions.depth is not None:
-        deep = hits.rank <= conventions.depth
-        hits, found, rows = (
-            hits.where(deep),
-            found.where(found.rank <= conventions.depth),
-            rows[deep],
-        )
+        deep = judged.rank <= conventions.depth
+        judged, rows = judged.where(deep), rows[deep]
+        found = found.where(found.rank <= conventions.depth)
     returned = np.minimum(lists.lengths, conventions.depth or lists.lengths)
-    extras = list_hits(lists, rows, again, run, gold, hits, needs)
+    extras = list_hits(lists, rows, again, run, gold, judged, needs)
     if len(again):
-        places = lists.places_of(again)
-        query = lists.query_at(places)
-        ranks = places - lists.starts[query] + 1
+        query = lists.query_at(again)
+        ranks = again - lists.starts[query] + 1
         shown = ranks <= (conventions.depth or UNLIMITED)
         extras["repeats"] = Repeats(query[shown], ranks[shown])
     # What the run says of each judged hit.
@@ -94,33 +88,32 @@ def rank(run: Run, gold: Prepared, needs: ListNeeds) -> Block:
         pl.col(name).cast(kind) if name in lists.hits.columns else pl.lit(None, kind).alias(name)
         for name, kind in HIT_FACTS.items()
     ]
+    both = {"score", "rank"} <= set(lists.hits.columns)
+    tied = len(lists.tied) and not conventions.depth
     return Block(
-        codes=lists.codes,
-        ranked=Ranked(target, hits, found, returned, **extras),
+        codes=codes,
+        ranked=Ranked(target, judged, found, returned, **extras),
         failed=failed,
         unknown_queries=unknown_queries,
         repeats=repeats,
-        conflicts=_conflicts(lists, run, conventions)
-        if {"score", "rank"} <= set(lists.hits.columns)
-        else 0,
-        ties=Ties.of(lists, hits, again) if len(lists.tied) and not conventions.depth else None,
+        conflicts=_conflicts(lists, by) if both else 0,
+        ties=Ties.of(lists, judged, rows, again) if tied else None,
         facts=lists.hits[rows].select("item_id", *facts),
         meeting=meeting,
     )
 
 
-def _keys(hits: pl.DataFrame, run: Run, conventions: Conventions) -> Keys:
+def _keys(hits: pl.DataFrame, by: str | None, run: Run, conventions: Conventions) -> Keys:
     """Return what the hits are sorted by, descending."""
-    order = conventions.order or run.order
     if hits.is_empty():
         return np.empty(0)
-    if order not in hits.columns:
-        have, other = ("ranks", "rank") if order == "score" else ("scores", "score")
+    if by not in hits.columns:
+        have, other = ("ranks", "rank") if by == "score" else ("scores", "score")
         raise InputError(
-            f"this run has {have} only and cannot be ordered by {order}; use --set order={other}",
+            f"this run has {have} only and cannot be ordered by {by}; use --set order={other}",
             where=run.source.name,
         )
-    if order == "rank":
+    if by == "rank":
         return -hits["rank"].to_numpy().astype(np.float64)
     score = hits["score"].to_numpy()
     if conventions.score_type == "float64":
@@ -130,104 +123,121 @@ def _keys(hits: pl.DataFrame, run: Run, conventions: Conventions) -> Keys:
         return score.astype(np.float32)
 
 
-def _grouped(run: Run, gold: Prepared) -> tuple[Lists, list[str]]:
-    """Return hits by query, and the queries that are not to be scored."""
-    hits = run.hits
-    runs = hits["query_id"].rle().struct.unnest()
+def _grouped(
+    run: Run, gold: Prepared
+) -> tuple[pl.DataFrame, Ints, Ints, Ints | None, Ints, list[str]]:
+    """Return the hits to score, their queries, how many hits each has, and which query each row
+    belongs to (None if the rows of one query follow each other); then the queries that failed,
+    and those that are not to be scored.
+    """
+    hits = run.hits.drop("query_id")
+    runs = run.hits["query_id"].rle().struct.unnest()
     codes, lengths = gold.code_of(runs["value"]), runs["len"].to_numpy().astype(np.int64)
-    unknown_queries: list[str] = []
-    if (codes < 0).any():
-        unknown_queries = runs["value"].filter(codes < 0).unique().sort().to_list()
-        hits = hits.filter(np.repeat(codes >= 0, lengths))
-        codes, lengths = codes[codes >= 0], lengths[codes >= 0]
+    unknown_queries = runs["value"].filter(codes < 0).unique().sort().to_list()
+    called = failed = np.empty(0, dtype=np.int64)
+    if run.calls is not None:
+        called = gold.code_of(run.calls["query_id"])
+        if "error" in run.calls.columns:
+            wrong = run.calls["error"].is_not_null().to_numpy()
+            failed = np.unique(called[wrong & (called >= 0)])
+    scored = (codes >= 0) & ~np.isin(codes, failed)
+    if not scored.all():
+        hits = hits.filter(np.repeat(scored, lengths))
+        codes, lengths = codes[scored], lengths[scored]
+    owner = None
     present = np.flatnonzero(np.bincount(codes, minlength=len(gold.query_ids)))
-    if len(present) == len(codes):
-        return Lists(hits, codes, lengths), unknown_queries
-    numbers = np.zeros(len(gold.query_ids), dtype=np.int64)
-    numbers[present] = np.arange(len(present))
-    owner = np.repeat(numbers[codes], lengths)
-    return Lists(hits, present, np.bincount(owner, minlength=len(present)), owner), unknown_queries
+    if len(present) < len(codes):
+        owner = np.repeat(np.searchsorted(present, codes), lengths)
+        codes, lengths = present, np.bincount(owner, minlength=len(present))
+    # Queries that were called and returned nothing.
+    silent = np.setdiff1d(called[called >= 0], np.concatenate((failed, codes)))
+    codes = np.concatenate((codes, silent))
+    lengths = np.concatenate((lengths, np.zeros(len(silent), dtype=np.int64)))
+    return hits, codes, lengths, owner, failed, unknown_queries
 
 
-def _with_calls(lists: Lists, calls: pl.DataFrame, gold: Prepared) -> tuple[Lists, Ints]:
-    """Add queries that were called and returned nothing, and remove failed ones."""
-    called = gold.code_of(calls["query_id"])
-    failed = np.empty(0, dtype=np.int64)
-    if "error" in calls.columns:
-        wrong = calls["error"].is_not_null().to_numpy()
-        failed = np.unique(called[wrong & (called >= 0)])
-    if len(failed):
-        lists = lists.without(np.flatnonzero(np.isin(lists.codes, failed)[lists.owners()]))
-    silent = np.setdiff1d(called[called >= 0], np.concatenate((failed, lists.codes)))
-    codes = np.concatenate((lists.codes, silent))
-    lengths = np.concatenate((lists.lengths, np.zeros(len(silent), dtype=np.int64)))
-    lists = replace(lists, codes=codes, lengths=lengths)
-    return lists.of_queries(~np.isin(codes, failed)), failed
-
-
-def _in_order(lists: Lists, keys: Keys, conventions: Conventions) -> Lists:
-    """Sort hits best first within each query; equal ones by the rule for ties."""
+def _in_order(
+    hits: pl.DataFrame, codes: Ints, lengths: Ints, owner: Ints | None, keys: Keys, ties: str
+) -> tuple[Lists, Keys]:
+    """Sort hits best first within each query, and equal ones by the rule for ties."""
+    starts = np.cumsum(lengths) - lengths
     order = None
-    if lists.owner is not None or lists.inside(keys[1:] > keys[:-1]).any():
-        given = conventions.ties == "given"
-        order = np.argsort(-keys, kind="stable" if given else None)
-        owner = lists.owners()
+    if owner is not None or _inside(keys[1:] > keys[:-1], starts).any():
+        owner = np.repeat(np.arange(len(codes)), lengths) if owner is None else owner
+        order = np.argsort(-keys, kind="stable" if ties == "given" else None)
         # Numbers below 65,536 are sorted by counting.
-        small = owner.astype(np.uint16) if len(lists.codes) <= 1 << 16 else owner
+        small = owner.astype(np.uint16) if len(codes) <= 1 << 16 else owner
         order = order[np.argsort(small[order], kind="stable")]
         keys = keys[order]
-    tied = np.flatnonzero(lists.inside(keys[1:] == keys[:-1]))
-    lists = replace(lists, order=order, tied=tied)
-    if not len(tied) or conventions.ties == "given":
-        return lists
-    items = lists.hits["item_id"]
-    above, below = lists.row_at(tied), lists.row_at(tied + 1)
+    tied = np.flatnonzero(_inside(keys[1:] == keys[:-1], starts))
+    if len(tied) and ties != "given":
+        order = _ties_by_id(hits["item_id"], order, tied, descending=ties == "id-desc")
+    return Lists(hits if order is None else hits[order], codes, starts, lengths, tied), keys
+
+
+def _inside(pairs: Mask, starts: Ints) -> Mask:
+    """Return a mask over neighbouring rows, without the pairs that straddle two queries."""
+    pairs[starts[(starts > 0) & (starts <= len(pairs))] - 1] = False
+    return pairs
+
+
+def _ties_by_id(
+    items: pl.Series, order: Ints | None, tied: Ints, *, descending: bool
+) -> Ints | None:
+    """Return an order in which tied hits stand by id; None if all rows stay where they are.
+
+    Only those groups of ties are sorted that hold a pair in the wrong order.
+    """
+    above, below = (tied, tied + 1) if order is None else (order[tied], order[tied + 1])
     first, second = items.gather(above), items.gather(below)
-    down = conventions.ties == "id-desc"
-    wrong = ((first < second) if down else (first > second)).to_numpy()
+    wrong = ((first < second) if descending else (first > second)).to_numpy()
     # The same item twice with one score: the row that came first stays first.
     wrong |= (first == second).to_numpy() & (above > below)
-    return _by_id(lists, tied[wrong], descending=down) if wrong.any() else lists
-
-
-def _by_id(lists: Lists, wrong: Ints, *, descending: bool) -> Lists:
-    """Sort by id within those groups of ties that hold a pair in the wrong order."""
-    starts, ends = lists.tie_groups()
-    group = np.unique(np.searchsorted(starts, wrong, side="right") - 1)
+    if not wrong.any():
+        return order
+    starts, ends = _groups_of(tied)
+    group = np.unique(np.searchsorted(starts, tied[wrong], side="right") - 1)
     sizes = ends[group] - starts[group]
     places = np.repeat(starts[group] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
-    rows = lists.row_at(places)
-    items = lists.hits["item_id"].gather(rows)
-    frame = pl.DataFrame({"group": np.repeat(group, sizes), "item": items, "row": rows})
+    order = np.arange(len(items)) if order is None else order
+    rows = order[places]
+    frame = pl.DataFrame(
+        {"group": np.repeat(group, sizes), "item": items.gather(rows), "row": rows}
+    )
     frame = frame.sort("group", "item", "row", descending=[False, descending, False])
-    rows = frame["row"].to_numpy()
-    order = np.arange(lists.hits.height) if lists.order is None else lists.order
-    order[places] = rows
-    return replace(lists, order=order)
+    order[places] = frame["row"].to_numpy()
+    return order
 
 
-def _repeats(lists: Lists, hashes: Hashes) -> Ints:
+def _groups_of(tied: Ints) -> tuple[Ints, Ints]:
+    """Return the first row and the end of each group of tied hits."""
+    first = np.diff(tied, prepend=-2) > 1
+    return tied[first], tied[np.roll(first, -1)] + 2
+
+
+def _repeats(lists: Lists, hashes: Ints) -> Ints:
     """Return rows that repeat an item of the same query which stands higher up."""
     length = int(lists.lengths.max(initial=0))
-    if lists.owner is None and length and (lists.lengths == length).all():
+    if length and (lists.lengths == length).all():
         # Lists of one length are sorted at once.
         table = np.sort(hashes.astype(np.uint32).reshape(-1, length), axis=1)
         if not (table[:, 1:] == table[:, :-1]).any():
             return np.empty(0, dtype=np.int64)
-    hashes = lists.owners() << np.int64(32) | hashes
+    hashes = np.repeat(np.arange(len(lists.codes)), lists.lengths) << np.int64(32) | hashes
     ordered = np.sort(hashes)
-    twins = ordered[1:][ordered[1:] == ordered[:-1]]
-    rows = lists.row_at(lists.places_of(np.flatnonzero(np.isin(hashes, twins))))
-    pairs = pl.DataFrame(
-        {"query": lists.query_of(rows), "item": lists.hits["item_id"].gather(rows)}
-    )
-    first = pairs.select(pl.struct("query", "item").is_first_distinct())[:, 0].to_numpy()
-    again: Ints = rows[~first]
+    rows = np.flatnonzero(np.isin(hashes, ordered[1:][ordered[1:] == ordered[:-1]]))
+    pairs = {"query": lists.query_at(rows), "item": lists.hits["item_id"].gather(rows)}
+    again: Ints = rows[~_first_of_each(pl.DataFrame(pairs))]
     return again
 
 
+def _first_of_each(pairs: pl.DataFrame) -> Mask:
+    """Return which rows are the first with their values."""
+    return pairs.select(pl.struct(pl.all()).is_first_distinct())[:, 0].to_numpy()
+
+
 def _met(
-    lists: Lists, hashes: Hashes, again: Ints, gold: Prepared, target: Target
+    lists: Lists, hashes: Ints, again: Ints, gold: Prepared, target: Target
 ) -> tuple[Entries, Entries, Ints]:
     """Return the judged hits, the gold units found, and the rows of the hits.
 
@@ -240,50 +250,37 @@ def _met(
     if by_doc:
         items = doc_of_hits(lists.hits, gold.corpus)
         hashes = short_hash(items)
-    bits = len(gold.likely).bit_length() - 1
-    likely_ones = gold.likely[hashes >> (32 - bits)]
-    likely_ones[again] = False
-    rows = np.flatnonzero(likely_ones)
-    gold_rows, query = gold.rows_of(lists.codes)
-    judged = pl.DataFrame(
-        {"query": query, "item": gold.rows["item_id"].gather(gold_rows)}
-    ).with_row_index("at")
-    likely = pl.DataFrame({"query": lists.query_of(rows), "item": items.gather(rows), "row": rows})
+    likely_rows = gold.likely[hashes >> (32 - (len(gold.likely).bit_length() - 1))]
+    likely_rows[again] = False
+    rows = np.flatnonzero(likely_rows)
+    judged_items = gold.rows["item_id"].gather(target.rows)
+    judged = pl.DataFrame({"query": target.query, "item": judged_items}).with_row_index("at")
+    likely = pl.DataFrame({"query": lists.query_at(rows), "item": items.gather(rows), "row": rows})
     met = likely.join(judged, on=["query", "item"], maintain_order="left")
-    places = lists.places_of(met["row"].to_numpy())
-    rows = lists.row_at(places)
-    met = met[np.searchsorted(met["row"].to_numpy(), rows)]
+    rows, query = met["row"].to_numpy(), met["query"].to_numpy()
     at = met["at"].to_numpy().astype(np.int64)
-    repeat = None
-    if by_doc:
-        seen = met.select(pl.struct("query", "item").is_first_distinct())
-        repeat = ~seen[:, 0].to_numpy()
-    query = lists.query_at(places)
-    rank = places - lists.starts[query] + 1
+    repeat = ~_first_of_each(met.select("query", "item")) if by_doc else None
+    rank = rows - lists.starts[query] + 1
     hits = Entries(target.n, query, rank, target.grade[at], repeat=repeat, row=at)
     return hits, hits, rows
 
 
-def _conflicts(lists: Lists, run: Run, conventions: Conventions) -> int:
+def _conflicts(lists: Lists, by: str | None) -> int:
     """Return in how many queries the given ranks and scores disagree about the order."""
-    by_rank = (conventions.order or run.order) == "rank"
-    ranks = lists.hits["rank"].to_numpy()
-    if not by_rank and lists.order is None and not lists.inside(ranks[1:] < ranks[:-1]).any():
-        # Rows stand in the order of both; only tied hits were moved.
-        return 0
-    other = lists.hits["score"].to_numpy() if by_rank else -ranks
-    other = lists.at_places(other)
-    rising = lists.inside(other[1:] > other[:-1])
-    if not rising.any():
+    other = lists.hits["score"].to_numpy() if by == "rank" else -lists.hits["rank"].to_numpy()
+    rising = np.flatnonzero(_inside(other[1:] > other[:-1], lists.starts))
+    if not len(rising):
         return 0
     # Within a group of ties any order agrees, so each group is compared with those above it.
-    places = lists.places_in(np.unique(lists.query_at(np.flatnonzero(rising))))
-    starts = np.flatnonzero(~np.isin(places, lists.tied + 1))
+    touched = np.zeros(len(lists.codes), dtype=bool)
+    touched[lists.query_at(rising)] = True
+    rows = np.flatnonzero(np.repeat(touched, lists.lengths))
+    starts = np.flatnonzero(~np.isin(rows, lists.tied + 1))
     groups = pl.DataFrame(
         {
-            "query": lists.query_at(places[starts]),
-            "low": np.minimum.reduceat(other[places], starts),
-            "high": np.maximum.reduceat(other[places], starts),
+            "query": lists.query_at(rows[starts]),
+            "low": np.minimum.reduceat(other[rows], starts),
+            "high": np.maximum.reduceat(other[rows], starts),
         }
     )
     above = pl.col("low").cum_min().shift(1).over("query")
@@ -302,39 +299,33 @@ class Ties:
     again: Ints
 
     @classmethod
-    def of(cls, lists: Lists, hits: Entries, again: Ints) -> Ties | None:
-        """Return the groups that these hits are in; None if none of them is tied."""
-        if not len(hits.rank):
-            return None
-        starts, ends = lists.tie_groups()
-        places = lists.starts[hits.query] + hits.rank - 1
-        group = np.maximum(np.searchsorted(starts, places, side="right") - 1, 0)
-        tied = (starts[group] <= places) & (places < ends[group])
+    def of(cls, lists: Lists, hits: Entries, rows: Ints, again: Ints) -> Ties | None:
+        """Return the groups that these hits, at these rows, are in; None if none of them is tied.
+
+        Rows ``again`` repeat an item.
+        """
+        starts, ends = _groups_of(lists.tied)
+        group = np.searchsorted(starts, rows, side="right") - 1
+        tied = (group >= 0) & (rows < ends[group])
         if not tied.any():
             return None
-        start = np.where(tied, starts[group], places) - lists.starts[hits.query] + 1
+        start = np.where(tied, starts[group], rows) - lists.starts[hits.query] + 1
         size = np.where(tied, ends[group] - starts[group], 1)
-        own_group = np.where(tied, group, -1)
-        return cls(start, size, _copies(lists, starts, ends, places, own_group, again))
-
-
-def _copies(lists: Lists, starts: Ints, ends: Ints, places: Ints, group: Ints, again: Ints) -> Ints:
-    """Return how often the group of each hit returns its item again; -1 is no group."""
-    if not len(again):
-        return np.zeros(len(places), dtype=np.int64)
-    items = lists.hits["item_id"]
-    others = lists.places_of(again)
-    groups = np.maximum(np.searchsorted(starts, others, side="right") - 1, 0)
-    inside = (starts[groups] <= others) & (others < ends[groups])
-    names = ["group", "item"]
-    copies = (
-        pl.DataFrame({"group": groups[inside], "item": items.gather(lists.row_at(others[inside]))})
-        .group_by(names)
-        .len("copies")
-    )
-    hits = pl.DataFrame({"group": group, "item": items.gather(lists.row_at(places))})
-    counted = hits.join(copies, on=names, how="left", maintain_order="left")
-    return counted["copies"].fill_null(0).cast(pl.Int64).to_numpy()
+        copies = np.zeros(len(rows), dtype=np.int64)
+        if len(again):
+            items = lists.hits["item_id"]
+            names = ["group", "item"]
+            group_again = np.searchsorted(starts, again, side="right") - 1
+            inside = (group_again >= 0) & (again < ends[group_again])
+            repeats = pl.DataFrame(
+                {"group": group_again[inside], "item": items.gather(again[inside])}
+            )
+            places = {"group": np.where(tied, group, -1), "item": items.gather(rows)}
+            counts = pl.DataFrame(places).join(
+                repeats.group_by(names).len("copies"), on=names, how="left", maintain_order="left"
+            )
+            copies = counts["copies"].fill_null(0).cast(pl.Int64).to_numpy()
+        return cls(start, size, copies)
 
 
 def tie_orders(block: Block) -> tuple[Ranked, Ranked] | None:
@@ -421,7 +412,7 @@ def _joined(
     rows = [
         np.zeros(len(entries.rank), dtype=np.int64)
         if entries.row is None
-        else gold.rows_of(block.codes)[0][entries.row]
+        else block.ranked.target.rows[entries.row]
         for block, entries in pairs
     ]
     order = np.lexsort((rank, query))
@@ -448,12 +439,11 @@ def meet_spans(
     lists: Lists, again: Ints, gold: Prepared, target: Target
 ) -> tuple[Entries, Entries, Ints]:
     """Judged chunks, spans found, and the rows of the former; rows ``again`` find nothing."""
-    gold_rows, place = gold.rows_of(lists.codes)
-    spans = gold.rows[gold_rows].select("item_id", "start", "end", "grade").rows()
+    spans = gold.rows[target.rows].select("item_id", "start", "end", "grade").rows()
     of_query: dict[tuple[int, str], list[int]] = {}
-    for at, (asked, span) in enumerate(zip(place.tolist(), spans, strict=True)):
+    for at, (asked, span) in enumerate(zip(target.query.tolist(), spans, strict=True)):
         of_query.setdefault((asked, span[0]), []).append(at)
-    ordered, rows, query_in_order, ranks_in_order = lists.in_order()
+    ordered, rows, query_in_order, ranks_in_order = lists.to_depth()
     chunks = chunk_places(ordered, gold)
     docs, starts, ends = (chunks[name].to_list() for name in ("doc", "start", "end"))
     ranks, queries = ranks_in_order.tolist(), query_in_order.tolist()

@@ -86,11 +86,6 @@ class Entries:
         before = np.concatenate(([0], total))[first]
         return total - before[self.query]
 
-    @cached_property
-    def discount(self) -> Values:
-        """log2(rank + 1), from one table, so that the bits are the same everywhere."""
-        return table_of("log2", int(self.rank.max(initial=0)))[self.rank]
-
 
 def add_up(query: Ints, values: Values, n: int) -> Values:
     """Return the sum of values for each of n queries, added one after the other."""
@@ -100,17 +95,21 @@ def add_up(query: Ints, values: Values, n: int) -> Values:
 _TABLES: dict[str | float, Values] = {}
 
 
-def table_of(what: str | float, size: int) -> Values:
-    """Return a table by rank: ``log2`` of rank + 1, or a number's powers, ``p ** (rank - 1)``."""
-    table = _TABLES.get(what)
-    if table is None or len(table) <= size:
-        ranks = range(max(size, 1000) + 1)
-        if isinstance(what, str):
-            table = np.array([math.log2(rank + 1) for rank in ranks])
+def at_ranks(base: str | float, ranks: Ints) -> Values:
+    """Return ``log2`` of rank + 1 at each rank, or a number's powers, ``p ** (rank - 1)``.
+
+    They come from one table, so that the bits are the same everywhere.
+    """
+    deepest = int(ranks.max(initial=0))
+    table = _TABLES.get(base)
+    if table is None or len(table) <= deepest:
+        known = range(max(deepest, 1000) + 1)
+        if isinstance(base, str):
+            table = np.array([math.log2(rank + 1) for rank in known])
         else:
-            table = np.array([what ** max(rank - 1, 0) for rank in ranks])
-        _TABLES[what] = table
-    return table
+            table = np.array([base ** max(rank - 1, 0) for rank in known])
+        _TABLES[base] = table
+    return table[ranks]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +119,7 @@ class Target:
     ``unit`` numbers what is judged (an item, a document, a span) across all queries;
     ``shared`` says that several items of a list may belong to one unit, and ``joined`` that
     one item may hold several units. ``corpus_size`` is how many units a corpus has, where one
-    is given that tells.
+    is given that tells. ``rows`` are the judgments' rows in the table of all gold.
     """
 
     n: int
@@ -134,6 +133,7 @@ class Target:
     as_of: tuple[str | None, ...] = ()
     entities: tuple[tuple[str, ...] | None, ...] = ()
     corpus_size: int | None = None
+    rows: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def relevant(self, rel: float) -> Values:
         """|G|: the number of gold items at the threshold."""
@@ -213,10 +213,6 @@ class Ranked:
             return self.target.own_k
         return self._fitting(int(str(k).removesuffix("tok")))
 
-    def ideal_limit(self, k: Cut) -> Ints:
-        """Return the same for the ideal list: a budget of tokens does not cut it."""
-        return self.limit(None if is_budget(k) else k)
-
     def _fitting(self, budget: int) -> Ints:
         """Return how many items of each list fit into a budget of tokens, in rank order."""
         if self.is_ideal or self.listing is None:
@@ -235,13 +231,13 @@ class Ranked:
         fits = total[1:] - before <= budget
         return np.bincount(self.listing.query[fits], minlength=self.n)
 
-    def top(self, k: Cut) -> Mask:
-        """Return which hits lie within the cut-off."""
-        return within(self.hits, k, self)
-
-    def top_found(self, k: Cut) -> Mask:
-        """Return which gold units were found within the cut-off."""
-        return within(self.found, k, self)
+    def top(self, k: Cut, entries: Entries | None = None) -> Mask:
+        """Return which hits, or other entries of these lists, lie within the cut-off."""
+        entries = self.hits if entries is None else entries
+        if k is None:
+            return np.ones(len(entries.rank), dtype=bool)
+        last = k if isinstance(k, int) else self.limit(k)[entries.query]
+        return np.less_equal(entries.rank, last)
 
     def repeated(self, k: Cut) -> Values:
         """Return how many places within the cut-off return an item again, for each query."""
@@ -260,14 +256,6 @@ class Ranked:
 def is_budget(k: Cut) -> bool:
     """Return whether a cut-off counts tokens instead of ranks."""
     return isinstance(k, str) and k.endswith("tok")
-
-
-def within(entries: Entries, k: Cut, ranked: Ranked) -> Mask:
-    """Return which entries lie within a cut-off."""
-    if k is None:
-        return np.ones(len(entries.rank), dtype=bool)
-    last = k if isinstance(k, int) else ranked.limit(k)[entries.query]
-    return np.less_equal(entries.rank, last)
 
 
 def ideal_of(target: Target, depth: int | None = None) -> Ranked:

@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from karat.data.tables import Blocks, InterleavedError, Order, Run
 from karat.errors import InputError, MissingInputError
-from karat.measure.aggregates import Evidence, Values, gather
+from karat.measure.aggregates import NOTHING, Evidence, Values, gather
 from karat.measure.evaluate_measure import (
     CutDepth,
     arguments_of,
     beyond_cut,
-    ceilings_of,
-    counts_gold,
     cut_depth,
     last_ranks,
     tie_sensitive,
@@ -42,8 +40,8 @@ from karat.measure.misfits import (
 )
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared, fingerprint_of
-from karat.measure.rank import HIT_FACTS, Block, rank, tie_orders, trace_of
-from karat.measure.ranked import Entries, Ints, Listing, Ranked, is_budget
+from karat.measure.rank import HIT_FACTS, Block, rank, tie_orders
+from karat.measure.ranked import Entries, Ints, Ranked, ideal_of, is_budget
 from karat.measure.scores import Counts, Scores
 
 Statuses = NDArray[Any]
@@ -83,19 +81,21 @@ def score(
     """
     builder = ScoreBuilder(gold, measures, keep)
     try:
-        builder.add_all(run.blocks())
+        for block in run.blocks():
+            builder.add(block)
         interleaved = False
     except InterleavedError:
         interleaved = True
     if interleaved:
         # Outside of the except clause, so that the error releases what it refers to.
         builder = ScoreBuilder(gold, measures, keep)
-        builder.add_all(run.partitions())
+        for block in run.partitions():
+            builder.add(block)
     partial = builder.partial()
-    if not derived:
+    if not derived and (gold.corpus is not None or not partial.meeting.found):
         _refuse_misfit(partial, gold, run, stage, all_ids)
     scores = _final_scores(partial, gold, lenient, run=run, depth_in_log=depth_in_log)
-    return replace(scores, trace=trace_of(builder.blocks, gold))
+    return replace(scores, blocks=(builder.blocks, gold))
 
 
 @dataclass(eq=False)
@@ -117,11 +117,12 @@ class PartialScores:
     returned: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     ends: dict[Measure, TieEnds] = field(default_factory=dict)
     evidence: dict[Measure, list[Evidence]] = field(default_factory=dict)
-    ceilings: dict[Measure, tuple[Values, list[Evidence]]] = field(default_factory=dict)
+    ceilings: dict[Measure, Values] = field(default_factory=dict)
+    ideal_evidence: dict[Measure, list[Evidence]] = field(default_factory=dict)
     last: dict[Measure, Ints] = field(default_factory=dict)
     digests: list[bytes] = field(default_factory=list)
     units: Sequence[str] | None = None
-    counts: Counts = field(default_factory=Counts)
+    counts: Counter[str] = field(default_factory=Counter)
     unknown_queries: list[str] = field(default_factory=list)
     meeting: Meeting = field(default_factory=Meeting)
     lacks: dict[Measure, str] = field(default_factory=dict)
@@ -156,17 +157,6 @@ class PartialScores:
         self.lacks[measure] = reason
         self.columns[measure] = np.full(len(self.query_ids), np.nan)
 
-    def count(self, counts: Counts, unknown_queries: Iterable[str], meeting: Meeting) -> None:
-        """Add what was counted in further queries."""
-        self.counts = replace(
-            self.counts,
-            repeats=self.counts.repeats + counts.repeats,
-            order_conflicts=self.counts.order_conflicts + counts.order_conflicts,
-            not_in_gold=self.counts.not_in_gold + counts.not_in_gold,
-        )
-        self.unknown_queries = sorted({*self.unknown_queries, *unknown_queries})[:2]
-        self.meeting += meeting
-
 
 class ScoreBuilder:
     """Scores the queries of some gold, block by block, whatever queries each block holds."""
@@ -178,21 +168,20 @@ class ScoreBuilder:
         self._scores = PartialScores.empty(gold.query_ids, measures)
         self._scores.order = gold.conventions.order
 
-    def add_all(self, blocks: Iterable[Run]) -> None:
-        """Score the blocks of a run."""
-        for block in blocks:
-            self.add(block)
-
     def add(self, run: Run) -> None:
         """Score one block of whole queries."""
         block = rank(run, self.gold, self.needs)
         scores = self._scores
-        counts = Counts(
+        scores.counts.update(
             repeats=block.repeats,
             order_conflicts=block.conflicts,
             not_in_gold=len(block.unknown_queries),
         )
-        scores.count(counts, block.unknown_queries[:2], block.meeting)
+        unknown_queries = {*scores.unknown_queries, *block.unknown_queries[:2]}
+        scores.unknown_queries = sorted(unknown_queries)[:2]
+        if not scores.meeting.found:
+            found = block.meeting.found
+            scores.meeting = block.meeting if found else scores.meeting + block.meeting
         scores.meta = scores.meta or run.meta
         scores.order = self.gold.conventions.order or run.order
         scores.answered[block.codes] = "scored"
@@ -201,8 +190,15 @@ class ScoreBuilder:
         orders = None if block.ties is None else tie_orders(block)
         for measure in self.measures:
             self._fill(measure, block, orders)
-        if self.keep and block.ranked.listing is not None:
-            scores.lists.append(_top_items(block.ranked.listing, block.codes, self.keep))
+        if self.keep and (listing := block.ranked.listing) is not None:
+            wanted = ("item_id", "doc_id", *HIT_FACTS, "grade", "repeat")
+            known = [name for name in wanted if name in listing.frame.columns]
+            # A run's own column of tokens may be of any kind.
+            lengths = pl.col("^tokens$").cast(pl.Float64, strict=False)
+            row = pl.Series("row", block.codes[listing.query])
+            top = listing.frame.select(row, pl.Series("rank", listing.rank), *known, lengths)
+            top = top.filter(pl.col("rank") <= self.keep)
+            scores.lists.append(top.with_columns(pl.col("grade").fill_nan(None)))
         if self.keep and run.calls is not None:
             names = [name for name in ("query_id", "query", "error") if name in run.calls.columns]
             scores.calls.append(run.calls.select(names))
@@ -213,41 +209,54 @@ class ScoreBuilder:
         scores = self._scores
         try:
             scores.columns[measure][block.codes] = values_of(measure, block.ranked, self.gold)
-            self._collect(measure, block.ranked, block.codes)
+            if measure.definition.evidence is not None:
+                self._collect(scores.evidence, measure, block.ranked, block.codes)
         except MissingInputError as error:
             # Another block may bring it: a log need not say the same of every call.
             scores.lacks.setdefault(measure, str(error))
             return
         scores.served |= {measure}
-        if (last := last_ranks(measure, block.ranked)) is not None:
-            scores.last.setdefault(measure, np.zeros_like(scores.returned))[block.codes] = last
+        if isinstance(measure.k, str):
+            last = scores.last.setdefault(measure, np.zeros_like(scores.returned))
+            last[block.codes] = last_ranks(measure.k, block.ranked)
         if orders is not None and tie_sensitive(measure, self.gold.conventions):
             ends = (values_of(measure, ranked, self.gold) for ranked in orders)
             scores.set_tie_ends(measure, block.codes, ends)
 
-    def _collect(self, measure: Measure, ranked: Ranked, codes: Ints) -> None:
+    def _collect(
+        self, into: dict[Measure, list[Evidence]], measure: Measure, ranked: Ranked, codes: Ints
+    ) -> None:
+        """Add what a measure needs of these lists besides its values, if it needs any."""
         if (collect := measure.definition.evidence) is not None:
             facts = collect(ranked, measure.k, **arguments_of(measure, self.gold.conventions))
             moved = Evidence(codes[facts.query], facts.key, facts.value, facts.total)
-            self._scores.evidence.setdefault(measure, []).append(moved)
+            into.setdefault(measure, []).append(moved)
 
     def partial(self) -> PartialScores:
         """Return the scores of these queries, once all their blocks are in."""
-        scores = self._scores
+        scores, gold = self._scores, self.gold
         gaps = np.flatnonzero(scores.answered != "scored")
-        if len(gaps) and self.gold.conventions.missing == "zero":
+        if len(gaps) and gold.conventions.missing == "zero":
             self._fill_gaps(gaps)
-        everyone = self.gold.target(np.arange(len(self.gold.query_ids)))
-        empty = everyone.relevant(self.gold.conventions.rel) == 0
+        everyone = np.arange(len(gold.query_ids))
+        target = gold.target(everyone)
+        empty = target.relevant(gold.conventions.rel) == 0
         status = np.where(empty, "empty_gold", scores.answered)
-        scores.status = np.where(empty & everyone.no_answer, "no_answer", status)
-        scores.ceilings = {
-            measure: (values, [evidence])
-            for measure, (values, evidence) in ceilings_of(self.measures, self.gold).items()
-        }
-        scores.digests = self.gold.digests
-        ids_needed = not scores.meeting.found or self.gold.corpus is not None
-        scores.meeting = gold_side(self.gold, ids=ids_needed) + scores.meeting
+        scores.status = np.where(empty & target.no_answer, "no_answer", status)
+        ideal = ideal_of(target, gold.conventions.depth)
+        for measure in self.measures:
+            definition = measure.definition
+            # The ideal list's value is the best possible, where gold alone says what counts.
+            if definition.ceiling != "ideal":
+                continue
+            if definition.evidence is not None:
+                if not _counts_gold(measure, gold):
+                    continue
+                self._collect(scores.ideal_evidence, measure, ideal, everyone)
+            scores.ceilings[measure] = values_of(measure, ideal, gold)
+        scores.digests = gold.digests
+        if gold.corpus is not None or not scores.meeting.found:
+            scores.meeting = gold_side(gold) + scores.meeting
         return scores
 
     def _fill_gaps(self, gaps: Ints) -> None:
@@ -260,20 +269,14 @@ class ScoreBuilder:
             if measure.definition.cutoff == "path":
                 continue
             self._scores.columns[measure][gaps] = worst_of(measure, empty, self.gold)
-            if not measure.definition.needs and counts_gold(measure, self.gold):
-                self._collect(measure, empty, gaps)
+            if not measure.definition.needs and _counts_gold(measure, self.gold):
+                self._collect(self._scores.evidence, measure, empty, gaps)
 
 
-def _top_items(listing: Listing, codes: Ints, depth: int) -> pl.DataFrame:
-    """Return the first items of each query: row in the table, rank, item and its facts."""
-    wanted = ("item_id", "doc_id", *HIT_FACTS, "grade", "repeat")
-    known = [name for name in wanted if name in listing.frame.columns]
-    # A run's own column of tokens may be of any kind.
-    lengths = pl.col("^tokens$").cast(pl.Float64, strict=False)
-    frame = listing.frame.select(
-        pl.Series("row", codes[listing.query]), pl.Series("rank", listing.rank), *known, lengths
-    )
-    return frame.filter(pl.col("rank") <= depth).with_columns(pl.col("grade").fill_nan(None))
+def _counts_gold(measure: Measure, gold: Prepared) -> bool:
+    """Return whether gold alone tells what a measure of the set counts."""
+    of = measure.arguments.get("of")
+    return of != "corpus" and (of != "items" or gold.corpus_size is not None)
 
 
 def merge_scores(
@@ -303,25 +306,27 @@ def _merge(
 ) -> None:
     """Put the queries of a part in their places; ``units`` numbers gold units for all parts."""
     codes = np.array([gold.numbers[name] for name in part.query_ids], dtype=np.int64)
-
     for measure, values in part.columns.items():
         scores.columns[measure][codes] = values
+    for measure, values in part.ceilings.items():
+        nothing = np.full(len(scores.query_ids), np.nan)
+        scores.ceilings.setdefault(measure, nothing)[codes] = values
     for measure, ends in part.ends.items():
         scores.set_tie_ends(measure, codes, ends)
     for measure, ranks in part.last.items():
         scores.last.setdefault(measure, np.zeros_like(scores.returned))[codes] = ranks
     for measure, facts in part.evidence.items():
         scores.evidence.setdefault(measure, []).extend(_moved(measure, facts, part, codes, units))
-    for measure, (values, facts) in part.ceilings.items():
-        nothing = np.full(len(scores.query_ids), np.nan)
-        ceilings, all_facts = scores.ceilings.setdefault(measure, (nothing, []))
-        ceilings[codes] = values
-        all_facts.extend(_moved(measure, facts, part, codes, units))
+    for measure, facts in part.ideal_evidence.items():
+        moved = _moved(measure, facts, part, codes, units)
+        scores.ideal_evidence.setdefault(measure, []).extend(moved)
     scores.answered[codes], scores.status[codes] = part.answered, part.status
     scores.returned[codes] = part.returned
     for code, digest in zip(codes.tolist(), part.digests, strict=True):
         scores.digests[code] = digest
-    scores.count(part.counts, part.unknown_queries, part.meeting)
+    scores.counts.update(part.counts)
+    scores.unknown_queries = sorted({*scores.unknown_queries, *part.unknown_queries})[:2]
+    scores.meeting += part.meeting
     scores.lacks = {**part.lacks, **scores.lacks}
     scores.served |= part.served
     scores.meta = scores.meta or part.meta
@@ -407,6 +412,7 @@ def _final_scores(
         scores.lose(measure, reason)
         scores.evidence.pop(measure, None)
     evidence = {measure: gather(facts) for measure, facts in scores.evidence.items()}
+    ideal = {measure: gather(facts) for measure, facts in scores.ideal_evidence.items()}
     for measure, facts in evidence.items():
         if (settle := measure.definition.settle) is not None:
             try:
@@ -429,8 +435,8 @@ def _final_scores(
         tied[str(measure)] = low, high
     number_of_status = Counter(scores.status.tolist())
     unknown = [len(facts.query) for measure, facts in evidence.items() if measure.name == "Fresh"]
-    counts = replace(
-        scores.counts,
+    counts = Counts(
+        **scores.counts,
         queries=len(scores.query_ids),
         not_in_queries=gold.not_asked,
         failed_calls=int((scores.answered == "failed").sum()),
@@ -450,7 +456,7 @@ def _final_scores(
             unit="query" if gold.group is None else "group",
         ),
         meta=scores.meta,
-        ceilings={str(m): (values, gather(f)) for m, (values, f) in scores.ceilings.items()},
+        ceilings={str(m): (v, ideal.get(m, NOTHING)) for m, v in scores.ceilings.items()},
         tied=tied,
         evidence={str(measure): facts for measure, facts in evidence.items()},
         lacks={str(measure): reason for measure, reason in scores.lacks.items()},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,8 @@ from karat.measure.aggregates import NOTHING, Evidence, Values
 from karat.measure.conventions import Conventions
 from karat.measure.evaluate_measure import CutDepth
 from karat.measure.names import Measure
-from karat.measure.rank import Trace
+from karat.measure.prepare import Prepared
+from karat.measure.rank import Block, Trace, trace_of
 from karat.pages.formatting import label, measured
 from karat.pages.page import Page, Section
 from karat.pages.result import ENVELOPE, Result
@@ -49,10 +51,6 @@ class Counts:
     order_conflicts: int = 0
     failed_calls: int = 0
     versions_unknown: int = 0
-
-    def document(self) -> dict[str, int]:
-        """Return the counts as they stand in a report."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +86,7 @@ class Scores(Result):
     ``rank``, ``item_id``, and what the run and the gold say of them), where they were asked for.
     ``calls`` is then what the log says was asked and what went wrong (``query_id``, ``query``,
     ``error``). ``nothing_found`` is the number of queries with gold where no relevant item was
-    found for any of them, else 0. ``trace`` is where the judged hits stood; scores that come
+    found for any of them, else 0. ``blocks`` are the ranked lists and their gold; scores that come
     from a store have none. ``run`` is what was scored, for analyses; None if it cannot be read
     again.
 
@@ -115,7 +113,7 @@ class Scores(Result):
     lists: pl.DataFrame | None = field(default=None, repr=False)
     calls: pl.DataFrame | None = field(default=None, repr=False)
     nothing_found: int = 0
-    trace: Trace | None = field(default=None, repr=False)
+    blocks: tuple[Sequence[Block], Prepared] | None = field(default=None, repr=False)
     run: Any = field(default=None, repr=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,7 +122,7 @@ class Scores(Result):
             **ENVELOPE,
             "system": self.system,
             "measures": {name: plain(asdict(s)) for name, s in self.summaries.items()},
-            "counts": self.counts.document(),
+            "counts": asdict(self.counts),
             "conventions": self.conventions.document(),
         }
 
@@ -140,6 +138,11 @@ class Scores(Result):
         rows = [[name, measured(cell), str(cell["n"])] for name, cell in summaries.items()]
         counts = f"{self.counts.scored:,} of {self.counts.queries:,} queries scored"
         return Page(label(self.system), [counts], [Section("", [["measure", "mean", "n"], *rows])])
+
+    @cached_property
+    def trace(self) -> Trace | None:
+        """Where the judged hits stood; None for scores that come from a store."""
+        return None if self.blocks is None else trace_of(*self.blocks)
 
     @property
     def partial(self) -> bool:
@@ -167,7 +170,20 @@ class Scores(Result):
         """Return each measure over the marked queries (in the table's order)."""
         stop_if_cancelled()
         columns = [self._column(measure, mask) for measure in self.measures]
-        intervals = self._intervals(columns)
+        intervals: dict[str, Interval] = {}
+        resampled: dict[bytes, list[_Column]] = {}
+        for column in columns if self.conventions.interval != "none" else ():
+            # A sum of counts is a fact about these queries, and no estimate.
+            if column.measure.definition.number is aggregates.total:
+                continue
+            if isinstance(column.aggregate, partial):
+                intervals[column.name] = self._of_percentile(column, **column.aggregate.keywords)
+            elif column.aggregate is aggregates.share_of_keys:
+                intervals[column.name] = self._of_keys(column)
+            else:
+                resampled.setdefault(np.packbits(column.rows).tobytes(), []).append(column)
+        for of_the_same_rows in resampled.values():
+            intervals |= self._of_means(of_the_same_rows)
         return {column.name: self._summary(column, intervals) for column in columns}
 
     def number(self, measure: Measure, rows: NDArray[np.bool_]) -> float | None:
@@ -210,39 +226,26 @@ class Scores(Result):
             ceiling = float(column.measure.k)
         elif definition.ceiling == "ideal" and name in self.ceilings:
             values, evidence = self.ceilings[name]
-            ceiling = aggregate(values[rows], evidence.of(rows))
+            facts = evidence.of(rows) if name in self.evidence else NOTHING
+            ceiling = aggregate(values[rows], facts)
         ties = None
         if name in self.tied:
             low, high = (aggregate(side[rows], NOTHING) for side in self.tied[name])
             if low is not None and high is not None and low != high:
                 ties = min(low, high), max(low, high)
+        quantiles = None
+        if len(column.known) and aggregate not in _OF_THE_SET:
+            quantiles = tuple(np.percentile(column.known, [0, 25, 50, 75, 100]).tolist())
         return Summary(
             mean=column.number,
             n=len(column.known),
             better=definition.better,
             ci=intervals.get(name),
             ceiling=ceiling if len(column.known) else None,
-            quantiles=None if aggregate in _OF_THE_SET else aggregates.quantiles(column.known),
+            quantiles=quantiles,
             ties=ties,
             lacks=self.lacks.get(name),
         )
-
-    def _intervals(self, columns: Sequence[_Column]) -> dict[str, Interval]:
-        """Return the interval of each column's number, where there is one."""
-        intervals: dict[str, Interval] = {}
-        together: dict[bytes, list[_Column]] = {}
-        for column in columns if self.conventions.interval != "none" else ():
-            if not has_interval(column.measure):
-                continue
-            if (share := percentile_of(column.measure)) is not None:
-                intervals[column.name] = self._of_percentile(column, share)
-            elif column.aggregate is aggregates.share_of_keys:
-                intervals[column.name] = self._of_keys(column)
-            else:
-                together.setdefault(np.packbits(column.rows).tobytes(), []).append(column)
-        for alike in together.values():
-            intervals |= self._of_means(alike)
-        return intervals
 
     def _of_percentile(self, column: _Column, share: float) -> Interval:
         """Order statistics; where queries belong to conversations, those are resampled."""
@@ -313,10 +316,11 @@ class _Column:
 
 def number_of(measure: Measure) -> Number:
     """Return what makes one number of the queries' values."""
+    if measure.definition.cutoff != "path":
+        return measure.definition.number
     if (share := percentile_of(measure)) is not None:
-        return lambda values, evidence: aggregates.percentile(values, share)
-    ending = str(measure.arguments.get("path", "")).rpartition(".")[2]
-    return aggregates.total if ending == "sum" else measure.definition.number
+        return partial(aggregates.percentile, share=share)
+    return aggregates.total if str(measure).endswith(".sum") else measure.definition.number
 
 
 def percentile_of(measure: Measure) -> float | None:

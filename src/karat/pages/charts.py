@@ -14,7 +14,7 @@ from typing import Any
 from karat.errors import missing_extra
 from karat.pages.formatting import change, figure, label
 from karat.pages.page import Page
-from karat.process_limits import check_limits_of_charts
+from karat.process_limits import check_limits
 
 Spec = dict[str, Any]
 Document = Mapping[str, Any]
@@ -52,7 +52,7 @@ def check_charts() -> None:
     """Raise MissingExtraError if charts cannot be drawn here."""
     if find_spec("vl_convert") is None:
         raise missing_extra("a chart", "vl-convert-python", "charts")
-    check_limits_of_charts()
+    check_limits(charts=True)
 
 
 def png(spec: Spec) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -118,7 +118,7 @@ class Report(Result):
         # What systems may differ in, such as what ranks each run.
         first = conventions[0]
         different = [key for key in first if any(other[key] != first[key] for other in conventions)]
-        counts = [system.scores.counts.document() for system in self.systems]
+        counts = [asdict(system.scores.counts) for system in self.systems]
         # The worst of each count over all systems: least scored, most missing.
         worst = {name: max(count[name] for count in counts) for name in counts[0]}
         document = {
@@ -330,7 +330,7 @@ def _system(system: System, different: Sequence[str]) -> dict[str, Any]:
     document: dict[str, Any] = {
         "name": system.name,
         "measures": measures,
-        "counts": scores.counts.document(),
+        "counts": asdict(scores.counts),
     }
     if system.open is not None:
         document |= {"unjudged": system.open.unjudged, "unjudged_apart": system.open.apart}

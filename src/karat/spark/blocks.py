@@ -7,6 +7,7 @@ import pickle
 import re
 import secrets
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -30,7 +31,6 @@ from karat.measure.misfits import Meeting, ids_of_stages, returned_ids
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared, prepare
 from karat.measure.score_builder import PartialScores, ScoreBuilder
-from karat.measure.scores import Counts
 
 # Columns that karat adds: a line, the id of its query, and the number of its file.
 QUERY, LINE, FILE = "_karat_query", "_karat_line", "_karat_file"
@@ -335,7 +335,7 @@ def _without_scored_queries(run: Run | None) -> PartialScores:
     final = run.at("final")
     query_ids = final.hits["query_id"].unique().sort().to_list()
     return PartialScores(
-        counts=Counts(not_in_gold=len(query_ids)),
+        counts=Counter(not_in_gold=len(query_ids)),
         unknown_queries=query_ids[:2],
         meeting=Meeting(returned=returned_ids(final)),
         meta=run.meta,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from karat.errors import KaratError, UsageError, missing_extra
-from karat.process_limits import limits
+from karat.process_limits import LIMITS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -121,8 +121,8 @@ def spark_errors(failure: str) -> Iterator[None]:
 def error_message(error: BaseException) -> str:
     """Return Spark's message without its stack; the last cause explains the most."""
     if "JAVA_GATEWAY_EXITED" in str(error):
-        if limits():
-            options = " and ".join(f"ulimit {option}" for option, _, _ in limits())
+        if LIMITS:
+            options = " and ".join(f"ulimit {option}" for option in LIMITS)
             return f"Java did not start; it may need more memory than {options} allows: raise it"
         return "Java did not start; install Java 17 or newer, or set JAVA_HOME to where it is"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]

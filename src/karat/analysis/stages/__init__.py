@@ -256,7 +256,7 @@ def _held(scores: Scores, k: int, searched: Mask) -> Ints:
         return np.empty(0, dtype=np.int64)
     ranked = scores.trace.ranked
     judged = ranked.found
-    mask = ranked.top_found(k) & judged.relevant(scores.conventions.rel) & searched[judged.query]
+    mask = ranked.top(k, judged) & judged.relevant(scores.conventions.rel) & searched[judged.query]
     rows = np.zeros(len(mask), dtype=np.int64) if judged.row is None else judged.row
     return np.unique(rows[mask])
 

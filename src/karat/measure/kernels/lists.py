@@ -193,7 +193,7 @@ def _covered(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Evidence
         keep = mask & (rows >= 0)
         return Evidence(listing.query[keep], rows[keep], np.ones(keep.sum()), listing.corpus_size)
     found = np.zeros(len(r.target.query))
-    mask = r.top_found(k) & r.found.relevant(rel)
+    mask = r.top(k, r.found) & r.found.relevant(rel)
     if r.found.row is not None:
         found[r.found.row[mask]] = 1.0
     gold = r.target.grade >= rel
@@ -223,7 +223,7 @@ def coverage(r: Ranked, k: Cut, *, of: str = "gold", rel: float = 1) -> Values:
         raise UsageError(f"Coverage(of={of!r}) is not known; of can be 'gold', 'items' or 'corpus'")
     if of == "corpus":
         return np.minimum(r.returned, r.limit(k)).astype(np.float64)
-    return r.found.count(r.top_found(k) & r.found.relevant(rel))
+    return r.found.count(r.top(k, r.found) & r.found.relevant(rel))
 
 
 def _gold_scores(

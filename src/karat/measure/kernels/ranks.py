@@ -20,9 +20,9 @@ from karat.measure.ranked import (
     Mask,
     Ranked,
     add_up,
+    at_ranks,
     is_budget,
     ratio,
-    table_of,
 )
 from karat.measure.registry import (
     COUNTS_JUDGMENTS,
@@ -77,12 +77,15 @@ def dcg(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """The sum of gain / log2(rank + 1) over the top k."""
     if r.is_ideal:
         return _ideal_dcg(r, k, gain)
-    return r.hits.sum(r.top(k), gains(r.hits, gain) / r.hits.discount)
+    return r.hits.sum(r.top(k), gains(r.hits, gain) / at_ranks("log2", r.hits.rank))
 
 
 def _ideal_dcg(r: Ranked, k: Cut, gain: Gain) -> Values:
     entries, worth = best_first(r.target.ideal, gain)
-    return entries.sum(entries.rank <= r.ideal_limit(k)[entries.query], worth / entries.discount)
+    # A budget of tokens does not cut the ideal list.
+    return entries.sum(
+        r.top(None if is_budget(k) else k, entries), worth / at_ranks("log2", entries.rank)
+    )
 
 
 @measure("nDCG", gold="graded", aliases=("ndcg_cut",), unjudged="ndcg")
@@ -100,7 +103,7 @@ def cumulated_gain(r: Ranked, k: Cut, *, gain: Gain = "linear") -> Values:
     """The sum of the gains in the top k."""
     if r.is_ideal:
         entries, worth = best_first(r.target.ideal, gain)
-        return entries.sum(entries.rank <= r.ideal_limit(k)[entries.query], worth)
+        return entries.sum(r.top(None if is_budget(k) else k, entries), worth)
     return r.hits.sum(r.top(k), gains(r.hits, gain))
 
 
@@ -131,14 +134,14 @@ def recall(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 
     A fraction; the reading of recall as "found at least one" is ``Hit@k``.
     """
-    return ratio(r.found.count(r.top_found(k) & r.found.relevant(rel)), r.target.relevant(rel))
+    return ratio(r.found.count(r.top(k, r.found) & r.found.relevant(rel)), r.target.relevant(rel))
 
 
 @measure("All", cutoff="must", unjudged="rising")
 def all_found(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """1 if every relevant item is in the top k, else 0; Hit asks for any of them."""
     gold = r.target.relevant(rel)
-    found = r.found.count(r.top_found(k) & r.found.relevant(rel))
+    found = r.found.count(r.top(k, r.found) & r.found.relevant(rel))
     return np.where((found == gold) & (gold > 0), 1.0, 0.0)
 
 
@@ -151,7 +154,7 @@ def all_found(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 )
 def weighted_recall(r: Ranked, k: Cut) -> Values:
     """The share of the gold's grades that is in the top k; never above 1."""
-    found = r.found.sum(r.top_found(k), r.found.gain)
+    found = r.found.sum(r.top(k, r.found), r.found.gain)
     ideal = r.target.ideal
     # The same grades added in two orders may differ in the last bit.
     return np.minimum(ratio(found, ideal.sum(ideal.grade > 0, ideal.grade)), 1.0)
@@ -200,7 +203,7 @@ def average_precision(
     precisions = r.hits.so_far(mask) / r.hits.rank
     gold = r.target.relevant(rel)
     if norm == "k":
-        gold = np.minimum(gold, r.ideal_limit(k))
+        gold = np.minimum(gold, r.limit(None if is_budget(k) else k))
     return ratio(r.hits.sum(mask, precisions), gold)
 
 
@@ -261,7 +264,7 @@ def rank_biased_precision(
     ``gain='linear'`` weighs each item by its grade over ``max``; a grade above it is refused.
     """
     _check_persistence(p)
-    weight = table_of(p, int(r.hits.rank.max(initial=0)))[r.hits.rank]
+    weight = at_ranks(p, r.hits.rank)
     if gain == "linear":
         if r.target.grade.max(initial=0.0) > max:
             raise InputError(f"RBP(max={max:g}) meets a higher grade; set max to the highest grade")
@@ -276,12 +279,12 @@ def rbp_residual(r: Ranked, k: Cut, *, p: float = 0.8) -> Values:
     """The weight of the ranks that nobody judged: how much RBP could still grow."""
     _check_persistence(p)
     mask = r.top(k) & (r.hits.grade >= 0)
-    weight = table_of(p, int(r.hits.rank.max(initial=0)))[r.hits.rank]
+    weight = at_ranks(p, r.hits.rank)
     settled = r.hits.sum(mask, weight)
     if r.repeats is not None:
         rank = r.repeats.rank
         inside = rank <= r.limit(k)[r.repeats.query]
-        weight = table_of(p, int(rank.max(initial=0)))[rank]
+        weight = at_ranks(p, rank)
         settled = settled + add_up(r.repeats.query[inside], weight[inside], r.n)
     return 1.0 - (1 - p) * settled
 
@@ -520,4 +523,4 @@ def number_relevant(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
 )
 def number_relevant_retrieved(r: Ranked, k: Cut, *, rel: float = 1) -> Values:
     """How many gold items were returned, within the cut-off if there is one; over all their sum."""
-    return r.found.count(r.top_found(k) & r.found.relevant(rel))
+    return r.found.count(r.top(k, r.found) & r.found.relevant(rel))
