@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 import karat
-from karat.analysis.runs import Analysis, stage_runs
-from karat.analysis.top_lists import kept_lists
+from karat.analysis import Analysis, stage_runs
+from karat.evaluation.top_lists import kept_lists
 from karat.cli.analyze import AnalysedRuns, PageOptions, command
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import counts_lines

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from karat.analysis.findings import Findings, findings
+from karat.analysis.diagnose.findings import Findings, findings
 from karat.data.tables import Corpus, Gold, Queries
 from karat.evaluation.stages import Staged, Thresholds, score_stages
 from karat.formats.runlog import run_of_records

@@ -72,7 +72,7 @@ def test_tables_alone_cost_no_second_look(files, karat, monkeypatch):
     def look(*arguments: object, **options: object) -> None:
         raise AssertionError("nobody asked for it")
 
-    monkeypatch.setattr("karat.analysis.diagnosis.diagnostics", look)
+    monkeypatch.setattr("karat.analysis.diagnose.diagnostics", look)
     assert "R@10" in karat("eval", "run.jsonl", "--gold", "qrels.txt")
 
 

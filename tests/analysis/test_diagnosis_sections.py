@@ -9,11 +9,11 @@ import pytest
 from rich.console import Console
 
 import karat
-from karat.analysis.diversity import diversity, diversity_measures, diversity_sections
-from karat.analysis.freshness import freshness, freshness_measures, freshness_sections
-from karat.analysis.hubs import hub_sections, hubs
-from karat.analysis.no_answer import no_answer, no_answer_measures, no_answer_sections
-from karat.analysis.reach import reach, reach_measures, reach_sections
+from karat.analysis.diagnose.diversity import diversity, diversity_measures, diversity_sections
+from karat.analysis.diagnose.freshness import freshness, freshness_measures, freshness_sections
+from karat.analysis.diagnose.hubs import hub_sections, hubs
+from karat.analysis.diagnose.no_answer import no_answer, no_answer_measures, no_answer_sections
+from karat.analysis.diagnose.reach import reach, reach_measures, reach_sections
 from karat.evaluation.stages import score_stages
 from karat.formats.runlog import run_of_records
 from karat.measure.conventions import conventions_of

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from returned import Corpus, Run, staged_of
 
-from karat.analysis.diversity import diversity, diversity_measures
-from karat.analysis.top_lists import MOST
+from karat.analysis.diagnose.diversity import diversity, diversity_measures
 from karat.errors import UsageError
+from karat.evaluation.top_lists import MOST
 
 # pay and pay2 share all words, fee has 4 of 5 words of pay (0.8), tax 4 of 5 of fee, 3 of 5 of pay
 TEXTS = {

@@ -25,7 +25,7 @@ from planted import (
     with_gold,
 )
 
-from karat.analysis.findings import RULES, findings, findings_sections
+from karat.analysis.diagnose.findings import RULES, findings, findings_sections
 
 
 def test_a_perfect_system_gives_no_finding_and_every_rule_was_checked():

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from planted import World, finding, fired, judged_records, nowhere, only, placed, with_gold
 
-from karat.analysis.findings import findings
-from karat.analysis.latency import latency_of, score_calls
+from karat.analysis.diagnose.findings import findings
+from karat.analysis.diagnose.latency import latency_of, score_calls
 from karat.evaluation.api import compare
 
 MEDIAN = [latency_of("total", "p50")]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from returned import Corpus, Gold, Queries, Run, logged, staged_of
 
 import karat
-from karat.analysis.freshness import freshness, freshness_measures
-from karat.analysis.top_lists import MOST
+from karat.analysis.diagnose.freshness import freshness, freshness_measures
 from karat.errors import MissingInputError, UsageError
+from karat.evaluation.top_lists import MOST
 from karat.formats.runlog import run_of_records
 
 OLD, NEW = "2025-01-01", "2025-09-01"

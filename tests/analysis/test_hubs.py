@@ -9,7 +9,7 @@ import pytest
 from returned import Corpus, Gold, Run, staged_of
 from scipy.stats import binom, binomtest, skew
 
-from karat.analysis.hubs import hubs
+from karat.analysis.diagnose.hubs import hubs
 from karat.errors import UsageError
 from karat.evaluation.stages import Thresholds
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import karat
-from karat.analysis.latency import latencies, latency_sections
+from karat.analysis.diagnose.latency import latencies, latency_sections
 from karat.data.tables import Gold, Queries
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.stages import score_stages

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from karat.analysis import near_duplicates as module
-from karat.analysis.near_duplicates import folded, near_duplicates, word_sets, words_of
+from karat.analysis.diagnose.near_duplicates import folded, near_duplicates, word_sets, words_of
 from karat.errors import UsageError
 
 # Few words, so that texts often meet, and a case and a comma that must not matter.

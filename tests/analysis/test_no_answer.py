@@ -14,7 +14,7 @@ from scipy.stats import binomtest, norm
 
 import karat
 from karat.analysis import no_answer as module
-from karat.analysis.no_answer import (
+from karat.analysis.diagnose.no_answer import (
     MOST_POINTS,
     EvidenceScores,
     ScoreThreshold,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis.latency import pareto, pareto_sections
+from karat.analysis.diagnose.latency import pareto, pareto_sections
 from karat.data.tables import Gold
 from karat.errors import UsageError
 from karat.evaluation.stages import score_stages

@@ -12,7 +12,7 @@ from returned import Corpus, Gold, Queries, Run, staged_of
 from scipy.stats import binomtest
 
 import karat
-from karat.analysis.reach import reach, reach_measures
+from karat.analysis.diagnose.reach import reach, reach_measures
 from karat.formats.runlog import run_of_records
 
 LISTS = {"q1": ["a#1", "b#1", "c#1"], "q2": ["b#1", "d#1"]}

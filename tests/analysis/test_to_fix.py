@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from karat.analysis.findings import Finding, to_fix
+from karat.analysis.diagnose.findings import Finding, to_fix
 from karat.evaluation.verdict import Caution, Decision
 
 

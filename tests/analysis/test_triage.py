@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 
 from karat.analysis.failures import classify
-from karat.analysis.top_lists import gold_of
 from karat.analysis.triage import QueryInspector, shared_terms, terms_of
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.segments import By
 from karat.evaluation.stages import Thresholds, score_stages
+from karat.evaluation.top_lists import gold_of
 from karat.formats.runlog import run_of_records
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measure

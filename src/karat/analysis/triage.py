@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from karat.analysis import Analysis, counts_of, stage_runs
+from karat.analysis.diagnose.findings import findings
 from karat.analysis.failures import CLASSES, QueryFailures, classify, countable, missed_line
 from karat.analysis.failures.case import best_gold
-from karat.analysis.findings import findings
-from karat.analysis.runs import Analysis, counts_of, stage_runs
-from karat.analysis.top_lists import (
+from karat.data.tables import Queries, Run
+from karat.errors import MissingInputError, UsageError, unknown
+from karat.evaluation.evaluation import Evaluation
+from karat.evaluation.report_text import conventions_lines, nothing_found
+from karat.evaluation.segments import By, segments_by
+from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_from
+from karat.evaluation.top_lists import (
     CorpusLookup,
     RelevantItem,
     assessed,
@@ -28,12 +34,6 @@ from karat.analysis.top_lists import (
     ranked_of,
     top_lists,
 )
-from karat.data.tables import Queries, Run
-from karat.errors import MissingInputError, UsageError, unknown
-from karat.evaluation.evaluation import Evaluation
-from karat.evaluation.report_text import conventions_lines, nothing_found
-from karat.evaluation.segments import By, segments_by
-from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_from
 from karat.measure.names import Measure, parse_measures
 from karat.measure.prepare import Prepared
 from karat.measure.ranked import Ints

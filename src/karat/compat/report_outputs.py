@@ -14,10 +14,10 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.failures import FIVE
-from karat.analysis.top_lists import assessed
 from karat.analysis.triage import misses_of
 from karat.data.tables import Corpus, Queries
 from karat.errors import UsageError
+from karat.evaluation.top_lists import assessed
 from karat.formats.memory import EDGE_CASES, category_of
 from karat.measure.names import parse_measure
 from karat.measure.prepare import prepare

@@ -21,7 +21,7 @@ from karat.parallel import parallel_map
 from karat.reports.document import Report, System, build_report
 
 if TYPE_CHECKING:
-    from karat.analysis.findings import Finding
+    from karat.analysis.diagnose.findings import Finding
     from karat.data.columns import Source
     from karat.evaluation.comparison import Comparisons
     from karat.evaluation.stages import Staged
@@ -151,7 +151,7 @@ def _compared(
     made = replace(made, gatings=tuple(gatings), comparisons=comparisons)
     if findings is None:
         return made
-    from karat.analysis.findings import to_fix
+    from karat.analysis.diagnose.findings import to_fix
 
     # Segments that the last system hurts come first.
     pair = systems[0].name, systems[-1].name
@@ -219,7 +219,7 @@ def _report(
 
 def _findings(scored: ScoredRuns) -> tuple[Finding, ...]:
     """Return what to fix next in the last system, the one that may be shipped."""
-    from karat.analysis.findings import findings
+    from karat.analysis.diagnose.findings import findings
     from karat.evaluation.stages import thresholds_of
 
     staged, evaluation = scored.staged[-1], scored.evaluation
@@ -229,7 +229,7 @@ def _findings(scored: ScoredRuns) -> tuple[Finding, ...]:
 
 def _with_diagnostics(systems: list[System], scored: ScoredRuns) -> list[System]:
     """Return the systems with curves, failures and latencies."""
-    from karat.analysis.diagnosis import diagnostics
+    from karat.analysis.diagnose import diagnostics
     from karat.analysis.failures import classify
 
     first = len(systems) - len(scored.staged)

@@ -9,7 +9,7 @@ import html
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from karat.analysis.diagnosis import diagnostics_sections
+from karat.analysis.diagnose import diagnostics_sections
 from karat.evaluation import report_text
 from karat.pages.formatting import label, plural
 from karat.pages.markdown import bullets, content, escape, join, table

@@ -27,7 +27,7 @@ from karat.analysis.check.gold import (
     gold_checks,
 )
 from karat.analysis.check.texts import text_checks
-from karat.analysis.near_duplicates import THRESHOLD
+from karat.analysis.diagnose.near_duplicates import THRESHOLD
 from karat.data.tables import Run
 from karat.errors import UsageError
 from karat.evaluation.evaluation import Evaluation

@@ -23,7 +23,7 @@ from karat.analysis.check.gold import (
     places,
     some_rows,
 )
-from karat.analysis.near_duplicates import (
+from karat.analysis.diagnose.near_duplicates import (
     UNSPACED,
     NearDuplicates,
     folded,

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from karat.analysis import Analysis, stage_runs, system_blocks
 from karat.analysis.failures.case import Case
 from karat.analysis.failures.classes import (
     BEYOND,
@@ -30,13 +31,12 @@ from karat.analysis.failures.waterfall import (
     waterfall,
     waterfall_section,
 )
-from karat.analysis.runs import Analysis, stage_runs, system_blocks
-from karat.analysis.top_lists import MOST, ranked_of
 from karat.data.columns import join_spans
 from karat.data.tables import Queries
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import conventions_lines, counts_lines
 from karat.evaluation.stages import Staged, Thresholds, thresholds_from, thresholds_of
+from karat.evaluation.top_lists import MOST, ranked_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import Prepared
 from karat.pages.charts import waterfall_chart

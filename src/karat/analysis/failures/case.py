@@ -15,11 +15,11 @@ import numpy as np
 import polars as pl
 
 from karat.analysis.stages.routing import source_names
-from karat.analysis.top_lists import assessed, judged_by, kept_lists, ranked_of
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.evaluation.segments import By
 from karat.evaluation.stages import RAW, REORDERING, SIEVES, Staged, Thresholds, passed_on
+from karat.evaluation.top_lists import assessed, judged_by, kept_lists, ranked_of
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import values_of
 from karat.measure.kernels.lists import in_time

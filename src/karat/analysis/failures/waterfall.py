@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 
 from karat.analysis.failures.case import KeptOrder, Way, in_index, kept_order
-from karat.analysis.top_lists import ranked_of, unanswered
 from karat.errors import UsageError
 from karat.evaluation.stages import Staged
+from karat.evaluation.top_lists import ranked_of, unanswered
 from karat.measure import aggregates
 from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import gain_of, values_of

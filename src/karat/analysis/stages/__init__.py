@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.runs import Analysis, stage_runs, system_blocks
+from karat.analysis import Analysis, stage_runs, system_blocks
 from karat.analysis.stages.effects import (
     LINKING,
     Cuts,

@@ -24,9 +24,9 @@ from karat.analysis.stages.effects import (
     only_where,
     used_depth,
 )
-from karat.analysis.top_lists import share_of
 from karat.data.tables import Queries
 from karat.evaluation.stages import ORIGINAL, Staged
+from karat.evaluation.top_lists import share_of
 from karat.formats.json_records import from_text
 from karat.measure.names import Measure
 from karat.measure.prepare import entity_sets

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis.runs import Analysis
+from karat.analysis import Analysis
 from karat.analysis.stress.edits import (
     Edit,
     EditedList,
@@ -37,13 +37,13 @@ from karat.analysis.stress.lists import (
     sample,
     with_gold,
 )
-from karat.analysis.top_lists import share_of
 from karat.errors import InputError, UsageError, unknown
 from karat.evaluation.comparison import compare_scores
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.report_text import conventions_lines, origin_of
 from karat.evaluation.segments import CROSS, SMALL
 from karat.evaluation.systems import ComparedSystem
+from karat.evaluation.top_lists import share_of
 from karat.evaluation.verdict import Comparison, Rule
 from karat.measure.aggregates import mean
 from karat.measure.names import Measure

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from karat.analysis.runs import Analysis, stage_runs
+from karat.analysis import Analysis, stage_runs
 from karat.analysis.sweep.curves import (
     DEFAULT_KS,
     DEFAULT_MEASURES,

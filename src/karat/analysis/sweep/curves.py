@@ -11,10 +11,10 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from karat.analysis.top_lists import share_of
 from karat.errors import MissingInputError, UsageError
 from karat.evaluation.segments import SMALL, Segment
 from karat.evaluation.stages import Staged, rescore_stages
+from karat.evaluation.top_lists import share_of
 from karat.measure import aggregates
 from karat.measure.aggregates import Values, mean
 from karat.measure.conventions import Conventions

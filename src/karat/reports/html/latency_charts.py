@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from karat.analysis.latency import ms
+from karat.analysis.diagnose.latency import ms
 from karat.pages.charts import WORD_AXIS
 from karat.pages.formatting import NOTHING, figure, interval, label
 from karat.pages.page import Grid

@@ -12,11 +12,11 @@ import polars as pl
 
 from karat.analysis.failures import CLASSES
 from karat.analysis.failures.case import best_gold
-from karat.analysis.top_lists import RelevantItem, gold_of
 from karat.analysis.triage import BM25_DEPTH, bm25_lists
 from karat.data.tables import Queries
 from karat.evaluation.segments import By, segments_by
 from karat.evaluation.stages import KEEP, Staged
+from karat.evaluation.top_lists import RelevantItem, gold_of
 from karat.measure.ranked import Ints
 from karat.measure.scores import Scores
 from karat.pages.formatting import plural

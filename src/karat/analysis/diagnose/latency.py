@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis.runs import SystemAnalysis
-from karat.analysis.top_lists import Mask, logged_texts, query_texts
+from karat.analysis import SystemAnalysis
 from karat.data.tables import Queries, Run
 from karat.errors import MissingInputError, UsageError, unknown
 from karat.evaluation.comparison import compare_numbers
 from karat.evaluation.segments import SMALL, By, segments_by
 from karat.evaluation.stages import Staged, whole_in
 from karat.evaluation.systems import check_comparable, compared_systems
+from karat.evaluation.top_lists import Mask, logged_texts, query_texts
 from karat.measure import aggregates
 from karat.measure.aggregates import Values
 from karat.measure.kernels.lists import check_path

@@ -7,7 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from karat.analysis.diversity import diversity, diversity_measures, diversity_sections
+from karat.analysis import Analysis, StagedRuns, stage_runs, system_blocks
+from karat.analysis.diagnose.diversity import diversity, diversity_measures, diversity_sections
+from karat.analysis.diagnose.findings import findings, findings_sections
+from karat.analysis.diagnose.freshness import freshness, freshness_measures, freshness_sections
+from karat.analysis.diagnose.hubs import hub_sections, hubs
+from karat.analysis.diagnose.latency import latencies, latency_sections, pareto, pareto_sections
+from karat.analysis.diagnose.no_answer import no_answer, no_answer_measures, no_answer_sections
+from karat.analysis.diagnose.reach import reach, reach_measures, reach_sections
 from karat.analysis.failures import (
     QueryFailures,
     classify,
@@ -18,13 +25,6 @@ from karat.analysis.failures import (
     waterfall_section,
 )
 from karat.analysis.failures import system_sections as failure_system_sections
-from karat.analysis.findings import findings, findings_sections
-from karat.analysis.freshness import freshness, freshness_measures, freshness_sections
-from karat.analysis.hubs import hub_sections, hubs
-from karat.analysis.latency import latencies, latency_sections, pareto, pareto_sections
-from karat.analysis.no_answer import no_answer, no_answer_measures, no_answer_sections
-from karat.analysis.reach import reach, reach_measures, reach_sections
-from karat.analysis.runs import Analysis, StagedRuns, stage_runs, system_blocks
 from karat.analysis.sweep import curve_section, default_sweep
 from karat.data.tables import Queries
 from karat.errors import MissingInputError

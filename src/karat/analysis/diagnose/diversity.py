@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis.near_duplicates import THRESHOLD, NearDuplicates, near_duplicates
-from karat.analysis.runs import SystemAnalysis
-from karat.analysis.top_lists import (
+from karat.analysis import SystemAnalysis
+from karat.analysis.diagnose.near_duplicates import THRESHOLD, NearDuplicates, near_duplicates
+from karat.errors import MissingInputError
+from karat.evaluation.stages import KEEP, Staged
+from karat.evaluation.top_lists import (
     MOST,
     SHOWN_ROWS,
     Ints,
@@ -20,8 +22,6 @@ from karat.analysis.top_lists import (
     texts_of,
     top_lists,
 )
-from karat.errors import MissingInputError
-from karat.evaluation.stages import KEEP, Staged
 from karat.pages.formatting import label, plural
 from karat.pages.page import Section, TableColumns, table
 

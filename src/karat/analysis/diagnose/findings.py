@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import polars as pl
 
+from karat.analysis.diagnose.latency import (
+    TOTAL,
+    growth_of,
+    rise_of,
+    rise_text,
+    times_of,
+    total_rises,
+)
 from karat.analysis.failures.case import Case, in_index
-from karat.analysis.latency import TOTAL, growth_of, rise_of, rise_text, times_of, total_rises
 from karat.analysis.stages.routing import missing_for_routing, routing_of
-from karat.analysis.top_lists import ranked_of
 from karat.data.tables import Queries
 from karat.errors import MissingInputError
 from karat.evaluation.segments import CROSS, SMALL, By, Segment, check_by, segments_by
@@ -27,6 +33,7 @@ from karat.evaluation.stages import (
     Thresholds,
     rescore_stages,
 )
+from karat.evaluation.top_lists import ranked_of
 from karat.evaluation.verdict import Decision
 from karat.measure import aggregates
 from karat.measure.aggregates import Values

@@ -13,8 +13,13 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis.runs import SystemAnalysis
-from karat.analysis.top_lists import (
+from karat.analysis import SystemAnalysis
+from karat.data.tables import Blocks, Run
+from karat.errors import MissingInputError
+from karat.evaluation.comparison import compare_scores
+from karat.evaluation.stages import KEEP, Staged
+from karat.evaluation.systems import ComparedSystem
+from karat.evaluation.top_lists import (
     MOST,
     SHOWN_ROWS,
     measured,
@@ -22,11 +27,6 @@ from karat.analysis.top_lists import (
     some_names,
     top_lists,
 )
-from karat.data.tables import Blocks, Run
-from karat.errors import MissingInputError
-from karat.evaluation.comparison import compare_scores
-from karat.evaluation.stages import KEEP, Staged
-from karat.evaluation.systems import ComparedSystem
 from karat.evaluation.verdict import Rule
 from karat.measure.kernels.lists import in_time
 from karat.measure.names import Measure

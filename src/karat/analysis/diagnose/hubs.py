@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis.runs import SystemAnalysis
-from karat.analysis.top_lists import MOST, SHOWN_ROWS, Ints, shown_texts, top_lists
+from karat.analysis import SystemAnalysis
 from karat.evaluation.stages import KEEP, Staged, Thresholds
+from karat.evaluation.top_lists import MOST, SHOWN_ROWS, Ints, shown_texts, top_lists
 from karat.measure.aggregates import Values
 from karat.measure.lists import without_repeats
 from karat.measure.prepare import Prepared

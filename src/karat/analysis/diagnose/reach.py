@@ -8,8 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis.runs import SystemAnalysis
-from karat.analysis.top_lists import (
+from karat.analysis import SystemAnalysis
+from karat.data.tables import Blocks, Run
+from karat.errors import MissingInputError
+from karat.evaluation.stages import KEEP, Staged
+from karat.evaluation.top_lists import (
     MOST,
     SHOWN_ROWS,
     Ints,
@@ -22,9 +25,6 @@ from karat.analysis.top_lists import (
     top_lists,
     unanswered,
 )
-from karat.data.tables import Blocks, Run
-from karat.errors import MissingInputError
-from karat.evaluation.stages import KEEP, Staged
 from karat.measure.prepare import Prepared
 from karat.measure.scores import Scores
 from karat.pages.formatting import label, percent, plural

@@ -13,8 +13,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from karat.analysis.runs import SystemAnalysis
-from karat.analysis.top_lists import (
+from karat.analysis import SystemAnalysis
+from karat.errors import MissingInputError
+from karat.evaluation.stages import KEEP, Staged
+from karat.evaluation.top_lists import (
     SHOWN_ROWS,
     Ints,
     Mask,
@@ -23,8 +25,6 @@ from karat.analysis.top_lists import (
     top_lists,
     unanswered,
 )
-from karat.errors import MissingInputError
-from karat.evaluation.stages import KEEP, Staged
 from karat.measure.aggregates import Values
 from karat.measure.names import parse_measure
 from karat.measure.scores import Scores
