@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from karat.analysis import near_duplicates as module
+from karat.analysis.diagnose import near_duplicates as module
 from karat.analysis.diagnose.near_duplicates import folded, near_duplicates, word_sets, words_of
 from karat.errors import UsageError
 

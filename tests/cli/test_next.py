@@ -309,7 +309,7 @@ def test_pairs_that_are_judged_again_are_counted(run, files):
         ((*RUNS, *GOLD, "--count", "0"), "--count is '0'"),
         ((*RUNS, *GOLD, "--depth", "x"), "--depth is 'x'"),
         ((*RUNS, *GOLD, "--margin", "x"), "--margin is 'x'"),
-        ((*RUNS, *GOLD, "--set", "level=doc"), "of level doc"),
+        ((*RUNS, *GOLD, "--set", "level=doc"), "level=doc"),
         ((*RUNS, *GOLD, "-o", "next.jsonl"), "have no text"),
         (("-", "-", *GOLD), "only one input"),
         ((*RUNS, *GOLD, "--gold", "./qrels.txt"), "--gold ./qrels.txt is given twice; give each"),

@@ -266,7 +266,7 @@ def test_the_config_must_name_gold_and_systems(place, run):
     (place / "karat.yaml").write_text(text + SYSTEMS)
     done = run("run")
     assert done.code == 2
-    assert "gold" in done.err
+    assert "query_id, item_id, grade" in done.err
 
 
 def test_json_and_saving_work_as_elsewhere(place, run):

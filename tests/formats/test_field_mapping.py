@@ -364,8 +364,8 @@ def test_a_mapping_that_cannot_be_meant_is_refused(texts: list[str], told: str) 
 
 def test_fields_must_be_a_mapping_of_names(tmp_path: Path) -> None:
     path = write(tmp_path, "csv", CORPUS)
-    for wrong in (["gold=x"], {"item_id": 3}, {"item_id": ""}):
-        with pytest.raises(UsageError, match="fields"):
+    for wrong in (5, ["gold"], {"item_id": 3}, {"item_id": ""}):
+        with pytest.raises(UsageError, match="field"):
             read_corpus(path, fields=wrong)  # type: ignore[arg-type]
 
 

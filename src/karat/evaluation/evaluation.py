@@ -103,9 +103,10 @@ class Evaluation(AbstractContextManager["Evaluation"]):
         self.notify = notify or (lambda message: None)
         self.progress = progress or _no_progress
         self._run_format, self._strict = run_format, strict
-        settings = dict(settings or {})
-        if seed is not None and str(settings.setdefault("seed", seed)) != str(seed):
-            raise UsageError("--seed and --set seed=… contradict each other")
+        if seed is not None:
+            settings = {"seed": seed, **(settings or {})}
+            if str(settings["seed"]) != str(seed):
+                raise UsageError("--seed and --set seed=… contradict each other")
         # Misspelled names are refused before any file is read.
         self._conventions = conventions_of(profile, settings)
         self.by = tuple(map(By.parse, by))
