@@ -1,6 +1,6 @@
 # Everything a contributor runs; the same commands run in CI.
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-slow test-all minimum newest build release-check audit faults fuzz check bench bench-retrieving bench-diagnosing bench-showing bench-serving bench-judges bench-next bench-judgments bench-spark load scifact screenshots clean
+.PHONY: help venv demo test test-slow test-all minimum newest build release-check audit faults fuzz check bench bench-against bench-retrieving bench-diagnosing bench-showing bench-serving bench-judges bench-next bench-judgments bench-spark load scifact screenshots clean
 .NOTPARALLEL:
 
 VENV := .venv
@@ -97,6 +97,9 @@ check: $(VENV)/.check ## lint, formatting, types, import layers, and the walk of
 
 bench: $(VENV)/.test ## race karat against its peers (ARGS=--quick skips the largest file)
 	$(BIN)/python bench/run.py $(ARGS)
+
+bench-against: $(VENV)/.test ## CPU time of the commands against an earlier revision (ARGS=REVISION)
+	$(BIN)/python bench/against.py $(ARGS)
 
 bench-retrieving: $(VENV)/.test ## race the retrievers and the runner against the bare libraries
 	$(BIN)/python bench/retrieving.py
