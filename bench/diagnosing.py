@@ -46,7 +46,7 @@ def classes(data: Data) -> Section:
     """The time of classifying alone, in this process, once a run is scored."""
     from karat.analysis.failures import classify
     from karat.evaluation.stages import KEEP, Thresholds, score_stages
-    from karat.formats import read_gold, scan_run
+    from karat.formats.readers import read_gold, scan_run
     from karat.measure.conventions import conventions_of
     from karat.measure.names import parse_measures
     from karat.measure.prepare import prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from karat.data.tables import Gold, Queries
-from karat.formats import read_gold, read_queries
+from karat.formats.readers import read_gold, read_queries
 
 
 def read_eval_set(path: str | Path, *, format: str | None = None) -> tuple[Queries, Gold]:

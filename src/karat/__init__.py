@@ -35,7 +35,7 @@ _HOMES = {
     "calibrate": "karat.label.calibrate",
     "check_eval_set": "karat.project.project",
     "compare": "karat.evaluation.api",
-    "convert": "karat.formats",
+    "convert": "karat.formats.readers",
     "evaluate": "karat.evaluation.api",
     "gate": "karat.evaluation.api",
     "init": "karat.project.recipes",
@@ -44,10 +44,10 @@ _HOMES = {
     "next_judgments": "karat.label.next_judgments",
     "parse_measure": "karat.measure.names",
     "pool": "karat.label.pool",
-    "read_corpus": "karat.formats",
-    "read_gold": "karat.formats",
-    "read_queries": "karat.formats",
-    "read_run": "karat.formats",
+    "read_corpus": "karat.formats.readers",
+    "read_gold": "karat.formats.readers",
+    "read_queries": "karat.formats.readers",
+    "read_run": "karat.formats.readers",
     "read_systems": "karat.project.systems",
     "recipes": "karat.project.recipes",
     "report": "karat.reports.assembly",
@@ -93,11 +93,11 @@ if TYPE_CHECKING:
     from karat.evaluation.comparison import Comparisons as Comparisons
     from karat.evaluation.evaluation import Evaluation as Evaluation
     from karat.evaluation.verdict import Rule as Rule
-    from karat.formats import convert as convert
-    from karat.formats import read_corpus as read_corpus
-    from karat.formats import read_gold as read_gold
-    from karat.formats import read_queries as read_queries
-    from karat.formats import read_run as read_run
+    from karat.formats.readers import convert as convert
+    from karat.formats.readers import read_corpus as read_corpus
+    from karat.formats.readers import read_gold as read_gold
+    from karat.formats.readers import read_queries as read_queries
+    from karat.formats.readers import read_run as read_run
     from karat.formats.runlog_schema import schema as schema
     from karat.label.calibrate import calibrate as calibrate
     from karat.label.judge import judge as judge

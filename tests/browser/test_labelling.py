@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from karat.formats import read_gold
+from karat.formats.readers import read_gold
 from karat.store import Store
 
 from .accessibility import assert_usable

@@ -6,7 +6,7 @@ import pytest
 
 import karat
 import karat.data
-from karat.formats import read_gold, read_queries, read_run
+from karat.formats.readers import read_gold, read_queries, read_run
 
 
 @pytest.mark.parametrize("target", ["run.parquet", "run.csv", "run.json", "run.tsv", "run.trec.gz"])
@@ -89,10 +89,3 @@ def test_the_library_call_returns_what_was_written_and_dropped(files):
     assert (result.unit, result.format) == ("hits", "trec")
     assert "version" in result.lost
     assert read_run("dense.trec").hits.height == result.rows
-
-
-def test_the_data_package_offers_the_four_tables():
-    from karat.data.tables import Gold
-
-    assert karat.data.Gold is Gold is karat.Gold
-    assert dir(karat.data) == ["Corpus", "Gold", "Queries", "Run"]

@@ -17,7 +17,7 @@ from karat.cli.options import SavingOptions
 from karat.errors import KaratError, UsageError
 from karat.evaluation.api import evaluate
 from karat.evaluation.systems import with_baseline
-from karat.formats import read_gold, read_run
+from karat.formats.readers import read_gold, read_run
 from karat.reports.document import Report, build_report
 from karat.store import Revision, Store
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.formats import read_gold, read_queries
+from karat.formats.readers import read_gold, read_queries
 from karat.formats.registry import FORMATS
 from karat.store import Store
 

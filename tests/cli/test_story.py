@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import karat
 from eval_sets import read_eval_set
 from karat.cli.main import main
-from karat.formats import read_corpus
+from karat.formats.readers import read_corpus
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.system import build_system

@@ -17,7 +17,7 @@ from karat.cli.main import main
 from karat.compat.story import report_to_json
 from karat.data.tables import Run
 from karat.errors import UsageError
-from karat.formats import read_corpus
+from karat.formats.readers import read_corpus
 from karat.formats.settings import Place
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 import karat
-from karat.formats import read_gold, read_run, write_gold, write_run
+from karat.formats.readers import read_gold, read_run, write_gold, write_run
 
 MEASURES = "nDCG@10,R@5,AP,Coverage@10"
 

@@ -10,7 +10,7 @@ import worlds
 from alike import assert_same_bits
 
 import karat
-from karat.formats import read_run, write_run
+from karat.formats.readers import read_run, write_run
 from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare

@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 import karat
 from karat.data.columns import Source
 from karat.errors import InputError, UsageError
-from karat.formats import blocks, scan_run
+from karat.formats import blocks
 from karat.formats.blocks import StreamedRun
+from karat.formats.readers import scan_run
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from karat.data.tables import Corpus, Gold, InterleavedError, Queries, Run
 from karat.errors import KaratError
-from karat.formats import (
-    FORMATS,
+from karat.formats.readers import (
     read_corpus,
     read_gold,
     read_queries,
@@ -23,6 +22,7 @@ from karat.formats import (
     write_queries,
     write_run,
 )
+from karat.formats.registry import FORMATS
 
 TABLES = {
     "gold": Gold.from_dict({"q1": {"d1": 2, "d2": 0}, "q2": {"d#3": 1}}),

@@ -9,12 +9,7 @@ import pytest
 
 from eval_sets import read_eval_set
 from karat.errors import InputError
-from karat.formats import (
-    queries_in_gold,
-    read_corpus,
-    read_gold,
-    read_queries,
-)
+from karat.formats.readers import queries_in_gold, read_corpus, read_gold, read_queries
 from karat.formats.story import parse_story
 
 

@@ -19,7 +19,8 @@ from polars.testing import assert_frame_equal
 import karat
 from karat.data.tables import Gold, Run
 from karat.errors import InputError, NoColumnError, UsageError
-from karat.formats import (
+from karat.formats.field_mapping import FIELDS, Fields
+from karat.formats.readers import (
     queries_in_gold,
     read_corpus,
     read_gold,
@@ -27,7 +28,6 @@ from karat.formats import (
     read_run,
     scan_run,
 )
-from karat.formats.field_mapping import FIELDS, Fields
 
 Row = dict[str, Any]
 FORMS = ("jsonl", "jsonl.gz", "csv", "csv.gz", "parquet")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from karat.formats import FORMATS
+from karat.formats.registry import FORMATS
 
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from eval_sets import read_eval_set
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, UsageError
-from karat.formats import (
-    FORMATS,
+from karat.formats.readers import (
     read_corpus,
     read_gold,
     read_queries,
@@ -27,6 +26,7 @@ from karat.formats import (
     write_queries,
     write_run,
 )
+from karat.formats.registry import FORMATS
 
 NASTY = st.one_of(
     st.sampled_from(

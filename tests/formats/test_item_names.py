@@ -11,7 +11,7 @@ import pytest
 
 from karat.data.columns import ITEM_NAMES
 from karat.data.tables import Corpus
-from karat.formats import read_corpus, read_gold, read_run
+from karat.formats.readers import read_corpus, read_gold, read_run
 from karat.retrieve.http import HttpOptions
 from karat.retrieve.http_connection import Response
 from karat.retrieve.http_response import Reader

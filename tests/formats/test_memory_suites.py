@@ -12,7 +12,7 @@ import pytest
 from eval_sets import read_eval_set
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
-from karat.formats import (
+from karat.formats.readers import (
     read_corpus,
     read_gold,
     read_queries,

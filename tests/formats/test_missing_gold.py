@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from karat.errors import NoGoldError
-from karat.formats import read_gold
 from karat.formats.evalset import gold_like
+from karat.formats.readers import read_gold
 
 Row = dict[str, Any]
 

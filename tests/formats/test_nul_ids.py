@@ -12,7 +12,7 @@ import pytest
 
 import karat
 from karat.errors import InputError, UsageError
-from karat.formats import read_corpus, read_gold, read_queries, read_run
+from karat.formats.readers import read_corpus, read_gold, read_queries, read_run
 from karat.formats.runlog_schema import check_log
 from karat.retrieve.protocol import Answer, Hit, Query
 from karat.retrieve.run_log import record_of

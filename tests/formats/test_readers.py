@@ -14,10 +14,9 @@ import pytest
 
 from karat.data.tables import Gold, Run
 from karat.errors import InputError, KaratError, UsageError
-from karat.formats import (
-    FORMATS,
-    atomic_write,
-    detect_format,
+from karat.formats.blocks import memory_budget
+from karat.formats.files import atomic_write
+from karat.formats.readers import (
     read_corpus,
     read_gold,
     read_queries,
@@ -26,8 +25,7 @@ from karat.formats import (
     write_gold,
     write_run,
 )
-from karat.formats.blocks import memory_budget
-from karat.formats.registry import KINDS
+from karat.formats.registry import FORMATS, KINDS, detect_format
 
 
 def put(folder: Path, content: str | bytes, name: str) -> Path:

@@ -11,8 +11,8 @@ import pytest
 
 import karat
 from karat.errors import InputError
-from karat.formats import read_run, scan_run, write_run
 from karat.formats import runlog as module
+from karat.formats.readers import read_run, scan_run, write_run
 
 
 def log(folder: Path, *records: dict[str, Any], name: str = "log.jsonl") -> Path:

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 
 import karat
 from karat.errors import InputError, UsageError
-from karat.formats import read_run, scan_run, write_run
+from karat.formats.readers import read_run, scan_run, write_run
 from karat.formats.runlog import run_of_records
 from karat.formats.runlog_schema import FACTS, MOST_SHOWN, check_log, schema
 

@@ -12,7 +12,14 @@ import pytest
 
 from karat.data.tables import Gold, Run
 from karat.errors import InputError, UsageError
-from karat.formats import queries_in_gold, read_gold, read_queries, read_run, write_gold, write_run
+from karat.formats.readers import (
+    queries_in_gold,
+    read_gold,
+    read_queries,
+    read_run,
+    write_gold,
+    write_run,
+)
 
 RUN = Run.from_dict({"q1": {"a": 2.0, "b": 1.0}})
 

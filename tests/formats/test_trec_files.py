@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from karat.data.columns import Source
 from karat.data.tables import Gold, InterleavedError, Run
 from karat.errors import InputError
-from karat.formats import read_gold, read_run, scan_run, write_gold, write_run
 from karat.formats.blocks import memory_budget
 from karat.formats.files import Input
+from karat.formats.readers import read_gold, read_run, scan_run, write_gold, write_run
 from karat.formats.trec import GOLD, RUN, LineFields, parse_regular, read_fields
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -286,7 +286,7 @@ def test_whole_grades_are_written_whole(tmp_path: Path) -> None:
 
 
 def test_standard_input_and_output_are_a_dash(tmp_path: Path) -> None:
-    code = "import karat.formats as f; f.write_run(f.read_run('-'), '-', format='trec')"
+    code = "import karat.formats.readers as f; f.write_run(f.read_run('-'), '-', format='trec')"
     done = subprocess.run([sys.executable, "-c", code], input=GOOD.encode(), capture_output=True)
     assert done.stdout.decode() == GOOD, done.stderr
     packed = subprocess.run(

@@ -14,8 +14,7 @@ import polars as pl
 from fuzz.oracle import same
 from karat.data.tables import Corpus, Gold, InterleavedError, Queries, Run
 from karat.errors import KaratError
-from karat.formats import (
-    FORMATS,
+from karat.formats.readers import (
     read_corpus,
     read_gold,
     read_queries,
@@ -26,6 +25,7 @@ from karat.formats import (
     write_queries,
     write_run,
 )
+from karat.formats.registry import FORMATS
 
 READ: dict[str, Callable[..., Any]] = {
     "gold": read_gold,

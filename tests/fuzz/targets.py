@@ -11,8 +11,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from fuzz import parsers, readers
-from karat.formats import FORMATS
-from karat.formats.registry import KINDS
+from karat.formats.registry import FORMATS, KINDS
 
 
 @dataclass(frozen=True)

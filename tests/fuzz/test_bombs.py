@@ -15,8 +15,8 @@ import pytest
 
 from fuzz.bombs import BOMBS, HIT, MB, packed
 from karat.errors import UsageError
-from karat.formats import read_run
 from karat.formats.files import LIMITS
+from karat.formats.readers import read_run
 from karat.measure.names import parse_measures
 
 # One process reads them all: what it takes is what the worst of them takes.

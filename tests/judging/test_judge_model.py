@@ -12,7 +12,7 @@ import pytest
 from judge_servers import KEY, labels, write_pool
 
 from karat.cli.main import main
-from karat.formats import read_gold
+from karat.formats.readers import read_gold
 from karat.label.labels import Pair, read_labels
 
 SHORT = 'Is the text relevant? {query} / {text}\nJSON: {"rationale": "why", "relevance": 0}'

@@ -19,9 +19,9 @@ from said import ITEMS, Item, Said, all_of
 
 from karat.data.tables import Corpus, Queries
 from karat.errors import InputError, UsageError
-from karat.formats import read_gold
 from karat.formats.files import open_input
 from karat.formats.labels import count_failed
+from karat.formats.readers import read_gold
 from karat.label.label_sets import pairs_to_label, read_pool, unjudged_pairs
 from karat.label.labels import read_labels
 from karat.label.raters import (

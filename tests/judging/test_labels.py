@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from karat.errors import InputError
-from karat.formats import detect_format, read_gold
 from karat.formats.files import open_input
 from karat.formats.labels import count_failed
+from karat.formats.readers import read_gold
+from karat.formats.registry import detect_format
 from karat.label.labels import read_labels
 
 

@@ -13,7 +13,7 @@ from scipy.stats import chisquare
 
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
-from karat.formats import read_run
+from karat.formats.readers import read_run
 from karat.label.pool import pool, top_hits
 from karat.measure.conventions import Conventions, conventions_of
 
@@ -278,7 +278,7 @@ def test_each_run_is_taken_in_its_own_order(tmp_path):
 
 
 def test_queries_that_are_spread_over_a_file_are_read_whole(tmp_path):
-    from karat.formats import scan_run
+    from karat.formats.readers import scan_run
 
     path = tmp_path / "run.trec"
     path.write_text("".join(f"q{at % 2} Q0 d{at} {at} {9 - at} x\n" for at in range(6)))

@@ -16,7 +16,7 @@ import worlds
 
 import karat
 import karat.data.tables
-from karat.formats import scan_run
+from karat.formats.readers import scan_run
 from karat.measure.registry import MEASURES
 from karat.measure.scores import Summary
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from karat.cli.main import main
-from karat.formats import read_corpus
+from karat.formats.readers import read_corpus
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "seed-story.md"

@@ -7,7 +7,7 @@ import pytest
 from karat.data.tables import Gold, Run
 from karat.errors import UsageError
 from karat.evaluation.api import evaluate
-from karat.formats import read_gold, scan_run
+from karat.formats.readers import read_gold, scan_run
 from karat.reports.document import build_report
 from karat.reports.trec import to_trec, trec_name
 

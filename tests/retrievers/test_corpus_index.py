@@ -62,7 +62,7 @@ def asked() -> list[str]:
 
 
 def as_found_by_bm25(path, texts, k):
-    from karat.formats import read_corpus
+    from karat.formats.readers import read_corpus
 
     finder = Bm25(Options(), Items(read_corpus(path)), TextRules())
     answers = finder.find([Query("q", text) for text in texts], k)
@@ -125,7 +125,7 @@ def test_the_second_opening_reads_no_corpus_and_loads_no_library(corpus, cache):
 
 
 def test_items_are_those_of_the_corpus(corpus, cache):
-    from karat.formats import read_corpus
+    from karat.formats.readers import read_corpus
 
     whole = read_corpus(corpus)
     open_index(corpus, cache)

@@ -15,7 +15,7 @@ import karat
 from karat.data.columns import Source
 from karat.data.tables import Gold, Run
 from karat.evaluation.api import evaluate
-from karat.formats import read_corpus, read_gold, read_queries, read_run
+from karat.formats.readers import read_corpus, read_gold, read_queries, read_run
 from karat.measure.scores import Scores
 from karat.reports.document import build_report
 from karat.store import Store

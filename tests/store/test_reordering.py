@@ -10,7 +10,7 @@ import pytest
 
 from karat.data.tables import Gold, Queries, Run
 from karat.evaluation.api import evaluate
-from karat.formats import read_corpus, read_gold, read_queries, read_run
+from karat.formats.readers import read_corpus, read_gold, read_queries, read_run
 from karat.measure.conventions import conventions_of
 from karat.measure.prepare import prepare
 from karat.measure.scores import Scores

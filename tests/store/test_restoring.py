@@ -12,7 +12,7 @@ from sqlalchemy import text
 from karat.data.tables import Gold, Queries, Run
 from karat.errors import InputError
 from karat.evaluation.api import evaluate
-from karat.formats import read_gold, read_queries, read_run
+from karat.formats.readers import read_gold, read_queries, read_run
 from karat.measure.conventions import PROFILES
 from karat.measure.scores import Scores
 from karat.reports.document import build_report
@@ -86,7 +86,7 @@ def test_scores_of_every_profile_come_back_to_the_bit(store, demo, profile):
 
 def test_set_level_measures_come_back_with_their_evidence(store):
     gold, queries = read_gold(FIRST / "qrels.txt"), read_queries(FIRST / "queries.jsonl")
-    from karat.formats import read_corpus
+    from karat.formats.readers import read_corpus
 
     corpus = read_corpus(FIRST / "corpus.jsonl")
     run = read_run(FIRST / "dense.jsonl")

@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 
 from karat.cli.main import main
 from karat.errors import InputError
-from karat.formats import read_gold
+from karat.formats.readers import read_gold
 from karat.label.labels import read_labels
 from karat.store import LabelItem, Store
 from karat.web.labels import import_pool

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from karat.data.tables import Queries
-from karat.formats import read_queries
+from karat.formats.readers import read_queries
 from karat.jobs.redaction import redactor
 from karat.project.systems import read_systems
 from karat.web.server import create_app

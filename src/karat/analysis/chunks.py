@@ -15,8 +15,8 @@ from karat.evaluation.comparison import Comparisons, compare_scores
 from karat.evaluation.inputs import gold_of
 from karat.evaluation.systems import compared_systems
 from karat.evaluation.verdict import Rule
-from karat.formats import read_corpus, read_queries, write_corpus
 from karat.formats.field_mapping import Fields
+from karat.formats.readers import read_corpus, read_queries, write_corpus
 from karat.formats.registry import format_for_writing
 from karat.formats.settings import Place
 from karat.measure.conventions import Conventions, conventions_of

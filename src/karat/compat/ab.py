@@ -36,8 +36,8 @@ from karat.evaluation.comparison import compare_scores
 from karat.evaluation.report_text import headlines, nothing_found
 from karat.evaluation.systems import compared_systems
 from karat.evaluation.verdict import Rule
-from karat.formats import read_corpus, read_run
 from karat.formats.files import Input, layout_suffix, open_input
+from karat.formats.readers import read_corpus, read_run
 from karat.measure.conventions import PROFILES, conventions_of
 from karat.measure.names import parse_measures
 from karat.measure.prepare import prepare

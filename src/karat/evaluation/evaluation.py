@@ -366,7 +366,7 @@ class Evaluation(AbstractContextManager["Evaluation"]):
             raise UsageError("a function is asked the queries' texts; give queries=")
         from tempfile import TemporaryDirectory
 
-        from karat.formats import read_run
+        from karat.formats.readers import read_run
         from karat.retrieve.search import refuse_all_failed, search
 
         name = getattr(system, "__name__", "run").strip("<>")

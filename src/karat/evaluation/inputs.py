@@ -18,9 +18,15 @@ import polars as pl
 from karat.data.columns import Duplicates
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
-from karat.formats import read_corpus, read_gold, read_queries, scan_run
 from karat.formats.field_mapping import Fields
-from karat.formats.readers import load, queries_in_gold
+from karat.formats.readers import (
+    load,
+    queries_in_gold,
+    read_corpus,
+    read_gold,
+    read_queries,
+    scan_run,
+)
 from karat.formats.registry import Kind
 from karat.measure.names import Measure
 from karat.measure.scores import Scores

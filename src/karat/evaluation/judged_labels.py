@@ -18,9 +18,9 @@ from karat.data.columns import Source
 from karat.data.tables import Blocks, Gold, Run
 from karat.errors import InputError, UsageError
 from karat.evaluation.bounds import with_columns
-from karat.formats import read_gold
 from karat.formats.files import open_input
 from karat.formats.labels import check_highest_grade, count_failed, no_grades_error
+from karat.formats.readers import read_gold
 from karat.formats.registry import detect_format
 from karat.measure.conventions import Conventions
 from karat.measure.names import Measure

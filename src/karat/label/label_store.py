@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from karat.data.tables import Queries
 from karat.errors import InputError, UsageError, unknown
-from karat.formats import write_eval_set, write_gold
 from karat.formats.files import check_path, layout_suffix, refuse_database, write_lines
 from karat.formats.labels import ADJUDICATION
-from karat.formats.readers import lost_columns
+from karat.formats.readers import lost_columns, write_eval_set, write_gold
 from karat.formats.registry import FORMATS, Format, format_for_writing
 from karat.label import label_pages
 from karat.label.inputs import corpus_table, queries_table, refuse_repeats, refuse_two_pipes

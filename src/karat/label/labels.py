@@ -19,7 +19,6 @@ import polars as pl
 from karat.data.columns import IN_MEMORY, Source
 from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
-from karat.formats import read_gold
 from karat.formats.files import Input, open_input, refuse_binary
 from karat.formats.json_records import Record, read_records
 from karat.formats.labels import (
@@ -31,6 +30,7 @@ from karat.formats.labels import (
     out_of_range,
     read_label_lines,
 )
+from karat.formats.readers import read_gold
 from karat.formats.registry import detect_input, format_named
 from karat.label.inputs import PAIR, File, GoldLike, gold_tables, judged_pairs
 from karat.pages.formatting import NOTHING, label, plural

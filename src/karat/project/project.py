@@ -23,9 +23,9 @@ from karat.evaluation.gate_files import read_gate_file
 from karat.evaluation.gates import judge, measures_of
 from karat.evaluation.inputs import STORY as STORY
 from karat.evaluation.verdict import Rule, rule_from
-from karat.formats import read_corpus, read_run
 from karat.formats.field_mapping import Fields, FieldsLike
 from karat.formats.files import safe_file_name
+from karat.formats.readers import read_corpus, read_run
 from karat.formats.story import read_story_queries
 from karat.jobs.journal import part_of
 from karat.measure.conventions import PROFILES, conventions_of

@@ -10,8 +10,8 @@ from pathlib import Path
 from karat.data.columns import Source
 from karat.data.revision import revision_here
 from karat.errors import InputError, UsageError, unknown
-from karat.formats import read_corpus, read_queries
 from karat.formats.field_mapping import Fields
+from karat.formats.readers import read_corpus, read_queries
 from karat.jobs.cache import CACHE_FOLDER
 from karat.measure.names import parse_measures
 from karat.project.config import Config, read_config

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 from karat.data.columns import Source, date_range
 from karat.data.tables import Corpus, Queries
 from karat.errors import CallError, InputError, UsageError
-from karat.formats import read_corpus, read_queries
 from karat.formats.files import safe_file_name
+from karat.formats.readers import read_corpus, read_queries
 from karat.formats.runlog import RUN_LOG_VERSION, VERSION_KEY, check_facts
 from karat.formats.settings import Place
 from karat.jobs.cache import CACHE_FOLDER

@@ -20,7 +20,7 @@ import polars as pl
 from karat.data.columns import ITEM_NAMES, Duplicates
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, KaratError, UsageError
-from karat.formats import read_gold
+from karat.formats.readers import read_gold
 from karat.formats.registry import detect_format, format_named
 from karat.formats.runlog import SAME_IN_ALL_LINES
 from karat.measure.lists import ListNeeds

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from karat.data.columns import doc_of_text
 from karat.errors import CallError, InputError, KaratError, UsageError, unknown
-from karat.formats import read_gold, read_queries
+from karat.formats.readers import read_gold, read_queries
 from karat.pages.formatting import label
 from karat.project.config import Config, read_config
 from karat.project.systems import Systems, build_context_of

@@ -16,7 +16,7 @@ from karat.analysis.stress.edits import EditedList, ScoredItem, seed_of
 from karat.data.tables import Corpus, Gold, Run
 from karat.evaluation.evaluation import Evaluation
 from karat.evaluation.stages import whole_in
-from karat.formats import read_run
+from karat.formats.readers import read_run
 from karat.measure.conventions import Conventions
 from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranked import UNLIMITED
