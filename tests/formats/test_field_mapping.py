@@ -304,13 +304,11 @@ def test_a_mapping_with_a_prefix_is_checked_against_that_input(tmp_path: Path) -
         fields.check()
 
 
-@pytest.mark.parametrize(("kind", "told"), [("corpus", "was"), ("run", "was"), ("queries", "were")])
-def test_a_mapping_of_an_input_that_was_not_given_says_so(
-    tmp_path: Path, kind: str, told: str
-) -> None:
+@pytest.mark.parametrize("kind", ["corpus", "run", "queries"])
+def test_a_mapping_of_an_input_that_was_not_given_is_refused(tmp_path: Path, kind: str) -> None:
     fields = Fields.of({f"{kind}.source": "pid"})
     read_gold(write(tmp_path, "csv", JUDGED), fields=fields)
-    with pytest.raises(UsageError, match=f"{kind}.source=pid: no {kind} {told} given"):
+    with pytest.raises(UsageError, match=f"{kind}.source=pid: no input of kind {kind} has"):
         fields.check()
 
 

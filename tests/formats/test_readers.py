@@ -425,7 +425,7 @@ def test_similarity_is_a_number_in_a_table(tmp_path: Path) -> None:
 
 
 def test_a_pipe_is_read_like_a_file(tmp_path: Path) -> None:
-    code = "import sys, karat.formats as f; print(f.read_run(sys.argv[1]).hits.height)"
+    code = "import sys, karat.formats.readers as f; print(f.read_run(sys.argv[1]).hits.height)"
     command = f"{sys.executable} -c '{code}' <(printf 'q Q0 d 1 0.5 t\\n')"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert done.stdout.strip() == "1", done.stderr

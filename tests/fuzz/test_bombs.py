@@ -26,7 +26,7 @@ from pathlib import Path
 from karat.evaluation.gate_files import read_gate_file
 from karat.project.config import read_config
 from karat.errors import KaratError
-from karat.formats import read_corpus, read_gold, read_queries, scan_run
+from karat.formats.readers import read_corpus, read_gold, read_queries, scan_run
 
 def read_run(path):
     return list(scan_run(path).blocks())

@@ -101,27 +101,20 @@ class StreamedRun:
             block += [*open_rows, batch.head(batch.height - last)]
             open_rows = [batch.tail(last)]
             if sum(frame.height for frame in block) >= enough:
-                yield self._run(concat_hits(block))
+                yield self._run(pl.concat(block))
                 block, enough = [], budget.block_rows
         if block or open_rows:
-            yield self._run(concat_hits([*block, *open_rows]))
+            yield self._run(pl.concat([*block, *open_rows]))
 
     def partitions(self) -> Iterator[Run]:
         """Yield a run in any order in blocks of whole queries, using the disk if it is large."""
-        has_ranks = True
-
-        def batches() -> Iterator[pl.DataFrame]:
-            nonlocal has_ranks
-            for batch in self._unchanged_batches():
-                has_ranks = has_ranks and "rank" in batch.columns
-                yield batch
-
         errors: list[InputError] = []
-        for frames in partition_by_query(batches(), self.source.name, most=memory_budget().table):
-            hits = concat_hits(frames)
+        batches = self._unchanged_batches()
+        for frames in partition_by_query(batches, self.source.name, most=memory_budget().table):
+            hits = pl.concat(frames)
             frames.clear()
             try:
-                run = self._run(hits if has_ranks else hits.drop("rank", strict=False))
+                run = self._run(hits)
             except InputError as error:
                 errors.append(error)
                 continue
@@ -132,7 +125,7 @@ class StreamedRun:
 
     def read(self) -> Run:
         """Return the whole run."""
-        return self._run(concat_hits(list(self._unchanged_batches())))
+        return self._run(pl.concat(self._unchanged_batches()))
 
     def _unchanged_batches(self) -> Iterator[pl.DataFrame]:
         empty = True
@@ -145,7 +138,12 @@ class StreamedRun:
                 raise InputError(f"holds no hits; {self.expected}", where=self.source.name)
 
     def _run(self, hits: pl.DataFrame) -> Run:
-        """Return hits as a run; with ``strict``, refuse an item twice for one query."""
+        """Return hits as a run; with ``strict``, refuse an item twice for one query.
+
+        Ranks that some hits lack are left out.
+        """
+        if "rank" in hits.columns and hits["rank"].null_count():
+            hits = hits.drop("rank")
         if self.strict:
             pair = [name for name in ("query_id", "item_id", "stage") if name in hits.columns]
             again = hits.filter(~pl.struct(pair).is_first_distinct())
@@ -163,13 +161,6 @@ def duplicate_hit_error(query: str, item: str, where: str, line: int | None = No
         where=where,
         line=line,
     )
-
-
-def concat_hits(frames: list[pl.DataFrame]) -> pl.DataFrame:
-    """Return the frames as one; it has ranks only if all frames have them."""
-    if not all("rank" in frame.columns for frame in frames):
-        frames = [frame.drop("rank", strict=False) for frame in frames]
-    return pl.concat(frames)
 
 
 def partition_by_query(
@@ -227,47 +218,44 @@ def _query_too_large(query_id: str, where: str) -> InputError:
 
 @dataclass
 class _Partition:
-    """The hits of some queries in a file: pieces one after the other, each a table."""
+    """The hits of some queries in files of a folder, each a table."""
 
-    path: Path
-    pieces: list[int] = field(default_factory=list)
+    folder: Path
+    files: list[Path] = field(default_factory=list)
     size: int = 0
 
     def add(self, hits: pl.DataFrame) -> None:
         # Long strings are stored by reference, and would all be written with every piece.
         packed = io.BytesIO()
         hits.write_ipc(packed, compression="lz4", compat_level=pl.CompatLevel.oldest())
-        with self.path.open("ab") as file:
-            file.write(packed.getbuffer())
-        self.pieces.append(packed.tell())
+        self.folder.mkdir(exist_ok=True)
+        file = self.folder / str(len(self.files))
+        file.write_bytes(packed.getbuffer())
+        self.files.append(file)
         self.size += size_in_memory(hits)
 
     def frames(self) -> Iterator[pl.DataFrame]:
-        """Yield the pieces in the order of writing, then delete the file."""
-        with self.path.open("rb") as file:
-            for length in self.pieces:
-                with _disk_errors(self.path.parent):
-                    packed = io.BytesIO(file.read(length))
-                yield pl.read_ipc(packed)
-        self.path.unlink()
+        """Yield the tables in the order of writing, and delete their files."""
+        for file in self.files:
+            with _disk_errors(self.folder):
+                packed = io.BytesIO(file.read_bytes())
+                file.unlink()
+            yield pl.read_ipc(packed)
 
 
 def _write(
     frames: list[pl.DataFrame], partitions: dict[int, _Partition], folder: Path, level: int
 ) -> None:
-    """Write every row to the file of its partition; some frames may have ranks, others none."""
-    while frames:
-        columns = frames[0].columns
-        same = next((n for n, frame in enumerate(frames) if frame.columns != columns), len(frames))
-        hits, frames = pl.concat(frames[:same]), frames[same:]
-        # Another seed on each level separates queries that shared a partition before.
-        number = (hits["query_id"].hash(seed=level) % PARTITIONS).alias(_PARTITION)
-        pieces = hits.with_columns(number).partition_by(
-            _PARTITION, as_dict=True, maintain_order=True, include_key=False
-        )
-        with _disk_errors(folder):
-            for (place,), piece in pieces.items():
-                partitions.setdefault(place, _Partition(folder / str(place))).add(piece)
+    """Write every row to its partition."""
+    hits = pl.concat(frames)
+    # Another seed on each level separates queries that shared a partition before.
+    number = (hits["query_id"].hash(seed=level) % PARTITIONS).alias(_PARTITION)
+    pieces = hits.with_columns(number).partition_by(
+        _PARTITION, as_dict=True, maintain_order=True, include_key=False
+    )
+    with _disk_errors(folder):
+        for (place,), piece in pieces.items():
+            partitions.setdefault(place, _Partition(folder / str(place))).add(piece)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import polars as pl
@@ -146,23 +147,19 @@ class Fields:
         """Raise UsageError for a mapped column that no input has."""
         for key, column in self.given.items():
             if key not in self.met:
-                prefix, _ = _split(key)
-                mapping = Rename(key, "", column)
-                if prefix is not None and prefix not in self.columns:
-                    verb = "were" if prefix == "queries" else "was"
-                    raise UsageError(f"{mapping}: no {prefix} {verb} given; leave it out")
-                inputs = "no input has" if prefix is None else f"no input of kind {prefix} has"
+                kind, _ = _split(key)
+                inputs = "no input has" if kind is None else f"no input of kind {kind} has"
+                kinds = list(self.columns) if kind is None else [kind]
                 # Runs are read in several threads, which may still add columns.
-                kinds = list(self.columns) if prefix is None else [prefix]
-                names = dict.fromkeys(name for kind in kinds for name in list(self.columns[kind]))
-                hint = _nearest(column, list(names))
-                raise UsageError(f"{mapping}: {inputs} a column {column!r}{hint}")
+                names = chain.from_iterable(list(self.columns.get(opened, ())) for opened in kinds)
+                hint = _nearest(column, list(dict.fromkeys(names)))
+                raise UsageError(f"the mapping {key}={column}: {inputs} a column {column!r}{hint}")
 
 
 def _nearest(column: str, names: Sequence[str]) -> str:
     """Return the end of a message on a missing column: the nearest one, or all of them."""
     if not names:
-        return "; columns have names in JSONL, CSV and Parquet"
+        return "; give a file with named columns: JSONL, CSV or Parquet"
     matches = difflib.get_close_matches(column, names, n=1, cutoff=0.5)
     shown = ", ".join(names[:_MOST_SHOWN]) + (" …" if len(names) > _MOST_SHOWN else "")
     return f"; did you mean {matches[0]!r}?" if matches else f"; there are {shown}"
@@ -189,24 +186,22 @@ class FileMapping:
     """The mappings for one file, applied to everything that is read from it."""
 
     fields: Fields
+    kind: Kind
     names: tuple[Rename, ...]
-    kinds: tuple[Kind, ...] = ()
 
     @classmethod
     def of(cls, fields: Fields, kind: Kind) -> FileMapping | None:
         """Return the mappings for an input of this kind; None if there are none."""
-        kinds = _PAIR if fields.one_file and kind in _PAIR else (kind,)
-        for mapped_kind in kinds:
-            fields.columns.setdefault(mapped_kind, {})
         if kind not in fields.kinds:
             return None
+        kinds = _PAIR if fields.one_file and kind in _PAIR else (kind,)
         names: dict[str, Rename] = {}
         # A mapping with a prefix comes later, so that it wins over one without.
         for key, column in sorted(fields.given.items(), key=lambda pair: "." in pair[0]):
             prefix, name = _split(key)
             if name in FIELDS[kind] if prefix is None else prefix in kinds:
                 names[name] = Rename(key, name, column)
-        return cls(fields, tuple(names.values()), kinds) if names else None
+        return cls(fields, kind, tuple(names.values())) if names else None
 
     def record(self, record: Mapping[str, Any]) -> dict[str, Any]:
         """Return a JSON object under karat's names, including the hits or judgments inside it."""
@@ -264,29 +259,26 @@ class FileMapping:
     def _renamed(self, record: Mapping[str, Any], names: Sequence[Rename]) -> dict[str, Any]:
         """Return values under karat's names; what a mapped column displaces is set aside."""
         values = {rename: _find(record, rename.column) for rename in names}
-        taken = {rename: value for rename, value in values.items() if value is not _MISSING}
-        if not taken:
-            return dict(record)
-        self.fields.met.update(rename.key for rename in taken)
-        columns = [rename.column for rename in taken]
-        rivals = {name for rename in taken for name in _RIVALS.get(rename.name, (rename.target,))}
-        renamed: dict[str, Any] = {}
-        for key, value in record.items():
-            renamed |= {rename.target: value for rename in taken if rename.column == key}
-            remaining = _remainder(key, value, columns)
-            if remaining is not _MISSING:
-                renamed.setdefault(_ASIDE + key if key in rivals else key, remaining)
-        return renamed | {rename.target: value for rename, value in taken.items()}
+        mapped = {rename: value for rename, value in values.items() if value is not _MISSING}
+        self.fields.met.update(rename.key for rename in mapped)
+        columns = {rename.column for rename in mapped}
+        rivals = {name for rename in mapped for name in _RIVALS.get(rename.name, (rename.target,))}
+        others = {
+            _ASIDE + key if key in rivals else key: value
+            for key, value in record.items()
+            if key not in columns
+        }
+        return {rename.target: value for rename, value in mapped.items()} | others
 
     def _note(self, names: Iterable[str]) -> None:
         """Remember some columns for messages."""
-        for columns in (self.fields.columns[kind] for kind in self.kinds):
-            if len(columns) < 10 * _MOST_SHOWN:
-                columns.update(dict.fromkeys(names))
+        columns = self.fields.columns.setdefault(self.kind, {})
+        if len(columns) < 10 * _MOST_SHOWN:
+            columns.update(dict.fromkeys(names))
 
     @property
     def _columns(self) -> list[str]:
-        return list(self.fields.columns[self.kinds[0]])
+        return list(self.fields.columns.get(self.kind, ()))
 
 
 @contextmanager
@@ -306,30 +298,9 @@ def _find(record: Mapping[str, Any], column: str) -> Any:
         return record[column]
     value: Any = record
     for step in column.split("."):
-        inside = _inside(value)
-        if step not in inside:
+        if isinstance(value, pl.Series) and isinstance(value.dtype, pl.Struct):
+            value = value.struct.unnest().to_dict()
+        if not isinstance(value, Mapping) or step not in value:
             return _MISSING
-        value = inside[step]
+        value = value[step]
     return value
-
-
-def _inside(value: Any) -> Mapping[str, Any]:
-    """Return the values inside an object or a column of structs; empty for anything else."""
-    if isinstance(value, pl.Series) and isinstance(value.dtype, pl.Struct):
-        return {name: value.struct.field(name) for name in value.struct.fields}
-    return value if isinstance(value, Mapping) else {}
-
-
-def _remainder(key: str, value: Any, columns: Sequence[str]) -> Any:
-    """Return what is left of a value when the mapped columns are taken out."""
-    if key in columns:
-        return _MISSING
-    inner = [column.removeprefix(f"{key}.") for column in columns if column.startswith(f"{key}.")]
-    inside = _inside(value) if inner else {}
-    if not inside:
-        return value
-    remainders = {name: _remainder(name, item, inner) for name, item in inside.items()}
-    remaining = {name: item for name, item in remainders.items() if item is not _MISSING}
-    if isinstance(value, pl.Series) and remaining:
-        return pl.DataFrame(list(remaining.values())).to_struct(key)
-    return remaining or _MISSING

@@ -278,9 +278,8 @@ def convert(
         raise UsageError("IN and OUT are the same file; choose another name for OUT")
     if kind is not None and kind not in KINDS:
         raise unknown("kind", kind, KINDS)
-    table_kind = next((known for known in KINDS if known == kind), None)
-    if table_kind is None:
-        table_kind = _guess_kind(source, target, from_format, to_format)
+    guessed = None if kind else _guess_kind(source, target, from_format, to_format)
+    table_kind = guessed or cast("Kind", kind)
     if target == "-" and to_format is None:
         raise UsageError("OUT is standard output; name its format with --to")
     form = format_for_writing(target, table_kind, to_format)
@@ -386,12 +385,6 @@ def _sample(table: Table) -> Table:
     if isinstance(table, Run):
         calls = None if table.calls is None else _sample_rows(table.calls)
         return replace(table, hits=_sample_rows(table.hits), calls=calls)
-    if isinstance(table, Gold):
-        frame = _sample_rows(table.frame)
-        judged = set(table.frame["query_id"])
-        without_gold = [query_id for query_id in table.query_ids if query_id not in judged][:1]
-        ids = tuple(dict.fromkeys([*frame["query_id"].to_list(), *without_gold]))
-        return replace(table, frame=frame, query_ids=ids)
     return replace(table, frame=_sample_rows(table.frame))
 
 

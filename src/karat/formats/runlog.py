@@ -108,15 +108,12 @@ class LoggedRun:
     file: Input
     name: str
     strict: bool = False
+    staged: bool = True
+    """A log may hold the list of every stage."""
 
     @property
     def source(self) -> Source:
         return self.file.source
-
-    @property
-    def staged(self) -> bool:
-        """True: a log may hold the list of every stage."""
-        return True
 
     def blocks(self) -> Iterator[Run]:
         """Yield the run in blocks of whole calls."""
@@ -177,13 +174,13 @@ class CallReader:
     def run(self, records: Iterable[Record], name: str, source: Source) -> Run:
         """Return the run of some lines; as rows, hits take a sixth of the memory."""
         calls: list[dict[str, Any]] = []
-        frames = []
+        frames = [HitLists(self.strict).frame()]
         for block in _blocks(records):
             lists = HitLists(self.strict)
             calls += [self.call(record, lists) for record in block]
             frames.append(lists.frame())
         return Run(
-            _join_lists(frames),
+            _join_hits(frames),
             calls=frame_of(calls, ("query_id",), where=self.where),
             meta=self.meta,
             order="rank",
@@ -341,39 +338,29 @@ class HitLists:
         self.parts.append(columns)
 
     def frame(self) -> pl.DataFrame:
-        """Return all hits; scores if every hit has one, stages if there are several."""
-        present = set().union(*self.parts) | {"query_id", "item_id", "rank"}
-        if not all("score" in part for part in self.parts):
-            # If some hits lack a score, the ranks order them.
-            present.discard("score")
-        if any(stage != "final" for _, stage, _ in self.owners):
-            present.add("stage")
-        return pl.DataFrame([self._column(name) for name in _TYPES if name in present])
-
-    def _column(self, name: str) -> pl.Series:
-        if name in ("query_id", "stage"):
-            position = 0 if name == "query_id" else 1
-            values: chain[Any] = chain.from_iterable(
-                repeat(owner[position], owner[2]) for owner in self.owners
-            )
-        else:
+        """Return all hits, with null for what a list does not have."""
+        schema = {"query_id": pl.String, "stage": pl.String, "length": pl.Int64}
+        owners = pl.DataFrame(self.owners, schema=schema, orient="row")
+        lengths = [length for _, _, length in self.owners]
+        columns = []
+        for name in {"item_id", "rank"}.union(*self.parts):
             values = chain.from_iterable(
-                part.get(name) or repeat(None, owner[2])
-                for part, owner in zip(self.parts, self.owners, strict=True)
+                part.get(name) or repeat(None, length)
+                for part, length in zip(self.parts, lengths, strict=True)
             )
-        return pl.Series(name, list(values), dtype=_TYPES[name])
+            columns.append(pl.Series(name, list(values), dtype=_TYPES[name]))
+        hits = owners.select(pl.col("query_id", "stage").repeat_by("length").explode())
+        return hits.with_columns(columns)
 
 
-def _join_lists(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """Return the hits of several frames as if all lists had been in one ``HitLists``."""
-    filled = [frame for frame in frames if frame.height] or [HitLists(strict=False).frame()]
-    hits = pl.concat(filled, how="diagonal")
-    names = [name for name in _TYPES if name in hits.columns]
-    if not all("score" in frame.columns for frame in filled):
-        names = [name for name in names if name != "score"]
-    if "stage" in names:
-        hits = hits.with_columns(pl.col("stage").fill_null("final"))
-    return hits.select(names)
+def _join_hits(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
+    """Return all hits; with scores if every hit has one, with stages if there are several."""
+    hits = pl.concat(frames, how="diagonal")
+    if "score" in hits.columns and hits["score"].null_count():
+        hits = hits.drop("score")
+    if (hits["stage"] == "final").all():
+        hits = hits.drop("stage")
+    return hits.select(name for name in _TYPES if name in hits.columns)
 
 
 def _usual_columns(entries: list[Any]) -> Columns | None:
@@ -412,10 +399,7 @@ def _checked_columns(entries: list[Any], record: Record) -> Columns:
     """Return the columns of hits of any form, each value checked."""
     hits = [_hit(entry, rank, record) for rank, entry in enumerate(entries, 1)]
     names = dict.fromkeys(chain.from_iterable(hits))
-    columns: Columns = {name: [hit.get(name) for hit in hits] for name in names}
-    if None in columns.get("score", ()):
-        columns.pop("score")
-    return columns
+    return {name: [hit.get(name) for hit in hits] for name in names}
 
 
 def _hit(entry: Any, rank: int, record: Record) -> dict[str, Any]:

@@ -250,8 +250,8 @@ def _split(lines: pl.DataFrame, fields: LineFields, file: Input) -> pl.DataFrame
             _refuse(table, wrong, what, file)
         table = table.with_columns(values)
     if "rank" in table.columns:
-        ranks = table["rank"].cast(pl.Int64, strict=False)
-        table = table.drop("rank") if ranks.null_count() else table.with_columns(ranks)
+        # A rank that is no number is left out; the scores rank the hits.
+        table = table.with_columns(pl.col("rank").cast(pl.Int64, strict=False))
     return table
 
 
