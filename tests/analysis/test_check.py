@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from karat.analysis.check import KINDS, Check, Issue
 from karat.analysis.check import check as check_evaluation
-from karat.analysis.check.gold import nearest_id
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import KaratError
 from karat.evaluation.evaluation import Evaluation
@@ -115,7 +114,7 @@ def test_gold_that_the_corpus_lacks_is_an_error_with_the_nearest_id():
         {"query": "q1", "item": "doc_07", "nearest": "doc-07"},
         {"query": "q3", "item": "doc_09"},
     ]
-    assert "for 2 queries; 1 query has no other gold" in one.what
+    assert "for 2 queries" in one.what
     assert found(result, "unknown_judged").count == 1
 
 
@@ -131,14 +130,6 @@ def test_a_chunk_that_is_gone_is_no_loss_where_documents_count():
     corpus = {"faq#1": "how to pay"}
     assert "unknown_gold" not in kinds(check({"q1": {"faq#9": 1}}, None, corpus, level="doc"))
     assert "unknown_gold" in kinds(check({"q1": {"tips#1": 1}}, None, corpus, level="doc"))
-
-
-def test_parts_of_a_document_with_different_grades_are_noted():
-    corpus = {"faq#1": "how to pay", "faq#2": "where to park"}
-    result = check({"q1": {"faq#1": 2, "faq#2": 0}}, None, corpus, level="doc")
-    assert found(result, "mixed_grades_in_doc").examples == [
-        {"query": "q1", "doc": "faq", "lowest": 0.0, "highest": 2.0},
-    ]
 
 
 def spans(*rows: tuple[str, str, int, int]) -> Gold:
@@ -308,7 +299,6 @@ def test_gold_from_after_the_question_is_a_warning():
     result = check({"q1": {"a": 1, "b": 1}, "q2": {"b": 1}}, texts, corpus)
     late = found(result, "gold_newer_than_query")
     assert [(one["query"], one["item"]) for one in late.examples] == [("q1", "b")]
-    assert "freshness_untested" not in kinds(result)
 
 
 def test_declared_versions_have_an_order_too():
@@ -317,12 +307,6 @@ def test_declared_versions_have_an_order_too():
     assert "gold_newer_than_query" in kinds(
         check({"q1": {"a": 1}}, texts, corpus, versions="v1<v2")
     )
-
-
-def test_versions_that_are_all_old_test_no_freshness():
-    texts = {"q1": {"text": "one", "as_of": "2025-06-15"}}
-    corpus = {"a": {"text": "old", "version": "2024-01-01"}}
-    assert found(check({"q1": {"a": 1}}, texts, corpus), "freshness_untested").level == "note"
 
 
 @pytest.mark.parametrize("version", [5, ["v1", "v2"], {"year": 2025}, None])
@@ -380,13 +364,6 @@ def test_findings_come_worst_first_with_at_most_five_examples():
 def test_warnings_make_a_set_unsound_only_if_strict():
     result = check({"q1": {"a": 1}, "q2": {}})
     assert (result.verdict(), result.verdict(strict=True)) == ("sound", "unsound")
-
-
-def test_an_id_unlike_any_other_has_no_nearest():
-    known = pl.Series([f"doc-{n}" for n in range(50)])
-    assert nearest_id("zebra", known) is None
-    assert nearest_id("doc-4x", known) == "doc-4"
-    assert nearest_id("", pl.Series([], dtype=pl.String)) is None
 
 
 WORDS = st.lists(st.sampled_from(["pay", "by", "card", "Now", "how", "?", "我", ""]), max_size=6)

@@ -67,21 +67,6 @@ def test_gates_on_what_no_ranking_decides_are_left_alone():
     assert found(result, "gate_needs_more") is None
 
 
-@pytest.mark.parametrize(
-    ("gates", "idle"),
-    [
-        (["mean FPR@1 < 0.05", "mean Hit@1 > 0.80"], [("Hit@1", 0.8)]),
-        (["mean FPR@1 < 0.30", "mean Hit@1 > 0.80"], [("FPR@1", 0.3)]),
-        (["mean FPR@1 < 0.05", "Hit@1 > 0.80"], []),
-        (["mean FPR@1 < 0.05", "mean Hit@3 > 0.80"], []),
-    ],
-)
-def test_of_two_gates_on_one_number_the_weaker_is_idle(gates, idle):
-    one = found(check(one_each(40), *gates), "idle_gate")
-    told = [] if one is None else one.examples
-    assert [(own["measure"], own.get("min", own.get("max"))) for own in told] == idle
-
-
 @pytest.mark.parametrize("profile", ["karat", "trec", "ab", "minimal"])
 def test_ceilings_are_those_of_an_evaluation(profile):
     gold = Gold.from_dict({"q1": {"a": 1, "b": 2, "c": 1}, "q2": {"a": 1}, "q3": {}})

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, product
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -102,9 +102,9 @@ def check(
     gates = evaluation.gates if gates is None else gates
     columns = [By.parse(column) for column in (evaluation.by if by is None else by)]
     gold, queries, corpus = evaluation.gold, evaluation.queries, evaluation.corpus
-    if queries is not None and queries.source is gold.source and not any(queries.frame["text"]):
-        # These were made of the gold, to have segments by its versions.
-        queries = None if queries.segments == ["version"] else queries
+    if queries is not None and queries.source is gold.source and queries.segments == ["version"]:
+        # Queries without texts were made of the gold, to have segments by its versions.
+        queries = queries if any(queries.frame["text"]) else None
     grouping = [*columns, *(gate.by for gate in gates if gate.by is not None)]
     # Segments by version need an attribute that is not in the file; texts are checked as given.
     attributes = with_versions(queries, gold, corpus, grouping)
@@ -193,7 +193,6 @@ def _target_checks(
     yield from _cutoffs(subject, ideal.measures)
     results = judge(gates, ideal, subject.attributes, system=ideal.system).results if gates else ()
     yield from _gates(ideal, results)
-    yield from _idle_gates(gates)
     yield from _gated_segments(subject, gates, results)
     for column in by:
         sizes = _segment_sizes(subject, column)
@@ -255,25 +254,6 @@ def _gates(ideal: Scores, results: Sequence[GateResult]) -> Results:
             yield Issue(kind, len(examples), examples)
     if known and not any(issues.values()):
         yield Fine(f"{plural(known, 'gate')}, all of which the ideal ranking passes")
-
-
-def _idle_gates(gates: Sequence[Gate]) -> Results:
-    """Yield the weaker of a gate on FPR@1 and one on Hit@1, since FPR@1 is 1 - Hit@1."""
-    idle = []
-    for gate, other in product(gates, gates):
-        alike = (gate.by, gate.values, gate.on) == (other.by, other.values, other.on)
-        if not alike or gate.max is None or other.min is None:
-            continue
-        if gate.measure.name != "FPR" or (other.measure.name, other.measure.k) != ("Hit", 1):
-            continue
-        least = 1 - gate.max
-        weak = gate if least < other.min else other
-        low, high = ("below", "above") if gate.strict else ("of at most", "of at least")
-        because = f"FPR@1 is 1 - Hit@1: {low} {gate.max:g} is {high} {least:.6g} there"
-        limit = {"min": weak.min} if weak.max is None else {"max": weak.max}
-        idle.append({"measure": str(weak.measure), **limit, "because": because})
-    if idle:
-        yield Issue("idle_gate", len(idle), idle)
 
 
 def _gated_segments(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from karat.data.columns import doc_of, join_spans, mapping_hint
+from karat.data.columns import join_spans, mapping_hint
 from karat.data.tables import Corpus, Gold, Queries
 from karat.measure.conventions import ANY_GRADE, Conventions
 from karat.measure.kernels.lists import in_time
@@ -63,18 +61,15 @@ _KINDS_BY_LEVEL: Mapping[Level, Mapping[str, str]] = {
         "small_gated_segment": "Collect more queries for it, or gate a coarser segment.",
         "gate_needs_more": "Collect the queries, lower the gate, or gate on: mean and take the"
         " risk.",
-        "idle_gate": "Settle which of the two is meant, and keep that one.",
         "cutoff_beyond_corpus": "Use a smaller cut-off, or the whole corpus.",
     },
     "note": {
         "unknown_judged": "Nothing, unless the ids were meant to be of this corpus.",
         "one_grade": "Nothing, or grade what answers only in part lower.",
-        "mixed_grades_in_doc": "Nothing, if that is what is meant.",
         "near_duplicate_items": "Take out the duplicates, if the index need not hold them.",
         "empty_items": "Take them out, or look at what lost their texts.",
         "one_item_for_many": "Add queries on other subjects, or read the result as one about this"
         " item.",
-        "freshness_untested": "Nothing, or add newer versions to the corpus.",
         "small_segment": "Do not read much into its numbers.",
         "low_ceiling": "Read it against its ceiling, and set targets below that.",
     },
@@ -110,21 +105,16 @@ _SENTENCES: Mapping[str, str] = {
     "small_gated_segment": "{n} gated {segment has|segments have} fewer than {small} queries "
     "with gold.",
     "gate_needs_more": "{n} {gate is|gates are} not passed by the ideal ranking either.",
-    "idle_gate": "{n} {gate never decides|gates never decide}, since another asks for more.",
     "cutoff_beyond_corpus": "{n} {measure looks|measures look} as deep as the whole corpus of "
     "{size}.",
     "unknown_judged": "{n} {item|items} judged as not relevant {is|are} not in the corpus.",
     "one_grade": "{n} relevant {judgment has|judgments have} the grade {grade:g}; there is no "
     "other.",
-    "mixed_grades_in_doc": "{n} {document has|documents have} parts of different grades for one "
-    "query.",
     "near_duplicate_items": "{least}{n} {pair|pairs} of items with nearly the same words, which "
     "{part:,} of {items} are part of.",
     "empty_items": "{n} {item of the corpus has|items of the corpus have} no text.",
     "one_item_for_many": "{item} is relevant for {answers:,} of {queries:,} queries: always "
     "returning it pays.",
-    "freshness_untested": "All {n} {version|versions} in the corpus are as old as every as_of or "
-    "older.",
     "small_segment": "{n} of {segments} by {column} have fewer than {small} queries with gold.",
     "low_ceiling": "{n} {measure|measures} cannot reach 1 on this gold, however good the ranking.",
 }
@@ -253,22 +243,15 @@ def as_text(column: pl.Series) -> pl.Series:
     return column.cast(pl.String).replace("", None)
 
 
-def count_queries(n: int, has: str = "", have: str = "") -> str:
-    """Return a number of queries, with the verb that fits it.
-
-    >>> count_queries(1, "has", "have"), count_queries(1200)
-    ('1 query has', '1,200 queries')
-    """
-    return plural(n, f"query {has}".rstrip(), f"queries {have}".rstrip())
+def count_queries(n: int) -> str:
+    """Return a number of queries in words."""
+    return plural(n, "query", "queries")
 
 
 # Is the gold sound: judgments that contradict themselves, ids that nothing answers to.
 
 # An item that answers this share of at least so many queries is noted.
 _POPULAR_SHARE, _POPULAR_QUERIES = 0.2, 20
-# Ids are compared with so many neighbours in alphabetical order.
-_NEIGHBOURS = 500
-_MOST_VERSIONS = 100_000
 
 
 def gold_checks(subject: CheckedSet) -> Results:
@@ -343,19 +326,6 @@ def _grades(subject: CheckedSet) -> Results:
         yield from issue_of_rows(
             "relevant_negative", wrong, query="query_id", item="item_id", grade="grade"
         )
-    if subject.conventions.level != "doc":
-        return
-    rows = frame.with_columns(doc=doc_of(pl.col("item_id")))
-    if subject.corpus is not None:
-        chunks = subject.corpus.frame.select("item_id", "doc_id")
-        rows = rows.join(chunks, on="item_id", how="left", maintain_order="left")
-        rows = rows.with_columns(doc=pl.coalesce("doc_id", "doc"))
-    each = rows.group_by("query_id", "doc").agg(
-        grades=pl.col("grade").n_unique(), low=pl.col("grade").min(), high=pl.col("grade").max()
-    )
-    mixed = each.filter(pl.col("grades") > 1).sort("query_id", "doc")
-    columns = {"query": "query_id", "doc": "doc", "lowest": "low", "highest": "high"}
-    yield from issue_of_rows("mixed_grades_in_doc", mixed, **columns)
 
 
 def _known_items(subject: CheckedSet, corpus: Corpus) -> Results:
@@ -379,42 +349,33 @@ def _known_items(subject: CheckedSet, corpus: Corpus) -> Results:
 def _unknown_gold(
     subject: CheckedSet, unknown: pl.DataFrame, known: pl.Series, corpus: Corpus
 ) -> Issue:
-    pair = ["query_id", "item_id"]
-    others = subject.relevant.join(unknown.select(pair), on=pair, how="anti")
-    affected = unknown["query_id"].n_unique()
-    hopeless = affected - unknown.join(others, on="query_id", how="semi")["query_id"].n_unique()
-    details = count_queries(affected)
+    details = count_queries(unknown["query_id"].n_unique())
     if unknown.height == subject.relevant.height:
         details += "; not one relevant id is in the corpus"
         spelling = spelling_difference(unknown["item_id"], known)
         details += "" if spelling is None else f"; the ids differ by {spelling.difference}"
-    elif hopeless:
-        details += f"; {count_queries(hopeless, 'has', 'have')} no other gold"
     docs = int(unknown["item_id"].is_in(corpus.frame["doc_id"].unique().implode()).sum())
     if docs and subject.conventions.level == "item":
         details += f"; {docs:,} of the ids are documents, which --set level=doc would score"
     examples = some_rows(unknown, query="query_id", item="item_id")
-    near = nearest_id(examples[0]["item"], known)
+    near = spelled_alike(examples[0]["item"], known)
     if near is not None:
         examples[0]["nearest"] = near
     return Issue("unknown_gold", unknown.height, examples, details=details)
 
 
-def nearest_id(name: str, known: pl.Series) -> str | None:
-    """Return the known id that looks most like this one, if any does.
+def spelled_alike(name: str, known: pl.Series) -> str | None:
+    """Return the first known id that differs in case and punctuation only, if there is one.
 
-    >>> nearest_id("Doc-07", pl.Series(["doc_06", "doc_07", "doc_08"]))
+    >>> spelled_alike("Doc-07", pl.Series(["doc_06", "doc_07", "doc_08"]))
     'doc_07'
     """
-    letters = pl.Series([name]).str.to_lowercase().str.replace_all(r"[\W_]", "")[0]
-    alike = known.filter(known.str.to_lowercase().str.replace_all(r"[\W_]", "") == letters).sort()
-    if len(alike):
-        return str(alike[0])
-    names = known.sort().to_list()
-    at = bisect_left(names, name)
-    around = names[max(0, at - _NEIGHBOURS) : at + _NEIGHBOURS]
-    near = difflib.get_close_matches(name, around, n=1, cutoff=0.75)
-    return near[0] if near else None
+    letters, known_letters = (
+        names.str.to_lowercase().str.replace_all(r"[\W_]", "")
+        for names in (pl.Series([name]), known)
+    )
+    alike = known.filter(known_letters == letters[0])
+    return str(alike.sort()[0]) if len(alike) else None
 
 
 def places(corpus: Corpus) -> pl.DataFrame:
@@ -473,13 +434,11 @@ def _versions(subject: CheckedSet) -> Results:
     as_of, rows, order = subject.prepared.as_of, subject.relevant, subject.conventions.versions
     if subject.conventions.level != "item" or not as_of:
         return
-    versions = None
-    if subject.corpus is not None and "version" in subject.corpus.frame.columns:
-        versions = as_text(subject.corpus.frame["version"])
     if "version" not in rows.columns:
-        if subject.corpus is None or versions is None:
+        if subject.corpus is None or "version" not in subject.corpus.frame.columns:
             return
-        known = subject.corpus.frame.select("item_id", versions)
+        items = subject.corpus.frame
+        known = items.select("item_id", as_text(items["version"]))
         rows = rows.join(known, on="item_id", how="left", maintain_order="left")
     late = []
     for row in rows.sort("query_id", "item_id").iter_rows(named=True):
@@ -487,11 +446,7 @@ def _versions(subject: CheckedSet) -> Results:
         if as_of_query and version is not None and in_time(str(version), as_of_query, order) == 0:
             facts = {"as_of": as_of_query, "item": row["item_id"], "version": str(version)}
             late.append(subject.example(row["query_id"], **facts))
-    fine = Fine("no relevant item is newer than its query's as_of")
-    yield Issue("gold_newer_than_query", len(late), late) if late else fine
-    made = [] if versions is None else versions.drop_nulls().unique().to_list()
-    times = {time for time in as_of if time}
-    if len(made) * len(times) <= _MOST_VERSIONS:
-        ages = {in_time(version, time, order) for version in made for time in times}
-        if 1 in ages and 0 not in ages:
-            yield Issue("freshness_untested", len(made))
+    if late:
+        yield Issue("gold_newer_than_query", len(late), late)
+    else:
+        yield Fine("no relevant item is newer than its query's as_of")

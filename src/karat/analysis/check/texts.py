@@ -81,7 +81,7 @@ def _same_texts(subject: CheckedSet, rows_with_text: pl.DataFrame) -> Results:
         yield Issue("same_text_different_gold", len(differ), differ)
     if agree:
         extra = sum(len(example["queries"]) - 1 for example in agree)
-        more = count_queries(extra, "counts", "count")
+        more = plural(extra, "query counts", "queries count")
         yield Issue("repeated_query", len(agree), agree, extra=more)
     if not differ and not agree:
         yield Fine(f"no text is asked twice among {count_queries(rows_with_text.height)}")
