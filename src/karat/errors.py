@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 # A message may quote from a file, and so be as long as the file.
 _LONGEST = 2_000
+# Of more known names, the first are listed.
+_MOST_NAMED = 100
 
 
 class KaratError(Exception):
@@ -172,5 +175,6 @@ def unknown(kind: str, name: str, known: Iterable[str], *, inside: str | None = 
     folded = {candidate.casefold(): candidate for candidate in known}
     near = difflib.get_close_matches(name.casefold(), folded, n=1, cutoff=0.5)
     place = "" if inside is None or inside == name else f" in {inside!r}"
-    hint = f"did you mean {folded[near[0]]}?" if near else f"known: {', '.join(folded.values())}"
+    names = [*islice(folded.values(), _MOST_NAMED), *(["…"] if len(folded) > _MOST_NAMED else [])]
+    hint = f"did you mean {folded[near[0]]}?" if near else f"known: {', '.join(names)}"
     return UsageError(f"unknown {kind} {name!r}{place}; {hint}")

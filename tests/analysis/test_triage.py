@@ -128,7 +128,8 @@ def test_of_many_queries_none_of_which_is_near_a_few_are_named():
     triage = looked_at(Run.from_dict({"query-0": ["a"]}), gold)
     with pytest.raises(UsageError) as told:
         triage.chosen(["zzz"])
-    assert str(told.value) == "unknown query 'zzz'; known: query-0, query-1, query-2, …"
+    assert str(told.value).startswith("unknown query 'zzz'; known: query-0, query-1, query-2, ")
+    assert str(told.value).endswith("query-99, …")
 
 
 def test_a_query_stands_with_its_lists_its_gold_and_its_ranks():

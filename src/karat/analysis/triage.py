@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from difflib import get_close_matches
 from functools import cached_property
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,7 +24,6 @@ from karat.evaluation.segments import By, segments_by
 from karat.evaluation.stages import KEEP, Staged, Thresholds, rescore_stages, thresholds_from
 from karat.evaluation.top_lists import (
     CorpusLookup,
-    RelevantItem,
     assessed,
     corpus_rows,
     gold_of,
@@ -53,8 +51,6 @@ Row = Mapping[str, Any]
 
 # Columns in which an eval set has notes on a query for its readers.
 _NOTES = ("notes", "note")
-# So many known queries are named where none is near an unknown one.
-_FEW_QUERIES = 3
 # Why there is no list, where the log gives no reason; an empty answer has none.
 _UNANSWERED = {"failed": "the call failed", "missing": "the run has no answer to it"}
 
@@ -165,9 +161,7 @@ class QueryInspector:
         if better == "none":
             raise UsageError(f"{name} has no better and worse; choose another measure")
         if (lacks := final.lacks.get(name)) is not None:
-            beyond = final.cut is not None and name in final.cut.beyond
-            text = f"{name} is not measured: {lacks}; name another measure"
-            raise MissingInputError(text if beyond else lacks)
+            raise MissingInputError(f"{name} is not measured: {lacks}")
         values = final.values(name) * (1 if better == "higher" else -1)
         values = np.where(np.isnan(values), -np.inf, values)
         order = np.lexsort((-best_gold(final, self.staged.gold).rank, values))
@@ -179,9 +173,7 @@ class QueryInspector:
         numbers = self.staged.gold.numbers
         for query_id in query_ids:
             if query_id not in numbers:
-                near = get_close_matches(query_id, numbers, n=1, cutoff=0.5)
-                names = near or [*islice(numbers, _FEW_QUERIES), "…"]
-                raise unknown("query", query_id, names)
+                raise unknown("query", query_id, numbers)
         return [numbers[query_id] for query_id in dict.fromkeys(query_ids)]
 
     def text(self, row: int) -> str | None:
@@ -201,43 +193,23 @@ class QueryInspector:
 
         ``items`` knows the corpus; ``bm25`` are the scores of BM25's own lists.
         """
-        prepared, final = self.staged.gold, self.staged.final
-        lists = {"top": _top_hits(final, prepared, rows, KEEP)}
-        if bm25 is not None:
-            lists["bm25"] = _top_hits(bm25, prepared, rows, KEEP)
-        hits = [hit for by_row in lists.values() for row in rows for hit in by_row[row]]
+        gold, final = self.staged.gold, self.staged.final
+        top = _top_hits(final, gold, rows, KEEP)
+        bm25_top = {} if bm25 is None else _top_hits(bm25, gold, rows, KEEP)
+        hits = [hit for lists in (top, bm25_top) for hits in lists.values() for hit in hits]
         corpus = corpus_rows(items, [hit["item_id"] for hit in hits])
         texts = {item["item_id"]: item["text"] for item in corpus}
         for hit in hits:
             hit["text"] = texts.get(hit["item_id"])
-        gold = gold_of(prepared, rows, items)
-        stages = {**self.staged.line, **self.staged.beside}
-        ranks = {"final": _judged_ranks(final, rows)}
-        stage_ranks = {name: _judged_ranks(scores, rows) for name, scores in stages.items()}
-        if bm25 is not None:
-            ranks["bm25"] = _judged_ranks(bm25, rows)
-        attributes: dict[str, dict[str, Any]] = {}
-        if self.queries is not None:
-            ids = [prepared.query_ids[row] for row in rows]
-            frame = self.queries.frame.drop("text").filter(pl.col("query_id").is_in(ids))
-            attributes = frame.rows_by_key("query_id", named=True, unique=True)
+        relevant = self._gold_with_ranks(rows, items, bm25)
+        attributes = self._attributes(rows)
         values = final.values(str(self.measure))
         errors = logged_texts(self.staged.calls, "error")
-
-        def with_ranks(item: RelevantItem) -> dict[str, Any]:
-            """Return a gold item with its rank in each list, None where it is not found."""
-            facts = asdict(item)
-            at = facts.pop("judgment")
-            named = {name: ranks_of.get(at) for name, ranks_of in ranks.items()}
-            stages = {name: ranks_of.get(at) for name, ranks_of in stage_ranks.items()}
-            return {**facts, "ranks": {**named, "stages": stages}}
-
         queries = []
         for row in rows:
-            query_id, text = prepared.query_ids[row], self.text(row)
+            query_id, text = gold.query_ids[row], self.text(row)
             known = attributes.get(query_id, {})
             notes = [known.pop(name, None) for name in _NOTES]
-            top = lists["top"][row]
             miss = self.failures.by_query.get(query_id)
             queries.append(
                 {
@@ -251,20 +223,44 @@ class QueryInspector:
                     "error": errors.get(query_id),
                     "value": None if np.isnan(values[row]) else float(values[row]),
                     "miss": miss is not None,
-                    "class": None if miss is None else miss.kind,
-                    "because": None if miss is None else miss.because,
-                    "evidence": None if miss is None else dict(miss.evidence),
-                    "top": top,
-                    "bm25": lists["bm25"][row] if bm25 is not None and text else None,
-                    "gold": list(map(with_ranks, gold[row])),
+                    "class": miss and miss.kind,
+                    "because": miss and miss.because,
+                    "evidence": miss and dict(miss.evidence),
+                    "top": top[row],
+                    "bm25": bm25_top[row] if bm25_top and text else None,
+                    "gold": relevant[row],
                     "terms": shared_terms(
                         text,
-                        {item.item_id: item.text for item in gold[row]},
-                        top[0]["text"] if top else None,
+                        {item["item_id"]: item["text"] for item in relevant[row]},
+                        top[row][0]["text"] if top[row] else None,
                     ),
                 }
             )
         return queries
+
+    def _attributes(self, rows: Sequence[int]) -> dict[str, dict[str, Any]]:
+        """Return what the eval set says of some queries besides their texts, by their ids."""
+        if self.queries is None:
+            return {}
+        ids = [self.staged.gold.query_ids[row] for row in rows]
+        frame = self.queries.frame.drop("text").filter(pl.col("query_id").is_in(ids))
+        return {attributes.pop("query_id"): attributes for attributes in frame.to_dicts()}
+
+    def _gold_with_ranks(
+        self, rows: Sequence[int], items: CorpusLookup | None, bm25: Scores | None
+    ) -> dict[int, list[dict[str, Any]]]:
+        """Return each query's gold, with its rank in each list, None where it is not found."""
+        lists = {"final": self.staged.final} | ({} if bm25 is None else {"bm25": bm25})
+        ranks = {name: _judged_ranks(scores, rows) for name, scores in lists.items()}
+        stages = {name: _judged_ranks(scores, rows) for name, scores in self._stages.items()}
+        relevant: dict[int, list[dict[str, Any]]] = {}
+        for row, gold in gold_of(self.staged.gold, rows, items).items():
+            relevant[row] = [asdict(item) for item in gold]
+            for facts in relevant[row]:
+                place = facts.pop("judgment")
+                facts["ranks"] = {name: known.get(place) for name, known in ranks.items()}
+                facts["ranks"]["stages"] = {name: at.get(place) for name, at in stages.items()}
+        return relevant
 
     def by_segment(self, by: By) -> dict[str, dict[str, Any]]:
         """Return how many queries of each segment miss, by class."""
@@ -282,11 +278,14 @@ class QueryInspector:
     def depths(self) -> dict[str, Any]:
         """Return how far down each list goes."""
         staged = self.staged
-        stages = {**staged.line, **staged.beside}
         return {
             "final": staged.depth(staged.final).known,
-            "stages": {name: staged.depth(scores).known for name, scores in stages.items()},
+            "stages": {name: staged.depth(scores).known for name, scores in self._stages.items()},
         }
+
+    @property
+    def _stages(self) -> dict[str, Scores]:
+        return {**self.staged.line, **self.staged.beside}
 
     @cached_property
     def _texts(self) -> Mapping[str, str]:
@@ -399,26 +398,26 @@ def shared_terms(
     if query is None:
         return None
     words = terms_of(query)
-    in_gold = {item: set(terms_of(text)) for item, text in gold.items() if text is not None}
+    shared = {
+        item: [word for word in words if word in terms_of(text)]
+        for item, text in gold.items()
+        if text is not None
+    }
+    best = max(shared, key=lambda item: len(shared[item]), default=None)
+    in_gold = None if best is None else shared[best]
+    in_any = {word for in_item in shared.values() for word in in_item}
     in_top = None if top is None else [word for word in words if word in terms_of(top)]
-    terms: dict[str, Any] = {
+    return {
         "query": len(words),
         "query_words": list(words),
-        **dict.fromkeys(("gold", "gold_words", "gold_item", "share", "missing")),
+        "gold": None if in_gold is None else len(in_gold),
+        "gold_words": in_gold,
+        "gold_item": best,
+        "share": None if in_gold is None or not words else len(in_gold) / len(words),
+        "missing": None if in_gold is None else [word for word in words if word not in in_any],
         "top": None if in_top is None else len(in_top),
         "top_words": in_top,
     }
-    if in_gold:
-        shared = {item: [w for w in words if w in texts] for item, texts in in_gold.items()}
-        best = max(shared, key=lambda item: len(shared[item]))
-        terms |= {
-            "gold": len(shared[best]),
-            "gold_words": shared[best],
-            "gold_item": best,
-            "share": len(shared[best]) / len(words) if words else None,
-            "missing": [w for w in words if not any(w in texts for texts in in_gold.values())],
-        }
-    return terms
 
 
 # The page: how many queries miss, then each query beside its gold and lists.
@@ -428,6 +427,8 @@ _LONGEST = 2_000
 # Words that are named; the rest is in the JSON.
 _MOST_WORDS = 12
 _COMMANDS = {"again": "reproduce", "ask again": "ask_again"}
+# Where one list is longer than the other.
+_NO_HIT = {"item_id": "", "grade": None, "score": None, "gold": False, "text": None}
 
 
 def triage_page(results: Row) -> Page:
@@ -479,48 +480,56 @@ def _notes(results: Row) -> list[str]:
 
 
 def _query_sections(query: Row, results: Row, full: bool) -> Iterator[Section]:
-    """Yield one query: what is known of it, its gold, and the run's list beside BM25's.
-
-    In full, every item has its whole text below it.
-    """
+    """Yield one query: what is known of it, its gold, and the run's list beside BM25's."""
     value = f"{results['measure']} {figure(query['value'])}"
     title = "  ".join(part for part in (query["query_id"], value, query["class"]) if part)
     lines = _query_lines(query)
     nothing = _UNANSWERED.get(query["status"], "nothing")
     lines += [] if query["top"] else [f"{results['system']}: {nothing}"]
     lines += ["BM25: no item shares a word"] if query["bm25"] == [] else []
-    commands = [f"{name}: {query[key]}" for name, key in _COMMANDS.items() if key in query]
     if full:
-        yield Section(title, lines=[*lines, *commands])
-        gold = [
+        lines += [f"{name}: {query[key]}" for name, key in _COMMANDS.items() if key in query]
+    yield Section(title, lines=lines)
+    yield from (_lists_in_full if full else _lists_in_short)(query, results["system"])
+
+
+def _lists_in_full(query: Row, system: str) -> Iterator[Section]:
+    """Yield the gold and the lists, with the whole text of each item below it."""
+    lists = {
+        "gold": [
             (f"* {item['item_id']} ({item['grade']:g})  {_place(item)}{_ranks(item)}", item["text"])
             for item in query["gold"]
         ]
-        lists = {"gold": gold}
-        for name, hits in {results["system"]: query["top"], "BM25": query["bm25"] or ()}.items():
-            lists[name] = [(_hit_line(hit), hit["text"]) for hit in hits]
-        for name, items in lists.items():
-            texts = [line for head, text in items for line in (label(head), _whole(text)) if line]
-            yield Section(name, lines=texts)
-        return
-    yield Section(title, lines=lines)
-    text: TableColumns = {"text": lambda row: one_line(row["text"] or "")}
+    }
+    for name, hits in {system: query["top"], "BM25": query["bm25"] or ()}.items():
+        lists[name] = [(_hit_line(hit), hit["text"]) for hit in hits]
+    for name, items in lists.items():
+        texts = [(label(head), f"   {one_line(text or '', None)}") for head, text in items]
+        yield Section(name, lines=[line for pair in texts for line in pair if line.strip()])
+
+
+def _lists_in_short(query: Row, system: str) -> Iterator[Section]:
+    """Yield the gold, and the run's list beside BM25's, with the beginnings of their texts."""
     grade: TableColumns = {"grade": lambda row: _grade(row["grade"])}
-    gold_columns: TableColumns = {"item": "item_id", **grade, "what": _ranks}
-    place: TableColumns = {"text": lambda row: one_line(_place(row) + (row["text"] or ""))}
     if query["gold"]:
-        yield Section("", table(query["gold"], {**gold_columns, **place}))
-    rows = []
-    for hit, bm25 in zip_longest(query["top"], query["bm25"] or ()):
-        names = {"item": _hit_name(hit) if hit else "", "BM25": _hit_name(bm25) if bm25 else ""}
-        rows.append(
-            {**(hit or {"rank": bm25["rank"], "grade": None, "score": None, "text": None}), **names}
-        )
-    columns: TableColumns = {"rank": "rank", "item": "item", **grade, "score": "score"}
-    columns = {**columns, **({"BM25": "BM25"} if query["bm25"] else {}), **text}
+        columns: TableColumns = {
+            "item": "item_id",
+            **grade,
+            "what": _ranks,
+            "text": lambda item: one_line(_place(item) + (item["text"] or "")),
+        }
+        yield Section("", table(query["gold"], columns))
+    hits = zip_longest(query["top"], query["bm25"] or (), fillvalue=_NO_HIT)
+    rows = [
+        {**hit, "rank": rank, "item": _hit_name(hit), "BM25": _hit_name(other)}
+        for rank, (hit, other) in enumerate(hits, 1)
+    ]
+    columns = {"rank": "rank", "item": "item", **grade, "score": "score"}
+    columns |= {"BM25": "BM25"} if query["bm25"] else {}
+    columns |= {"text": lambda hit: one_line(hit["text"] or "")}
     beside = " beside BM25" if query["bm25"] else ""
     if rows:
-        yield Section(f"{results['system']}{beside}", table(rows, columns))
+        yield Section(f"{system}{beside}", table(rows, columns))
 
 
 def _query_lines(query: Row) -> list[str]:
@@ -580,10 +589,6 @@ def one_line(text: str, longest: int | None = _LONGEST) -> str:
     return label(" ".join(text[:longest].split()))
 
 
-def _whole(text: str | None) -> str:
-    return f"   {one_line(text, None)}" if text else ""
-
-
 def _place(gold: Row) -> str:
     """Return the section and version of a gold item in brackets."""
     known = [part for part in (gold["section"], gold["version"]) if part]
@@ -593,7 +598,7 @@ def _place(gold: Row) -> str:
 def _hit_name(hit: Row) -> str:
     """Return the item of a hit with its mark, and whether the list has it higher up already."""
     mark = "*" if hit["gold"] else "-" if hit["grade"] is not None else " "
-    return f"{mark} {hit['item_id']}" + (" (again)" if hit.get("repeat") else "")
+    return f"{mark} {hit['item_id']}{' (again)' if hit.get('repeat') else ''}".rstrip()
 
 
 def _hit_line(hit: Row) -> str:
