@@ -94,12 +94,10 @@ def test_a_cut_off_that_is_none_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1,3,1", "k has 1 twice"),
-        ("01,1", "k has 1 twice"),
-        ("5,500tok", "mixes ranks .5. and budgets of tokens .500tok."),
-        ("", "no k is named"),
-        (",", "no k is named"),
-        (",".join(map(str, range(1, 300))), "too many"),
+        ("5,500tok", "mixes ranks and budgets of tokens"),
+        ("", "k has 0 cut-offs"),
+        (",", "k has 0 cut-offs"),
+        (",".join(map(str, range(1, 300))), "k has 299 cut-offs"),
     ],
 )
 def test_cut_offs_that_do_not_go_together_are_refused(text, message):

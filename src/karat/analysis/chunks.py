@@ -148,7 +148,7 @@ def chunks(
     >>> result.chunkings[0].chunks
     60
     """
-    chosen = _parse_chunkers(chunkers)
+    chosen = list(dict.fromkeys(Chunker.parse(text) for text in chunkers or ALGOS))
     if write is not None:
         _check_writing(write, [docs, queries, gold], chunkers)
     task = None
@@ -173,15 +173,6 @@ def chunks(
     if task is not None and len(scores) > 1:
         comparisons = compare_scores(compared_systems(scores), Rule(), queries=task.queries)
     return Chunks(chunkings, corpus, task, scores, comparisons)
-
-
-def _parse_chunkers(texts: Sequence[str]) -> list[Chunker]:
-    """Return the chunkers, without repeats; all built-in ones if none is named."""
-    chunkers = [Chunker.parse(text) for text in texts or ALGOS]
-    for place, chunker in enumerate(chunkers):
-        if chunker in chunkers[:place]:
-            raise UsageError(f"chunker {chunker.name} is given twice; keep one")
-    return chunkers
 
 
 def _check_writing(path: str, inputs: Sequence[str | None], chunkers: Sequence[str]) -> None:
@@ -210,13 +201,8 @@ def _task(
     conventions = conventions_of("karat", chosen)
     parsed = parse_measures(measures or MEASURES, conventions=conventions)
     known = [kind.name for kind in KINDS.values() if not kind.live and kind.name not in _NEED_MORE]
-    if retriever not in known and retriever in KINDS:
-        names = ", ".join(known)
-        raise UsageError(
-            f"--retriever {retriever} cannot index chunks by its name alone; these can: {names}"
-        )
     if retriever not in known:
-        raise unknown("retriever", retriever, known)
+        raise unknown("retriever of chunks", retriever, known)
     duplicates = conventions.duplicates
     judged = gold_of(gold or queries, queries, duplicates=duplicates, fields=Fields())
     return SearchTask(judged, read_queries(queries), parsed, conventions, retriever)

@@ -113,11 +113,14 @@ def sweep(
         "The cut-offs: ranks, or budgets such as 500tok,1000tok. Default: 1,3,5,10,20, and 50,100"
         " where lists go that deep.",
     ),
-    flat: str | None = option(
+    flat: float = option(
         "--flat",
         "SHARE",
         "What a larger k may still add where a curve counts as flat, as a share of its highest"
         " value. Default: 0.02.",
+        0.02,
+        least=0,
+        most=0.99,
     ),
     budget: str | None = option(
         "--budget",
@@ -137,9 +140,8 @@ def sweep(
       karat sweep run.jsonl --gold qrels.txt --queries queries.jsonl --by language
     """
     outputs = output.parse(inputs.files(), *_forms("csv", "png", "svg"))
-    options: dict[str, Any] = {} if flat is None else {"flat": flat}
     result = karat.sweep(
-        inputs.evaluation(), *inputs.runs, measures=measures, ks=ks, budget=budget, **options
+        inputs.evaluation(), *inputs.runs, measures=measures, ks=ks, flat=flat, budget=budget
     )
     return output.publish(result, outputs)
 

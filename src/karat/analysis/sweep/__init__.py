@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -74,7 +73,7 @@ def sweep(
     *runs: Any,
     measures: Sequence[str] | None = None,
     ks: str | None = None,
-    flat: float | str = FLAT,
+    flat: float = FLAT,
     budget: str | None = None,
 ) -> Sweep:
     """Measure each run at every cut-off, and find where the curves flatten.
@@ -89,12 +88,8 @@ def sweep(
     >>> result.to_frame()["mean"].round(2).to_list()
     [0.41, 0.86, 0.91]
     """
-    try:
-        share = float(flat)
-    except ValueError:
-        share = math.nan
-    if not 0 <= share < 1:
-        raise UsageError(f"--flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
+    if not 0 <= flat < 1:
+        raise UsageError(f"flat is {flat!r}; it is a share from 0 to below 1, such as 0.02")
     cost = _parse_budget(budget)
     cutoffs = (*DEFAULT_KS, *DEEPER_KS) if ks is None else parse_ks(ks)
     if isinstance(cutoffs[0], str) and cost == TOKENS:
@@ -120,14 +115,14 @@ def sweep(
         segments = {
             str(column): segments_by(ids, evaluation.queries, column) for column in evaluation.by
         }
-        system = sweep_system(staged, curves, flat=share, segments=segments, budget=cost)
+        system = sweep_system(staged, curves, flat=flat, segments=segments, budget=cost)
         systems.append({"name": name, **system})
     costs = [system["budget"] for system in systems]
     if budget == TOKENS and not any(costs):
         raise MissingInputError("--budget tokens needs item token counts or texts: give --corpus")
     if isinstance(cost, Measure) and all(known["because"] for known in costs):
         raise MissingInputError(costs[0]["because"])
-    body = {"ks": list(cutoffs), "flat": share, "systems": systems}
+    body = {"ks": list(cutoffs), "flat": flat, "systems": systems}
     return staged_runs.result(Sweep, body, sweep_page)
 
 

@@ -79,28 +79,18 @@ def parse_ks(text: str) -> tuple[K, ...]:
     Traceback (most recent call last):
     karat.errors.UsageError: k is '1.5'; it is a whole number above 0, or a budget such as 500tok
     """
-    ks: list[K] = []
-    for part in re.split(r"[\s,]+", text.strip()):
-        number = re.fullmatch(r"([0-9]{1,12})(tok)?", part.casefold())
-        if part and (number is None or int(number[1]) < 1):
+    ks: set[K] = set()
+    for part in filter(None, re.split(r"[\s,]+", text)):
+        number = re.fullmatch(r"0*([1-9][0-9]{0,11})(tok)?", part.casefold())
+        if number is None:
             raise UsageError(
                 f"k is {part!r}; it is a whole number above 0, or a budget such as 500tok"
             )
-        if number is not None:
-            k: K = f"{int(number[1])}tok" if number[2] else int(number[1])
-            if k in ks:
-                raise UsageError(f"k has {k} twice; name each cut-off once")
-            ks.append(k)
-    if not ks:
-        raise UsageError("no k is named; give some, such as 1,3,5,10,20")
-    if len(ks) > MOST_KS:
-        raise UsageError(f"{len(ks):,} cut-offs are too many; name at most {MOST_KS}")
-    kinds = {type(k): k for k in ks}
-    if len(kinds) > 1:
-        raise UsageError(
-            f"k mixes ranks ({kinds[int]}) and budgets of tokens ({kinds[str]}); sweep one kind"
-            " at a time"
-        )
+        ks.add(f"{number[1]}tok" if number[2] else int(number[1]))
+    if not 1 <= len(ks) <= MOST_KS:
+        raise UsageError(f"k has {len(ks)} cut-offs; name 1 to {MOST_KS}, such as 1,3,5,10,20")
+    if len({type(k) for k in ks}) > 1:
+        raise UsageError("k mixes ranks and budgets of tokens; sweep one kind at a time")
     return tuple(sorted(ks, key=size_of))
 
 
@@ -166,10 +156,8 @@ def area_under(heights: Sequence[Values], places: Sequence[int]) -> Values:
     >>> area_under([np.array([0.0]), np.array([1.0]), np.array([1.0])], [1, 3, 5])
     array([0.75])
     """
-    total = np.zeros(len(heights[0]))
-    for low, high, before, after in zip(places, places[1:], heights, heights[1:], strict=False):
-        total = total + (high - low) * (before + after) / 2
-    return np.asarray(total / (places[-1] - places[0]))
+    area: Values = np.trapezoid(np.stack(heights), places, axis=0)
+    return area / (places[-1] - places[0])
 
 
 def sweep_system(
