@@ -15,7 +15,6 @@ from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.top_lists import (
     MOST,
     SHOWN_ROWS,
-    Ints,
     measured,
     share_of,
     shown,
@@ -54,13 +53,13 @@ def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
     """Return near-duplicates within the lists: shares, clusters and pairs."""
     scores = staged.final
     top = top_lists(scores, staged.gold, k).select("row", "rank", "item_id")
-    items = top["item_id"].unique(maintain_order=True)
-    texts = texts_of(items, staged.gold)
-    known = pl.DataFrame({"item_id": items, "text": texts}).drop_nulls().with_row_index("number")
+    items = top["item_id"].unique()
+    known = pl.DataFrame({"item_id": items, "text": texts_of(items, staged.gold)})
+    known = known.drop_nulls().sort("item_id").with_row_index("number")
     near = near_duplicates(known["text"], threshold=overlap)
     top = top.join(known, on="item_id", how="left", maintain_order="left").with_row_index("place")
     links = _links(top, near)
-    clusters = _clusters(links)
+    clusters = _clusters(links, top.height)
     repeats = links.unique("lower")["row"].to_numpy()
     with_text = top.drop_nulls("text")["row"].to_numpy()
     lengths, again = (
@@ -76,13 +75,13 @@ def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
         "queries": links["row"].n_unique(),
         "largest": [
             {
-                "query_id": staged.gold.query_ids[top["row"][int(places[0])]],
+                "query_id": staged.gold.query_ids[top["row"][places[0]]],
                 "size": len(places),
                 "ranks": top["rank"][places].to_list(),
                 "items": top["item_id"][places].to_list(),
-                "text": shown(top["text"][int(places[0])]),
+                "text": shown(top["text"][places[0]]),
             }
-            for places in clusters[:MOST]
+            for places in clusters.head(MOST).to_list()
         ],
         "pairs": _pairs(links, known),
         "complete": near.complete,
@@ -91,61 +90,53 @@ def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
 
 def _links(top: pl.DataFrame, near: NearDuplicates) -> pl.DataFrame:
     """Return the pairs of places in one list that hold near-duplicates, the upper one first."""
-    pairs = pl.DataFrame(
-        {"low": near.left, "high": near.right, "similarity": near.similarity},
-        schema={"low": pl.Int64, "high": pl.Int64, "similarity": pl.Float64},
+    firsts = np.unique(near.same)
+    neighbours = pl.DataFrame(
+        {
+            "first": np.concatenate((firsts, near.left, near.right)),
+            "other": np.concatenate((firsts, near.right, near.left)),
+            "similarity": np.concatenate((np.ones(len(firsts)), near.similarity, near.similarity)),
+        }
     )
-    texts = pl.DataFrame({"first": near.same, "near": near.taking_part()}).with_row_index("number")
-    places = top.join(texts.filter("near"), on="number", maintain_order="left")
-    places = places.select("row", "place", "number", "first")
-    links = places.join(places, on="row", suffix="_lower", maintain_order="left_right")
-    links = links.filter(pl.col("place") < pl.col("place_lower")).with_columns(
-        low=pl.min_horizontal("first", "first_lower"),
-        high=pl.max_horizontal("first", "first_lower"),
-    )
-    links = links.join(pairs, on=["low", "high"], how="left", maintain_order="left")
-    same = pl.col("low") == pl.col("high")
-    return links.select(
-        "row",
-        "number",
-        "number_lower",
-        upper="place",
-        lower="place_lower",
-        similarity=pl.when(same).then(1.0).otherwise("similarity"),
-    ).drop_nulls("similarity")
+    texts = pl.DataFrame({"first": near.same}).with_row_index("number")
+    upper = top.join(texts, on="number").select("row", "number", "first", upper="place")
+    lower = upper.select("row", number_lower="number", other="first", lower="upper")
+    links = upper.join(neighbours, on="first").join(lower, on=["row", "other"])
+    return links.filter(pl.col("upper") < pl.col("lower"))
 
 
-def _clusters(links: pl.DataFrame) -> list[Ints]:
+def _clusters(links: pl.DataFrame, places: int) -> pl.Series:
     """Return the linked places by cluster and rank; the largest first, then in the lists' order."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    if not links.height:
-        return []
     ends = links.select("upper", "lower").to_numpy().astype(np.int64)
-    places, numbers = np.unique(ends, return_inverse=True)
-    upper, lower = numbers.reshape(ends.shape).T
-    graph = coo_array((np.ones(len(ends)), (upper, lower)), shape=(len(places), len(places)))
-    _, member = connected_components(graph, directed=False)
-    order = np.argsort(member, kind="stable")
-    groups = np.split(places[order], np.flatnonzero(np.diff(member[order])) + 1)
-    return sorted(groups, key=lambda group: (-len(group), int(group[0])))
+    graph = coo_array((np.ones(len(ends)), tuple(ends.T)), shape=(places, places))
+    linked = np.unique(ends)
+    cluster = connected_components(graph, directed=False)[1][linked]
+    members = pl.DataFrame({"cluster": cluster, "places": linked}).group_by("cluster").agg("places")
+    size, first = pl.col("places").list.len(), pl.col("places").list.first()
+    return members.sort(size, first, descending=[True, False])["places"]
 
 
 def _pairs(links: pl.DataFrame, known: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the near-duplicates that occur together in the most lists."""
-    names, texts = known["item_id"].to_list(), known["text"].to_list()
+    # Texts are numbered in the order of their ids.
     together = links.group_by(
         low=pl.min_horizontal("number", "number_lower"),
         high=pl.max_horizontal("number", "number_lower"),
-    ).agg(pl.len(), pl.col("similarity").first())
-    pairs = []
-    for low, high, queries, similarity in together.iter_rows():
-        numbers = sorted((low, high), key=names.__getitem__)
-        items = [names[number] for number in numbers]
-        shared = {"items": items, "queries": queries, "similarity": similarity}
-        pairs.append({**shared, "texts": [shown(texts[number]) for number in numbers]})
-    return sorted(pairs, key=lambda pair: (-pair["queries"], pair["items"]))[:MOST]
+    ).agg(pl.col("similarity").first(), queries=pl.len())
+    together = together.sort("queries", "low", "high", descending=[True, False, False]).head(MOST)
+    items, texts = known["item_id"], known["text"]
+    return [
+        {
+            "items": [items[number] for number in (low, high)],
+            "queries": queries,
+            "similarity": similarity,
+            "texts": [shown(texts[number]) for number in (low, high)],
+        }
+        for low, high, similarity, queries in together.iter_rows()
+    ]
 
 
 def diversity_sections(document: Mapping[str, Any]) -> list[Section]:

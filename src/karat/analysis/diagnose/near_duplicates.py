@@ -11,7 +11,6 @@ import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from hashlib import blake2b
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,6 @@ _WORD = rf"[[{UNSPACED}]&&\w]|[\w--[{UNSPACED}]]+"
 # What is held in memory at a time: texts to read, and words to compare.
 _ROWS_AT_ONCE = 20_000
 _BLOCK = 4_000_000
-_LOW_BITS = 2**32 - 1
 # Two near sets must share one in so many of their words among the rarest, and at least one.
 _ONE_IN = 20
 
@@ -75,51 +73,32 @@ def word_sets(texts: pl.Series) -> WordSets:
     """Read each text as a set of words; done once for any number of comparisons."""
     from scipy.sparse import csr_array
 
-    size, codes = _distinct_words(texts)
-    frequency = np.bincount(codes)
+    blocks, codes = [], []
+    coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
+    for start in range(0, max(len(texts), 1), _ROWS_AT_ONCE):
+        block = folded(texts.slice(start, _ROWS_AT_ONCE))
+        words = block.str.extract_all(_WORD).list.unique().list.sort()
+        few = words.list.len() < FEWEST_WORDS
+        # Texts with the same key are the same; a hash of 64 bits takes less room.
+        key = words.list.join("\0").zip_with(~few, block).hash()
+        blocks.append(pl.DataFrame({"size": words.list.len(), "key": key, "blank": block == ""}))
+        # Codes are lost with the last column that has them, so one column is always kept.
+        coded = words.explode(empty_as_null=False).cast(coded.dtype)
+        codes.append(coded.to_physical().to_numpy())
+    sets = pl.concat(blocks).with_row_index("row").cast({"row": pl.Int64, "size": pl.Int64})
+    first = pl.when("blank").then("row").otherwise(pl.col("row").first().over("key"))
+    same, size = sets.select(first)["row"].to_numpy(), sets["size"].to_numpy()
+    code = np.concatenate(codes)
+    frequency = np.bincount(code)
     number = np.empty(len(frequency), dtype=np.int32)
     number[np.argsort(frequency, kind="stable")] = np.arange(len(frequency), dtype=np.int32)
-    first = np.concatenate(([0], np.cumsum(size)))
-    ones = np.ones(len(codes), dtype=np.int32)
-    words = csr_array((ones, number[codes], first), shape=(len(texts), len(frequency)))
-    words.sort_indices()
-    same = _firsts(texts, size, first, words.indices)
+    ends = np.concatenate(([0], np.cumsum(size)))
+    ones = np.ones(len(code), dtype=np.int32)
+    matrix = csr_array((ones, number[code], ends), shape=(len(texts), len(frequency)))
+    matrix.sort_indices()
     row = np.flatnonzero((same == np.arange(len(texts))) & (size >= FEWEST_WORDS))
     row = row[np.argsort(size[row], kind="stable")]
-    return WordSets(same, row, size[row], words[row])
-
-
-def _distinct_words(texts: pl.Series) -> tuple[Ints, NDArray[np.int32]]:
-    """Return how many different words each text has, and the codes of these words."""
-    sizes, codes = [np.empty(0, dtype=np.int64)], [np.empty(0, dtype=np.int32)]
-    coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
-    for start in range(0, len(texts), _ROWS_AT_ONCE):
-        lists = words_of(texts.slice(start, _ROWS_AT_ONCE))
-        row = np.repeat(np.arange(len(lists)), lists.list.len().to_numpy())
-        # Codes are lost with the last column that has them, so one column is always kept.
-        coded = lists.explode(empty_as_null=False).cast(coded.dtype)
-        keys = np.sort(row << 32 | coded.to_physical().to_numpy().astype(np.int64))
-        keys = keys[np.diff(keys, prepend=-1) != 0]
-        sizes.append(np.bincount(keys >> 32, minlength=len(lists)))
-        codes.append((keys & _LOW_BITS).astype(np.int32))
-    return np.concatenate(sizes), np.concatenate(codes)
-
-
-def _firsts(texts: pl.Series, size: Ints, first: Ints, words: NDArray[Any]) -> Ints:
-    """Return for each text the first with the same words, or the same text if it has few."""
-    same = np.arange(len(texts))
-    short = np.flatnonzero(size < FEWEST_WORDS)
-    short_texts = dict(zip(short.tolist(), folded(texts.gather(short)), strict=True))
-    seen: dict[str | bytes, int] = {}
-    for row in range(len(texts)):
-        key: str | bytes
-        if row in short_texts:
-            key = short_texts[row]
-        else:
-            key = blake2b(words[first[row] : first[row + 1]].tobytes(), digest_size=16).digest()
-        if key:
-            same[row] = seen.setdefault(key, row)
-    return same
+    return WordSets(same, row, size[row], matrix[row])
 
 
 @dataclass(frozen=True, eq=False)

@@ -173,90 +173,50 @@ class KeptOrder:
     """What the final lists keep of the last lists logged before them.
 
     ``in_order`` marks the queries whose final list has nothing but items of the list before
-    it, in its order; ``above`` is the lowest rank there of a judged hit that stands above an
-    item of the final list, 0 where none does. Queries that were not looked at are not marked.
+    it, in its order; ``lowest`` is the lowest rank there of an item of the final list, 0 where
+    it has none. Queries that were not looked at are not marked.
     """
 
     in_order: Mask
-    above: Ints
+    lowest: Ints
 
 
 def kept_order(staged: Staged, way: Way, queries: Mask) -> KeptOrder:
     """Return what the final lists of some queries keep of the lists before them."""
-    kept = KeptOrder(np.zeros(len(queries), dtype=bool), np.zeros(len(queries), dtype=np.int64))
+    lowest = np.zeros(len(queries), dtype=np.int64)
     if staged.run is None or not queries.any():
-        return kept
-    judged = _judged_before(staged, way, queries)
-    before, final = _last_two_lists(staged, staged.run, way, queries, judged)
-    places = before.select("code", "item_id", place="rank")
-    both = final.join(places, on=["code", "item_id"], how="left", maintain_order="left")
-    # An item that was not in the list before it breaks the order, as place 0 does.
-    code, place = both["code"].to_numpy(), both["place"].fill_null(0).to_numpy()
+        return KeptOrder(np.zeros_like(queries), lowest)
+    codes = np.flatnonzero(queries)
+    stages = [way.names[at] if at >= 0 else None for at in way.last.at[codes].tolist()]
+    last = pl.DataFrame(
+        {"query_id": [staged.gold.query_ids[code] for code in codes.tolist()], "last": stages},
+        schema={"query_id": pl.String, "last": pl.String},
+    )
+    hits = staged.run.hits.join(last, on="query_id", maintain_order="left")
+    before = _in_order(staged, staged.run, hits.filter(pl.col("stage") == pl.col("last")))
+    final = _in_order(staged, staged.run, hits.filter(pl.col("stage") == "final"))
+    both = final.join(
+        before, on=["code", "item_id"], how="left", maintain_order="left", suffix="_before"
+    )
+    # An item that was not in the list before it breaks the order, as rank 0 does.
+    code, place = both["code"].to_numpy(), both["rank_before"].fill_null(0).to_numpy()
     same_list = np.concatenate(([False], code[1:] == code[:-1]))
     above = np.where(same_list, np.concatenate(([0], place[:-1])), 0)
-    kept.in_order[queries] = True
-    kept.in_order[code[place <= above]] = False
-    lowest = np.zeros(len(queries), dtype=np.int64)
+    in_order = queries.copy()
+    in_order[code[place <= above]] = False
     np.maximum.at(lowest, code, place)
-    stood = judged.join(places, on=["code", "item_id"])
-    rows = stood["code"].to_numpy()
-    over = stood["place"].to_numpy() < lowest[rows]
-    np.maximum.at(kept.above, rows[over], stood["rank"].to_numpy()[over])
-    return kept
+    return KeptOrder(in_order, lowest)
 
 
-def _judged_before(staged: Staged, way: Way, queries: Mask) -> pl.DataFrame:
-    """Return the judged hits of each query's last list before the cut: code, item_id, rank."""
-    frames = [pl.DataFrame(schema={"code": pl.Int64, "item_id": pl.String, "rank": pl.Int64})]
-    for at, scores in enumerate(staged.line.values()):
-        if scores.trace is not None:
-            hits = scores.trace.ranked.hits
-            mask = queries[hits.query] & (way.last.at[hits.query] == at)
-            items = scores.trace.facts["item_id"].filter(mask)
-            columns = {
-                "code": hits.query[mask],
-                "item_id": items,
-                "rank": hits.rank[mask],
-            }
-            frames.append(pl.DataFrame(columns))
-    return pl.concat(frames)
-
-
-def _last_two_lists(
-    staged: Staged, run: Run, way: Way, queries: Mask, judged: pl.DataFrame
-) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Return the last lists before the cut and the final ones: code, rank, item_id.
-
-    Of the former only judged items and those of the final list: only their order matters.
-    """
-    codes = np.flatnonzero(queries)
-    ids = pl.Series(staged.gold.query_ids, dtype=pl.String)
-    last = pl.DataFrame(
-        {
-            "query_id": ids.gather(codes),
-            "code": codes,
-            "last": [way.names[at] if at >= 0 else None for at in way.last.at[codes].tolist()],
-        },
-        schema_overrides={"last": pl.String},
-    )
-    hits = run.hits.join(last, on="query_id", maintain_order="left")
-    final = hits.filter(pl.col("stage") == "final")
-    before = hits.filter(pl.col("stage") == pl.col("last"))
-    compared = pl.concat([frame.select("code", "item_id") for frame in (final, judged)])
-    before = before.join(compared, on=["code", "item_id"], how="semi", maintain_order="left")
+def _in_order(staged: Staged, run: Run, hits: pl.DataFrame) -> pl.DataFrame:
+    """Return the hits of one stage in the order in which they were scored: code, rank, item_id."""
     conventions = replace(staged.gold.conventions, level="item", depth=None)
+    lists = replace(run, hits=hits.drop("stage", "last"), calls=None)
     gold = replace(staged.gold, conventions=conventions)
-
-    def in_order(hits: pl.DataFrame) -> pl.DataFrame:
-        lists = replace(run, hits=hits.drop("stage", "code", "last"), calls=None)
-        block = rank(lists, gold, ListNeeds(frozenset({"list"}), UNLIMITED))
-        listing = block.ranked.listing
-        if listing is None:
-            return judged.clear()
-        ranks = {"code": block.codes[listing.query], "rank": listing.rank}
-        return pl.DataFrame({**ranks, "item_id": listing.frame["item_id"]}).sort("code", "rank")
-
-    return in_order(before), in_order(final)
+    block = rank(lists, gold, ListNeeds(frozenset({"list"}), UNLIMITED))
+    listing, _ = block.ranked.listed(None)
+    ranks = {"code": block.codes[listing.query], "rank": listing.rank}
+    return pl.DataFrame({**ranks, "item_id": listing.frame["item_id"]}).sort("code", "rank")
 
 
 @dataclass(frozen=True, eq=False)
@@ -415,7 +375,7 @@ class Case:
         lost = self.misses & self.way.lost_at_the_end
         if not lost.any():
             return lost
-        return lost & self.kept.in_order & (self.way.last.rank <= self.kept.above)
+        return lost & self.kept.in_order & (self.way.last.rank < self.kept.lowest)
 
     @cached_property
     def judgment(self) -> Ints:

@@ -219,22 +219,22 @@ def _left_after_sieves(
     out; gold below all of them was cut off.
     """
     # A cut leaves something: where nothing is left, everything was taken out.
-    above = np.where(way.final.returned == 0, np.inf, kept.above)
-    remaining = np.zeros(len(above))
+    lowest = np.where(way.final.returned == 0, np.inf, kept.lowest)
+    remaining = np.zeros(len(lowest))
     for at, ranked in enumerate(lists):
         at_stage = sieved == at
         if at_stage.any():
-            passed = _found_below(lists[-1], np.zeros(len(above))) | _found_below(ranked, above)
+            passed = _found_from(lists[-1], np.zeros(len(lowest))) | _found_from(ranked, lowest)
             remaining = np.where(at_stage, _best_values(measure, ranked, gold, passed), remaining)
     return remaining
 
 
-def _found_below(ranked: Ranked, above: Values) -> Mask:
-    """Return the judgments of gold that stands below a rank, in any of its chunks."""
+def _found_from(ranked: Ranked, first: Values) -> Mask:
+    """Return the judgments of gold that stands at a rank or below it, in any of its chunks."""
     rows = np.zeros(len(ranked.target.grade), dtype=bool)
     for entries in (ranked.hits, ranked.found):
         if entries.row is not None:
-            rows[entries.row[entries.rank > above[entries.query]]] = True
+            rows[entries.row[entries.rank >= first[entries.query]]] = True
     return rows
 
 
