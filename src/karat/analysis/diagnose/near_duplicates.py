@@ -77,11 +77,13 @@ def word_sets(texts: pl.Series) -> WordSets:
     coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
     for start in range(0, max(len(texts), 1), _ROWS_AT_ONCE):
         block = folded(texts.slice(start, _ROWS_AT_ONCE))
-        words = block.str.extract_all(_WORD).list.unique().list.sort()
-        few = words.list.len() < FEWEST_WORDS
-        # Texts with the same key are the same; a hash of 64 bits takes less room.
-        key = words.list.join("\0").zip_with(~few, block).hash()
-        blocks.append(pl.DataFrame({"size": words.list.len(), "key": key, "blank": block == ""}))
+        words = block.str.extract_all(_WORD).list.unique()
+        size = pl.col("words").list.len()
+        # A set's key is the sum of the hashes of its words, in whatever order they stand.
+        sums = pl.col("words").list.eval(_hash(pl.element())).list.sum()
+        key = pl.when(size < FEWEST_WORDS).then(_hash(pl.col("text"))).otherwise(sums)
+        frame = pl.DataFrame({"text": block, "words": words})
+        blocks.append(frame.select(size=size, key=key, blank=pl.col("text") == ""))
         # Codes are lost with the last column that has them, so one column is always kept.
         coded = words.explode(empty_as_null=False).cast(coded.dtype)
         codes.append(coded.to_physical().to_numpy())
@@ -99,6 +101,10 @@ def word_sets(texts: pl.Series) -> WordSets:
     row = np.flatnonzero((same == np.arange(len(texts))) & (size >= FEWEST_WORDS))
     row = row[np.argsort(size[row], kind="stable")]
     return WordSets(same, row, size[row], matrix[row])
+
+
+def _hash(texts: pl.Expr) -> pl.Expr:
+    return texts.hash().cast(pl.Int64, wrap_numerical=True)
 
 
 @dataclass(frozen=True, eq=False)
