@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 
 from karat.analysis import SystemAnalysis
+from karat.analysis.failures.case import with_ages
 from karat.data.tables import Blocks, Run
 from karat.errors import MissingInputError
 from karat.evaluation.comparison import compare_scores
@@ -28,7 +29,6 @@ from karat.evaluation.top_lists import (
     top_lists,
 )
 from karat.evaluation.verdict import Rule
-from karat.measure.kernels.lists import in_time
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
 from karat.measure.score_builder import score
@@ -63,12 +63,12 @@ def freshness(
         raise MissingInputError("Fresh needs an as_of for each query: give --queries with it")
     fresh = measured(scores, f"Fresh@{k}")
     run = run.read().at("final")
-    top = _with_ages(top_lists(scores, gold, k), gold).filter(pl.col("as_of").is_not_null())
+    top = with_ages(top_lists(scores, gold, k), gold).filter(pl.col("as_of").is_not_null())
     newer = top.filter(pl.col("in_time") == 0)
     documents = _by_document(newer)
     rows = pl.Series("row", gold.code_of(run.hits["query_id"]))
     hits = run.hits.with_columns(rows.set(rows < 0, None))
-    hits = _with_ages(_with_versions(hits, gold), gold)
+    hits = with_ages(_with_versions(hits, gold), gold)
     filtered = _filtered(run, hits, strict=strict)
     taken_out = run.hits.height - filtered.hits.height
     rescored, shortened = [], 0
@@ -97,18 +97,6 @@ def freshness(
         "rescored": rescored,
     }
     return SystemAnalysis(document, freshness_sections)
-
-
-def _with_ages(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
-    """Hits (by row and version) with the query's as_of and in_time: 1, 0 newer, null unknown."""
-    as_ofs = pl.Series([as_of or None for as_of in gold.as_of], dtype=pl.String)
-    version = pl.col("version").cast(pl.String)
-    hits = hits.with_columns(version, as_of=as_ofs.gather(hits["row"]))
-    pairs = hits.select("version", "as_of").drop_nulls().unique()
-    order = gold.conventions.versions
-    ages = [in_time(version, as_of, order) for version, as_of in pairs.iter_rows()]
-    known = pairs.with_columns(in_time=pl.Series(ages, dtype=pl.Float64).fill_nan(None))
-    return hits.join(known, on=["version", "as_of"], how="left", maintain_order="left")
 
 
 def _with_versions(rows: pl.DataFrame, gold: Prepared, *others: pl.DataFrame) -> pl.DataFrame:
@@ -194,7 +182,7 @@ def _newer_gold(hits: pl.DataFrame, gold: Prepared) -> dict[str, Any]:
     if gold.conventions.level != "item":
         return {"items": rows.height, "newer": None, "unknown": None, "examples": []}
     logged = hits.drop_nulls("version").unique("item_id", keep="first", maintain_order=True)
-    rows = _with_ages(_with_versions(rows, gold, logged), gold)
+    rows = with_ages(_with_versions(rows, gold, logged), gold)
     rows = rows.filter(pl.col("as_of").is_not_null())
     newer = rows.filter(pl.col("in_time") == 0).sort("row", "item_id")
     examples = newer.head(MOST).select("row", "item_id", "version", "as_of")

@@ -73,23 +73,24 @@ def word_sets(texts: pl.Series) -> WordSets:
     """Read each text as a set of words; done once for any number of comparisons."""
     from scipy.sparse import csr_array
 
-    blocks, codes = [], []
+    blocks: list[pl.DataFrame] = []
+    codes: list[NDArray[np.uint32]] = []
     coded = pl.Series([], dtype=pl.Categorical(pl.Categories.random()))
     for start in range(0, max(len(texts), 1), _ROWS_AT_ONCE):
         block = folded(texts.slice(start, _ROWS_AT_ONCE))
         words = block.str.extract_all(_WORD).list.unique()
-        size = pl.col("words").list.len()
+        words_each = pl.col("words").list.len()
         # A set's key is the sum of the hashes of its words, in whatever order they stand.
         sums = pl.col("words").list.eval(_hash(pl.element())).list.sum()
-        key = pl.when(size < FEWEST_WORDS).then(_hash(pl.col("text"))).otherwise(sums)
+        key = pl.when(words_each < FEWEST_WORDS).then(_hash(pl.col("text"))).otherwise(sums)
         frame = pl.DataFrame({"text": block, "words": words})
-        blocks.append(frame.select(size=size, key=key, blank=pl.col("text") == ""))
+        blocks.append(frame.select(size=words_each, key=key, blank=pl.col("text") == ""))
         # Codes are lost with the last column that has them, so one column is always kept.
         coded = words.explode(empty_as_null=False).cast(coded.dtype)
         codes.append(coded.to_physical().to_numpy())
     sets = pl.concat(blocks).with_row_index("row").cast({"row": pl.Int64, "size": pl.Int64})
     first = pl.when("blank").then("row").otherwise(pl.col("row").first().over("key"))
-    same, size = sets.select(first)["row"].to_numpy(), sets["size"].to_numpy()
+    same, size = (sets.select(column).to_series().to_numpy() for column in (first, "size"))
     code = np.concatenate(codes)
     frequency = np.bincount(code)
     number = np.empty(len(frequency), dtype=np.int32)

@@ -9,12 +9,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import polars as pl
 
-from karat.analysis.stages.routing import source_names
+from karat.analysis.stages.routing import Names, chosen_sources, right_sources
 from karat.data.tables import Corpus, Gold, Queries, Run
 from karat.errors import InputError, MissingInputError, UsageError
 from karat.evaluation.segments import By
@@ -270,30 +269,14 @@ class Case:
     # What the log, the queries and the corpus say of a query.
 
     @cached_property
-    def calls(self) -> Mapping[int, Mapping[str, Any]]:
-        """What the log says of each query's call, by the query's row."""
-        calls = self.staged.calls
-        if calls is None:
-            return {}
-        codes = self.gold.code_of(calls["query_id"]).tolist()
-        return dict(zip(codes, calls.iter_rows(named=True), strict=True))
+    def chosen_sources(self) -> list[Names]:
+        """Where each query was sent."""
+        return chosen_sources(self.staged)
 
-    def call(self, query: int, name: str) -> Any:
-        """Return what the log says of a query's call; None where it says nothing."""
-        return self.calls.get(query, {}).get(name)
-
-    def logs(self, name: str) -> bool:
-        """Return whether the log says something of any call."""
-        calls = self.staged.calls
-        return calls is not None and name in calls.columns and calls[name].count() > 0
-
-    def query_column(self, name: str) -> list[Any] | None:
-        """Return a column of the queries in the order of the score table, if there is one."""
-        frame = None if self.queries is None else self.queries.frame
-        if frame is None or name not in frame.columns or not frame[name].count():
-            return None
-        values = dict(zip(frame["query_id"].to_list(), frame[name].to_list(), strict=True))
-        return [values.get(query_id) for query_id in self.gold.query_ids]
+    @cached_property
+    def right_sources(self) -> list[Names]:
+        """Where each query's gold is: by the query's source, else by its gold items'."""
+        return right_sources(self.staged, self.queries)[1]
 
     def relevant_rows(self, query: int) -> list[int]:
         """Return the rows of the judgments that make up a query's gold."""
@@ -301,43 +284,16 @@ class Case:
         return [row for row in rows if self.gold.relevant[row]]
 
     @cached_property
-    def corpus_facts(self) -> Mapping[str, Mapping[int, list[str]]]:
-        """The versions and sources in the corpus of the gold of each miss, by judgment.
-
-        An item with a list of sources brings them all.
-        """
+    def gold_versions(self) -> pl.DataFrame:
+        """The gold of each miss with its versions in the corpus: judgment, row, version."""
         corpus, judged = self.gold.corpus, self.gold.rows
-        if corpus is None:
-            return {"version": {}, "source": {}}
-        key = judged_by(self.gold)
         relevant = self.gold.relevant & self.misses[judged["code"].to_numpy()]
-        rows = judged.with_row_index("at").filter(relevant).select("at", item_id="item_id")
-        facts: dict[str, dict[int, list[str]]] = {}
-        for name in ("version", "source"):
-            by_judgment = facts.setdefault(name, {})
-            if name not in corpus.columns:
-                continue
-            values = corpus.select(item_id=key, value=name)
-            values = values.join(rows, on="item_id", how="semi", maintain_order="left")
-            if values.schema["value"].base_type() == pl.List:
-                values = values.explode("value")
-            values = values.with_columns(pl.col("value").cast(pl.String))
-            pairs = rows.join(values, on="item_id", maintain_order="left_right")
-            for at, value in pairs.select("at", "value").iter_rows():
-                by_judgment.setdefault(at, []).append(value)
-        return facts
-
-    def right_sources(self, query: int) -> list[str]:
-        """Return where a miss's gold is: by the query's source, else by its gold items'."""
-        if self._query_sources is not None and self._query_sources[query]:
-            return list(source_names(self._query_sources[query]))
-        sources = self.corpus_facts["source"]
-        names = [source for row in self.relevant_rows(query) for source in sources.get(row, ())]
-        return sorted({source for source in names if source})
-
-    @cached_property
-    def _query_sources(self) -> list[Any] | None:
-        return self.query_column("source")
+        rows = judged.with_row_index("judgment").filter(relevant)
+        rows = rows.select("judgment", "item_id", row="code")
+        if corpus is None or "version" not in corpus.columns:
+            return rows.clear().with_columns(version=pl.lit(None, pl.String))
+        versions = corpus.select(pl.col("version").cast(pl.String), item_id=judged_by(self.gold))
+        return rows.join(versions, on="item_id", maintain_order="left_right")
 
     @cached_property
     def indexed(self) -> Mask | None:
@@ -349,13 +305,6 @@ class Case:
         has_gold = np.zeros(len(self.gold.query_ids), dtype=bool)
         has_gold[self.gold.rows["code"].to_numpy()[right]] = True
         return has_gold
-
-    def in_time(self, version: str | None, query: int) -> float:
-        """Return 1 for a version no newer than the query's as_of, 0 for a newer one, else NaN."""
-        as_of = self.gold.as_of[query] if self.gold.as_of else None
-        if not as_of or version is None:
-            return math.nan
-        return in_time(version, as_of, self.gold.conventions.versions)
 
     # Where gold stands, and what stands above it.
 
@@ -412,16 +361,19 @@ class Case:
     @cached_property
     def least_similarity(self) -> Values:
         """What the similarity of gold should be: the query's own limit, else the common one."""
-        limits = self.query_column("min_similarity")
-        if limits is None or self.queries is None:
-            return np.full(len(self.gold.query_ids), self.thresholds.similarity)
-        numbers = pl.Series(limits, strict=False).cast(pl.Float64, strict=False)
-        if numbers.null_count() > limits.count(None):
+        least = np.full(len(self.gold.query_ids), float(self.thresholds.similarity))
+        if self.queries is None or "min_similarity" not in self.queries.frame.columns:
+            return least
+        limits = self.queries.frame.select("query_id", "min_similarity").drop_nulls()
+        numbers = limits["min_similarity"].cast(pl.Float64, strict=False)
+        if numbers.null_count():
             raise InputError(
                 "min_similarity holds something that is no number; a number is expected",
                 where=self.queries.source.name,
             )
-        return numbers.fill_null(self.thresholds.similarity).to_numpy()
+        codes = self.gold.code_of(limits["query_id"])
+        least[codes[codes >= 0]] = numbers.to_numpy()[codes >= 0]
+        return least
 
     @cached_property
     def below_score(self) -> Mask:
@@ -561,8 +513,11 @@ class Case:
         meta = self.staged.final.meta
         if any(str(key).startswith("rerank") and value for key, value in meta.items()):
             return np.ones(len(self.assessed), dtype=bool)
-        timed = [self.call(row, "latency.rerank") is not None for row in range(len(self.assessed))]
-        return np.array(timed, dtype=bool)
+        timed, calls = np.zeros(len(self.assessed), dtype=bool), self.staged.calls
+        if calls is not None and "latency.rerank" in calls.columns:
+            codes = self.gold.code_of(calls.drop_nulls("latency.rerank")["query_id"])
+            timed[codes[codes >= 0]] = True
+        return timed
 
     @property
     def names_reranker(self) -> bool:
@@ -593,6 +548,18 @@ class Case:
         unlogged = changed & ~self.way.reordered.logged
         moved: Mask = changed & ~kept_order(self.staged, self.way, unlogged).in_order
         return moved
+
+
+def with_ages(hits: pl.DataFrame, gold: Prepared) -> pl.DataFrame:
+    """Return rows (by query and version) with as_of and in_time: 1, 0 newer, null unknown."""
+    as_ofs = pl.Series([as_of or None for as_of in gold.as_of], dtype=pl.String)
+    version = pl.col("version").cast(pl.String)
+    hits = hits.with_columns(version, as_of=as_ofs.gather(hits["row"]))
+    pairs = hits.select("version", "as_of").drop_nulls().unique()
+    order = gold.conventions.versions
+    ages = [in_time(version, as_of, order) for version, as_of in pairs.iter_rows()]
+    known = pairs.with_columns(in_time=pl.Series(ages, dtype=pl.Float64).fill_nan(None))
+    return hits.join(known, on=["version", "as_of"], how="left", maintain_order="left")
 
 
 def in_index(staged: Staged) -> Mask | None:
@@ -652,8 +619,6 @@ class Dominance:
         items = items.sort(["queries", "item_id"], descending=[True, False])
         dominant = wrong.join(items, on="item_id", how="semi", maintain_order="left")
         taken = np.bincount(dominant["row"].to_numpy(), minlength=ranked.n)
-        by_query: dict[int, list[str]] = {}
-        for query, item in dominant.select("row", "item_id").iter_rows():
-            by_query.setdefault(query, []).append(item)
+        by_query = dict(dominant.group_by("row").agg("item_id").iter_rows())
         shown = np.maximum(np.minimum(ranked.returned, lines.miss), 1)
         return cls(items, by_query, taken / shown)

@@ -9,10 +9,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 
-from karat.analysis.failures.case import Case, LastGold
-from karat.analysis.stages.routing import JOINED, source_names
+from karat.analysis.failures.case import Case, LastGold, with_ages
+from karat.analysis.stages.routing import JOINED
 from karat.evaluation.stages import ORIGINAL, RAW
+from karat.evaluation.top_lists import logged_texts
 from karat.measure.ranked import Mask
 
 Facts = dict[str, Any]
@@ -141,11 +143,11 @@ def _taken_out_by(case: Case, stage: str, query: int, **facts: Any) -> Evidence 
 
 @failure("the call failed: read its error")
 def failed_call(case: Case, left: Mask) -> tuple[Mask, Explain]:
+    errors = logged_texts(case.staged.calls, "error")
+
     def explain(query: int) -> Evidence:
-        error = case.call(query, "error")
-        if error is None:
-            return {"error": None}, "the call failed"
-        return {"error": str(error)}, f"the call failed: {error}"
+        error = errors.get(case.gold.query_ids[query])
+        return {"error": error}, "the call failed" + (f": {error}" if error else "")
 
     return case.status("failed"), explain
 
@@ -172,8 +174,8 @@ def not_in_index(case: Case, left: Mask) -> tuple[Mask, Explain]:
 
 
 def _lacks_sources(case: Case) -> str | None:
-    lacks = [] if case.logs("source") else ["the source of each call in the log"]
-    if not _in_corpus(case, "source") and case.query_column("source") is None:
+    lacks = [] if any(case.chosen_sources) else ["the source of each call in the log"]
+    if not any(case.right_sources):
         lacks.append("the right source: a column source in --queries or --corpus")
     return ", and ".join(lacks) or None
 
@@ -181,19 +183,18 @@ def _lacks_sources(case: Case) -> str | None:
 @failure("sent to the wrong source: look at the router", _lacks_sources)
 def routed_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries sent to a wrong source, for which no gold was retrieved."""
-    routed = np.zeros_like(left)
-    for query in np.flatnonzero(left & ~np.isfinite(case.way.first.rank)).tolist():
-        chosen = case.call(query, "source")
-        if chosen is not None and (right := case.right_sources(query)):
-            routed[query] = set(right).isdisjoint(source_names(chosen))
+    wrong = [
+        bool(chosen and right) and set(right).isdisjoint(chosen)
+        for chosen, right in zip(case.chosen_sources, case.right_sources, strict=True)
+    ]
 
     def explain(query: int) -> Evidence:
-        right = case.right_sources(query)
-        chosen = JOINED.join(source_names(case.call(query, "source")))
+        right = list(case.right_sources[query])
+        chosen = JOINED.join(case.chosen_sources[query])
         because = f"sent to {chosen}, while its gold is in {' and '.join(right)}"
         return {"chosen": chosen, "right": right}, because
 
-    return routed, explain
+    return np.array(wrong, dtype=bool) & ~np.isfinite(case.way.first.rank), explain
 
 
 def _lacks_original(case: Case) -> str | None:
@@ -207,10 +208,11 @@ def rewritten_away(case: Case, left: Mask) -> tuple[Mask, Explain]:
     """Return the queries whose original text finds gold at the top."""
     miss, nowhere = case.thresholds.miss, np.full(len(left), np.inf)
     ranks = case.beside[ORIGINAL].rank if ORIGINAL in case.beside else nowhere
+    texts = logged_texts(case.staged.calls, "rewritten")
 
     def explain(query: int) -> Evidence:
-        rank, text = _rank(ranks[query]), case.call(query, "rewritten")
-        facts: Facts = {"original_rank": rank} | ({} if text is None else {"rewritten": str(text)})
+        rank, text = _rank(ranks[query]), texts.get(case.gold.query_ids[query])
+        facts: Facts = {"original_rank": rank} | ({} if text is None else {"rewritten": text})
         because = f"the original query finds gold at rank {rank}, the rewritten one does not within"
         return facts, f"{because} {miss}"
 
@@ -238,35 +240,30 @@ def freshness_filtered(case: Case, left: Mask) -> tuple[Mask, Explain]:
 
     A list none of whose versions is known does not show that.
     """
-    versions = case.corpus_facts["version"]
-    newer = np.zeros_like(left)
+    newer, dated = np.zeros_like(left), np.equal(case.way.final.returned, 0)
     if case.gold.as_of and case.tops is not None:
-        nowhere = left & ~np.isfinite(case.way.after(0))
-        for best in case.beside.values():
-            nowhere &= ~np.isfinite(best.rank)
-        for query in np.flatnonzero(nowhere).tolist():
-            rows = case.relevant_rows(query)
-            ages = [case.in_time(v, query) for row in rows for v in versions.get(row, ())]
-            newer[query] = bool(ages) and not any(age != 0 for age in ages)
-        dated = np.equal(case.way.final.returned, 0)
-        shown = case.tops.filter(newer[case.tops["row"].to_numpy()])
-        for row, version in shown.select("row", "version").iter_rows():
-            age = case.in_time(version, row)
-            dated[row] |= not np.isnan(age)
-            newer[row] &= age != 0
-        newer &= dated
+        ages = with_ages(case.gold_versions, case.gold)
+        newer[ages["row"]] = True
+        newer[ages.filter(pl.col("in_time").ne_missing(0))["row"]] = False
+        for best in (case.way.after(0), *(best.rank for best in case.beside.values())):
+            newer &= ~np.isfinite(best)
+        tops = with_ages(case.tops, case.gold)
+        newer[tops.filter(pl.col("in_time") == 0)["row"]] = False
+        dated[tops.drop_nulls("in_time")["row"]] = True
+    # Of several versions the first one.
+    versions = dict(case.gold_versions.reverse().select("judgment", "version").iter_rows())
 
     def explain(query: int) -> Evidence:
         first = case.way.first
         hit = int(first.hit[query])
         version = first.facts["version"][hit] if hit >= 0 else None
-        version = version or next(iter(versions.get(int(case.judgment[query]), ())), None)
+        version = version or versions.get(int(case.judgment[query]))
         as_of = case.gold.as_of[query] if case.gold.as_of else None
         facts = {"version": version, "as_of": as_of}
         because = f"its gold ({version}) is newer than its as_of ({as_of}), and nothing returned is"
         return _taken_out_by(case, "as_of", query, **facts) or (facts, because)
 
-    return case.way.taken_out["as_of"] | newer, explain
+    return case.way.taken_out["as_of"] | (newer & dated), explain
 
 
 @failure("taken out by a filter: look at its attributes", _list_before("filter"))

@@ -85,9 +85,7 @@ def routing_of(staged: Staged, queries: Queries | None, recall: Measure) -> dict
     chosen, hits = chosen_sources(staged), _hit_sources(staged, k)
     if not any(chosen) and hits is None:
         return None
-    named = _by_query(staged, None if queries is None else queries.frame, "source")
-    of_gold = named if all(named) else _gold_sources(staged)
-    right = [names or others for names, others in zip(named, of_gold, strict=True)]
+    named, right = right_sources(staged, queries)
     failed, called = _outcomes(staged)
     answered = np.flatnonzero(called & ~failed).tolist()
     sent = [row for row in answered if chosen[row]]
@@ -151,6 +149,13 @@ def chosen_sources(staged: Staged) -> list[Names]:
     return _by_query(staged, staged.calls, "source")
 
 
+def right_sources(staged: Staged, queries: Queries | None) -> tuple[list[Names], list[Names]]:
+    """Return the sources that the queries name, and these or else those of each query's gold."""
+    named = _by_query(staged, None if queries is None else queries.frame, "source")
+    of_gold = named if all(named) else _gold_sources(staged)
+    return named, [names or others for names, others in zip(named, of_gold, strict=True)]
+
+
 def _by_query(staged: Staged, frame: pl.DataFrame | None, column: str) -> list[Names]:
     names: list[Names] = [()] * len(staged.gold.query_ids)
     if frame is None or column not in frame.columns:
@@ -175,8 +180,8 @@ def _gold_sources(staged: Staged) -> list[Names]:
     docs: dict[str, Names] = {}
     for item, doc, source in rows.select("item_id", "doc_id", "source").iter_rows():
         if source:
-            items[item] = (str(source),)
-            docs[doc] = tuple(dict.fromkeys((*docs.get(doc, ()), str(source))))
+            items[item] = tuple(map(str, source)) if isinstance(source, list) else (str(source),)
+            docs[doc] = tuple(dict.fromkeys((*docs.get(doc, ()), *items[item])))
     sources = docs | items
     for code, item in relevant.select("code", "item_id").iter_rows():
         names[code] = tuple(dict.fromkeys((*names[code], *sources.get(item, ()))))
