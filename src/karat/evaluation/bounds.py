@@ -222,15 +222,15 @@ def stability_of(
     names = distinct_names([first.system, second.system])
     deciding = tuple(known for known in first.measures if str(known) == measure)
 
-    def compared(column: Values) -> Comparison:
+    def compared(column: Values, *, power: bool = False) -> Comparison:
         moved = with_columns(second, {measure: column})
         pair = [
             ComparedSystem(name, (replace(scores, measures=deciding),))
             for name, scores in zip(names, (first, moved), strict=True)
         ]
-        return compare_scores(pair, rule).of(names[1], measure)
+        return compare_scores(pair, rule, power=power).of(names[1], measure)
 
-    now = low = high = compared(second.values(measure))
+    now = low = high = compared(second.values(measure), power=True)
     if np.nanmax(differences.high - differences.low, initial=0.0) > NO_DIFFERENCE:
         values = first.values(measure)
         low, high = compared(values + differences.low), compared(values + differences.high)
@@ -404,7 +404,7 @@ class _Bounds:
                     delta = ends.high if upward else ends.low
                     columns[str(measure)] = systems[0].values(str(measure)) + delta
             moved.append(replace(system, runs=(with_columns(scores, columns),)))
-        rows = compare_scores(moved, self.rule, queries=queries, by=by).rows
+        rows = compare_scores(moved, self.rule, queries=queries, by=by, power=False).rows
         alpha = systems[0].conventions.alpha
         return {_key(row): self._at_any_margin(row, rows, alpha) for row in rows}
 

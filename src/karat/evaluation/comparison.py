@@ -161,8 +161,12 @@ def compare_scores(
     *,
     queries: Queries | None = None,
     by: Sequence[By] = (),
+    power: bool = True,
 ) -> Comparisons:
-    """Compare scored systems; the first is the baseline."""
+    """Compare scored systems; the first is the baseline.
+
+    Without ``power`` no row says what its queries could detect, which takes most of the time.
+    """
     if len(systems) < 2:
         raise UsageError("a comparison needs at least two systems: the baseline and another")
     check_comparable(systems)
@@ -189,7 +193,7 @@ def compare_scores(
         within = [
             row
             for segment in segments
-            for row in _segment_rows(systems, pairs, segment, rule, permutations)
+            for row in _segment_rows(systems, pairs, segment, rule, permutations, power=power)
         ]
         rows += _corrected(within, rule)
     for at, row in enumerate(rows):
@@ -304,8 +308,11 @@ class _Paired:
         self.delta = self.b - self.a
         groups = baseline.runs[0].groups
         self.groups = None if groups is None else groups[self.known]
-        self.is_sum = number_of(measure) is aggregates.total
-        self.is_mean = self.is_sum or number_of(measure) is aggregates.mean
+        is_sum = number_of(measure) is aggregates.total
+        self.is_mean = is_sum or number_of(measure) is aggregates.mean
+        # A sum is n times the mean, and so are its interval and its margin.
+        self.scale = len(self.delta) if is_sum else 1
+        self.error_of_runs: tuple[float, float] | None = None
         old, new = (side.number(measure, self.known) for side in self.sides)
         margin = 0.0 if old is None else rule.margin_for(old)
         up = -self.delta if measure.definition.better == "lower" else self.delta
@@ -348,14 +355,9 @@ class _Paired:
             (low, high), p, round(1 - confidence, 12), float(self.delta.mean())
         )
 
-    def add_power(self) -> None:
-        """Add the effect size and what can be detected; by t where runs of a system differ.
-
-        A sum is n times the mean, and so are its interval and its margin.
-        """
-        row, delta, confidence = self.row, self.delta, self.conventions.ci
-        mean, sd = float(delta.mean()), float(delta.std(ddof=1))
-        scale = row.n if self.is_sum else 1
+    def finish_test(self) -> None:
+        """Let runs of a system that differ decide by t; scale what belongs to a sum, not a mean."""
+        row, conventions = self.row, self.conventions
         # For each system with repeated runs: the variance between them that the noise at single
         # queries does not explain, that in all, and their number. The error counts with the
         # latter: it cannot be underestimated by chance to nothing, and errs on the safe side.
@@ -366,31 +368,40 @@ class _Paired:
             if len(side.runs) > 1 and len(complete) > 1:
                 in_all = float(complete.mean(axis=0).var(ddof=1))
                 runs.append((paired.between_runs(complete), in_all, len(side.runs)))
-        spread = math.sqrt(sum(beyond / number for beyond, _, number in runs))
-        intervals, detectable, needed, why = [row.ci, row.ci_same], None, None, None
+        intervals = [row.ci, row.ci_same]
         if any(in_all > 0 for _, in_all, _ in runs):
-            noise = standard_error(delta, self.groups)
+            mean, noise = float(self.delta.mean()), standard_error(self.delta, self.groups)
             error, df = paired.total_error(noise, [(in_all, n) for _, in_all, n in runs])
+            self.error_of_runs = error, df
             p = t_p(mean, error, df)
             row = replace(row, p=p, t=p)
-            for at, level in enumerate(_levels(self.conventions)):
+            for at, level in enumerate(_levels(conventions)):
                 if intervals[at] is not None:
                     reach = error * t_quantile((1 + level) / 2, df)
                     intervals[at] = self.interval((mean - reach, mean + reach), p, level)
-            detectable = detectable_by_t(error, df, confidence=confidence)
+        spread = math.sqrt(sum(beyond / number for beyond, _, number in runs))
+        ci, ci_same = (ends and (ends[0] * self.scale, ends[1] * self.scale) for ends in intervals)
+        between = spread * self.scale if runs else None
+        self.row = replace(row, ci=ci, ci_same=ci_same, between_runs=between)
+
+    def add_power(self) -> None:
+        """Add the effect size, and which difference so many queries could detect."""
+        row, delta, confidence = self.row, self.delta, self.conventions.ci
+        detectable: float | None
+        needed, why = None, None
+        if self.error_of_runs is not None:
+            detectable = detectable_by_t(*self.error_of_runs, confidence=confidence)
         else:
             power = Power(delta, self.groups, confidence=confidence, seed=self.conventions.seed)
             detectable, why = power.detectable(), power.why_unknown
             # More queries cannot make up for few runs: then no number of them is named.
-            needed = None if runs else power.queries_needed(row.wanted / scale)
-        ci, ci_same = (ends and (ends[0] * scale, ends[1] * scale) for ends in intervals)
+            if row.between_runs is None:
+                needed = power.queries_needed(row.wanted / self.scale)
+        sd = float(delta.std(ddof=1))
         self.row = replace(
             row,
-            ci=ci,
-            ci_same=ci_same,
-            effect=mean / sd if sd > NO_DIFFERENCE else None,
-            between_runs=spread * scale if runs else None,
-            detectable=None if detectable is None else detectable * scale,
+            effect=float(delta.mean()) / sd if sd > NO_DIFFERENCE else None,
+            detectable=None if detectable is None else detectable * self.scale,
             needed=needed,
             power_because=why,
         )
@@ -418,6 +429,8 @@ def _segment_rows(
     segment: Segment,
     rule: Rule,
     permutations: int,
+    *,
+    power: bool,
 ) -> list[Comparison]:
     """Return every measure of every pair over the queries of a segment, not yet judged."""
     cells = [
@@ -434,14 +447,16 @@ def _segment_rows(
         elif cell.row.n:
             cell.test_number()
     for group in together.values():
-        _test_means(group, of_pairs, permutations)
+        _test_means(group, of_pairs, permutations, power=power)
     return [cell.row for cell in cells]
 
 
 _PairTests = Mapping[tuple[str, str, str], tuple[float, float]]
 
 
-def _test_means(cells: Sequence[_Paired], of_pairs: _PairTests, permutations: int) -> None:
+def _test_means(
+    cells: Sequence[_Paired], of_pairs: _PairTests, permutations: int, *, power: bool
+) -> None:
     """Test means and sums over the same queries: p and intervals from the same random signs.
 
     ``of_pairs`` has p and adjusted p where all pairs were tested at once; few differences are
@@ -492,7 +507,9 @@ def _test_means(cells: Sequence[_Paired], of_pairs: _PairTests, permutations: in
             wilcoxon=paired.wilcoxon(units[:, at]),
             sign=paired.sign_test(units[:, at]),
         )
-        cell.add_power()
+        cell.finish_test()
+        if power:
+            cell.add_power()
 
 
 def _test_all_pairs(
