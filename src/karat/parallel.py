@@ -1,22 +1,25 @@
-"""Parallel map: one function over many items in threads, with results and errors in order."""
+"""Work in threads: results and errors come in order, and threads wait for the next work."""
 
 from __future__ import annotations
 
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from itertools import islice
+from contextlib import closing
+from functools import partial
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+Task = TypeVar("Task")
+Outcome = TypeVar("Outcome")
 
-# Seconds to wait for running steps when the map ends early; longer ones are left behind.
+# Tasks in flight for each thread: enough that a slow one does not hold up the others.
+_AHEAD = 4
+# Seconds that a map which ends early waits for running work; longer work is left behind.
 _PATIENCE = 5.0
-# In a worker thread: whether its result is still wanted.
+# In a thread of a map: the event that is set when its result is no longer wanted.
 _thread = threading.local()
 
 
@@ -27,12 +30,12 @@ def cores() -> int:
 
 
 def parallel_map(
-    work: Callable[[Item], Result],
-    items: Sequence[Item],
+    work: Callable[[Task], Outcome],
+    items: Sequence[Task],
     *,
     at_once: int | None = None,
-    begin: Callable[[Item], None] = lambda item: None,
-) -> Iterator[Result]:
+    begin: Callable[[Task], None] = lambda item: None,
+) -> Iterator[Outcome]:
     """Yield the result for each item, in the order of the items.
 
     ``at_once`` items are worked on together, by default one per processor. Raises the error of
@@ -49,53 +52,17 @@ def parallel_map(
             begin(item)
             yield work(item)
         return
-    tasks: SimpleQueue[tuple[Item, Future[Result]] | None] = SimpleQueue()
-    futures: deque[Future[Result]] = deque()
-    upcoming = iter(items)
-    stopped = threading.Event()
+    stop = threading.Event()
 
-    def submit(count: int) -> None:
-        for item in islice(upcoming, count):
-            futures.append(Future())
-            tasks.put((item, futures[-1]))
+    def cancellable(item: Task) -> Outcome:
+        _thread.stop = stop
+        return work(item)
 
-    threads = [
-        threading.Thread(target=_serve, args=(work, tasks, stopped), daemon=True)
-        for _ in range(number)
-    ]
-    for thread in threads:
-        thread.start()
-    try:
-        # Work is not begun far ahead of the results that are fetched.
-        submit(2 * number)
+    outcomes = in_order(cancellable, items, concurrency=number, stop=stop, patience=_PATIENCE)
+    with closing(outcomes):
         for item in items:
             begin(item)
-            future = futures.popleft()
-            # Python may notice a Ctrl-C only when a wait ends.
-            while not future.done():
-                wait((future,), timeout=1.0)
-            submit(1)
-            yield future.result()
-    finally:
-        stopped.set()
-        for _ in threads:
-            tasks.put(None)
-        for thread in threads:
-            thread.join(_PATIENCE)
-
-
-def _serve(
-    work: Callable[[Item], Result],
-    tasks: SimpleQueue[tuple[Item, Future[Result]] | None],
-    stopped: threading.Event,
-) -> None:
-    _thread.is_wanted = lambda: not stopped.is_set()
-    while (task := tasks.get()) is not None and not stopped.is_set():
-        item, future = task
-        try:
-            future.set_result(work(item))
-        except BaseException as error:  # raised again where the result is fetched
-            future.set_exception(error)
+            yield next(outcomes)[1]
 
 
 class _Cancelled(BaseException):
@@ -104,6 +71,110 @@ class _Cancelled(BaseException):
 
 def stop_if_cancelled() -> None:
     """End the work of this thread if its result is no longer wanted; call it between steps."""
-    is_wanted: Callable[[], bool] | None = getattr(_thread, "is_wanted", None)
-    if is_wanted is not None and not is_wanted():
+    stop: threading.Event | None = getattr(_thread, "stop", None)
+    if stop is not None and stop.is_set():
         raise _Cancelled
+
+
+def in_order(
+    work: Callable[[Task], Outcome],
+    tasks: Iterable[Task],
+    *,
+    concurrency: int = 1,
+    stop: threading.Event | None = None,
+    patience: float = 0.0,
+) -> Generator[tuple[Task, Outcome]]:
+    """Yield each task with its outcome, in the order of the tasks.
+
+    Tasks are taken from the iterable as they are needed, in the caller's thread. What a task
+    raises is raised when its turn comes. ``stop`` is set when the caller leaves early or the
+    work is done, so that waiting calls can give up; running ones get ``patience`` seconds to
+    end. With ``concurrency=1`` no thread is started, and ``stop`` is left alone.
+
+    >>> list(in_order(len, ["a", "bcd", "ef"], concurrency=2))
+    [('a', 1), ('bcd', 3), ('ef', 2)]
+    """
+    if concurrency == 1:
+        for task in tasks:
+            yield task, work(task)
+        return
+    threads = DaemonThreads("karat-call", most=concurrency)
+    in_flight: deque[tuple[Task, Future[Outcome]]] = deque()
+    try:
+        for task in tasks:
+            in_flight.append((task, threads.begin(partial(work, task))))
+            if len(in_flight) >= concurrency * _AHEAD:
+                yield _first_of(in_flight)
+        while in_flight:
+            yield _first_of(in_flight)
+    finally:
+        if stop is not None:
+            stop.set()
+        threads.stop()
+        threads.join(patience)
+
+
+def _first_of(in_flight: deque[tuple[Task, Future[Outcome]]]) -> tuple[Task, Outcome]:
+    task, future = in_flight.popleft()
+    # Python may notice a Ctrl-C only when a wait ends.
+    while not future.done():
+        wait((future,), timeout=1.0)
+    return task, future.result()
+
+
+_Job = tuple[Callable[[], Any], Future[Any]]
+
+
+class DaemonThreads:
+    """Daemon threads that wait for work, as many as there is work at once, at most ``most``.
+
+    Ctrl-C need not wait for calls in flight, as it would with an executor.
+    """
+
+    def __init__(self, name: str, *, most: int | None = None) -> None:
+        self._name = name
+        self._most = most
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._lock = threading.Lock()
+        self._stopped = False
+
+    def begin(self, work: Callable[[], Outcome]) -> Future[Outcome]:
+        """Have the work done; what it raises is raised by whoever asks for the result."""
+        future: Future[Outcome] = Future()
+        self._jobs.put((work, future))
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+            elif len(self._threads) != self._most:
+                name = f"{self._name}-{len(self._threads)}"
+                thread = threading.Thread(target=self._serve, name=name, daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        return future
+
+    def stop(self) -> None:
+        """Let every thread end after its current call; what waits is not begun."""
+        self._stopped = True
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def join(self, patience: float) -> None:
+        """Wait at most so many seconds for each thread to end."""
+        for thread in self._threads:
+            thread.join(patience)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None and not self._stopped:
+            work, future = job
+            try:
+                settle = partial(future.set_result, work())
+            except BaseException as error:
+                settle = partial(future.set_exception, error)
+            # Before the caller continues, so that its next call needs no further thread.
+            with self._lock:
+                self._idle += 1
+            settle()
+            # Keep nothing of the call alive while waiting for the next.
+            del job, work, future, settle

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from karat.jobs.calls import RateLimit, in_order, retry_after, retry_wait
+from karat.jobs.calls import RateLimit, retry_after, retry_wait
+from karat.parallel import in_order
 
 
 @pytest.mark.parametrize("concurrency", [1, 3])

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from karat.errors import CallError, InputError, KaratError, UsageError, unknown
 from karat.formats.json_records import parse_json
 from karat.jobs.cache import CACHE_FOLDER, JsonlCache
-from karat.jobs.calls import LONGEST_ASKED, Retries, in_order
+from karat.jobs.calls import LONGEST_ASKED, Retries
 from karat.jobs.journal import RESUME, Journal, json_lines, part_of
 from karat.label.judge_answers import (
     Judge,
@@ -36,6 +36,7 @@ from karat.label.labels import GRADES, Pair, read_labels, read_pairs
 from karat.pages.formatting import plural
 from karat.pages.page import Page, Section
 from karat.pages.result import Result
+from karat.parallel import in_order
 
 if TYPE_CHECKING:
     import polars as pl

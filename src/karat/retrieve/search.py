@@ -24,9 +24,10 @@ from karat.formats.readers import read_corpus, read_queries
 from karat.formats.runlog import RUN_LOG_VERSION, VERSION_KEY, check_facts
 from karat.formats.settings import Place
 from karat.jobs.cache import CACHE_FOLDER
-from karat.jobs.calls import RateLimit, Retries, in_order
+from karat.jobs.calls import RateLimit, Retries
 from karat.jobs.journal import RESUME
 from karat.jobs.signals import StoppedBySignal, stop_on_signals
+from karat.parallel import in_order
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Query, queries_from, shares
 from karat.retrieve.run_log import DIGEST, RunLog, failed_record, notes_in, record_of, to_json_line

@@ -28,7 +28,7 @@ from uuid import UUID
 
 from karat.data.columns import ITEM_NAMES, NUL_IN_ID
 from karat.errors import CallError, InputError, KaratError, UsageError, missing_extra
-from karat.jobs.calls import DaemonThreads
+from karat.parallel import DaemonThreads
 from karat.retrieve.protocol import Hit, Hits
 
 T = TypeVar("T")
