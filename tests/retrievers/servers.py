@@ -25,7 +25,7 @@ from karat.errors import CallError
 from karat.formats.settings import parse_yaml
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.system import System, build_system
+from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import parse_systems
 
 ROOT = Path(__file__).parents[2]
@@ -183,14 +183,14 @@ def always(response: bytes) -> Act:
     return act
 
 
-def built(yaml: str, *, timeout: float = 5.0, **environment: str) -> System:
+def built(yaml: str, *, timeout: float = 5.0, **environment: str) -> SearchSystem:
     """The system of some lines of YAML, as karat.yaml would have them."""
     lines = parse_yaml("live:\n" + "\n".join(f"  {line}" for line in yaml.splitlines()), "k.yaml")
     system_config = parse_systems(lines.data, lines.place)["live"]
     return build_system(system_config, BuildContext(environment=environment, timeout=timeout))
 
 
-def asked(system: System, text: str = "pie", k: int = 10, **attributes: Any) -> Any:
+def asked(system: SearchSystem, text: str = "pie", k: int = 10, **attributes: Any) -> Any:
     """The answer to one query."""
     return system.find([Query("q1", text, attributes)], k)[0]
 

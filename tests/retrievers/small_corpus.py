@@ -12,7 +12,7 @@ from karat.data.tables import Corpus
 from karat.formats.settings import parse_yaml
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.system import System, build_system
+from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
 # Ids and texts with accents, CJK, Cyrillic, emoji, spaces and '#'.
@@ -97,17 +97,17 @@ def system_config(yaml: str, name: str = "one") -> SystemConfig:
     return parse_systems(file.data["systems"], file.place.at("systems"))[name]
 
 
-def built(shop: BuildContext, yaml: str, name: str = "one") -> System:
+def built(shop: BuildContext, yaml: str, name: str = "one") -> SearchSystem:
     """The system of this name, out of the text of a karat.yaml."""
     return build_system(system_config(yaml, name), shop)
 
 
-def system(shop: BuildContext, spec: str) -> System:
+def system(shop: BuildContext, spec: str) -> SearchSystem:
     """A system of one line: ``{retriever: bm25}``."""
     return built(shop, f"systems:\n  one: {spec}\n")
 
 
-def ask(asked: System, text: str, k: int = 10, **attributes: Any) -> list[Any]:
+def ask(asked: SearchSystem, text: str, k: int = 10, **attributes: Any) -> list[Any]:
     return asked.find([Query("q1", text, attributes)], k)[0].hits
 
 

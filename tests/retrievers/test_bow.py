@@ -16,7 +16,7 @@ from karat.formats.settings import Place
 from karat.retrieve.bow import ascii_words
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.system import System, build_system
+from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import parse_systems
 
 STORY = {
@@ -27,12 +27,12 @@ STORY = {
 TEXTS = st.text(alphabet="ab_Z9 .éİ嵐", max_size=30)
 
 
-def system(texts: dict[str, str], **spec: object) -> System:
+def system(texts: dict[str, str], **spec: object) -> SearchSystem:
     system_configs = parse_systems({"s": {"retriever": "bow", **spec}}, Place("karat.yaml"))
     return build_system(system_configs["s"], BuildContext(corpus=lambda: Corpus.from_dict(texts)))
 
 
-def found(system: System, text: str, k: int = 1000) -> list[tuple[str, float]]:
+def found(system: SearchSystem, text: str, k: int = 1000) -> list[tuple[str, float]]:
     (answer,) = system.find([Query("q", text)], k)
     return [(hit.item_id, hit.score) for hit in answer.hits]
 

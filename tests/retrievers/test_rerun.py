@@ -26,7 +26,7 @@ from karat.retrieve.rerank import reranker
 from karat.retrieve.rerun import RerunStart, StageRerun, mine_negatives
 from karat.retrieve.search import FailedCall, search_system
 from karat.retrieve.stages import DistinctDocs, Filter, Threshold
-from karat.retrieve.system import System, build_system
+from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import RerankForm, parse_systems
 
 # Words that the models' tokenizer does not cut.
@@ -133,7 +133,7 @@ def test_a_reranked_list_is_reranked_again(tmp_path, cross_encoder):
 def test_nothing_more_is_retrieved_for_a_list_that_is_given():
     finder = Given(hits(*[part for at in range(40) for part in (f"i{at}", 40.0 - at)]))
     items = Items(Corpus.from_dict({f"i{at}": {"text": "", "even": at % 2} for at in range(40)}))
-    system = System("one", finder, k=5, k_raw=5, filters=[Filter({"even": 1}, items)])
+    system = SearchSystem("one", finder, k=5, k_raw=5, filters=[Filter({"even": 1}, items)])
     query = Query("1", "x")
     assert ids(system.find([query], 5)[0].hits) == ["i1", "i3", "i5", "i7", "i9"]
     finder.asked.clear()
@@ -144,7 +144,9 @@ def test_nothing_more_is_retrieved_for_a_list_that_is_given():
 
 def test_retrieving_goes_as_deep_as_the_filter_needs():
     finder = Given(hits(*[part for at in range(40) for part in (f"i{at}", 40.0 - at)]))
-    system = System("one", finder, k=5, k_raw=5, filters=[Filter({"item_id": ["i1", "i30"]}, None)])
+    system = SearchSystem(
+        "one", finder, k=5, k_raw=5, filters=[Filter({"item_id": ["i1", "i30"]}, None)]
+    )
     (answer,) = system.retrieve([Query("1", "x")], 5)
     assert [k for _, k in finder.asked] == [5, 20, 80]
     assert len(answer.hits) == 40
@@ -164,13 +166,13 @@ def test_the_later_stages_see_the_query_after_rules_and_rewriting(tmp_path):
 
 def test_a_retriever_that_fails_is_a_failed_call(tmp_path):
     made = rerunner(context(tmp_path, {"a": "sea"}), {"retriever": "bm25"})
-    made = replace(made, system=System("one", Failing(CallError("no  route\nto host"))))
+    made = replace(made, system=SearchSystem("one", Failing(CallError("no  route\nto host"))))
     assert starts(made, [Query("1", "sea")]) == {"1": FailedCall("no route to host")}
 
 
 def test_an_item_that_a_retriever_gives_twice_is_taken_once(tmp_path):
     made = rerunner(context(tmp_path, {"a": "sea"}), {"retriever": "bm25"})
-    made = replace(made, system=System("one", Given(hits("a", 3.0, "b", 2.0, "a", 1.0))))
+    made = replace(made, system=SearchSystem("one", Given(hits("a", 3.0, "b", 2.0, "a", 1.0))))
     assert starts(made, [Query("1", "sea")])["1"].raw == hits("a", 3.0, "b", 2.0)
 
 
@@ -303,7 +305,7 @@ def test_negatives_of_a_chunked_corpus_are_chunks(tmp_path):
 def test_a_threshold_and_a_bonus_see_the_scores_that_a_list_was_given(tmp_path):
     made = rerunner(context(tmp_path, {"a": "sea"}), {"retriever": "bm25"})
     stages = {"filters": [Threshold(0.5)], "stages": [DistinctDocs(1.0, None)]}
-    made = replace(made, system=System("one", Given([]), k=5, **stages))
+    made = replace(made, system=SearchSystem("one", Given([]), k=5, **stages))
     start = RerunStart(Query("1", "x"), hits("a#1", 0.9, "a#2", 0.8, "b#1", 0.4))
     again = made.again(start, made.hits(start, [("b#1", 0.95), ("a#1", 0.9), ("a#2", 0.8)]))
     assert [(hit.item_id, hit.score) for hit in again.hits] == [

@@ -15,7 +15,7 @@ from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Query
 from karat.retrieve.run_log import record_of
 from karat.retrieve.stages import Rewrite, Threshold
-from karat.retrieve.system import System
+from karat.retrieve.system import SearchSystem
 from karat.retrieve.system_config import RewriteForm
 from karat.retrieve.text_rules import NormaliseForm, TextRules, text_rules
 
@@ -128,7 +128,9 @@ ITEMS = Items(Corpus.from_dict({"t": "apple tart", "p": "apple pie", "r": "rye b
 
 def system(rewriting, rules=None, filters=()):
     bm25 = Bm25(Bm25Options.model_validate({}), ITEMS, TextRules())
-    return System("s", bm25, k=2, rewrite=rewriting, rules=rules or TextRules(), filters=filters)
+    return SearchSystem(
+        "s", bm25, k=2, rewrite=rewriting, rules=rules or TextRules(), filters=filters
+    )
 
 
 def test_the_rewritten_text_is_searched_for_and_both_texts_are_logged(folder):

@@ -16,7 +16,7 @@ from karat.retrieve.fuse import Fuse
 from karat.retrieve.fuse import Options as FuseOptions
 from karat.retrieve.protocol import Hit, Query
 from karat.retrieve.stages import AsOf, DistinctDocs, Filter, Threshold
-from karat.retrieve.system import System
+from karat.retrieve.system import SearchSystem
 from karat.retrieve.text_rules import TextRules
 
 ITEMS = Items(
@@ -36,7 +36,7 @@ def query(**attributes):
 
 def kept(hit_filter, asked=None, among=("a", "b", "c")):
     asked = query() if asked is None else asked
-    return [item for item in among if hit_filter.keeps(asked, Hit(item, 1.0))]
+    return [hit.item_id for hit in hit_filter.apply(asked, [Hit(item, 1.0) for item in among])]
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,16 @@ def test_booleans_are_compared_as_yaml_spells_them():
 def test_a_hits_own_facts_come_before_the_corpus():
     items = Items(Corpus.from_dict({"a": {"text": "x", "source": "old"}}))
     hit_filter = Filter({"source": "new"}, items)
-    assert not hit_filter.keeps(query(), Hit("a"))
-    assert hit_filter.keeps(query(), Hit("a", source="new"))
-    assert hit_filter.keeps(query(), Hit("unknown item", source="new"))
+    assert not hit_filter.apply(query(), [Hit("a")])
+    assert hit_filter.apply(query(), [Hit("a", source="new")])
+    assert hit_filter.apply(query(), [Hit("unknown item", source="new")])
 
 
 def test_without_a_corpus_hits_tell_their_document_version_and_source():
     hit_filter = Filter({"doc_id": "faq", "version": "2"}, None)
-    assert hit_filter.keeps(query(), Hit("faq#3", version="2"))
-    assert hit_filter.keeps(query(), Hit("x#1", doc_id="faq", version="2"))
-    assert not hit_filter.keeps(query(), Hit("faq#3"))
+    assert hit_filter.apply(query(), [Hit("faq#3", version="2")])
+    assert hit_filter.apply(query(), [Hit("x#1", doc_id="faq", version="2")])
+    assert not hit_filter.apply(query(), [Hit("faq#3")])
 
 
 def test_an_attribute_that_no_item_can_have_is_refused():
@@ -133,27 +133,22 @@ def test_queries_without_a_time_keep_everything():
 def test_a_hits_own_version_comes_before_the_corpus():
     items = versions(a="2025-01-01")
     newer = Hit("a", version="2027-01-01")
-    assert not AsOf(False, items).keeps(query(as_of="2026-01-01"), newer)
-    assert not AsOf(False, None).keeps(query(as_of="2026-01-01"), newer)
-    assert AsOf(False, None).keeps(query(as_of="2026-01-01"), Hit("a"))
+    assert not AsOf(False, items).apply(query(as_of="2026-01-01"), [newer])
+    assert not AsOf(False, None).apply(query(as_of="2026-01-01"), [newer])
+    assert AsOf(False, None).apply(query(as_of="2026-01-01"), [Hit("a")])
 
 
 def test_an_as_of_that_is_no_time_fails_the_call():
     with pytest.raises(CallError, match="as_of is 'lately'; a date such as"):
-        AsOf(False, ITEMS).keeps(query(as_of="lately"), Hit("a"))
+        AsOf(False, ITEMS).apply(query(as_of="lately"), [Hit("a")])
 
 
 def test_the_threshold_itself_is_kept():
     hit_filter = Threshold(0.5)
-    scores = [0.51, 0.5, 0.49, -1.0]
-    assert [hit_filter.keeps(query(), Hit("a", score)) for score in scores] == [
-        True,
-        True,
-        False,
-        False,
-    ]
+    hits = [Hit("a", score) for score in (0.51, 0.5, 0.49, -1.0)]
+    assert hit_filter.apply(query(), hits) == hits[:2]
     with pytest.raises(CallError, match="item 'a' has no score, and threshold needs one"):
-        hit_filter.keeps(query(), Hit("a"))
+        hit_filter.apply(query(), [Hit("a")])
 
 
 def test_the_first_item_of_each_document_gains_the_bonus():
@@ -198,7 +193,7 @@ def rare():
 
 def test_a_filter_that_keeps_one_in_a_hundred_still_fills_the_list(rare):
     items, bm25 = rare
-    system = System("s", bm25, k=10, filters=[Filter({"language": "pt"}, items)])
+    system = SearchSystem("s", bm25, k=10, filters=[Filter({"language": "pt"}, items)])
     answer = system.find([Query("q1", "apple")], 10)[0]
     every = bm25.find([Query("q1", "apple")], N)[0].hits
     wanted = [hit for hit in every if hit.item_id.endswith("99")]
@@ -213,20 +208,20 @@ def test_a_fusion_goes_deeper_too_unless_a_part_has_a_length_of_its_own(rare):
     items, bm25 = rare
     how = FuseOptions.model_validate({"of": ["one", "other"]})
     filters = [Filter({"language": "pt"}, items)]
-    parts = {"one": System("one", bm25), "other": System("other", bm25)}
-    fused = System("s", Fuse(how, parts), k=10, filters=filters)
+    parts = {"one": SearchSystem("one", bm25), "other": SearchSystem("other", bm25)}
+    fused = SearchSystem("s", Fuse(how, parts), k=10, filters=filters)
     answer = fused.find([Query("q1", "apple")], 10)[0]
     assert len(answer.hits) == 10
     assert all(hit.item_id.endswith("99") for hit in answer.hits)
     assert [len(answer.lists[name]) for name in ("raw", *parts)] == [50, 50, 50]
-    parts["other"] = System("other", bm25, k=50)
-    short = System("s", Fuse(how, parts), k=10, filters=filters)
+    parts["other"] = SearchSystem("other", bm25, k=50)
+    short = SearchSystem("s", Fuse(how, parts), k=10, filters=filters)
     assert len(short.find([Query("q1", "apple")], 10)[0].hits) < 10
 
 
 def test_raw_is_as_long_as_k_raw_says(rare):
     items, bm25 = rare
-    system = System("s", bm25, k=3, k_raw=20, filters=[Filter({"language": "pt"}, items)])
+    system = SearchSystem("s", bm25, k=3, k_raw=20, filters=[Filter({"language": "pt"}, items)])
     answer = system.find([Query("q1", "apple")], 3)[0]
     assert (len(answer.hits), len(answer.lists["raw"]), len(answer.lists["filter"])) == (3, 20, 20)
 
@@ -234,7 +229,7 @@ def test_raw_is_as_long_as_k_raw_says(rare):
 def test_each_filter_has_its_own_list_after_those_before_it(rare):
     items, bm25 = rare
     filters = [Filter({"language": "pt"}, items), AsOf(False, items), Threshold(0.0)]
-    system = System("s", bm25, k=10, filters=filters)
+    system = SearchSystem("s", bm25, k=10, filters=filters)
     asked = Query("q1", "apple", {"as_of": "2021-12-31"})
     answer = system.find([asked], 10)[0]
     early = [hit for hit in answer.lists["filter"] if hit.version <= "2021-12-31"]
@@ -246,20 +241,20 @@ def test_each_filter_has_its_own_list_after_those_before_it(rare):
 
 def test_what_cannot_go_deeper_is_asked_once():
     shallow = Given(hits(*(x for at in range(200) for x in (f"d{at}", 200.0 - at))), deep=False)
-    system = System("s", shallow, k=5, filters=[Threshold(198.0)])
+    system = SearchSystem("s", shallow, k=5, filters=[Threshold(198.0)])
     assert ids(system.find([Query("q1", "x")], 5)[0].hits) == ["d0", "d1", "d2"]
     assert len(shallow.asked) == 1
 
 
 def test_scores_below_the_threshold_are_not_looked_for_any_deeper():
     deep = Given(hits(*(x for at in range(9000) for x in (f"d{at}", 9000.0 - at))))
-    system = System("s", deep, k=5, filters=[Threshold(8998.0)])
+    system = SearchSystem("s", deep, k=5, filters=[Threshold(8998.0)])
     assert ids(system.find([Query("q1", "x")], 5)[0].hits) == ["d0", "d1", "d2"]
     assert [k for _, k in deep.asked] == [50]
 
 
 def test_a_list_that_ends_is_not_asked_for_again():
     deep = Given(hits("a", 2.0, "b", 1.0))
-    system = System("s", deep, k=5, filters=[Filter({"item_id": "b"}, None)])
+    system = SearchSystem("s", deep, k=5, filters=[Filter({"item_id": "b"}, None)])
     assert ids(system.find([Query("q1", "x")], 5)[0].hits) == ["b"]
     assert len(deep.asked) == 1

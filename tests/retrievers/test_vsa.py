@@ -15,7 +15,7 @@ from karat.errors import InputError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
-from karat.retrieve.system import System, build_system
+from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import parse_systems
 from karat.retrieve.vsa import Encoder, fnv1a
 
@@ -53,12 +53,12 @@ def signs(components: list[int]) -> str:
     return "".join("+" if one > 0 else "-" for one in components)
 
 
-def system(texts: dict[str, str], **spec: object) -> System:
+def system(texts: dict[str, str], **spec: object) -> SearchSystem:
     system_configs = parse_systems({"s": {"retriever": "vsa", **spec}}, Place("karat.yaml"))
     return build_system(system_configs["s"], BuildContext(corpus=lambda: Corpus.from_dict(texts)))
 
 
-def found(system: System, text: str, k: int = 100) -> list[tuple[str, float]]:
+def found(system: SearchSystem, text: str, k: int = 100) -> list[tuple[str, float]]:
     (answer,) = system.find([Query("q", text)], k)
     return [(hit.item_id, hit.score) for hit in answer.hits]
 

@@ -26,13 +26,13 @@ from karat.retrieve.search import (
     no_bar,
     search_system,
 )
-from karat.retrieve.system import DEFAULT_K, System, build_system
+from karat.retrieve.system import DEFAULT_K, SearchSystem, build_system
 from karat.retrieve.system_config import SystemConfig
 
 CONFIG_FILE = "karat.yaml"
 
 
-class Systems(Mapping[str, System]):
+class Systems(Mapping[str, SearchSystem]):
     """Systems by name; indexing and loading models happen at the first access.
 
     Used in a ``with`` statement, it stops services that it started at the end of the block; else
@@ -42,9 +42,9 @@ class Systems(Mapping[str, System]):
     def __init__(self, config: Config, context: BuildContext) -> None:
         self._system_configs = config.system_configs
         self._context = context
-        self._built: dict[str, System] = {}
+        self._built: dict[str, SearchSystem] = {}
 
-    def __getitem__(self, name: str) -> System:
+    def __getitem__(self, name: str) -> SearchSystem:
         """Return the system of that name, ready to search."""
         if name not in self._system_configs:
             raise unknown("system", name, self._system_configs)

@@ -31,7 +31,10 @@ _SHORTEST_IN_HITS = 6
 
 
 class Items:
-    """The items of a corpus, one row each."""
+    """The items of a corpus, one row each.
+
+    ``rows`` has the row of each item by its id, ``tokens`` the length of each text.
+    """
 
     def __init__(self, corpus: Corpus) -> None:
         frame = corpus.frame
@@ -40,6 +43,8 @@ class Items:
         self.frame = frame
         self.ids: list[str] = frame["item_id"].to_list()
         self.texts: list[str] = frame["text"].to_list()
+        self.rows = {item_id: row for row, item_id in enumerate(self.ids)}
+        self.tokens: list[int] = token_counts(frame).to_list()
         usual = frame.select(own=doc_of(pl.col("item_id")) == pl.col("doc_id"))["own"].all()
         self._places = _places(frame)
         # A place is one in a document, so its name goes with it.
@@ -47,10 +52,6 @@ class Items:
         self._docs: list[str] | None = frame["doc_id"].to_list() if shows_docs else None
         self._versions = _texts(frame, "version")
         self._sources = _texts(frame, "source")
-
-    def settle(self) -> None:
-        """Compute what is cached, so that no query's time includes it."""
-        _ = self.rows, self.tokens
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -79,16 +80,6 @@ class Items:
                 _at(ends, places),
             )
         )
-
-    @cached_property
-    def rows(self) -> Mapping[str, int]:
-        """The row of each item."""
-        return {item_id: row for row, item_id in enumerate(self.ids)}
-
-    @cached_property
-    def tokens(self) -> list[int]:
-        """The length of each text: the corpus's ``tokens`` where it has them, else words."""
-        return token_counts(self.frame).to_list()
 
     @cached_property
     def titled(self) -> list[str]:

@@ -18,7 +18,7 @@ from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
 from karat.retrieve.search import CallRunner, FailedCall, SearchOptions, call_limits, is_reusable
-from karat.retrieve.system import System, build_system
+from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
 # Stages that read texts.
@@ -43,7 +43,7 @@ class StageRerun:
     """
 
     system_config: SystemConfig
-    system: System
+    system: SearchSystem
     k: int
     context: BuildContext
 
@@ -138,7 +138,7 @@ class StageRerun:
 class _Retrieving:
     """The retriever of a system alone."""
 
-    system: System
+    system: SearchSystem
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         return self.system.retrieve(queries, k)

@@ -31,7 +31,7 @@ from karat.parallel import in_order
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Answer, Query, queries_from, shares
 from karat.retrieve.run_log import DIGEST, RunLog, failed_record, notes_in, record_of, to_json_line
-from karat.retrieve.system import DEFAULT_K, System, build_system
+from karat.retrieve.system import DEFAULT_K, SearchSystem, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems, run_digest
 from karat.version import __version__
 
@@ -450,7 +450,7 @@ def search_system(
     )
 
 
-def call_limits(config: SystemConfig, system: System, options: SearchOptions) -> CallLimits:
+def call_limits(config: SystemConfig, system: SearchSystem, options: SearchOptions) -> CallLimits:
     """Return how a system may be called: by the options, its own settings, or its retriever's."""
     calls = config.calls
     return CallLimits(
@@ -462,7 +462,7 @@ def call_limits(config: SystemConfig, system: System, options: SearchOptions) ->
 
 
 def _runner(
-    config: SystemConfig, system: System, options: SearchOptions, context: BuildContext
+    config: SystemConfig, system: SearchSystem, options: SearchOptions, context: BuildContext
 ) -> CallRunner:
     limits = call_limits(config, system, options)
     corpus_size = None if system.items is None else len(system.items)
@@ -471,7 +471,7 @@ def _runner(
 
 
 def _meta(
-    config: SystemConfig, system: System, runner: CallRunner, options: SearchOptions
+    config: SystemConfig, system: SearchSystem, runner: CallRunner, options: SearchOptions
 ) -> dict[str, Any]:
     """Return what every line of the log says of the run."""
     limit = config.calls.max_failures if options.max_failures is None else options.max_failures

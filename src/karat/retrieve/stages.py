@@ -7,7 +7,6 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -32,16 +31,8 @@ _ASCII_WORD = re.compile(r"[0-9a-z]+")
 BASIC_STOP_WORDS = frozenset(("a", "an", "the", "of", "to", "in", "and", "or"))
 
 
-class HitFilter(Protocol):
-    """A stage that keeps or drops each hit by itself."""
-
-    @property
-    def name(self) -> str: ...
-    def keeps(self, query: Query, hit: Hit) -> bool: ...
-
-
 class Stage(Protocol):
-    """A stage that turns a list into a new list."""
+    """A stage that turns a list into a new list: a filter, or one that reorders."""
 
     @property
     def name(self) -> str: ...
@@ -56,35 +47,19 @@ class Filter:
     def __init__(self, required: Mapping[str, Any], items: Items | None) -> None:
         self._required = {name: _listed(value) for name, value in required.items()}
         self._facts = _Facts(items)
-        self._last: tuple[Query | None, dict[str, set[str]]] = None, {}
         for name, values in self._required.items():
             if name not in self._facts.names:
                 raise unknown("attribute of the items", name, self._facts.names, inside="filter")
             if not values:
                 raise UsageError(f"filter has no value for {name}, so nothing would pass it")
 
-    def keeps(self, query: Query, hit: Hit) -> bool:
-        """Return whether every attribute has one of its values, compared as text."""
-        for name, values in self._required_values(query).items():
-            has = self._facts.of(hit, name)
-            if has not in values if isinstance(has, str) else values.isdisjoint(_spelled(has)):
-                return False
-        return True
-
-    def _required_values(self, query: Query) -> dict[str, set[str]]:
-        """Return the values as texts; cached for a query, since its hits come in a row."""
-        last, required = self._last
-        if last is not query:
-            required = {
-                name: {
-                    text
-                    for value in values
-                    for text in _spelled(fill_placeholders(value, query, {}))
-                }
-                for name, values in self._required.items()
-            }
-            self._last = query, required
-        return required
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """Return the hits of which every attribute has one of its values, compared as text."""
+        for name, values in self._required.items():
+            filled = [fill_placeholders(value, query, {}) for value in values]
+            allowed = set[str]().union(*map(_spelled, filled))
+            hits = [hit for hit in hits if allowed & _spelled(self._facts.of(hit, name))]
+        return hits
 
 
 class AsOf:
@@ -96,14 +71,18 @@ class AsOf:
         self._strict = strict
         self._facts = _Facts(items)
 
-    def keeps(self, query: Query, hit: Hit) -> bool:
-        """Return whether the item existed at the query's time; True without a time."""
-        if query.as_of is None:
-            return True
-        if not _is_time(query.as_of):
-            raise CallError(f"as_of is {query.as_of!r}; a date such as 2026-03-31 is expected")
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """Return the hits that existed at the query's time; all of them without a time."""
+        as_of = query.as_of
+        if as_of is None:
+            return hits
+        if in_time(as_of, as_of, ()) != 1:
+            raise CallError(f"as_of is {as_of!r}; a date such as 2026-03-31 is expected")
+        return [hit for hit in hits if self._existed(hit, as_of)]
+
+    def _existed(self, hit: Hit, as_of: str) -> bool:
         version = self._facts.of(hit, "version")
-        age = in_time(None if version is None else str(version), query.as_of, ())
+        age = in_time(None if version is None else str(version), as_of, ())
         return age == 1 if self._strict else age != 0
 
 
@@ -114,9 +93,9 @@ class Threshold:
     least: float
     name: str = "threshold"
 
-    def keeps(self, query: Query, hit: Hit) -> bool:
-        """Return whether the score is high enough."""
-        return _score(hit, self.name) >= self.least
+    def apply(self, query: Query, hits: Hits) -> Hits:
+        """Return the hits whose score is high enough."""
+        return [hit for hit in hits if _score(hit, self.name) >= self.least]
 
     def ends(self, hit: Hit) -> bool:
         """Return whether, in a list by falling score, no hit after this one is kept."""
@@ -175,11 +154,6 @@ class _Facts:
             has = name in self._items.frame.columns
             self._columns[name] = self._items.frame[name].to_list() if has else []
         return self._columns[name][row] if self._columns[name] else None
-
-
-@lru_cache(maxsize=1024)
-def _is_time(text: str) -> bool:
-    return in_time(text, text, ()) == 1
 
 
 def _listed(value: Any) -> list[Any]:

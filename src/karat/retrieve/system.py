@@ -22,7 +22,6 @@ from karat.retrieve.stages import (
     AsOf,
     DistinctDocs,
     Filter,
-    HitFilter,
     Mmr,
     Rewrite,
     Stage,
@@ -37,7 +36,7 @@ _LEAST_RAW = 50
 _DEEPER = 4
 
 
-def build_system(config: SystemConfig, context: BuildContext) -> System:
+def build_system(config: SystemConfig, context: BuildContext) -> SearchSystem:
     """Build the system of a config, its parts first."""
     context.credentials.update(credential_names(config.spec))
     rules = rules_of(config, context)
@@ -53,15 +52,41 @@ def build_system(config: SystemConfig, context: BuildContext) -> System:
             name: build_system(part, inside) for name, part in config.parts.items()
         }
         finder = maker(config.kind).make(config.options, inside, parts)
-        return System.of(config, finder, inside, rules)
+        items = inside.items if inside.has_corpus else None
+        form = config.stages
+        return SearchSystem(
+            config.name,
+            finder,
+            k=form.k,
+            k_raw=form.k_raw,
+            rules=rules,
+            rewrite=None if form.rewrite is None else Rewrite.of(form.rewrite, inside),
+            filters=_filters_of(form, items),
+            stages=_stages_of(form, items, inside),
+            items=items,
+            about=_about(config),
+            hide=inside.hide,
+        )
     except (InputError, MissingExtraError):
         raise
     except KaratError as error:
         raise type(error)(f"{config.place}: system {config.name!r}: {error}") from None
 
 
+def _about(config: SystemConfig) -> dict[str, Any]:
+    """Return what a log says of a system besides what its retriever says."""
+    about: dict[str, Any] = {"retriever": config.kind}
+    if config.chunker is not None:
+        about["chunker"] = Chunker.of(config.chunker).document()
+    elif described := config.calls.chunker or config.calls.chunked:
+        about["chunker"] = dict(described)
+    if config.calls.index_version is not None:
+        about["index_version"] = config.calls.index_version
+    return about
+
+
 @dataclass(eq=False)
-class System:
+class SearchSystem:
     """A retriever with its stages; it is a finder itself, so that systems nest."""
 
     name: str
@@ -70,41 +95,11 @@ class System:
     k_raw: int | None = None
     rules: TextRules = field(default_factory=TextRules)
     rewrite: Rewrite | None = None
-    filters: Sequence[HitFilter] = ()
+    filters: Sequence[Stage] = ()
     stages: Sequence[Stage] = ()
     items: Items | None = None
     about: Mapping[str, Any] = field(default_factory=dict)
     hide: Callable[[Iterable[Answer]], None] = lambda answers: None
-
-    @classmethod
-    def of(
-        cls, config: SystemConfig, finder: Finder, context: BuildContext, rules: TextRules
-    ) -> System:
-        """Return the system of a config, around its retriever."""
-        form = config.stages
-        items = context.items if context.has_corpus else None
-        if items is not None:
-            items.settle()
-        about: dict[str, Any] = {"retriever": config.kind}
-        if config.chunker is not None:
-            about["chunker"] = Chunker.of(config.chunker).document()
-        elif described := config.calls.chunker or config.calls.chunked:
-            about["chunker"] = dict(described)
-        if config.calls.index_version is not None:
-            about["index_version"] = config.calls.index_version
-        return cls(
-            config.name,
-            finder,
-            k=form.k,
-            k_raw=form.k_raw,
-            rules=rules,
-            rewrite=None if form.rewrite is None else Rewrite.of(form.rewrite, context),
-            filters=_filters_of(form, items),
-            stages=_stages_of(form, items, context),
-            items=items,
-            about=about,
-            hide=context.hide,
-        )
 
     @property
     def batch(self) -> int:
@@ -179,33 +174,23 @@ class System:
         return answers
 
     def retrieve(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        """Return the lists as retrieved, before the filters and stages of ``find``.
-
-        A retriever that can is asked for more until enough passes the filters.
-        """
-        depth = self.depth(k if self.k is None else self.k)
+        """Return the lists as retrieved, before the filters and stages of ``find``."""
         _, rewritten, _ = self._prepared(queries)
-        answers = self._retrieved(rewritten, depth)
-        for query, answer in zip(rewritten, answers, strict=True):
-            answer.hits = self._deep_enough(query, answer.hits, depth)
-            if self.rewrite is not None:
+        answers = self._retrieved(rewritten, self.depth(k if self.k is None else self.k))
+        if self.rewrite is not None:
+            for query, answer in zip(rewritten, answers, strict=True):
                 answer.rewritten = query.text
+        self.hide(answers)
         return answers
 
     def finish(self, query: Query, raw: Hits, k: int) -> Answer:
-        """Apply the filters and stages to a list; nothing more is retrieved.
+        """Apply the filters and stages to a list.
 
         ``query`` is as they see it: after the rules for texts, and rewritten.
         """
         answer = Answer(raw)
-        self._finish(query, answer, k if self.k is None else self.k, deepen=False)
+        self._finish(query, answer, k if self.k is None else self.k)
         return answer
-
-    def _retrieved(self, queries: Sequence[Query], depth: int) -> list[Answer]:
-        """Retrieve, and hide credentials that the retriever repeats."""
-        answers = self.finder.find(queries, depth)
-        self.hide(answers)
-        return answers
 
     def _prepared(
         self, queries: Sequence[Query]
@@ -221,6 +206,35 @@ class System:
             times.append({"rewrite": _since(start)})
         return normalised, rewritten, times
 
+    def _retrieved(self, queries: Sequence[Query], depth: int) -> list[Answer]:
+        """Retrieve; a retriever that can is asked for more until enough passes the filters."""
+        answers = self.finder.find(queries, depth)
+        if self.filters and self.finder.deep:
+            for query, answer in zip(queries, answers, strict=True):
+                answer.hits = self._deep_enough(query, answer.hits, depth)
+        return answers
+
+    def _deep_enough(self, query: Query, hits: Hits, enough: int) -> Hits:
+        """Ask for longer lists until enough hits pass the filters."""
+        depth = enough
+        while (
+            len(hits) >= depth
+            and len(self._filtered(query, hits)[-1]) < enough
+            and not any(isinstance(f, Threshold) and f.ends(hits[-1]) for f in self.filters)
+        ):
+            depth *= _DEEPER
+            (answer,) = self.finder.find([query], depth)
+            hits = answer.hits
+        return hits
+
+    def _filtered(self, query: Query, hits: Hits) -> list[Hits]:
+        """Return what is left after each filter."""
+        lists = []
+        for hit_filter in self.filters:
+            hits = hit_filter.apply(query, hits)
+            lists.append(hits)
+        return lists
+
     def _note_rewrites(
         self, original_queries: list[Query], rewritten: list[Query], answers: list[Answer], k: int
     ) -> None:
@@ -232,18 +246,21 @@ class System:
         start = time.perf_counter()
         originals = self._retrieved(original_queries, self.depth(k))
         for query, original, answer in zip(original_queries, originals, answers, strict=True):
-            from_original = Answer(original.hits)
-            self._finish(query, from_original, k)
-            answer.lists["original"] = from_original.hits
+            answer.lists["original"] = self.finish(query, original.hits, k).hits
         # Nobody but the log would search for the original as well.
         for answer in answers:
             answer.aside += _since(start) / len(answers)
 
-    def _finish(self, query: Query, answer: Answer, k: int, *, deepen: bool = True) -> None:
+    def _finish(self, query: Query, answer: Answer, k: int) -> None:
         """Apply filters, stages and the cut, each with its list and its time."""
         depth = self.depth(k)
-        raw = answer.hits
-        hits = self._filtered(query, answer, depth, deepen=deepen)
+        hits = raw = answer.hits
+        if self.filters:
+            start = time.perf_counter()
+            lists = [hits[:depth] for hits in self._filtered(query, raw)]
+            answer.latency["filter"] = _since(start)
+            answer.lists |= zip((f.name for f in self.filters), lists, strict=True)
+            hits = lists[-1]
         for stage in self.stages:
             start = time.perf_counter()
             hits = stage.apply(query, hits)
@@ -257,38 +274,9 @@ class System:
             tokens = sum(self.items.tokens[row] for row in rows if row is not None)
             answer.cost.setdefault("tokens", float(tokens))
 
-    def _filtered(self, query: Query, answer: Answer, depth: int, *, deepen: bool) -> Hits:
-        """Return the hits that pass every filter, from a deeper list if needed and allowed."""
-        if not self.filters:
-            return answer.hits
-        start = time.perf_counter()
-        hits = self._deep_enough(query, answer.hits, depth) if deepen else answer.hits
-        for number, hit_filter in enumerate(self.filters, 1):
-            passing = _passing(self.filters[:number], query, hits)
-            answer.lists[hit_filter.name] = passing[:depth]
-        answer.latency["filter"] = _since(start)
-        return passing[:depth]
 
-    def _deep_enough(self, query: Query, hits: Hits, enough: int) -> Hits:
-        """Ask for longer lists until enough hits pass the filters."""
-        depth = enough
-        while (
-            len(_passing(self.filters, query, hits)) < enough
-            and self.finder.deep
-            and len(hits) >= depth
-            and not any(isinstance(f, Threshold) and f.ends(hits[-1]) for f in self.filters)
-        ):
-            depth *= _DEEPER
-            hits = self._retrieved([query], depth)[0].hits
-        return hits
-
-
-def _passing(filters: Sequence[HitFilter], query: Query, hits: Hits) -> Hits:
-    return [hit for hit in hits if all(hit_filter.keeps(query, hit) for hit_filter in filters)]
-
-
-def _filters_of(form: StagesForm, items: Items | None) -> list[HitFilter]:
-    filters: list[HitFilter] = []
+def _filters_of(form: StagesForm, items: Items | None) -> list[Stage]:
+    filters: list[Stage] = []
     if form.filter:
         filters.append(Filter(form.filter, items))
     if form.as_of:

@@ -25,7 +25,7 @@ from karat.project.systems import Systems, build_context_of
 from karat.reports.html.queries import readable
 from karat.retrieve.protocol import Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
-from karat.retrieve.system import System
+from karat.retrieve.system import SearchSystem
 from karat.web.evaluations import Name, run_until_stopping
 from karat.web.responses import Json, OpenAnswer, UnavailableError
 from karat.web.settings import Settings, secrets_of
@@ -163,7 +163,7 @@ class LiveSystems:
 
 
 def _hits_and_gold(
-    system: System, hits: Sequence[Hit], opened: OpenConfig, known: SystemQuery | None
+    system: SearchSystem, hits: Sequence[Hit], opened: OpenConfig, known: SystemQuery | None
 ) -> dict[str, Any]:
     gold = {} if known is None else opened.judged.grades.get(known.query_id, {})
     ranks: dict[str, int] = {}
@@ -203,7 +203,7 @@ class OpenConfig:
         # All secrets, not only those of one system: systems share this process.
         self.context.secrets.update(secrets_of(settings))
         self.systems = Systems(self.config, self.context)
-        self.ready: dict[str, System] = {}
+        self.ready: dict[str, SearchSystem] = {}
         self.slots: dict[str, threading.Semaphore] = {}
         self.building = threading.Lock()
 
@@ -212,7 +212,7 @@ class OpenConfig:
         """Return the queries and gold."""
         return _read_judged_queries(self.config)
 
-    def system(self, name: str) -> System:
+    def system(self, name: str) -> SearchSystem:
         """Return a system; the first search builds it while others wait."""
         if name not in self.ready:
             with self.building:
