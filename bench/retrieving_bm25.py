@@ -85,7 +85,7 @@ def log_calls(calls: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         journal = RunLog(Path(folder) / "log.jsonl", "d", [], resume=False)
-        runner = CallRunner(Fixed(), 20, CallLimits(concurrency=4))
+        runner = CallRunner(Fixed().find, 20, CallLimits(concurrency=4))
         for query, answer in runner.outcomes(Query(f"q{n}", "text") for n in range(calls)):
             journal.write(to_json_line(record_of(query, answer, {"system": "x"})))
         journal.finish()

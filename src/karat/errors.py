@@ -20,8 +20,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import islice
-from typing import Any
 
 # A message may quote from a file, and so be as long as the file.
 _LONGEST = 2_000
@@ -75,10 +75,6 @@ class InputError(KaratError):
         self.where = where
         self.line = line
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the keyword arguments too, because errors cross process borders."""
-        return _rebuild, (type(self), (self.what,), {"where": self.where, "line": self.line})
-
 
 class NoColumnError(InputError):
     """A table lacks a column that it needs; ``among`` are those that it has.
@@ -94,8 +90,9 @@ class NoColumnError(InputError):
         self.lacks, self.among, self.todo = lacks, tuple(among), todo
 
     def __reduce__(self) -> tuple[object, ...]:
+        """Pickle what the error is made of: errors cross process borders."""
         arguments = (self.lacks, self.among, self.todo)
-        return _rebuild, (type(self), arguments, {"where": self.where})
+        return partial(type(self), where=self.where), arguments
 
 
 class NoGoldError(InputError):
@@ -113,15 +110,6 @@ class MisfitError(InputError):
         words = (" ".join(part.split()) for part in (what, *details))
         super().__init__(". ".join(words))
         self.summary, self.details, self.where = what, tuple(details), where
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild, (type(self), (self.summary, self.details), {"where": self.where})
-
-
-def _rebuild(
-    kind: type[InputError], arguments: tuple[Any, ...], keywords: dict[str, Any]
-) -> InputError:
-    return kind(*arguments, **keywords)
 
 
 class MissingInputError(KaratError):

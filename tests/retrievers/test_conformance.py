@@ -128,7 +128,7 @@ def test_calls_side_by_side_give_what_one_by_one_gives(system, times):
     queries = asked([*BEST] * 6)
     alone = {text: ask(system, text, 4) for text in BEST}
     limits = CallLimits(concurrency=system.concurrency * times, batch=system.batch, retries=0)
-    outcomes = list(CallRunner(system, 4, limits).outcomes(queries))
+    outcomes = list(CallRunner(system.find, 4, limits).outcomes(queries))
     assert [query for query, _ in outcomes] == queries
     for query, outcome in outcomes:
         assert not isinstance(outcome, FailedCall)

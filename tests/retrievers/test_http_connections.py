@@ -26,7 +26,7 @@ def test_sixteen_at_once_come_back_in_order_over_kept_connections():
 
     with Raw(act) as server:
         system = built(f'retriever: http\nurl: {server.url}\nbody: {{q: "{{query}}"}}')
-        runner = CallRunner(system, 10, CallLimits(concurrency=16))
+        runner = CallRunner(system.find, 10, CallLimits(concurrency=16))
         queries = [Query(f"q{i}", f"text {i}") for i in range(400)]
         outcomes = list(runner.outcomes(queries))
     assert [(query.query_id, answer.hits[0].item_id) for query, answer in outcomes] == [
@@ -46,7 +46,7 @@ def test_calls_are_really_side_by_side():
 
     with Raw(act) as server:
         runner = CallRunner(
-            built(f"retriever: http\nurl: {server.url}"), 10, CallLimits(concurrency=16)
+            built(f"retriever: http\nurl: {server.url}").find, 10, CallLimits(concurrency=16)
         )
         list(runner.outcomes([Query(f"q{i}", "x") for i in range(32)]))
     assert runner.tally.failed == 0

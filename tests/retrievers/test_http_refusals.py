@@ -24,7 +24,7 @@ def test_too_many_requests_waits_as_long_as_it_is_told_and_then_succeeds():
         return True
 
     with Raw(act) as server:
-        runner = CallRunner(built(f"retriever: http\nurl: {server.url}"), 10, CallLimits())
+        runner = CallRunner(built(f"retriever: http\nurl: {server.url}").find, 10, CallLimits())
         [(_, answer)] = runner.outcomes([Query("q1", "x")])
     assert [hit.item_id for hit in answer.hits] == ["a"]
     assert runner.tally.retried == 1

@@ -137,6 +137,6 @@ def test_the_time_limit_of_one_thread_is_not_that_of_another():
 
     with Raw(act) as server:
         system = built(f'retriever: http\nurl: {server.url}\nbody: {{q: "{{query}}"}}', timeout=1.0)
-        runner = CallRunner(system, 10, CallLimits(concurrency=4, retries=0))
+        runner = CallRunner(system.find, 10, CallLimits(concurrency=4, retries=0))
         got = list(runner.outcomes([Query(f"q{i}", f"text {i}") for i in range(40)]))
     assert [query.query_id for query, outcome in got if isinstance(outcome, FailedCall)] == ["q0"]

@@ -46,7 +46,7 @@ def queries(n):
 
 
 def outcomes(finder, n, **limits):
-    runner = CallRunner(finder, 10, CallLimits(**limits))
+    runner = CallRunner(finder.find, 10, CallLimits(**limits))
     return runner, list(runner.outcomes(queries(n)))
 
 
@@ -81,7 +81,7 @@ def test_queries_are_not_read_far_ahead_of_the_answers():
             taken.append(query)
             yield query
 
-    runner = CallRunner(Scripted(lambda query: []), 10, CallLimits(concurrency=2))
+    runner = CallRunner(Scripted(lambda query: []).find, 10, CallLimits(concurrency=2))
     got = runner.outcomes(some())
     next(got)
     assert len(taken) <= 10
@@ -191,7 +191,7 @@ def test_fewer_hits_than_k_and_missing_scores_are_counted():
 def test_secrets_are_taken_out_of_reasons():
     finder = Scripted(lambda query: (_ for _ in ()).throw(CallError("key hunter2 is wrong")))
     runner = CallRunner(
-        finder, 10, CallLimits(), redact=lambda text: text.replace("hunter2", "${KEY}")
+        finder.find, 10, CallLimits(), redact=lambda text: text.replace("hunter2", "${KEY}")
     )
     [(_, outcome)] = list(runner.outcomes(queries(1)))
     assert outcome == FailedCall("key ${KEY} is wrong")

@@ -76,7 +76,7 @@ class StageRerun:
     def ask(self, queries: Sequence[Query]) -> Iterator[tuple[Query, RerunStart | FailedCall]]:
         """Yield what the retriever returns for each query, within the limits of the config."""
         limits = call_limits(self.system_config, self.system, SearchOptions())
-        runner = CallRunner(_Retrieving(self.system), self.k, limits, redact=self.context.redact)
+        runner = CallRunner(self.system.retrieve, self.k, limits, redact=self.context.redact)
         for query, outcome in runner.outcomes(queries):
             if isinstance(outcome, FailedCall):
                 yield query, outcome
@@ -132,16 +132,6 @@ class StageRerun:
             return self.system.finish(start.query, hits[:most], self.k)
         except CallError as error:
             return FailedCall(self.context.redact(" ".join(str(error).split())))
-
-
-@dataclass(frozen=True)
-class _Retrieving:
-    """The retriever of a system alone."""
-
-    system: SearchSystem
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
-        return self.system.retrieve(queries, k)
 
 
 def mine_negatives(

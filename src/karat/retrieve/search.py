@@ -57,19 +57,12 @@ class FailedCall:
     reason: str
 
 
-class Searcher(Protocol):
-    """What a runner calls: queries in, one answer for each."""
-
-    def find(self, queries: Sequence[Query], k: int) -> list[Answer]: ...
-
-
 @dataclass
 class CallTally:
     """Counts of calls and their outcomes, for the summary."""
 
     asked: int = 0
     failed: int = 0
-    kept: int = 0
     retried: int = 0
     short: int = 0
     unscored: int = 0
@@ -92,12 +85,12 @@ class CallTally:
 
 @dataclass(eq=False)
 class CallRunner:
-    """Calls a finder with every query it is given.
+    """Asks every query that it is given; ``find`` returns one answer for each of a batch.
 
     ``corpus_size`` is the number of items that can be found, where that is known.
     """
 
-    finder: Searcher
+    find: Callable[[Sequence[Query], int], list[Answer]]
     k: int
     limits: CallLimits
     redact: Callable[[str], str] = str
@@ -138,7 +131,7 @@ class CallRunner:
         """Return the answers with their share of the time that the call took."""
         self._rate_limit.wait()
         start = time.perf_counter()
-        answers = self.finder.find(batch, self.k)
+        answers = self.find(batch, self.k)
         elapsed = (time.perf_counter() - start) * 1000
         useful = elapsed - sum(answer.aside for answer in answers)
         for answer, ms in zip(answers, shares(useful, answers), strict=True):
@@ -261,10 +254,6 @@ class SearchResult:
         if (others := len(tally.reasons) - _REASONS) > 0:
             lines.append(f"  and {others:,} other reasons, which the log has")
         return lines
-
-
-class InterruptedSearch(KeyboardInterrupt):
-    """Ctrl-C during a search; the message says what is kept and how to resume."""
 
 
 class ProgressBar(Protocol):
@@ -428,7 +417,7 @@ def search_system(
                 failed = runner.tally.failed + sum(failed for _, failed in log.done)
                 log.finish(all_failed=failed == len(queries))
         except KeyboardInterrupt:
-            raise InterruptedSearch(log.interrupted(len(queries))) from None
+            raise KeyboardInterrupt(log.interrupted(len(queries))) from None
         except StoppedBySignal:
             # Nothing above catches it, so the message is printed here.
             message = f"karat: {log.interrupted(len(queries))}"
@@ -467,7 +456,7 @@ def _runner(
     limits = call_limits(config, system, options)
     corpus_size = None if system.items is None else len(system.items)
     k = config.stages.k or options.k
-    return CallRunner(system, k, limits, redact=context.redact, corpus_size=corpus_size)
+    return CallRunner(system.find, k, limits, redact=context.redact, corpus_size=corpus_size)
 
 
 def _meta(
@@ -538,7 +527,6 @@ def _lines(
             yield _line(query, ready[1], meta, runner, latency)
             ready = next(outcomes, None)
         else:
-            runner.tally.kept += 1
             yield finished.pop(query.query_id)
 
 
