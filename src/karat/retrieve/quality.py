@@ -219,22 +219,6 @@ def _meaning(text: str) -> tuple[str, ...]:
 _RANKS_FROM = 60
 
 
-@dataclass(frozen=True)
-class RankedItems:
-    """A ranked list, best first, and where each item of it comes from.
-
-    ``base_ranks`` are the places in the base ranking, ``fused`` the scores of the fusion or
-    None where there was none; ``lexical_hits`` counts the query's words over all candidates.
-    """
-
-    item_ids: list[str]
-    base_ranks: list[int]
-    base_scores: list[float]
-    fused: list[float] | None
-    candidates: int
-    lexical_hits: int
-
-
 class Ranking(NamedTuple):
     """Rows of the corpus, best first, and the score of every row."""
 
@@ -243,17 +227,22 @@ class Ranking(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Trail:
-    """The rankings that a list is made of, and its rows, cut at k.
+class RankedItems:
+    """A ranked list, best first, and where each item of it comes from.
 
-    ``lexical`` and ``fused`` are None where nothing was fused.
+    ``base_ranks`` are the places in the base ranking, ``fused`` the scores of the fusion or
+    None where there was none; ``lexical_hits`` counts the query's words over all candidates.
+    ``rankings`` are the whole rankings that the list is made of, ``rows`` its items' rows.
     """
 
-    base: Ranking
-    lexical: Ranking | None
-    fused: Ranking | None
-    rows: Rows
+    item_ids: list[str]
+    base_ranks: list[int]
+    base_scores: list[float]
+    fused: list[float] | None
+    candidates: int
     lexical_hits: int
+    rows: Rows = field(compare=False)
+    rankings: Mapping[str, Ranking] = field(compare=False)
 
 
 class QualityEngine:
@@ -277,37 +266,38 @@ class QualityEngine:
 
     def rank(self, text: str, k: int) -> RankedItems:
         """Return the best items for a query, at most k."""
-        trail = self.trail(text, k)
-        rows, base, fused = trail.rows, trail.base, trail.fused
+        settings = self.settings
+        query = vectors_of([text.strip()], settings.k_surface)[0].astype(np.float64)
+        cosines = _row_sums(self._vectors * query)
+        scores = settings.alpha_sim * ((cosines + 1.0) / 2.0) + self._recency + self._importance
+        base = self._ranking(scores, self._candidates(cosines))
+        rankings = {"base": base}
+        fused = None
+        hits = 0
+        if settings.fuses:
+            bm25 = self._bm25(text, base.rows)
+            hits = int(bm25.hits.sum())
+            lexical = rankings["lexical"] = self._ranking(bm25.scores, base.rows)
+            share = settings.alpha_semantic
+            together = interpolated(self._places(base), self._places(lexical), share)
+            fused = self._ranking(together, base.rows)
+        rows = self._diverse(base, fused, k)[:k]
         return RankedItems(
             item_ids=[self.ids[row] for row in rows],
             base_ranks=self._places(base)[rows].tolist(),
             base_scores=base.scores[rows].tolist(),
             fused=None if fused is None else fused.scores[rows].tolist(),
             candidates=len(base.rows),
-            lexical_hits=trail.lexical_hits,
+            lexical_hits=hits,
+            rows=rows,
+            rankings=rankings,
         )
 
-    def trail(self, text: str, k: int) -> Trail:
-        """Return the same list with the rankings that it is made of."""
-        settings = self.settings
-        query = vectors_of([text.strip()], settings.k_surface)[0].astype(np.float64)
-        cosines = _row_sums(self._vectors * query)
-        scores = settings.alpha_sim * ((cosines + 1.0) / 2.0) + self._recency + self._importance
-        base = self._ranking(scores, self._candidates(cosines))
-        lexical = fused = None
-        hits = 0
-        if settings.fuses:
-            among: Mask = np.zeros(len(self.ids), dtype=bool)
-            among[base.rows] = True
-            words, k1, b = self.rules.words(text.strip()), settings.bm25_k1, settings.bm25_b
-            bm25 = self._lexicon.bm25(words, among, k1=k1, b=b)
-            hits = int(bm25.hits.sum())
-            lexical = self._ranking(bm25.scores, base.rows)
-            share = settings.alpha_semantic
-            together = interpolated(self._places(base), self._places(lexical), share)
-            fused = self._ranking(together, base.rows)
-        return Trail(base, lexical, fused, self._diverse(base, fused, k)[:k], hits)
+    def _bm25(self, text: str, candidates: Rows) -> Lexical:
+        among: Mask = np.zeros(len(self.ids), dtype=bool)
+        among[candidates] = True
+        words, settings = self.rules.words(text.strip()), self.settings
+        return self._lexicon.bm25(words, among, k1=settings.bm25_k1, b=settings.bm25_b)
 
     @property
     def index_bytes(self) -> int:
@@ -430,18 +420,16 @@ class QualityRetriever:
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Return the best items for each query, and the rankings that they come from."""
-        return [self._answer(self.engine.trail(query.text, k), k) for query in queries]
+        return [self._answer(self.engine.rank(query.text, k), k) for query in queries]
 
-    def _answer(self, trail: Trail, k: int) -> Answer:
+    def _answer(self, ranked: RankedItems, k: int) -> Answer:
         settings = self.engine.settings
-        last = trail.base if trail.fused is None else trail.fused
-        scores = last.scores[trail.rows]
+        scores = np.array(ranked.base_scores if ranked.fused is None else ranked.fused)
         if settings.diversifies:
-            scores = 1.0 / np.arange(1, len(trail.rows) + 1)
-        rankings = {"base": trail.base, "lexical": trail.lexical}
+            scores = 1.0 / np.arange(1, len(ranked.rows) + 1)
+        rankings = ranked.rankings if settings.fuses or settings.diversifies else {}
         lists = {
             name: self.items.hits(ranking.rows[:k], ranking.scores[ranking.rows[:k]])
             for name, ranking in rankings.items()
-            if ranking is not None and (settings.fuses or settings.diversifies)
         }
-        return Answer(self.items.hits(trail.rows, scores), lists=lists)
+        return Answer(self.items.hits(ranked.rows, scores), lists=lists)
