@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, InstanceOf, PrivateAttr
+from pydantic import BeforeValidator, Field, InstanceOf
 
 from karat.data.columns import Source
 from karat.errors import InputError, KaratError
@@ -33,7 +33,7 @@ OneOrMany = Annotated[
 _FILE, _FLAG = "a file name", "true or false"
 
 
-class Config(Form):
+class ConfigForm(Form):
     """What a karat.yaml says, one field per key, with paths as they are written there.
 
     ``settings`` are the conventions that ``--set`` takes. A description says in messages what a
@@ -101,49 +101,31 @@ class Config(Form):
         default=None, description="the version of the code that is evaluated, as text"
     )
 
-    _folder: Path = PrivateAttr(default_factory=Path)
-    _digest: str = PrivateAttr(default="")
-    _mapping: Fields = PrivateAttr(default_factory=Fields)
-    _left_out: tuple[str, ...] = PrivateAttr(default=())
-    _system_configs: Mapping[str, SystemConfig] = PrivateAttr(default_factory=dict)
-    _place: Place = PrivateAttr(default_factory=lambda: Place("karat.yaml"))
 
-    @property
-    def digest(self) -> str:
-        """The sha256 of what the file means: its order, comments and spacing do not count."""
-        return self._digest
+class Config(ConfigForm):
+    """A karat.yaml as it was read, with its names resolved and its systems ready to be built.
 
-    @property
-    def mapping(self) -> Fields:
-        """``fields`` for whoever reads the files: one for all of them."""
-        return self._mapping
+    ``digest`` is the sha256 of what the file means: its order, comments and spacing do not
+    count. ``mapping`` is ``fields`` for whoever reads the files, ``left_out`` the gates that are
+    not about retrieval, ``place`` the file for messages about what it holds.
+    """
+
+    folder: Path = Path()
+    place: InstanceOf[Place] = Place("karat.yaml")
+    digest: str = ""
+    mapping: InstanceOf[Fields] = Fields()
+    left_out: tuple[str, ...] = ()
+    system_configs: Mapping[str, InstanceOf[SystemConfig]] = {}
 
     @property
     def for_queries(self) -> Fields:
-        """Return the same for the queries, whose file may hold the gold too."""
+        """Return the mapping for the queries, whose file may hold the gold too."""
         alone = self.queries is not None and self.gold is not None and self.queries != self.gold
-        return self._mapping if alone else self._mapping.together()
+        return self.mapping if alone else self.mapping.together()
 
     def with_fields(self, more_fields: Fields) -> Config:
         """Return the config with fields of the command line in place of its own."""
-        changed = self.model_copy()
-        changed._mapping = self._mapping.updated(more_fields)
-        return changed
-
-    @property
-    def left_out(self) -> tuple[str, ...]:
-        """Return the gates that are not about retrieval."""
-        return self._left_out
-
-    @property
-    def system_configs(self) -> Mapping[str, SystemConfig]:
-        """The systems, ready to be built; whatever in them cannot be meant has been refused."""
-        return self._system_configs
-
-    @property
-    def place(self) -> Place:
-        """Return the file, for messages about what it holds."""
-        return self._place
+        return self.model_copy(update={"mapping": self.mapping.updated(more_fields)})
 
     @property
     def conventions(self) -> Conventions:
@@ -153,7 +135,7 @@ class Config(Form):
 
     def path(self, name: str) -> str:
         """Return a file's name as seen from here: names in the file are relative to its folder."""
-        return name if name == "-" else str(self._folder / name)
+        return name if name == "-" else str(self.folder / name)
 
     def file(self, name: str | None) -> str | None:
         """Return the same for a file that may not be named."""
@@ -218,17 +200,20 @@ def read_config(path: str | Path) -> Config:
         )
     data = {key: value for key, value in file.data.items() if value is not None}
     entries = data.pop("gates", [])
-    config = validate(Config, data, file.place)
+    form = validate(ConfigForm, data, file.place)
+    config = Config(
+        **dict(form), folder=Path(path).parent, place=file.place, digest=_digest(file.data)
+    )
     _check(config, file.place)
     gates, left_out = parse_gates(entries, file.place.at("gates"), config.conventions)
-    config = config.model_copy(update={"gates": tuple(gates)})
-    config._folder = Path(path).parent
-    config._digest = _digest(file.data)
-    config._left_out = left_out
-    config._mapping = Fields(config.fields)
-    config._place = file.place
-    config._system_configs = parse_systems(config.systems, file.place.at("systems"))
-    return config
+    systems = parse_systems(config.systems, file.place.at("systems"))
+    resolved = {
+        "gates": tuple(gates),
+        "left_out": left_out,
+        "mapping": Fields(config.fields),
+        "system_configs": systems,
+    }
+    return config.model_copy(update=resolved)
 
 
 def _check(config: Config, place: Place) -> None:
