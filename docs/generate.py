@@ -106,9 +106,9 @@ def _systems() -> list[str]:
         _keys(CallsForm),
         *_nested({"chunker": ChunkerForm}),
     ]
-    for kind in KINDS.values():
-        parts += [f"### `retriever: {kind.name}`", f"{kind.about[0].upper()}{kind.about[1:]}."]
-        keys = _keys(maker(kind.name).Options)
+    for name, kind in KINDS.items():
+        parts += [f"### `retriever: {name}`", f"{kind.about[0].upper()}{kind.about[1:]}."]
+        keys = _keys(maker(name).Options)
         parts += [keys] if keys else []
     return parts
 

@@ -200,7 +200,7 @@ def _task(
         raise UsageError("the gold of karat chunks is spans: level=span cannot be changed")
     conventions = conventions_of("karat", chosen)
     parsed = parse_measures(measures or MEASURES, conventions=conventions)
-    known = [kind.name for kind in KINDS.values() if not kind.live and kind.name not in _NEED_MORE]
+    known = [name for name, kind in KINDS.items() if not kind.live and name not in _NEED_MORE]
     if retriever not in known:
         raise unknown("retriever of chunks", retriever, known)
     duplicates = conventions.duplicates

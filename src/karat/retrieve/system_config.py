@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -185,34 +185,29 @@ class CallsForm(Form):
 GROUP = "karat.retrievers"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One kind of retriever; a live one depends on something that no digest covers."""
+class Kind(NamedTuple):
+    """What a kind of retriever is; a live one depends on something that no digest covers."""
 
-    name: str
     about: str
-    module: str
     live: bool = False
 
 
+# Each is the module of its name in this package.
 KINDS: dict[str, Kind] = {
-    kind.name: kind
-    for kind in (
-        Kind("bm25", "words, ranked by BM25 (bm25s)", "karat.retrieve.bm25"),
-        Kind("bow", "words, ranked by the cosine of their counts", "karat.retrieve.bow"),
-        Kind("vsa", "hypervectors of words, ranked by cosine", "karat.retrieve.vsa"),
-        Kind("dense", "embeddings, searched exactly (fastembed)", "karat.retrieve.dense"),
-        Kind("sparse", "sparse embeddings (fastembed)", "karat.retrieve.sparse"),
-        Kind("fuse", "several retrievers' lists made one", "karat.retrieve.fuse"),
-        Kind("route", "one of several retrievers, chosen query by query", "karat.retrieve.route"),
-        Kind("quality", "a config of karat ab's engine", "karat.retrieve.quality"),
-        Kind("http", "any search service over HTTP", "karat.retrieve.http", live=True),
-        Kind("python", "a callable of yours", "karat.retrieve.python", live=True),
-        Kind("langchain", "a LangChain retriever", "karat.retrieve.langchain", live=True),
-        Kind("qdrant", "a Qdrant collection", "karat.retrieve.qdrant", live=True),
-        Kind("pgvector", "a table of pgvector", "karat.retrieve.pgvector", live=True),
-        Kind("chroma", "a Chroma collection", "karat.retrieve.chroma", live=True),
-    )
+    "bm25": Kind("words, ranked by BM25 (bm25s)"),
+    "bow": Kind("words, ranked by the cosine of their counts"),
+    "vsa": Kind("hypervectors of words, ranked by cosine"),
+    "dense": Kind("embeddings, searched exactly (fastembed)"),
+    "sparse": Kind("sparse embeddings (fastembed)"),
+    "fuse": Kind("several retrievers' lists made one"),
+    "route": Kind("one of several retrievers, chosen query by query"),
+    "quality": Kind("a config of karat ab's engine"),
+    "http": Kind("any search service over HTTP", live=True),
+    "python": Kind("a callable of yours", live=True),
+    "langchain": Kind("a LangChain retriever", live=True),
+    "qdrant": Kind("a Qdrant collection", live=True),
+    "pgvector": Kind("a table of pgvector", live=True),
+    "chroma": Kind("a Chroma collection", live=True),
 }
 
 
@@ -239,11 +234,9 @@ def known_kinds() -> tuple[str, ...]:
 def maker(name: str) -> Maker:
     """Return the module of a kind."""
     if name in KINDS:
-        built_in: Any = importlib.import_module(KINDS[name].module)
+        built_in: Any = importlib.import_module(f"karat.retrieve.{name}")
         return built_in  # type: ignore[no-any-return]
-    entry = next(
-        (candidate for candidate in entry_points(group=GROUP) if candidate.name == name), None
-    )
+    entry = next(iter(entry_points(group=GROUP, name=name)), None)
     if entry is None:
         raise unknown("retriever", name, known_kinds())
     try:
@@ -345,7 +338,7 @@ class _Reader:
         except KaratError as error:
             raise place.at("retriever").error(str(error)) from None
         stages, calls, settings = _split(spec)
-        _refuse_unknown(settings, [*expectations(made_by.Options), *_OF_EVERY_KIND], kind, place)
+        _refuse_unknown(settings, expectations(made_by.Options), kind, place)
         options = validate(made_by.Options, settings, place)
         listed = isinstance(settings.get("of"), list)
         parts_of: Any = getattr(made_by, "parts", lambda options: {})
@@ -365,22 +358,13 @@ class _Reader:
             raise place.at("chunked").error(
                 "chunked says how the corpus was cut before, and chunker cuts it; keep one"
             )
-        return SystemConfig(
-            name=name,
-            kind=kind,
-            options=options,
-            stages=stages_form,
-            calls=called,
-            parts=parts,
-            spec=spec,
-            place=place,
-        )
+        return SystemConfig(name, kind, options, stages_form, called, parts, spec, place)
 
     def _wrapped(
         self, name: str, inner: str, spec: Mapping[str, Any], place: Place, around: tuple[str, ...]
     ) -> SystemConfig:
         """Stages around another system: ``retriever`` is its name."""
-        _refuse_unknown(_split(spec)[2], _OF_EVERY_KIND, inner, place)
+        _refuse_unknown(_split(spec)[2], (), inner, place)
         # Limits such as a rate apply to whatever calls the inner system.
         of_inner = self.systems[inner] if isinstance(self.systems[inner], dict) else {}
         limits = {key: value for key, value in of_inner.items() if key in CallsForm.model_fields}
@@ -388,28 +372,27 @@ class _Reader:
         return self.read(name, alone, place, around)
 
 
-_OF_EVERY_KIND = [*expectations(StagesForm), *expectations(CallsForm)]
+_OF_STAGES, _OF_CALLS = expectations(StagesForm), expectations(CallsForm)
 
 
 def _refuse_unknown(
-    settings: Mapping[str, Any], known: Sequence[str], kind: str, place: Place
+    settings: Mapping[str, Any], known: Iterable[str], kind: str, place: Place
 ) -> None:
+    """Refuse a key that is neither the retriever's own nor one of every system."""
+    names = [*known, *_OF_STAGES, *_OF_CALLS]
     for key in settings:
-        if key not in known:
-            raise place.at(key).error(str(unknown("key", key, known, inside=f"retriever: {kind}")))
+        if key not in names:
+            raise place.at(key).error(str(unknown("key", key, names, inside=f"retriever: {kind}")))
 
 
 def _split(spec: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """Split a system's keys into those of its stages, its calls and its retriever."""
-    stages: dict[str, Any] = {}
-    calls: dict[str, Any] = {}
-    of_retriever: dict[str, Any] = {}
-    in_stages, in_calls = expectations(StagesForm), expectations(CallsForm)
-    for key, value in spec.items():
-        if key != "retriever" and value is not None:
-            group = stages if key in in_stages else calls if key in in_calls else of_retriever
-            group[key] = value
-    return stages, calls, of_retriever
+    settings = {
+        key: value for key, value in spec.items() if key != "retriever" and value is not None
+    }
+    stages = {key: settings.pop(key) for key in _OF_STAGES if key in settings}
+    calls = {key: settings.pop(key) for key in _OF_CALLS if key in settings}
+    return stages, calls, settings
 
 
 # Larger files are identified by size and time: no model is that large, a store may be.
