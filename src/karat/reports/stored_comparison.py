@@ -84,36 +84,34 @@ class StoredSystem:
         """Return the rows of its view; empty if no single queries were saved."""
         return self._part("rows") or {} if self.head else {}
 
-    @cached_property
-    def order(self) -> list[int]:
-        """Return the row of each query of the comparison in its own view."""
-        places = {query_id: at for at, query_id in enumerate(self.rows["query_id"])}
-        return [places[query_id] for query_id in self.scores.table["query_id"].to_list()]
+    def column(self, values: Sequence[Any]) -> list[Any]:
+        """Return a column of its rows in the comparison's order of queries."""
+        return [values[at] for at in self._order]
 
-    def column(self, name: str, otherwise: Any) -> list[Any]:
-        """Return a column of its rows, for the queries of the comparison."""
-        if not self.rows:
-            return [otherwise] * self.scores.table.height
-        values = self.rows[name][self.place]
-        return [values[at] for at in self.order]
+    def of_head(self, key: str) -> Any:
+        """Return what the head of its view says about this system."""
+        return self.head[key][self.place]
 
-    def detail(self, index: int) -> tuple[Document, Document] | None:
+    def of_rows(self, key: str) -> list[Any]:
+        """Return a column of its rows that is about this system."""
+        return self.column(self.rows[key][self.place])
+
+    def query(self, index: int) -> tuple[Document, Document]:
         """Return one query in its own view, and the texts beside it."""
-        if not self.head:
-            return None
-        at, size = self.order[index], self.head["block"]
+        at, size = self._order[index], self.head["block"]
         block = self._block(at // size)
         return block["queries"][at % size], block["texts"]
 
     def tops(self) -> list[list[str]]:
         """Return the top items of its list for each query; reads every block once."""
         queries, size, k = (self.head[key] for key in ("queries", "block", "k"))
-        tops = [
-            [hit[0] for hit in query["systems"][self.place]["hits"][:k]]
-            for number in range(-(-queries // size))
-            for query in self._block(number)["queries"]
-        ]
-        return [tops[at] for at in self.order]
+        return self.column(
+            [
+                [hit[0] for hit in query["systems"][self.place]["hits"][:k]]
+                for number in range(-(-queries // size))
+                for query in self._block(number)["queries"]
+            ]
+        )
 
     def report_system(self) -> System:
         """Return it as a system of the comparison's report."""
@@ -123,6 +121,12 @@ class StoredSystem:
         saved = {} if self.place is None else self.stored.report["systems"][self.place]
         diagnostics = {key: value for key, value in saved.items() if key in _DIAGNOSTICS}
         return System(self.name, self.scores, summaries, diagnostics=diagnostics)
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """Return the row of each query of the comparison in its own view."""
+        places = {query_id: at for at, query_id in enumerate(self.rows["query_id"])}
+        return [places[query_id] for query_id in self.scores.query_ids]
 
     def _block(self, number: int) -> Document:
         block: Document | None = self._part(f"block-{number}")
@@ -137,7 +141,10 @@ class StoredSystem:
 
 @dataclass(frozen=True, eq=False)
 class StoredComparison:
-    """Stored evaluations against the first of them: the report, and the view of single queries."""
+    """Stored evaluations against the first of them: the report, and the view of single queries.
+
+    Single queries are shown if all evaluations were saved with them.
+    """
 
     systems: Sequence[StoredSystem]
     rule: Rule
@@ -161,30 +168,27 @@ class StoredComparison:
         primary = _agreed([report["primary"] for report in reports if report.get("primary")])
         if primary is not None and primary["measure"] == comparisons.primary.measure:
             comparisons = replace(comparisons, primary=Primary(**primary))
+        inputs = [report.get("inputs") or {} for report in reports]
+        common: dict[str, Any] = {key: _agreed([of.get(key) for of in inputs]) for key in _COMMON}
         report = Report(
             tuple(system.report_system() for system in self.systems),
             gold=first.evaluation.gold,
             queries=first.evaluation.queries,
             corpus=first.evaluation.corpus,
             comparisons=comparisons,
-            **_common_inputs(reports),
+            **common,
         )
         return report.to_dict()
 
     @cached_property
-    def known(self) -> list[StoredSystem]:
-        """Return the systems that were saved with single queries."""
-        return [system for system in self.systems if system.rows]
-
-    @cached_property
     def head(self) -> dict[str, Any] | None:
-        """Return the head of the view; None if no system was saved with its queries."""
-        if not self.known:
+        """Return the head of the view; None if a system was saved without its queries."""
+        if not all(system.rows for system in self.systems):
             return None
         scores = self.systems[0].scores
-        notes = dict.fromkeys(filter(None, (system.head.get("texts") for system in self.known)))
+        notes = dict.fromkeys(filter(None, (system.head.get("texts") for system in self.systems)))
         return {
-            **self.known[0].head,
+            **self.systems[0].head,
             "systems": [system.name for system in self.systems],
             "baseline": 0,
             "measures": [
@@ -192,34 +196,36 @@ class StoredComparison:
                 for measure in scores.measures
             ],
             "primary": self.document["rule"]["primary"],
-            "queries": scores.table.height,
+            "queries": len(scores.query_ids),
             "classes": list(CLASSES),
             "statuses": list(STATUSES),
             "columns": list(self.segments),
-            "unjudged": self._of_each("unjudged", {"hits": 0, "unjudged": 0}),
-            "commands": self._of_each("commands", None),
+            "unjudged": [system.of_head("unjudged") for system in self.systems],
+            "commands": [system.of_head("commands") for system in self.systems],
             "texts": "; ".join(notes) or None,
         }
 
     @cached_property
     def rows(self) -> dict[str, Any]:
-        """Return the rows; values and statuses come from the scores, which every system has."""
-        first = self.known[0]
+        """Return the rows; values and statuses are those of the scores."""
+        first = self.systems[0]
         scores = [system.scores for system in self.systems]
-        places = {status: at for at, status in enumerate(STATUSES)}
+        tops, *other_tops = (system.tops() for system in self.systems)
         return {
-            "query_id": scores[0].table["query_id"].to_list(),
-            "text": [first.rows["text"][at] for at in first.order],
-            "gold": [first.rows["gold"][at] for at in first.order],
-            "status": [[places[status] for status in run.status.to_list()] for run in scores],
+            "query_id": scores[0].query_ids,
+            "text": first.column(first.rows["text"]),
+            "gold": first.column(first.rows["gold"]),
+            "status": [list(map(STATUSES.index, run.status.tolist())) for run in scores],
             "values": {
                 name: [run.table[name].fill_nan(None).to_list() for run in scores]
                 for name in map(str, scores[0].measures)
             },
-            "rank": [system.column("rank", None) for system in self.systems],
+            "rank": [system.of_rows("rank") for system in self.systems],
             "class": [_classes(system) for system in self.systems],
-            "unjudged": [system.column("unjudged", 0) for system in self.systems],
-            "different": self._different(),
+            "unjudged": [system.of_rows("unjudged") for system in self.systems],
+            "different": [
+                int(any(other[at] != top for other in other_tops)) for at, top in enumerate(tops)
+            ],
             "segments": self.segments,
         }
 
@@ -227,48 +233,36 @@ class StoredComparison:
     def segments(self) -> dict[str, Any]:
         """Return the segments of each query, for every column of any system."""
         segments: dict[str, Any] = {}
-        for system in self.known:
-            for name, segment in system.rows["segments"].items():
-                positions = [segment["of"][at] for at in system.order]
-                segments.setdefault(name, {"names": segment["names"], "of": positions})
+        for system in self.systems:
+            for name, segment in system.rows.get("segments", {}).items():
+                of = system.column(segment["of"])
+                segments.setdefault(name, {"names": segment["names"], "of": of})
         return segments
 
     def query(self, index: int) -> dict[str, Any]:
         """Return one query in full: every system's list beside the gold, with texts."""
-        details = [system.detail(index) for system in self.systems]
-        known = [detail for detail in details if detail is not None]
-        first = known[0][0]
-        texts: dict[str, Any] = {}
-        for _, of_system in reversed(known):
+        details = [system.query(index) for system in self.systems]
+        queries, texts = [query for query, _ in details], dict[str, Any]()
+        for _, of_system in reversed(details):
             texts |= of_system
-        pairs = list(zip(self.systems, details, strict=True))
+        places = [system.place for system in self.systems]
+        ranks = [
+            {item["item_id"]: item["ranks"][place] for item in query["gold"]}
+            for query, place in zip(queries, places, strict=True)
+        ]
         detail = {
-            **first,
+            **queries[0],
             "index": index,
-            "gold": [{**item, "ranks": _ranks(item["item_id"], pairs)} for item in first["gold"]],
-            "systems": [
-                _values_only(system.scores.status[index])
-                if detail is None
-                else detail[0]["systems"][system.place]
-                for system, detail in pairs
+            "gold": [
+                {**item, "ranks": [known.get(item["item_id"], {}) for known in ranks]}
+                for item in queries[0]["gold"]
             ],
-            "bm25": next((query["bm25"] for query, _ in known if query["bm25"]), None),
+            "systems": [
+                query["systems"][place] for query, place in zip(queries, places, strict=True)
+            ],
+            "bm25": next((query["bm25"] for query in queries if query["bm25"]), None),
         }
         return with_texts(detail, texts)
-
-    def _of_each(self, key: str, otherwise: Any) -> list[Any]:
-        """Return a key of each system's own head."""
-        return [
-            system.head[key][system.place] if system.head else otherwise for system in self.systems
-        ]
-
-    def _different(self) -> list[int]:
-        """Return for each query whether the top lists differ; reads every block."""
-        n = self.systems[0].scores.table.height
-        if len(self.known) < 2:
-            return [0] * n
-        first, *others = [system.tops() for system in self.known]
-        return [int(any(top[at] != first[at] for top in others)) for at in range(n)]
 
 
 def compare_stored(
@@ -299,8 +293,8 @@ def compare_stored(
     ]
     check_comparable([ComparedSystem(system.name, (system.scores,)) for system in systems])
     warnings += [
-        f"{system.name} ({system.evaluation.id}) was saved without its lists: only its values"
-        " are known"
+        f"{system.name} ({system.evaluation.id}) was saved without its lists: only values are"
+        " compared, no single queries are shown"
         for system in systems
         if not system.rows
     ]
@@ -325,7 +319,7 @@ def _rule_of(
     return replace(rule, primary=deciding, margin=rule.margin if margin is None else margin)
 
 
-def _agreed(values: Sequence[Document]) -> Document | None:
+def _agreed(values: Sequence[Any]) -> Any:
     """Return what all reports say; None if they differ or say nothing."""
     return values[0] if values and all(value == values[0] for value in values) else None
 
@@ -342,12 +336,11 @@ def _only_gated(documents: Sequence[Document]) -> set[str]:
 
 def _without_measures(systems: Sequence[StoredSystem]) -> list[str]:
     """Return a sentence for each measure that some evaluations lack."""
-    names = {system.name: set(map(str, system.scores.measures)) for system in systems}
     sentences = []
-    for measure in dict.fromkeys(str(m) for system in systems for m in system.scores.measures):
-        lacking = ", ".join(name for name, measures in names.items() if measure not in measures)
+    for measure in dict.fromkeys(m for system in systems for m in system.scores.measures):
+        lacking = [system.name for system in systems if measure not in system.scores.measures]
         if lacking:
-            sentences.append(f"{measure} is left out: {lacking} did not measure it")
+            sentences.append(f"{measure} is left out: {', '.join(lacking)} did not measure it")
     return sentences
 
 
@@ -367,19 +360,6 @@ def _stale(systems: Sequence[StoredSystem]) -> list[str]:
         )
         sentences += [f"{first.name} against {other.name}: {sentence}" for sentence in warnings]
     return sentences
-
-
-def _common_inputs(reports: Sequence[Document]) -> dict[str, Any]:
-    """Return the inputs that all reports share."""
-    first, *others = (report.get("inputs") or {} for report in reports)
-    common = {
-        key: first[key]
-        for key in _COMMON
-        if key in first and all(inputs.get(key) == first[key] for inputs in others)
-    }
-    if "as_of_range" in common:
-        common["as_of_range"] = tuple(common["as_of_range"])
-    return common
 
 
 def _grouped(scores: Scores, segments: Document) -> tuple[Queries | None, list[By]]:
@@ -407,31 +387,6 @@ def _grouped(scores: Scores, segments: Document) -> tuple[Queries | None, list[B
 
 def _classes(system: StoredSystem) -> list[int]:
     """Return classes by today's numbers; a saved view may have used others."""
-    names = system.head.get("classes", [])
+    names = system.head["classes"]
     numbers = {at: CLASSES.index(name) for at, name in enumerate(names) if name in CLASSES}
-    return [numbers.get(at, -1) for at in system.column("class", -1)]
-
-
-def _ranks(
-    item_id: str, pairs: Sequence[tuple[StoredSystem, tuple[Document, Document] | None]]
-) -> list[dict[str, int]]:
-    """Return the ranks of a judged item in each system's own lists."""
-    ranks = []
-    for system, detail in pairs:
-        judged = () if detail is None else detail[0]["gold"]
-        same = [item["ranks"][system.place] for item in judged if item["item_id"] == item_id]
-        ranks.append(same[0] if same else {})
-    return ranks
-
-
-def _values_only(status: str) -> Document:
-    """Return a query of a system that was saved without its lists."""
-    return {
-        "status": status,
-        "error": None,
-        "class": None,
-        "because": "saved without its lists",
-        "searched": None,
-        "hits": [],
-        "calls": {},
-    }
+    return [numbers.get(at, -1) for at in system.of_rows("class")]

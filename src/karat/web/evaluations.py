@@ -23,9 +23,8 @@ from karat.reports.stored_comparison import StoredComparison, compare_stored, wi
 from karat.store import EvaluationPage, Store
 from karat.web.responses import (
     Json,
-    NotFoundError,
     OpenAnswer,
-    UnavailableError,
+    RequestRefusedError,
     cached_json,
     escape_html_in_json,
 )
@@ -179,10 +178,11 @@ def _damaged(app: FastAPI, report_id: int) -> InputError:
     return InputError("is damaged: the details of its queries cannot be read", where=where)
 
 
-def _without_details(report_id: int) -> NotFoundError:
-    return NotFoundError(
+def _without_details(report_id: int) -> RequestRefusedError:
+    return RequestRefusedError(
+        404,
         f"report {report_id} was saved without details of its queries;"
-        " save it again with this karat"
+        " save it again with this karat",
     )
 
 
@@ -211,12 +211,11 @@ async def _in_turn(request: Request, work: Callable[[], Result]) -> Result:
         async with asyncio.timeout(_COMPARISON_PATIENCE_SECONDS):
             await slots.acquire()
     except TimeoutError:
-        raise UnavailableError(
-            "other comparisons are being computed; try again in a moment"
-        ) from None
+        message = "other comparisons are being computed; try again in a moment"
+        raise RequestRefusedError(503, message) from None
     try:
         if await request.is_disconnected():
-            raise UnavailableError("the client has left")
+            raise RequestRefusedError(503, "the client has left")
         return await run_until_stopping(request, work)
     finally:
         slots.release()
@@ -304,7 +303,7 @@ def report_query(request: Request, report_id: Id, index: Index) -> Response:
     if head is None:
         raise _without_details(report_id)
     if index >= head["queries"]:
-        raise NotFoundError(f"report {report_id} has {head['queries']:,} queries, from 0 on")
+        raise RequestRefusedError(404, f"report {report_id} has {head['queries']:,} queries, from 0 on")
     block = block_of(request.app, report_id, index // head["block"])
     return Json(with_texts(block["queries"][index % head["block"]], block["texts"]))
 
@@ -331,11 +330,11 @@ async def comparison_query(request: Request, index: Index, options: Comparison) 
     view = await compared(request, options)
     queries = _head_of(view)["queries"]
     if index >= queries:
-        raise NotFoundError(f"they have {queries:,} queries, counted from 0")
+        raise RequestRefusedError(404, f"they have {queries:,} queries, counted from 0")
     return await run_in_threadpool(lambda: Json(view.query(index)))
 
 
 def _head_of(view: StoredComparison) -> Any:
     if view.head is None:
-        raise NotFoundError("none of these was saved with details of its queries")
+        raise RequestRefusedError(404, "not all of these were saved with details of their queries")
     return view.head
