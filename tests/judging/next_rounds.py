@@ -14,7 +14,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from karat.data.tables import Gold, Run
-from karat.label.next_judgments import candidates, judged_items
+from karat.label.next_judgments import candidates, judged_items, most_informative
 from karat.measure.conventions import conventions_of
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import parse_measure
@@ -167,17 +167,12 @@ class Hidden:
             first, second, prepared = self.at(order)
             pairs = effects(parse_measure(self.measure), [first, second], prepared)
             judged = judged_items([first.scores, second.scores], prepared.conventions.rel)
-            found = candidates(pairs, judged, len(self.query_ids))
-            chosen = pairs_at(found.choose(count, sides=True), found.pairs, self.query_ids)
-            if not chosen:
+            unjudged = candidates(pairs, judged, len(self.query_ids))
+            chosen = most_informative(unjudged, count, sides=True)
+            if chosen.is_empty():
                 # Nothing that is left changes anything by itself.
                 rest = sorted(set(range(len(self.pairs))).difference(order))
                 return order + rest
-            order += [place[pair] for pair in chosen]
+            rows = chosen.select("query", "item_id").iter_rows()
+            order += [place[self.query_ids[query], item] for query, item in rows]
         return order
-
-
-def pairs_at(places, effects, query_ids) -> list[tuple[str, str]]:
-    """The names of some pairs."""
-    some = effects.at(places)
-    return [(query_ids[q], item) for q, item in zip(some.query, some.item_id, strict=True)]

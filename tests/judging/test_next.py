@@ -11,11 +11,11 @@ from karat.data.tables import Gold, Run
 from karat.errors import InputError
 from karat.evaluation.api import evaluate
 from karat.label.next_judgments import (
-    JudgedItems,
     candidates,
     chances,
     judged_items,
     merge_gold,
+    most_informative,
 )
 from karat.measure.conventions import conventions_of
 from karat.measure.names import parse_measure
@@ -24,12 +24,11 @@ from karat.measure.ranges import ABSENT, Effects
 from karat.measure.score_builder import score
 
 
-def judged(*rows: tuple[int, int, bool]) -> JudgedItems:
-    first, second, relevant = (np.array(column) for column in zip(*rows, strict=True))
-    return JudgedItems(first, second, relevant.astype(bool))
+def judged(*rows: tuple[int, int, bool]) -> pl.DataFrame:
+    return pl.DataFrame(rows, schema=["first", "second", "relevant"], orient="row")
 
 
-NOTHING = JudgedItems(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool))
+NOTHING = judged_items([], 1.0)
 
 
 def test_without_judgments_the_chance_falls_with_the_rank():
@@ -60,11 +59,10 @@ def test_judged_items_of_both_runs_are_counted_once():
     runs = [Run.from_dict({"q": ["a", "b", "c", "d"]}), Run.from_dict({"q": ["e", "a", "z"]})]
     scores = [score(run, prepared, [parse_measure("P@5")], keep=10) for run in runs]
     both = judged_items(scores, 1.0)
-    rows = sorted(zip(both.first.tolist(), both.second.tolist(), both.relevant, strict=True))
-    assert rows == [(1, 2, True), (2, ABSENT, False), (ABSENT, 3, True)]
+    assert sorted(both.rows()) == [(1, 2, True), (2, ABSENT, False), (ABSENT, 3, True)]
     alone = judged_items(scores[:1], 1.0)
-    assert alone.first.tolist() == [1, 2]
-    assert (alone.second == ABSENT).all()
+    assert alone["first"].to_list() == [1, 2]
+    assert (alone["second"] == ABSENT).all()
 
 
 def effects(
@@ -82,25 +80,24 @@ def effects(
     )
 
 
+def chosen(pairs: pl.DataFrame, count: int, *, sides: bool) -> list[str]:
+    return most_informative(pairs, count, sides=sides)["item_id"].to_list()
+
+
 def test_what_moves_the_mean_most_comes_first_and_what_cannot_never():
-    found = candidates(effects([0.1, 0.0, -0.5, np.nan, 0.3]), NOTHING, 10)
-    assert found.can_matter == 3
-    assert [found.pairs.item_id[at] for at in found.choose(9, sides=False).tolist()] == [
-        "d2",
-        "d4",
-        "d0",
-    ]
-    assert found.effect.tolist() == pytest.approx([0.01, 0.0, -0.05, 0.03])
-    assert found.expected.tolist() == pytest.approx([0.004, 0.0, 0.02, 0.012])
-    assert found.spread[2] == pytest.approx(0.05 * np.sqrt(0.4 * 0.6))
+    pairs = candidates(effects([0.1, 0.0, -0.5, np.nan, 0.3]), NOTHING, 10)
+    assert pairs["can_matter"].sum() == 3
+    assert chosen(pairs, 9, sides=False) == ["d2", "d4", "d0"]
+    assert pairs["effect"].to_list() == pytest.approx([0.01, 0.0, -0.05, 0.03])
+    assert pairs["expected"].to_list() == pytest.approx([0.004, 0.0, 0.02, 0.012])
+    assert pairs["spread"][2] == pytest.approx(0.05 * np.sqrt(0.4 * 0.6))
 
 
 def test_the_effect_lies_between_that_of_the_highest_and_of_the_lowest_grade():
     pairs = effects([0.4])
     pairs.least[:] = 0.2
-    found = candidates(pairs, NOTHING, 2)
-    row = found.frame(found.choose(1, sides=True), ("q",)).row(0, named=True)
-    assert (row["query_id"], row["item_id"]) == ("q", "d0")
+    row = most_informative(candidates(pairs, NOTHING, 2), 1, sides=True).row(0, named=True)
+    assert (row["query"], row["item_id"]) == (0, "d0")
     assert (row["first_rank"], row["second_rank"]) == (1, None)
     assert row["effect"] == pytest.approx(0.15)
     assert (row["effect_top"], row["effect_least"]) == pytest.approx((0.2, 0.1))
@@ -109,45 +106,35 @@ def test_the_effect_lies_between_that_of_the_highest_and_of_the_lowest_grade():
 
 def test_both_sides_take_turns_so_that_neither_is_favoured():
     """0.5 for the second, then the first until it has had as much: 0.3 and 0.2; then again."""
-    found = candidates(effects([0.5, 0.45, 0.4, -0.3, -0.2, -0.1]), NOTHING, 1)
-    chosen = [found.pairs.item_id[at] for at in found.choose(6, sides=True).tolist()]
-    assert chosen == ["d0", "d3", "d4", "d1", "d5", "d2"]
+    pairs = candidates(effects([0.5, 0.45, 0.4, -0.3, -0.2, -0.1]), NOTHING, 1)
+    assert chosen(pairs, 6, sides=True) == ["d0", "d3", "d4", "d1", "d5", "d2"]
 
 
-def test_turns_go_by_the_ranks_and_not_by_what_was_found():
+def test_turns_go_by_the_ranks_and_not_by_the_effect():
     """Today's effect says that all speak for the first; their ranks say two against one."""
-    pairs = effects([-0.5, -0.4, -0.3], alone=[0.5, 0.5, -0.5])
-    found = candidates(pairs, NOTHING, 1)
-    assert found.pairs.item_id.gather(found.choose(3, sides=True)).to_list() == ["d0", "d2", "d1"]
+    pairs = candidates(effects([-0.5, -0.4, -0.3], alone=[0.5, 0.5, -0.5]), NOTHING, 1)
+    assert chosen(pairs, 3, sides=True) == ["d0", "d2", "d1"]
 
 
 def test_what_speaks_for_neither_comes_where_its_place_is():
     pairs = effects([0.5, 0.45, 0.4, -0.3], alone=[0.5, 0.45, 0.0, -0.3])
-    found = candidates(pairs, NOTHING, 1)
-    chosen = found.pairs.item_id.gather(found.choose(4, sides=True)).to_list()
-    assert chosen == ["d0", "d2", "d3", "d1"]
+    assert chosen(candidates(pairs, NOTHING, 1), 4, sides=True) == ["d0", "d2", "d3", "d1"]
 
 
 def test_one_side_alone_is_judged_where_the_other_has_nothing_left():
-    found = candidates(effects([0.5, 0.4, -0.3]), NOTHING, 1)
-    assert len(found.choose(9, sides=True)) == 3
-    assert len(found.choose(2, sides=True)) == 2
-    assert len(candidates(effects([0.0]), NOTHING, 1).choose(5, sides=True)) == 0
-
-
-def test_a_depth_keeps_what_stands_near_the_top_of_a_list():
-    found = candidates(effects([0.1, 0.5], first=[3, 12]), NOTHING, 1)
-    near = found.within(10)
-    assert [near.pairs.item_id[at] for at in near.choose(5, sides=False).tolist()] == ["d0"]
+    pairs = candidates(effects([0.5, 0.4, -0.3]), NOTHING, 1)
+    assert len(chosen(pairs, 9, sides=True)) == 3
+    assert len(chosen(pairs, 2, sides=True)) == 2
+    assert chosen(candidates(effects([0.0]), NOTHING, 1), 5, sides=True) == []
 
 
 def test_the_first_file_decides_and_the_rest_is_counted():
     files = [{"q": {"a": 2, "b": -1}}, {"q": {"a": 2, "b": 1}, "r": {}}, {"q": {"b": 0, "c": 0}}]
-    both = merge_gold([Gold.from_dict(one) for one in files])
-    assert both.gold.frame.rows() == [("q", "a", 2.0), ("q", "b", 1.0), ("q", "c", 0.0)]
-    assert both.gold.query_ids == ("q", "r")
-    assert (both.again, both.differently) == (2, 1)
-    assert merge_gold([], ["q1", "q2"]).gold.query_ids == ("q1", "q2")
+    gold, again, differently = merge_gold([Gold.from_dict(grades) for grades in files])
+    assert gold.frame.rows() == [("q", "a", 2.0), ("q", "b", 1.0), ("q", "c", 0.0)]
+    assert gold.query_ids == ("q", "r")
+    assert (again, differently) == (2, 1)
+    assert merge_gold([], ["q1", "q2"])[0].query_ids == ("q1", "q2")
 
 
 def test_spans_are_no_items():

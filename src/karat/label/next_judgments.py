@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.data.columns import IN_MEMORY, Source
+from karat.data.columns import IN_MEMORY
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import UsageError
 from karat.evaluation.bounds import stability_of
@@ -52,7 +52,7 @@ from karat.measure.ranges import (
     listed,
     range_of,
 )
-from karat.measure.ranked import Ints, Mask
+from karat.measure.ranked import Ints
 from karat.measure.score_builder import score
 from karat.measure.scores import Scores, number_of
 from karat.pages.formatting import (
@@ -76,7 +76,19 @@ PRIOR = (0.4, 0.3, 0.2, 0.15, 0.1, 0.05, 0.02)
 STRENGTH = 4.0
 # Changes below this are rounding errors.
 ROUNDING = 1e-12
-_LISTS = {"row": pl.Int64, "item_id": pl.String, "grade": pl.Float64, "rank": pl.Int64}
+# What is reported of each pair to judge next; with one run there is no second rank.
+_NEXT = [
+    *("item_id", "first_rank", "second_rank", "chance"),
+    *("effect", "effect_top", "effect_least", "expected"),
+]
+_NEXT_OF_ONE = [name for name in _NEXT if name != "second_rank"]
+_JUDGED = {
+    "row": pl.Int64,
+    "item_id": pl.String,
+    "grade": pl.Float64,
+    "first": pl.Int64,
+    "second": pl.Int64,
+}
 _WHOLE_LISTS = 1 << 31
 _NO_GOLD = ("query without relevant gold counts", "queries without relevant gold count")
 
@@ -126,8 +138,9 @@ def next_judgments(
         raise UsageError("give the judgments so far (--gold), or the --queries if there are none")
     judged = gold_tables(golds, format=gold_format, duplicates=conventions.duplicates)
     ids = [] if asked is None else asked.frame["query_id"].to_list()
-    merged, texts = merge_gold(judged, ids), corpus_table(corpus)
-    scored = _scored(tables, merged.gold, asked, texts, conventions, chosen)
+    merged, again, differently = merge_gold(judged, ids)
+    texts = corpus_table(corpus)
+    scored = _scored(tables, merged, asked, texts, conventions, chosen)
     one_run = len(scored.scores) == 1
     state = scored.mean_range(within or 0.0) if one_run else scored.verdict(rule)
     state |= scored.choose(0 if state["settled"] else count, depth)
@@ -142,13 +155,13 @@ def next_judgments(
         "depth": depth,
         "count": count,
         "without_gold": scored.without_gold,
-        "judged_again": merged.again,
-        "judged_differently": merged.differently,
+        "judged_again": again,
+        "judged_differently": differently,
         **state,
     }
     inputs = {
         "runs": [run.source for run in tables.values()],
-        "gold": list(merged.sources),
+        "gold": [table.source for table in judged],
         "queries": None if asked is None else asked.source,
         "corpus": None if texts is None else texts.source,
     }
@@ -225,11 +238,11 @@ def _scored(
     lists = [listed(run) for run in scores]
     unscored = np.isnan([run.values(str(measure)) for run in scores]).any(axis=0)
     unjudged = np.sum([run.unjudged.counts(len(prepared.query_ids)) for run in lists], axis=0)
-    empty = unscored & (scores[0].status == "empty_gold").to_numpy()
+    empty = unscored & (scores[0].status == "empty_gold")
     opened = empty & (unjudged > 0)
     if opened.any():
         # Queries without an answer, or with nothing left to judge, stay out.
-        out = (scores[0].status == "no_answer").to_numpy() | (empty & ~opened)
+        out = (scores[0].status == "no_answer") | (empty & ~opened)
         ids = pl.Series("query_id", prepared.query_ids, dtype=pl.String).filter(pl.Series(~out))
         if queries is not None:
             queries = replace(queries, frame=queries.frame.filter(pl.Series(~out)))
@@ -299,87 +312,62 @@ class _ScoredRuns:
         known = ~np.isnan([run.values(str(self.measure)) for run in self.scores]).any(axis=0)
         rel = float(self.measure.arguments.get("rel", self.prepared.conventions.rel))
         unjudged = candidates(pairs, judged_items(self.scores, rel), int(known.sum()))
-        near = unjudged if depth is None else unjudged.within(depth)
-        positions = near.choose(count, sides=two)
-        table = near.frame(positions, self.prepared.query_ids)
-        rows = (table if two else table.drop("second_rank")).to_dicts()
+        near = unjudged
+        if depth is not None:
+            near = unjudged.filter(pl.min_horizontal("first_rank", "second_rank") <= depth)
+        ids = pl.Series(self.prepared.query_ids, dtype=pl.String)
+        chosen = most_informative(near, count, sides=two)
+        columns = _NEXT if two else _NEXT_OF_ONE
+        rows = chosen.select(ids.gather(chosen["query"]).alias("query_id"), *columns)
         return {
-            "unjudged": len(unjudged.pairs.query),
-            "can_matter": unjudged.can_matter,
-            "within_depth": near.can_matter,
-            "next": rows,
+            "unjudged": unjudged.height,
+            "can_matter": int(unjudged["can_matter"].sum()),
+            "within_depth": int(near["can_matter"].sum()),
+            "next": rows.to_dicts(),
         }
 
 
-@dataclass(frozen=True, eq=False)
-class MergedGold:
-    """One judgment per pair from several files.
-
-    ``again`` counts the judgments of pairs that an earlier file had judged, ``differently`` those
-    of them with another grade.
-    """
-
-    gold: Gold
-    sources: tuple[Source, ...]
-    again: int
-    differently: int
-
-
-def merge_gold(files: Sequence[Gold], query_ids: Sequence[str] = ()) -> MergedGold:
+def merge_gold(files: Sequence[Gold], query_ids: Sequence[str] = ()) -> tuple[Gold, int, int]:
     """Return all judgments; if several files judge a pair, the first one counts.
 
-    A grade below 0 is no judgment, so a later file may bring one. Without any file there are the
-    queries of ``query_ids``, and nothing is judged.
+    The numbers are those of the judgments of pairs that an earlier file had judged, and of those
+    among them with another grade. A grade below 0 is no judgment, so a later file may bring one.
+    Without any file there are the queries of ``query_ids``, and nothing is judged.
 
     >>> files = [Gold.from_dict({"q": {"a": 2}}), Gold.from_dict({"q": {"a": 0, "b": 1}})]
-    >>> merged = merge_gold(files)
-    >>> merged.gold.frame.rows(), merged.again, merged.differently
+    >>> gold, again, differently = merge_gold(files)
+    >>> gold.frame.rows(), again, differently
     ([('q', 'a', 2.0), ('q', 'b', 1.0)], 1, 1)
     """
-    frame = pl.DataFrame(schema=dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64})
-    again = differently = 0
-    for file in files:
-        judged = judged_pairs(file).select(*PAIR, "grade")
-        known = judged.join(frame, on=PAIR, how="inner", suffix="_before")
-        again += known.height
-        differently += int((known["grade"] != known["grade_before"]).sum())
-        new = judged.join(frame, on=PAIR, how="anti", maintain_order="left")
-        frame = pl.concat([frame, new])
+    schema = dict.fromkeys(PAIR, pl.String) | {"grade": pl.Float64}
+    judged = (judged_pairs(file).select(*PAIR, "grade") for file in files)
+    rows = pl.concat([pl.DataFrame(schema=schema), *judged])
+    first = rows.unique(PAIR, keep="first", maintain_order=True)
+    before = rows.join(first, on=PAIR, how="left", suffix="_before")
+    differently = int((before["grade"] != before["grade_before"]).sum())
     ids = [query for file in files for query in file.query_ids] if files else query_ids
     source = files[0].source if files else IN_MEMORY
-    gold = Gold(frame, tuple(dict.fromkeys(ids)), source=source)
-    return MergedGold(gold, tuple(file.source for file in files), again, differently)
+    gold = Gold(first, tuple(dict.fromkeys(ids)), source=source)
+    return gold, rows.height - first.height, differently
 
 
-@dataclass(frozen=True, eq=False)
-class JudgedItems:
-    """The judged items of one or two runs: their ranks (ABSENT where a list lacks one)."""
+def judged_items(scores: Sequence[Scores], rel: float) -> pl.DataFrame:
+    """Return what is judged in the lists of one or two runs, each pair once.
 
-    first: Ints
-    second: Ints
-    relevant: Mask
-
-
-def judged_items(scores: Sequence[Scores], rel: float) -> JudgedItems:
-    """Return what is judged in the lists of one or two runs, each pair once."""
-    sides = []
+    ``first`` and ``second`` are its ranks, ABSENT where a list lacks it.
+    """
+    sides = [pl.DataFrame(schema=_JUDGED)]
     for name, run in zip(("first", "second"), scores, strict=False):
-        lists = run.lists if run.lists is not None else pl.DataFrame(schema=_LISTS)
-        judged = lists.filter(pl.col("grade") >= 0)
-        sides.append(judged.select("row", "item_id", "grade", pl.col("rank").alias(name)))
-    both = sides[0]
-    if len(sides) > 1:
-        both = both.join(sides[1], on=["row", "item_id", "grade"], how="full", coalesce=True)
-    else:
-        both = both.with_columns(second=pl.lit(None, pl.Int64))
-    both = both.sort("row", "item_id")
-    first, second = (
-        both[name].cast(pl.Int64).fill_null(ABSENT).to_numpy() for name in ("first", "second")
+        if run.lists is not None:
+            judged = run.lists.filter(pl.col("grade") >= 0)
+            sides.append(judged.select("row", "item_id", "grade", pl.col("rank").alias(name)))
+    pairs = pl.concat(sides, how="diagonal_relaxed").group_by("row", "item_id").max()
+    return pairs.sort("row", "item_id").select(
+        pl.col("first", "second").fill_null(ABSENT), relevant=pl.col("grade") >= rel
     )
-    return JudgedItems(first, second, both["grade"].to_numpy() >= rel)
 
 
-def chances(first: Ints, second: Ints, judged: JudgedItems) -> Values:
+def chances(first: Ints, second: Ints, judged: pl.DataFrame) -> Values:
     """Return each item's chance to be relevant, from what was judged at such ranks.
 
     Items are grouped by the band of their better rank and by whether both runs return them. A
@@ -387,16 +375,16 @@ def chances(first: Ints, second: Ints, judged: JudgedItems) -> Values:
     the rank and weighs as much as four judgments. Gold that holds only relevant items says nothing
     about chances, so the prior is used alone.
 
-    >>> nothing = JudgedItems(*(np.empty(0, dtype=np.int64),) * 2, np.empty(0, dtype=bool))
-    >>> chances(np.array([1, 2, 60]), np.array([1, ABSENT, ABSENT]), nothing).tolist()
+    >>> chances(np.array([1, 2, 60]), np.array([1, ABSENT, ABSENT]), judged_items([], 1)).tolist()
     [0.4, 0.3, 0.02]
     """
     prior = np.repeat(PRIOR, 2)
-    if judged.relevant.all():
+    is_relevant = judged["relevant"].to_numpy()
+    if is_relevant.all():
         return prior[_groups(first, second)]
-    groups = _groups(judged.first, judged.second)
+    groups = _groups(judged["first"].to_numpy(), judged["second"].to_numpy())
     seen = np.bincount(groups, minlength=len(prior))
-    relevant = np.bincount(groups[judged.relevant], minlength=len(prior))
+    relevant = np.bincount(groups[is_relevant], minlength=len(prior))
     share: Values = (relevant + STRENGTH * prior) / (seen + STRENGTH)
     return share[_groups(first, second)]
 
@@ -407,105 +395,76 @@ def _groups(first: Ints, second: Ints) -> Ints:
     return 2 * band + (np.maximum(first, second) < ABSENT)
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
-    """Unjudged pairs, with what is known of each before it is judged.
-
-    ``effect`` is the change of the mean if the item is relevant, half way between what the
-    highest and the lowest relevant grade do.
-    """
-
-    pairs: Effects
-    chance: Values
-    effect: Values
-    queries: int
-
-    @property
-    def expected(self) -> Values:
-        """The mean size of the change: the effect's size times the chance."""
-        return self.chance * np.abs(self.effect)
-
-    @property
-    def spread(self) -> Values:
-        """The standard deviation of the change, by which pairs are chosen.
-
-        It is 0 both for what cannot matter and for what is known beforehand.
-        """
-        return np.sqrt(self.chance * (1 - self.chance)) * np.abs(self.effect)
-
-    @property
-    def can_matter(self) -> int:
-        """The number of pairs that would change the mean by themselves if relevant."""
-        return int((np.abs(self.effect) > ROUNDING / self.queries).sum())
-
-    def within(self, depth: int) -> Candidates:
-        """Return the pairs among the first ``depth`` of a list."""
-        rows = np.flatnonzero(np.minimum(self.pairs.first, self.pairs.second) <= depth)
-        return Candidates(self.pairs.at(rows), self.chance[rows], self.effect[rows], self.queries)
-
-    def choose(self, count: int, *, sides: bool) -> Ints:
-        """Return the positions of the pairs to judge next, the most informative first.
-
-        With ``sides`` the choice alternates between pairs that favour either system: next comes
-        the side with the smaller expected gain so far. Which side a pair favours follows from its
-        ranks alone. The effect depends on the judgments so far, so choosing sides by it would
-        have more of the leader's items judged and increase its lead.
-        """
-        order = np.argsort(-self.spread, kind="stable")
-        order = order[self.spread[order] > ROUNDING / self.queries]
-        return _alternate(order, self.chance * self.pairs.alone, count) if sides else order[:count]
-
-    def frame(self, positions: Ints, query_ids: tuple[str, ...]) -> pl.DataFrame:
-        """Return some of the pairs as a table."""
-        pairs = self.pairs.at(positions)
-        ranks = {
-            name: pl.Series([None if r == ABSENT else r for r in column.tolist()], dtype=pl.Int64)
-            for name, column in (("first_rank", pairs.first), ("second_rank", pairs.second))
-        }
-        return pl.DataFrame(
-            {
-                "query_id": pl.Series([query_ids[at] for at in pairs.query], dtype=pl.String),
-                "item_id": pairs.item_id,
-                **ranks,
-                "chance": self.chance[positions],
-                "effect": self.effect[positions],
-                "effect_top": pairs.top / self.queries,
-                "effect_least": pairs.least / self.queries,
-                "expected": self.expected[positions],
-            }
-        )
-
-
-def candidates(pairs: Effects, judged: JudgedItems, queries: int) -> Candidates:
+def candidates(pairs: Effects, judged: pl.DataFrame, queries: int) -> pl.DataFrame:
     """Return the unjudged pairs that could change the mean over this many queries.
 
-    A pair whose query has no value is left out: no label would give it one.
+    ``effect`` is the change of the mean if the item is relevant, half way between what the
+    highest and the lowest relevant grade do, and ``expected`` its size times the chance.
+    ``spread`` is the standard deviation of the change, by which pairs are chosen: it is 0 both
+    for what cannot matter and for what is known beforehand. ``favour`` is above 0 for pairs that
+    favour the second run. A pair whose query has no value is left out: no label would give it one.
     """
-    valued = pairs.at(np.flatnonzero(~np.isnan(pairs.top) & ~np.isnan(pairs.least)))
-    effect = (valued.top + valued.least) / 2 / max(queries, 1)
-    return Candidates(valued, chances(valued.first, valued.second, judged), effect, max(queries, 1))
+    queries = max(queries, 1)
+    chance = chances(pairs.first, pairs.second, judged)
+    size = pl.col("effect").abs()
+    ranks = {
+        name: pl.Series(ranks).replace(ABSENT, None)
+        for name, ranks in (("first_rank", pairs.first), ("second_rank", pairs.second))
+    }
+    return (
+        pl.DataFrame(
+            {
+                "query": pairs.query,
+                "item_id": pairs.item_id,
+                **ranks,
+                "chance": chance,
+                "effect": (pairs.top + pairs.least) / 2 / queries,
+                "effect_top": pairs.top / queries,
+                "effect_least": pairs.least / queries,
+                "favour": chance * pairs.alone,
+            }
+        )
+        .filter(pl.col("effect").is_not_nan())
+        .with_columns(
+            expected=pl.col("chance") * size,
+            spread=(pl.col("chance") * (1 - pl.col("chance"))).sqrt() * size,
+            can_matter=size > ROUNDING / queries,
+        )
+    )
 
 
-def _alternate(order: Ints, favour: Values, count: int) -> Ints:
-    """Return the first ``count`` pairs, alternating so that both sides gain alike.
+def most_informative(pairs: pl.DataFrame, count: int, *, sides: bool) -> pl.DataFrame:
+    """Return the candidates to judge next, the most informative first.
+
+    With ``sides`` the choice alternates between pairs that favour either system: next comes
+    the side with the smaller expected gain so far. Which side a pair favours follows from its
+    ranks alone. The effect depends on the judgments so far, so choosing sides by it would
+    have more of the leader's items judged and increase its lead.
+    """
+    order = pairs.filter("can_matter").sort("spread", descending=True, maintain_order=True)
+    return order[_alternate(order["favour"].to_list(), count)] if sides else order.head(count)
+
+
+def _alternate(favour: Sequence[float], count: int) -> list[int]:
+    """Return the positions of ``count`` pairs, alternating so that both sides gain alike.
 
     A pair that favours neither side keeps its place in the order.
     """
-    side = np.sign(np.where(np.abs(favour) > ROUNDING, favour, 0.0))
-    waiting = {
-        which: deque(at for at in range(len(order)) if side[order[at]] == which)
-        for which in (-1.0, 0.0, 1.0)
-    }
+    waiting: dict[int, deque[int]] = {-1: deque(), 0: deque(), 1: deque()}
+    for at, gain in enumerate(favour):
+        waiting[_sign(gain)].append(at)
     taken: list[int] = []
     balance = 0.0
-    while len(taken) < min(count, len(order)):
-        turn = (-1.0, 0.0, 1.0) if abs(balance) < ROUNDING else (0.0, -np.sign(balance))
-        able = [which for which in turn if waiting[which]] or [w for w in waiting if waiting[w]]
-        first = min(able, key=lambda which: waiting[which][0])
-        at = int(order[waiting[first].popleft()])
-        taken.append(at)
-        balance += favour[at]
-    return np.array(taken, dtype=np.int64)
+    while len(taken) < min(count, len(favour)):
+        turn = [0, -_sign(balance)] if _sign(balance) else [*waiting]
+        able = [side for side in turn if waiting[side]] or [w for w in waiting if waiting[w]]
+        taken.append(waiting[min(able, key=lambda side: waiting[side][0])].popleft())
+        balance += favour[taken[-1]]
+    return taken
+
+
+def _sign(gain: float) -> int:
+    return 0 if abs(gain) <= ROUNDING else 1 if gain > 0 else -1
 
 
 def _cannot_tell(scores: Sequence[Scores]) -> str | None:
