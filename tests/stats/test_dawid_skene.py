@@ -1,4 +1,4 @@
-"""Dawid and Skene's model against crowd-kit, a plain loop of the course's recipe, and the truth."""
+"""Dawid and Skene's model against crowd-kit and the truth."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def crowd_kits(raters, items, grades, **options):
 def test_every_iteration_is_crowd_kits(grades: int, iterations: int) -> None:
     _, raters, items, said = judged(grades, grades=grades)
     theirs = crowd_kits(raters, items, said, n_iter=iterations, tol=-math.inf)
-    ours = dawid_skene(raters, items, said, iterations=iterations, tolerance=None)
+    ours = dawid_skene(raters, items, said, iterations=iterations)
     order = ours.grades.tolist()
     assert ours.iterations == iterations == len(theirs.loss_history_)
     posterior = theirs.probas_.loc[ours.items, order].to_numpy()
@@ -63,66 +63,6 @@ def test_left_alone_it_ends_where_crowd_kit_ends() -> None:
         theirs.probas_.loc[ours.items, ours.grades].to_numpy(), abs=1e-3
     )
     assert ours.most_likely().tolist() == theirs.labels_.loc[ours.items].tolist()
-
-
-def by_a_loop(said, iterations: int):
-    """The course's recipe for two grades: a row a judge, None where it skipped an item."""
-    prior, sensitivity, specificity = 0.5, [0.8] * len(said), [0.8] * len(said)
-
-    def log(rate: float) -> float:
-        return math.log(max(rate, 1e-6))
-
-    for _ in range(iterations):
-        posterior = []
-        for column in zip(*said, strict=True):
-            odds = log(prior) - log(1 - prior)
-            for word, s, t in zip(column, sensitivity, specificity, strict=True):
-                if word == 1:
-                    odds += log(s) - log(1 - t)
-                elif word == 0:
-                    odds += log(1 - s) - log(t)
-            posterior.append(1 / (1 + math.exp(-odds)))
-        prior = sum(posterior) / len(posterior)
-        for judge, row in enumerate(said):
-            spoken = [(w, p) for w, p in zip(row, posterior, strict=True) if w is not None]
-            good, bad = sum(p for _, p in spoken), sum(1 - p for _, p in spoken)
-            if good:
-                sensitivity[judge] = sum(p for w, p in spoken if w == 1) / good
-            if bad:
-                specificity[judge] = sum(1 - p for w, p in spoken if w == 0) / bad
-    return posterior, prior, sensitivity, specificity
-
-
-TABLES = [
-    [[1, 0, 1, None, 1], [1, 0, None, 0, 1], [1, 1, 1, 0, None]],
-    [[1, 1, 1], [1, 1, 1], [0, 0, 1]],
-    [[1, 0, 0, 1, 0, 1], [1, 0, 1, 1, None, 0], [0, 0, 0, 1, 0, 1], [1, None, 0, 0, 0, 1]],
-]
-
-
-@pytest.mark.parametrize("said", TABLES)
-@pytest.mark.parametrize("iterations", [1, 3, 50])
-def test_the_recipe_of_the_course_by_name(said, iterations: int) -> None:
-    rows = [
-        (judge, item, word)
-        for judge, row in enumerate(said)
-        for item, word in enumerate(row)
-        if word is not None
-    ]
-    raters, items, grades = (np.array(column) for column in zip(*rows, strict=True))
-    found = dawid_skene(
-        raters,
-        items,
-        grades.astype(float),
-        start="even",
-        iterations=iterations,
-        tolerance=None,
-    )
-    posterior, prior, sensitivity, specificity = by_a_loop(said, iterations)
-    assert found.posterior[:, 1] == pytest.approx(posterior, abs=1e-9)
-    assert found.prior[1] == pytest.approx(prior, abs=1e-9)
-    assert found.confusion[:, 1, 1] == pytest.approx(sensitivity, abs=1e-9)
-    assert found.confusion[:, 0, 0] == pytest.approx(specificity, abs=1e-9)
 
 
 def test_it_finds_who_is_right_where_the_majority_is_not() -> None:
@@ -160,12 +100,10 @@ def test_one_rater_is_believed_and_a_draw_is_not_decided() -> None:
     assert alone.most_likely().tolist() == [0, 1, 2, 2]
     pair = np.array([0, 1, 0, 1, 0, 1]), np.array([0, 0, 1, 1, 2, 2])
     # Each says once what the other does not: nothing tells whom to believe on the last item.
-    torn = dawid_skene(*pair, np.array([0.0, 0, 1, 1, 0, 1]), iterations=1, tolerance=None)
+    torn = dawid_skene(*pair, np.array([0.0, 0, 1, 1, 0, 1]), iterations=1)
     assert np.isnan(torn.most_likely()[2])
     one = dawid_skene(np.array([0, 1]), np.array([0, 0]), np.array([2.0, 2.0]))
     assert one.most_likely().tolist() == [2]
-    even = dawid_skene(np.array([0, 1]), np.array([0, 0]), np.array([2.0, 2.0]), start="even")
-    assert (even.most_likely().tolist(), even.converged) == ([2], True)
 
 
 def test_thousands_of_raters_do_not_underflow() -> None:
@@ -185,5 +123,3 @@ def test_what_is_no_judgment_is_refused() -> None:
         dawid_skene(one, one, np.array([1.0, 2.0]))
     with pytest.raises(UsageError, match="twice"):
         dawid_skene(np.array([0, 0]), np.array([4, 4]), np.array([1.0, 2.0]))
-    with pytest.raises(UsageError, match="unknown start"):
-        dawid_skene(one, one, np.array([1.0]), start="vote")
