@@ -50,7 +50,6 @@ ASKED: dict[tuple[str, str], tuple[str, object, int]] = {
     ("post", "/runs"): ("/runs", {"systems": ["bm25"]}, 201),
     ("get", "/runs"): ("/runs", None, 200),
     ("get", "/runs/{id}"): ("/runs/1", None, 200),
-    ("get", "/runs/{id}/events"): ("/runs/1/events", None, 200),
     ("post", "/runs/{id}/stop"): ("/runs/1/stop", {}, 200),
 }  # fmt: skip
 REFUSED = [

@@ -1,4 +1,4 @@
-"""Evaluations started from the page: real processes, told as they go, saved in the store."""
+"""Evaluations started from the page: real processes, watched as they go, saved in the store."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from karat.store import Store
-from karat.web.server import create_app
-from karat.web.settings import Settings
 
-from .benches import Bench, bench_in_process, bench_listening, bench_served, ended, lay
+from .benches import Bench, bench_in_process, bench_served, ended, lay
 from .test_serve import awaited
 
 BM25 = "bm25: {retriever: bm25}"
@@ -44,24 +40,17 @@ def outcome(bench: Bench, id: int, within: float = 60) -> dict:
     raise AssertionError(f"still going on: {run}")
 
 
-def events(
-    bench: Bench, id: int, heard: threading.Event | None = None, **options
-) -> list[tuple[int, str, dict]]:
-    """Everything that a stream says until it ends by itself; ``heard`` once it has begun."""
-    told = []
-    with bench.client.stream("GET", f"/api/runs/{id}/events", **options) as stream:
-        assert stream.headers["content-type"].startswith("text/event-stream")
-        if heard is not None:
-            heard.set()
-        fields: dict[str, str] = {}
-        for line in stream.iter_lines():
-            name, _, value = line.partition(": ")
-            if line:
-                fields[name] = value
-            elif "event" in fields:
-                told.append((int(fields["id"]), fields["event"], json.loads(fields["data"])))
-                fields = {}
-    return told
+def watched(bench: Bench, id: int) -> list[dict]:
+    """Return every answer to a page that asks for what is new until the run has ended."""
+    answers, after = [], 0
+    until = time.monotonic() + 60
+    while time.monotonic() < until:
+        answers.append(bench.get(f"/api/runs/{id}?after={after}").json())
+        if answers[-1]["state"] in ENDED:
+            return answers
+        after = answers[-1]["last"]
+        time.sleep(0.05)
+    raise AssertionError(f"still going on: {answers[-1]}")
 
 
 @pytest.fixture
@@ -85,31 +74,21 @@ def here(tmp_path):
     return make
 
 
-@pytest.fixture
-def listen(tmp_path):
-    """The same by a thread of this process, for what a stream says."""
-
-    def make(*systems: str, more: str = ""):
-        config = lay(tmp_path / "set", *systems, more=more)
-        return bench_listening(create_app(Settings(store=str(tmp_path / "h.db"), config=config)))
-
-    return make
-
-
-def test_an_evaluation_runs_is_told_in_order_and_is_in_the_store(serve, tmp_path):
+def test_an_evaluation_is_watched_to_its_end_and_is_in_the_store(serve, tmp_path):
     with serve(BM25, SLOW) as bench:
         id = started(bench, tags=["main", "a-b"])
-        told = events(bench, id)
+        answers = watched(bench, id)
         run = outcome(bench, id)
-        numbers = [number for number, _, _ in told]
-        assert numbers == sorted(set(numbers))
-        assert told[-1][1] == "state"
-        assert told[-1][2]["state"] == "done"
-        calls = [data["done"] for _, kind, data in told if kind == "progress" and data["system"]]
-        assert calls[-1] == 3
-        slow = [d["done"] for _, k, d in told if k == "progress" and d["system"] == "slow"]
+        assert [line for answer in answers for line in answer["log"]] == run["log"]
+        assert answers[-1]["state"] == "done"
+        slow = [
+            progress["done"]
+            for answer in answers
+            for progress in answer["progress"]
+            if progress["system"] == "slow"
+        ]
         assert slow == sorted(slow)
-        assert len(slow) >= 3
+        assert len(set(slow)) >= 3
         assert run["exit_code"] in (0, 1)
         assert {one["system"]: one["done"] for one in run["progress"] if one["system"]} == {
             "bm25": 3,
@@ -150,50 +129,14 @@ def test_only_the_systems_named_are_evaluated_and_fresh_asks_again(here):
     assert f"/evaluations/{fresh['evaluations'][0]['id']}" in page
 
 
-def test_who_comes_later_or_comes_back_misses_nothing(listen):
-    with listen(SLOW) as bench:
+def test_who_comes_later_or_comes_back_misses_nothing(here):
+    with here(SLOW) as bench:
         id = started(bench)
-        outcome(bench, id)
-        whole = events(bench, id)
-        assert whole[-1][2]["state"] == "done"
-        middle = whole[len(whole) // 2][0]
-        rest = [one for one in whole if one[0] > middle]
-        assert events(bench, id, headers={"Last-Event-ID": str(middle)}) == rest
-        assert events(bench, id, params={"after": middle}) == rest
-        told = bench.get(f"/api/runs/{id}/events", headers={"Last-Event-ID": str(whole[-1][0])})
-        assert told.status_code == 204
-        assert events(bench, id, headers={"Last-Event-ID": "99999999"}) == whole
-
-
-def test_many_listeners_hear_the_same_end(listen):
-    with listen(SLOW) as bench:
-        id = started(bench)
-        ends = []
-        listening = [
-            threading.Thread(target=lambda: ends.append(events(bench, id)[-1])) for _ in range(8)
-        ]
-        for one in listening:
-            one.start()
-        for one in listening:
-            one.join(60)
-        assert len(ends) == 8
-        assert {end[2]["state"] for end in ends} == {"done"}
-
-
-def test_a_silent_run_is_heard_of_and_listeners_who_leave_are_forgotten(tmp_path, monkeypatch):
-    monkeypatch.setattr("karat.web.runs._HEARTBEAT_SECONDS", 0.5)
-    config = lay(tmp_path / "set", STUCK)
-    app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
-    with bench_listening(app) as bench:
-        id = started(bench)
-        with bench.client.stream("GET", f"/api/runs/{id}/events") as stream:
-            # Held on to: the connection ends with whoever reads from it.
-            lines = stream.iter_lines()
-            assert any(line == ": still running" for line in lines)
-            assert app.state.jobs.streams == 1
-        awaited(lambda: not app.state.jobs.streams)
-        bench.post(f"/api/runs/{id}/stop")
-        outcome(bench, id)
+        whole = outcome(bench, id)
+        last = len(whole["log"])
+        assert whole["last"] == last
+        for after, rest in ((1, whole["log"][1:]), (last, []), (last + 1, whole["log"])):
+            assert bench.get(f"/api/runs/{id}?after={after}").json() == {**whole, "log": rest}
 
 
 def test_a_second_evaluation_is_refused_while_one_runs(here, tmp_path):
@@ -209,14 +152,13 @@ def test_a_second_evaluation_is_refused_while_one_runs(here, tmp_path):
         assert bench.post("/api/runs", {"systems": ["stuck"]}).status_code == 201
 
 
-def test_stopping_ends_it_and_says_so(listen, tmp_path):
-    with listen(STUCK) as bench:
+def test_stopping_ends_it_and_says_so(here, tmp_path):
+    with here(STUCK) as bench:
         id = started(bench)
         awaited((tmp_path / "set" / "stuck").exists)
         assert bench.post(f"/api/runs/{id}/stop").json()["state"] in ("stopping", "stopped")
-        told = events(bench, id)
         run = outcome(bench, id)
-        assert told[-1][2]["state"] == run["state"] == "stopped"
+        assert run["state"] == "stopped"
         assert run["exit_code"] == 130
         assert run["saved"] == []
         assert "interrupted" in run["why"]
@@ -235,20 +177,14 @@ def test_what_does_not_heed_ctrl_c_is_killed_after_a_while(here, tmp_path):
 
 
 @pytest.mark.parametrize("system", [STUCK, DEAF])
-def test_the_server_ends_promptly_with_a_run_and_a_listener(serve, tmp_path, system):
+def test_the_server_ends_promptly_with_a_run(serve, tmp_path, system):
     name = system.partition(":")[0]
     with serve(system) as bench:
-        id = started(bench)
+        started(bench)
         awaited((tmp_path / "set" / name).exists)
-        heard, begins = [], threading.Event()
-        listening = threading.Thread(target=lambda: heard.append(events(bench, id, begins)))
-        listening.start()
-        assert begins.wait(30)
         begun = time.monotonic()
         assert ended(bench, within=20) == 0
         assert time.monotonic() - begun < 12
-        listening.join(10)
-        assert heard
     assert not running_runs(tmp_path)
 
 
@@ -265,25 +201,6 @@ def test_a_server_that_is_killed_takes_its_run_with_it(serve, tmp_path):
         assert running_runs(tmp_path)
         bench.process.kill()
         awaited(lambda: not running_runs(tmp_path), within=15)
-
-
-def test_streams_beyond_the_last_are_refused_and_pages_are_not(tmp_path, monkeypatch):
-    monkeypatch.setattr("karat.web.runs._MOST_STREAMS", 2)
-    config = lay(tmp_path / "set", STUCK)
-    app = create_app(Settings(store=str(tmp_path / "h.db"), config=config))
-    with bench_listening(app) as bench, ExitStack() as open_streams:
-        path = f"/api/runs/{started(bench)}/events"
-        # Held on to: a connection ends with whoever reads from it.
-        held = []
-        for _ in range(2):
-            stream = open_streams.enter_context(bench.client.stream("GET", path))
-            held.append(stream.iter_lines())
-            assert next(held[-1]) == "retry: 1000"
-        refused = bench.get(path)
-        assert refused.status_code == 503
-        assert "2 pages are watching" in refused.json()["error"]
-        assert bench.get("/new").status_code == 200
-        assert app.state.jobs.streams == 2
 
 
 def test_no_line_of_a_log_holds_a_secret(here, tmp_path, monkeypatch):
@@ -362,9 +279,9 @@ def test_a_tag_that_looks_like_an_option_or_a_command_is_only_a_tag(here, tmp_pa
 
 def test_an_unknown_run_is_not_there(here):
     with here(BM25) as bench:
-        for path in ("/api/runs/7", "/api/runs/7/events"):
-            assert bench.get(path).status_code == 404
-            assert "evaluation 7" in bench.get(path).json()["error"]
+        answer = bench.get("/api/runs/7")
+        assert answer.status_code == 404
+        assert "evaluation 7" in answer.json()["error"]
         assert bench.get("/runs/7").status_code == 404
 
 

@@ -302,10 +302,14 @@ def report_query(request: Request, report_id: Id, index: Index) -> Response:
     head = part_of(request.app, report_id, "head")
     if head is None:
         raise _without_details(report_id)
-    if index >= head["queries"]:
-        raise RequestRefusedError(404, f"report {report_id} has {head['queries']:,} queries, from 0 on")
+    _check_index(index, head["queries"])
     block = block_of(request.app, report_id, index // head["block"])
     return Json(with_texts(block["queries"][index % head["block"]], block["texts"]))
+
+
+def _check_index(index: int, queries: int) -> None:
+    if index >= queries:
+        raise RequestRefusedError(404, f"there are {queries:,} queries, counted from 0")
 
 
 @router.get("/comparisons", tags=["comparisons"], response_model=OpenAnswer)
@@ -328,9 +332,7 @@ async def comparison_rows(request: Request, options: Comparison) -> Response:
 async def comparison_query(request: Request, index: Index, options: Comparison) -> Response:
     """Return one query in full: its gold, the lists of every system, and their texts."""
     view = await compared(request, options)
-    queries = _head_of(view)["queries"]
-    if index >= queries:
-        raise RequestRefusedError(404, f"they have {queries:,} queries, counted from 0")
+    _check_index(index, _head_of(view)["queries"])
     return await run_in_threadpool(lambda: Json(view.query(index)))
 
 

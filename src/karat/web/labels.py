@@ -31,7 +31,7 @@ from karat.label.raters import (
 )
 from karat.store import Judgment, LabelItem, LabelSet, NewJudgment, NoHistoryError, Store
 from karat.web.evaluations import block_of, part_of
-from karat.web.responses import Json, NotFoundError, OpenAnswer
+from karat.web.responses import Json, OpenAnswer, RequestRefusedError
 
 router = APIRouter(prefix="/api", tags=["labels"])
 
@@ -83,9 +83,10 @@ def make_label_set(request: Request, new: LabelSetRequest) -> Response:
     report_id, depth = new.report_id, new.depth
     head = part_of(request.app, report_id, "head")
     if head is None:
-        raise NotFoundError(
+        raise RequestRefusedError(
+            404,
             f"report {report_id} is not in the store, or was saved without its lists;"
-            " evaluate it again with --save"
+            " evaluate it again with --save",
         )
     numbers = range(-(-head["queries"] // head["block"]))
     blocks = [block_of(request.app, report_id, number) for number in numbers]

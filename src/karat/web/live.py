@@ -27,7 +27,7 @@ from karat.retrieve.protocol import Hit, queries_from
 from karat.retrieve.protocol import Query as SystemQuery
 from karat.retrieve.system import SearchSystem
 from karat.web.evaluations import Name, run_until_stopping
-from karat.web.responses import Json, OpenAnswer, UnavailableError
+from karat.web.responses import Json, OpenAnswer, RequestRefusedError
 from karat.web.settings import Settings, secrets_of
 
 router = APIRouter(prefix="/api", tags=["systems"])
@@ -128,9 +128,8 @@ class LiveSystems:
             raise unknown("system", name, opened.config.system_configs)
         places = self._places.setdefault(name, threading.Semaphore(_MOST_AT_ONCE))
         if not places.acquire(blocking=False):
-            raise UnavailableError(
-                f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
-            )
+            message = f"{name} has {_MOST_AT_ONCE} questions to answer yet; try again in a moment"
+            raise RequestRefusedError(503, message)
         try:
             system = opened.system(name)
             slots = opened.slots[name]

@@ -64,26 +64,15 @@ class OpenAnswer(BaseModel):
     model_config = ConfigDict(extra="allow")
 
 
-class UnavailableError(KaratError):
-    """The server is too busy for a request; it may work later."""
+class RequestRefusedError(KaratError):
+    """A refused request, with the HTTP status of the answer."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
-class BusyError(KaratError):
-    """Another evaluation is running, so that none can be started."""
-
-
-class NotFoundError(KaratError):
-    """A page or an evaluation that does not exist."""
-
-
-_STATUS = {
-    NotFoundError: 404,
-    NotStoredError: 404,
-    BusyError: 409,
-    MissingExtraError: 501,
-    CallError: 502,
-    UnavailableError: 503,
-}
+_STATUS = {NotStoredError: 404, MissingExtraError: 501, CallError: 502}
 
 
 class Json(JSONResponse):
@@ -288,6 +277,8 @@ def is_api(request: Request) -> bool:
 
 def _status_of(error: KaratError, store: str) -> int:
     """Return the HTTP status of one of karat's errors; the store's may pass, so they are 503."""
+    if isinstance(error, RequestRefusedError):
+        return error.status
     if isinstance(error, InputError) and (error.where or "").startswith(store):
         return 503
     return next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 400)

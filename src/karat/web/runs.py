@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
 import re
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
-from fastapi import APIRouter, FastAPI, Header, Query, Request
-from fastapi.responses import Response, StreamingResponse
+from fastapi import APIRouter, FastAPI, Query, Request
+from fastapi.responses import Response
 from pydantic import BaseModel, Field, ValidationError
 
 from karat.errors import KaratError, UsageError, unknown
@@ -21,7 +19,7 @@ from karat.jobs.redaction import redactor
 from karat.store import checked_tags
 from karat.store.database import VARIABLE as STORE_VARIABLE
 from karat.web.evaluations import Name
-from karat.web.responses import BusyError, Json, NotFoundError, OpenAnswer, UnavailableError
+from karat.web.responses import Json, OpenAnswer, RequestRefusedError
 from karat.web.run_process import GRACE_SECONDS, RunProcess
 from karat.web.settings import TOKEN_VARIABLE, Settings, secrets_of
 
@@ -30,12 +28,6 @@ router = APIRouter(prefix="/api", tags=["runs"])
 _JOBS_KEPT = 50
 _LOG_LINES, _LOG_LINE_LENGTH = 500, 2_000
 _SHUTDOWN_GRACE_SECONDS = 3.0
-_HEARTBEAT_SECONDS = 15.0
-# How soon a stream tells what happened, and notices that the server ends.
-_POLL_SECONDS = 0.2
-# Streams stay open, and must leave connections to pages.
-_MOST_STREAMS = 50
-_NUMBER = re.compile(r"[0-9]{1,15}")
 
 _REUSED = re.compile(r"(.+): ([\d,]+) calls, log reused")
 _SAVED = re.compile(r"saved as (\d+(?:, \d+)*) in ")
@@ -53,6 +45,7 @@ _FAILED = {
     2: "Not evaluated: the karat.yaml, a file or a value cannot be used.",
     70: "Not evaluated: a bug in karat ended it.",
 }
+_STOPPED = "Stopped before the end; calls already logged are used when it is run again."
 
 
 class RunRequest(BaseModel):
@@ -75,20 +68,11 @@ class RunProgress(BaseModel):
     total: int = Field(ge=0, strict=True)
 
 
-class RunEvent(NamedTuple):
-    """Something that happened: ``kind`` is progress, log or state; numbers only go up."""
-
-    number: int
-    kind: str
-    data: Mapping[str, Any]
-
-
 class Job:
     """The state of a run; written by the threads that watch its process, read by any.
 
-    Keeps the latest progress of each system and the last lines of the log, so that a stream
-    that was interrupted misses steps but never the outcome. ``redact`` removes secrets from the
-    log.
+    Keeps the latest progress of each system and the last lines of the log. ``redact`` removes
+    secrets from the log.
     """
 
     process: RunProcess
@@ -104,31 +88,25 @@ class Job:
         self.id, self.systems = id, systems
         self._request, self._redact = run_request, redact
         self._lock = threading.Lock()
-        self._number = 0
-        self._log: deque[RunEvent] = deque(maxlen=_LOG_LINES)
-        self._progress: dict[str | None, RunEvent] = {}
+        self._log: deque[str] = deque(maxlen=_LOG_LINES)
+        # The number of lines so far, with those that the log no longer holds.
+        self._lines = 0
+        self._progress: dict[str | None, Mapping[str, Any]] = {}
         self._why: str | None = None
         self._saved: list[int] = []
-        self._state: RunEvent
-        self._set_state("running", "Running: the systems are asked, then their answers are scored.")
+        self._state = "running"
+        self._exit_code: int | None = None
+        self._meaning = "Running: the systems are asked, then their answers are scored."
 
     @property
     def running(self) -> bool:
         """Return whether the process has not ended yet."""
-        return self._state.data["state"] in ("running", "stopping")
-
-    def since(self, number: int) -> list[RunEvent]:
-        """Return the events after a number, in order."""
-        with self._lock:
-            events = (*self._log, *self._progress.values(), self._state)
-            # A higher number is of a job of a server that ran before this one.
-            after = number if number <= self._number else 0
-        return sorted(event for event in events if event.number > after)
+        return self._state in ("running", "stopping")
 
     def read(self, line: str) -> None:
         """Read a line of the command's standard error."""
         with suppress(ValidationError):
-            self._add("progress", RunProgress.model_validate_json(line).model_dump())
+            self._note_progress(RunProgress.model_validate_json(line))
             return
         # Of a progress bar that is drawn over and over, only the last state counts.
         text = _COLOURS.sub("", line.rpartition("\r")[2])
@@ -137,86 +115,86 @@ class Job:
             self._saved = list(map(int, saved[1].split(", ")))
         if text.startswith("karat: ") and not text.startswith(_WARNING):
             self._why = text.removeprefix("karat: ")
-        self._add("log", {"line": text[:_LOG_LINE_LENGTH]})
+        with self._lock:
+            self._lines += 1
+            self._log.append(text[:_LOG_LINE_LENGTH])
         # A log that is reused reports no progress of its own.
         if (reused := _REUSED.match(text)) and reused[1] in self.systems:
             calls = int(reused[2].replace(",", ""))
-            done = {"system": reused[1], "what": "reused", "done": calls, "total": calls}
-            self._add("progress", done)
+            self._note_progress(
+                RunProgress(system=reused[1], what="reused", done=calls, total=calls)
+            )
+
+    def _note_progress(self, progress: RunProgress) -> None:
+        with self._lock:
+            self._progress[progress.system] = progress.model_dump()
 
     def stop(self, grace: float) -> None:
         """Stop the process; one that has ended stays as it is."""
-        if self.running:
-            self._set_state("stopping", "Stopping: what is logged so far is being kept.")
-            self.process.stop(grace)
+        with self._lock:
+            if not self.running:
+                return
+            self._state = "stopping"
+            self._meaning = "Stopping: what is logged so far is being kept."
+        self.process.stop(grace)
 
     def end(self, code: int) -> None:
         """Note the exit code; 1 without anything saved is Python's own, and no verdict."""
-        if code in _FINISHED and (code != 1 or self._saved):
-            self._set_state("done", _FINISHED[code], code)
-        elif self._state.data["state"] == "stopping":
-            meaning = "Stopped before the end; calls already logged are used when it is run again."
-            self._set_state("stopped", meaning, code)
-        else:
-            meaning = _FAILED.get(code, f"Not evaluated: it ended with {code}.")
-            self._set_state("failed", meaning, code)
-
-    def document(self) -> dict[str, Any]:
-        """Return the job as JSON has it."""
         with self._lock:
+            self._exit_code = code
+            if code in _FINISHED and (code != 1 or self._saved):
+                self._state, self._meaning = "done", _FINISHED[code]
+            elif self._state == "stopping":
+                self._state, self._meaning = "stopped", _STOPPED
+            else:
+                self._state = "failed"
+                self._meaning = _FAILED.get(code, f"Not evaluated: it ended with {code}.")
+
+    def document(self, *, after: int = 0) -> dict[str, Any]:
+        """Return the job as JSON has it, with the lines of its log ``after`` this many.
+
+        ``last`` is the number of lines so far.
+        """
+        with self._lock:
+            # A higher number is of a job of a server that ran before this one.
+            new = self._lines - after if after <= self._lines else self._lines
             return {
                 "id": self.id,
                 "url": f"/runs/{self.id}",
                 "systems": list(self.systems),
                 "tags": list(self._request.tags),
                 "fresh": self._request.fresh,
-                **self._state.data,
-                "progress": [dict(event.data) for event in self._progress.values()],
-                "log": [event.data["line"] for event in self._log],
-                "last": self._number,
+                "state": self._state,
+                "exit_code": self._exit_code,
+                "meaning": self._meaning,
+                "why": None if self.running else self._why,
+                "saved": list(self._saved),
+                "progress": list(self._progress.values()),
+                "log": list(self._log)[max(0, len(self._log) - new) :],
+                "last": self._lines,
             }
-
-    def _set_state(self, state: str, meaning: str, code: int | None = None) -> None:
-        why = None if code is None else self._why
-        data = {"state": state, "exit_code": code, "meaning": meaning}
-        self._add("state", {**data, "why": why, "saved": self._saved})
-
-    def _add(self, kind: str, data: Mapping[str, Any]) -> None:
-        with self._lock:
-            self._number += 1
-            event = RunEvent(self._number, kind, data)
-            if kind == "log":
-                self._log.append(event)
-            elif kind == "progress":
-                self._progress[data["system"]] = event
-            elif data["state"] != "stopping" or self._state.data["exit_code"] is None:
-                # It may end by itself at the moment at which it is stopped.
-                self._state = event
 
 
 class Jobs:
-    """The evaluations started since the server was; the last of them are kept.
-
-    ``streams`` is the number of pages that watch them.
-    """
+    """The evaluations started since the server was; the last of them are kept."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._lock = threading.Lock()
         self._jobs: dict[int, Job] = {}
         self._closed = False
-        self.streams = 0
 
     def start(self, run_request: RunRequest, systems: Sequence[str]) -> Job:
         """Start an evaluation of these systems; refuse if another one runs."""
         with self._lock:
             running = next((job.id for job in self._jobs.values() if job.running), None)
             if running is not None:
-                raise BusyError(
-                    f"evaluation {running} is still running; wait for its end, or stop it first"
+                raise RequestRefusedError(
+                    409,
+                    f"evaluation {running} is still running; wait for its end, or stop it first",
                 )
             if self._closed:
-                raise BusyError("the server is ending")
+                raise RequestRefusedError(409, "the server is ending")
             redact = redactor(secrets_of(self._settings))
             job = Job(max(self._jobs, default=0) + 1, run_request, systems, redact=redact)
             command, environment = self._command(run_request), self._environment()
@@ -224,7 +202,8 @@ class Jobs:
                 job.process = RunProcess(command, environment, job.read, job.end)
             except OSError as error:
                 reason = error.strerror or type(error).__name__
-                raise BusyError(f"the evaluation could not be started: {reason}") from None
+                message = f"the evaluation could not be started: {reason}"
+                raise RequestRefusedError(409, message) from None
             self._jobs[job.id] = job
             self._jobs.pop(job.id - _JOBS_KEPT, None)
             return job
@@ -237,9 +216,10 @@ class Jobs:
         """Return one job."""
         job = self._jobs.get(id)
         if job is None:
-            raise NotFoundError(
+            raise RequestRefusedError(
+                404,
                 f"no evaluation {id} was started since karat serve was; "
-                "what earlier ones saved is on the first page"
+                "what earlier ones saved is on the first page",
             )
         return job
 
@@ -294,9 +274,9 @@ def runs(request: Request) -> Response:
 
 
 @router.get("/runs/{id}", response_model=OpenAnswer)
-def run(request: Request, id: int) -> Response:
-    """Return one run, finished or not."""
-    return Json(run_document(request.app, id))
+def run(request: Request, id: int, after: Annotated[int, Query(ge=0)] = 0) -> Response:
+    """Return one run, finished or not; ``after`` leaves out that many lines of its log."""
+    return Json(run_document(request.app, id, after=after))
 
 
 @router.post("/runs/{id}/stop", response_model=OpenAnswer)
@@ -306,70 +286,9 @@ def stop(request: Request, id: int) -> Response:
     return Json(run_document(request.app, id))
 
 
-@router.get(
-    "/runs/{id}/events",
-    response_class=StreamingResponse,
-    responses={
-        200: {
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
-            "description": "progress, log and state",
-        },
-        204: {"description": "it has ended, and there are no further events"},
-    },
-)
-async def events(
-    request: Request,
-    id: int,
-    after: Annotated[int, Query(ge=0)] = 0,
-    last_event_id: Annotated[str | None, Header()] = None,
-) -> Response:
-    """Stream the events of a run until it ends.
-
-    ``after`` is the number of the last known event; a browser that reconnects sends it as
-    Last-Event-ID.
-    """
-    jobs: Jobs = request.app.state.jobs
-    job = jobs.job(id)
-    seen = int(last_event_id) if last_event_id and _NUMBER.fullmatch(last_event_id) else after
-    if not job.running and not job.since(seen):
-        # Without this status a browser would reconnect.
-        return Response(status_code=204)
-    if jobs.streams >= _MOST_STREAMS:
-        raise UnavailableError(
-            f"{_MOST_STREAMS} pages are watching evaluations; load this one again later"
-        )
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    stream = _stream(jobs, job, seen, request.app.state.stopping)
-    return StreamingResponse(stream, media_type="text/event-stream", headers=headers)
-
-
-async def _stream(
-    jobs: Jobs, job: Job, seen: int, stopping: threading.Event
-) -> AsyncIterator[bytes]:
-    jobs.streams += 1
-    try:
-        yield b"retry: 1000\n\n"
-        quiet = 0.0
-        while True:
-            running = job.running
-            for event in job.since(seen):
-                seen, quiet = event.number, 0.0
-                data = json.dumps(dict(event.data), ensure_ascii=True)
-                yield f"id: {event.number}\nevent: {event.kind}\ndata: {data}\n\n".encode()
-            if not running or stopping.is_set():
-                return
-            await asyncio.sleep(_POLL_SECONDS)
-            quiet += _POLL_SECONDS
-            if quiet >= _HEARTBEAT_SECONDS:
-                quiet = 0.0
-                yield b": still running\n\n"
-    finally:
-        jobs.streams -= 1
-
-
-def run_document(app: FastAPI, id: int) -> dict[str, Any]:
+def run_document(app: FastAPI, id: int, *, after: int = 0) -> dict[str, Any]:
     """Return a run and what it saved as JSON has it."""
-    document = app.state.jobs.job(id).document()
+    document = app.state.jobs.job(id).document(after=after)
     evaluations = []
     for saved_id in document["saved"]:
         evaluation = {"id": saved_id, "system": None, "verdict": None}

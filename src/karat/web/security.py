@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from karat.errors import InputError
 from karat.formats.json_records import parse_json
-from karat.web.responses import error_response, is_api, render
+from karat.web.responses import RequestRefusedError, error_response, is_api, render
 from karat.web.settings import Settings
 
 LONGEST_URL, MOST_HEADERS, LARGEST_HEADERS = 8_192, 100, 32_768
@@ -57,14 +57,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-
-
-class RequestRefusedError(Exception):
-    """A refused request: the status, and a sentence that says why."""
-
-    def __init__(self, status: int, sentence: str) -> None:
-        super().__init__(sentence)
-        self.status, self.sentence = status, sentence
 
 
 def host_name(host: str) -> str:
@@ -239,7 +231,7 @@ class RequestGuard:
         try:
             response = await self._let_in(request, visit, answer)
         except RequestRefusedError as error:
-            response = error_response(request, error.status, error.sentence)
+            response = error_response(request, error.status, str(error))
         except Exception:
             if started or os.environ.get("KARAT_DEBUG"):
                 raise

@@ -46,7 +46,7 @@ HEADER_SECONDS = 10.0
 _BACKLOG = 1_024
 _CHECK_PATIENCE = 3.0
 _SHORTEST_TOKEN = 16
-# Streams that are still open after this long are cut off.
+# Requests that are still open after this long are cut off.
 _GRACE_SECONDS = 5
 # The process ends after this long in any case: more than all parts of a shutdown may take.
 _LAST_SECONDS = 15.0
@@ -113,7 +113,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
 
 
 async def stop_work(app: FastAPI) -> None:
-    """Stop streams, evaluations and services; takes a few seconds at most."""
+    """Stop evaluations, searches and services; takes a few seconds at most."""
     app.state.stopping.set()
     await asyncio.to_thread(app.state.jobs.close)
     await asyncio.to_thread(app.state.live.close)
@@ -227,10 +227,10 @@ class _Server(uvicorn.Server):
                 threading.Thread(target=vega, name="karat-vega", daemon=True).start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End streams and evaluations before waiting for requests."""
+        """End evaluations before waiting for requests."""
         self.last_resort.start()
         await stop_work(self._app)
-        # Streams that are cut off after the grace period are no errors.
+        # Requests that are cut off after the grace period are no errors.
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
         await super().shutdown(sockets)
 

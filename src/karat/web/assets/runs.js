@@ -3,6 +3,7 @@
 // Starts an evaluation, and shows one under way as the server tells of it.
 (function () {
   const ENDED = ["done", "failed", "stopped"];
+  const POLL_MILLISECONDS = 500;
 
   function begin(form) {
     const refused = document.getElementById("refused");
@@ -43,7 +44,6 @@
     const stop = document.getElementById("stop");
     const lost = document.getElementById("lost");
     const bars = [...page.querySelectorAll("li.progress")];
-    let source = null;
 
     function show(run) {
       page.dataset.state = run.state;
@@ -141,37 +141,25 @@
       if (below) log.scrollTop = log.scrollHeight;
     }
 
-    async function settle() {
-      if (source) source.close();
+    // Asks for what happened since, until the run has ended.
+    async function poll(after) {
+      let last = after;
       try {
-        const run = await karat.api.get(api);
+        const run = await karat.api.get(`${api}?after=${after}`);
         lost.hidden = true;
+        run.log.forEach(line);
+        run.progress.forEach(step);
         show(run);
         complete(run);
-        if (!ENDED.includes(run.state)) listen(run.last);
+        if (ENDED.includes(run.state)) return;
+        last = run.last;
       } catch (problem) {
         lost.hidden = false;
-        lost.textContent = problem.message;
+        set(lost, problem.message);
+        // A server that was started anew does not know the run.
+        if (problem.status === 404) return;
       }
-    }
-
-    function listen(after) {
-      source = new EventSource(`${api}/events?after=${after}`);
-      source.addEventListener("open", () => {
-        lost.hidden = true;
-      });
-      source.addEventListener("progress", (event) => step(JSON.parse(event.data)));
-      source.addEventListener("log", (event) => line(JSON.parse(event.data).line));
-      source.addEventListener("state", (event) => {
-        const run = JSON.parse(event.data);
-        if (ENDED.includes(run.state)) settle();
-        else show(run);
-      });
-      source.addEventListener("error", () => {
-        // What the browser does not try again by itself is over, or never was.
-        if (source.readyState === EventSource.CLOSED) settle();
-        else lost.hidden = false;
-      });
+      setTimeout(poll, POLL_MILLISECONDS, last);
     }
 
     stop.addEventListener("click", async () => {
@@ -186,12 +174,8 @@
 
     for (const bar of bars) tell(bar.querySelector(".told"));
     log.scrollTop = log.scrollHeight;
-    if (ENDED.includes(page.dataset.state)) {
-      settle();
-    } else {
-      stop.hidden = page.dataset.state !== "running";
-      listen(page.dataset.last);
-    }
+    stop.hidden = page.dataset.state !== "running";
+    poll(Number(page.dataset.last));
   }
 
   const form = document.getElementById("new");
