@@ -8,10 +8,8 @@ from itertools import product
 import pytest
 
 from karat.data.tables import Gold, Run
-from karat.label.judged_runs import rbp_depth
 from karat.label.pool_bias import pool_bias
 from karat.measure.conventions import conventions_of
-from karat.measure.names import parse_measure
 
 # Nobody judged u, v and w; s and n are wrong, x and y right.
 GRADES = {"x": 1, "y": 1, "n": 0, "s": 0}
@@ -156,14 +154,6 @@ def test_the_range_is_that_of_every_labelling_tried(seed, p, k):
     assert pair["range"] == pytest.approx([low, high])
     beyond = p ** (5 if k is None else k)
     assert pair["range_beyond"] == pytest.approx([low - beyond, high + beyond])
-
-
-def test_ranks_are_kept_as_deep_as_they_weigh():
-    # .5^50 is below 1e-15 and .5^49 is not; .9 needs 328.
-    assert rbp_depth([parse_measure("RBP(p=0.5)")]) == 50
-    both = [parse_measure("RBP(p=0.5)"), parse_measure("RBP(p=0.9)")]
-    assert rbp_depth(both) == 328
-    assert 0.9**328 < 1e-15 < 0.9**327
 
 
 def test_lists_longer_than_what_weighs_are_bounded_as_whole_ones():

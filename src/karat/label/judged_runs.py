@@ -27,8 +27,6 @@ from karat.measure.scores import Scores, number_of
 SAME = 1e-12
 # Where a band of ranks ends; the last one ends at the depth of the pool.
 _BAND_ENDS = (5, 10, 20, 50, 100, 200, 500, 1000)
-# All ranks below the last one that is kept weigh less than this together.
-_NO_WEIGHT = 1e-15
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,9 +64,8 @@ class JudgedRun:
     def contributed(self, depth: int) -> Ints:
         """Return which judgments of the gold are of items in the run's top."""
         hits = self.ranked.hits
-        if hits.row is None:
-            return np.empty(0, dtype=np.int64)
-        return hits.row[hits.rank <= depth]
+        rows = np.empty(0, dtype=np.int64) if hits.row is None else hits.row
+        return rows[hits.rank <= depth]
 
     def without(self, target: Target, removed: Mask) -> Ranked:
         """Return the lists on gold without some judgments; ``target`` is that gold."""
@@ -195,32 +192,16 @@ def swaps(
     >>> [(swap["first"], swap["second"]) for swap in swaps(["a", "b"], [0.1, 0.2], [0.2, 0.1])]
     [('b', 'a')]
     """
-    columns = list(zip(names, before, after, strict=True))
+    columns = zip(names, before, after, strict=True)
+    known = [(name, v, w) for name, v, w in columns if v is not None and w is not None]
     turned = []
-    for (first, *values), (second, *others) in combinations(columns, 2):
-        deltas = [
-            value - other
-            for value, other in zip(values, others, strict=True)
-            if value is not None and other is not None
-        ]
-        if len(deltas) < 2 or not _both_signs(min(deltas), max(deltas)):
-            continue
-        if (deltas[0] > 0) is lower:
-            first, second, deltas = second, first, [-delta for delta in deltas]
-        turned.append({"first": first, "second": second, "before": deltas[0], "after": deltas[1]})
+    for first, second in combinations(known, 2):
+        if (second[1] > first[1]) is not lower:
+            first, second = second, first
+        now, then = first[1] - second[1], first[2] - second[2]
+        if _both_signs(min(now, then), max(now, then)):
+            turned.append({"first": first[0], "second": second[0], "before": now, "after": then})
     return turned
-
-
-def rbp_depth(measures: Sequence[Measure]) -> int:
-    """Return how many ranks have a weight in any of some RBPs.
-
-    >>> from karat.measure.names import parse_measure
-    >>> rbp_depth([parse_measure("RBP(p=0.5)")])
-    50
-    """
-    # The measure itself refuses a p outside 0 to 1.
-    persistences = [p for p in map(_persistence, measures) if 0 < p < 1]
-    return max((math.ceil(math.log(_NO_WEIGHT) / math.log(p)) for p in persistences), default=1)
 
 
 def _persistence(rbp: Measure) -> float:

@@ -21,7 +21,6 @@ from karat.label.judged_runs import (
     JudgedRun,
     judged_queries,
     ranks,
-    rbp_depth,
     rbp_differences,
     swaps,
     tau,
@@ -33,13 +32,13 @@ from karat.measure.prepare import Prepared, prepare
 from karat.measure.ranked import UNLIMITED, Ranked, is_budget
 from karat.measure.score_builder import score
 from karat.pages.formatting import NOTHING, change, figure, label, percent, plural
-from karat.pages.page import Grid, Section
+from karat.pages.page import Grid, Section, table
 
 MEASURES = ("nDCG@10", "AP", "RBP")
 # These measure how much is judged, so gold cannot be unfair by them.
 _OF_JUDGMENTS = ("Judged", "Hole", "RBPres")
 _BPREF = parse_measure("Bpref")
-
+_WHOLE_LISTS = 1 << 31
 
 # Worth a sentence: a run that changes by a larger share of its value without the judgments that
 # only it has; a top of which a smaller share is judged; ranks at which the judged shares of two
@@ -98,9 +97,8 @@ def pool_bias(
     merged, disagreeing = _merged(gold)
     prepared = prepare(merged, replace(conventions, short_lists="complete"), queries=queries)
     scored = list(dict.fromkeys([*chosen, *rbps, _BPREF]))
-    keep = rbp_depth(rbps)
     judged = [
-        JudgedRun.of(name, score(run, prepared, scored, keep=keep), prepared)
+        JudgedRun.of(name, score(run, prepared, scored, keep=_WHOLE_LISTS), prepared)
         for name, run in runs.items()
     ]
     left_out = _left_out(judged, chosen, depth)
@@ -138,7 +136,8 @@ def pool_bias(
         },
         "differences": {str(rbp): rbp_differences(rbp, judged, prepared) for rbp in rbps},
     }
-    return {**body, "fair": _is_fair(body), "sentences": list(_sentences(body))}
+    fair, sentences = _conclusion(body)
+    return {**body, "fair": fair, "sentences": sentences}
 
 
 def _merged(gold: Sequence[Gold]) -> tuple[Gold, int]:
@@ -264,100 +263,78 @@ def _taus(
     }
 
 
-def _is_fair(body: Body) -> bool | None:
-    """Return whether every run keeps its score and place without the judgments only it has.
+def _conclusion(body: Body) -> tuple[bool | None, list[str]]:
+    """Return whether the gold is fair to every run, and what the numbers mean, the verdict first.
 
     None where this is unknown: there is one run, nothing was scored, too little is judged to
     find anything, or many judgments come from outside the tops of these runs.
     """
-    if _share_of(body["gold"], "in_no_top") > THRESHOLDS["elsewhere"]:
-        return None
-    if any(_is_moved(system) for system in body["systems"]):
-        return False
-    judged = min(_judged_shares(body).values(), default=0.0)
-    complete = all(system["left_out"] and _is_scored(system) for system in body["systems"])
-    return True if complete and judged >= THRESHOLDS["coverage"] else None
-
-
-def _sentences(body: Body) -> Iterator[str]:
-    """Yield what the numbers mean, the verdict first."""
-    if not any(_is_scored(system) for system in body["systems"]):
-        yield "no conclusion: no query has a relevant item in this gold"
-        return
-    if not any(_judged_shares(body).values()):
-        yield (
-            f"no conclusion: no run has a judged item in its top {body['depth']:,}; check that gold"
-            " and runs name the same items (a document id is not a chunk id)"
-        )
-        return
-    yield from _verdict(body)
-    yield from _uneven(body)
+    systems, shares = body["systems"], _judged_shares(body)
+    if not any(_is_scored(system) for system in systems):
+        return None, ["no conclusion: no query has a relevant item in this gold"]
+    if not any(shares.values()):
+        nothing = f"no run has a judged item in its top {body['depth']:,}"
+        return None, [f"no conclusion: {nothing}; check that gold and runs name the same items"]
+    fair, sentences = _fairness(body, shares)
+    sentences += _uneven(body)
     for rbp, pairs in body["differences"].items():
-        yield from _orders(rbp, pairs)
-    if len(body["systems"]) > 1:
-        yield from _condensed_orders(body)
+        sentences += _orders(rbp, pairs)
+    if len(systems) > 1:
+        sentences += _condensed_orders(body)
+    return fair, sentences
 
 
-def _verdict(body: Body) -> Iterator[str]:
+def _fairness(body: Body, shares: Mapping[str, float]) -> tuple[bool | None, list[str]]:
+    """Return whether every run keeps its score and place without the judgments only it has."""
     systems, gold, depth = body["systems"], body["gold"], body["depth"]
     if len(systems) < 2:
-        yield (
-            "leave-one-run-out needs two runs or more: one run alone does not show which judgments"
-            " others would have contributed"
-        )
-        return
-    shares = _judged_shares(body)
+        return None, ["leave-one-run-out needs two runs or more; give the others that were pooled"]
     low = min(shares, key=shares.__getitem__)
-    moved = [system for system in systems if _is_moved(system)]
-    pooled_here = _share_of(gold, "in_no_top") <= THRESHOLDS["elsewhere"]
-    if not pooled_here:
-        yield (
+    if gold["in_no_top"] > THRESHOLDS["elsewhere"] * gold["judgments"]:
+        unknown = (
             f"cannot tell whether the gold is fair to these runs: {gold['in_no_top']:,} of"
             f" {plural(gold['judgments'], 'judgment')} are in no given run's top {depth:,}, so"
             " leaving out what only one given run has overstates the bias; give every run that was"
             " pooled, and the --depth of the pool"
         )
-        yield (
+        loss = (
             "a run that was not pooled loses by its unjudged items: at most"
             f" {percent(1 - shares[low])} of a top {depth:,} ({low})"
         )
-    for system in moved:
-        yield _move(system, conclude=pooled_here)
-    if moved or not pooled_here:
-        return
+        return None, [unknown, loss, *_moves(systems, "")]
+    if moves := list(_moves(systems, ": a new run of its kind would look {} than it is")):
+        return False, moves
     if shares[low] < THRESHOLDS["coverage"]:
-        yield (
-            f"leave-one-run-out finds no bias, but that says little: only {percent(shares[low])} of"
-            f" the top {depth:,} of {low} is judged, below {percent(THRESHOLDS['coverage'])}"
-        )
-    else:
-        yield (
-            "the gold is fair to these runs: without the judgments that no other given run has, no"
-            f" run changes by more than {percent(THRESHOLDS['change'])} or changes places"
-        )
-
-
-def _move(system: Body, *, conclude: bool) -> str:
-    """Return how a run changes without the judgments that only it has."""
-    name, left_out = system["name"], system["left_out"]
-    changes, looks, passed = [], dict[str, None](), dict[str, None]()
-    for measure, cell in left_out["measures"].items():
-        pairs = [{pair["first"], pair["second"]} for pair in cell["turned"]]
-        others = [other for pair in pairs if name in pair for other in pair - {name}]
-        passed.update(dict.fromkeys(others))
-        if others or _is_large(cell):
-            share = "" if cell["share"] is None else f" ({percent(abs(cell['share']))})"
-            changes.append(f"{cell['change']:+.4f} {measure}{share}")
-            looks["worse" if (cell["change"] > 0) is (cell["better"] == "lower") else "better"] = (
-                None
-            )
-    places = f" and changes places with {_first_few(passed)}" if passed else ""
-    judgments = plural(left_out["unique"], "judgment")
-    means = f": a new run of its kind would look {' or '.join(looks)} than it is"
-    return (
-        f"{name} changes by {', '.join(changes)}{places} without the {judgments} that no other"
-        f" given run has{means if conclude else ''}"
+        little = f"only {percent(shares[low])} of the top {depth:,} of {low} is judged"
+        least = percent(THRESHOLDS["coverage"])
+        says = f"finds no bias, but that says little: {little}, below {least}"
+        return None, [f"leave-one-run-out {says}"]
+    fair = (
+        "the gold is fair to these runs: without the judgments that no other given run has, no"
+        f" run changes by more than {percent(THRESHOLDS['change'])} or changes places"
     )
+    return all(map(_is_scored, systems)) or None, [fair]
+
+
+def _moves(systems: Sequence[Body], meaning: str) -> Iterator[str]:
+    """Yield how runs change without the judgments that only each of them has."""
+    for system in systems:
+        name, left_out = system["name"], system["left_out"]
+        changes, looks, passed = [], dict[str, None](), dict[str, None]()
+        for measure, cell in left_out["measures"].items():
+            pairs = [{pair["first"], pair["second"]} for pair in cell["turned"]]
+            others = [other for pair in pairs if name in pair for other in pair - {name}]
+            delta, share = cell["change"], cell["share"]
+            if others or (delta and (share is None or abs(share) > THRESHOLDS["change"])):
+                passed |= dict.fromkeys(others)
+                percentage = "" if share is None else f" ({percent(abs(share))})"
+                changes.append(f"{delta:+.4f} {measure}{percentage}")
+                looks["worse" if (delta > 0) is (cell["better"] == "lower") else "better"] = None
+        if changes:
+            places = f" and changes places with {_first_few(passed)}" if passed else ""
+            judgments = f"the {plural(left_out['unique'], 'judgment')} that no other given run has"
+            sentence = f"{name} changes by {', '.join(changes)}{places} without {judgments}"
+            yield sentence + meaning.format(" or ".join(looks))
 
 
 def _uneven(body: Body) -> Iterator[str]:
@@ -406,21 +383,6 @@ def _is_scored(system: Body) -> bool:
     return any(cell["value"] is not None for cell in system["condensed"]["measures"].values())
 
 
-def _is_moved(system: Body) -> bool:
-    """Return whether a run changes by more than the threshold, or changes places."""
-    name, cells = system["name"], (system["left_out"] or {"measures": {}})["measures"]
-    return any(
-        _is_large(cell) or any(name in (pair["first"], pair["second"]) for pair in cell["turned"])
-        for cell in cells.values()
-    )
-
-
-def _is_large(cell: Body) -> bool:
-    if not cell["change"]:
-        return False
-    return cell["share"] is None or abs(cell["share"]) > THRESHOLDS["change"]
-
-
 def _judged_shares(body: Body) -> dict[str, float]:
     """Return how much of each run's top is judged."""
     shares = {}
@@ -429,11 +391,6 @@ def _judged_shares(body: Body) -> dict[str, float]:
         if items:
             shares[system["name"]] = sum(band["judged"] for band in system["coverage"]) / items
     return shares
-
-
-def _share_of(gold: Body, name: str) -> float:
-    share: float = gold[name] / gold["judgments"] if gold["judgments"] else 0.0
-    return share
 
 
 def _first_few(names: Iterable[str]) -> str:
@@ -467,20 +424,14 @@ def bias_sections(bias: Body) -> list[Section]:
         lines += _tau_line(bias, "left_out", "the lowest of all runs left out")
         grid = _change_grid(bias, "left_out", "without")
         sections.append(Section("Without what only one run has", grid, lines))
-    names = ("low", "unjudged", "beyond", "high")
     for rbp in bias["differences"]:
         grid = [["system", "at least", "unjudged", "beyond", "at most"]]
         for system in systems:
             residual = system["residual"][rbp] or {}
-            grid.append([label(system["name"]), *(figure(residual.get(name)) for name in names)])
+            cells = (residual.get(end) for end in ("low", "unjudged", "beyond", "high"))
+            grid.append([label(system["name"]), *map(figure, cells)])
         sections.append(Section(f"{rbp} and what it leaves open", grid, [_RESIDUAL]))
     grid = _change_grid(bias, "condensed", "condensed")
-    if "Bpref" not in bias["measures"]:
-        # It uses judged items only, so condensing changes nothing.
-        for system in systems:
-            bpref = system["condensed"]["Bpref"]
-            value, rank = figure(bpref["value"]), _rank_cell(bpref["rank"], bpref["rank"])
-            grid.append(["Bpref", label(system["name"]), value, value, NOTHING, NOTHING, rank])
     lines = _tau_line(bias, "condensed", "now and condensed")
     return [*sections, Section("Condensed lists", grid, lines)]
 
@@ -512,29 +463,41 @@ def _gold_lines(bias: Body) -> list[str]:
 
 def _change_grid(bias: Body, kind: str, other: str) -> Grid:
     """Return measures and systems as rows: the value now and otherwise, and the rank each time."""
-    grid = [["measure", "system", "now", other, "Δ", "share", "rank"]]
-    for name in bias["measures"]:
+
+    def ranks_of(row: Body) -> str | None:
+        before, after = row["rank"], row[f"rank_{other}"]
+        if before is None or after is None:
+            return None
+        return f"{before}" if before == after else f"{before} → {after}"
+
+    def share_of(row: Body) -> str | None:
+        share = row["share"]
+        return None if share is None else f"{100 * share:+.1f} %" if share else "0.0 %"
+
+    rows = [
+        {"measure": name, "system": system["name"], **system[kind]["measures"][name]}
+        for name in bias["measures"]
+        for system in bias["systems"]
+    ]
+    if kind == "condensed" and "Bpref" not in bias["measures"]:
+        # It uses judged items only, so condensing changes nothing.
         for system in bias["systems"]:
-            cell = system[kind]["measures"][name]
-            share = cell["share"]
-            grid.append(
-                [
-                    name,
-                    label(system["name"]),
-                    figure(cell["value"]),
-                    figure(cell[other]),
-                    change(cell["change"]),
-                    NOTHING if share is None else f"{100 * share:+.1f} %" if share else "0.0 %",
-                    _rank_cell(cell["rank"], cell[f"rank_{other}"]),
-                ]
-            )
-    return grid
-
-
-def _rank_cell(before: int | None, after: int | None) -> str:
-    if before is None or after is None:
-        return NOTHING
-    return f"{before}" if before == after else f"{before} → {after}"
+            value, rank = system["condensed"]["Bpref"].values()
+            cells = {"value": value, other: value, "rank": rank, f"rank_{other}": rank}
+            names = {"measure": "Bpref", "system": system["name"]}
+            rows.append({**names, **cells, "change": None, "share": None})
+    return table(
+        rows,
+        {
+            "measure": "measure",
+            "system": "system",
+            "now": "value",
+            other: other,
+            "Δ": lambda row: change(row["change"]),
+            "share": share_of,
+            "rank": ranks_of,
+        },
+    )
 
 
 def _tau_line(bias: Body, kind: str, name: str) -> list[str]:
