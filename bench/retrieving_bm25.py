@@ -75,7 +75,7 @@ def log_calls(calls: int) -> None:
 
     from karat.retrieve.protocol import Answer, Hit, Query
     from karat.retrieve.run_log import RunLog, record_of, to_json_line
-    from karat.retrieve.search import CallLimits, CallRunner
+    from karat.retrieve.search import CallRunner
 
     class Fixed:
         batch, concurrency, deep, meta = 1, 1, False, {}
@@ -85,7 +85,7 @@ def log_calls(calls: int) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         journal = RunLog(Path(folder) / "log.jsonl", "d", [], resume=False)
-        runner = CallRunner(Fixed().find, 20, CallLimits(concurrency=4))
+        runner = CallRunner(Fixed().find, 20, concurrency=4)
         for query, answer in runner.outcomes(Query(f"q{n}", "text") for n in range(calls)):
             journal.write(to_json_line(record_of(query, answer, {"system": "x"})))
         journal.finish()

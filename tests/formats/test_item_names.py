@@ -13,8 +13,7 @@ from karat.data.columns import ITEM_NAMES
 from karat.data.tables import Corpus
 from karat.formats.readers import read_corpus, read_gold, read_run
 from karat.retrieve.http import HttpOptions
-from karat.retrieve.http_connection import Response
-from karat.retrieve.http_response import Reader
+from karat.retrieve.http_connection import Reader, Response
 from karat.retrieve.user_code import hits_from
 
 OWN = [name for name in ITEM_NAMES if name != "doc_id"]

@@ -12,7 +12,7 @@ from store_servers import ChromaServer, fill_chroma, free_port
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import run_digest
 
@@ -137,7 +137,7 @@ def test_a_database_that_is_not_there_is_told(folder, chroma_server):
 def test_many_calls_at_once_give_what_one_gives(made):
     found = made()
     queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 5)]
-    runner = CallRunner(found.find, 3, CallLimits(concurrency=4, retries=0))
+    runner = CallRunner(found.find, 3, concurrency=4, retries=0)
     for query, outcome in runner.outcomes(queries):
         assert not isinstance(outcome, FailedCall)
         assert ids(outcome.hits) == by_cosine(query.text)[:3]

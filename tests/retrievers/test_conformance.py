@@ -14,7 +14,7 @@ from small_corpus import BEST, NOTHING, TEXTS, ask, ids
 from karat.data.tables import Queries
 from karat.errors import CallError, MissingExtraError
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 from karat.retrieve.system_config import KINDS, run_digest
 
 LIVE = [name for name, kind in KINDS.items() if kind.live]
@@ -127,8 +127,8 @@ def test_a_batch_gives_what_single_calls_give(system):
 def test_calls_side_by_side_give_what_one_by_one_gives(system, times):
     queries = asked([*BEST] * 6)
     alone = {text: ask(system, text, 4) for text in BEST}
-    limits = CallLimits(concurrency=system.concurrency * times, batch=system.batch, retries=0)
-    outcomes = list(CallRunner(system.find, 4, limits).outcomes(queries))
+    limits = {"concurrency": system.concurrency * times, "batch": system.batch, "retries": 0}
+    outcomes = list(CallRunner(system.find, 4, **limits).outcomes(queries))
     assert [query for query, _ in outcomes] == queries
     for query, outcome in outcomes:
         assert not isinstance(outcome, FailedCall)

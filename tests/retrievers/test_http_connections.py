@@ -14,7 +14,7 @@ from servers import Raw, always, asked, built, free_port, hits, reply
 
 from karat.errors import CallError, UsageError
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.search import CallLimits, CallRunner
+from karat.retrieve.search import CallRunner
 
 
 def test_sixteen_at_once_come_back_in_order_over_kept_connections():
@@ -26,7 +26,7 @@ def test_sixteen_at_once_come_back_in_order_over_kept_connections():
 
     with Raw(act) as server:
         system = built(f'retriever: http\nurl: {server.url}\nbody: {{q: "{{query}}"}}')
-        runner = CallRunner(system.find, 10, CallLimits(concurrency=16))
+        runner = CallRunner(system.find, 10, concurrency=16)
         queries = [Query(f"q{i}", f"text {i}") for i in range(400)]
         outcomes = list(runner.outcomes(queries))
     assert [(query.query_id, answer.hits[0].item_id) for query, answer in outcomes] == [
@@ -45,9 +45,7 @@ def test_calls_are_really_side_by_side():
         return True
 
     with Raw(act) as server:
-        runner = CallRunner(
-            built(f"retriever: http\nurl: {server.url}").find, 10, CallLimits(concurrency=16)
-        )
+        runner = CallRunner(built(f"retriever: http\nurl: {server.url}").find, 10, concurrency=16)
         list(runner.outcomes([Query(f"q{i}", "x") for i in range(32)]))
     assert runner.tally.failed == 0
 

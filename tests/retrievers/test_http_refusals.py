@@ -11,7 +11,7 @@ import pytest
 from servers import Raw, always, built, failure, hits, reply
 
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner
+from karat.retrieve.search import CallRunner
 
 
 def test_too_many_requests_waits_as_long_as_it_is_told_and_then_succeeds():
@@ -24,7 +24,7 @@ def test_too_many_requests_waits_as_long_as_it_is_told_and_then_succeeds():
         return True
 
     with Raw(act) as server:
-        runner = CallRunner(built(f"retriever: http\nurl: {server.url}").find, 10, CallLimits())
+        runner = CallRunner(built(f"retriever: http\nurl: {server.url}").find, 10)
         [(_, answer)] = runner.outcomes([Query("q1", "x")])
     assert [hit.item_id for hit in answer.hits] == ["a"]
     assert runner.tally.retried == 1

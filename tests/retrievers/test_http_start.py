@@ -19,7 +19,7 @@ from servers import asked, free_port, karat, logged
 from karat.errors import CallError, KaratError
 from karat.formats.settings import parse_yaml
 from karat.project.systems import read_systems
-from karat.retrieve import http_process as starting
+from karat.retrieve import http as starting
 from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.system import build_system
@@ -267,7 +267,7 @@ def test_one_that_dies_at_once_is_refused_with_its_last_words(folder):
     told, _, command = done.stderr.partition("; try it yourself: ")
     assert told == (
         "karat: karat.yaml:3: system 'live': start: the service ended with exit code 1 and "
-        "printed: reading the corpus | no corpus here, and no key"
+        "printed: reading the corpus | no corpus here, and no key; it must stay in the foreground"
     )
     again = subprocess.run(shlex.split(command), cwd=folder, capture_output=True, text=True)
     assert (again.returncode, again.stderr) == (1, "no corpus here, and no key\n")

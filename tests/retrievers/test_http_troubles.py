@@ -12,7 +12,7 @@ from servers import Raw, always, asked, built, failure, free_port, hits, reply
 
 from karat.errors import CallError
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 
 # nobody there, or nobody who finishes
 
@@ -137,6 +137,6 @@ def test_the_time_limit_of_one_thread_is_not_that_of_another():
 
     with Raw(act) as server:
         system = built(f'retriever: http\nurl: {server.url}\nbody: {{q: "{{query}}"}}', timeout=1.0)
-        runner = CallRunner(system.find, 10, CallLimits(concurrency=4, retries=0))
+        runner = CallRunner(system.find, 10, concurrency=4, retries=0)
         got = list(runner.outcomes([Query(f"q{i}", f"text {i}") for i in range(40)]))
     assert [query.query_id for query, outcome in got if isinstance(outcome, FailedCall)] == ["q0"]

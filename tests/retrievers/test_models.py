@@ -19,14 +19,14 @@ import pytest
 
 from karat.errors import CallError, InputError, KaratError, MissingExtraError, UsageError
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import ModelForm, embedder, unit_rows
+from karat.retrieve.models import Embedder, ModelForm, unit_rows
 
 SCIFACT = Path(__file__).parents[2] / "../shared/data/scifact"
 LONG = "waves " * 400
 
 
 def made(folder: Path, **options):
-    return embedder(ModelForm(**options), BuildContext(folder=folder))
+    return Embedder(ModelForm(**options), BuildContext(folder=folder))
 
 
 @pytest.fixture(scope="module")
@@ -214,9 +214,12 @@ _LOAD = """
 import sys
 from karat.errors import KaratError
 from karat.retrieve import models
+from karat.retrieve.build_context import BuildContext
 models._PATIENCE = 1
 try:
-    models.load_model("TextEmbedding", "BAAI/bge-small-en-v1.5")
+    models.load_model(
+        "TextEmbedding", models.ModelForm(model="BAAI/bge-small-en-v1.5"), BuildContext()
+    )
 except KaratError as error:
     print(error)
 """
@@ -342,7 +345,7 @@ def test_secrets_stay_out_of_a_callables_errors(tmp_path):
     context = BuildContext(folder=tmp_path, environment={"KEY": "s3cr3t"})
     context.expand("${KEY}")
     with pytest.raises(KaratError, match=r"bad key \$\{KEY\}"):
-        embedder(ModelForm(embed="own.py:embed"), context).queries(["a"])[0]
+        Embedder(ModelForm(embed="own.py:embed"), context).queries(["a"])[0]
 
 
 def test_lengths_are_one_from_the_smallest_numbers_to_the_largest():

@@ -13,7 +13,7 @@ from store_servers import free_port
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_calls_at_once_have_a_connection_each(on_table):
     found = on_table()
     assert found.concurrency > 1
     queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 5)]
-    runner = CallRunner(found.find, 3, CallLimits(concurrency=found.concurrency, retries=0))
+    runner = CallRunner(found.find, 3, concurrency=found.concurrency, retries=0)
     for query, outcome in runner.outcomes(queries):
         assert not isinstance(outcome, FailedCall)
         assert ids(outcome.hits) == by_cosine(query.text)[:3]

@@ -12,7 +12,7 @@ from small_corpus import ask, ids
 
 from karat.errors import CallError, InputError
 from karat.retrieve.protocol import Hit, Query
-from karat.retrieve.search import CallLimits, CallRunner
+from karat.retrieve.search import CallRunner
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_calls_run_side_by_side_where_the_user_wants_it(made):
         "meet = threading.Barrier(3, timeout=10)\n"
         "def find(text, k):\n    meet.wait()\n    return [text]\n"
     )
-    runner = CallRunner(found.find, 10, CallLimits(concurrency=3, retries=0))
+    runner = CallRunner(found.find, 10, concurrency=3, retries=0)
     outcomes = [
         outcome.hits
         for _, outcome in runner.outcomes([Query(letter, letter) for letter in "abcdef"])

@@ -6,7 +6,7 @@ from small_corpus import ask, ids
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_a_run_by_rank_keeps_its_order_and_its_duplicates(made):
 
 def test_in_a_batch_only_the_guilty_query_fails(made):
     found = made(RETRIEVER, "search.py:Failing")
-    runner = CallRunner(found.find, 10, CallLimits(batch=found.batch, retries=0))
+    runner = CallRunner(found.find, 10, batch=found.batch, retries=0)
     outcomes = [outcome for _, outcome in runner.outcomes(batch("x", "y", "z"))]
     assert [isinstance(outcome, FailedCall) for outcome in outcomes] == [False, True, False]
     assert outcomes[1].reason == "search.py:Failing failed for query 'q2': index is down"

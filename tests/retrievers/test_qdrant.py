@@ -11,7 +11,7 @@ from store_servers import fill_qdrant
 
 from karat.errors import CallError, InputError, KaratError
 from karat.retrieve.protocol import Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_many_calls_at_once_give_what_one_gives(made):
     found = made()
     queries = [Query(f"q{at}", text) for at, text in enumerate([*BEST] * 10)]
     assert found.concurrency == 1
-    runner = CallRunner(found.find, 3, CallLimits(concurrency=8, retries=0))
+    runner = CallRunner(found.find, 3, concurrency=8, retries=0)
     for query, outcome in runner.outcomes(queries):
         assert not isinstance(outcome, FailedCall)
         assert ids(outcome.hits) == by_cosine(query.text)[:3]

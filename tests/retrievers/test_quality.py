@@ -31,9 +31,10 @@ from karat.retrieve.quality import (
     QualityEngine,
     WordRules,
     interpolated,
+    read_config,
+    read_document,
     vectors_of,
 )
-from karat.retrieve.quality_config import read_config, read_document
 from karat.retrieve.stages import Jaccard, ab_order
 
 ITEMS = {

@@ -12,8 +12,7 @@ from karat.cli.main import main
 from karat.data.tables import Corpus, Queries
 from karat.errors import InputError
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.quality import QualityEngine
-from karat.retrieve.quality_config import read_config
+from karat.retrieve.quality import QualityEngine, read_config
 from karat.retrieve.system_config import run_digest
 
 ITEMS = {

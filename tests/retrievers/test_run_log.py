@@ -33,9 +33,9 @@ def test_failed_calls_of_a_finished_log_are_asked_again_and_the_others_kept(tmp_
     path = tmp_path / "log.jsonl"
     path.write_bytes(line("q1") + line("q2", error="busy") + line("q3"))
     journal = RunLog(path, "d", IDS, resume=True)
-    assert journal.kept("q1") == line("q1")
-    assert journal.kept("q2") is None
-    assert journal.kept("q3") == line("q3")
+    assert journal.kept.get("q1") == line("q1")
+    assert journal.kept.get("q2") is None
+    assert journal.kept.get("q3") == line("q3")
     assert journal.meta == {"system": "s", "run_digest": "d"}
 
 
@@ -47,7 +47,7 @@ def test_a_second_stop_while_failed_calls_are_asked_again_loses_nothing(tmp_path
     first.close()
     second = RunLog(path, "d", IDS, resume=True)
     assert second.done == [("q1", False)]
-    assert second.kept("q2") == line("q2")
+    assert second.kept.get("q2") == line("q2")
     second.write(line("q2"))
     second.write(line("q3"))
     second.finish()
@@ -100,7 +100,7 @@ def test_an_old_finished_log_is_not_in_the_way_of_a_new_part(tmp_path):
     (tmp_path / "log.jsonl.part").write_bytes(line("q1"))
     journal = RunLog(path, "d", IDS, resume=True)
     assert journal.done == [("q1", False)]
-    assert journal.kept("q2") is None
+    assert journal.kept.get("q2") is None
     journal.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 from karat.errors import CallError
 from karat.jobs import calls
 from karat.retrieve.protocol import Answer, Hit, Query
-from karat.retrieve.search import CallLimits, CallRunner, FailedCall
+from karat.retrieve.search import CallRunner, FailedCall
 
 
 class Scripted:
@@ -46,7 +46,7 @@ def queries(n):
 
 
 def outcomes(finder, n, **limits):
-    runner = CallRunner(finder.find, 10, CallLimits(**limits))
+    runner = CallRunner(finder.find, 10, **limits)
     return runner, list(runner.outcomes(queries(n)))
 
 
@@ -81,7 +81,7 @@ def test_queries_are_not_read_far_ahead_of_the_answers():
             taken.append(query)
             yield query
 
-    runner = CallRunner(Scripted(lambda query: []).find, 10, CallLimits(concurrency=2))
+    runner = CallRunner(Scripted(lambda query: []).find, 10, concurrency=2)
     got = runner.outcomes(some())
     next(got)
     assert len(taken) <= 10
@@ -190,8 +190,6 @@ def test_fewer_hits_than_k_and_missing_scores_are_counted():
 
 def test_secrets_are_taken_out_of_reasons():
     finder = Scripted(lambda query: (_ for _ in ()).throw(CallError("key hunter2 is wrong")))
-    runner = CallRunner(
-        finder.find, 10, CallLimits(), redact=lambda text: text.replace("hunter2", "${KEY}")
-    )
+    runner = CallRunner(finder.find, 10, redact=lambda text: text.replace("hunter2", "${KEY}"))
     [(_, outcome)] = list(runner.outcomes(queries(1)))
     assert outcome == FailedCall("key ${KEY} is wrong")

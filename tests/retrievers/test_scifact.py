@@ -17,7 +17,7 @@ import karat
 from karat.data.tables import Queries
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import ModelForm, embedder
+from karat.retrieve.models import Embedder, ModelForm
 from karat.retrieve.system import build_system
 from karat.retrieve.system_config import parse_systems
 
@@ -39,7 +39,7 @@ def context(folder: Path, model: Path, queries: Queries) -> BuildContext:
     (folder / "docs.npy").symlink_to((MADE / "all-MiniLM-L6-v2.docs.float16.npy").resolve())
     form = ModelForm(model=model_folders.MINILM, path=str(model), max_length=256)
     ids, texts = (queries.frame[name].to_list() for name in ("query_id", "text"))
-    vectors = embedder(form, BuildContext()).queries(texts)
+    vectors = Embedder(form, BuildContext()).queries(texts)
     np.savez(folder / "queries.npz", ids=np.array(ids), vectors=vectors)
     corpus = karat.read_corpus(str(DATA / "corpus.beir-layout.jsonl.gz"))
     return BuildContext(corpus=lambda: corpus, folder=folder)

@@ -17,20 +17,20 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.protocol import Query
 from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import parse_systems
-from karat.retrieve.vsa import Encoder, fnv1a
+from karat.retrieve.vsa import HypervectorEncoder, fnv1a
 
 WORDS = [f"word{number}" for number in range(3000)]
 
 
 def vector(text: str, dim: int, seed: int = 42) -> str:
-    encoder = Encoder(dim, seed)
+    encoder = HypervectorEncoder(dim, seed)
     bits = np.unpackbits(encoder.encode([text])[0])
     assert not bits[dim:].any()
     return "".join("+" if bit else "-" for bit in bits[:dim])
 
 
 def cosine(one: str, other: str, dim: int) -> float:
-    encoder = Encoder(dim)
+    encoder = HypervectorEncoder(dim)
     rows = encoder.encode([one, other])
     return float(encoder.cosines(rows[0], rows[1:])[0])
 
@@ -145,7 +145,7 @@ def test_a_hash_of_zero_starts_from_one():
     st.integers(-(2**53) + 1, 2**53 - 1),
 )
 def test_every_bit_is_that_of_the_plain_rule(texts, dim, seed):
-    encoder = Encoder(dim, seed)
+    encoder = HypervectorEncoder(dim, seed)
     rows = encoder.encode(texts)
     plain = [plain_vector(text, dim, seed) for text in texts]
     bits = np.unpackbits(rows, axis=1)
@@ -161,7 +161,7 @@ def test_many_texts_at_once_are_as_each_alone():
     # enough words for the components to be made in several parts, and one text without any
     texts = [" ".join(WORDS[start : start + 40]) for start in range(0, 3000, 20)]
     texts[7] = "..."
-    encoder = Encoder(999)
+    encoder = HypervectorEncoder(999)
     assert (encoder.encode(texts) == np.concatenate([encoder.encode([t]) for t in texts])).all()
 
 

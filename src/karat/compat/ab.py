@@ -46,8 +46,14 @@ from karat.measure.scores import Scores
 from karat.pages.page import Page, Section, Sentence
 from karat.pages.result import Result
 from karat.reports.outputs import Output, write_files
-from karat.retrieve.quality import QualityEngine, RankedItems
-from karat.retrieve.quality_config import QualityConfig, QualitySettings, read_config, read_document
+from karat.retrieve.quality import (
+    QualityConfig,
+    QualityEngine,
+    QualitySettings,
+    RankedItems,
+    read_config,
+    read_document,
+)
 from karat.retrieve.search import OpenBar, no_bar
 
 _BASE_RANKING = (

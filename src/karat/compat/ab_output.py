@@ -26,8 +26,7 @@ from karat.measure.scores import Scores
 from karat.pages.formatting import utf8
 from karat.pages.serialize import csv_cell, dumps
 from karat.reports.document import Report
-from karat.retrieve.quality import RankedItems, made_alike
-from karat.retrieve.quality_config import QualitySettings
+from karat.retrieve.quality import QualitySettings, RankedItems, made_alike
 
 METRICS = ("recall", "mrr", "ndcg")
 SCHEMA_VERSION = 1

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.models import model_problem
 from karat.retrieve.placeholders import fill_placeholders, literal_in_headers
 from karat.retrieve.protocol import Finder, Hits, Query
 from karat.retrieve.system_config import Text, refuse
@@ -25,7 +26,6 @@ from karat.retrieve.vector_stores import (
     hit_of,
     is_plain,
     literal,
-    wrong_model,
 )
 from karat.retrieve.vectors import Floats
 
@@ -70,7 +70,7 @@ class ChromaOptions(FieldsForm):
             None if bare_host else "host must be a name alone; port and ssl stand beside it",
             literal(self.token, "token"),
             literal_in_headers(self.headers),
-            wrong_model(self),
+            model_problem(self),
         )
         return self
 

@@ -21,7 +21,7 @@ from karat.data.tables import Corpus
 from karat.errors import InputError
 from karat.formats.field_mapping import Fields, FileMapping
 from karat.formats.files import atomic_write, unreadable
-from karat.formats.jsonl import Folder
+from karat.formats.jsonl import file_in
 from karat.formats.readers import read_corpus
 from karat.jobs.cache import ignore_in_git
 from karat.retrieve.user_code import error_line, library_versions
@@ -127,7 +127,7 @@ def open_index(
     a while.
     """
     path = Path(corpus)
-    file = Folder(path).find("corpus.jsonl") if path.is_dir() else path
+    file = file_in(path, "corpus.jsonl") if path.is_dir() else path
     unnamed = str(corpus) == "-" or file is None or not file.is_file()
     if file is None or unnamed or (fields is not None and FileMapping.of(fields, "corpus")):
         return _build(read_corpus(corpus, fields=fields))

@@ -12,7 +12,7 @@ from pydantic import Field
 
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.models import Embedder, ModelForm, embedder
+from karat.retrieve.models import Embedder, ModelForm
 from karat.retrieve.protocol import Answer, Finder, Query
 from karat.retrieve.system_config import Text, Title
 from karat.retrieve.vectors import (
@@ -53,7 +53,7 @@ def make(options: DenseOptions, context: BuildContext, parts: Mapping[str, Finde
 
     @cache
     def model() -> Embedder:
-        return embedder(options, context, unit=options.metric == "cosine")
+        return Embedder(options, context, unit=options.metric == "cosine")
 
     meta: dict[str, Any] = {"embedding_updates": 0}
     if options.vectors is None:

@@ -1,12 +1,26 @@
-"""The http retriever: one call per query, made from the templates of a karat.yaml."""
+"""The http retriever: one call per query, made from the templates of a karat.yaml.
+
+A service can be started for the run; it is stopped after it.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from contextlib import suppress
+from itertools import pairwise
+from typing import IO, Annotated, Any
 from urllib.parse import quote, quote_plus, urlencode
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -14,10 +28,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError
 from karat.formats.settings import Form, custom_error
+from karat.jobs.signals import stop_on_signals
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.http_connection import Address, Connection, parse_url
-from karat.retrieve.http_process import ServiceProcess, free_port, start_service
-from karat.retrieve.http_response import JsonPath, Reader
+from karat.retrieve.http_connection import Address, Connection, JsonPath, Reader, parse_url
 from karat.retrieve.placeholders import (
     ENVIRONMENT_VARIABLE,
     as_text,
@@ -39,6 +52,11 @@ _OPEN_PORT = re.compile(r"([^/?#]*//[^/?#]*):\{port\}(?=[/?#]|$)")
 # Characters that need no encoding in a path and query; % begins an encoded one.
 _SAFE = "/?:@!$&'()*+,;=-._~%"
 _JSON, _FORM = "application/json", "application/x-www-form-urlencoded"
+_IN_START = re.compile(r"(?<!\$)\{(?:port|python)\}")
+# Seconds between two looks at a service that starts, and those that it has to end by itself.
+_PAUSE, _GRACE = 0.05, 5.0
+# Of its output, how many bytes are kept, and how many lines and characters an error shows.
+_KEPT_BYTES, _LINES, _LONGEST = 64_000, 5, 600
 # Times that karat takes itself.
 _TIMES = {"retrieve", "total"}
 
@@ -73,7 +91,7 @@ def _checked_start(words: Any) -> Any:
     refuse(_unquoted(words, ("port", "python")))
     words = [as_text(item) if isinstance(item, int | float) else item for item in words]
     texts = [item for item in words if isinstance(item, str)]
-    for word, after in zip(texts, [*texts[1:], "-"], strict=True):
+    for word, after in pairwise([*texts, "-"]):
         name, equals, value = word.partition("=")
         value = value if equals else after
         is_option = word.startswith("-") and not name.endswith(("file", "path"))
@@ -214,7 +232,8 @@ class Http:
         self._connection = Connection(address, context.timeout + 1)
         self._service: ServiceProcess | None = None
         if options.start is not None:
-            self._service = start_service(options.start, address, options.start_timeout, context)
+            self._service = ServiceProcess(options.start, address, context)
+            self._service.wait(options.start_timeout)
 
     def find(self, queries: Sequence[Query], k: int) -> list[Answer]:
         """Make one call per query."""
@@ -379,3 +398,127 @@ def _parts(url: str, shown: str) -> tuple[Address, str, str]:
     if _PLACE.search(address.host):
         raise UsageError(f"url: {shown} has a placeholder in its host; give one host a system")
     return address, path, user_info
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port: int = listening.getsockname()[1]
+        return port
+
+
+class ServiceProcess:
+    """A service that karat starts for a run: a process and its children, in a process group.
+
+    ``stop`` ends them all. Its output is read as it comes, and only the end of it is kept.
+    """
+
+    def __init__(self, command: Sequence[str], address: Address, context: BuildContext) -> None:
+        if not hasattr(os, "killpg"):
+            raise UsageError(
+                "start: this system has no groups of processes; start the service yourself"
+            )
+        if not address.is_local:
+            raise UsageError(
+                f"start: a service at {address} is not on this machine; start it there"
+            )
+        if _listens(address):
+            raise UsageError(
+                f"start: something listens at {address} already, which would be asked instead; "
+                'stop it, or have a free port chosen: "{port}" in start and in url'
+            )
+        context.ending.enter_context(stop_on_signals())
+        known = {"{port}": str(address.port), "{python}": sys.executable}
+        command = [_IN_START.sub(lambda place: known[place[0]], word) for word in command]
+        self._command, self._redact, self._address = shlex.join(command), context.redact, address
+        environment = {**os.environ, **context.environment, "PYTHONUNBUFFERED": "1"}
+        try:
+            process = subprocess.Popen(  # noqa: S603 - the user's own command, without a shell
+                [context.expand(word) for word in command],
+                cwd=context.folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            raise UsageError(f"start: {self._command} cannot be run: {why}") from None
+        self._process = process
+        # Stopped at the latest before the interpreter ends.
+        self.stop = weakref.finalize(self, _end, process)
+        context.ending.callback(self.stop)
+        self._output = bytearray()
+        self._reader = threading.Thread(
+            target=_drain, args=(process.stdout, self._output), daemon=True
+        )
+        self._reader.start()
+
+    def wait(self, timeout: float) -> None:
+        """Return once it listens; errors include its last output."""
+        end = time.monotonic() + timeout
+        listens = False
+        while not listens:
+            listens = _listens(self._address)
+            # Looked at last, since another process may have been quicker at the same port.
+            if (ending := self.ended()) is not None:
+                raise UsageError(
+                    f"start: {ending}; it must stay in the foreground; "
+                    f"try it yourself: {self._command}"
+                )
+            if time.monotonic() > end and not listens:
+                raise UsageError(
+                    f"start: the service does not listen at {self._address} after {timeout:g} s"
+                    f"{self._last_output()}; check its host and port, or give it longer with "
+                    "start_timeout"
+                )
+            time.sleep(0 if listens else _PAUSE)
+
+    def ended(self) -> str | None:
+        """Return how it ended, with its last output; None while it runs."""
+        code = self._process.poll()
+        if code is None:
+            return None
+        # Its process id may soon be reused, so its children are stopped now.
+        self.stop()
+        self._reader.join(1)
+        return f"the service ended with exit code {code}{self._last_output()}"
+
+    def _last_output(self) -> str:
+        # Secrets first: half of one, cut off, would not be recognised.
+        output = self._redact(bytes(self._output).decode("utf-8", "replace"))
+        lines = [" ".join(line.split()) for line in output.splitlines() if line.strip()]
+        text = " | ".join(lines[-_LINES:])
+        return f" and printed: {text[-_LONGEST:]}" if text else " and printed nothing"
+
+
+def _drain(pipe: IO[bytes], output: bytearray) -> None:
+    with pipe:
+        while chunk := os.read(pipe.fileno(), _KEPT_BYTES):
+            output += chunk
+            del output[:-_KEPT_BYTES]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask the process group to end, then kill it; also on a second Ctrl-C."""
+    # The group may have ended, or its number may belong to another user by now.
+    gone = suppress(ProcessLookupError, PermissionError)
+    try:
+        with gone:
+            os.killpg(process.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(_GRACE)
+    finally:
+        with gone:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _listens(address: Address) -> bool:
+    try:
+        with socket.create_connection((address.host, address.port), timeout=1.0) as connection:
+            # Where no one listens, a connection can meet itself.
+            return bool(connection.getsockname() != connection.getpeername())
+    except OSError:
+        return False

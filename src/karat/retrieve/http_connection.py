@@ -1,23 +1,32 @@
-"""The connection to a search service: requests over httpcore, and why none was answered.
+"""The connection to a search service: requests over httpcore, and the hits in its answers.
 
-httpcore is used directly, because httpx logs every URL with the keys in it.
+httpcore is used directly, because httpx logs every URL with the keys in it. The order in which
+hits stand in an answer is their rank, whatever their scores say.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import ssl
 import weakref
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from http.client import responses
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from karat.data.columns import ITEM_NAMES
 from karat.errors import CallError, UsageError
-from karat.retrieve.user_code import import_library
+from karat.jobs.calls import retry_after
+from karat.jobs.redaction import Redact
+from karat.retrieve.protocol import Answer, Hit
+from karat.retrieve.user_code import finite_number, id_of, import_library, score_of
 
 if TYPE_CHECKING:
     import httpcore
@@ -30,6 +39,22 @@ _MOST_BYTES = 100_000_000
 _MOST_BYTES_OF_ERROR = 100_000
 _PORTS = {"http": 80, "https": 443}
 _TLS_HINT = "does it speak https://? SSL_CERT_FILE names the authorities to trust"
+
+_MOST_KEYS, _DEEPEST, _LONGEST_SHAPE = 12, 4, 400
+_DETAILS = ("doc_id", "version", "source", "text")
+# Too early, too many, or timed out over there: the same call may pass later.
+_MAY_PASS = (408, 425, 429)
+_REASONS = ("detail", "message", "reason", "error", "errors", "msg", "title", "description")
+_LONGEST = 300
+_KINDS = {
+    dict: "object",
+    list: "list",
+    str: "text",
+    int: "number",
+    float: "number",
+    bool: "boolean",
+    type(None): "null",
+}
 
 
 @dataclass(frozen=True)
@@ -127,43 +152,39 @@ class Connection:
 
 
 def _read_response(response: httpcore.Response) -> Response:
-    """Read the response to its end; refuse one that is too large."""
+    """Read the response to its end and unpack it; refuse one that is too large."""
     headers = {
         name.decode("latin-1").lower(): text.decode("latin-1") for name, text in response.headers
     }
     succeeded = response.status < 300
     most = _MOST_BYTES if succeeded else _MOST_BYTES_OF_ERROR
     content = bytearray()
-    for chunk in _unpacked(response.iter_stream(), headers.get("content-encoding", "")):
+    for chunk in response.iter_stream():
         content += chunk
         if len(content) > most:
-            if not succeeded:
-                break
-            raise CallError(f"the answer is larger than {most // 1_000_000} MB; ask for less")
-    return Response(response.status, headers, bytes(content))
+            break
+    encoding = headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        content = _unpacked(content, encoding, most)
+    if succeeded and len(content) > most:
+        raise CallError(f"the answer is larger than {most // 1_000_000} MB; ask for less")
+    return Response(response.status, headers, bytes(content[:most]))
 
 
-def _unpacked(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
-    """Yield the bytes inside gzip or deflate, a little at a time."""
-    if encoding.strip().lower() in ("", "identity"):
-        yield from chunks
-        return
+def _unpacked(content: bytearray, encoding: str, most: int) -> bytearray:
+    """Return what is packed by gzip or deflate, as far as it is not too large."""
     # 32 finds out whether it is gzip or zlib.
     unpacker = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)
-    chunk = b""
     try:
-        for chunk in chunks:
-            packed = chunk
-            while packed and not unpacker.eof:
-                yield unpacker.decompress(packed, 1_000_000)
-                packed = unpacker.unconsumed_tail
-        yield unpacker.flush()
+        unpacked = bytearray(unpacker.decompress(content, most + 1))
     except zlib.error:
         raise CallError(
             f"the answer, packed as {encoding!r}, cannot be unpacked; use gzip"
         ) from None
-    if chunk and not unpacker.eof:
+    whole = len(content) <= most and len(unpacked) <= most
+    if whole and content and not unpacker.eof:
         raise CallError("the answer breaks off in the middle of what is packed", may_pass=True)
+    return unpacked
 
 
 def _proxy(to: Address) -> httpcore.Proxy | None:
@@ -197,3 +218,215 @@ def _trust() -> ssl.SSLContext:
 
 def _library() -> Any:
     return import_library("httpcore", "retriever http", "httpcore", "http")
+
+
+class JsonPath:
+    """A JMESPath expression that is looked up in an answer or a hit; ValueError if it is none."""
+
+    def __init__(self, text: str) -> None:
+        library = import_library("jmespath", "retriever http", "jmespath", "http")
+        self.text = text
+        self._errors = library.exceptions.JMESPathError
+        # Some usual names of ids need quotation marks in JMESPath.
+        self._compiled = library.compile(f'"{text}"' if text in ITEM_NAMES else text)
+        # Unknown functions are noticed only when they are called.
+        with suppress(library.exceptions.JMESPathTypeError):
+            self._compiled.search(None)
+
+    def find(self, value: Any) -> Any:
+        """Return what the expression finds in a value, or None."""
+        try:
+            return self._compiled.search(value)
+        except self._errors as error:
+            raise CallError(f"{self.text}: {' '.join(str(error).split())}") from None
+
+
+def json_shape(value: Any, depth: int = 0) -> str:
+    """Return the structure of a JSON value, without its contents.
+
+    >>> json_shape({"query": "pie", "results": [{"id": "a", "score": 1.5}] * 3})
+    '{query: text, results: [3 × {id: text, score: number}]}'
+    """
+    if isinstance(value, dict) and value and depth < _DEEPEST:
+        pairs = [f"{key}: {json_shape(inner, depth + 1)}" for key, inner in value.items()]
+        keys = ", ".join(pairs[:_MOST_KEYS] + ["…"] * (len(pairs) > _MOST_KEYS))
+        return _cut(f"{{{keys}}}", _LONGEST_SHAPE)
+    if isinstance(value, list) and value and depth < _DEEPEST:
+        return f"[{len(value):,} × {json_shape(value[0], depth + 1)}]"
+    if isinstance(value, dict | list) and not value:
+        return str(value)
+    return _KINDS[type(value)]
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
+
+
+class Reader:
+    """Finds the hits of an answer by the expressions of a karat.yaml.
+
+    ``expressions`` holds the options ``hits``, ``item_id``, ``score``, ``doc_id``, ``version``,
+    ``source``, ``text``, ``latency`` and ``cost``.
+    """
+
+    def __init__(self, expressions: Mapping[str, Any], redact: Redact) -> None:
+        self._redact = redact
+        self._hits = JsonPath(expressions["hits"])
+        # What ``hits[]`` flattens, to see the nulls that JMESPath drops.
+        self._list = JsonPath(self._hits.text.removesuffix("[]") or "@")
+        self._fields = {
+            name: JsonPath(expressions[name])
+            for name in ("item_id", "score", *_DETAILS)
+            if expressions[name] is not None
+        }
+        self._numbers = {
+            label: {name: JsonPath(text) for name, text in expressions[label].items()}
+            for label in ("latency", "cost")
+        }
+
+    def answer(self, response: Response, k: int) -> Answer:
+        """Return the first k hits, in the order returned."""
+        _check_status(response, self._redact)
+        try:
+            data = json.loads(response.content)
+        except (ValueError, RecursionError):
+            media = response.headers.get("content-type", "").partition(";")[0].strip()
+            text = response.content[:1000].decode("utf-8", "replace")
+            raise CallError(
+                f"returned {media or 'something'} that begins "
+                f"{quoted(text, self._redact, most=60)!r}; JSON is expected"
+            ) from None
+        values = self._hits.find(data)
+        if not isinstance(values, list):
+            reason = _reason_in(data)
+            raise CallError(
+                f"hits: {self._hits.text} finds no list; the answer is {json_shape(data)}"
+                + (f" and says: {quoted(reason, self._redact)}" if reason else "")
+            )
+        listed = self._list.find(data)
+        if isinstance(listed, list) and None in listed[:k]:
+            raise CallError(f"hit {listed.index(None) + 1} is null, which has no id")
+        hits = self._read(values[:k]) if values else []
+        return Answer(hits, self._measured("latency", data), self._measured("cost", data))
+
+    def _read(self, values: list[Any]) -> list[Hit]:
+        """Return the hits; the first one decides which key holds the ids."""
+        id_path = self._fields.get("item_id") or _usual_id(values[0])
+        # The usual id may be the doc's own.
+        is_doc = id_path.text == "doc_id" and "doc_id" not in self._fields
+        hits = []
+        for rank, value in enumerate(values, 1):
+            item = id_path.find(value)
+            if item is None:
+                shape = json_shape(value)
+                raise CallError(f"hit {rank}: item_id: {id_path.text} finds nothing in {shape}")
+            name = f"hit {rank}: the service"
+            item_id = id_of(item, name)
+            score = self._field("score", value)
+            fields: dict[str, Any] = {key: self._detail(key, value, rank) for key in _DETAILS}
+            fields["score"] = None if score is None else score_of(score, item_id, name)
+            hits.append(Hit(item_id, **fields | ({"doc_id": None} if is_doc else {})))
+        # Single scores may be null; an expression that fits no hit is a mistake.
+        path = self._fields["score"].text if "score" in self._fields else ""
+        unscored = all(hit.score is None for hit in hits)
+        if path and unscored and not _has_key(values[0], path):
+            raise CallError(f"score: {path} finds nothing in {json_shape(values[0])}")
+        return hits
+
+    def _field(self, name: str, hit: Any) -> Any:
+        """Return a field by its expression, else by its name."""
+        if name in self._fields:
+            return self._fields[name].find(hit)
+        return hit.get(name) if isinstance(hit, dict) else None
+
+    def _detail(self, name: str, hit: Any, rank: int) -> str | None:
+        """Return a further field as text; one without an expression counts only if it is text."""
+        value = self._field(name, hit)
+        if value is None or (isinstance(value, str | int | float) and not isinstance(value, bool)):
+            return None if value is None else str(value)
+        if name not in self._fields:
+            return None
+        path = self._fields[name].text
+        raise CallError(f"hit {rank}: {name}: {path} is {json_shape(value)}; text is expected")
+
+    def _measured(self, label: str, data: Any) -> dict[str, float]:
+        """Return times or costs that the answer reports; null ones are left out."""
+        numbers = {}
+        for name, path in self._numbers[label].items():
+            value = path.find(data)
+            if value is None and _has_key(data, path.text):
+                continue
+            number = finite_number(value)
+            if number is None or number < 0:
+                raise CallError(
+                    f"{label}: {name}: {path.text} finds no number from 0; "
+                    f"the answer is {json_shape(data)}"
+                )
+            numbers[name] = number
+        return numbers
+
+
+def _has_key(data: Any, path: str) -> bool:
+    """Return whether keys joined by dots lead to a value; any other expression may find nothing."""
+    *parents, last = path.split(".")
+    if not all(key.isidentifier() for key in (*parents, last)):
+        return True
+    for key in parents:
+        data = data.get(key) if isinstance(data, dict) else None
+    return isinstance(data, dict) and last in data
+
+
+def _usual_id(hit: Any) -> JsonPath:
+    """Return where the first hit has its id."""
+    if not isinstance(hit, dict):
+        raise CallError(
+            f"hit 1 is {json_shape(hit)}, and an object is expected; if it is the id itself, "
+            "say item_id: '@'"
+        )
+    present = [name for name in ITEM_NAMES if name in hit]
+    if not present:
+        raise CallError(
+            f"hit 1 has none of {', '.join(ITEM_NAMES)}; say item_id: <key>; "
+            f"a hit is {json_shape(hit)}"
+        )
+    return JsonPath(next((name for name in present if hit[name] is not None), present[0]))
+
+
+def _check_status(response: Response, redact: Redact) -> None:
+    """Raise CallError for any status other than success."""
+    status = response.status
+    if 200 <= status < 300:
+        return
+    message = f"answered {status} {responses.get(status, '')}".rstrip()
+    if 300 <= status < 400:
+        # Without user and query, which may repeat keys.
+        place = re.sub(r"(?<=//)[^/]*@|[?#].*", "", response.headers.get("location", ""))
+        to = f" to {quoted(unquote(place), redact)}" if place else ""
+        raise CallError(f"{message}{to}; redirects are not followed, give the final url")
+    text = response.content.decode("utf-8", "replace")
+    with suppress(ValueError, RecursionError):
+        text = _reason_in(json.loads(text)) or text
+    reason = quoted(text, redact)
+    may_pass = status >= 500 or status in _MAY_PASS
+    if reason and not message.endswith(f" {reason}"):
+        message = f"{message}: {reason}"
+    wait = retry_after(response.headers) if may_pass else None
+    raise CallError(message, may_pass=may_pass, wait=wait)
+
+
+def quoted(text: str, redact: Redact, *, most: int = _LONGEST) -> str:
+    """Return what a service said in one line, without secrets, cut if it is long."""
+    # Secrets first: half of one, cut off at the end, would not be recognised.
+    return _cut(" ".join(redact(text).split()), most)
+
+
+def _reason_in(data: Any) -> str:
+    """Return the first reason in an error's JSON, in the forms that services use."""
+    if isinstance(data, list) and data:
+        return _reason_in(data[0])
+    if isinstance(data, dict):
+        reason = _reason_in(next((data[key] for key in _REASONS if data.get(key)), ""))
+        place: Any = data.get("loc")
+        named = reason and isinstance(place, list)
+        return f"{'.'.join(map(str, place))}: {reason}" if named else reason
+    return data if isinstance(data, str) else ""

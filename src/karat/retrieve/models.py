@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,6 +21,7 @@ from karat.retrieve.build_context import BuildContext
 from karat.retrieve.system_config import (
     BatchSize,
     EmbedCall,
+    LocalModelForm,
     MaxLength,
     ModelFolder,
     ModelName,
@@ -79,25 +79,20 @@ class Model:
         return int(self.library.token_count([valid_unicode(text)]))
 
 
-def load_model(
-    family: Family,
-    name: str,
-    *,
-    folder: Path | None = None,
-    max_length: int | None = None,
-    threads: int | None = None,
-) -> Model:
-    """Load a model by name; from a folder nothing is fetched."""
+def load_model(family: Family, form: LocalModelForm, context: BuildContext) -> Model:
+    """Load the model of a form; from a folder nothing is fetched."""
+    name = form.model or ""
+    folder = None if form.path is None else context.path(form.path)
     maker = _maker(family)
     described = _described(maker, name)
-    if threads is not None and not described.model_file.endswith(".onnx"):
+    if form.threads is not None and not described.model_file.endswith(".onnx"):
         raise UsageError(f"threads: model {name} uses none; leave it out")
     needed = _needed(described)
     if folder is not None:
         _check_folder(folder, described.model, needed)
-    library = _loaded(maker, described, folder, threads)
+    library = _loaded(maker, described, folder, form.threads)
     _check_width(library, described, folder)
-    length = _set_max_length(library, name, max_length)
+    length = _set_max_length(library, name, form.max_length)
     model_folder = Path(library.model._model_dir)
     hashes = {file: file_sha256(model_folder / file) for file in needed}
     listed = "\n".join(f"{file} {digest}" for file, digest in sorted(hashes.items()))
@@ -237,57 +232,74 @@ def _positions(folder: Path) -> int:
     return positions if isinstance(positions, int) else 0
 
 
-class ModelForm(Form):
+class ModelForm(LocalModelForm):
     """Which model makes vectors of texts, and how."""
 
-    model: ModelName = None
-    path: ModelFolder = None
     embed: EmbedCall = None
-    max_length: MaxLength = None
     query_prefix: QueryPrefix = ""
     item_prefix: str = Field("", description="text to put before every item")
-    threads: Threads = None
     batch_size: BatchSize = 1
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """What makes vectors; ``vectors`` takes whether the texts are queries."""
+class QueryModelForm(Form):
+    """Which model makes the vectors of queries: the one that made those in the store."""
 
-    digest: str
-    about: Mapping[str, Any]
-    vectors: Callable[[list[str], bool], Any]
-    libraries: Mapping[str, str] = field(default_factory=dict)
-    tokens: Callable[[str], int | None] = lambda text: None
+    model: ModelName = None
+    model_path: ModelFolder = None
+    embed: EmbedCall = None
+    max_length: MaxLength = None
+    query_prefix: QueryPrefix = ""
+    threads: Threads = None
 
 
 class Embedder:
     """Makes vectors in single precision, of length 1 unless ``unit`` is false.
 
-    A text of which a model makes nothing but zeros keeps them.
+    A model of fastembed makes them, or a callable: a list of texts in, as many vectors out. A
+    text of which it makes nothing but zeros keeps them.
     """
 
-    def __init__(self, encoder: Encoder, form: ModelForm, *, unit: bool = True) -> None:
-        self._encoder = encoder
-        self._query_prefix = form.query_prefix
-        self._prefix = form.item_prefix
+    def __init__(self, form: ModelForm, context: BuildContext, *, unit: bool = True) -> None:
+        if problem := model_problem(form):
+            raise UsageError(problem)
+        self.batch_size = form.batch_size
+        self._form = form
         self._unit = unit
         self._dim: int | None = None
-        self.batch_size = form.batch_size
+        self._model: Model | None = None
+        self._vectors: Callable[[list[str], bool], Any]
+        self._about: Mapping[str, Any]
+        if form.embed is None:
+            model = self._model = load_model("TextEmbedding", form, context)
+            self._about, digest = model.meta, model.digest
+
+            def vectors(texts: list[str], query: bool) -> Any:
+                method = "query_embed" if query else "passage_embed"
+                return model.run(method, texts, batch_size=form.batch_size)
+
+            self._vectors = vectors
+        else:
+            name = form.embed
+            call = load_callable(name, context.folder)
+            code = UserCode(name, context.timeout, context.redact)
+            sha256 = file_sha256(source_of(name, context.folder))
+            digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
+            self._about = {"name": name, "sha256": sha256}
+            self._vectors = lambda texts, query: (
+                code.call(lambda: call(texts))
+                if query
+                else code.load(lambda: call(texts), done="asked for vectors")
+            )
+        # Texts that go through a model together can change each other's last digits.
+        decisive = json.dumps([digest, form.item_prefix, unit, form.batch_size])
+        # The sha256 of all that decides an item's vector.
+        self.digest = hashlib.sha256(decisive.encode()).hexdigest()
 
     @property
     def meta(self) -> Mapping[str, Any]:
         """What the log says of the model."""
-        meta = {"embedding_model": {**self._encoder.about, "dim": self.dim}}
-        libraries = dict(self._encoder.libraries)
-        return {**meta, "libraries": libraries} if libraries else meta
-
-    @cached_property
-    def digest(self) -> str:
-        """The sha256 of all that decides an item's vector."""
-        # Texts that go through a model together can change each other's last digits.
-        decisive = [self._encoder.digest, self._prefix, self._unit, self.batch_size]
-        return hashlib.sha256(json.dumps(decisive).encode()).hexdigest()
+        meta = {"embedding_model": {**self._about, "dim": self.dim}}
+        return meta if self._model is None else {**meta, "libraries": self._model.libraries}
 
     @property
     def dim(self) -> int:
@@ -298,15 +310,16 @@ class Embedder:
 
     def items(self, texts: Sequence[str]) -> Floats:
         """Return one row per item."""
-        return self._rows([self._prefix + text for text in texts], query=False)
+        return self._rows([self._form.item_prefix + text for text in texts], query=False)
 
     def queries(self, texts: Sequence[str]) -> Floats:
         """Return one row per query."""
-        return self._rows([self._query_prefix + text for text in texts], query=True)
+        return self._rows([self._form.query_prefix + text for text in texts], query=True)
 
     def tokens(self, text: str) -> int | None:
         """Return the number of tokens that the model reads of a query, None if unknown."""
-        return self._encoder.tokens(self._query_prefix + text)
+        model = self._model
+        return None if model is None else model.tokens(self._form.query_prefix + text)
 
     def _rows(self, texts: Sequence[str], *, query: bool) -> Floats:
         rows = np.empty((len(texts), self.dim), dtype=np.float32)
@@ -316,8 +329,8 @@ class Embedder:
         return rows
 
     def _embed(self, texts: Sequence[str], *, query: bool) -> Floats:
-        name = self._encoder.about["name"]
-        output = self._encoder.vectors([valid_unicode(text) for text in texts], query)
+        name = self._about["name"]
+        output = self._vectors([valid_unicode(text) for text in texts], query)
         rows = checked_rows(output, len(texts), name)
         if self._dim is None:
             self._dim = rows.shape[1]
@@ -329,9 +342,16 @@ class Embedder:
         return unit_rows(rows) if self._unit else rows.astype(np.float32)
 
 
-def embedder(form: ModelForm, context: BuildContext, *, unit: bool = True) -> Embedder:
-    """Return the model or callable of a form."""
-    return Embedder(_encoder(form, context), form, unit=unit)
+def model_problem(form: ModelForm | QueryModelForm) -> str | None:
+    """Return why a form names no model, or two, or what only a model has beside a callable."""
+    if (form.model is None) == (form.embed is None):
+        both_or_neither = "both model and embed are" if form.model else "neither model nor embed is"
+        return f"{both_or_neither} given; give one of them"
+    folder = "path" if isinstance(form, ModelForm) else "model_path"
+    for key in (folder, "max_length", "threads"):
+        if form.embed is not None and getattr(form, key) is not None:
+            return f"{key} is for a model; with embed leave it out"
+    return None
 
 
 def checked_rows(output: Any, expected: int, name: str) -> npt.NDArray[np.float64]:
@@ -351,42 +371,3 @@ def checked_rows(output: Any, expected: int, name: str) -> npt.NDArray[np.float6
     if not (np.abs(rows) <= LARGEST).all():
         raise CallError(f"{name} gave a vector with nan, inf or more than {LARGEST:g}")
     return rows
-
-
-def _encoder(form: ModelForm, context: BuildContext) -> Encoder:
-    if (form.model is None) == (form.embed is None):
-        both_or_neither = "both model and embed are" if form.model else "neither model nor embed is"
-        raise UsageError(f"{both_or_neither} given; give one of them")
-    if form.model is not None:
-        model = load_model(
-            "TextEmbedding",
-            form.model,
-            folder=None if form.path is None else context.path(form.path),
-            max_length=form.max_length,
-            threads=form.threads,
-        )
-
-        def vectors(texts: list[str], query: bool) -> Any:
-            method = "query_embed" if query else "passage_embed"
-            return model.run(method, texts, batch_size=form.batch_size)
-
-        return Encoder(model.digest, model.meta, vectors, model.libraries, model.tokens)
-    for key in ("path", "max_length", "threads"):
-        if getattr(form, key) is not None:
-            raise UsageError(f"{key} is for a model; with embed leave it out")
-    return _by_callable(form.embed or "", context)
-
-
-def _by_callable(name: str, context: BuildContext) -> Encoder:
-    """Return a callable as an encoder: a list of texts in, as many vectors out."""
-    call = load_callable(name, context.folder)
-    code = UserCode(name, context.timeout, context.redact)
-    sha256 = file_sha256(source_of(name, context.folder))
-
-    def vectors(texts: list[str], query: bool) -> Any:
-        if query:
-            return code.call(lambda: call(texts))
-        return code.load(lambda: call(texts), done="asked for vectors")
-
-    digest = hashlib.sha256(f"{name}\n{sha256}".encode()).hexdigest()
-    return Encoder(digest, {"name": name, "sha256": sha256}, vectors)

@@ -16,16 +16,15 @@ from pydantic import Field, model_validator
 from karat.errors import CallError, UsageError
 from karat.formats.settings import custom_error
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.models import QueryModelForm, model_problem
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
 from karat.retrieve.user_code import UserCode, error_line, hits_from, import_library
 from karat.retrieve.vector_stores import (
     FieldsForm,
-    QueryModelForm,
     StoreFinder,
     query_model,
-    wrong_model,
 )
 from karat.retrieve.vectors import Floats
 
@@ -197,7 +196,7 @@ def _contradiction(options: PgvectorOptions) -> str | None:
     idle &= options.model_fields_set
     if idle:
         return f"{min(idle)} has no effect on this sql; leave it out"
-    return wrong_model(options) if "vector" in options.places else None
+    return model_problem(options) if "vector" in options.places else None
 
 
 def _written_password(dsn: str) -> str | None:

@@ -18,6 +18,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from karat.errors import CallError, InputError, UsageError
 from karat.retrieve.build_context import BuildContext
+from karat.retrieve.models import model_problem
 from karat.retrieve.placeholders import fill_placeholders, literal_in_url
 from karat.retrieve.protocol import Finder, Hit, Hits, Query
 from karat.retrieve.system_config import Text, refuse
@@ -29,7 +30,6 @@ from karat.retrieve.vector_stores import (
     hit_of,
     is_plain,
     literal,
-    wrong_model,
 )
 from karat.retrieve.vectors import Floats
 
@@ -66,7 +66,7 @@ class QdrantOptions(FieldsForm):
             None if server else "url must begin with http:// or https://",
             self.path and self.api_key and "api_key is for a server; with path leave it out",
             literal(self.api_key, "api_key"),
-            wrong_model(self),
+            model_problem(self),
         )
         return self
 

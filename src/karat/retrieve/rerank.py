@@ -16,11 +16,11 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import preview
 from karat.jobs.cache import file_sha256
 from karat.retrieve.build_context import BuildContext, Items
-from karat.retrieve.models import ModelForm, embedder, load_model, valid_unicode
+from karat.retrieve.models import Embedder, ModelForm, load_model, valid_unicode
 from karat.retrieve.protocol import Hit, Hits, Query
 from karat.retrieve.python import fits, parameters
 from karat.retrieve.stages import Stage
-from karat.retrieve.system_config import RerankForm
+from karat.retrieve.system_config import LocalModelForm, RerankForm
 from karat.retrieve.user_code import (
     UserCode,
     finite_number,
@@ -34,7 +34,6 @@ from karat.retrieve.vectors import Floats
 _REMEMBERED = 50_000
 # A query and the texts of its hits in, one finite score per text out.
 Score = Callable[[Query, list[str]], list[float]]
-_SHARED = {"model", "path", "max_length", "threads"}
 
 
 def reranker(form: RerankForm, items: Items | None, context: BuildContext) -> Stage:
@@ -121,13 +120,7 @@ def _numbers(returned: Any, expected: int, name: str) -> list[float]:
 
 def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
     """Return the scores of a model that reads query and text together; they have no bounds."""
-    model = load_model(
-        "TextCrossEncoder",
-        form.model or "",
-        folder=None if form.path is None else context.path(form.path),
-        max_length=form.max_length,
-        threads=form.threads,
-    )
+    model = load_model("TextCrossEncoder", form, context)
 
     def score(query: Query, texts: list[str]) -> list[float]:
         valid = [valid_unicode(text) for text in texts]
@@ -141,7 +134,9 @@ def _by_cross_encoder(form: RerankForm, context: BuildContext) -> tuple[Score, d
 
 def _by_vectors(form: RerankForm, context: BuildContext) -> tuple[Score, dict[str, Any]]:
     """Return the scores of a model that makes vectors: the cosine of query and text."""
-    model = embedder(ModelForm.model_validate(form.model_dump(include=_SHARED)), context)
+    model = Embedder(
+        ModelForm.model_validate(form.model_dump(include=set(LocalModelForm.model_fields))), context
+    )
 
     @lru_cache(maxsize=_REMEMBERED)
     def vector(text: str) -> Floats:

@@ -17,7 +17,7 @@ from karat.errors import CallError, UsageError
 from karat.formats.settings import Place
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
-from karat.retrieve.search import CallRunner, FailedCall, SearchOptions, call_limits, is_reusable
+from karat.retrieve.search import FailedCall, SearchOptions, call_runner, is_reusable
 from karat.retrieve.system import SearchSystem, build_system
 from karat.retrieve.system_config import SystemConfig, parse_systems
 
@@ -75,8 +75,8 @@ class StageRerun:
 
     def ask(self, queries: Sequence[Query]) -> Iterator[tuple[Query, RerunStart | FailedCall]]:
         """Yield what the retriever returns for each query, within the limits of the config."""
-        limits = call_limits(self.system_config, self.system, SearchOptions())
-        runner = CallRunner(self.system.retrieve, self.k, limits, redact=self.context.redact)
+        system, options = self.system, SearchOptions(k=self.k)
+        runner = call_runner(system.retrieve, self.system_config, system, options, self.context)
         for query, outcome in runner.outcomes(queries):
             if isinstance(outcome, FailedCall):
                 yield query, outcome

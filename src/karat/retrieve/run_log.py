@@ -110,7 +110,8 @@ class RunLog(Journal):
     """Writes a run log.
 
     ``done`` are the calls that an interrupted log already has, as query id and whether the call
-    failed. With ``resume``, good calls of a finished log of the same run are kept, too.
+    failed. With ``resume``, ``kept`` has the lines of the good calls of a finished log of the
+    same run by query id.
     """
 
     def __init__(
@@ -126,32 +127,18 @@ class RunLog(Journal):
         super().__init__(path, remedy=remedy)
         self.digest = digest
         self.done: list[tuple[str, bool]] = []
+        self.kept: dict[str, bytes] = {}
         self.meta: dict[str, Any] | None = None
-        # The lines of a finished log of this run, read along with the queries, whose order it has.
-        self._finished: Iterator[_Line] = iter(())
         try:
             if self.part.is_file():
                 self.lock()
                 if not restart:
                     self._continue_part(resume, query_ids)
             if resume and path.is_file():
-                self._finished = self._finished_lines()
+                self._keep_finished()
         except KaratError:
             self.close()
             raise
-        self._next = next(self._finished, None)
-        if self._next is not None and self.meta is None:
-            self.meta = meta_of(self._next.record)
-        for _ in self.done:
-            self._next = next(self._finished, None)
-
-    def kept(self, query_id: str) -> bytes | None:
-        """Return the line of a query that the finished log answers; failed calls are retried."""
-        line = self._next
-        if line is None or line.query_id != query_id:
-            return None
-        self._next = next(self._finished, None)
-        return None if line.failed else line.data
 
     def finish(self, *, all_failed: bool = False) -> None:
         """Give the complete log its name.
@@ -182,18 +169,20 @@ class RunLog(Journal):
                 "resume it with --resume, or start over with --restart"
             )
 
-    def _finished_lines(self) -> Iterator[_Line]:
-        """Return the lines of the finished log if it is of this run.
+    def _keep_finished(self) -> None:
+        """Keep the good calls of the finished log if it is of this run.
 
         One of another run is an error, unless a part of this run exists already.
         """
         if has_digest(self.path, self.digest):
-            return _lines(self.path)
-        if self.done:
-            return iter(())
-        raise UsageError(
-            f"{self.path} is of another run: {_CHANGED}; leave out --resume to search again"
-        )
+            for line in _lines(self.path):
+                self.meta = self.meta or meta_of(line.record)
+                if not line.failed:
+                    self.kept[line.query_id] = line.data
+        elif not self.done:
+            raise UsageError(
+                f"{self.path} is of another run: {_CHANGED}; leave out --resume to search again"
+            )
 
 
 def failed_log(path: Path) -> Path:
@@ -203,8 +192,7 @@ def failed_log(path: Path) -> Path:
 
 def has_digest(path: Path, digest: str) -> bool:
     """Return whether a log was begun under this digest."""
-    first = next(_lines(path), None) if path.is_file() else None
-    return first is not None and first.record.get(DIGEST) == digest
+    return path.is_file() and first_meta(path).get(DIGEST) == digest
 
 
 def first_meta(path: Path) -> dict[str, Any]:

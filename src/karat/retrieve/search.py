@@ -40,16 +40,6 @@ SYSTEM_PLACEHOLDER = "{system}"
 _REASONS = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class CallLimits:
-    """How a system may be called."""
-
-    concurrency: int = 1
-    batch: int = 1
-    rate: float | None = None
-    retries: int = 3
-
-
 @dataclass(frozen=True, slots=True)
 class FailedCall:
     """A call that failed for good, and why."""
@@ -92,7 +82,10 @@ class CallRunner:
 
     find: Callable[[Sequence[Query], int], list[Answer]]
     k: int
-    limits: CallLimits
+    concurrency: int = 1
+    batch: int = 1
+    rate: float | None = None
+    retries: int = 3
     redact: Callable[[str], str] = str
     corpus_size: int | None = None
     tally: CallTally = field(default_factory=CallTally)
@@ -101,18 +94,17 @@ class CallRunner:
     _retries: Retries = field(init=False)
 
     def __post_init__(self) -> None:
-        self._rate_limit = RateLimit(self.limits.rate, self._stop)
-        self._retries = Retries(self.limits.retries, self._count_retry, self._stop)
+        self._rate_limit = RateLimit(self.rate, self._stop)
+        self._retries = Retries(self.retries, self._count_retry, self._stop)
 
     def outcomes(self, queries: Iterable[Query]) -> Iterator[tuple[Query, Answer | FailedCall]]:
         """Yield each query with its outcome, in the order given."""
         # A list of the whole corpus cannot be longer.
         full = self.k if self.corpus_size is None else min(self.k, self.corpus_size)
         remaining = iter(queries)
-        batches = iter(lambda: list(islice(remaining, self.limits.batch)), [])
-        concurrency = self.limits.concurrency
+        batches = iter(lambda: list(islice(remaining, self.batch)), [])
         for batch, outcomes in in_order(
-            self._call, batches, concurrency=concurrency, stop=self._stop
+            self._call, batches, concurrency=self.concurrency, stop=self._stop
         ):
             for query, outcome in zip(batch, outcomes, strict=True):
                 self.tally.note(outcome, full)
@@ -402,9 +394,8 @@ def search_system(
             # What user code prints must not mix with karat's output.
             with stop_on_signals(), redirect_stdout(sys.stderr), context.open() as opened:
                 system = build_system(config, replace(opened, progress=bar.build))
-                runner = _runner(config, system, options, context)
-                meta = _meta(config, system, runner, options)
-                meta |= _origin(context, queries, options)
+                runner = call_runner(system.find, config, system, options, context)
+                meta = _meta(config, system, runner, options, context, queries)
                 # An object's own meta may hold anything, and every log must be readable.
                 check_facts(meta, config.name)
                 meta = log.meta or meta | {DIGEST: digest}
@@ -439,28 +430,34 @@ def search_system(
     )
 
 
-def call_limits(config: SystemConfig, system: SearchSystem, options: SearchOptions) -> CallLimits:
-    """Return how a system may be called: by the options, its own settings, or its retriever's."""
+def call_runner(
+    find: Callable[[Sequence[Query], int], list[Answer]],
+    config: SystemConfig,
+    system: SearchSystem,
+    options: SearchOptions,
+    context: BuildContext,
+) -> CallRunner:
+    """Return the runner of a system, with limits by the options, its settings or its retriever."""
     calls = config.calls
-    return CallLimits(
+    return CallRunner(
+        find,
+        config.stages.k or options.k,
         concurrency=options.concurrency or calls.concurrency or system.concurrency,
         batch=calls.batch or system.batch,
         rate=options.rate or calls.rate,
         retries=calls.retries if options.retries is None else options.retries,
+        redact=context.redact,
+        corpus_size=None if system.items is None else len(system.items),
     )
 
 
-def _runner(
-    config: SystemConfig, system: SearchSystem, options: SearchOptions, context: BuildContext
-) -> CallRunner:
-    limits = call_limits(config, system, options)
-    corpus_size = None if system.items is None else len(system.items)
-    k = config.stages.k or options.k
-    return CallRunner(system.find, k, limits, redact=context.redact, corpus_size=corpus_size)
-
-
 def _meta(
-    config: SystemConfig, system: SearchSystem, runner: CallRunner, options: SearchOptions
+    config: SystemConfig,
+    system: SearchSystem,
+    runner: CallRunner,
+    options: SearchOptions,
+    context: BuildContext,
+    queries: Sequence[Query],
 ) -> dict[str, Any]:
     """Return what every line of the log says of the run."""
     limit = config.calls.max_failures if options.max_failures is None else options.max_failures
@@ -474,9 +471,20 @@ def _meta(
         "config_digest": config.digest,
         "max_failures": limit,
     }
-    if runner.limits.batch > 1:
-        meta["batch"] = runner.limits.batch
-    return meta if options.latency else _reproducible(meta)
+    if runner.batch > 1:
+        meta["batch"] = runner.batch
+    if not options.latency:
+        meta = _reproducible(meta)
+    for kind, source in (("corpus", context.corpus_source), ("queries", options.queries)):
+        if source is not None:
+            meta[kind] = {"name": source.name, "sha256": source.digest()}
+    ends = date_range(query.attributes.get("as_of") for query in queries)
+    versions = {
+        "dataset_version": options.dataset_version,
+        "as_of_range": None if ends is None else list(ends),
+        "code_version": options.code_version,
+    }
+    return meta | {key: value for key, value in versions.items() if value is not None}
 
 
 def _reproducible(meta: Mapping[str, Any]) -> dict[str, Any]:
@@ -488,46 +496,15 @@ def _reproducible(meta: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _origin(
-    context: BuildContext, queries: Sequence[Query], options: SearchOptions
-) -> dict[str, Any]:
-    """Return the files that the answers depend on and the versions, as far as they are known."""
-    ends = date_range(query.attributes.get("as_of") for query in queries)
-    origin: dict[str, Any] = {}
-    for kind, source in (("corpus", context.corpus_source), ("queries", options.queries)):
-        if source is not None:
-            origin[kind] = {"name": source.name, "sha256": source.digest()}
-    origin |= {
-        "dataset_version": options.dataset_version,
-        "as_of_range": None if ends is None else list(ends),
-        "code_version": options.code_version,
-    }
-    return {key: value for key, value in origin.items() if value is not None}
-
-
 def _lines(
     log: RunLog, runner: CallRunner, queries: Sequence[Query], meta: dict[str, Any], latency: bool
 ) -> Iterator[bytes]:
     """Yield a line for each query that has none yet, in the order of the queries."""
     remaining = queries[len(log.done) :]
-    finished: dict[str, bytes] = {}
-
-    def to_ask() -> Iterator[Query]:
-        for query in remaining:
-            line = log.kept(query.query_id)
-            if line is None:
-                yield query
-            else:
-                finished[query.query_id] = line
-
-    outcomes = runner.outcomes(to_ask())
-    ready = next(outcomes, None)
+    outcomes = runner.outcomes(query for query in remaining if query.query_id not in log.kept)
     for query in remaining:
-        if ready is not None and ready[0] is query:
-            yield _line(query, ready[1], meta, runner, latency)
-            ready = next(outcomes, None)
-        else:
-            yield finished.pop(query.query_id)
+        kept_line = log.kept.get(query.query_id)
+        yield kept_line or _line(query, next(outcomes)[1], meta, runner, latency)
 
 
 def _line(

@@ -13,21 +13,17 @@ import numpy.typing as npt
 from pydantic import Field
 
 from karat.errors import CallError
-from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext, Items
 from karat.retrieve.models import Model, load_model, valid_unicode
 from karat.retrieve.protocol import Answer, Finder, Query
-from karat.retrieve.system_config import BatchSize, MaxLength, ModelFolder, Text, Threads, Title
+from karat.retrieve.system_config import BatchSize, LocalModelForm, Text, Title
 from karat.retrieve.vectors import Vector, VectorCache, top_rows
 
 
-class SparseOptions(Form):
+class SparseOptions(LocalModelForm):
     """Which model weighs the terms of texts, and how."""
 
     model: Text = Field(description="the name of a sparse model of fastembed")
-    path: ModelFolder = None
-    max_length: MaxLength = None
-    threads: Threads = None
     batch_size: BatchSize = 1
     title: Title = True
 
@@ -40,13 +36,7 @@ Options = SparseOptions
 
 def make(options: SparseOptions, context: BuildContext, parts: Mapping[str, Finder]) -> Sparse:
     """Return the index over the corpus, its vectors cached or computed."""
-    model = load_model(
-        "SparseTextEmbedding",
-        options.model,
-        folder=None if options.path is None else context.path(options.path),
-        max_length=options.max_length,
-        threads=options.threads,
-    )
+    model = load_model("SparseTextEmbedding", options, context)
     items = context.items
     vectors = [np.empty(0, dtype=TERMS)] * len(items)
 

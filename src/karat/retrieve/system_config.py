@@ -63,20 +63,25 @@ class RewriteForm(Form):
     both: bool = Field(False, description="true to search for the original text as well")
 
 
-class RerankForm(Form):
-    """A model or a callable that scores the top of the list again."""
+class LocalModelForm(Form):
+    """A model that runs on this machine."""
 
     model: ModelName = None
+    path: ModelFolder = None
+    max_length: MaxLength = None
+    threads: Threads = None
+
+
+class RerankForm(LocalModelForm):
+    """A model or a callable that scores the top of the list again."""
+
     call: Text | None = Field(
         None, description="module:callable or file.py:callable, instead of a model"
     )
-    path: ModelFolder = None
     kind: Literal["cross", "bi"] = Field("cross", description="cross or bi")
     top: Count | None = Field(
         None, description="how many hits to rerank, from 1; all of k_raw if absent"
     )
-    max_length: MaxLength = None
-    threads: Threads = None
 
     @model_validator(mode="after")
     def _agree(self) -> RerankForm:

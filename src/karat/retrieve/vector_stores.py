@@ -10,36 +10,16 @@ from typing import Any, Protocol
 from pydantic import Field
 
 from karat.errors import CallError
-from karat.formats.settings import Form
 from karat.retrieve.build_context import BuildContext
-from karat.retrieve.models import Embedder, ModelForm, embedder
+from karat.retrieve.models import Embedder, ModelForm, QueryModelForm
 from karat.retrieve.placeholders import ENVIRONMENT_VARIABLE, fill_placeholders
 from karat.retrieve.protocol import Answer, Hit, Hits, Query
-from karat.retrieve.system_config import (
-    EmbedCall,
-    MaxLength,
-    ModelFolder,
-    ModelName,
-    QueryPrefix,
-    Text,
-    Threads,
-)
+from karat.retrieve.system_config import Text
 from karat.retrieve.user_code import UserCode, hits_from, text_of
 from karat.retrieve.vectors import Floats
 
 # How many calls a store that is a server is asked at once.
 SERVER_CONCURRENCY = 4
-
-
-class QueryModelForm(Form):
-    """Which model makes the vectors of queries: the one that made those in the store."""
-
-    model: ModelName = None
-    model_path: ModelFolder = None
-    embed: EmbedCall = None
-    max_length: MaxLength = None
-    query_prefix: QueryPrefix = ""
-    threads: Threads = None
 
 
 class FieldsForm(QueryModelForm):
@@ -52,22 +32,12 @@ class FieldsForm(QueryModelForm):
     source: Text | None = Field(None, description="the name of the field that holds the source")
 
 
-def wrong_model(form: QueryModelForm) -> str | None:
-    """Return why a form names no model, or two."""
-    if (form.model is None) == (form.embed is None):
-        both_or_neither = "both model and embed are" if form.model else "neither model nor embed is"
-        return f"{both_or_neither} given; give the one that made the vectors in the store"
-    if form.embed is not None and form.model_path is not None:
-        return "model_path is for a model; with embed leave it out"
-    return None
-
-
 def query_model(form: QueryModelForm, context: BuildContext) -> Embedder:
     """Return the model of a form; vectors keep their length, as those in the store may."""
     settings = form.model_dump(include=set(QueryModelForm.model_fields))
     # The model's folder has another name here, where path is the store's.
     settings["path"] = settings.pop("model_path")
-    return embedder(ModelForm.model_validate(settings), context, unit=False)
+    return Embedder(ModelForm.model_validate(settings), context, unit=False)
 
 
 class VectorStore(Protocol):

@@ -42,7 +42,7 @@ def fnv1a(text: str, state: int = _OFFSET) -> int:
     return state
 
 
-class Encoder:
+class HypervectorEncoder:
     """Makes hypervectors of ``dim`` components of +1 and -1, determined by ``seed``."""
 
     def __init__(self, dim: int = 1000, seed: int = 42) -> None:
@@ -149,7 +149,7 @@ class Vsa:
 
     def __init__(self, options: VsaOptions, items: Items, rules: TextRules) -> None:
         self.items = items
-        self._encoder = Encoder(options.dim, options.seed)
+        self._encoder = HypervectorEncoder(options.dim, options.seed)
         texts = rules.apply_all(items.titled if options.title else items.texts)
         self._vectors = self._encoder.encode(texts)
 
