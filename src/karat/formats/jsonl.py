@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from karat.data.columns import (
 )
 from karat.data.tables import Corpus, Gold, Queries
 from karat.errors import InputError
-from karat.formats.files import Input, open_input, write_frame, write_lines
+from karat.formats.files import Input, write_frame, write_lines
 from karat.formats.json_records import Record, frame_of, json_rows, read_records, to_line
 from karat.formats.registry import Head, Kind
 
@@ -38,57 +37,35 @@ _META = ("meta", "metadata")
 _PACKED = ("", ".gz", ".zst")
 
 
-@dataclass(frozen=True)
-class Folder:
-    """A BEIR folder that exists."""
+def file_in(folder: Path, name: str) -> Path | None:
+    """Return the path of a file in a BEIR folder, packed or not; None if it is not there."""
+    paths = (folder / (name + packing) for packing in _PACKED)
+    return next((path for path in paths if path.is_file()), None)
 
-    path: Path
 
-    @classmethod
-    def at(cls, path: Path) -> Folder:
-        """Return the folder; raise InputError if it has none of the files of a BEIR folder."""
-        folder = cls(path)
-        files = (folder.find("queries.jsonl"), folder.find("corpus.jsonl"))
-        if not any(files) and not (path / "qrels").is_dir():
-            raise InputError(
-                "is a folder without corpus.jsonl, queries.jsonl or qrels; give a file or a "
-                "BEIR folder",
-                where=str(path),
-            )
-        return folder
-
-    @property
-    def name(self) -> str:
-        return self.path.name
-
-    stem = name
-
-    @property
-    def source(self) -> Source:
-        return Source(self.path.name)
-
-    def find(self, name: str) -> Path | None:
-        """Return the path of a file in the folder, packed or not."""
-        paths = (self.path / (name + packing) for packing in _PACKED)
-        return next((path for path in paths if path.is_file()), None)
-
-    def input(self, name: str) -> Input:
-        """Open a file in the folder."""
-        path = self.find(name)
-        if path is None:
-            raise InputError(f"holds no {name}; expected one", where=str(self.path))
-        return open_input(path)
-
-    def qrels(self) -> Input:
-        """Open the judgments: test.tsv, else the only ones."""
-        if path := self.find("qrels/test.tsv"):
-            return open_input(path)
-        files = sorted(path for p in _PACKED for path in self.path.glob(f"qrels/*.tsv{p}"))
-        if len(files) == 1:
-            return open_input(files[0])
-        names = ", ".join(path.name for path in files)
-        problem = f"several qrels ({names}); give the file" if files else "no qrels/*.tsv"
-        raise InputError(f"holds {problem}; expected qrels/test.tsv", where=str(self.path))
+def beir_file(folder: Path, kind: Kind) -> Path:
+    """Return the file of a BEIR folder that holds this kind; of several qrels, test.tsv."""
+    if not (
+        file_in(folder, "queries.jsonl")
+        or file_in(folder, "corpus.jsonl")
+        or (folder / "qrels").is_dir()
+    ):
+        raise InputError(
+            "is a folder without corpus.jsonl, queries.jsonl or qrels; give a file or a "
+            "BEIR folder",
+            where=str(folder),
+        )
+    name = "qrels/test.tsv" if kind == "gold" else f"{kind}.jsonl"
+    if file := file_in(folder, name):
+        return file
+    qrels = sorted(path for packing in _PACKED for path in folder.glob(f"qrels/*.tsv{packing}"))
+    if kind == "gold" and len(qrels) == 1:
+        return qrels[0]
+    problem = f"no {name}"
+    if kind == "gold" and qrels:
+        names = ", ".join(path.name for path in qrels)
+        problem = f"several qrels ({names}); give the file, or call one of them test.tsv"
+    raise InputError(f"holds {problem}", where=str(folder))
 
 
 def sniff(head: Head, kind: Kind, *, layout: str | None = None) -> bool:
@@ -96,29 +73,21 @@ def sniff(head: Head, kind: Kind, *, layout: str | None = None) -> bool:
     return bool(head.keys & set(TEXT_NAMES) and (kind == "queries" or head.keys & set(ITEM_NAMES)))
 
 
-def holds_queries(file: Input | Folder, *, layout: str) -> bool:
-    """Return True if a folder has queries beside its judgments."""
-    return isinstance(file, Folder) and file.find("queries.jsonl") is not None
-
-
-def read_gold(file: Input | Folder, *, layout: str, duplicates: Duplicates = "agree") -> Gold:
-    """Read the judgments of a folder, or one of its qrels files."""
+def read_gold(file: Input, *, layout: str, duplicates: Duplicates = "agree") -> Gold:
+    """Read judgments in the layout of BEIR, with a header."""
     from karat.formats.named_columns import read_gold as read_qrels
 
-    qrels = file.qrels() if isinstance(file, Folder) else file
-    return read_qrels(qrels, duplicates=duplicates, separator="\t")
+    return read_qrels(file, duplicates=duplicates, separator="\t")
 
 
-def read_queries(file: Input | Folder, *, layout: str | None = None) -> Queries:
+def read_queries(file: Input, *, layout: str | None = None) -> Queries:
     """Read queries under any of the usual names for their id and text."""
-    file = file.input("queries.jsonl") if isinstance(file, Folder) else file
     rows, lines = _rows(file, "query_id", QUERY_NAMES)
     return Queries.from_frame(rows, lines=lines, source=file.source)
 
 
-def read_corpus(file: Input | Folder, *, layout: str | None = None) -> Corpus:
+def read_corpus(file: Input, *, layout: str | None = None) -> Corpus:
     """Read items under any of the usual names for their id and text."""
-    file = file.input("corpus.jsonl") if isinstance(file, Folder) else file
     rows, lines = _rows(file, "item_id", ITEM_NAMES)
     return Corpus.from_frame(rows, lines=lines, source=file.source)
 

@@ -94,12 +94,7 @@ def read_corpus(file: Input, *, separator: str | None = None) -> Corpus:
     return Corpus.from_frame(table, source=file.source)
 
 
-def read_run(file: Input, *, name: str, strict: bool = False, separator: str | None = None) -> Run:
-    """Read a run into memory."""
-    return scan_run(file, name=name, strict=strict, separator=separator).read()
-
-
-def scan_run(
+def read_run(
     file: Input, *, name: str, strict: bool = False, separator: str | None = None
 ) -> StreamedRun:
     """Open a run with columns such as query_id, item_id, score, rank, to read block by block."""

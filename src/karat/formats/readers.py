@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import polars as pl
 
@@ -19,7 +19,7 @@ from karat.data.columns import Duplicates, to_polars
 from karat.data.tables import Blocks, Corpus, Gold, Queries, Run
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.field_mapping import Fields, FieldsLike, FileMapping, explaining
-from karat.formats.files import Input, check_path, open_input, refuse_binary
+from karat.formats.files import Input, check_path, open_input
 from karat.formats.registry import (
     FORMATS,
     KINDS,
@@ -28,10 +28,8 @@ from karat.formats.registry import (
     detect_input,
     format_for_writing,
     format_named,
+    open_file,
 )
-
-if TYPE_CHECKING:
-    from karat.formats.jsonl import Folder
 
 Table = Run | Gold | Queries | Corpus
 
@@ -51,7 +49,7 @@ def read_gold(
     ('q01', 'refunds#1', 2.0)
     """
     with _opened(path, "gold", format, fields) as (file, form):
-        return cast("Gold", _read(form, "gold", file, duplicates=duplicates))
+        return cast("Gold", form.reader("gold")(file, duplicates=duplicates))
 
 
 def read_run(
@@ -70,8 +68,8 @@ def read_run(
     ('q01', 'refunds#2', 1, 5.5302)
     """
     with _opened(path, "run", format, fields) as (file, form):
-        run_name = file.stem if name is None else name
-        return cast("Run", _read(form, "run", file, name=run_name, strict=strict))
+        run = form.reader("run")(file, name=file.stem if name is None else name, strict=strict)
+        return cast("Run", run.read())
 
 
 def scan_run(
@@ -84,13 +82,8 @@ def scan_run(
 ) -> Blocks:
     """Open a run that is read in blocks of whole queries, so that it need not fit in memory."""
     with _opened(path, "run", format, Fields.of(fields)) as (file, form):
-        scan = form.optional("scan_run")
-        options = {"name": file.stem if name is None else name, "strict": strict}
-        if scan is None:
-            return cast("Blocks", _read(form, "run", file, **options))
-        # A run in blocks is checked for changes again after its last block.
-        with file.source.unchanged():
-            return cast("Blocks", scan(file, **options))
+        run = form.reader("run")(file, name=file.stem if name is None else name, strict=strict)
+        return cast("Blocks", run)
 
 
 def read_queries(
@@ -104,7 +97,7 @@ def read_queries(
     ['topic', 'difficulty', 'language']
     """
     with _opened(path, "queries", format, fields) as (file, form):
-        return cast("Queries", _read(form, "queries", file))
+        return cast("Queries", form.reader("queries")(file))
 
 
 def read_corpus(
@@ -118,62 +111,50 @@ def read_corpus(
     'refunds#1'
     """
     if format is None and str(path) != "-" and Path(path).is_dir():
-        from karat.formats.jsonl import Folder, read_documents
+        from karat.formats.jsonl import file_in, read_documents
 
-        if Folder(Path(path)).find("corpus.jsonl") is None:
+        if file_in(Path(path), "corpus.jsonl") is None:
             return read_documents(path)
     with _opened(path, "corpus", format, fields) as (file, form):
-        return cast("Corpus", _read(form, "corpus", file))
+        return cast("Corpus", form.reader("corpus")(file))
 
 
 def queries_in_gold(
     path: str | Path, *, format: str | None = None, fields: Fields | FieldsLike = None
 ) -> Queries | None:
-    """Return the queries that a gold file itself holds, or None."""
+    """Return the queries that a gold file itself, or the folder around it, holds; else None."""
     if str(path) == "-":
         return None
-    with _opened(path, "gold", format, Fields.of(fields).together()) as (file, form):
-        holds_queries = form.optional("holds_queries")
-        held = form.together if holds_queries is None else holds_queries(file)
-        return cast("Queries", _read(form, "queries", file)) if held else None
+    shared = replace(Fields.of(fields), one_file=True)
+    if Path(path).is_dir():
+        from karat.formats.jsonl import file_in
+
+        held = file_in(Path(path), "queries.jsonl") is not None
+        return read_queries(path, format=format, fields=shared) if held else None
+    with _opened(path, "gold", format, shared) as (file, form):
+        held = form.together
+        if form.module == "named_columns":
+            held = form.code.holds_queries(file, **form.options)
+        return cast("Queries", form.reader("queries")(file)) if held else None
 
 
 @contextmanager
 def _opened(
     path: str | Path, kind: Kind, format: str | None, fields_like: Fields | FieldsLike
-) -> Iterator[tuple[Input | Folder, Format]]:
+) -> Iterator[tuple[Input, Format]]:
     """Yield an open file and its format; errors name the mapped columns that the file lacks.
 
     A mapping given for this file alone must fit it; the caller checks a shared one (``Fields``).
+    Raises InputError if the file changes inside the block.
     """
     fields = Fields.of(fields_like)
     mapping = FileMapping.of(fields, kind) if fields.given else None
     with explaining(mapping):
-        check_path(path)
-        if str(path) != "-" and Path(path).is_dir():
-            if format not in (None, "beir"):
-                raise InputError(f"is a folder; {format} is read from a file", where=str(path))
-            from karat.formats.jsonl import Folder
-
-            yield Folder.at(Path(path)), FORMATS["beir"]
-        else:
-            file = open_input(path, mapping)
-            with file.source.unchanged():
-                if format not in (None, "parquet"):
-                    refuse_binary(file)
-                form = detect_input(file, kind) if format is None else format_named(format)
+        file, form = open_file(path, kind, format, mapping)
+        with file.source.unchanged():
             yield file, form
-    if fields is not fields_like:
+    if mapping is not None and fields is not fields_like:
         fields.check()
-
-
-def _read(form: Format, kind: Kind, file: Input | Folder, **more: Any) -> Any:
-    """Read a file, and raise InputError if it changed meanwhile."""
-    with file.source.unchanged():
-        table = form.reader(kind)(file, **more)
-    # For a folder, check the file in it that was read.
-    table.source.check()
-    return table
 
 
 def write_gold(gold: Gold, path: str | Path, *, format: str | None = None) -> None:

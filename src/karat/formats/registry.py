@@ -65,11 +65,6 @@ class Format:
     options: Mapping[str, str] = field(default_factory=dict)
     """Keyword arguments for every function of the module."""
 
-    def optional(self, name: str) -> Callable[..., Any] | None:
-        """Return a function that some formats have, such as ``scan_run``; None for the others."""
-        function = getattr(self._code, name, None)
-        return None if function is None else partial(function, **self.options)
-
     def writer_of_both(self) -> Callable[..., None]:
         """Return the function that writes queries and their gold to one file."""
         if not self.together:
@@ -77,7 +72,7 @@ class Format:
             raise UsageError(
                 f"format {self.name!r} does not hold queries and gold together; these do: {names}"
             )
-        return partial(self._code.write_eval_set, **self.options)
+        return partial(self.code.write_eval_set, **self.options)
 
     def fits(self, head: Head, kind: Kind) -> bool:
         """Return True if a file that begins like this can be of this format."""
@@ -85,22 +80,23 @@ class Format:
             return False
         if head.content == "json" and self.keys and not head.keys & set(self.keys):
             return False
-        return bool(self._code.sniff(head, kind, **self.options))
+        return bool(self.code.sniff(head, kind, **self.options))
 
     @cached_property
-    def _code(self) -> Any:
+    def code(self) -> Any:
+        """The module of the format."""
         return importlib.import_module(f"karat.formats.{self.module}")
 
     def _function(self, verb: str, kind: Kind) -> Callable[..., Any]:
         if kind not in self.carries:
             others = ", ".join(form.name for form in FORMATS.values() if kind in form.carries)
             raise UsageError(f"format {self.name!r} carries no {kind}; these do: {others}")
-        if kind in ("gold", "queries") and hasattr(self._code, "read_judged_queries"):
+        if kind in ("gold", "queries") and hasattr(self.code, "read_judged_queries"):
             shared = importlib.import_module("karat.formats.evalset")
             function = getattr(shared, f"{verb}_{kind}_of")
             name = "read_judged_queries" if verb == "read" else "write_eval_set"
-            return partial(function, partial(getattr(self._code, name), **self.options))
-        return partial(getattr(self._code, f"{verb}_{kind}"), **self.options)
+            return partial(function, partial(getattr(self.code, name), **self.options))
+        return partial(getattr(self.code, f"{verb}_{kind}"), **self.options)
 
     # The functions that read a kind from an open file, and write it to a path.
     reader = partialmethod(_function, "read")
@@ -314,13 +310,29 @@ def format_named(name: str) -> Format:
 
 def detect_format(path: str | Path, kind: Kind) -> Format:
     """Return the format of a file that should hold ``kind``; raise InputError if unknown."""
+    return open_file(path, kind)[1]
+
+
+def open_file(
+    path: str | Path,
+    kind: Kind,
+    format: str | None = None,
+    mapping: FileMapping | None = None,
+) -> tuple[Input, Format]:
+    """Open a file, or the file of a BEIR folder, that should hold ``kind``; return its format."""
     check_path(path)
     if str(path) != "-" and Path(path).is_dir():
-        beir = FORMATS["beir"]
-        if kind not in beir.carries:
-            raise _wrong_kind(beir, kind, str(path))
-        return beir
-    return detect_input(open_input(path), kind)
+        from karat.formats.jsonl import beir_file
+
+        if format not in (None, "beir"):
+            raise InputError(f"is a folder; {format} is read from a file", where=str(path))
+        return open_input(beir_file(Path(path), kind), mapping), FORMATS["beir"]
+    file = open_input(path, mapping)
+    if format is None:
+        return file, detect_input(file, kind)
+    if format != "parquet":
+        refuse_binary(file)
+    return file, format_named(format)
 
 
 def detect_input(file: Input, kind: Kind) -> Format:

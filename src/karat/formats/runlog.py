@@ -85,12 +85,7 @@ def sniff(head: Head, kind: Kind) -> bool:
     return "topk" in keys or bool("query_id" in keys and keys & {"system", "error", "latency_ms"})
 
 
-def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
-    """Read a run log into memory."""
-    return LoggedRun(file, name, strict).read()
-
-
-def scan_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
+def read_run(file: Input, *, name: str, strict: bool = False) -> LoggedRun:
     """Open a run log that is read block by block."""
     return LoggedRun(file, name, strict)
 

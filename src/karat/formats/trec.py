@@ -103,12 +103,7 @@ def sniff(head: Head, kind: Kind, *, separator: str | None = None) -> bool:
     return len(fields) == 4 and not is_tsv and _NUMBER_LIKE.match(fields[3]) is not None
 
 
-def read_run(file: Input, *, name: str, strict: bool = False) -> Run:
-    """Read a TREC run into memory."""
-    return scan_run(file, name=name, strict=strict).read()
-
-
-def scan_run(file: Input, *, name: str, strict: bool = False) -> StreamedRun:
+def read_run(file: Input, *, name: str, strict: bool = False) -> StreamedRun:
     """Open a TREC run that is read block by block."""
     # The sixth column of the first line is the run's tag.
     lines = (line.split() for line in file.head.split(b"\n"))

@@ -61,7 +61,9 @@ class RowReader:
             if self.format is None:
                 return self._run_of_columns(frame, strict)
             file = self._file(frame)
-            run: Run = format_named(self.format).reader("run")(file, name="run", strict=strict)
+            run: Run = (
+                format_named(self.format).reader("run")(file, name="run", strict=strict).read()
+            )
         except InputError as error:
             raise self._with_text(error, frame) from None
         return run
