@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from karat.reports.html.render import charts_of, environment
+from karat.reports.html.charts import charts_of
+from karat.reports.html.render import environment
 
 
 def point(k, mean, *, ceiling=1.0, wide=0.1):
@@ -30,7 +31,7 @@ FALL = {
     "value": 0.5,
     "n": 30,
     "parts": [
-        *(part("retriever", 0.3), part("filters", None)),
+        *(part("retriever", 0.3), part("filters", 0.0)),
         *(part("cut_off", 0.2), part("reranker", -0.1)),
     ],
     "unknown": {"filters": "needs the raw lists in the log"},
@@ -60,8 +61,9 @@ def system(name, *, quality=0.6, total: float | None = 10.0, **other) -> dict[st
     return made | other
 
 
-def document(*systems, k: int | None = 5, **other) -> dict[str, Any]:
-    return {"conventions": {"k": k, "ci": 0.95}, "systems": list(systems), **other}
+def document(*systems, k: int | None = 5, primary="R@5", **other) -> dict[str, Any]:
+    made = {"conventions": {"k": k, "ci": 0.95}, "systems": list(systems)}
+    return {**made, "rule": {"primary": primary}, **other}
 
 
 def charts(*systems, **other):
@@ -98,7 +100,7 @@ def test_a_curve_has_the_points_that_were_measured_with_their_ends():
     found = [(row["k"], row["mean"], row["low"], row["high"]) for row in rows(chart)]
     assert found == [(1, 0.25, pytest.approx(0.2), pytest.approx(0.3)), (5, 0.5, None, None)]
     # What was not measured is still a row of the table.
-    assert chart.table == [
+    assert chart.table.grid == [
         ["k", "a"],
         ["1", "0.2500\t[0.20, 0.30]"],
         ["5", "0.5000\t"],
@@ -106,14 +108,14 @@ def test_a_curve_has_the_points_that_were_measured_with_their_ends():
     ]
 
 
-def test_the_knee_alone_is_ringed_and_the_legend_says_what_a_ring_is():
+def test_the_knee_alone_is_ringed_and_the_sentence_says_what_a_ring_is():
     chart = charts(system("a"))["curve-0"]
     assert [row["k"] for row in rows(chart) if row["knee"]] == [5]
-    assert "levels off here" in [key.name for key in chart.keys]
+    assert "a ring is where a curve levels off" in chart.about
     steep = curve(point(1, 0.2), point(5, 0.6))
     plain = charts(system("a", sweep={"measures": {"R": steep}}))["curve-0"]
     assert not any(row["knee"] for row in rows(plain))
-    assert "levels off here" not in [key.name for key in plain.keys]
+    assert "ring" not in plain.about
 
 
 def marks_of_k(chart):
@@ -132,7 +134,7 @@ def test_a_ceiling_below_one_is_drawn_as_the_best_reachable():
     chart = charts(system("a", sweep={"measures": {"R": line}}))["curve-0"]
     (best,) = [layer["data"]["values"] for layer in layers(chart, "line") if "data" in layer]
     assert best == [{"k": 1, "mean": 0.4}, {"k": 5, "mean": 1.0}]
-    assert [row[-1] for row in chart.table] == ["best reachable", "0.4000", "1.0000"]
+    assert [row[-1] for row in chart.table.grid] == ["ceiling", "0.4000", ""]
     plain = charts(system("a"))["curve-0"]
     assert not [layer for layer in layers(plain, "line") if "data" in layer]
 
@@ -140,13 +142,13 @@ def test_a_ceiling_below_one_is_drawn_as_the_best_reachable():
 def test_a_curve_says_its_value_at_the_report_s_k_and_where_it_is_flat():
     low = curve(point(1, 0.1), point(5, 0.3), point(10, 0.5))
     chart = charts(system("good"), system("poor", sweep={"measures": {"R": low}}))["curve-0"]
-    assert chart.about == (
+    assert chart.about.startswith(
         "R at k = 5 is 0.6000 [0.50, 0.70] for good and 0.3000 [0.20, 0.40] for poor."
     )
+    assert chart.table.lines[0].startswith("good: ▁██ knee at k = 5")
     # A k that was not measured is not spoken of: the largest that was is.
     one = charts(system("good"), k=7)["curve-0"]
-    assert one.about == "R at k = 10 is 0.6100 [0.51, 0.71] for good."
-    assert one.table[-1] == ["levels off at", "5"]
+    assert one.about.startswith("R at k = 10 is 0.6100 [0.51, 0.71] for good.")
 
 
 def test_of_many_systems_the_best_are_named():
@@ -159,15 +161,11 @@ def test_of_many_systems_the_best_are_named():
     )
 
 
-def test_systems_with_other_cut_offs_and_measures_share_a_chart_where_they_can():
-    other = {"R": curve(point(5, 0.4), point(50, 0.9)), "nDCG": curve(point(5, 0.3))}
+def test_a_measure_that_only_some_systems_have_keeps_their_colours():
+    other = {"nDCG": curve(point(1, 0.3), point(5, 0.3))}
     made = charts(system("a"), system("b", sweep={"measures": other}))
-    assert [row[0] for row in made["curve-0"].table] == ["k", "1", "5", "10", "50", "levels off at"]
-    cells = {row[0]: [cell.split("\t")[0] for cell in row[1:]] for row in made["curve-0"].table}
-    assert cells["1"] == ["0.2000", "-"]
-    assert cells["50"] == ["-", "0.9000"]
-    assert made["curve-1"].table[0] == ["k", "b"]
-    # The second system keeps the colour that it has everywhere.
+    assert made["curve-0"].table.grid[0] == ["k", "a"]
+    assert made["curve-1"].table.grid[0] == ["k", "b"]
     (line,) = layers(made["curve-1"], "line")
     assert line["encoding"]["color"]["scale"]["range"] == ["var(--series-2)"]
 
@@ -197,8 +195,9 @@ def test_a_waterfall_names_the_largest_losses():
         "From its ceiling 0.9000 to its value 0.5000, R@10 loses 0.3000 in retriever and 0.2000 in"
         " cut_off."
     )
-    assert ["filters", "-", "", "", "needs the raw lists in the log"] in chart.table
-    short = FALL | {"ends_at": 5, "parts": [part("retriever", 0.0)], "unknown": {}, "value": 0.9}
+    assert ["filters", "-", "", ""] in [row[:4] for row in chart.table.grid]
+    assert chart.table.lines == ["not known: filters needs the raw lists in the log"]
+    short = FALL | {"parts": [part("retriever", 0.0)], "unknown": {}, "value": 0.9}
     assert charts(system("a", waterfalls=[short]))["loss-0-0"].about == (
         "From its ceiling 0.9000 to its value 0.9000, R@10 loses nothing."
     )
@@ -221,7 +220,7 @@ def test_latencies_go_from_the_median_to_p95_with_the_whole_call_last():
     assert sorted(found) == [("search", 8.0, 10.0), ("total", 10.0, 20.0)]
     (points,) = layers(chart, "point")
     assert points["encoding"]["y"]["sort"] == ["search", "total"]
-    assert [row[0] for row in chart.table] == ["stage", "search", "total"]
+    assert [row[0] for row in chart.table.grid] == ["stage", "search", "total"]
     assert chart.about == "A call takes 10.0 ms with a at the median."
 
 
@@ -229,7 +228,7 @@ def test_a_stage_without_a_p95_is_a_point_and_one_without_a_median_is_not_drawn(
     stages = {"fast": stage(1.0, None), "none": stage(None, None)}
     chart = charts(system("a", latency={"stages": stages}))["latency"]
     assert [(row["stage"], row["p95"]) for row in rows(chart)] == [("fast", None)]
-    assert [row[0] for row in chart.table] == ["stage", "fast", "none"]
+    assert [row[0] for row in chart.table.grid] == ["stage", "fast", "none"]
     assert chart.about == "Fast takes 1.00 ms with a at the median."
 
 
@@ -254,12 +253,12 @@ def test_quality_against_latency_joins_those_that_none_beats():
         "good": True,
         "slow": False,
     }
-    assert [row[:2] + row[3:] for row in chart.table[1:]] == [
+    assert [[cell.rstrip() for cell in row] for row in chart.table.grid[1:]] == [
         ["quick", "0.4000", "5.00", "front"],
         ["good", "0.8000", "20.0", "front"],
         ["slow", "0.7000", "30.0", "beaten by good"],
     ]
-    assert chart.about == (
+    assert chart.about.startswith(
         "No system beats quick (0.4000 at 5.00 ms) and good (0.8000 at 20.0 ms) in both R@5 and"
         " latency."
     )
@@ -272,18 +271,17 @@ def test_a_measure_that_is_better_low_turns_the_front_around():
     assert [row["front"] for row in rows(charts(*pair)["trade"])] == [True, False]
 
 
-def test_the_measure_that_decided_is_drawn_else_the_first_with_a_better_side():
+def test_the_measure_that_decides_is_drawn_if_one_of_its_sides_is_better():
     other = system("a")
     other["measures"]["RR"] = {"mean": 0.3, "ci": None, "n": 30, "better": "higher"}
-    assert charts(other)["trade"].title.startswith("R@5 ")
-    decided = charts(other, decisions=[{"measure": "RR"}])["trade"]
-    assert rows(decided)[0]["quality"] == 0.3
+    assert rows(charts(other, primary="RR")["trade"])[0]["quality"] == 0.3
+    assert "trade" not in charts(other, primary="size")
 
 
 def test_a_system_without_latency_stands_in_the_table_of_quality_against_latency():
     chart = charts(system("a"), system("b", total=None))["trade"]
     assert [row["system"] for row in rows(chart)] == ["a"]
-    assert chart.table[-1] == ["b", "0.6000", "", "-", "has no latency"]
+    assert chart.table.lines == ["b: has no latency"]
 
 
 def test_a_report_without_curves_losses_or_latency_has_no_charts():
@@ -296,15 +294,13 @@ def test_a_stored_baseline_beside_a_new_system_has_no_line_but_is_no_obstacle():
     stored = system("old", total=None)
     del stored["sweep"], stored["waterfalls"]
     made = charts(stored, system("new"))
-    assert made["curve-0"].table[0] == ["k", "new"]
+    assert made["curve-0"].table.grid[0] == ["k", "new"]
     assert "loss-1-0" in made
     assert "loss-0-0" not in made
 
 
 def test_twelve_systems_differ_in_colour_or_shape():
     chart = charts(*(system(f"s{n}") for n in range(12)))["curve-0"]
-    marks = [(key.colour, key.outline) for key in chart.keys[:12]]
-    assert len(set(marks)) == 12
     (dots,) = layers(chart, "point")[-1:]
     drawn = dots["encoding"]
     pairs = zip(drawn["color"]["scale"]["range"], drawn["shape"]["scale"]["range"], strict=True)
@@ -313,8 +309,8 @@ def test_twelve_systems_differ_in_colour_or_shape():
 
 def test_two_names_that_look_alike_keep_two_lines():
     chart = charts(system("a\x01"), system("a\x02"))["curve-0"]
-    assert {row["at"] for row in rows(chart)} == {0, 1}
-    assert chart.table[0] == ["k", "a�", "a�"]
+    assert {row["system"] for row in rows(chart)} == {"a�", "a�-2"}
+    assert chart.table.grid[0] == ["k", "a�", "a�-2"]
 
 
 def test_a_name_from_right_to_left_does_not_turn_the_sentence_around():
@@ -328,7 +324,7 @@ def test_a_name_that_overrides_the_direction_is_made_harmless():
     made = charts(system("a\u202eb\x1b[2J"), system("<script>"))
     for chart in made.values():
         assert "\u202e" not in texts(chart.spec) + chart.about + chart.title
-        assert "\x1b" not in texts(chart.spec) + str(chart.table)
+        assert "\x1b" not in texts(chart.spec) + str(chart.table.grid)
 
 
 def test_specifications_hold_neither_widths_nor_colours_nor_addresses():
@@ -353,6 +349,6 @@ def test_a_chart_on_a_page_is_a_figure_with_a_caption_and_a_table():
     shown = page.render(one=chart)
     assert "<script" not in shown
     assert "&lt;script&gt;" in shown
-    assert shown.count("<tr>") == len(chart.table)
+    assert shown.count("<tr>") == len(chart.table.grid)
     assert 'data-chart="curve-0"' in shown
     assert " style=" not in shown

@@ -1,7 +1,7 @@
-"""Charts of a page: what they share, measures over k, and where a measure is lost.
+"""Charts of a page: measures over k, where a measure is lost, latency, and what quality it buys.
 
-Colours are names of CSS custom properties, so that a drawn chart follows the theme and turns
-dark on white for print without being drawn again.
+Their tables are those of the analyses. Colours are names of CSS custom properties, so that a
+drawn chart follows the theme and turns dark on white for print without being drawn again.
 """
 
 from __future__ import annotations
@@ -10,19 +10,33 @@ import math
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
-from karat.analysis.failures import PARTS
-from karat.analysis.sweep import K, size_of
-from karat.pages.charts import SHAPES, k_axis, line_layers, waterfall_panel, waterfall_rows
-from karat.pages.formatting import NOTHING, figure, interval, label, measured, plural
-from karat.pages.page import Grid, word_columns
-from karat.reports.html.elements import MINUS, Document, signed_interval
+from karat.analysis.diagnose.latency import DEFAULT_PATH, TOTAL, ms, pareto_sections
+from karat.analysis.failures import PARTS, waterfall_section
+from karat.analysis.sweep import curve_section
+from karat.evaluation.systems import distinct_names
+from karat.pages.charts import (
+    SHAPES,
+    WORD_AXIS,
+    k_axis,
+    line_layers,
+    waterfall_panel,
+    waterfall_rows,
+)
+from karat.pages.formatting import figure, interval, label
+from karat.pages.page import Section, table, word_columns
+from karat.reports.html.elements import MINUS, Document, primary_name, system_names
 
 Spec = dict[str, Any]
+Row = dict[str, Any]
+# The systems of a report by the names that charts have for them: safe to show, each once.
+Systems = Mapping[str, Document]
 
 MUTED, LINE = "var(--muted)", "var(--line)"
 GOOD, BAD, VALUE = "var(--good)", "var(--bad)", "var(--accent)"
+DASHES = [4, 4]
 # As many as charts.css has colours of lines.
 SERIES = 7
 # A sentence names no more systems than these.
@@ -36,32 +50,13 @@ _SPAN = 0.2
 TOOLTIP: Spec = {"field": "told", "type": "nominal"}
 # Numbers as people write them, from 0.05 to 20,000: never as powers of ten.
 PLAIN = ",.6~f"
-
-# The marks of a legend, in a box from -6 to 6, as Vega draws them.
-_OUTLINES: Mapping[str, str] = {
-    "circle": "M-4.5 0a4.5 4.5 0 1 0 9 0a4.5 4.5 0 1 0-9 0z",
-    "square": "M-4-4h8v8h-8z",
-    "triangle-up": "M0-4.6L5 4.2H-5z",
-    "diamond": "M0-5.5L4.5 0L0 5.5L-4.5 0z",
-    "triangle-down": "M0 4.6L5-4.2H-5z",
-    "cross": "M-1.7-5h3.4v3.3h3.3v3.4h-3.3v3.3h-3.4v-3.3h-3.3v-3.4h3.3z",
-    "triangle-right": "M4.6 0L-4.2 5V-5z",
-}
-# Marks that belong to no system: a dashed line, a ring, a patch of a band.
-DASH = "M-6-.8h4.5v1.6h-4.5zM1.5-.8h4.5v1.6h-4.5z"
-RING = (
-    "M-5.5 0a5.5 5.5 0 1 0 11 0a5.5 5.5 0 1 0-11 0zM-4.1 0a4.1 4.1 0 1 1 8.2 0a4.1 4.1 0 1 1-8.2 0z"
-)
-PATCH = "M-6-3.5h12v7h-12z"
-
-
-@dataclass(frozen=True, slots=True)
-class Key:
-    """One entry of a legend: a name and its mark."""
-
-    name: str
-    colour: str
-    outline: str
+# Less than this is the rounding of sums.
+_NOTHING = 1e-9
+# The figures that a stage is drawn by, and those of its table.
+_DRAWN = ("p50", "p95")
+_SHOWN = ("mean", "p50", "p90", "p95", "p99")
+# The height of a line, and of a stage at least.
+_STEP, _LEAST = 15, 34
 
 
 @dataclass(frozen=True)
@@ -77,39 +72,311 @@ class ReportChart:
     title: str
     about: str
     spec: Spec
-    table: Grid
-    keys: tuple[Key, ...] = ()
+    table: Section
 
     @property
     def words(self) -> set[int]:
         """The columns of the table that hold words."""
-        return word_columns(self.table) | {0}
+        return word_columns(self.table.grid or [[]])
 
 
-def colour_of(at: int) -> str:
-    """Return the colour of a system, by its index in the report."""
-    return f"var(--series-{at % SERIES + 1})"
+def charts_of(document: Document, head: Document | None = None) -> list[ReportChart]:
+    """Return all charts that a report has figures for, in the order of its sections."""
+    names = distinct_names([label(name) for name in system_names(document)])
+    systems = dict(zip(names, document["systems"], strict=True))
+    measure = primary_name(document, head)
+    return [
+        *_curve_charts(systems, document["conventions"]),
+        *_loss_charts(systems),
+        *_latency_charts(systems),
+        *_trade_charts(systems, measure),
+    ]
 
 
-def shape_of(at: int) -> str:
-    """Return the shape of a system's points; colour and shape repeat after 49 systems."""
-    return SHAPES[(at + at // SERIES) % len(SHAPES)]
+def _curve_charts(systems: Systems, conventions: Document) -> Iterator[ReportChart]:
+    """Yield a chart for each measure of the sweep, with every system that has it."""
+    swept = {name: of["sweep"]["measures"] for name, of in systems.items() if "sweep" in of}
+    for number, measure in enumerate(dict.fromkeys(chain.from_iterable(swept.values()))):
+        lines = {name: curves[measure] for name, curves in swept.items() if measure in curves}
+        rows = [row for name, line in lines.items() for row in _curve_rows(name, line)]
+        if not rows:
+            continue
+        ks = sorted({row["k"] for row in rows})
+        # If the k of the report was not measured, the largest that was.
+        at = conventions["k"] if conventions["k"] in ks else ks[-1]
+        best = _best(lines)
+        yield ReportChart(
+            id=f"curve-{number}",
+            section="curves",
+            title=f"{label(measure)} over k",
+            about=_curve_sentence(measure, at, rows, conventions["ci"], drawn_ceiling=bool(best)),
+            spec=_curve_spec(systems, rows, best, conventions["k"]),
+            table=curve_section(
+                label(measure),
+                [{"name": name, "measures": {label(measure): of}} for name, of in lines.items()],
+            ),
+        )
 
 
-def keys_of(names: Mapping[int, str]) -> tuple[Key, ...]:
-    """Return a legend of systems; a single system needs none."""
-    if len(names) < 2:
-        return ()
-    return tuple(Key(name, colour_of(at), _OUTLINES[shape_of(at)]) for at, name in names.items())
+def _curve_rows(name: str, line: Document) -> Iterator[Row]:
+    for point in line["points"]:
+        if point["mean"] is None:
+            continue
+        low, high = point["ci"] or (None, None)
+        knee = point["k"] == line["knee"]
+        value = f"{figure(point['mean'])} {interval(point['ci'])}".rstrip()
+        told = f"{name}: {value} at k = {point['k']}, n = {point['n']:,}"
+        told += "; levels off here" if knee else ""
+        row = {"system": name, "k": point["k"], "mean": point["mean"], "low": low, "high": high}
+        yield row | {"knee": knee, "value": value, "told": told}
 
 
-def marked(places: Sequence[int], *, shaped: bool = False) -> Spec:
-    """Return the encoding of colour (and shape) by the index of a system in the report."""
-    who: Spec = {"field": "at", "type": "nominal", "legend": None}
-    domain = list(places)
-    encoding = {"color": who | {"scale": {"domain": domain, "range": [*map(colour_of, domain)]}}}
+def _best(lines: Mapping[str, Document]) -> list[Row]:
+    """Return the best reachable value at each k; nothing where that is 1 (or 0) throughout."""
+    best: dict[int, float] = {}
+    for point in chain.from_iterable(line["points"] for line in lines.values()):
+        if point["mean"] is not None and point["ceiling"] is not None:
+            best[point["k"]] = max(point["ceiling"], best.get(point["k"], 0.0))
+    rows = [{"k": k, "mean": ceiling} for k, ceiling in sorted(best.items())]
+    return [] if set(best.values()) <= {0.0, 1.0} else rows
+
+
+def _curve_sentence(
+    measure: str, k: int, rows: Sequence[Row], share: float | None, *, drawn_ceiling: bool
+) -> str:
+    """Return the values at one k, the best first, and what the marks mean."""
+    at_k = sorted((row for row in rows if row["k"] == k), key=lambda row: -row["mean"])
+    values = [f"{row['value']} for {shown(row['system'])}" for row in at_k]
+    marks = []
+    if any(row["low"] is not None for row in rows):
+        level = "" if share is None else f"{100 * share:g} % "
+        marks.append(f"the bands are {level}intervals")
+    marks += ["a ring is where a curve levels off"] if any(row["knee"] for row in rows) else []
+    marks += ["the dashed curve is the best reachable"] if drawn_ceiling else []
+    sentence = f"{label(measure)} at k = {k} is {first_few(values)}."
+    return f"{sentence} In the drawing {listed(marks)}." if marks else sentence
+
+
+def _curve_spec(systems: Systems, rows: Sequence[Row], best: Sequence[Row], k: int | None) -> Spec:
+    ks = sorted({row["k"] for row in rows})
+    x = k_axis(ks, title="k") | {"field": "k"}
+    ends = [row[name] for row in rows for name in ("mean", "low", "high") if row[name] is not None]
+    scale = scale_of([*ends, *(row["mean"] for row in best)])
+    y: Spec = {"field": "mean", "type": "quantitative", "title": None, "scale": scale}
+    points = {**marked(systems, rows, shaped=True), "tooltip": TOOLTIP}
+    layers = []
+    if k is not None and ks[0] <= k <= ks[-1]:
+        # The k of the report, with its name above.
+        data = {"data": {"values": [{"k": k, "name": f"k = {k}"}]}}
+        text = {"type": "text", "color": MUTED, "baseline": "bottom", "dy": -4}
+        layers += [
+            layer({"type": "rule", "color": MUTED, "strokeDash": DASHES}, x=x) | data,
+            layer(text, x=x, y={"value": 0}, text={"field": "name"}) | data,
+        ]
+    if best:
+        line = {"type": "line", "color": MUTED, "strokeDash": DASHES, "strokeWidth": 1.5}
+        # A single point is no line.
+        tick = {"type": "tick", "orient": "horizontal", "color": MUTED}
+        mark = line if len(best) > 1 else tick
+        layers.append(layer(mark, x=x, y=y) | {"data": {"values": list(best)}})
+    axes = {"x": x, "y": y}
+    layers += line_layers(rows, "system", marked(systems, rows), points=points, axes=axes)
+    return {"height": HEIGHT, "data": {"values": list(rows)}, "layer": layers}
+
+
+def _loss_charts(systems: Systems) -> Iterator[ReportChart]:
+    """Yield a waterfall for each system and measure that has a value."""
+    for at, (name, system) in enumerate(systems.items()):
+        whose = f"{shown(name)}: " if len(systems) > 1 else ""
+        for number, fall in enumerate(system.get("waterfalls", [])):
+            if fall["value"] is None or fall["ceiling"] is None:
+                continue
+            rows = waterfall_rows(fall, (MUTED, GOOD, BAD, VALUE))
+            for row in rows:
+                why = fall["unknown"].get(row["part"], PARTS.get(row["part"], ""))
+                row["name"] = row["name"].replace("-", MINUS)
+                row["told"] = f"{row['part']} {row['name']}" + (f": {label(why)}" if why else "")
+            yield ReportChart(
+                id=f"loss-{at}-{number}",
+                section="losses",
+                title=f"{whose}{label(fall['measure'])}",
+                about=_loss_sentence(fall),
+                spec=waterfall_panel(rows, tooltip=TOOLTIP),
+                table=waterfall_section(fall),
+            )
+
+
+def _loss_sentence(fall: Document) -> str:
+    known = [
+        part
+        for part in fall["parts"]
+        if part["part"] not in fall["unknown"] and part["lost"] > _NOTHING
+    ]
+    known.sort(key=lambda part: -part["lost"])
+    lost = [f"{figure(part['lost'])} in {label(part['part'])}" for part in known]
+    ends = f"From its ceiling {figure(fall['ceiling'])} to its value {figure(fall['value'])}"
+    return f"{ends}, {label(fall['measure'])} loses {first_few(lost) if lost else 'nothing'}."
+
+
+def _latency_charts(systems: Systems) -> Iterator[ReportChart]:
+    """Yield one chart of all stages of all systems: from the median to the 95th percentile."""
+    stages: list[Row] = [
+        {"system": name, "stage": label(stage), "n": times["n"]}
+        | {ending: times[ending]["value"] for ending in _SHOWN}
+        for name, system in systems.items()
+        for stage, times in _stages(system).items()
+    ]
+    # As logged, the whole call last; few calls have no p95.
+    order = sorted(dict.fromkeys(row["stage"] for row in stages), key=lambda stage: stage == TOTAL)
+    stages.sort(key=lambda row: order.index(row["stage"]))
+    rows = [row for row in stages if row["p50"] is not None]
+    if not rows:
+        return
+    for row in rows:
+        high = "" if row["p95"] is None else f", p95 {ms(row['p95'])} ms"
+        row["told"] = f"{row['system']}, {row['stage']}: p50 {ms(row['p50'])} ms{high}"
+    stage = TOTAL if any(row["stage"] == TOTAL for row in rows) else rows[0]["stage"]
+    calls = sorted((row for row in rows if row["stage"] == stage), key=lambda row: row["p50"])
+    medians = [f"{ms(row['p50'])} ms with {shown(row['system'])}" for row in calls]
+    what = "A call" if stage == TOTAL else f"{stage[0].upper()}{stage[1:]}"
+    cells = [row | {ending: ms(row[ending]) for ending in _SHOWN} for row in stages]
+    columns = {name: name for name in ("stage", "system", "n", *_SHOWN)}
+    title = "From the median (p50) to p95 of each stage, in ms"
+    yield ReportChart(
+        id="latency",
+        section="latency",
+        title=title,
+        about=f"{what} takes {first_few(medians)} at the median.",
+        spec=_latency_spec(systems, rows),
+        table=Section(title, table(cells, columns)),
+    )
+
+
+def _stages(system: Document) -> Mapping[str, Any]:
+    stages: Mapping[str, Any] = system.get("latency", {"stages": {}})["stages"]
+    return stages
+
+
+def _latency_spec(systems: Systems, rows: Sequence[Row]) -> Spec:
+    stages = list(dict.fromkeys(row["stage"] for row in rows))
+    names = [name for name in systems if any(row["system"] == name for row in rows)]
+    y: Spec = {"field": "stage", "type": "nominal", "sort": stages, "axis": WORD_AXIS}
+    y |= {"scale": {"paddingInner": 0.25, "paddingOuter": 0.15}}
+    # Within a stage the systems stand in the order of the report.
+    offset = {"field": "system", "type": "nominal", "sort": names, "scale": {"domain": names}}
+    x = amounts("p50", [row[key] for row in rows for key in _DRAWN if row[key] is not None], "ms")
+    colour, shape = marked(systems, rows), marked(systems, rows, shaped=True)
+    rule = {"type": "rule", "strokeWidth": 3, "opacity": 0.45}
+    tick = {"type": "tick", "thickness": 2, "size": 11, "opacity": 1}
+    point = {"type": "point", "filled": True, "size": 64, "opacity": 1}
+    timed, slow = "isValid(datum.p95)", x | {"field": "p95"}
+    layers = [
+        layer(rule, timed, x=x, x2={"field": "p95"}, y=y, yOffset=offset, **colour),
+        layer(tick, timed, x=slow, y=y, yOffset=offset, **colour, tooltip=TOOLTIP),
+        layer(point, x=x, y=y, yOffset=offset, **shape, tooltip=TOOLTIP),
+    ]
+    height = len(stages) * max(_STEP * len(names), _LEAST)
+    return {"height": height, "data": {"values": list(rows)}, "layer": layers}
+
+
+def _trade_charts(systems: Systems, measure: str | None) -> Iterator[ReportChart]:
+    """Yield the deciding measure over the median of a whole call, for systems with both."""
+    places: list[Row] = []
+    unplaced = {}
+    for name, system in systems.items():
+        quality = system["measures"].get(measure, {"mean": None})
+        median = _stages(system).get(TOTAL, {"p50": {"value": None}})["p50"]
+        if quality["mean"] is None or median["value"] is None:
+            lacks = measure if quality["mean"] is None else "latency"
+            unplaced[name] = f"has no {label(str(lacks))}"
+            continue
+        if quality["better"] == "none":
+            return
+        up = quality["mean"] if quality["better"] == "higher" else -quality["mean"]
+        place = {"system": name, "quality": {"value": quality["mean"], "ci": quality["ci"]}}
+        places.append(place | {"latency": median, "up": up})
+    if measure is None or not places:
+        return
+    places.sort(key=lambda place: place["latency"]["value"])
+    for place in places:
+        place["beaten_by"] = [other["system"] for other in places if _beats(other, place)]
+    front = [
+        f"{shown(place['system'])} ({figure(place['quality']['value'])} at"
+        f" {ms(place['latency']['value'])} ms)"
+        for place in places
+        if not place["beaten_by"]
+    ]
+    about = f"No system beats {first_few(front)} in both {label(measure)} and latency."
+    comparison = {"measure": label(measure), "latency": DEFAULT_PATH, "systems": places}
+    yield ReportChart(
+        id="trade",
+        section="trade",
+        title=f"{label(measure)} against the median of a whole call",
+        about=f"{about} The dashed line joins them." if len(front) > 1 else about,
+        spec=_trade_spec(systems, places, measure),
+        table=pareto_sections(comparison | {"unplaced": unplaced})[0],
+    )
+
+
+def _beats(other: Document, place: Document) -> bool:
+    """Return whether a system is not worse in either and better in one."""
+    first, second = ((of["up"], -of["latency"]["value"]) for of in (other, place))
+    return first != second and all(a >= b for a, b in zip(first, second, strict=True))
+
+
+def _trade_spec(systems: Systems, places: Sequence[Row], measure: str) -> Spec:
+    """Return points with their intervals, and a step line along those that no other beats."""
+    rows: list[Row] = []
+    for place in places:
+        quality, latency = place["quality"], place["latency"]
+        low, high = quality["ci"] or (None, None)
+        early, late = latency["ci"] or (None, None)
+        value = f"{figure(quality['value'])} {interval(quality['ci'])}".rstrip()
+        row = {"system": place["system"], "front": not place["beaten_by"]}
+        row |= {"quality": quality["value"], "low": low, "high": high}
+        row |= {"latency": latency["value"], "early": early, "late": late}
+        told = f"{place['system']}: {value} at {ms(latency['value'])} ms"
+        rows.append(row | {"told": told})
+
+    def known(*names: str) -> list[float]:
+        return [row[name] for row in rows for name in names if row[name] is not None]
+
+    x = amounts("latency", known("latency", "early", "late"), "median of a whole call, ms")
+    y: Spec = {"field": "quality", "type": "quantitative", "title": label(measure)}
+    y |= {"scale": scale_of(known("quality", "low", "high"))}
+    colour, shape = marked(systems, rows), marked(systems, rows, shaped=True)
+    rule = {"type": "rule", "strokeWidth": 1.5, "opacity": 0.5}
+    point = {"type": "point", "filled": True, "size": 90, "opacity": 1}
+    step = {"type": "line", "interpolate": "step-after", "color": MUTED, "strokeDash": DASHES}
+    upright = {"x": x, "y": y | {"field": "low"}, "y2": {"field": "high"}}
+    across = {"x": x | {"field": "early"}, "x2": {"field": "late"}, "y": y}
+    layers = [
+        layer(step, "datum.front", x=x, y=y),
+        layer(rule, "isValid(datum.low)", **upright, **colour),
+        layer(rule, "isValid(datum.early)", **across, **colour),
+        layer(point, x=x, y=y, **shape, tooltip=TOOLTIP),
+    ]
+    return {"height": HEIGHT, "data": {"values": rows}, "layer": layers}
+
+
+# What the charts share.
+
+
+def marked(systems: Systems, rows: Sequence[Row], *, shaped: bool = False) -> Spec:
+    """Return the encoding of colour (and shape) by the place of a system in the report.
+
+    Colour and shape repeat after 49 systems. A single system needs no legend.
+    """
+    drawn = {row["system"] for row in rows}
+    places = {name: at for at, name in enumerate(systems) if name in drawn}
+    who: Spec = {"field": "system", "type": "nominal", "title": None}
+    # Marks of a legend would be as pale as the bands.
+    who["legend"] = {"symbolOpacity": 1} if len(systems) > 1 else None
+    colours = [f"var(--series-{at % SERIES + 1})" for at in places.values()]
+    shapes = [SHAPES[(at + at // SERIES) % len(SHAPES)] for at in places.values()]
+    encoding = {"color": who | {"scale": {"domain": list(places), "range": colours}}}
     if shaped:
-        encoding["shape"] = who | {"scale": {"domain": domain, "range": [*map(shape_of, domain)]}}
+        encoding["shape"] = who | {"scale": {"domain": list(places), "range": shapes}}
     return encoding
 
 
@@ -159,14 +426,13 @@ def scale_of(values: Sequence[float]) -> Spec:
 
 
 def shown(name: str) -> str:
-    """Return a name from a file for use in a sentence, isolated if it is written right to left.
+    """Return a name for use in a sentence, isolated if it is written right to left.
 
     >>> shown("bm25"), shown("\u05d0") == "\u2068\u05d0\u2069"
     ('bm25', True)
     """
-    safe = label(name)
-    turning = any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in safe)
-    return f"\u2068{safe}\u2069" if turning else safe
+    turning = any(unicodedata.bidirectional(character) in ("R", "AL", "AN") for character in name)
+    return f"\u2068{name}\u2069" if turning else name
 
 
 def listed(parts: Sequence[str]) -> str:
@@ -186,204 +452,3 @@ def first_few(parts: Sequence[str]) -> str:
     """
     more = len(parts) - NAMED
     return listed([*parts[:NAMED], *([f"{more} more"] if more > 0 else [])])
-
-
-_DASHES = [4, 4]
-
-
-def curve_charts(document: Document) -> Iterator[ReportChart]:
-    """Yield a chart for each measure of the sweep, with every system that has it."""
-    systems = {at: system for at, system in enumerate(document["systems"]) if "sweep" in system}
-    measures = dict.fromkeys(
-        name for system in systems.values() for name in system["sweep"]["measures"]
-    )
-    for number, measure in enumerate(measures):
-        swept = {at: system["sweep"]["measures"].get(measure) for at, system in systems.items()}
-        lines = {at: line for at, line in swept.items() if line is not None}
-        curves = _Curves(measure, {at: label(systems[at]["name"]) for at in lines}, lines)
-        measured_ks = [k for k in curves.ks if curves.at(k)]
-        if not measured_ks:
-            continue
-        k, share = (document["conventions"].get(name) for name in ("k", "ci"))
-        yield ReportChart(
-            id=f"curve-{number}",
-            section="curves",
-            title=f"{label(measure)} over k",
-            # If the k of the report was not measured, the largest that was.
-            about=_curve_sentence(curves, k if k in measured_ks else measured_ks[-1]),
-            spec=_curve_spec(curves, k),
-            table=_curve_table(curves),
-            keys=(*keys_of(curves.names), *_other_keys(curves, share)),
-        )
-
-
-@dataclass(frozen=True)
-class _Curves:
-    """One measure of the systems that have it, by their index in the report."""
-
-    measure: str
-    names: Mapping[int, str]
-    lines: Mapping[int, Document]
-
-    @property
-    def ks(self) -> list[K]:
-        ks = {point["k"] for line in self.lines.values() for point in line["points"]}
-        return sorted(ks, key=lambda k: (size_of(k), str(k)))
-
-    def at(self, k: K, *, measured: bool = True) -> dict[int, Document]:
-        """Return the points of the systems at a cut-off, by default those with a value."""
-        return {
-            at: point
-            for at, line in self.lines.items()
-            for point in line["points"]
-            if point["k"] == k and not (measured and point["mean"] is None)
-        }
-
-    @property
-    def ceilings(self) -> dict[K, float]:
-        """The best reachable value at each k; nothing where that is 1 (or 0) throughout."""
-        found = {k: [point["ceiling"] for point in self.at(k).values()] for k in self.ks}
-        known = {k: [end for end in ends if end is not None] for k, ends in found.items()}
-        ceilings = {k: max(ends) for k, ends in known.items() if ends}
-        return {} if set(ceilings.values()) <= {0.0, 1.0} else ceilings
-
-
-def _other_keys(curves: _Curves, share: float | None) -> Iterator[Key]:
-    """Yield legend entries for bands, rings and the ceiling."""
-    if any(point["ci"] is not None for k in curves.ks for point in curves.at(k).values()):
-        yield Key("interval" if share is None else f"{100 * share:g} % interval", LINE, PATCH)
-    if any(line["knee"] is not None for line in curves.lines.values()):
-        yield Key("levels off here", MUTED, RING)
-    if curves.ceilings:
-        yield Key("best reachable", MUTED, DASH)
-
-
-def _curve_sentence(curves: _Curves, k: K) -> str:
-    points = sorted(curves.at(k).items(), key=lambda pair: -pair[1]["mean"])
-    values = [f"{_value(point)} for {shown(curves.names[at])}" for at, point in points]
-    return f"{label(curves.measure)} at k = {k} is {first_few(values)}."
-
-
-def _value(point: Document) -> str:
-    return f"{figure(point['mean'])} {interval(point['ci'])}".rstrip()
-
-
-def _curve_table(curves: _Curves) -> Grid:
-    """Return a row for each k, the systems side by side, and where each levels off."""
-    ceilings = curves.ceilings
-    grid: Grid = [["k", *curves.names.values(), *(["best reachable"] if ceilings else [])]]
-    for k in curves.ks:
-        points = curves.at(k, measured=False)
-        cells = [measured(points[at]) if at in points else NOTHING for at in curves.lines]
-        grid.append([str(k), *cells, *([figure(ceilings.get(k))] if ceilings else [])])
-    knees = [line["knee"] for line in curves.lines.values()]
-    if any(knee is not None for knee in knees):
-        cells = [NOTHING if knee is None else str(knee) for knee in knees]
-        grid.append(["levels off at", *cells, *([""] if ceilings else [])])
-    return grid
-
-
-def _curve_spec(curves: _Curves, k: int | None) -> Spec:
-    rows = [
-        _curve_row(curves, at, cutoff, point)
-        for cutoff in curves.ks
-        for at, point in curves.at(cutoff).items()
-    ]
-    sizes = [size_of(cutoff) for cutoff in curves.ks]
-    in_tokens = isinstance(curves.ks[0], str)
-    x = k_axis(sizes, title="tokens" if in_tokens else "k") | {"field": "k"}
-    best = [{"k": size_of(cutoff), "mean": value} for cutoff, value in curves.ceilings.items()]
-    ends = [row[name] for row in rows for name in ("mean", "low", "high") if row[name] is not None]
-    scale = scale_of([*ends, *(row["mean"] for row in best)])
-    y: Spec = {"field": "mean", "type": "quantitative", "title": None, "scale": scale}
-    places = sorted({row["at"] for row in rows})
-    marks = {**marked(places, shaped=True), "tooltip": TOOLTIP}
-    lines = line_layers(rows, "at", marked(places), points=marks, axes={"x": x, "y": y})
-    layers = [*_ceiling(best, x, y), *lines]
-    if not in_tokens and k is not None and min(sizes) <= k <= max(sizes):
-        layers = [*_mark_of(k, x), *layers]
-    return {"height": HEIGHT, "data": {"values": rows}, "layer": layers}
-
-
-def _curve_row(curves: _Curves, at: int, k: K, point: Document) -> Spec:
-    low, high = point["ci"] or (None, None)
-    knee = k == curves.lines[at]["knee"]
-    text = f"{curves.names[at]}: {_value(point)} at k = {k}, n = {point['n']:,}"
-    text += "; levels off here" if knee else ""
-    place = {"at": at, "k": size_of(k), "mean": point["mean"], "low": low, "high": high}
-    return place | {"knee": knee, "told": text}
-
-
-def _mark_of(k: int, x: Spec) -> Iterator[Spec]:
-    """Yield a dashed line at the k of the report, with its name above."""
-    data = {"data": {"values": [{"k": k, "name": f"k = {k}"}]}}
-    yield layer({"type": "rule", "color": MUTED, "strokeDash": _DASHES}, x=x) | data
-    text = {"type": "text", "color": MUTED, "baseline": "bottom", "dy": -4}
-    yield layer(text, x=x, y={"value": 0}, text={"field": "name"}) | data
-
-
-def _ceiling(best: Sequence[Document], x: Spec, y: Spec) -> Iterator[Spec]:
-    if best:
-        line = {"type": "line", "color": MUTED, "strokeDash": _DASHES, "strokeWidth": 1.5}
-        # A single point is no line.
-        alone = {"type": "tick", "orient": "horizontal", "color": MUTED}
-        yield layer(line if len(best) > 1 else alone, x=x, y=y) | {"data": {"values": list(best)}}
-
-
-# Less than this is the rounding of sums.
-_NOTHING = 1e-9
-
-
-def loss_charts(document: Document) -> Iterator[ReportChart]:
-    """Yield a waterfall for each system and measure that has a value."""
-    systems = document["systems"]
-    for at, system in enumerate(systems):
-        whose = f"{shown(system['name'])}: " if len(systems) > 1 else ""
-        for number, fall in enumerate(system.get("waterfalls", [])):
-            if fall["value"] is None or fall["ceiling"] is None:
-                continue
-            rows, table = _loss_rows(fall)
-            yield ReportChart(
-                id=f"loss-{at}-{number}",
-                section="losses",
-                title=f"{whose}{label(fall['measure'])}",
-                about=_loss_sentence(fall),
-                spec=waterfall_panel(rows, tooltip=TOOLTIP),
-                table=table,
-            )
-
-
-def _loss_sentence(fall: Document) -> str:
-    known = [
-        part
-        for part in fall["parts"]
-        if part["part"] not in fall["unknown"] and (part["lost"] or 0.0) > _NOTHING
-    ]
-    known.sort(key=lambda part: -part["lost"])
-    lost = [f"{figure(part['lost'])} in {label(part['part'])}" for part in known]
-    ends = f"From its ceiling {figure(fall['ceiling'])} to its value {figure(fall['value'])}"
-    return f"{ends}, {label(fall['measure'])} loses {first_few(lost) if lost else 'nothing'}."
-
-
-def _loss_rows(fall: Document) -> tuple[list[Spec], Grid]:
-    """Return a bar per part, and the same as a table: losses negative, gains positive."""
-    best, *bars, mean = waterfall_rows(fall, (MUTED, GOOD, BAD, VALUE))
-    queries = plural(fall["n"], "query", "queries")
-    rows = [best | {"told": f"ceiling {best['name']}: the best over {queries}"}]
-    table = [["part", label(fall["measure"]), "interval", "queries", "what"]]
-    table.append(["ceiling", best["name"], "", f"{fall['n']:,}", ""])
-    for bar, part in zip(bars, fall["parts"], strict=True):
-        change = bar["name"].replace("-", MINUS)
-        if change == "?":
-            why = label(fall["unknown"].get(part["part"], "unknown"))
-            table.append([bar["part"], NOTHING, "", "", why])
-        else:
-            why = PARTS.get(part["part"], "")
-            # The interval of a loss is that of the change with its ends swapped.
-            ends = signed_interval(part["ci"] and [0.0 - end for end in reversed(part["ci"])])
-            table.append([bar["part"], change, ends, f"{part['queries']:,}", why])
-        told = f"{bar['part']} {change}" + (f": {why}" if why else "")
-        rows.append(bar | {"name": change, "told": told})
-    rows.append(mean | {"told": f"value {mean['name']}: the mean of {queries}"})
-    table.append(["value", mean["name"], "", f"{fall['n']:,}", ""])
-    return rows, table

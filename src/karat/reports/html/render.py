@@ -12,9 +12,8 @@ from markupsafe import Markup
 from karat.pages.formatting import label
 from karat.reports.document import Report
 from karat.reports.html.assets import inlined
-from karat.reports.html.charts import ReportChart, curve_charts, loss_charts
+from karat.reports.html.charts import charts_of
 from karat.reports.html.elements import Context, Document
-from karat.reports.html.latency_charts import latency_charts, trade_charts
 from karat.reports.html.sections import counts_of, misses_of, provenance_of
 from karat.reports.html.systems import segments_of, systems_of
 from karat.reports.html.verdict import verdict_of
@@ -50,7 +49,7 @@ def context_of(document: Document, head: Document | None) -> Context:
     Without the ``head`` of a view there are no single queries.
     """
     document = _in_order(document, head)
-    charts = charts_of(document)
+    charts = charts_of(document, head)
     sections = sections_of(document, head)
     return {
         "doc": document,
@@ -119,12 +118,6 @@ def contents_of(sections: Context, charted: Collection[str]) -> list[tuple[str, 
     contents += [("failures", "Failures")] if sections["failures"] is not None else []
     contents += [("queries", "Queries"), ("provenance", "Provenance"), ("downloads", "Downloads")]
     return contents
-
-
-def charts_of(document: Document) -> list[ReportChart]:
-    """Return all charts that a report has figures for, in the order of its sections."""
-    makers = (curve_charts, loss_charts, latency_charts, trade_charts)
-    return [chart for make in makers for chart in make(document)]
 
 
 def title_of(document: Document) -> str:

@@ -28,6 +28,7 @@
         titleFontWeight: 500,
         titlePadding: 8,
       },
+      legend: { orient: "top", columns: 1, labelColor: "var(--ink)", labelFontSize: 12, labelLimit: 240 },
       text: { color: "var(--ink)", fontSize: 12 },
       view: { stroke: null },
     };
