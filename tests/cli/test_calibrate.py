@@ -405,12 +405,12 @@ def test_bad_options_are_refused_in_a_line(run, world, arguments, told):
         (
             [label("q", "a", 1)],
             [label("q", "a", 1), label("q", "a", 2)],
-            "people.jsonl:2: query 'q', item 'a' is judged 2 here and 1 in line 1",
+            "people.jsonl:2: query 'q', item 'a' is judged 2 here and 1 in people.jsonl:1",
         ),
         (
             [label("q", "a", 1)],
             [label("q", "a", 1, rater="x"), label("q", "a", 2, rater="x")],
-            "is judged 2 here and 1 in line 1 by the same rater 'x'",
+            "here and 1 in people.jsonl:1 by the same rater 'x'",
         ),
         (
             [label("q", "a", 1)],

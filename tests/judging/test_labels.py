@@ -121,7 +121,7 @@ def test_a_rater_judges_a_pair_once(tmp_path):
     with pytest.raises(InputError) as caught:
         read_labels(put(tmp_path, GOOD, GOOD | {"grade": 1}))
     assert "labels.jsonl:2: " in str(caught.value)
-    assert "2 in line 1 by the same rater 'ada'" in str(caught.value)
+    assert "2 in labels.jsonl:1 by the same rater 'ada'" in str(caught.value)
 
 
 @pytest.mark.parametrize("grade", [0, 0.5, 7, 100])
@@ -154,7 +154,7 @@ def test_one_of_several_raters_is_taken_by_name(tmp_path):
     failed = {"query_id": "q1", "item_id": "d3", "error": "no answer", "rater": "bob"}
     nameless = {"query_id": "q9", "item_id": "d9", "grade": 1}
     path = put(tmp_path, GOOD, bob | {"grade": 0}, bob | {"item_id": "d2"}, failed, nameless)
-    assert read_labels(path).raters == ["ada", "bob"]
+    assert read_labels(path).raters == ["ada", "bob", "labels"]
     own = read_labels(path, rater="bob")
     assert own.frame.rows() == [("q1", "d1", 0.0, "bob"), ("q1", "d2", 2.0, "bob")]
     assert own.failed.height == 1

@@ -217,17 +217,17 @@ def test_who_could_not_tell_and_then_could_could(tmp_path) -> None:
         (
             [label("q", "1", 1, "Ana"), label("q", "1", 2, "Ana")],
             [label("q", "9", 1)],
-            "a.jsonl:2: query 'q', item '1' is judged 2 here and 1 in line 1 by the same rater",
+            "a.jsonl:2: query 'q', item '1' is judged 2 here and 1 in a.jsonl:1 by the same rater",
         ),
         (
             [label("q", "1", 1), label("q", "1", 2)],
             [label("q", "9", 1)],
-            "a.jsonl:2: query 'q', item '1' is judged 2 here and 1 in line 1; keep one",
+            "a.jsonl:2: query 'q', item '1' is judged 2 here and 1 in a.jsonl:1 by",
         ),
         (
             [label("q", "1", 1, "Ana")],
             [label("q", "1", 2, "Ana")],
-            "b.jsonl: query 'q', item '1' is judged 2 here and 1 in another file by the same",
+            "b.jsonl:1: query 'q', item '1' is judged 2 here and 1 in a.jsonl:1 by the same",
         ),
         ([label("q", "1", None)], [label("q", "1", 2)], "a.jsonl: holds no grade: 1 label failed"),
         ([label("q", "1", -1)], [label("q", "1", 2)], "no grade: 1 label below 0 (pooled, not"),

@@ -83,7 +83,7 @@ def test_a_careless_rater_loses_to_a_careful_one_by_dawid_and_skene():
     truth = rng.integers(0, 2, size)
     items = [Item(at, f"q{at}", "d") for at in range(size)]
 
-    def rated(name: str, right: float) -> list[Said]:
+    def rated(name: str, right: float):
         slips = rng.random(size) > right
         return [Said(at, name, float(truth[at] ^ slips[at])) for at in range(size)]
 
@@ -97,8 +97,8 @@ def test_a_careless_rater_loses_to_a_careful_one_by_dawid_and_skene():
     # By votes of four, 2:2 is a tie; the model knows whom to believe.
     assert right["dawid-skene"] > 0.93 * size > right["majority"]
     decided = Said(0, "ed", 1.0 - truth[0], source="adjudication")
-    found = dict(resolve(items, [*said, decided], "dawid-skene").grades)
-    assert found[items[0]] == 1 - truth[0]
+    (item, grade), *_ = resolve(items, [*said, decided], "dawid-skene").grades
+    assert (item, grade) == (items[0], 1 - truth[0])
 
 
 def test_dawid_and_skene_takes_two_raters_who_graded():

@@ -24,7 +24,6 @@ from karat.formats.json_records import Record, read_records
 from karat.formats.labels import (
     HIGHEST_GRADE,
     Label,
-    check_highest_grade,
     item_id_of,
     no_grades_error,
     out_of_range,
@@ -32,7 +31,7 @@ from karat.formats.labels import (
 )
 from karat.formats.readers import read_gold
 from karat.formats.registry import detect_input, format_named
-from karat.label.inputs import PAIR, File, GoldLike, gold_tables, judged_pairs
+from karat.label.inputs import PAIR, File, GoldLike, gold_tables, refuse_spans
 from karat.pages.formatting import NOTHING, label, plural
 from karat.pages.page import Grid, Section
 from karat.stats.agreement import (
@@ -45,7 +44,7 @@ from karat.stats.agreement import (
     krippendorff_alpha,
     majority,
 )
-from karat.stats.distributions import Ints, Values
+from karat.stats.distributions import Values
 
 Truth = Literal["majority", "dawid-skene"]
 TRUTHS: tuple[Truth, ...] = ("majority", "dawid-skene")
@@ -68,35 +67,34 @@ class Labels:
 
     ``frame`` has ``query_id``, ``item_id``, ``grade`` (0 to 100) and ``rater``, in the order
     of the file; ``failed`` has ``query_id``, ``item_id`` and ``error``. ``not_judged`` counts
-    grades below 0: such a pair was pooled and not judged. ``nameless`` is the rater's name for
-    labels that name none.
+    grades below 0: such a pair was pooled and not judged.
     """
 
     frame: pl.DataFrame
     failed: pl.DataFrame
     source: Source = IN_MEMORY
     not_judged: int = 0
-    nameless: str | None = None
 
     @property
     def raters(self) -> list[str]:
-        """The raters' names; labels without a name may be of any of them."""
-        names: list[str] = self.frame["rater"].unique().sort().to_list()
-        return [name for name in names if name != self.nameless] or names
+        """The raters' names."""
+        return self.frame["rater"].unique().sort().to_list()
 
 
 def read_labels(path: str | Path, *, rater: str | None = None) -> Labels:
     """Read a label file, all of it or one rater's part.
 
     A rater judges a pair once, and a decision on it replaces the same rater's vote; several
-    raters may disagree. A label without a rater is named after its file.
+    raters may disagree. A label without a rater belongs to the only rater of the file, else to
+    one who is named after it.
     """
     file = open_input(path)
     lines = list(read_label_lines(file))
     if not lines:
         raise InputError("holds no label; at least one line is expected", where=file.name)
-    nameless = file.stem if any(line.rater is None for line in lines) else None
-    lines = [line if line.rater is not None else line._replace(rater=nameless) for line in lines]
+    known = {line.rater for line in lines if line.rater is not None}
+    nameless = known.pop() if len(known) == 1 else file.stem
+    lines = [line._replace(rater=line.rater or nameless) for line in lines]
     if rater is not None:
         names = ", ".join(sorted({repr(line.rater) for line in lines}))
         lines = [line for line in lines if line.rater == rater]
@@ -104,48 +102,57 @@ def read_labels(path: str | Path, *, rater: str | None = None) -> Labels:
             raise InputError(
                 f"holds no label of {rater!r}; its raters are {names}", where=file.name
             )
-    judgments, not_judged = judgments_in(lines, file)
+    judgments: _Judgments = {}
+    not_judged = _add_lines(judgments, lines, file.name)
     decided = pl.col("decided")
-    frame = judgments.drop_nulls("grade").filter(
-        decided | ~decided.any().over("query_id", "item_id", "rater")
-    )
+    frame = _table(judgments).drop_nulls("grade")
+    frame = frame.filter(decided | ~decided.any().over(*PAIR, "rater"))
     failed = pl.DataFrame(
         [(line.query_id, line.item_id, line.error) for line in lines if line.grade is None],
-        schema=dict.fromkeys(("query_id", "item_id", "error"), pl.String),
+        schema=dict.fromkeys((*PAIR, "error"), pl.String),
         orient="row",
     )
-    frame = frame.select("query_id", "item_id", "grade", "rater")
-    return Labels(frame, failed, file.source, not_judged, nameless)
+    return Labels(frame.select(*PAIR, "grade", "rater"), failed, file.source, not_judged)
 
 
-def judgments_in(lines: Sequence[Label], file: Input) -> tuple[pl.DataFrame, int]:
-    """Return each rater's judgments of each pair, once, and how many grades are below 0.
+# The grade of each pair, rater and kind of judgment (a vote or a decision), and where it stands.
+_Judgments = dict[tuple[str, str, str, bool], tuple[float | None, str]]
 
-    ``decided`` marks decisions between raters, of which the last counts. A null grade is "can't
-    tell" or a failure; a grade replaces it. Two different grades of one rater are refused.
+
+def _add_lines(judgments: _Judgments, lines: Iterable[Label], where: str) -> int:
+    """Add lines that name their raters; return how many grades are below 0, which are left out.
+
+    Of decisions between raters the last counts. A null grade is "can't tell" or a failure; a
+    grade replaces it. Two different grades of one rater are refused.
     """
-    rows: dict[tuple[str, str, str | None, bool], tuple[float | None, int]] = {}
     below = 0
-    for line in lines:
-        grade = line.grade
+    for query, item, grade, rater, decided, number in (
+        (line.query_id, line.item_id, line.grade, str(line.rater), line.decided, line.line or None)
+        for line in lines
+    ):
         if grade is not None and grade > HIGHEST_GRADE:
-            raise InputError(out_of_range(grade), where=file.name, line=line.line)
+            raise InputError(out_of_range(grade), where=where, line=number)
         if grade is not None and grade < 0:
             below += 1
             continue
-        key = (line.query_id, line.item_id, line.rater, line.decided)
-        before, first_line = rows.get(key, (None, line.line))
-        if None not in (before, grade) and before != grade and not line.decided:
-            whose = "" if line.rater is None else f" by the same rater {line.rater!r}"
+        place = where if number is None else f"{where}:{number}"
+        before, first_place = judgments.get((query, item, rater, decided), (None, place))
+        if None not in (before, grade) and before != grade and not decided:
             raise InputError(
-                f"query {line.query_id!r}, item {line.item_id!r} is judged {grade:g} here and"
-                f" {before:g} in line {first_line}{whose}; keep one of the two",
-                where=file.name,
-                line=line.line,
+                f"query {query!r}, item {item!r} is judged {grade:g} here and {before:g} in"
+                f" {first_place} by the same rater {rater!r}; keep one of the two, or give the"
+                " raters different names",
+                where=where,
+                line=number,
             )
-        rows[key] = (before if grade is None and not line.decided else grade, line.line)
-    table = [(*pair, rater, grade, decided) for (*pair, rater, decided), (grade, _) in rows.items()]
-    return pl.DataFrame(table, schema=JUDGMENTS, orient="row"), below
+        kept = before if grade is None and not decided else grade
+        judgments[query, item, rater, decided] = (kept, place)
+    return below
+
+
+def _table(judgments: _Judgments) -> pl.DataFrame:
+    rows = [(*key[:3], grade, key[3]) for key, (grade, _) in judgments.items()]
+    return pl.DataFrame(rows, schema=JUDGMENTS, orient="row")
 
 
 def open_judgments(path: str | Path, format: str | None = None) -> tuple[str, str, Input | Gold]:
@@ -226,18 +233,7 @@ class People:
     @classmethod
     def of(cls, gold: Gold, rater: str | None = None) -> People:
         """Return the judgments of one rater, named after the file unless ``rater`` is given."""
-        check_highest_grade(gold.frame["grade"], gold.source.name)
-        judged = judged_pairs(gold)
-        below = gold.frame.height - judged.height
-        if below and not judged.height:
-            raise no_grades_error(gold.source.name, not_judged=below)
-        frame = judged.select(
-            *PAIR,
-            rater=pl.lit(Path(gold.source.name).stem if rater is None else rater, pl.String),
-            grade=pl.col("grade").cast(pl.Float64),
-            decided=pl.lit(value=False),
-        )
-        return cls(frame.sort(*PAIR, "rater"), (gold.source,), below)
+        return _people([(Path(gold.source.name).stem if rater is None else rater, gold)])
 
     @property
     def votes(self) -> pl.DataFrame:
@@ -299,48 +295,33 @@ def read_people(paths: Sequence[str | Path], *, format: str | None = None) -> Pe
     """
     if not paths:
         raise UsageError("no judgments of people; name at least one file")
-    files = [_read(path, format) for path in paths]
+    files = [open_judgments(path, format)[1:] for path in paths]
     stems = [stem for stem, _ in files]
-    frame = pl.DataFrame(schema=JUDGMENTS)
-    for (stem, people), path in zip(files, paths, strict=True):
-        name = stem if stems.count(stem) == 1 else f"{Path(path).resolve().parent.name}/{stem}"
-        named = people.frame.with_columns(pl.col("rater").fill_null(name))
-        _check_same(frame, named, people.sources[0])
-        frame = pl.concat([frame, named])
-    # A grade in one file replaces a "can't tell" in another.
-    graded = pl.col("grade").is_not_null()
-    frame = frame.filter(graded | ~graded.any().over(_KEY))
-    frame = frame.unique(_KEY, keep="last", maintain_order=True)
-    sources = tuple(source for _, people in files for source in people.sources)
-    return People(frame.sort(_KEY), sources, sum(people.not_judged for _, people in files))
+    return _people(
+        (stem if stems.count(stem) == 1 else f"{Path(path).resolve().parent.name}/{stem}", file)
+        for path, (stem, file) in zip(paths, files, strict=True)
+    )
 
 
-def _read(path: str | Path, format: str | None) -> tuple[str, People]:
-    """Return the name for judgments that name no rater, and the judgments."""
-    _, stem, file = open_judgments(path, format)
-    if isinstance(file, Gold):
-        people = People.of(file)
-        frame = people.frame.with_columns(rater=pl.lit(None, pl.String))
-        return stem, People(frame, people.sources, people.not_judged)
-    frame, below = judgments_in(list(read_label_lines(file)), file)
-    if not frame["grade"].count():
-        raise no_grades_error(file.name, failed=frame.height, not_judged=below)
-    return stem, People(frame, (file.source,), below)
-
-
-def _check_same(known: pl.DataFrame, part: pl.DataFrame, source: Source) -> None:
-    """Refuse a rater who grades a pair differently in two files."""
-    graded = known.drop_nulls("grade")
-    both = graded.join(part.drop_nulls("grade"), on=_KEY, how="inner", suffix="_here")
-    differing = both.filter((pl.col("grade") != pl.col("grade_here")) & ~pl.col("decided"))
-    if differing.height:
-        row = differing.sort(_KEY).row(0, named=True)
-        raise InputError(
-            f"query {row['query_id']!r}, item {row['item_id']!r} is judged"
-            f" {row['grade_here']:g} here and {row['grade']:g} in another file by the same rater"
-            f" {row['rater']!r}; keep one of the two, or give the raters different names",
-            where=source.name,
-        )
+def _people(files: Iterable[tuple[str, Input | Gold]]) -> People:
+    """Return the judgments of files, each with the rater of judgments that name none."""
+    judgments: _Judgments = {}
+    sources, not_judged = [], 0
+    for name, file in files:
+        if isinstance(file, Gold):
+            refuse_spans(file)
+            rows = file.frame.select(*PAIR, "grade").iter_rows()
+            lines = [Label(0, query, item, grade, None, name) for query, item, grade in rows]
+        else:
+            lines = [line._replace(rater=line.rater or name) for line in read_label_lines(file)]
+        below = _add_lines(judgments, lines, file.source.name)
+        graded = sum(line.grade is not None for line in lines) - below
+        if not graded:
+            failed = len(lines) - below
+            raise no_grades_error(file.source.name, failed=failed, not_judged=below)
+        sources.append(file.source)
+        not_judged += below
+    return People(_table(judgments).sort(_KEY), tuple(sources), not_judged)
 
 
 def one_grade(people: People, method: Truth = "majority") -> OneGrade:
@@ -351,31 +332,14 @@ def one_grade(people: People, method: Truth = "majority") -> OneGrade:
     """
     if method not in TRUTHS:
         raise unknown("truth", method, TRUTHS)
-    pairs = people.frame.select(PAIR).unique().sort(PAIR).with_row_index("pair")
-    votes = people.votes.join(pairs, on=PAIR, how="left", maintain_order="left")
-    items = votes["pair"].cast(pl.Int64).to_numpy()
-    known, winners, fitted = winning_grades(votes["rater"], items, votes["grade"], method)
-    schema = {"pair": pl.UInt32, "winner": pl.Float64}
-    voted = pl.DataFrame({"pair": known, "winner": winners}, schema=schema)
-    decisions = people.frame.filter("decided").unique(PAIR, keep="last", maintain_order=True)
-    table = (
-        pairs.join(voted, on="pair", how="left", maintain_order="left")
-        .join(
-            decisions.select(*PAIR, "decided", decision="grade"),
-            on=PAIR,
-            how="left",
-            maintain_order="left",
-        )
-        .with_columns(pl.col("decided").fill_null(value=False))
-    )
-    decided, winner = pl.col("decided"), pl.col("winner")
+    table, fitted = winning_grades(people.frame, method)
+    grade = pl.col("grade")
     counts = table.select(
-        ties=(~decided & winner.is_nan().fill_null(value=False)).sum(),
-        cannot_tell=pl.when(decided).then("decision").otherwise("winner").is_null().sum(),
-        decided=decided.sum(),
+        ties=grade.is_nan().sum(),
+        cannot_tell=grade.is_null().sum(),
+        decided=pl.col("decided").sum(),
     ).row(0, named=True)
-    grade = pl.when(decided).then("decision").otherwise(winner.fill_nan(None))
-    graded = table.select(*PAIR, grade=grade).drop_nulls("grade")
+    graded = table.select(*PAIR, grade.fill_nan(None)).drop_nulls()
     names = ", ".join(source.name for source in people.sources)
     if not graded.height:
         raise InputError(
@@ -387,19 +351,29 @@ def one_grade(people: People, method: Truth = "majority") -> OneGrade:
     return OneGrade(Gold.from_frame(graded, source=source), method, **counts, fitted=fitted)
 
 
-def winning_grades(
-    raters: Sequence[str] | pl.Series, items: Ints, grades: Any, method: str
-) -> tuple[Ints, Values, DawidSkene | None]:
-    """Return each judged item once, the grade that wins there, and the model of the raters.
+def winning_grades(judgments: pl.DataFrame, method: str) -> tuple[pl.DataFrame, DawidSkene | None]:
+    """Return each pair of a table of judgments with its grade, and the model of the raters.
 
-    NaN where no grade wins. A single rater is believed.
+    The grade is NaN where none wins, and null where nobody could tell. The last decision on a
+    pair holds whatever the method.
     """
-    names, rater = np.unique(raters, return_inverse=True)
-    values = np.asarray(grades, dtype=np.float64)
+    pairs = judgments.select(PAIR).unique().sort(PAIR).with_row_index("pair")
+    votes = judgments.filter(~pl.col("decided")).drop_nulls("grade").join(pairs, on=PAIR)
+    names, rater = np.unique(votes["rater"], return_inverse=True)
+    items, grades = votes["pair"].cast(pl.Int64).to_numpy(), votes["grade"].to_numpy()
+    fitted = None
     if method == "dawid-skene" and len(names) > 1:
-        fitted = dawid_skene(rater, items, values)
-        return fitted.items, fitted.most_likely(), fitted
-    return *majority(items, values), None
+        fitted = dawid_skene(rater, items, grades)
+        known, winners = fitted.items, fitted.most_likely()
+    else:
+        known, winners = majority(items, grades)
+    voted = pl.DataFrame(
+        {"pair": known, "grade": winners}, schema={"pair": pl.UInt32, "grade": pl.Float64}
+    )
+    columns = [*PAIR, "grade", "decided"]
+    by_vote = pairs.join(voted, on="pair", how="left").with_columns(decided=pl.lit(value=False))
+    table = pl.concat([by_vote.select(columns), judgments.filter("decided").select(columns)])
+    return table.unique(PAIR, keep="last", maintain_order=True).sort(PAIR), fitted
 
 
 _WEIGHTS: tuple[Weights, ...] = ("none", "linear", "quadratic")
@@ -458,15 +432,21 @@ def _alphas(votes: pl.DataFrame) -> dict[str, Any]:
 
 
 def _kappas(first_rater: pl.DataFrame, second_rater: pl.DataFrame) -> dict[str, Any]:
-    """Return Cohen's kappa of two raters on the pairs that both judged."""
-    both = first_rater.join(second_rater, on=PAIR, how="inner", suffix="_of_other").sort(PAIR)
-    first, second = both["grade"].to_numpy(), both["grade_of_other"].to_numpy()
+    """Return Cohen's kappas of two raters on the pairs that both judged."""
+    both = first_rater.join(second_rater, on=PAIR, how="inner", suffix="_of_other")
+    grades = (both[name].to_numpy() for name in ("grade", "grade_of_other"))
+    return {"pairs": both.height, **kappas(*grades)}
+
+
+def kappas(first: Values, second: Values) -> dict[str, float | None]:
+    """Return Cohen's kappa of two raters' grades of the same pairs, by how differences weigh.
+
+    >>> kappas(np.array([0.0, 1, 1, 0]), np.array([0.0, 1, 0, 0]))["none"]
+    0.5
+    """
     grades = np.unique(np.concatenate([first, second])).tolist()
     table = cross_table(first, second, grades)
-    agreement: dict[str, Any] = {"pairs": both.height}
-    for weights in _WEIGHTS:
-        agreement[weights] = kappa(table, weights=weights, grades=grades)
-    return agreement
+    return {weights: kappa(table, weights=weights, grades=grades) for weights in _WEIGHTS}
 
 
 _KAPPA_NAMES = {"none": "kappa", "linear": "linear", "quadratic": "quadratic"}

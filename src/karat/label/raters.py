@@ -25,9 +25,9 @@ from karat.data.tables import Gold
 from karat.errors import InputError, UsageError, unknown
 from karat.formats.json_records import whole_if_possible
 from karat.formats.labels import ADJUDICATION
-from karat.label.labels import TRUTHS, winning_grades
-from karat.stats.agreement import LEVELS, cross_table, kappa, krippendorff_alpha
-from karat.store.records import Judgment, LabelItem, checked_rater, timestamp
+from karat.label.labels import JUDGMENTS, TRUTHS, kappas, winning_grades
+from karat.stats.agreement import LEVELS, krippendorff_alpha
+from karat.store.records import Judgment, LabelItem, checked_rater
 
 SCALE = {0: "not relevant", 1: "related", 2: "relevant", 3: "perfect"}
 CANNOT_TELL = "can't tell"
@@ -109,7 +109,8 @@ def agreement(judgments: Sequence[Judgment], *, few: int = FEW) -> list[dict[str
     ``n`` counts these items and ``same`` those with the same grade. The share and both kappas
     are None where they are unknown; ``because`` says why.
     """
-    grades: dict[str, dict[int, float]] = {rater: {} for rater in _raters(judgments)}
+    raters = sorted({vote.rater for vote in votes(judgments)})
+    grades: dict[str, dict[int, float]] = {rater: {} for rater in raters}
     for vote in _graded(judgments):
         grades[vote.rater][vote.position] = vote.grade or 0.0
     return [
@@ -125,19 +126,12 @@ def _agreement(first: dict[int, float], second: dict[int, float], few: int) -> d
     if n < few:
         because = f"not enough: {n} of at least {few} items that both graded"
     else:
-        columns = np.array(both, dtype=np.float64)
-        scale = np.unique(columns).tolist()
-        table = cross_table(columns[:, 0], columns[:, 1], scale)
-        share, plain = same / n, kappa(table)
-        linear = kappa(table, weights="linear", grades=scale)
+        share, of_both = same / n, kappas(*np.array(both, dtype=np.float64).T)
+        plain, linear = of_both["none"], of_both["linear"]
         if plain is None:
             because = "no kappa: both gave one and the same grade throughout"
     figures = {"share": share, "kappa": plain, "kappa_linear": linear}
     return {"n": n, "same": same, **figures, "because": because}
-
-
-def _raters(judgments: Iterable[Judgment]) -> list[str]:
-    return sorted({vote.rater for vote in votes(judgments)})
 
 
 def _graded(judgments: Iterable[Judgment]) -> list[Judgment]:
@@ -188,34 +182,37 @@ def resolve(
     """
     if method not in METHODS:
         raise unknown("way to resolve", method, METHODS)
-    decided = decisions(judgments)
     if method == "adjudicated":
-        judgments = list(decided.values())
+        judgments = list(decisions(judgments).values())
     graded = _graded(judgments)
-    raters = [vote.rater for vote in graded]
-    if method == "dawid-skene" and len(set(raters)) < 2:
+    if method == "dawid-skene" and len({vote.rater for vote in graded}) < 2:
         raise UsageError(
             "Dawid and Skene's model learns raters' errors from where they differ, so it needs at"
             f" least two raters; {'one graded' if graded else 'nobody graded'} anything here"
         )
-    positions = np.array([vote.position for vote in graded], dtype=np.int64)
-    known, winners, _ = winning_grades(raters, positions, [vote.grade for vote in graded], method)
-    winning = dict(zip(known.tolist(), winners.tolist(), strict=True))
-    winning |= {at: decision.grade for at, decision in decided.items()}
-    judged = {judgment.position for judgment in judgments}
+    pairs = {item.position: (item.query_id, item.item_id) for item in items}
+    rows = [
+        (*pairs[each.position], each.rater, each.grade, each.decides)
+        for each in sorted(judgments, key=lambda each: each.given_at)
+    ]
+    winning, _ = winning_grades(pl.DataFrame(rows, schema=JUDGMENTS, orient="row"), method)
+    by_pair = {(query, item): grade for query, item, grade, _ in winning.iter_rows()}
     grades, ties, unsure = list[tuple[LabelItem, float]](), list[dict[str, Any]](), 0
     for item in sorted(items, key=lambda item: item.position):
-        grade = winning.get(item.position)
+        pair = pairs[item.position]
+        if pair not in by_pair:
+            continue
+        grade = by_pair[pair]
         if grade is None:
-            unsure += item.position in judged
+            unsure += 1
         elif math.isnan(grade):
             of_item = (vote for vote in graded if vote.position == item.position)
             by_rater = {vote.rater: whole_if_possible(float(vote.grade or 0)) for vote in of_item}
             ties.append({"query_id": item.query_id, "item_id": item.item_id, "grades": by_rater})
         else:
-            grades.append((item, float(grade)))
-    unjudged = len(items) - len(grades) - len(ties) - unsure
-    return ResolvedGrades(grades, ties, unsure, unjudged, len(decided))
+            grades.append((item, grade))
+    decided = int(winning["decided"].sum())
+    return ResolvedGrades(grades, ties, unsure, len(items) - winning.height, decided)
 
 
 def gold_of(resolved: ResolvedGrades) -> Gold:
@@ -253,13 +250,8 @@ def conflicts(items: Sequence[LabelItem], judgments: Sequence[Judgment]) -> list
 
 
 def _judgment_dict(judgment: Judgment) -> dict[str, Any]:
-    return {
-        "rater": judgment.rater,
-        "grade": judgment.grade,
-        "rationale": judgment.rationale,
-        "source": judgment.source,
-        "given_at": timestamp(judgment.given_at),
-    }
+    document = judgment.document()
+    return {name: document[name] for name in ("rater", "grade", "rationale", "source", "given_at")}
 
 
 def label_lines(items: Sequence[LabelItem], judgments: Sequence[Judgment]) -> Iterator[str]:
