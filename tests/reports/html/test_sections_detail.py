@@ -115,15 +115,10 @@ def test_a_measure_with_a_gate_on_the_column_is_shown_beside_the_primary_one():
     assert [name for name, _ in heat.measures] == ["R@5", "P@5"]
 
 
-def test_of_many_values_the_worst_are_shown_and_none_is_lost():
+def test_of_many_values_none_is_lost():
     values = {f"v{n:03}": {"R@5": part(n / 300, [n / 300, n / 300 + 0.01])} for n in range(300)}
-    turned = dict(reversed(values.items()))
-    page = page_of(document(system("alpha", segments={"topic": turned})))
-    shown = [row[0] for row in table(page, "By topic")[2:]]
-    assert shown == [f"v{n:03}" for n in range(40)]
-    others = [row[0] for row in table(page, "By topic: the other values")[2:]]
-    assert sorted(shown + others) == sorted(values)
-    assert "The 40 worst of 300 values" in page.one("section", id="segments").text
+    page = page_of(document(system("alpha", segments={"topic": values})))
+    assert [row[0] for row in table(page, "By topic")[2:]] == list(values)
 
 
 def test_reversals_stand_above_the_segments():

@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any
 from urllib.parse import urlencode
 
-from karat.pages.formatting import change, interval
+from karat.pages.formatting import change
 
 Document = Mapping[str, Any]
 # What a template reads of a section.
@@ -49,8 +49,17 @@ def baseline_name(document: Document) -> str | None:
 
 
 MINUS = "\u2212"
-# A number with decimals after a space or a bracket, not a hyphen within a name.
-_NEGATIVE = re.compile(r"(?<=[ \[])-(?=\d+\.\d)")
+# A number with decimals that begins a text or follows a space or a bracket.
+_NEGATIVE = re.compile(r"(?<![^ \[])-(?=\d+\.\d)")
+
+
+def with_minus(text: str) -> str:
+    """Return a text with a true minus before its negative numbers.
+
+    >>> with_minus("run-2 fell by -0.100 [-0.184, 0.032] where language = pt-BR")
+    'run-2 fell by −0.100 [−0.184, 0.032] where language = pt-BR'
+    """
+    return _NEGATIVE.sub(MINUS, text)
 
 
 def signed_change(value: float | None) -> str:
@@ -60,26 +69,7 @@ def signed_change(value: float | None) -> str:
     ('+0.0300', '−0.4000', '0.0000', '-')
     """
     nothing = value is not None and not round(value, 4)
-    text = change(0.0 if nothing else value)
-    return f"{MINUS}{text[1:]}" if text.startswith("-") and len(text) > 1 else text
-
-
-def signed_interval(ends: Sequence[float] | None) -> str:
-    """Return the interval of a difference, with a true minus.
-
-    >>> signed_interval([-0.3, 0.1]), signed_interval(None)
-    ('[−0.30, 0.10]', '')
-    """
-    return interval(ends).replace("-", MINUS)
-
-
-def with_minus(sentence: str) -> str:
-    """Return a sentence with a true minus before its negative numbers.
-
-    >>> with_minus("run-2 fell by -0.100 [-0.184, 0.032] where language = pt-BR")
-    'run-2 fell by −0.100 [−0.184, 0.032] where language = pt-BR'
-    """
-    return _NEGATIVE.sub(MINUS, sentence)
+    return with_minus(change(0.0 if nothing else value))
 
 
 # Queries are listed in brackets, as in "(q_051, q_052 …)"; classes have an underscore.
@@ -87,22 +77,13 @@ _NAMED = re.compile(r"(\([^()]+\)|\b[a-z]+(?:_[a-z]+)+\b)")
 _LISTED = re.compile(r"(\(|\)|, | …)")
 
 
-def class_link(kind: str, system: str) -> str:
-    """Return the link to the misses of a system in one class.
+def link_to(**filters: str) -> str:
+    """Return the link to the queries that a table of queries shows under these filters.
 
-    >>> class_link("low_rank", "a & b")
+    >>> link_to(**{"class": "low_rank", "system": "a & b"})
     '#class=low_rank&system=a+%26+b'
     """
-    return f"#{urlencode({'class': kind, 'system': system})}"
-
-
-def segment_link(column: str, value: str) -> str:
-    """Return the link to the queries of a segment.
-
-    >>> segment_link("language", "pt-BR")
-    '#in.language=pt-BR'
-    """
-    return f"#{urlencode({f'in.{column}': value})}"
+    return f"#{urlencode(filters)}"
 
 
 def query_links(document: Document, head: Document | None) -> dict[str, str]:
@@ -115,10 +96,10 @@ def query_links(document: Document, head: Document | None) -> dict[str, str]:
     links: dict[str, str] = {}
     for system in document["systems"]:
         for miss in system.get("failures", {}).get("missed", ()):
-            links[miss["query_id"]] = f"#{urlencode({'q': miss['query_id']})}"
+            links[miss["query_id"]] = link_to(q=miss["query_id"])
     whose = document.get("findings_of") or document["systems"][-1]["name"]
     classes = (kind for kind in head.get("classes", ()) if "_" in kind)
-    return links | {kind: class_link(kind, whose) for kind in classes}
+    return links | {kind: link_to(**{"class": kind, "system": whose}) for kind in classes}
 
 
 def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]:
@@ -141,38 +122,17 @@ def link_names(sentence: str, links: Mapping[str, str]) -> list[tuple[str, str]]
     return texts
 
 
-HEIGHT = 18.0
 # Room for half a mark at both ends.
 _EDGE = 5.0
-# The top and height of each kind of mark.
-_KINDS = {
-    "track": (8.5, 1.0),
-    "open": (2.5, 13.0),
-    "passing": (2.0, 14.0),
-    "margin": (2.0, 14.0),
-    "ties": (4.5, 9.0),
-    "interval": (7.0, 4.0),
-    "limit": (0.0, 18.0),
-    "ceiling": (2.0, 14.0),
-    "zero": (0.0, 18.0),
-    "value": (9.0, 0.0),
-    "judged": (9.0, 0.0),
-    "wins": (4.0, 10.0),
-    "equal": (4.0, 10.0),
-    "losses": (4.0, 10.0),
-    "count": (4.0, 10.0),
-}
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One mark of a bar: a stretch, a line, or a point (of no width)."""
+    """One mark of a bar: a stretch, or a line or point (of no width)."""
 
     kind: str
     x: float
-    y: float
-    width: float
-    height: float
+    width: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +143,6 @@ class Drawing:
     width: float
     marks: Sequence[Mark]
     tone: str = ""
-    height: float = HEIGHT
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +164,14 @@ class Scale:
 
     def point(self, kind: str, value: float | None) -> list[Mark]:
         """Return a mark at a value; none without a value."""
-        if value is None:
-            return []
-        y, height = _KINDS[kind]
-        return [Mark(kind, self.at(value), y, 0.0, height)]
+        return [] if value is None else [Mark(kind, self.at(value))]
 
     def stretch(self, kind: str, ends: Sequence[float | None] | None) -> list[Mark]:
         """Return a mark between two values; none if an end is unknown."""
         if ends is None or ends[0] is None or ends[1] is None:
             return []
         start, end = self.at(ends[0]), self.at(ends[1])
-        y, height = _KINDS[kind]
-        return [Mark(kind, start, y, round(max(end - start, 1.0), 1), height)]
+        return [Mark(kind, start, round(max(end - start, 1.0), 1))]
 
     def track(self) -> list[Mark]:
         """Return the line that the other marks stand on."""
@@ -247,16 +202,14 @@ def split_bar(parts: Sequence[tuple[str, int]], text: str, width: float) -> Draw
     total = sum(count for _, count in parts)
     marks, start = [], 0.0
     for kind, count in parts:
-        y, height = _KINDS[kind]
         size = width * count / total if total else 0.0
         if count:
-            marks.append(Mark(kind, round(start, 1), y, round(size, 1), height))
+            marks.append(Mark(kind, round(start, 1), round(size, 1)))
         start += size
     return Drawing(text, width, marks)
 
 
 def count_bar(count: int, most: int, width: float) -> Drawing:
     """Return a count as a length; any count above 0 is visible."""
-    y, height = _KINDS["count"]
     size = round(max(width * count / most, 2.0), 1) if count and most else 0.0
-    return Drawing("", width, [Mark("count", 0.0, y, size, height)] if size else [])
+    return Drawing("", width, [Mark("count", 0.0, size)] if size else [])

@@ -14,8 +14,8 @@ from karat.reports.html.elements import (
     Document,
     Drawing,
     Scale,
-    class_link,
     count_bar,
+    link_to,
     primary_name,
     scale_of,
     system_names,
@@ -190,7 +190,7 @@ def misses_of(document: Document, head: Document | None = None) -> Context | Non
     unchecked = {key for misses in failures.values() for key in misses["unchecked"]}
     for kind in classes:
         cells = [
-            _class_cell(kind, class_link(kind, name) if name in linked else "", misses, most)
+            _class_cell(kind, misses, most, system=name if name in linked else None)
             for name, misses in failures.items()
         ]
         if any(cell["count"] == NOTHING or (cell["bar"] and cell["bar"].marks) for cell in cells):
@@ -221,8 +221,8 @@ def misses_of(document: Document, head: Document | None = None) -> Context | Non
     }
 
 
-def _class_cell(kind: str, link: str, failures: Document, most: int) -> Context:
-    """Return the misses of a system in one class, with a link to them where there is one."""
+def _class_cell(kind: str, failures: Document, most: int, *, system: str | None) -> Context:
+    """Return the misses of a system in one class, with a link to them if the page has them."""
     count = failures["classes"].get(kind, 0)
     if count is None or (not count and kind in failures["unchecked"]):
         return {"count": NOTHING if count is None else "not checked", "bar": None}
@@ -230,7 +230,7 @@ def _class_cell(kind: str, link: str, failures: Document, most: int) -> Context:
         "count": f"{count:,}",
         "share": percent(count / failures["misses"]) if count else "",
         "bar": count_bar(count, most, _COUNT),
-        "link": link if count else "",
+        "link": link_to(**{"class": kind, "system": system}) if count and system else "",
     }
 
 
@@ -289,7 +289,6 @@ def provenance_of(document: Document) -> Context:
         "conventions": [(name, _value(document, name), _DECIDES.get(name, "")) for name in names],
         "summary": conventions_lines(document),
         "artifacts": artifact_table(document),
-        "digests": _digests(document),
     }
 
 
@@ -323,12 +322,3 @@ def _value(document: Document, name: str) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _digests(document: Document) -> Grid:
-    grid = [["system", "of", "sha256"]]
-    for name, system in zip(system_names(document), document["systems"], strict=True):
-        for key, subject in (("run_digest", "run"), ("config_digest", "settings")):
-            if digest := system.get("meta", {}).get(key):
-                grid.append([name, subject, str(digest)])
-    return grid if len(grid) > 1 else []

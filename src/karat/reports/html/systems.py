@@ -25,11 +25,10 @@ from karat.reports.html.elements import (
     Scale,
     baseline_name,
     limit_of,
+    link_to,
     measure_names,
     primary_name,
-    segment_link,
     signed_change,
-    signed_interval,
     split_bar,
     system_names,
     with_minus,
@@ -37,8 +36,6 @@ from karat.reports.html.elements import (
 
 # More pairs than these are folded.
 MOST_OPEN = 3
-# Of more values of a segment column, the worst are shown first and the rest is folded.
-MOST_VALUES = 40
 MOST_REVERSALS = 5
 # Widths of the drawings of a difference, and of wins and losses.
 _DELTA, _SPLIT = 105.0, 90.0
@@ -90,7 +87,7 @@ def _delta(row: Document | None) -> Context | None:
     counts = f"{wins:,} queries better, {equal:,} equal, {losses:,} worse"
     return {
         "change": signed_change(row["delta"]),
-        "ends": signed_interval(row["ci"]),
+        "ends": with_minus(interval(row["ci"])),
         "p": p_value(row["p_adjusted"]),
         "word": _word(row),
         "tone": _tone(row),
@@ -123,8 +120,11 @@ def _delta_bar(row: Document) -> Drawing:
         *scale.stretch("interval", row["ci"]),
         *scale.point("value", row["delta"]),
     ]
-    delta = f"{signed_change(row['delta'])} {signed_interval(row['ci'])}".strip()
-    return Drawing(f"{row['measure']} changes by {delta}", _DELTA, marks, _tone(row))
+    return Drawing(f"{row['measure']} changes by {_difference(row)}", _DELTA, marks, _tone(row))
+
+
+def _difference(row: Document) -> str:
+    return f"{signed_change(row['delta'])} {with_minus(interval(row['ci']))}".strip()
 
 
 def _rows(document: Document, head: Document | None, compared: Rows) -> list[Context]:
@@ -250,7 +250,7 @@ def _by_segment(rows: Sequence[Document], column: str, *keys: str) -> Rows:
 
 
 def _heat_map(document: Document, head: Document | None, column: str) -> Context:
-    """Return one segment column: the values shown at once, the others, and what colours mean."""
+    """Return one segment column: a line for each value, and what the colours mean."""
     systems = document["systems"]
     gates = document.get("gates", ())
     # A gate on one system is a limit for all.
@@ -283,17 +283,14 @@ def _heat_map(document: Document, head: Document | None, column: str) -> Context
                 delta = deltas.get((value, name, system["name"]))
                 cells.append(_heat(cell, system["measures"].get(name), gate, delta))
                 known.append(cell)
-        link = segment_link(column, value) if linked else ""
+        link = link_to(**{f"in.{column}": value}) if linked else ""
         n = _range_of_n(known) if known else ""
         lines.append({"value": value, "n": n, "cells": cells, "link": link})
-    if len(lines) > MOST_VALUES:
-        lines.sort(key=lambda line: _worst(line["cells"][: len(systems)]))
     return {
         "column": column,
         "measures": [(name, _against(limits, overall.get(name), name)) for name in measures],
         "names": system_names(document),
-        "lines": lines[:MOST_VALUES],
-        "more": lines[MOST_VALUES:],
+        "lines": lines,
         "compared": any(cell and cell["delta"] for line in lines for cell in line["cells"]),
     }
 
@@ -313,7 +310,7 @@ def _heat(
     """Return a cell: its figures, how they compare with the limit, and the comparison.
 
     The limit is that of the gate, also where the gate is on the mean, else the mean over all
-    queries. ``order`` puts the worst first.
+    queries.
     """
     if gate is not None:
         lower, limit, against = gate.get("min") is None, limit_of(gate), "limit"
@@ -328,12 +325,10 @@ def _heat(
         "word": _heat_word(cell, tone, against, lower=lower),
         "tone": tone,
         "small": bool(cell.get("small", cell["n"] < SMALL)),
-        "order": None if cell["mean"] is None else -cell["mean"] if lower else cell["mean"],
         "delta": "",
     }
     if row is not None:
-        delta = f"{signed_change(row['delta'])} {signed_interval(row['ci'])}".strip()
-        heat |= {"delta": delta, "delta_word": _word(row), "delta_tone": _tone(row)}
+        heat |= {"delta": _difference(row), "delta_word": _word(row), "delta_tone": _tone(row)}
     return heat
 
 
@@ -366,9 +361,3 @@ def tone_of(cell: Document, limit: float | None, *, lower: bool, closed: bool = 
     if low > limit or (closed and low == limit):
         return "good"
     return "bad" if high < limit else ""
-
-
-def _worst(cells: Sequence[Context | None]) -> float:
-    """Return the lowest value of any system, as a sort key."""
-    orders = [cell["order"] for cell in cells if cell is not None and cell["order"] is not None]
-    return min(orders, default=float("inf"))

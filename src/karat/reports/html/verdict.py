@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from karat.evaluation.report_text import gate_lines, headlines, unreachable
@@ -30,7 +31,6 @@ TALL = 30
 _WIDTH = 170.0
 
 _ENDS = {"ci_low": "lower bound", "ci_high": "upper bound", "mean": "value"}
-_WORDS = ("better", "worse", "same", "unclear")
 _ORDER = ("fail", "unmeasurable", "skipped", "pass")
 
 
@@ -44,11 +44,12 @@ def verdict_of(document: Document, head: Document | None = None) -> Context:
     gates = document.get("gates", [])
     links = query_links(document, head)
     banners, pairs = _banners(document)
+    counts = Counter(pair["word"] for pair in pairs)
     return {
         "title": _title(document),
         "about": _about(document),
         "banners": banners,
-        "tally": tally([pair["word"].lower() for pair in pairs]),
+        "tally": ", ".join(f"{n:,} {word.lower()}" for word, n in counts.items()),
         "pairs": pairs,
         "findings": [link_names(sentence, links) for sentence in document.get("findings") or ()],
         "findings_of": document.get("findings_of") if len(names) > 1 else None,
@@ -92,16 +93,6 @@ def _banners(document: Document) -> tuple[list[Context], list[Context]]:
         sentence = "There are no gates and no comparison, so there is no verdict."
         banners = [_banner("MEASURED", "no verdict", "plain", [sentence])]
     return banners, pairs
-
-
-def tally(words: Sequence[str]) -> str:
-    """Return how many comparisons have which verdict.
-
-    >>> tally(["worse", "unclear", "unclear"])
-    '1 worse, 2 unclear'
-    """
-    order = [word for word in dict.fromkeys([*_WORDS, *words]) if word in words]
-    return ", ".join(f"{words.count(word):,} {word}" for word in order)
 
 
 def _warnings(document: Document) -> list[Context]:
