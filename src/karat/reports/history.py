@@ -106,20 +106,6 @@ def _trend_grid(points: Sequence[TrendPoint]) -> Grid:
     return grid
 
 
-def _scale(points: Sequence[TrendPoint]) -> tuple[float, float]:
-    """Return the lowest and the highest value of all means and intervals."""
-    summaries = [point.summary for point in points]
-    ends = [end for summary in summaries for end in (summary.mean, *(summary.ci or ()))]
-    known = [end for end in ends if end is not None and math.isfinite(end)]
-    return min(known, default=0.0), max(known, default=0.0)
-
-
-def _ends(point: TrendPoint) -> tuple[float, ...]:
-    """Return the ends of the interval of a point; nothing if one is not known."""
-    ci = point.summary.ci
-    return ci if ci is not None and all(map(math.isfinite, ci)) else ()
-
-
 def _breaks(point: TrendPoint) -> str:
     return " and ".join(_BROKEN.get(change, change) for change in point.breaks)
 
@@ -179,78 +165,52 @@ def trend_lines(points: Sequence[TrendPoint], *, last: int = 60) -> list[Context
 def _trend_line(points: Sequence[TrendPoint]) -> Context:
     """Return one system's line; its ``paths`` end where numbers stop being comparable.
 
-    ``bands`` are the intervals around them. ``changed`` is since the evaluation before, and
-    ``steady`` is true where that change is too small to see.
+    ``changed`` is since the evaluation before, and ``steady`` is true where that change is too
+    small to see.
     """
-    low, high = _scale(points)
-    across, upright = WIDTH - 2 * EDGE, HEIGHT - 2 * EDGE
+    means = [point.summary.mean for point in points]
+    known = [mean for mean in means if mean is not None and math.isfinite(mean)]
+    low, high = min(known, default=0.0), max(known, default=0.0)
 
     def x(at: float) -> float:
         share = 0.5 if len(points) < 2 else at / (len(points) - 1)
-        return round(EDGE + share * across, 2)
+        return round(EDGE + share * (WIDTH - 2 * EDGE), 2)
 
     def y(value: float) -> float:
         share = 0.5 if high <= low else (high - value) / (high - low)
-        return round(EDGE + share * upright, 2)
+        return round(EDGE + share * (HEIGHT - 2 * EDGE), 2)
 
-    def path(places: Sequence[tuple[int, float]]) -> str:
-        return f"M{' L'.join(f'{x(at):g} {y(value):g}' for at, value in places)}"
-
-    runs = _runs(points)
-    lines = [run for run in runs if len(run) > 1]
-    bands = [run for run in lines if all(_ends(points[at]) for at, _ in run)]
-    # A break before the first point is not shown: the line begins there.
-    breaks = [
-        {"x": x(at - 0.5), "told": _breaks(point)}
-        for at, point in enumerate(points)
-        if at and point.breaks
-    ]
+    # The dots that one line may join: no break and no missing mean is among them.
+    runs: list[list[Context]] = [[]]
+    breaks = []
+    for at, (point, mean) in enumerate(zip(points, means, strict=True)):
+        measured = mean is not None and math.isfinite(mean)
+        if point.breaks or not measured:
+            runs.append([])
+        if at and point.breaks:
+            # A break before the first point is not shown: the line begins there.
+            breaks.append({"x": x(at - 0.5), "about": _breaks(point)})
+        if mean is not None and measured:
+            about = f"{point.saved.id}, {_minute(point.saved)}: {figure(mean)}"
+            dot = {"id": point.saved.id, "x": x(at), "y": y(mean), "about": about}
+            runs[-1].append(dot)
     end = points[-1]
+    sentence = f"{plural(len(points), 'evaluation')}, {figure(means[0])} at first,"
+    sentence += f" {figure(means[-1])} at last"
+    if breaks:
+        names = dict.fromkeys(broken["about"] for broken in breaks)
+        sentence += f"; not comparable throughout: {', '.join(names)}"
     return {
         "system": end.saved.system,
-        "paths": [path(run) for run in lines],
-        "bands": [
-            path([(at, _ends(points[at])[1]) for at, _ in run])
-            + path([(at, _ends(points[at])[0]) for at, _ in reversed(run)]).replace("M", " L", 1)
-            + "Z"
-            for run in bands
-        ],
-        "dots": [
-            {
-                "id": points[at].saved.id,
-                "x": x(at),
-                "y": y(mean),
-                "told": f"{points[at].saved.id}, {_minute(points[at].saved)}: {figure(mean)}",
-            }
+        "paths": [
+            "M" + " L".join(f"{dot['x']:g} {dot['y']:g}" for dot in run)
             for run in runs
-            for at, mean in run
+            if len(run) > 1
         ],
+        "dots": [dot for run in runs for dot in run],
         "breaks": breaks,
         "last": figure(end.summary.mean),
         "changed": "" if end.change is None else signed_change(end.change),
         "steady": end.change is not None and not round(end.change, 4),
-        "about": _about(points, [_breaks(point) for point in points[1:] if point.breaks]),
+        "about": sentence,
     }
-
-
-def _runs(points: Sequence[TrendPoint]) -> list[list[tuple[int, float]]]:
-    """Return the means that one line may join, with their indexes: no break is among them."""
-    runs: list[list[tuple[int, float]]] = [[]]
-    for at, point in enumerate(points):
-        mean = point.summary.mean
-        known = mean is not None and math.isfinite(mean)
-        if point.breaks or not known:
-            runs.append([])
-        if mean is not None and known:
-            runs[-1].append((at, mean))
-    return [run for run in runs if run]
-
-
-def _about(points: Sequence[TrendPoint], breaks: Sequence[str]) -> str:
-    """Return the line in words, for screen readers."""
-    sentence = f"{plural(len(points), 'evaluation')}, {figure(points[0].summary.mean)} at first,"
-    sentence += f" {figure(points[-1].summary.mean)} at last"
-    if breaks:
-        sentence += f"; not comparable throughout: {', '.join(dict.fromkeys(breaks))}"
-    fell = sum(point.change is not None and point.change < 0 for point in points[1:])
-    return f"{sentence}; lower than the one before {plural(fell, 'time')}" if fell else sentence
