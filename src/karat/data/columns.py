@@ -11,7 +11,7 @@ import os
 import re
 from calendar import monthrange
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from numbers import Integral
 from operator import attrgetter
@@ -76,32 +76,27 @@ class Source:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Raise InputError if the file changes inside the block, whatever other error occurs."""
+        problem: InputError | None = None
         try:
             yield
-        except InputError:
-            self.check()
-            raise
-        self.check()
-
-    def check(self) -> None:
-        """Raise InputError if the file changed since it was opened."""
-        if self.stamp is None or self.path is None:
-            return
-        try:
-            same = self.stamp == _STAMP(self.path.stat())
-        except OSError:
-            same = False
-        if not same:
-            raise InputError("the file changed while it was being read; run again", where=self.name)
+        except InputError as error:
+            problem = error
+        if self.path is not None and self.stamp is not None:
+            stamp: Stamp | None = None
+            with suppress(OSError):
+                stamp = _STAMP(self.path.stat())
+            if stamp != self.stamp:
+                what = "the file changed while it was being read; run again"
+                raise InputError(what, where=self.name)
+        if problem is not None:
+            raise problem
 
     def digest(self) -> str | None:
         """Return the SHA-256 of the bytes, or None for data that is not from a file."""
         if self.sha256 is not None or self.path is None or not self.path.is_file():
             return self.sha256
-        with self.path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self.check()
-        return digest
+        with self.unchanged(), self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 IN_MEMORY = Source("in memory")
@@ -191,17 +186,10 @@ def _number(name: str, value: Any) -> float:
     raise InputError(f"{name} is {value}; a finite number is expected")
 
 
-def find_column(
-    table: pl.DataFrame,
-    names: Sequence[str],
-    what: str,
-    source: Source,
-    *,
-    beside: str | None = None,
-) -> str:
-    """Return the first of ``names`` that is a column, except ``beside``."""
+def find_column(table: pl.DataFrame, names: Sequence[str], what: str, source: Source) -> str:
+    """Return the first of ``names`` that is a column."""
     for name in names:
-        if name in table.columns and name != beside:
+        if name in table.columns:
             return name
     raise NoColumnError(
         f"no column for the {what}",
@@ -221,6 +209,17 @@ def mapping_hint(field: str, column: str = "COLUMN", *, what: str = "yours") -> 
     config = f"fields: {{{field}: {column}}}"
     options = f"--field {field}={column}, {python} in Python, or {config} in karat.yaml"
     return f"map {what} with {options}"
+
+
+def with_ids(
+    table: pl.DataFrame, names: Sequence[str], source: Source, lines: pl.Series | None = None
+) -> pl.DataFrame:
+    """Return the table with its ``query_id``, ``item_id`` or both under these names, as text."""
+    for name in names:
+        known = QUERY_NAMES if name == "query_id" else ITEM_NAMES
+        column = find_column(table, known, name.replace("_", " "), source)
+        table = table.rename({column: name})
+    return ids_as_text(table, names, source, lines)
 
 
 def ids_as_text(
@@ -249,41 +248,33 @@ def ids_as_text(
     return table
 
 
-def check_finite(
-    table: pl.DataFrame, name: str, need: str, source: Source, lines: pl.Series | None
+def check_numbers(
+    table: pl.DataFrame,
+    name: str,
+    need: str,
+    source: Source,
+    lines: pl.Series | None,
+    *,
+    whole: bool = False,
 ) -> pl.DataFrame:
-    """Return the table with a column of finite numbers; raise InputError for any other value."""
-    raw = table[name]
-    dtype = raw.dtype
-    if not dtype.is_numeric() and dtype not in (pl.String, pl.Boolean, pl.Null):
-        raise InputError(f"{name} holds {dtype}; numbers are expected", where=source.name)
-    values = raw if dtype == pl.Float64 else raw.cast(pl.Float64, strict=False)
-    if values.null_count() or not values.is_finite().all():
-        bad = (values.is_null() | ~values.is_finite()).arg_true()
-        shown = "missing" if raw[bad[0]] is None else repr(raw[bad[0]])
-        raise InputError(
-            f"{name} is {shown}; {need}", where=source.name, line=_line_of(bad[0], lines)
-        )
-    return table if raw is values else table.with_columns(values)
+    """Return the table with a column of finite or whole numbers; refuse any other value.
 
-
-def check_whole(
-    table: pl.DataFrame, name: str, source: Source, lines: pl.Series | None
-) -> pl.DataFrame:
-    """Return the table with a column of whole numbers; raise InputError for any other value."""
-    raw = table[name]
-    if raw.dtype == pl.Int64 and not raw.null_count():
-        return table
-    values = raw.cast(pl.Int64, strict=False)
+    ``need`` is what a message says of the numbers.
+    """
+    raw, kind = table[name], pl.Int64 if whole else pl.Float64
+    if not raw.dtype.is_numeric() and raw.dtype not in (pl.String, pl.Boolean, pl.Null):
+        raise InputError(f"{name} holds {raw.dtype}; numbers are expected", where=source.name)
+    values = raw if raw.dtype == kind else raw.cast(kind, strict=False)
     wrong = values.is_null()
-    bad = (wrong | (values != raw) if raw.dtype.is_float() else wrong).arg_true()
-    if len(bad):
-        raise InputError(
-            f"{name} is {raw[bad[0]]!r}; a whole number is expected",
-            where=source.name,
-            line=_line_of(bad[0], lines),
-        )
-    return table.with_columns(values)
+    if not whole:
+        wrong |= ~values.is_finite()
+    elif raw.dtype.is_float():
+        wrong |= values != raw
+    if wrong.any():
+        row = int(wrong.arg_true()[0])
+        shown = "missing" if raw[row] is None else repr(raw[row])
+        raise InputError(f"{name} is {shown}; {need}", where=source.name, line=_line_of(row, lines))
+    return table if raw is values else table.with_columns(values)
 
 
 def _line_of(row: int, lines: pl.Series | None) -> int:

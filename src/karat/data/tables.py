@@ -19,14 +19,11 @@ import polars as pl
 from karat.data.columns import (
     GRADE_NAMES,
     IN_MEMORY,
-    ITEM_NAMES,
-    QUERY_NAMES,
     TEXT_NAMES,
     Duplicates,
     Source,
-    check_finite,
     check_lists,
-    check_whole,
+    check_numbers,
     doc_of,
     find_column,
     ids_as_text,
@@ -35,6 +32,7 @@ from karat.data.columns import (
     text_series,
     to_polars,
     unique_judgments,
+    with_ids,
 )
 from karat.errors import InputError, NoColumnError, UsageError
 
@@ -65,7 +63,7 @@ class Queries:
         cls, frame: object, *, lines: pl.Series | None = None, source: Source = IN_MEMORY
     ) -> Queries:
         """Make queries from a Polars, pandas or Arrow table; names of other tools are accepted."""
-        table = _texts_by_id(to_polars(frame, source), "query_id", QUERY_NAMES, source, lines)
+        table = _texts_by_id(to_polars(frame, source), "query_id", source, lines)
         front = ["query_id", "text"]
         return cls(table.select(*front, pl.exclude(front)), source=source)
 
@@ -128,16 +126,11 @@ class Gold:
         file, for error messages.
         """
         table = to_polars(frame, source)
-        query = find_column(table, QUERY_NAMES, "query id", source)
-        item = find_column(table, ITEM_NAMES, "item id", source, beside=query)
+        table = with_ids(table, ("query_id", "item_id"), source, lines)
         grade = next((name for name in GRADE_NAMES if name in table.columns), None)
-        table = table.rename(
-            {query: "query_id", item: "item_id"} | ({grade: "grade"} if grade else {})
-        )
-        if grade is None:
-            table = table.with_columns(grade=pl.lit(1.0))
-        table = ids_as_text(table, ("query_id", "item_id"), source, lines)
-        table = check_finite(table, "grade", "a judgment needs a finite grade", source, lines)
+        grades = pl.lit(1.0) if grade is None else pl.col(grade)
+        table = table.with_columns(grade=grades)
+        table = check_numbers(table, "grade", "a judgment needs a finite grade", source, lines)
         if (table["grade"].abs() > HIGHEST_GRADE).any():
             raise InputError(
                 f"a grade lies beyond {HIGHEST_GRADE:g}; grades that large cannot be added up",
@@ -276,10 +269,7 @@ class Run:
     ) -> Run:
         """Make a run from a table of hits, ranked by ``score`` if given, else by ``rank``."""
         table = to_polars(frame, source)
-        query = find_column(table, QUERY_NAMES, "query id", source)
-        item = find_column(table, ITEM_NAMES, "item id", source, beside=query)
-        table = table.rename({query: "query_id", item: "item_id"})
-        table = ids_as_text(table, ("query_id", "item_id"), source, lines)
+        table = with_ids(table, ("query_id", "item_id"), source, lines)
         has_scores, has_ranks = "score" in table.columns, "rank" in table.columns
         if not has_scores and not has_ranks:
             raise NoColumnError(
@@ -289,9 +279,10 @@ class Run:
                 where=source.name,
             )
         if has_scores:
-            table = check_finite(table, "score", "a run needs finite scores", source, lines)
+            table = check_numbers(table, "score", "a run needs finite scores", source, lines)
         if has_ranks:
-            table = check_whole(table, "rank", source, lines)
+            need = "a whole number is expected"
+            table = check_numbers(table, "rank", need, source, lines, whole=True)
         if calls is not None:
             calls = ids_as_text(to_polars(calls, source), ("query_id",), source)
         return cls(
@@ -371,7 +362,7 @@ class Corpus:
         cls, frame: object, *, lines: pl.Series | None = None, source: Source = IN_MEMORY
     ) -> Corpus:
         """Make a corpus from a table; ``doc_id`` defaults to the id before its last ``#``."""
-        table = _texts_by_id(to_polars(frame, source), "item_id", ITEM_NAMES, source, lines)
+        table = _texts_by_id(to_polars(frame, source), "item_id", source, lines)
         if "doc_id" in table.columns:
             doc = pl.col("doc_id").cast(pl.String)
             table = table.with_columns(doc_id=pl.coalesce(doc, doc_of(pl.col("item_id"))))
@@ -397,22 +388,18 @@ def _frame_of_texts(texts: Mapping[str, str | Mapping[str, Any]], key: str) -> p
 
 
 def _texts_by_id(
-    table: pl.DataFrame, key: str, names: Sequence[str], source: Source, lines: pl.Series | None
+    table: pl.DataFrame, key: str, source: Source, lines: pl.Series | None
 ) -> pl.DataFrame:
     """Return a table with unique ids under ``key`` and a ``text``, which is empty where null."""
-    what = key.replace("_", " ")
-    renames = {
-        find_column(table, names, what, source): key,
-        find_column(table, TEXT_NAMES, "text", source): "text",
-    }
-    table = ids_as_text(table.rename(renames), (key,), source, lines)
+    table = with_ids(table, (key,), source, lines)
+    table = table.rename({find_column(table, TEXT_NAMES, "text", source): "text"})
     kind = table.schema["text"]
     if kind.is_nested() or kind in (pl.Binary, pl.Object):
         raise InputError(f"text holds {kind}; text is expected", where=source.name)
     again = (~table[key].is_first_distinct()).arg_true()
     if len(again):
         raise InputError(
-            f"{what} {table[key][again[0]]!r} occurs twice; ids must differ",
+            f"{key.replace('_', ' ')} {table[key][again[0]]!r} occurs twice; ids must differ",
             where=source.name,
             line=None if lines is None else int(lines[again[0]]),
         )

@@ -24,10 +24,9 @@ from karat.data.columns import (
     QUERY_NAMES,
     TEXT_NAMES,
     Duplicates,
-    check_finite,
-    find_column,
-    ids_as_text,
+    check_numbers,
     split_spans,
+    with_ids,
 )
 from karat.data.tables import Corpus, Gold, Order, Queries, Run, with_scores
 from karat.errors import InputError
@@ -282,7 +281,7 @@ def hits_of_batches(batches: Iterator[Batch], file: Input, strict: bool) -> Iter
             with explaining(file.mapping):
                 hits = Run.from_frame(table, lines=lines, source=file.source).hits
             if hits.schema.get("similarity") == pl.String:
-                hits = check_finite(
+                hits = check_numbers(
                     hits, "similarity", "a finite number is expected", file.source, lines
                 )
             yield hits.with_columns(lines.alias("line")) if strict else hits
@@ -339,14 +338,13 @@ def _gold_of_queries(
     table = _with_query_ids(table)
     column = _gold_column(table.columns) or ""
     shown = column if file.mapping is None else file.mapping.column_of(column)
-    query = find_column(table, QUERY_NAMES, "query id", file.source)
-    table = ids_as_text(table, (query,), file.source, lines)
+    table = with_ids(table, ("query_id",), file.source, lines)
     queries = []
     for row, line in zip(table.iter_rows(named=True), lines, strict=True):
         record = Record(line, row, file.name)
         relevant = parse_relevant(_parse_cell(row[column], shown, record), column, 1.0, record)
         attributes = {"no_answer": row.get("no_answer")}
-        queries.append(JudgedQuery(line, row[query], "", relevant, attributes))
+        queries.append(JudgedQuery(line, row["query_id"], "", relevant, attributes))
     return gold_of(queries, file, duplicates)
 
 

@@ -140,8 +140,8 @@ def open_index(
     index = read_cached(kept, lambda arrays: _read(arrays, kept, source), "the index is made again")
     if index is None:
         building()
-        index = replace(_build(read_corpus(corpus)), source=source)
-        source.check()
+        with source.unchanged():
+            index = replace(_build(read_corpus(corpus)), source=source)
         _save(index, kept)
     return index
 

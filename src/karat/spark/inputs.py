@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 import polars as pl
 from pyspark.sql import functions as fn
 
-from karat.data.columns import ITEM_NAMES, QUERY_NAMES, Source, find_column
+from karat.data.columns import QUERY_NAMES, Source, find_column, with_ids
 from karat.errors import InputError, UsageError
 from karat.formats.files import HEAD_BYTES, Input, open_input
 from karat.formats.named_columns import scan_parquet
@@ -98,9 +98,10 @@ def _rows_of_columns(
 ) -> Rows:
     """Return a table whose columns are identified by their names, as in memory."""
     columns = [column for column in frame.columns if column != FILE]
+    with_ids(
+        pl.DataFrame(schema=dict.fromkeys(columns, pl.String)), ("query_id", "item_id"), source
+    )
     query = _query_column(columns, source)
-    empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.String))
-    find_column(empty, ITEM_NAMES, "item id", source, beside=query)
     return Rows(frame, RowReader(where, query), source, name, rows)
 
 
