@@ -118,7 +118,7 @@ def test_what_is_saved_is_in_the_file_and_a_copy_of_it_is_whole(file, tmp_path):
 
 def test_a_reader_in_the_middle_of_it_keeps_nobody_from_saving(file):
     with Store.open(file) as reader, Store.open(file, patience=5) as store:
-        with reader._database.reading() as (connection, _):
+        with reader._database.reading() as connection:
             count = text("SELECT count(*) FROM karat_evaluations")
             assert connection.execute(count).scalar() == 1
             store.save(*small())

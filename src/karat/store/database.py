@@ -26,7 +26,7 @@ from sqlalchemy.pool import NullPool, QueuePool
 from karat.errors import InputError, UsageError, missing_extra, unknown
 from karat.jobs.cache import CACHE_FOLDER
 from karat.store.records import NoHistoryError
-from karat.store.schema import mark_changed, upgrade, version_of
+from karat.store.schema import mark_changed, newest, upgrade, version_of
 
 VARIABLE = "KARAT_STORE"
 DEFAULT = Path(CACHE_FOLDER) / "history.db"
@@ -182,18 +182,21 @@ class Database:
                 version_of(connection, self.address.name)
 
     @contextmanager
-    def reading(self) -> Iterator[tuple[Connection, int]]:
-        """Begin a read-only transaction; yield it with the version of the tables.
-
-        It creates and upgrades nothing.
-        """
+    def reading(self) -> Iterator[Connection]:
+        """Begin a read-only transaction; a store of an older karat is upgraded before."""
         with database_errors(self.address):
             self._check_exists()
             with self.readers.connect() as connection:
                 version = version_of(connection, self.address.name)
                 if version == 0:
                     raise self._no_history()
-                yield connection, version
+                if version == newest():
+                    yield connection
+                    return
+            with self.writing(create=False):
+                pass
+            with self.readers.connect() as connection:
+                yield connection
 
     @contextmanager
     def writing(self, *, create: bool = True, marks: bool = True) -> Iterator[Connection]:

@@ -53,7 +53,6 @@ from karat.store.rows import (
 )
 from karat.store.schema import (
     EVALUATIONS,
-    FIRST_WITH_LABELS,
     HIGHEST_ID,
     MEASURES,
     PARTS,
@@ -86,9 +85,9 @@ class Store(LabelStore):
     """A history of evaluations and judgments in SQLite or PostgreSQL.
 
     Open it with ``Store.open`` and close it, or use ``with``. The first save creates the store;
-    reading one that does not exist raises NoHistoryError. Reading changes nothing: a store of an
-    older karat is upgraded by the first write. One store serves any number of threads, and
-    notices when its file is replaced.
+    reading one that does not exist raises NoHistoryError. A store of an older karat is upgraded
+    at its first use. One store serves any number of threads, and notices when its file is
+    replaced.
 
     >>> from karat.store import LabelItem
     >>> with Store.open("sqlite://") as store:
@@ -219,14 +218,14 @@ class Store(LabelStore):
         page = newest_first.limit(clamp_id(limit)).offset(clamp_id(offset))
         # count(*) would drop the table from the statement.
         counted = chosen.with_only_columns(func.count(EVALUATIONS.c.id))
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             total = connection.execute(counted).scalar_one()
             return EvaluationPage(_evaluations(connection, page), int(total))
 
     def names(self) -> StoredNames:
         """Return every system, tag, measure and verdict in the store."""
         columns = (EVALUATIONS.c.system, TAGS.c.tag, MEASURES.c.measure, EVALUATIONS.c.verdict)
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             names = [
                 connection.execute(select(column).where(column.is_not(None)).distinct()).scalars()
                 for column in columns
@@ -236,22 +235,18 @@ class Store(LabelStore):
 
     def stamp(self) -> str:
         """Return a text that changes with every evaluation, tag and label set."""
-        with self._database.reading() as (connection, version):
-            if version >= FIRST_WITH_LABELS:
-                return str(connection.execute(select(VERSIONS.c.stamp)).scalar_one())
-            last = select(func.max(EVALUATIONS.c.id)).scalar_subquery()
-            row = connection.execute(select(last, func.count(), func.max(TAGS.c.tagged_at))).one()
-            return "-".join(map(str, (version, *row)))
+        with self._database.reading() as connection:
+            return str(connection.execute(select(VERSIONS.c.stamp)).scalar_one())
 
     def evaluation(self, id: int) -> SavedEvaluation:
         """Return one evaluation, without its scores."""
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             return self._by_id(connection, id)
 
     def together(self, report_id: int) -> list[SavedEvaluation]:
         """Return the evaluations that were saved with one report, in their order."""
         chosen = select(EVALUATIONS).where(EVALUATIONS.c.report_id == clamp_id(report_id))
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             evaluations = _evaluations(connection, chosen.order_by(EVALUATIONS.c.id))
         if not evaluations:
             raise NotStoredError(f"no report {report_id} in {self.name}")
@@ -260,7 +255,7 @@ class Store(LabelStore):
     def report(self, report_id: int) -> dict[str, Any]:
         """Return the document that evaluations were saved with."""
         chosen = select(REPORTS.c.document).where(REPORTS.c.id == clamp_id(report_id))
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             document = connection.execute(chosen).scalar()
             if document is None:
                 raise NotStoredError(f"no report {report_id} in {self.name}")
@@ -271,9 +266,7 @@ class Store(LabelStore):
         chosen = select(PARTS.c.data).where(
             PARTS.c.report_id == clamp_id(report_id), PARTS.c.name == storable_text(name)
         )
-        with self._database.reading() as (connection, version):
-            if version < FIRST_WITH_LABELS:
-                return None
+        with self._database.reading() as connection:
             data = connection.execute(chosen).scalar()
         return None if data is None else bytes(data)
 
@@ -283,7 +276,7 @@ class Store(LabelStore):
         ``TAG:SYSTEM``, or ``system``, chooses among systems that were saved together.
         """
         tag, _, tagged_system = tag_or_id.partition(":")
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             if tag_or_id.isdecimal():
                 # A longer number is the id of nothing, and may be too long for int().
                 id = int(tag_or_id) if len(tag_or_id) < 10 else HIGHEST_ID
@@ -307,7 +300,7 @@ class Store(LabelStore):
     ) -> list[TrendPoint]:
         """Return one measure over time, system by system, oldest first."""
         chosen = _filtered(system=system, tag=tag)
-        with self._database.reading() as (connection, _):
+        with self._database.reading() as connection:
             stored = connection.execute(select(MEASURES.c.measure).distinct()).scalars()
             name = stored_measure_name(measure, sorted(stored))
             evaluations = _evaluations(connection, chosen, measure=name)

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    FromClause,
-    Select,
-    insert,
-    literal,
-    select,
-    update,
-)
-from sqlalchemy.exc import IntegrityError
+from sqlalchemy import Connection, insert, select, update
 
 from karat.errors import UsageError
 from karat.formats.labels import ADJUDICATION, HUMAN
@@ -44,8 +35,6 @@ from karat.store.records import (
     too_late,
 )
 from karat.store.schema import (
-    FIRST_WITH_LABELS,
-    FIRST_WITH_SOURCES,
     JUDGMENTS,
     LABEL_ITEMS,
     LABEL_SETS,
@@ -93,60 +82,55 @@ class LabelStore:
         items, name, moment = checked_items(items), checked_set_name(name), as_utc(now)
         _check_positions(name, judgments, len(items))
         digest = digest_of(items)
-        row = {
+        row: dict[str, Any] = {
             "name": name,
             "made_at": moment,
             "about": storable_text(about),
             "digest": digest,
             "size": len(items),
         }
-        same_items = select(LABEL_SETS).where(LABEL_SETS.c.digest == digest)
+        same_items = select(LABEL_SETS).where(LABEL_SETS.c.digest == digest).with_for_update()
         with self._database.writing() as connection:
-            # Others who add a set at the same time wait here, and then find the name taken.
+            # Others who add a set at the same time wait here, and then find this one.
             connection.execute(select(VERSIONS.c.id).with_for_update())
-            new = False
-            if connection.execute(same_items).first() is None:
+            existing = connection.execute(same_items).mappings().first()
+            if existing is not None:
+                label_set = LabelSet(**existing)
+                judgments = _moved_to_set(connection, label_set.id, items, judgments)
+            else:
                 same_name = select(LABEL_SETS.c.id).where(LABEL_SETS.c.name == name)
                 if (taken := connection.execute(same_name).scalar()) is not None:
                     raise NameTakenError(
                         f"label set {taken} is called {name!r} already, and has other pairs or"
                         " texts; give this one another name"
                     )
-                # An older karat does not wait, and may add the same items at this moment.
-                with suppress(IntegrityError), connection.begin_nested():
-                    set_id = new_id(connection.execute(insert(LABEL_SETS).values(row)))
-                    rows = [
-                        {"set_id": set_id, **asdict(item), "facts": json.dumps(item.facts)}
-                        for item in items
-                    ]
-                    connection.execute(insert(LABEL_ITEMS), rows)
-                    new = True
-            locked = connection.execute(same_items.with_for_update()).mappings().one()
-            label_set = LabelSet(**locked)
-            if not new:
-                judgments = _moved_to_set(connection, label_set.id, items, judgments)
+                set_id = new_id(connection.execute(insert(LABEL_SETS).values(row)))
+                label_set = LabelSet(id=set_id, **row)
+                rows = [
+                    {"set_id": set_id, **asdict(item), "facts": json.dumps(item.facts)}
+                    for item in items
+                ]
+                connection.execute(insert(LABEL_ITEMS), rows)
             added = _add_new_judgments(connection, label_set.id, judgments, moment)
-            return AddedLabelSet(label_set, new, added)
+            return AddedLabelSet(label_set, existing is None, added)
 
     def label_sets(self) -> list[LabelSet]:
         """Return all label sets, newest first."""
-        with self._database.reading() as (connection, version):
-            if version < FIRST_WITH_LABELS:
-                return []
+        with self._database.reading() as connection:
             newest_first = select(LABEL_SETS).order_by(LABEL_SETS.c.id.desc())
             return [LabelSet(**row) for row in connection.execute(newest_first).mappings()]
 
     def label_set(self, id: int) -> LabelSet:
         """Return one label set."""
-        with self._database.reading() as (connection, version):
-            return self._label_set(connection, id, version)
+        with self._database.reading() as connection:
+            return self._label_set(connection, id)
 
     def label_items(self, set_id: int) -> list[LabelItem]:
         """Return the items of a label set, in their order."""
         columns = [column for column in LABEL_ITEMS.c if column.name != "set_id"]
         in_set = select(*columns).where(LABEL_ITEMS.c.set_id == clamp_id(set_id))
-        with self._database.reading() as (connection, version):
-            self._label_set(connection, set_id, version)
+        with self._database.reading() as connection:
+            self._label_set(connection, set_id)
             rows = connection.execute(in_set.order_by(LABEL_ITEMS.c.position)).mappings().all()
         return [LabelItem(**{**row, "facts": json.loads(row["facts"])}) for row in rows]
 
@@ -232,17 +216,17 @@ class LabelStore:
         With ``every``, also return those that were replaced or withdrawn.
         """
         name = None if rater is None else checked_rater(rater)
-        with self._database.reading() as (connection, version):
-            self._label_set(connection, set_id, version)
-            table, statement = _judgments_in(set_id, version)
-            if name is not None:
-                # Another rater's decision may replace one of this rater's.
-                decided = (table.c.source == ADJUDICATION) & (not every)
-                statement = statement.where((table.c.rater == name) | decided)
-            if not every:
-                statement = statement.where(table.c.withdrawn_at.is_(None))
-            # By time, not by id: an import adds what was said earlier elsewhere.
-            statement = statement.order_by(table.c.given_at, table.c.id)
+        statement = select(JUDGMENTS).where(JUDGMENTS.c.set_id == clamp_id(set_id))
+        if name is not None:
+            # Another rater's decision may replace one of this rater's.
+            decided = (JUDGMENTS.c.source == ADJUDICATION) & (not every)
+            statement = statement.where((JUDGMENTS.c.rater == name) | decided)
+        if not every:
+            statement = statement.where(JUDGMENTS.c.withdrawn_at.is_(None))
+        # By time, not by id: an import adds what was said earlier elsewhere.
+        statement = statement.order_by(JUDGMENTS.c.given_at, JUDGMENTS.c.id)
+        with self._database.reading() as connection:
+            self._label_set(connection, set_id)
             # Columns have the order of the fields; matching them by name takes twice as long.
             judgments = [Judgment(*row) for row in connection.execute(statement).all()]
         if every:
@@ -258,33 +242,16 @@ class LabelStore:
         """Begin a transaction on judgments; it leaves the stamp, since no report shows them."""
         return self._database.writing(create=False, marks=False)
 
-    def _label_set(
-        self,
-        connection: Connection,
-        id: int,
-        version: int = FIRST_WITH_LABELS,
-        *,
-        locked: bool = False,
-    ) -> LabelSet:
+    def _label_set(self, connection: Connection, id: int, *, locked: bool = False) -> LabelSet:
         """Return one set; ``locked`` keeps others from changing what belongs to it."""
-        if version >= FIRST_WITH_LABELS:
-            statement = select(LABEL_SETS).where(LABEL_SETS.c.id == clamp_id(id))
-            if locked:
-                statement = statement.with_for_update()
-            row = connection.execute(statement).mappings().first()
-            if row is not None:
-                return LabelSet(**row)
-        where = self._database.address.name
-        raise NotStoredError(f"no label set {id} in {where}; karat labels list shows them")
-
-
-def _judgments_in(set_id: int, version: int) -> tuple[FromClause, Select[Any]]:
-    """Return the table of judgments, and the judgments of a set; before version 3 people's."""
-    table: FromClause = JUDGMENTS
-    if version < FIRST_WITH_SOURCES:
-        columns = [column for column in JUDGMENTS.c if column.name != "source"]
-        table = select(*columns, literal(HUMAN).label("source")).subquery()
-    return table, select(table).where(table.c.set_id == clamp_id(set_id))
+        statement = select(LABEL_SETS).where(LABEL_SETS.c.id == clamp_id(id))
+        if locked:
+            statement = statement.with_for_update()
+        row = connection.execute(statement).mappings().first()
+        if row is None:
+            where = self._database.address.name
+            raise NotStoredError(f"no label set {id} in {where}; karat labels list shows them")
+        return LabelSet(**row)
 
 
 def _check_positions(name: int | str, judgments: Sequence[NewJudgment], size: int) -> None:

@@ -37,10 +37,6 @@ from karat.formats.labels import HUMAN
 from karat.store.records import LONGEST_NAME
 
 NAME = String(LONGEST_NAME)
-# The first version with parts, labels and a stamp; an older store is read without them.
-FIRST_WITH_LABELS = 2
-# The first version whose judgments have a source; those before it are people's.
-FIRST_WITH_SOURCES = 3
 HIGHEST_ID = 2**31 - 1
 # Any number that other users of the same server are unlikely to lock.
 _LOCK = 7_221_408
