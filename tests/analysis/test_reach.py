@@ -70,7 +70,7 @@ def test_gold_that_was_not_looked_for_is_counted_apart(fate):
     if fate == "failed":
         records.append({"query_id": "q3", "topk": [], "error": "timeout"})
     found, staged = looked_at(run_of_records(records, name="log"), gold)
-    assert staged.final.status.to_list()[-1] == fate
+    assert staged.final.status.tolist()[-1] == fate
     assert [(one["item_id"], one["query_ids"]) for one in found["gold"]["lost"]] == [
         ("x#1", ["q1"])
     ]

@@ -82,7 +82,7 @@ def test_a_stage_that_let_nothing_pass_leaves_nothing_to_later_ones():
 def test_a_failed_call_failed_at_every_stage():
     found = staged(whole("p"), {"query_id": "q", "error": "timeout", "topk": []})
     for scores in (found.final, *found.line.values(), *found.beside.values()):
-        assert scores.status.to_list() == ["scored", "failed"]
+        assert scores.status.tolist() == ["scored", "failed"]
     assert found.calls["error"].to_list() == [None, "timeout"]
 
 

@@ -12,10 +12,10 @@ from karat.measure.aggregates import Evidence
 def assert_same_bits(ours: karat.Scores, theirs: karat.Scores) -> None:
     """Everything that a report could tell is the same, to the last bit."""
     assert ours.measures == theirs.measures
-    assert ours.table["query_id"].to_list() == theirs.table["query_id"].to_list()
+    assert ours.query_ids == theirs.query_ids
     for name in ours.table.columns[1:]:
         assert _bits(ours.table[name]) == _bits(theirs.table[name]), name
-    assert ours.status.to_list() == theirs.status.to_list()
+    assert ours.status.tolist() == theirs.status.tolist()
     assert ours.counts == theirs.counts
     assert ours.conventions == theirs.conventions
     assert ours.lacks == theirs.lacks

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import product
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,7 +42,7 @@ def of_values(first: list[float], second: list[float], **more: str):
     run = Run.from_dict({q: ["a"] for q in QUERIES[: len(first)]})
     scores = evaluate(run, gold, ["RR"], settings=FAST | more)
     return [
-        replace(scores, system=name, table=scores.table.with_columns(pl.Series("RR", values)))
+        replace(scores, system=name, columns={**scores.columns, "RR": np.array(values)})
         for name, values in (("old", first), ("new", second))
     ]
 

@@ -83,7 +83,7 @@ def values(saved: Saved, ids: list[int]) -> list[object]:
         return []
     with Store.open(saved.path) as store:
         scores = [store.baseline(str(id)).scores for id in ids]
-    assert all(one.table.height == QUERIES for one in scores)
+    assert all(len(one.query_ids) == QUERIES for one in scores)
     return [(one.system, one.table.to_dict(as_series=False)) for one in scores]
 
 

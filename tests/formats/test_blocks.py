@@ -54,7 +54,7 @@ def told(scores: Scores) -> object:
     assert scores.lists is not None
     return (
         scores.table.rows(),
-        scores.status.to_list(),
+        scores.status.tolist(),
         scores.counts,
         scores.means(),
         {name: [side.tobytes() for side in ends] for name, ends in scores.tied.items()},

@@ -90,7 +90,7 @@ def _values(
     scores = karat.evaluate(
         karat.Run.from_dict(run), karat.Gold.from_dict(gold), list(measures), **options
     )
-    names = scores.table["query_id"].to_list()
+    names = scores.query_ids
     spelled = dict(zip(measures, scores.measures, strict=True))
     return {m: dict(zip(names, scores.values(str(spelled[m])), strict=True)) for m in measures}
 

@@ -88,7 +88,7 @@ def test_the_same_item_for_two_queries_is_no_duplicate():
 def test_a_missing_query_counts_as_worst_and_is_counted():
     scores = karat.evaluate(Run({"q": {"a": 1.0}}), Gold({"q": ["a"], "r": ["a"]}), "RR, FPR@1")
     assert scores.means() == {"RR": 0.5, "FPR@1": 0.5}
-    assert scores.status.to_list() == ["scored", "missing"]
+    assert scores.status.tolist() == ["scored", "missing"]
     assert scores.counts.missing == 1
 
 
@@ -101,7 +101,7 @@ def test_a_failed_call_counts_as_worst_and_is_not_taken_for_an_empty_answer():
     )
     gold = Gold({"ok": ["a"], "empty": ["a"], "bad": ["a"], "gone": ["a"]})
     scores = karat.evaluate(run, gold, "RR, Hole@5")
-    assert scores.status.to_list() == ["scored", "scored", "failed", "missing"]
+    assert scores.status.tolist() == ["scored", "scored", "failed", "missing"]
     assert scores.table["RR"].to_list() == [1.0, 0.0, 0.0, 0.0]
     # nothing was returned, so nothing is unjudged; no answer at all is the worst
     assert scores.table["Hole@5"].to_list() == [0.0, None, 1.0, 1.0]
@@ -129,7 +129,7 @@ def test_missing_queries_can_be_skipped():
 
 def test_a_query_without_gold_is_not_scored_and_is_counted():
     scores = karat.evaluate(Run({"q": {"a": 1.0}, "x": {"a": 1.0}}), Gold({"q": ["a"]}), "RR")
-    assert scores.table["query_id"].to_list() == ["q"]
+    assert scores.query_ids == ["q"]
     assert scores.counts.not_in_gold == 1
 
 
@@ -139,7 +139,7 @@ def test_the_queries_file_decides_which_queries_there_are():
         Run({"a": {"x": 1.0}, "c": {"x": 1.0}}), gold, "RR", queries=Queries({"c": "?", "a": "?"})
     )
     assert scores.table.rows() == [("c", None), ("a", 1.0)]
-    assert scores.status.to_list() == ["empty_gold", "scored"]
+    assert scores.status.tolist() == ["empty_gold", "scored"]
 
 
 def test_run_and_gold_that_share_no_query_are_refused_with_ids_of_both():
@@ -174,7 +174,7 @@ def test_no_answer_queries_have_a_status_of_their_own():
     scores = karat.evaluate(
         Run({"q": {"a": 1.0}, "r": {"a": 1.0}}), Gold({"r": ["a"]}), "RR", queries=queries
     )
-    assert scores.status.to_list() == ["no_answer", "scored"]
+    assert scores.status.tolist() == ["no_answer", "scored"]
     assert (scores.counts.no_answer, scores.counts.empty_gold) == (1, 0)
 
 

@@ -97,7 +97,7 @@ def test_a_failed_call_is_not_shown_as_zero_results():
         "RR",
         settings={"missing_ids": "allow"},
     )
-    assert scores.status.to_list() == ["failed", "scored"]
+    assert scores.status.tolist() == ["failed", "scored"]
     assert scores.counts.failed_calls == 1
 
 

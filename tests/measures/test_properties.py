@@ -225,7 +225,7 @@ def test_missing_skip_leaves_the_query_out(name):
 
 
 def bits(result: karat.Scores) -> object:
-    return result.table.rows(), result.means(), result.counts, result.status.to_list()
+    return result.table.rows(), result.means(), result.counts, result.status.tolist()
 
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 17])

@@ -56,7 +56,7 @@ def test_conversations_move_with_their_queries():
 
 def test_what_has_other_queries_stays_as_it_is():
     scores = small()[0][0]
-    fewer = replace(scores, table=scores.table.head(2))
+    fewer = replace(scores, query_ids=scores.query_ids[:2])
     assert reorder_like(scores, fewer) is scores
     assert reorder_like(scores, scores) is scores
 

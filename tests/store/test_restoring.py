@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import numpy as np
-import polars as pl
 import pytest
 from sqlalchemy import text
 
@@ -54,7 +53,7 @@ def check_equal(a: Scores, b: Scores) -> None:
     assert a.table.equals(b.table)
     for measure in a.measures:
         assert same(a.values(str(measure)), b.values(str(measure)))
-    assert a.status.equals(b.status, check_names=True)
+    assert a.status.tolist() == b.status.tolist()
     assert (a.lacks, a.fingerprint) == (b.lacks, b.fingerprint)
     assert (a.groups is None) == (b.groups is None)
     assert a.groups is None or same(a.groups, b.groups)
@@ -72,7 +71,7 @@ def check_summaries(a: Scores, b: Scores) -> None:
     assert a.means() == b.means()
     chance = np.random.default_rng(0)
     for share in (1.0, 0.7, 0.3, 0.0):
-        mask = chance.random(a.table.height) < share
+        mask = chance.random(len(a.query_ids)) < share
         assert a.summarise(mask) == b.summarise(mask)
 
 
@@ -118,8 +117,7 @@ def test_conversations_come_back(store):
 @pytest.mark.parametrize("value", [np.inf, -0.0, 5e-324, 1 / 3, np.nan])
 def test_odd_numbers_come_back(store, value):
     scores, report = small()
-    column = pl.Series("RR", [value, 0.1 + 0.2, None, 1.0], dtype=pl.Float64)
-    odd = replace(scores[0], table=scores[0].table.with_columns(column))
+    odd = replace(scores[0], columns={"RR": np.array([value, 0.1 + 0.2, np.nan, 1.0])})
     summaries = [scores[0].summaries]
     store.save([odd], report, summaries=summaries)
     assert same(odd.values("RR"), store.baseline("1").scores.values("RR"))

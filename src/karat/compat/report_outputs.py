@@ -98,11 +98,11 @@ def _failures(system: System) -> dict[str, int | None]:
 
 def _breakdown(scores: Scores, queries: Queries | None) -> dict[str, dict[str, float | None]]:
     """Return the six categories first, then the others of the queries, by name."""
-    masks = {name: np.zeros(scores.table.height, dtype=np.bool_) for name in CATEGORIES}
+    masks = {name: np.zeros(len(scores.query_ids), dtype=np.bool_) for name in CATEGORIES}
     known = {} if queries is None else _categories(queries)
-    for row, query_id in enumerate(scores.table["query_id"].to_list()):
+    for row, query_id in enumerate(scores.query_ids):
         for name in known.get(query_id, ()):
-            masks.setdefault(name, np.zeros(scores.table.height, dtype=np.bool_))[row] = True
+            masks.setdefault(name, np.zeros(len(scores.query_ids), dtype=np.bool_))[row] = True
     others = sorted(name for name in masks if name not in CATEGORIES)
     return {
         name: {key: scores.number(parse_measure(METRICS[key]), masks[name]) for key in _BY_CATEGORY}
@@ -139,10 +139,10 @@ def refuse_short(form: str, scores: Scores, corpus: Corpus | None = None) -> Non
     # A repeat that was dropped took a place of what was asked for.
     dropped = scores.counts.repeats if conventions.repeats == "drop" else 0
     full = ranked.returned + dropped >= requested
-    short = (scores.status == "scored").to_numpy() & full & (looked > requested)
+    short = (scores.status == "scored") & full & (looked > requested)
     if short.any():
         row = int(np.argmax(np.where(short, looked, 0)))
-        k, query_id = int(looked[row]), scores.table["query_id"][row]
+        k, query_id = int(looked[row]), scores.query_ids[row]
         whose_k = "" if k == conventions.k else " (the k of the query)"
         raise UsageError(
             f"output {form}: {scores.system} was asked for {requested:,} hits per query, and "

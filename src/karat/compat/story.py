@@ -154,7 +154,7 @@ def quality_of(
     lists = _lists_of(scores)
     scenes = None if corpus is None else frozenset(corpus.frame["item_id"])
     k = scores.conventions.k
-    status = dict(zip(scores.table["query_id"], scores.status, strict=True))
+    status = dict(zip(scores.query_ids, scores.status, strict=True))
 
     def rank(query: StoryQuery) -> Ranking:
         ranking = lists.get(query.query_id, [])
@@ -198,7 +198,7 @@ def _lists_of(scores: Scores) -> dict[str, list[tuple[str, float | None]]]:
     frame = scores.lists.sort("row", "rank")
     if "score" not in frame.columns:
         frame = frame.with_columns(score=pl.lit(None, dtype=pl.Float64))
-    ids = scores.table["query_id"].to_list()
+    ids = scores.query_ids
     for row, item_id, score in frame.select("row", "item_id", "score").iter_rows():
         lists.setdefault(ids[row], []).append((item_id, score))
     return lists

@@ -83,7 +83,7 @@ class ScoreRanges:
         They have no relevant gold yet, so no range of this measure knows them.
         """
         status = self.scores.status
-        empty = np.isnan(self.ranges[measure].low) & (status == "empty_gold").to_numpy()
+        empty = np.isnan(self.ranges[measure].low) & (status == "empty_gold")
         unjudged = np.bincount(self.listed.unjudged.query, minlength=len(status))
         return np.asarray(empty & (unjudged > 0))
 
@@ -97,7 +97,7 @@ class ScoreRanges:
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """Return the ends of each measure's range, as plain data."""
-        everyone = np.ones(self.scores.table.height, dtype=bool)
+        everyone = self.scores.everyone
         if not self.unjudged + self.apart:
             means = {str(m): self.scores.number(m, everyone) for m in self.measures}
             return {name: {"low": at, "high": at, "exact": True} for name, at in means.items()}
@@ -143,9 +143,9 @@ def ranges_of(scores: Scores, gold: Prepared) -> ScoreRanges:
     if rows.is_empty():
         return ScoreRanges(scores, gold, bounded, unjudged=0, apart=0)
     # Measures with a range decide which queries count, or all where none has one.
-    scored = np.zeros(scores.table.height, dtype=bool)
+    scored = np.zeros(len(scores.query_ids), dtype=bool)
     for name in map(str, bounded or scores.measures):
-        if name in scores.table.columns:
+        if name in scores.columns:
             scored |= ~np.isnan(scores.values(name))
     unjudged = int(scored[rows.to_numpy()].sum())
     return ScoreRanges(scores, gold, bounded, unjudged, apart=len(rows) - unjudged)
@@ -156,17 +156,13 @@ def with_columns(scores: Scores, columns: Mapping[str, Values]) -> Scores:
 
     What more judgments would make reachable is within reach, so ceilings rise with the values.
     """
-    series = [
-        pl.Series(name, values, dtype=pl.Float64, nan_to_null=True)
-        for name, values in columns.items()
-    ]
     ceilings = {
         name: (np.fmax(best[0], columns[name]), best[1]) if name in columns else best
         for name, best in scores.ceilings.items()
     }
     return replace(
         scores,
-        table=scores.table.with_columns(series),
+        columns={**scores.columns, **columns},
         ceilings=ceilings,
         tied={name: ends for name, ends in scores.tied.items() if name not in columns},
     )

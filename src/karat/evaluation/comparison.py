@@ -182,7 +182,7 @@ def compare_scores(
         (shared.baseline, shared.system) for shared in overlaps if shared and shared.identical
     }
     rows = []
-    everyone = Segment({}, np.ones(systems[0].runs[0].table.height, dtype=bool))
+    everyone = Segment({}, systems[0].runs[0].everyone)
     ids = systems[0].runs[0].table["query_id"]
     for segments in ([everyone], *(segments_by(ids, queries, column) for column in by)):
         # All pairs of a measure share one correction, which the smallest p need not survive.

@@ -258,7 +258,7 @@ def _measured(
     """Yield every gate with what was measured in each of its segments."""
     ids = scores.table["query_id"]
     for gate in gates:
-        if str(gate.measure) not in scores.table.columns:
+        if str(gate.measure) not in scores.columns:
             raise gate.error(f"{gate.measure} was not scored; add it to the measures")
     gated = replace(scores, measures=tuple(measures_of(gates)))
     summaries: dict[bytes, dict[str, Summary]] = {}
@@ -424,9 +424,7 @@ class _MeasuredGate:
         scores = replace(
             self.scores,
             measures=(self.gate.measure,),
-            table=pl.DataFrame(
-                {self.name: np.where(self.rows, ideal[0], np.nan)}, nan_to_null=True
-            ),
+            columns={self.name: np.where(self.rows, ideal[0], np.nan)},
             evidence={self.name: ideal[1]},
             tied={},
         )

@@ -218,14 +218,10 @@ def rescore_stages(staged: Staged, measures: Sequence[Measure]) -> Scores:
     cut = final.cut
     beyond = () if cut is None else tuple(map(str, beyond_cut(measures, cut.depth, ranks)))
     columns |= {name: np.full(ranked.n, np.nan) for name in beyond}
-    series = [
-        pl.Series(name, values, dtype=pl.Float64, nan_to_null=True)
-        for name, values in columns.items()
-    ]
     return replace(
         final,
         measures=tuple(measures),
-        table=final.table.select("query_id").with_columns(series),
+        columns=columns,
         ceilings={
             str(measure): (values_of(measure, ideal, gold), NOTHING)
             for measure in measures
@@ -242,7 +238,7 @@ def _answered(staged: Staged) -> NDArray[np.bool_]:
     """Return which queries the run answers, be it with nothing."""
     final = staged.final
     returned = np.zeros(0) if final.trace is None else final.trace.ranked.returned
-    answered = (final.status == "scored").to_numpy() | (returned > 0)
+    answered: NDArray[np.bool_] = (final.status == "scored") | (returned > 0)
     if staged.calls is not None:
         calls = staged.calls
         if "error" in calls.columns:

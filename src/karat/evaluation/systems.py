@@ -128,7 +128,7 @@ def check_comparable(systems: Sequence[ComparedSystem]) -> None:
 
 def differences(a: Scores, b: Scores) -> list[str]:
     """Return what makes two systems' scores incomparable, in words."""
-    first_ids, second_ids = a.table["query_id"].to_list(), b.table["query_id"].to_list()
+    first_ids, second_ids = a.query_ids, b.query_ids
     if first_ids != second_ids:
         only = sorted(set(first_ids) ^ set(second_ids))
         if not only:
@@ -148,7 +148,7 @@ def differences(a: Scores, b: Scores) -> list[str]:
     if a.conventions.missing == "skip" and not different:
         # A query that only one of them answers would count for that one.
         skipped = ("missing", "failed")
-        answered = a.table["query_id"].filter(a.status.is_in(skipped) != b.status.is_in(skipped))
+        answered = a.ids(np.isin(a.status, skipped) != np.isin(b.status, skipped))
         if len(answered):
             queries = plural(len(answered), "query was", "queries were")
             different.append(

@@ -47,12 +47,12 @@ def ranked_of(scores: Scores) -> Ranked:
 
 def assessed(scores: Scores) -> Mask:
     """Return the queries whose gold is not empty."""
-    return scores.status.is_in(["scored", "missing", "failed"]).to_numpy()
+    return np.isin(scores.status, ["scored", "missing", "failed"])
 
 
 def unanswered(scores: Scores) -> Mask:
     """Return the queries that the run lacks, or whose call failed."""
-    return scores.status.is_in(["missing", "failed"]).to_numpy()
+    return np.isin(scores.status, ["missing", "failed"])
 
 
 def judged_by(gold: Prepared) -> str:

@@ -424,10 +424,6 @@ def _final_scores(
         if measure not in lenient:
             raise MissingInputError(reason)
     cut = _leave_out_beyond_cut(scores, gold, scores.meta.get(depth_in_log))
-    columns = {
-        str(measure): pl.Series(values, dtype=pl.Float64, nan_to_null=True)
-        for measure, values in scores.columns.items()
-    }
     tied = {}
     for measure, ends in scores.ends.items():
         values = scores.columns[measure]
@@ -447,8 +443,9 @@ def _final_scores(
         system=run.name,
         source=run.source,
         measures=tuple(scores.columns),
-        table=pl.DataFrame({"query_id": list(scores.query_ids), **columns}),
-        status=pl.Series("status", scores.status.tolist(), dtype=pl.String),
+        query_ids=scores.query_ids,
+        columns={str(measure): values for measure, values in scores.columns.items()},
+        status=scores.status,
         counts=counts,
         conventions=replace(
             conventions,

@@ -77,9 +77,9 @@ class Summary:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Scores(Result):
-    """The values of one system: ``table`` has a row per query and a column per measure.
+    """The values of one system: for each measure a column with a value for each query.
 
-    A null was not scored: ``status`` says why (in the table's order), and ``counts`` how often.
+    NaN was not scored: ``status`` says why (for each query), and ``counts`` how often.
     ``cut`` is the depth at which all lists were cut, None where they are complete.
     ``fingerprint`` tells the gold and queries from others. ``groups`` numbers the conversation
     of each query, where queries belong to some. ``lists`` holds the top items of each (``row``,
@@ -98,8 +98,9 @@ class Scores(Result):
     system: str
     source: Source
     measures: tuple[Measure, ...]
-    table: pl.DataFrame
-    status: pl.Series
+    query_ids: Sequence[str]
+    columns: Mapping[str, Values] = field(repr=False)
+    status: NDArray[np.object_] = field(repr=False)
     counts: Counts
     conventions: Conventions
     meta: Mapping[str, Any]
@@ -128,7 +129,7 @@ class Scores(Result):
 
     def to_frame(self) -> pl.DataFrame:
         """Return one row per query, one column per measure; null if not measured."""
-        status = self.status.cast(pl.String).alias("status")
+        status = pl.Series("status", self.status.tolist(), dtype=pl.String)
         names = list(map(str, self.measures))
         return self.table.select(pl.lit(self.system).alias("system"), "query_id", status, *names)
 
@@ -138,6 +139,20 @@ class Scores(Result):
         rows = [[name, measured(cell), str(cell["n"])] for name, cell in summaries.items()]
         counts = f"{self.counts.scored:,} of {self.counts.queries:,} queries scored"
         return Page(label(self.system), [counts], [Section("", [["measure", "mean", "n"], *rows])])
+
+    @cached_property
+    def table(self) -> pl.DataFrame:
+        """A row per query and a column per measure; null where it was not scored."""
+        series = [
+            pl.Series(name, values, dtype=pl.Float64, nan_to_null=True)
+            for name, values in self.columns.items()
+        ]
+        return pl.DataFrame([pl.Series("query_id", self.query_ids, dtype=pl.String), *series])
+
+    @property
+    def everyone(self) -> NDArray[np.bool_]:
+        """A mask of all queries."""
+        return np.ones(len(self.query_ids), dtype=bool)
 
     @cached_property
     def trace(self) -> Trace | None:
@@ -154,20 +169,23 @@ class Scores(Result):
 
     def means(self) -> dict[str, float | None]:
         """Return each measure's value over the set."""
-        everyone = np.ones(self.table.height, dtype=bool)
-        return {str(measure): self.number(measure, everyone) for measure in self.measures}
+        return {str(measure): self.number(measure, self.everyone) for measure in self.measures}
+
+    def ids(self, mask: NDArray[np.bool_]) -> list[str]:
+        """Return the ids of the marked queries."""
+        return [self.query_ids[row] for row in np.flatnonzero(mask).tolist()]
 
     def values(self, measure: str) -> Values:
         """Return one measure's value for each query, NaN where it was not scored."""
-        return self.table[measure].to_numpy()
+        return self.columns[measure]
 
     @property
     def summaries(self) -> dict[str, Summary]:
         """Each measure over all queries."""
-        return self.summarise(np.ones(self.table.height, dtype=bool))
+        return self.summarise(self.everyone)
 
     def summarise(self, mask: NDArray[np.bool_]) -> dict[str, Summary]:
-        """Return each measure over the marked queries (in the table's order)."""
+        """Return each measure over the marked queries."""
         stop_if_cancelled()
         columns = [self._column(measure, mask) for measure in self.measures]
         intervals: dict[str, Interval] = {}

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import polars as pl
+import numpy as np
 
 from karat.analysis.check import Check, check
 from karat.analysis.stress import Stress, stress
@@ -332,14 +332,14 @@ class Project:
             config.measures or PROFILES[STORY].measures, conventions=config.conventions
         )
         measures = list(dict.fromkeys([*measures, *measures_of(config.gates)]))
-        columns = {str(measure): pl.Float64 for measure in measures}
         scores = [
             Scores(
                 system=name,
                 source=source,
                 measures=tuple(measures),
-                table=pl.DataFrame(schema={"query_id": pl.String, **columns}),
-                status=pl.Series("status", [], dtype=pl.String),
+                query_ids=(),
+                columns={str(measure): np.empty(0) for measure in measures},
+                status=np.empty(0, dtype=object),
                 counts=Counts(),
                 conventions=config.conventions,
                 meta={},

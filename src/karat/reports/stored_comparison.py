@@ -217,7 +217,7 @@ class StoredComparison:
             "gold": first.column(first.rows["gold"]),
             "status": [list(map(STATUSES.index, run.status.tolist())) for run in scores],
             "values": {
-                name: [run.table[name].fill_nan(None).to_list() for run in scores]
+                name: [run.table[name].to_list() for run in scores]
                 for name in map(str, scores[0].measures)
             },
             "rank": [system.of_rows("rank") for system in self.systems],
@@ -314,7 +314,7 @@ def _rule_of(
         [restored.report["rule"] for restored in stored if restored.report.get("rule")]
     )
     rule = Rule() if settings is None else replace(Rule(**settings), pairs="baseline")
-    known = all(rule.primary in restored.scores.table.columns for restored in stored)
+    known = all(rule.primary in restored.scores.columns for restored in stored)
     deciding = primary or (rule.primary if known else None)
     return replace(rule, primary=deciding, margin=rule.margin if margin is None else margin)
 

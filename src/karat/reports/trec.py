@@ -118,7 +118,7 @@ def _unanswered(system: System) -> set[str]:
     scores = system.scores
     if scores.conventions.profile != "trec":
         return set()
-    return set(scores.table["query_id"].filter(scores.status == "missing").to_list())
+    return set(scores.ids(scores.status == "missing"))
 
 
 def _line(name: str, query_id: str, value: float | int | str) -> str:

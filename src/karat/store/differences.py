@@ -31,7 +31,9 @@ def with_common_measures(baseline: Scores, runs: Sequence[Scores]) -> list[Score
         raise UsageError(f"no measure in common: {baseline.system} was scored by {measures}")
     names = [str(measure) for measure in common]
     return [
-        replace(system, measures=tuple(common), table=system.table.select("query_id", *names))
+        replace(
+            system, measures=tuple(common), columns={name: system.columns[name] for name in names}
+        )
         for system in scores
     ]
 
@@ -113,7 +115,7 @@ def _changed_run(stored: RestoredEvaluation, runs: Sequence[Scores]) -> str | No
 
 def reorder_like(scores: Scores, other: Scores) -> Scores:
     """Return scores with their queries in the order of others; unchanged if the queries differ."""
-    old, new = scores.table["query_id"].to_list(), other.table["query_id"].to_list()
+    old, new = scores.query_ids, other.query_ids
     positions = {query_id: position for position, query_id in enumerate(old)}
     if old == new or positions.keys() != set(new):
         return scores
@@ -121,7 +123,8 @@ def reorder_like(scores: Scores, other: Scores) -> Scores:
     goes_to = np.argsort(came_from)
     return replace(
         scores,
-        table=scores.table[came_from],
+        query_ids=tuple(new),
+        columns={name: values[came_from] for name, values in scores.columns.items()},
         status=scores.status[came_from],
         ceilings={
             name: (values[came_from], _moved(evidence, goes_to))

@@ -189,7 +189,8 @@ def pack(scores: Scores) -> PackedScores:
 
 
 def _query_frame(scores: Scores) -> pl.DataFrame:
-    columns = [scores.table["query_id"], scores.status.alias("status")]
+    status = pl.Series("status", scores.status.tolist(), dtype=pl.String)
+    columns = [scores.table["query_id"], status]
     if scores.groups is not None:
         columns.append(pl.Series("group", scores.groups))
     columns += [column.alias(_VALUE + column.name) for column in scores.table.iter_columns()][1:]
@@ -244,7 +245,6 @@ def unpack(packed: PackedScores, *, system: str, source: Source, where: str) -> 
         if name not in REGISTRY:
             message = f"has the measure {name!r}, which this karat does not know"
             raise InputError(message, where=where)
-    values = [frame[_VALUE + name].alias(name) for name in _measures_with(_VALUE, frame)]
     counts, cut = _stored_counts(about["counts"]), about.get("cut")
     conventions = _stored_conventions(about)
     if conventions.get("interval") == "bca":
@@ -254,8 +254,9 @@ def unpack(packed: PackedScores, *, system: str, source: Source, where: str) -> 
         system=system,
         source=source,
         measures=tuple(Measure(name, k, _tuples(params)) for name, k, params in about["measures"]),
-        table=pl.DataFrame([frame["query_id"], *values]),
-        status=frame["status"],
+        query_ids=tuple(frame["query_id"]),
+        columns={name: frame[_VALUE + name].to_numpy() for name in _measures_with(_VALUE, frame)},
+        status=np.array(frame["status"].to_list(), dtype=object),
         counts=Counts(**_known_fields(Counts, counts, where)),
         conventions=Conventions(**_known_fields(Conventions, conventions, where)),
         meta=about["meta"],

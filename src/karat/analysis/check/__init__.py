@@ -174,12 +174,12 @@ def _ideal_scores(subject: CheckedSet, measures: Sequence[Measure]) -> Scores:
     gold = replace(subject.prepared, conventions=conventions)
     scores = score(Run.from_dict({}), gold, measures, lenient=measures, derived=True)
     ceilings = scores.ceilings.items()
-    columns = [pl.Series(name, values).fill_nan(None) for name, (values, _) in ceilings]
+    columns = {name: values for name, (values, _) in ceilings}
     evidence = {name: counts for name, (_, counts) in ceilings}
     return replace(
         scores,
         system="the ideal ranking",
-        table=scores.table.with_columns(columns),
+        columns={**scores.columns, **columns},
         evidence=dict(scores.evidence) | evidence,
         tied={},
     )
@@ -346,7 +346,7 @@ def _differences(
     first: Scores, second: Scores
 ) -> tuple[str, NDArray[np.float64], NDArray[np.bool_]]:
     """Return the first measure that both have, the differences, and which queries have one."""
-    if first.table["query_id"].to_list() != second.table["query_id"].to_list():
+    if first.query_ids != second.query_ids:
         raise UsageError("the two runs were scored on different queries; score them alike")
     for measure in first.measures:
         if measure in second.measures:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis import SystemAnalysis
+from karat.analysis import SystemAnalysis, first_rows
 from karat.analysis.diagnose.near_duplicates import THRESHOLD, NearDuplicates, near_duplicates
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.top_lists import (
     MOST,
-    SHOWN_ROWS,
     measured,
     share_of,
     shown,
@@ -63,7 +62,7 @@ def _near(staged: Staged, k: int, overlap: float) -> dict[str, Any]:
     repeats = links.unique("lower")["row"].to_numpy()
     with_text = top.drop_nulls("text")["row"].to_numpy()
     lengths, again = (
-        np.bincount(rows, minlength=scores.table.height) for rows in (with_text, repeats)
+        np.bincount(rows, minlength=len(scores.query_ids)) for rows in (with_text, repeats)
     )
     rows = np.flatnonzero(lengths)
     return {
@@ -149,16 +148,14 @@ def diversity_sections(document: Mapping[str, Any]) -> list[Section]:
         lines += _near_notes(near, document["overlap"])
     grid = table(rows, {"measure": "measure", "mean": "value", "n": "n"})
     sections = [Section(f"Diversity of the top {document['k']}", grid, lines)]
-    if near is not None and near["largest"]:
+    if near is not None:
         columns: TableColumns = {
             "query": "query_id",
             "size": "size",
             "ranks": lambda cluster: ", ".join(map(str, cluster["ranks"])),
             "text": "text",
         }
-        grid = table(near["largest"][:SHOWN_ROWS], columns)
-        sections.append(Section("Largest clusters of near-duplicates", grid))
-    if near is not None and near["pairs"]:
+        sections += first_rows("Largest clusters of near-duplicates", near["largest"], columns)
         columns = {
             "item": lambda pair: pair["items"][0],
             "near-duplicate": lambda pair: pair["items"][1],
@@ -166,8 +163,7 @@ def diversity_sections(document: Mapping[str, Any]) -> list[Section]:
             "overlap": "similarity",
             "text": lambda pair: pair["texts"][0],
         }
-        grid = table(near["pairs"][:SHOWN_ROWS], columns)
-        sections.append(Section("Near-duplicates returned together", grid))
+        sections += first_rows("Near-duplicates returned together", near["pairs"], columns)
     return sections
 
 

@@ -162,7 +162,7 @@ def _share(times: Values, total: Values, mask: Mask) -> float | None:
 def _slowest(
     scores: Scores, stages: Sequence[str], texts: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    ids = scores.table["query_id"].to_list()
+    ids = scores.query_ids
     times = {stage: _times(scores, stage) for stage in stages}
     total = times.pop(TOTAL)
     timed = np.flatnonzero(~np.isnan(total)).tolist()
@@ -296,13 +296,12 @@ def pareto(
         for place in places
     }
     places.sort(key=lambda place: (*ranks[place["system"]], place["system"]))
-    by_time = sorted(ranks.items(), key=lambda rank: (rank[1][0], rank[0]))
     for place in places:
-        time, loss = rank = ranks[place["system"]]
+        rank = ranks[place["system"]]
         beaten_by = [
             name
-            for name, (other_time, other_loss) in by_time
-            if other_time <= time and other_loss <= loss and ranks[name] != rank
+            for name, other in sorted(ranks.items(), key=lambda place: place[1])
+            if other != rank and other[0] <= rank[0] and other[1] <= rank[1]
         ]
         place |= {"front": not beaten_by, "beaten_by": beaten_by}
     document = {

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from karat.analysis import SystemAnalysis
+from karat.analysis import SystemAnalysis, counted_lines, first_rows, judgments_met
 from karat.data.tables import Blocks, Run
 from karat.errors import MissingInputError
 from karat.evaluation.stages import KEEP, Staged
 from karat.evaluation.top_lists import (
     MOST,
-    SHOWN_ROWS,
     Ints,
     Mask,
     judged_by,
@@ -27,9 +26,27 @@ from karat.evaluation.top_lists import (
 )
 from karat.measure.prepare import Prepared
 from karat.measure.scores import Scores
-from karat.pages.formatting import label, percent, plural
+from karat.pages.formatting import label, percent
 from karat.pages.page import Section, TableColumns, table
 from karat.stats.distributions import share_interval
+
+# What a page says of each count that is not 0, for one and for more.
+_NOTES = {
+    "not_asked": (
+        "relevant item belongs only to queries whose call failed or that the run lacks",
+        "relevant items belong only to queries whose call failed or that the run lacks",
+    ),
+    "not_in_corpus": (
+        "relevant item is not in the corpus, so nothing can find it",
+        "relevant items are not in the corpus, so nothing can find them",
+    ),
+    "never_gold": ("item of the gold is never returned", "items of the gold are never returned"),
+    "unreachable_gold": (
+        "document with gold is never returned: check that it is indexed",
+        "documents with gold are never returned: check that they are indexed",
+    ),
+    "unknown": ("returned item is not in the corpus", "returned items are not in the corpus"),
+}
 
 
 def reach_measures(k: int = KEEP) -> list[str]:
@@ -62,20 +79,23 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
     target = gold.target(np.arange(len(gold.query_ids)))
     relevant = gold.relevant & counted[target.query]
     lists = [scores, *staged.line.values(), *staged.beside.values()]
-    met = [_met(hits, len(relevant)) for hits in lists]
     units = np.unique(target.unit[relevant])
-    matched = {
-        "top": np.unique(target.unit[relevant & _met(scores, len(relevant), k)]),
-        "final": np.unique(target.unit[relevant & met[0]]),
-        "any": np.unique(target.unit[relevant & np.logical_or.reduce(met)]),
+    met = {
+        "top": judgments_met(scores, k),
+        "final": judgments_met(scores),
+        "any": np.concatenate([judgments_met(hits) for hits in lists]),
     }
+    matched = {name: np.unique(target.unit[rows[relevant[rows]]]) for name, rows in met.items()}
     lost = np.setdiff1d(units, matched["any"])
     independent = min(len(units), len(np.unique(target.query[relevant])))
     return {
         "units": len(units),
         "coverage": coverage,
         "stages": ["final", *staged.line, *staged.beside],
-        "depth": {"final": _deepest(scores), "any": max(map(_deepest, lists))},
+        "depth": {
+            "final": staged.depth(scores).longest,
+            "any": max(staged.depth(hits).longest for hits in lists),
+        },
         **{
             name: _share(len(matches), len(units), scores, independent)
             for name, matches in matched.items()
@@ -84,26 +104,11 @@ def _gold(staged: Staged, k: int) -> dict[str, Any]:
     }
 
 
-def _met(scores: Scores, size: int, k: int | None = None) -> Mask:
-    """Return which judgments the lists meet with relevant items, down to k or to their end."""
-    met = np.zeros(size, dtype=np.bool_)
-    if scores.trace is not None:
-        ranked = scores.trace.ranked
-        inside = ranked.top(k, ranked.found) & ranked.found.relevant(scores.conventions.rel)
-        if ranked.found.row is not None:
-            met[ranked.found.row[inside]] = True
-    return met
-
-
-def _deepest(scores: Scores) -> int:
-    return 0 if scores.trace is None else int(scores.trace.ranked.returned.max(initial=0))
-
-
 def _share(
     found: int, whole: int, scores: Scores, independent: int | None = None
 ) -> dict[str, Any]:
     """Return a share of things that each count once, with Clopper and Pearson's interval."""
-    several = whole > 1 and scores.table.height > 1 and scores.conventions.interval != "none"
+    several = whole > 1 and len(scores.query_ids) > 1 and scores.conventions.interval != "none"
     ends = None
     if several:
         rests_on = whole if independent is None else independent
@@ -236,21 +241,18 @@ def reach_sections(document: Mapping[str, Any]) -> list[Section]:
         {name: name for name in ("what", "found", "never", "share")},
     )
     sections = [Section("Reach: what is ever returned", grid, _reach_notes(document))]
-    if gold["lost"]:
-        columns: TableColumns = {
-            "item": _unit_name,
-            "query": lambda unit: some_names(unit["query_ids"]),
-            "grade": lambda unit: f"{unit['grade']:g}",
-            "in corpus": "in_corpus",
-            "text": "text",
-        }
-        sections.append(Section("Gold in no list", table(gold["lost"][:SHOWN_ROWS], columns)))
-    if corpus is not None and corpus["docs"]["unreachable"]:
-        grid = table(
-            corpus["docs"]["unreachable"][:SHOWN_ROWS],
-            {"doc": "doc_id", "items": "items", "gold": "gold"},
-        )
-        sections.append(Section("Documents that nothing leads to", grid))
+    columns: TableColumns = {
+        "item": _unit_name,
+        "query": lambda unit: some_names(unit["query_ids"]),
+        "grade": lambda unit: f"{unit['grade']:g}",
+        "in corpus": "in_corpus",
+        "text": "text",
+    }
+    sections += first_rows("Gold in no list", gold["lost"], columns)
+    if corpus is not None:
+        columns = {"doc": "doc_id", "items": "items", "gold": "gold"}
+        rows = corpus["docs"]["unreachable"]
+        sections += first_rows("Documents that nothing leads to", rows, columns)
     return sections
 
 
@@ -260,26 +262,11 @@ def _unit_name(unit: Mapping[str, Any]) -> str:
 
 
 def _reach_notes(document: Mapping[str, Any]) -> list[str]:
-    gold, corpus = document["gold"], document["corpus"]
+    corpus = document["corpus"] or {"most": None, "docs": {}}
     lines = [label(line) for line in document["lacks"]]
-    if gold["not_asked"]:
-        items = plural(gold["not_asked"], "relevant item belongs", "relevant items belong")
-        lines.append(f"{items} only to queries whose call failed or that the run lacks")
-    if gold["not_in_corpus"]:
-        items = plural(gold["not_in_corpus"], "relevant item is", "relevant items are")
-        lines.append(f"{items} not in the corpus, so nothing can find them")
-    if corpus is None:
-        return lines
+    lines += counted_lines({**document["gold"], **corpus, **corpus["docs"]}, _NOTES)
     if corpus["most"] is not None and corpus["most"] < 1:
         lines.append(
             f"the top {document['k']} has room for {percent(corpus['most'])} of the corpus"
         )
-    if corpus["never_gold"]:
-        items = plural(corpus["never_gold"], "item is", "items are")
-        lines.append(f"{items} never returned, and yet gold of a query")
-    if corpus["docs"]["unreachable_gold"]:
-        docs = plural(corpus["docs"]["unreachable_gold"], "document")
-        lines.append(f"{docs} with gold that nothing leads to: check that they are indexed")
-    if corpus["unknown"]:
-        lines.append(f"{plural(corpus['unknown'], 'item')} returned that the corpus lacks")
     return lines

@@ -264,7 +264,7 @@ class Case:
 
     def status(self, name: str) -> Mask:
         """Return the queries of one status."""
-        return (self.staged.final.status == name).to_numpy()
+        return np.asarray(self.staged.final.status == name)
 
     # What the log, the queries and the corpus say of a query.
 

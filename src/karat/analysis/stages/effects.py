@@ -17,7 +17,9 @@ from karat.evaluation.comparison import Comparisons, compare_scores
 from karat.evaluation.segments import By
 from karat.evaluation.stages import RAW, Staged
 from karat.evaluation.systems import DEPTH, ComparedSystem
+from karat.evaluation.top_lists import unanswered
 from karat.evaluation.verdict import Comparison, Rule, judge_row
+from karat.measure.aggregates import Values
 from karat.measure.evaluate_measure import values_of
 from karat.measure.names import Measure
 from karat.measure.prepare import Prepared
@@ -111,37 +113,32 @@ def cuts_to(measures: Iterable[Measure], k: int) -> dict[Measure, Measure]:
 
 def cut_at(scores: Scores, gold: Prepared, cuts: Mapping[Measure, Measure]) -> Scores:
     """Return the scores by some of their measures, each at the cut-off of its replacement."""
-    columns: dict[str, pl.Series] = {"query_id": scores.table["query_id"]}
+    columns: dict[str, Values] = {}
     ceilings = dict(scores.ceilings)
     beyond = () if scores.cut is None else scores.cut.beyond
+    left_out = unanswered(scores) & (gold.conventions.missing == "skip")
     for old, new in cuts.items():
-        columns[str(new)] = scores.table[str(old)].alias(str(new))
+        columns[str(new)] = scores.columns[str(old)]
         if old != new and scores.trace is not None:
             values = values_of(new, scores.trace.ranked, gold)
-            if str(old) not in beyond:
-                # What was not scored at one cut-off is not scored at another.
-                values = np.where(np.isnan(scores.values(str(old))), np.nan, values)
-            elif gold.conventions.missing == "skip":
-                answered = scores.status.is_in(["missing", "failed"]).not_().to_numpy()
-                values = np.where(answered, values, np.nan)
-            columns[str(new)] = pl.Series(values, dtype=pl.Float64, nan_to_null=True)
+            # What was not scored at one cut-off is not scored at another.
+            unscored = left_out if str(old) in beyond else np.isnan(scores.values(str(old)))
+            columns[str(new)] = np.where(unscored, np.nan, values)
             best = ideal_of(scores.trace.ranked.target, gold.conventions.depth)
             ceilings[str(new)] = values_of(new, best, gold), scores.ceilings[str(old)][1]
     measures = tuple(dict.fromkeys(cuts.values()))
-    return replace(scores, measures=measures, table=pl.DataFrame(columns), ceilings=ceilings)
+    return replace(scores, measures=measures, columns=columns, ceilings=ceilings)
 
 
 def only_where(scores: Scores, mask: Mask) -> Scores:
     """Return the scores of the marked queries; those of the others take no part."""
-    marked = pl.Series(mask)
-    names = [str(measure) for measure in scores.measures]
-    table = scores.table.with_columns(pl.when(marked).then(pl.col(name)) for name in names)
-    return replace(scores, table=table)
+    columns = {name: np.where(mask, values, np.nan) for name, values in scores.columns.items()}
+    return replace(scores, columns=columns)
 
 
 def cells(scores: Scores, mask: Mask | None = None) -> Cells:
     """Return each measure's mean, interval and n over all queries, or the marked ones."""
-    everyone = np.ones(scores.table.height, dtype=bool)
+    everyone = scores.everyone
     summaries = scores.summarise(everyone if mask is None else mask)
     return {
         name: {"mean": summary.mean, "ci": summary.ci and list(summary.ci), "n": summary.n}

@@ -300,12 +300,11 @@ def missing_for_rewriting(rewriting: Mapping[str, Any] | None) -> str | None:
 
 def _filled(old: Scores, new: Scores, mask: Mask) -> Scores:
     """Return the old scores, with the new ones for the marked queries."""
-    marked = pl.Series(mask)
-    columns = [
-        pl.when(marked).then(new.table[name]).otherwise(pl.col(name)).alias(name)
+    columns = {
+        name: np.where(mask, new.columns[name], old.columns[name])
         for name in map(str, old.measures)
-    ]
-    return replace(old, table=old.table.with_columns(columns))
+    }
+    return replace(old, columns=columns)
 
 
 def _texts_of(staged: Staged, queries: Queries | None) -> dict[str, tuple[str | None, str | None]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from karat.analysis import Analysis
+from karat.analysis import Analysis, counted_lines
 from karat.analysis.stress.edits import (
     Edit,
     EditedList,
@@ -428,7 +428,7 @@ def _fate(
     if not shares:
         return {"top": top} | dict.fromkeys(("in_top", "ci", "before", "returned", "mean_rank"))
     table = np.array(shares)
-    places = {name: place for place, name in enumerate(scores[0].table["query_id"])}
+    places = {name: place for place, name in enumerate(scores[0].query_ids)}
     share = share_of(table[:, 0], scores[0], np.array([places[name] for name in edited]))
     return {
         "top": top,
@@ -521,7 +521,7 @@ def _lines(system: Document) -> Iterator[str]:
         name = scenario["scenario"]
         if "negatives" in scenario:
             yield f"{name}: {_fate_sentence(scenario, _SOURCES[negatives['source']])}"
-        events = [plural(scenario[fact], *_EVENTS[fact]) for fact in _EVENTS if scenario.get(fact)]
+        events = counted_lines(scenario, _EVENTS)
         if events:
             yield f"{name}: {' · '.join(events)}"
     if missing := system["queries"]["missing"]:

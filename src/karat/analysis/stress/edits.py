@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -67,15 +67,6 @@ class EditedList:
         return [item for item, _ in self.entries]
 
 
-class Edit(Protocol):
-    """One way to damage a list; ``name`` is what reports call it."""
-
-    @property
-    def name(self) -> str: ...
-    def apply(self, before: ListToEdit) -> EditedList: ...
-    def to_dict(self) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True, slots=True)
 class Insert:
     """Put hard negatives at certain ranks, the hardest first; what stood there moves down.
@@ -116,9 +107,6 @@ class Insert:
             refused=len(candidates) - len(allowed),
             beyond=beyond,
         )
-
-
-DEFAULT_EDITS: tuple[Edit, ...] = (Insert((1, 2, 3)),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +170,10 @@ class Truncate:
         return EditedList.of(before, before.entries[: self.count], short=short)
 
 
+# One way to damage a list; ``name`` is what reports call it.
+Edit = Insert | Drop | Shuffle | Truncate
+
+
 def parse_edits(
     *,
     insert: int | None = None,
@@ -201,7 +193,7 @@ def parse_edits(
     for place, edit in enumerate(edits):
         if edit in edits[:place]:
             raise UsageError(f"--{edit.name} is given twice; keep one")
-    return edits or list(DEFAULT_EDITS)
+    return edits or [Insert((1, 2, 3))]
 
 
 def _count(option: str, text: str, more: str = "") -> int:

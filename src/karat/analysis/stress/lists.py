@@ -107,10 +107,7 @@ def lists_of_run(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> 
     reasons: dict[str, str] = {}
     if run.calls is not None and "error" in run.calls.columns:
         reasons = dict(run.calls.select("query_id", pl.col("error").cast(pl.String)).iter_rows())
-    failed, missing = (
-        scores.table["query_id"].filter(scores.status == status).to_list()
-        for status in ("failed", "missing")
-    )
+    failed, missing = (scores.ids(scores.status == status) for status in ("failed", "missing"))
     return ListSource(
         run.name,
         _about_run(run),
@@ -258,7 +255,7 @@ def grades_in(run: Run, evaluation: Evaluation, query_ids: Sequence[str]) -> Gra
         return {}
     hits = scores.trace.ranked.hits
     grade = hits.grade if hits.best is None else hits.best
-    names = scores.table["query_id"].to_list()
+    names = scores.query_ids
     grades: dict[str, dict[str, float]] = {}
     items = scores.trace.facts["item_id"].to_list()
     for query, item, value in zip(hits.query.tolist(), items, grade.tolist(), strict=True):
@@ -294,16 +291,14 @@ def own_negatives(gold: Gold) -> dict[str, list[str]]:
     if "negative" in frame.columns:
         hard = pl.col("negative").fill_null(value=False)
         frame = frame.sort(hard, descending=True, maintain_order=True)
-    negatives: dict[str, list[str]] = {}
-    for query_id, item_id in frame.select("query_id", "item_id").iter_rows():
-        negatives.setdefault(query_id, []).append(item_id)
-    return negatives
+    by_query = frame.group_by("query_id", maintain_order=True).agg("item_id")
+    return dict(by_query.iter_rows())
 
 
 def ranked_lists(scores: Scores) -> dict[str, list[ScoredItem]]:
     """Return the kept lists of the queries that were answered."""
-    names = scores.table["query_id"].to_list()
-    answered = scores.table["query_id"].filter(scores.status == "scored")
+    names = scores.query_ids
+    answered = scores.ids(scores.status == "scored")
     lists: dict[str, list[ScoredItem]] = {name: [] for name in answered}
     hits = scores.lists
     if hits is None:
@@ -318,7 +313,7 @@ def ranked_lists(scores: Scores) -> dict[str, list[ScoredItem]]:
 def edited_run(run: Run, lists: ListsByQuery, corpus: Corpus | None) -> Run:
     """Return a run of other lists, in their order.
 
-    What the run said of a hit or a call it still says; of new hits the corpus does.
+    What the run said of a hit or a call it still says; the rest the corpus does.
     """
     rows = [
         (name, item, rank, score)
@@ -332,18 +327,15 @@ def edited_run(run: Run, lists: ListsByQuery, corpus: Corpus | None) -> Run:
     final = run.at("final").hits
     values = [name for name in (*_OF_ITEMS, "similarity") if name in final.columns]
     pair = ["query_id", "item_id"]
-    known = final.select(*pair, *values, _old=True).unique(pair, keep="first", maintain_order=True)
+    known = final.select(*pair, *values).unique(pair, keep="first", maintain_order=True)
     hits = hits.join(known, on=pair, how="left", maintain_order="left")
-    in_corpus = [] if corpus is None else corpus.frame.columns
-    shared = [name for name in values if name in _OF_ITEMS and name in in_corpus]
-    if corpus is not None and shared:
-        items = corpus.frame.select(
-            "item_id", *(pl.col(name).cast(hits.schema[name]).alias(f"_{name}") for name in shared)
-        )
-        hits = hits.join(items, on="item_id", how="left", maintain_order="left").with_columns(
-            pl.when("_old").then(name).otherwise(f"_{name}").alias(name) for name in shared
-        )
-    hits = hits.select(pl.exclude("^_.*$"))
+    if corpus is not None:
+        shared = [name for name in values if name in _OF_ITEMS and name in corpus.frame.columns]
+        casts = {f"{name}_corpus": pl.col(name).cast(final.schema[name]) for name in shared}
+        items = corpus.frame.select("item_id", **casts)
+        hits = hits.join(items, on="item_id", how="left", maintain_order="left")
+        hits = hits.with_columns(pl.coalesce(name, f"{name}_corpus") for name in shared)
+        hits = hits.drop(casts)
     calls = pl.DataFrame({"query_id": list(lists)}, schema={"query_id": pl.String})
     if run.calls is not None:
         logged = run.calls.unique("query_id", keep="first", maintain_order=True)

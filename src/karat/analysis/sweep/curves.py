@@ -204,7 +204,7 @@ def sweep_system(
         for line in (line for lines in by_segment[column].values() for line in lines.values()):
             if max(point["n"] for point in line["points"]) < SMALL:
                 line["small"] = True
-    everyone = np.ones(final.table.height, dtype=bool)
+    everyone = final.everyone
     costs = None
     if isinstance(budget, Measure):
         costs = _latency(budget, scores.summarise(everyone)[str(budget)], depth.known)
@@ -294,14 +294,14 @@ def _with_areas(
     scores: Scores, curves: Sequence[Curve], measured: Sequence[K], more: Sequence[Measure]
 ) -> Scores:
     """Return the scores with each query's area as a measure of its own, to get its interval."""
-    areas, columns, ceilings = [], [], dict(scores.ceilings)
+    areas, columns, ceilings = [], dict(scores.columns), dict(scores.ceilings)
     for curve in curves:
         names = [str(measure) for k, measure in curve.at.items() if k in measured]
         if len(names) < 2 or number_of(curve.bare) is not mean:
             continue
         places = [size_of(k) for k in curve.at if k in measured]
         values = area_under([scores.values(name) for name in names], places)
-        columns.append(pl.Series(curve.name, values, dtype=pl.Float64, nan_to_null=True))
+        columns[curve.name] = values
         areas.append(curve.bare)
         if all(name in ceilings for name in names):
             best = area_under([ceilings[name][0] for name in names], places)
@@ -310,7 +310,7 @@ def _with_areas(
     return replace(
         scores,
         measures=(*measures, *areas, *more),
-        table=scores.table.with_columns(columns),
+        columns=columns,
         ceilings=ceilings,
         tied={},
     )
@@ -402,8 +402,9 @@ def _tokens_at(scores: Scores, lists: pl.DataFrame, k: int) -> dict[str, Any]:
     top = lists.filter(pl.col("rank") <= k)
     tokens = top["tokens"].fill_null(float("nan")).to_numpy()
     rows = top["row"].to_numpy()
-    values: Values = np.bincount(rows, weights=tokens, minlength=scores.table.height).astype(float)
-    answered = (scores.status == "scored").to_numpy()
+    n = len(scores.query_ids)
+    values = np.bincount(rows, weights=tokens, minlength=n).astype(np.float64)
+    answered = scores.status == "scored"
     answered[lists["row"].unique().to_numpy()] = True
     known = np.flatnonzero(answered & ~np.isnan(values))
     return {**share_of(values[known], scores, known, most=None), "beyond_log": False}

@@ -64,7 +64,7 @@ class ReportQueries:
     def of(cls, report: Report) -> ReportQueries:
         """Return the queries of a report."""
         first = report.systems[0].scores
-        ids = first.table["query_id"].to_list()
+        ids = first.query_ids
         queries = None if report.tables is None else report.tables.queries
         staged = _first_staged(report)
         if staged is None:
@@ -103,7 +103,7 @@ def rows_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, Any]
         "text": list(queries.texts),
         "gold": list(queries.gold),
         "status": [
-            [STATUSES.index(status) for status in system.scores.status.to_list()]
+            [STATUSES.index(status) for status in system.scores.status.tolist()]
             for system in systems
         ],
         "values": {name: [_values(system, name) for system in systems] for name in names},
@@ -133,27 +133,27 @@ def segments_of(systems: Sequence[System], queries: ReportQueries) -> dict[str, 
 def unjudged_of(system: System, queries: ReportQueries) -> dict[str, int]:
     """Return how many items are in the top k of scored queries, and how many are unjudged."""
     hits, unjudged = _unjudged(system, queries)
-    scored = (system.scores.status == "scored").to_numpy()
+    scored = system.scores.status == "scored"
     return {"hits": int(hits[scored].sum()), "unjudged": int(unjudged[scored].sum())}
 
 
 def _values(system: System, name: str) -> list[float | None]:
-    table = system.scores.table
-    if name not in table.columns:
-        return [None] * table.height
-    return table[name].fill_nan(None).to_list()
+    scores = system.scores
+    if name not in scores.columns:
+        return [None] * len(scores.query_ids)
+    return scores.table[name].to_list()
 
 
 def _ranks(system: System) -> list[int | None]:
     """Return the rank of the first relevant item in the final list."""
     if system.staged is None:
-        return [None] * system.scores.table.height
+        return [None] * len(system.scores.query_ids)
     ranks = best_gold(system.staged.final, system.staged.gold).rank
     return [int(rank) if np.isfinite(rank) else None for rank in ranks.tolist()]
 
 
 def _classes(system: System) -> list[int]:
-    classes = np.full(system.scores.table.height, -1)
+    classes = np.full(len(system.scores.query_ids), -1)
     if system.failures is not None:
         for miss in system.failures.queries:
             classes[miss.row] = CLASSES.index(miss.kind)
@@ -261,8 +261,8 @@ def _results(system: System) -> list[dict[str, Any]]:
     misses = {miss.row: (miss.kind, miss.because) for miss in failures}
     searched = None if staged is None else staged.depth(staged.final).known
     results = []
-    ids = scores.table["query_id"].to_list()
-    for row, (query_id, status) in enumerate(zip(ids, scores.status.to_list(), strict=True)):
+    ids = scores.query_ids
+    for row, (query_id, status) in enumerate(zip(ids, scores.status.tolist(), strict=True)):
         kind, because = misses.get(row, (None, None))
         call = calls.get(query_id, {})
         result = {
